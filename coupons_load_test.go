@@ -9,6 +9,8 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +51,9 @@ func newCouponRig(t *testing.T, instances int, redis string) *couponRig {
 	}
 	return r
 }
+
+// prefix is the prefix of the rig's keys in Redis.
+func (r *couponRig) prefix() string { return r.args[slices.Index(r.args, "--redis-key-prefix")+1] }
 
 func (r *couponRig) start() *process { return r.startAs("api,issuer,housekeeping") }
 
@@ -274,9 +279,10 @@ CREATE FUNCTION note_coupon() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER note AFTER UPDATE ON coupon_templates FOR EACH ROW EXECUTE FUNCTION note_template();
 CREATE TRIGGER note AFTER INSERT OR UPDATE ON coupons FOR EACH ROW EXECUTE FUNCTION note_coupon();`
 
-// TestCouponStorm: for a minute people ask, cancel, use and ask again, while
+// TestCouponStorm: for a minute people ask, confirm, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
-// everything: never more live than there is, no user has more than their limit, the
+// everything, and holds end early: never more live than there is, no user has more
+// than their limit, a confirmed coupon stays and one whose hold ended never comes back, the
 // counters are the rows, a place that is free can be had.
 func TestCouponStorm(t *testing.T) {
 	const (
@@ -289,11 +295,12 @@ func TestCouponStorm(t *testing.T) {
 	if _, err := db.Exec(t.Context(), historySQL); err != nil {
 		t.Fatal(err)
 	}
-	id := r.create(client.NewTemplate{TotalQuantity: stock, PerUserLimit: limit})
+	id := r.create(client.NewTemplate{TotalQuantity: stock, PerUserLimit: limit, HoldSeconds: 2})
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	var wg sync.WaitGroup
 	var asked, cancelled, used, ranks atomic.Int64
+	var holds heldCoupons
 	for w := range 40 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -305,7 +312,8 @@ func TestCouponStorm(t *testing.T) {
 				}
 				coupon := r.follow(ctx, req, &ranks)
 				switch {
-				case coupon == "":
+				case coupon == "", mathrand.IntN(8) == 0: // its hold ends
+				case mathrand.IntN(8) > 0 && !r.confirm(ctx, coupon, &holds): // others cancel while it is held
 				case mathrand.IntN(10) == 0:
 					if _, err := r.any().UseCoupon(ctx, coupon); err == nil {
 						used.Add(1)
@@ -324,16 +332,25 @@ func TestCouponStorm(t *testing.T) {
 		case <-ctx.Done():
 			continue
 		}
-		switch n % 3 {
+		switch n % 4 {
 		case 0:
 			r.replace()
 		case 1:
 			tell(t, redis, "FLUSHALL")
 		case 2:
 			r.suspend(3 * time.Second)
+		case 3: // as if the clock of the database were set forward
+			if _, err := db.Exec(t.Context(), `UPDATE coupons SET held_until = held_until - interval '1 hour' WHERE status = 4`); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	wg.Wait()
+	if _, err := r.any().ChangeTemplate(t.Context(), id, client.TemplateChange{HoldSeconds: client.Clear[int64]()}); err != nil {
+		t.Fatal(err)
+	}
+	r.until(db, 0, `SELECT count(*) FROM coupons WHERE status = 4`)
+	holds.check(r, db)
 	t.Logf("%d asks, %d cancels, %d uses, %d ranks seen", asked.Load(), cancelled.Load(), used.Load(), ranks.Load())
 	if cancelled.Load() < 100 {
 		t.Errorf("only %d cancels", cancelled.Load())
@@ -360,6 +377,62 @@ WHERE step NOT IN (0, 1) OR more < 0 OR h.on < 0`, id); n != 0 {
 	if holes := r.number(db, `SELECT (SELECT settled FROM coupon_templates WHERE id = $1)
   - (SELECT count(*) FROM coupons WHERE template_id = $1) - (SELECT count(*) FROM coupon_rejections WHERE template_id = $1)`, id); holes != 0 {
 		t.Errorf("%d tickets are neither a coupon nor a refusal", holes)
+	}
+}
+
+// heldCoupons are the answers to confirmations.
+type heldCoupons struct {
+	mu               sync.Mutex // protects what follows
+	confirmed, ended []int64    // ids
+}
+
+// confirm confirms a coupon until it has an answer, sometimes late, and reports
+// whether it is ISSUED.
+func (r *couponRig) confirm(ctx context.Context, coupon string, holds *heldCoupons) bool {
+	id, err := strconv.ParseInt(coupon, 10, 64)
+	if err != nil {
+		r.t.Error(err)
+	}
+	time.Sleep(time.Duration(mathrand.IntN(4)*mathrand.IntN(700)) * time.Millisecond) // the user thinks
+	for ctx.Err() == nil {
+		c, err := r.any().ConfirmCoupon(ctx, coupon)
+		var p *client.Problem
+		switch {
+		case err == nil && c.Status == "ISSUED":
+			holds.mu.Lock()
+			defer holds.mu.Unlock()
+			holds.confirmed = append(holds.confirmed, id)
+			return true
+		case errors.As(err, &p) && p.Code == "HOLD_EXPIRED":
+			holds.mu.Lock()
+			defer holds.mu.Unlock()
+			holds.ended = append(holds.ended, id)
+			return false
+		case errors.As(err, &p) && (p.Code == "COUPON_CANCELLED" || p.Code == "COUPON_USED"):
+			return false // another request of the user has ended it
+		case err == nil:
+			r.t.Errorf("the confirmation of coupon %s: %+v", coupon, c)
+			return false
+		}
+		time.Sleep(10 * time.Millisecond) // until another instance is there
+	}
+	return false
+}
+
+// check compares the answers with what has become of the coupons.
+func (h *heldCoupons) check(r *couponRig, db *pgx.Conn) {
+	r.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.t.Logf("%d confirmations, %d too late", len(h.confirmed), len(h.ended))
+	if len(h.confirmed) < 100 || len(h.ended) < 10 {
+		r.t.Errorf("only %d confirmations and %d that were too late", len(h.confirmed), len(h.ended))
+	}
+	if n := r.number(db, `SELECT count(*) FROM coupons WHERE id = ANY ($1) AND cancel_reason <> ''`, h.confirmed); n != 0 {
+		r.t.Errorf("the holds of %d confirmed coupons have ended", n)
+	}
+	if n := r.number(db, `SELECT count(*) FROM coupons WHERE id = ANY ($1) AND NOT (status = 2 AND cancel_reason = 'HOLD_EXPIRED')`, h.ended); n != 0 {
+		r.t.Errorf("%d coupons are alive that nobody could confirm", n)
 	}
 }
 

@@ -63,6 +63,7 @@ type reader struct {
 	conn net.Conn
 
 	events int           // that it has heard
+	all    *atomic.Int64 // counts the events of several readers; nil: nobody does
 	gap    time.Duration // the longest between two of them
 	ended  bool          // it has heard the end
 	err    error
@@ -108,6 +109,9 @@ func (r *reader) read(last string, first func()) {
 			continue
 		}
 		now := time.Now()
+		if r.all != nil {
+			r.all.Add(1)
+		}
 		if r.events++; r.events == 1 {
 			first()
 		} else {

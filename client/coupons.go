@@ -14,11 +14,13 @@ type Coupon struct {
 	Code        string     `json:"code"` // code that the user presents
 	TemplateID  string     `json:"templateId"`
 	UserID      string     `json:"userId"`
-	Ticket      int64      `json:"ticket"` // number in the order of issue
-	Status      string     `json:"status"` // ISSUED, USED, CANCELLED or EXPIRED
+	Ticket      int64      `json:"ticket"`              // number in the order of issue
+	Status      string     `json:"status"`              // HELD, ISSUED, USED, CANCELLED or EXPIRED
+	HeldUntil   *time.Time `json:"heldUntil,omitempty"` // end of the hold; nil: not held, or confirmed
 	IssuedAt    time.Time  `json:"issuedAt"`
 	UsedAt      *time.Time `json:"usedAt,omitempty"`
 	CancelledAt *time.Time `json:"cancelledAt,omitempty"`
+	Reason      string     `json:"reason,omitempty"`    // HOLD_EXPIRED if it is CANCELLED because nobody confirmed it in time
 	ExpiresAt   *time.Time `json:"expiresAt,omitempty"` // nil: never
 }
 
@@ -29,14 +31,32 @@ func (c *Client) Coupon(ctx context.Context, id string) (Coupon, error) {
 	return out, err
 }
 
+// CouponsByCode returns the coupons that have a code: at most one of each
+// template.
+func (c *Client) CouponsByCode(ctx context.Context, code string) ([]Coupon, error) {
+	var out struct {
+		Items []Coupon `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupons"}, query: url.Values{"code": {code}}}, &out)
+	return out.Items, err
+}
+
+// ConfirmCoupon confirms a HELD coupon, which makes it ISSUED. You can repeat
+// the call: an ISSUED coupon stays as it is. If the hold has ended, it returns a
+// *Problem with the code HOLD_EXPIRED; its other codes are those of
+// CancelCoupon.
+func (c *Client) ConfirmCoupon(ctx context.Context, id string) (Coupon, error) {
+	return c.settleCoupon(ctx, id, "confirm")
+}
+
 // UseCoupon uses a coupon. If that is impossible, it returns a *Problem with
-// the code COUPON_USED, COUPON_CANCELLED or COUPON_EXPIRED.
+// the code COUPON_HELD, COUPON_USED, COUPON_CANCELLED or COUPON_EXPIRED.
 func (c *Client) UseCoupon(ctx context.Context, id string) (Coupon, error) {
 	return c.settleCoupon(ctx, id, "use")
 }
 
 // CancelCoupon cancels a coupon, which becomes available again. Its errors are
-// those of UseCoupon.
+// those of UseCoupon, except COUPON_HELD.
 func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
 	return c.settleCoupon(ctx, id, "cancel")
 }

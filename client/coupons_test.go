@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	templateJSON = `{"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","validForSeconds":60,"mode":"STREAM",
+	templateJSON = `{"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"STREAM",
 		"reissueAfterCancel":true,"whenRedisAway":"DATABASE","path":"GATE","draw":{"from":"2026-11-21T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"},
 		"createdAt":"2026-11-21T10:00:00Z","counters":{"totalQuantity":100,"stock":60,"count":30,"issuedTotal":31,"waiting":10},"degraded":["gate"]}`
-	couponJSON = `{"id":"2","code":"C","templateId":"42","userId":"u7","ticket":5,"status":"USED","issuedAt":"2026-11-21T10:00:00Z","usedAt":"2026-11-21T10:00:00Z"}`
+	couponJSON = `{"id":"2","code":"C","templateId":"42","userId":"u7","ticket":5,"status":"USED","heldUntil":"2026-11-21T10:00:00Z","reason":"R","issuedAt":"2026-11-21T10:00:00Z","usedAt":"2026-11-21T10:00:00Z"}`
 )
 
 func TestCouponCalls(t *testing.T) {
@@ -26,11 +26,11 @@ func TestCouponCalls(t *testing.T) {
 	ctx := context.Background()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	template := client.Template{
-		ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ValidForSeconds: 60, Mode: "STREAM", ReissueAfterCancel: true,
+		ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ValidForSeconds: 60, HoldSeconds: 30, Mode: "STREAM", ReissueAfterCancel: true,
 		WhenRedisAway: "DATABASE", Path: "GATE", Draw: &client.Draw{From: at, State: "DONE", Commitment: "ab", Seed: "cd", ListHash: "ef"}, CreatedAt: at,
 		Counters: client.TemplateCounters{TotalQuantity: 100, Stock: 60, Count: 30, IssuedTotal: 31, Waiting: 10}, Degraded: []string{"gate"},
 	}
-	coupon := client.Coupon{ID: "2", Code: "C", TemplateID: "42", UserID: "u7", Ticket: 5, Status: "USED", IssuedAt: at, UsedAt: &at}
+	coupon := client.Coupon{ID: "2", Code: "C", TemplateID: "42", UserID: "u7", Ticket: 5, Status: "USED", HeldUntil: &at, Reason: "R", IssuedAt: at, UsedAt: &at}
 	rank, name, quantity, no := int64(0), "N", int64(5), false
 	for _, tc := range []struct {
 		name, want string // method, URI, Prefer and body of the request
@@ -43,21 +43,21 @@ func TestCouponCalls(t *testing.T) {
 		}, template},
 		{
 			"CreateTemplateWithAll", `POST /v1/coupon-templates  {"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z",` +
-				`"closesAt":"2026-11-21T10:00:00Z","validForSeconds":60,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2026-11-21T10:00:00Z"}}`,
+				`"closesAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9},"draw":{"from":"2026-11-21T10:00:00Z"}}`,
 			templateJSON, func(c *client.Client) (any, error) {
 				return c.CreateTemplate(ctx, client.NewTemplate{
-					ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ClosesAt: &at, ValidForSeconds: 60, Mode: "KAFKA",
-					ReissueAfterCancel: &no, WhenRedisAway: "WAIT", Draw: &client.NewDraw{From: at},
+					ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ClosesAt: &at, ValidForSeconds: 60, HoldSeconds: 30, Mode: "KAFKA",
+					ReissueAfterCancel: &no, WhenRedisAway: "WAIT", Codes: &client.CodeStyle{Prefix: "X-", Length: 9}, Draw: &client.NewDraw{From: at},
 				})
 			}, template,
 		},
 		{"Template", "GET /v1/coupon-templates/42  ", templateJSON, func(c *client.Client) (any, error) { return c.Template(ctx, "42") }, template},
 		{"CloseTemplate", "POST /v1/coupon-templates/42/close  ", templateJSON, func(c *client.Client) (any, error) { return c.CloseTemplate(ctx, "42") }, template},
 		{
-			"ChangeTemplate", `PATCH /v1/coupon-templates/42  {"name":"N","totalQuantity":5,"opensAt":"2026-11-21T10:00:00Z","closesAt":null,"validForSeconds":null,"reissueAfterCancel":false}`,
+			"ChangeTemplate", `PATCH /v1/coupon-templates/42  {"name":"N","totalQuantity":5,"opensAt":"2026-11-21T10:00:00Z","closesAt":null,"validForSeconds":null,"holdSeconds":null,"reissueAfterCancel":false}`,
 			templateJSON, func(c *client.Client) (any, error) {
 				return c.ChangeTemplate(ctx, "42", client.TemplateChange{
-					Name: &name, TotalQuantity: &quantity, OpensAt: client.Set(at), ClosesAt: client.Clear[time.Time](), ValidForSeconds: client.Clear[int64](), ReissueAfterCancel: &no,
+					Name: &name, TotalQuantity: &quantity, OpensAt: client.Set(at), ClosesAt: client.Clear[time.Time](), ValidForSeconds: client.Clear[int64](), HoldSeconds: client.Clear[int64](), ReissueAfterCancel: &no,
 				})
 			}, template,
 		},
@@ -90,6 +90,8 @@ func TestCouponCalls(t *testing.T) {
 			return nil, nil
 		}, coupon},
 		{"Coupon", "GET /v1/coupons/2  ", couponJSON, func(c *client.Client) (any, error) { return c.Coupon(ctx, "2") }, coupon},
+		{"CouponsByCode", "GET /v1/coupons?code=C+1  ", `{"items":[` + couponJSON + `]}`, func(c *client.Client) (any, error) { return c.CouponsByCode(ctx, "C 1") }, []client.Coupon{coupon}},
+		{"ConfirmCoupon", "POST /v1/coupons/2/confirm  ", couponJSON, func(c *client.Client) (any, error) { return c.ConfirmCoupon(ctx, "2") }, coupon},
 		{"UseCoupon", "POST /v1/coupons/2/use  ", couponJSON, func(c *client.Client) (any, error) { return c.UseCoupon(ctx, "2") }, coupon},
 		{"CancelCoupon", "POST /v1/coupons/2/cancel  ", couponJSON, func(c *client.Client) (any, error) { return c.CancelCoupon(ctx, "2") }, coupon},
 		{

@@ -16,6 +16,7 @@ type Template struct {
 	OpensAt         *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
 	ClosesAt        *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
 	ValidForSeconds int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds     int64      `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
 	Mode            string     `json:"mode"`                      // STREAM, KAFKA or SYNC
 	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
 	// get another.
@@ -24,7 +25,8 @@ type Template struct {
 	// Path is how requests are handled now: GATE, or DATABASE during a Redis
 	// outage.
 	Path      string           `json:"path"`
-	Draw      *Draw            `json:"draw,omitempty"` // nil: first come, first served
+	Codes     *CodeStyle       `json:"codes,omitempty"` // nil: 26 random letters and digits
+	Draw      *Draw            `json:"draw,omitempty"`  // nil: first come, first served
 	CreatedAt time.Time        `json:"createdAt"`
 	Counters  TemplateCounters `json:"counters"`
 	// Degraded contains gate if the gate did not answer, so that the number of
@@ -39,6 +41,13 @@ type TemplateCounters struct {
 	Count         int64 `json:"count"`       // live coupons: all except CANCELLED ones
 	IssuedTotal   int64 `json:"issuedTotal"` // coupons ever issued
 	Waiting       int64 `json:"waiting"`     // requests in line
+}
+
+// CodeStyle describes how codes are generated. The server chooses empty fields.
+type CodeStyle struct {
+	Prefix   string `json:"prefix,omitempty"`   // begins every code
+	Length   int    `json:"length,omitempty"`   // random characters after the prefix
+	Alphabet string `json:"alphabet,omitempty"` // of the random characters
 }
 
 // Draw describes the draw of a template, which orders the users who enter
@@ -60,9 +69,11 @@ type NewTemplate struct {
 	OpensAt            *time.Time `json:"opensAt,omitempty"`
 	ClosesAt           *time.Time `json:"closesAt,omitempty"`
 	ValidForSeconds    int64      `json:"validForSeconds,omitempty"` // 0: coupons do not expire
+	HoldSeconds        int64      `json:"holdSeconds,omitempty"`     // at most ValidForSeconds; 0: coupons are not held
 	Mode               string     `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
 	ReissueAfterCancel *bool      `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      string     `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
+	Codes              *CodeStyle `json:"codes,omitempty"`         // nil: 26 random letters and digits
 	Draw               *NewDraw   `json:"draw,omitempty"`          // nil: no draw
 }
 
@@ -76,10 +87,11 @@ type TemplateChange struct {
 	Name          *string `json:"name,omitempty"`
 	TotalQuantity *int64  `json:"totalQuantity,omitempty"`
 	PerUserLimit  *int    `json:"perUserLimit,omitempty"`
-	// OpensAt, ClosesAt and ValidForSeconds can be cleared; see Clear.
+	// OpensAt, ClosesAt, ValidForSeconds and HoldSeconds can be cleared; see Clear.
 	OpensAt            *Clearable[time.Time] `json:"opensAt,omitempty"`
 	ClosesAt           *Clearable[time.Time] `json:"closesAt,omitempty"`
 	ValidForSeconds    *Clearable[int64]     `json:"validForSeconds,omitempty"`
+	HoldSeconds        *Clearable[int64]     `json:"holdSeconds,omitempty"`
 	Mode               *string               `json:"mode,omitempty"`
 	ReissueAfterCancel *bool                 `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string               `json:"whenRedisAway,omitempty"`

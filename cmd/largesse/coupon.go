@@ -20,7 +20,7 @@ func (c *cli) couponCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "coupon",
 		Aliases: []string{"coupons"},
-		Short:   "Request, show, list, use and cancel coupons",
+		Short:   "Request, show, list, confirm, use and cancel coupons",
 		Example: `  largesse coupon issue 42 --user u7 --wait 5s
   largesse coupon list --user u7
   largesse coupon use ID`,
@@ -29,8 +29,9 @@ func (c *cli) couponCommand() *cobra.Command {
 		c.couponIssueCommand(),
 		c.couponListCommand(),
 		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
+		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
 		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
-		c.couponCallCommand("cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again", (*client.Client).CancelCoupon),
+		c.couponCallCommand("cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", (*client.Client).CancelCoupon),
 	)
 	return cmd
 }
@@ -91,9 +92,12 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		had := ""
 		if r.Duplicate {
 			had = ", from an earlier request"
-			if r.Coupon.Status != "ISSUED" {
+			if r.Coupon.Status != "ISSUED" && r.Coupon.Status != "HELD" {
 				had += "; it is " + printable(r.Coupon.Status)
 			}
+		}
+		if r.Coupon.Status == "HELD" {
+			had += fmt.Sprintf("; it is held until %s, confirm it with: largesse coupon confirm %s", moment(r.Coupon.HeldUntil), printable(r.Coupon.ID))
 		}
 		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
 		return err
@@ -173,27 +177,35 @@ func (c *cli) printCoupon(one client.Coupon) error {
 	d.add("user", one.UserID)
 	d.add("ticket", number(one.Ticket))
 	d.add("status", one.Status)
+	d.add("held until", moment(one.HeldUntil))
 	d.add("issued", moment(&one.IssuedAt))
 	d.add("used", moment(one.UsedAt))
 	d.add("cancelled", moment(one.CancelledAt))
+	d.add("reason", one.Reason)
 	d.add("expires", moment(one.ExpiresAt))
 	return d.flush()
 }
 
 func (c *cli) couponListCommand() *cobra.Command {
 	var (
-		limit          int
-		template, user string
+		limit                int
+		template, user, code string
 	)
 	cmd := &cobra.Command{
-		Use:   "list --template ID | --user USER",
-		Short: "List the coupons of a template in the order of their tickets, or of a user, newest first",
+		Use:   "list --template ID | --user USER | --code CODE",
+		Short: "List the coupons of a template in the order of their tickets, of a user, newest first, or with a code",
 		Example: `  largesse coupon list --template 42
   largesse coupon list --user u7 --limit 0 --output json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (template == "") == (user == "") {
-				return wrongUse("coupon list needs either --template ID or --user USER; see %s --help", cmd.CommandPath())
+			given := 0
+			for _, filter := range []string{template, user, code} {
+				if filter != "" {
+					given++
+				}
+			}
+			if given != 1 {
+				return wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see %s --help", cmd.CommandPath())
 			}
 			if err := checkLimit(limit); err != nil {
 				return err
@@ -202,16 +214,32 @@ func (c *cli) couponListCommand() *cobra.Command {
 				if err := checkTemplateID(template); err != nil {
 					return err
 				}
-			} else if err := checkUser("--user", user); err != nil {
-				return err
+			}
+			if user != "" {
+				if err := checkUser("--user", user); err != nil {
+					return err
+				}
 			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
 			coupons := cl.TemplateCoupons(cmd.Context(), template)
-			if user != "" {
+			switch {
+			case user != "":
 				coupons = cl.UserCoupons(cmd.Context(), user)
+			case code != "":
+				found, err := cl.CouponsByCode(cmd.Context(), code)
+				if err != nil {
+					return err
+				}
+				coupons = func(yield func(client.Coupon, error) bool) {
+					for _, one := range found {
+						if !yield(one, nil) {
+							return
+						}
+					}
+				}
 			}
 			return printList(c, coupons, listing[client.Coupon]{
 				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "EXPIRES"},
@@ -227,5 +255,6 @@ func (c *cli) couponListCommand() *cobra.Command {
 	limitFlag(cmd, &limit)
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
 	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")
+	cmd.Flags().StringVar(&code, "code", "", "only coupons with this code")
 	return cmd
 }

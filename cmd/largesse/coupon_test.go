@@ -22,6 +22,11 @@ func TestCouponIssue(t *testing.T) {
 	}{
 		{"Issued", answer{201, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `}`}, result{exitDone, "user u7 has coupon 2 with code C-2\n", ""}},
 		{
+			"Held",
+			answer{201, `{"requestId":"42:u7","status":"ISSUED","coupon":{"id":"2","code":"C-2","userId":"u7","status":"HELD","heldUntil":"2026-11-21T10:05:00Z"}}`},
+			result{exitDone, "user u7 has coupon 2 with code C-2; it is held until 2026-11-21 10:05:00Z, confirm it with: largesse coupon confirm 2\n", ""},
+		},
+		{
 			"HadBefore",
 			answer{200, `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `,"duplicate":true}`},
 			result{exitDone, "user u7 has coupon 2 with code C-2, from an earlier request\n", ""},
@@ -66,9 +71,11 @@ func TestCouponCalls(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{
 		"GET /v1/coupons/2":                             {body: couponJSON},
+		"POST /v1/coupons/2/confirm":                    {body: `{"id":"2","status":"ISSUED"}`},
 		"POST /v1/coupons/2/use":                        {body: `{"id":"2","status":"USED"}`},
 		"POST /v1/coupons/2/cancel":                     {409, `{"code":"COUPON_USED","detail":"coupon 2 is USED"}`},
 		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `]}`},
+		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `]}`},
 		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
 	})
 	for _, tt := range []struct {
@@ -84,9 +91,12 @@ status    ISSUED
 issued    2026-11-21 10:00:00Z
 expires   2026-11-22 10:00:00Z
 `, ""}},
+		{[]string{"confirm", "2"}, result{exitDone, "coupon 2 is ISSUED\n", ""}},
 		{[]string{"use", "2"}, result{exitDone, "coupon 2 is USED\n", ""}},
 		{[]string{"cancel", "2"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
 		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
+			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--code", "C-2"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
 		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
 	} {
@@ -95,7 +105,7 @@ expires   2026-11-22 10:00:00Z
 			t.Errorf("%v: %s", tt.args, diff)
 		}
 	}
-	if n := len(asked()); n != 5 {
+	if n := len(asked()); n != 7 {
 		t.Errorf("%d requests", n)
 	}
 }

@@ -39,7 +39,8 @@ func (c *cli) demoCommand() *cobra.Command {
 		Long: `Pay one campaign of points from a CSV file and one campaign of vouchers from Kafka
 messages, through a provider that is slow, sometimes fails and loses responses.
 Then run a coupon drop: a crowd of shoppers requests a limited stock over HTTP,
-first come, first served.
+first come, first served. Last, a coupon that its user does not confirm in time
+goes to the next one.
 
 Everything runs in this process; you need not install or start anything else. At the
 end, the demo prints the books of both sides and checks every invariant. The exit
@@ -146,6 +147,9 @@ func (d *demo) play(ctx context.Context) error {
 	}
 	d.report(ctx, accounts, time.Since(began))
 	if err := d.drop(ctx); err != nil {
+		return err
+	}
+	if err := d.hold(ctx); err != nil {
 		return err
 	}
 	d.result.Balanced = !slices.ContainsFunc(d.result.Invariants, func(v invariantJSON) bool { return !v.Holds })

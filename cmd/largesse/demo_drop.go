@@ -65,6 +65,9 @@ type dropJSON struct {
 	SoldOut     int64   `json:"soldOut"` // shoppers who were refused
 	Seconds     float64 `json:"seconds"`
 	LongestLine int64   `json:"longestLine"`
+	// HeldBy did not confirm a held coupon, and HoldPassedTo then got the place.
+	HeldBy       string `json:"heldBy"`
+	HoldPassedTo string `json:"holdPassedTo"`
 }
 
 // watchDrop shows the shoppers, the coupons and the line until all coupons are

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ each does it when it starts.`,
 		if err != nil {
 			return err
 		}
-		if err := engine.Migrate(cmd.Context(), cfg); err != nil {
+		if err := engine.Migrate(cmd.Context(), cfg, c.waitForOlder); err != nil {
 			return err
 		}
 		if c.output == outputJSON {
@@ -35,4 +36,11 @@ each does it when it starts.`,
 		return err
 	}
 	return cmd
+}
+
+// waitForOlder tells the user which instances the migration waits for.
+func (c *cli) waitForOlder(instances []string) error {
+	_, err := fmt.Fprintf(c.stderr, "waiting for instances of an older version to stop: %s; both versions must not issue coupons at the same time\n",
+		strings.Join(instances, ", "))
+	return err
 }

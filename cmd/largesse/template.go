@@ -213,6 +213,12 @@ func (c *cli) printTemplate(t client.Template) error {
 	if t.ValidForSeconds > 0 {
 		lines.add("coupons valid for", (time.Duration(t.ValidForSeconds) * time.Second).String())
 	}
+	if t.HoldSeconds > 0 {
+		lines.add("coupons held for", (time.Duration(t.HoldSeconds) * time.Second).String())
+	}
+	if t.Codes != nil {
+		lines.add("codes", fmt.Sprintf("%s + %d of %s", strconv.Quote(t.Codes.Prefix), t.Codes.Length, t.Codes.Alphabet))
+	}
 	lines.add("reissue after cancel", yesNo(t.ReissueAfterCancel))
 	lines.add("during a Redis outage", t.WhenRedisAway)
 	lines.add("path", t.Path)

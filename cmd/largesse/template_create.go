@@ -25,6 +25,7 @@ type templateFlags struct {
 	perUser       int
 	opens, closes string
 	validFor      time.Duration
+	hold          time.Duration
 	mode, away    string
 	reissue       bool
 }
@@ -37,6 +38,7 @@ func (f *templateFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.opens, "opens", "", "time when the template opens, e.g. 2026-12-24T18:00:00Z")
 	flags.StringVar(&f.closes, "closes", "", "time when the template closes, e.g. 2026-12-31T18:00:00Z")
 	flags.DurationVar(&f.validFor, "valid-for", 0, "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire")
+	flags.DurationVar(&f.hold, "hold", 0, "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held")
 	flags.StringVar(&f.mode, "mode", "", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream")
 	flags.StringVar(&f.away, "when-redis-away", "", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database")
 	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
@@ -55,6 +57,8 @@ func (f *templateFlags) check(changed func(string) bool) error {
 		return wrongUse("--per-user %d must be from 1 to %d", f.perUser, reward.TemplatePerUserMax)
 	case f.validFor < 0 || f.validFor > reward.TemplateValidMax || f.validFor%time.Second != 0:
 		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: coupons do not expire", f.validFor)
+	case f.hold < 0 || f.hold > reward.TemplateHoldMax || f.hold%time.Second != 0:
+		return wrongUse("--hold %s must be whole seconds, up to 30 days; 0: coupons are not held", f.hold)
 	case changed("mode") && !slices.Contains(issueModes, strings.ToLower(f.mode)):
 		return wrongUse("--mode %q must be one of %s", f.mode, strings.Join(issueModes, ", "))
 	case changed("when-redis-away") && !slices.Contains(awayChoices, strings.ToLower(f.away)):
@@ -75,6 +79,7 @@ func timeFlag(flag, value string) (time.Time, error) {
 func (c *cli) templateCreateCommand() *cobra.Command {
 	var (
 		f            templateFlags
+		codes        client.CodeStyle
 		id, drawFrom string
 	)
 	cmd := &cobra.Command{
@@ -87,6 +92,9 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "ID from an upstream system; default: a new ID")
+	cmd.Flags().StringVar(&codes.Prefix, "code-prefix", "", "start of every code, up to 20 letters, digits, - and _; a --code flag makes codes that people can type")
+	cmd.Flags().IntVar(&codes.Length, "code-length", 0, "random characters of a code, 1 to 64; default: 12")
+	cmd.Flags().StringVar(&codes.Alphabet, "code-alphabet", "", "letters and digits of a code; default: digits and capital letters that do not look alike")
 	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		changed := cmd.Flags().Changed
@@ -105,7 +113,11 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		t := client.NewTemplate{
 			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
-			Mode: strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+			HoldSeconds: int64(f.hold / time.Second),
+			Mode:        strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+		}
+		if codes != (client.CodeStyle{}) {
+			t.Codes = &codes
 		}
 		if changed("reissue-after-cancel") {
 			t.ReissueAfterCancel = &f.reissue

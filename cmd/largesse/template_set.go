@@ -19,8 +19,8 @@ func (c *cli) templateSetCommand() *cobra.Command {
 		Use:   "set ID --FLAG VALUE...",
 		Short: "Change a coupon template",
 		Long: `Change a coupon template. Only the settings with a flag change. --opens none opens
-the template at once, with --closes none it does not close, and with --valid-for 0
-coupons do not expire. The quantity must be at least the number of live coupons and
+the template at once, with --closes none it does not close, with --valid-for 0
+coupons do not expire, and with --hold 0 they are not held. The quantity must be at least the number of live coupons and
 waiting users. The mode can change only before the first request.`,
 		Example: `  largesse template set 42 --quantity 20000
   largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none`,
@@ -71,6 +71,12 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 		change.ValidForSeconds = client.Clear[int64]()
 		if f.validFor > 0 {
 			change.ValidForSeconds = client.Set(int64(f.validFor / time.Second))
+		}
+	}
+	if changed("hold") {
+		change.HoldSeconds = client.Clear[int64]()
+		if f.hold > 0 {
+			change.HoldSeconds = client.Set(int64(f.hold / time.Second))
 		}
 	}
 	if changed("mode") {

@@ -26,7 +26,8 @@ func TestTemplateCreate(t *testing.T) {
 	for _, more := range [][]string{
 		nil,
 		{
-			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "720h",
+			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "720h", "--hold", "10m",
+			"--code-prefix", "X-", "--code-length", "9", "--code-alphabet", "0123456789",
 			"--mode", "Kafka", "--draw-from", "2026-11-20T10:00:00Z", "--when-redis-away", "wait", "--reissue-after-cancel=false",
 		},
 	} {
@@ -38,7 +39,7 @@ func TestTemplateCreate(t *testing.T) {
 	want := []string{
 		`POST /v1/coupon-templates {"name":"Spring","totalQuantity":10000}`,
 		`POST /v1/coupon-templates {"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","closesAt":"2026-11-22T10:00:00+09:00",` +
-			`"validForSeconds":2592000,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2026-11-20T10:00:00Z"}}`,
+			`"validForSeconds":2592000,"holdSeconds":600,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9,"alphabet":"0123456789"},"draw":{"from":"2026-11-20T10:00:00Z"}}`,
 	}
 	if diff := cmp.Diff(want, asked()); diff != "" {
 		t.Error(diff)
@@ -57,8 +58,8 @@ func TestTemplateSetAndClose(t *testing.T) {
 		want string
 	}{
 		{[]string{"set", "42", "--quantity", "20000", "--name", "N", "--per-user", "3", "--mode", "sync", "--when-redis-away", "Wait", "--reissue-after-cancel"}, changed},
-		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h"}, changed},
-		{[]string{"set", "42", "--closes", "none", "--valid-for", "0"}, changed},
+		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h", "--hold", "10m"}, changed},
+		{[]string{"set", "42", "--closes", "none", "--valid-for", "0", "--hold", "0"}, changed},
 		{[]string{"close", "42"}, "template 42 is closed; 1,000 people in line will still be served\n"},
 	} {
 		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r != (result{exitDone, tt.want, ""}) {
@@ -72,8 +73,8 @@ func TestTemplateSetAndClose(t *testing.T) {
 	}
 	want := []string{
 		`PATCH /v1/coupon-templates/42 {"name":"N","totalQuantity":20000,"perUserLimit":3,"mode":"SYNC","reissueAfterCancel":true,"whenRedisAway":"WAIT"}`,
-		`PATCH /v1/coupon-templates/42 {"opensAt":null,"closesAt":"2026-11-21T10:00:00Z","validForSeconds":3600}`,
-		`PATCH /v1/coupon-templates/42 {"closesAt":null,"validForSeconds":null}`,
+		`PATCH /v1/coupon-templates/42 {"opensAt":null,"closesAt":"2026-11-21T10:00:00Z","validForSeconds":3600,"holdSeconds":600}`,
+		`PATCH /v1/coupon-templates/42 {"closesAt":null,"validForSeconds":null,"holdSeconds":null}`,
 		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/close",
 	}
 	if diff := cmp.Diff(want, asked()); diff != "" {

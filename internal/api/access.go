@@ -47,8 +47,8 @@ var permissions = map[string][]auth.Role{
 
 	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
 	"issue-coupon": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
-	"get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
-	"use-coupon": issuers, "cancel-coupon": issuers,
+	"find-coupons": staff, "get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
+	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
 
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
 }

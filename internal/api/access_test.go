@@ -59,7 +59,7 @@ var mayCall = map[string]string{
 	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
 	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "GET /v1/issue-requests/{requestId}/events": "vioas",
-	"GET /v1/coupons/{couponId}": "vioas", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
+	"GET /v1/coupons": "vioa", "GET /v1/coupons/{couponId}": "vioas", "POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
@@ -459,7 +459,7 @@ func TestIdempotency(t *testing.T) {
 			b.rows.dies = errors.New("died")
 			first := post(t, b, path, "k1", body)
 			first.want(t, http.StatusCreated)
-			b.rows.lapse()
+			b.rows.end()
 			b.shop.mu.Lock()
 			for id, v := range b.shop.templates {
 				v.CreatedAt = time.Now()
@@ -548,7 +548,7 @@ func TestIdempotency(t *testing.T) {
 		b.rows.dies = errors.New("died")
 		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}
 		post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`).want(t, http.StatusAccepted)
-		b.rows.lapse()
+		b.rows.end()
 		// It was issued meanwhile, by the clock of an instance that is a little behind.
 		b.shop.coupons = []reward.Coupon{{ID: 9, TemplateID: 42, UserID: "u7", Ticket: 1, IssuedAt: time.Now().Add(-2 * time.Second)}}
 		b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 2, Reason: reward.ReasonUserLimit}
@@ -586,7 +586,7 @@ func TestIdempotency(t *testing.T) {
 }
 
 // expire lets the lease of an idempotency key expire.
-func (f *fakeRows) lapse() {
+func (f *fakeRows) end() {
 	defer f.lock()()
 	for key, r := range f.records {
 		r.BegunAt = r.BegunAt.Add(-2 * idempotencyLease)

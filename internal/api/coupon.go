@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 type Coupons interface {
 	Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error)
+	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
+	Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Use(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
@@ -29,10 +32,12 @@ type Coupon struct {
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
 	Ticket      int64     `json:"ticket" doc:"Ticket number; coupons are issued in the order of their tickets"`
-	Status      string    `json:"status" enum:"ISSUED,USED,CANCELLED,EXPIRED" doc:"Only a CANCELLED coupon becomes available again"`
+	Status      string    `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: it must be confirmed before heldUntil. Only a CANCELLED coupon becomes available again"`
+	HeldUntil   time.Time `json:"heldUntil,omitzero" doc:"End of the hold, by the clock of the database; absent: the coupon was not held, or it is confirmed"`
 	IssuedAt    time.Time `json:"issuedAt"`
 	UsedAt      time.Time `json:"usedAt,omitzero"`
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	Reason      string    `json:"reason,omitempty" doc:"Why it is CANCELLED: HOLD_EXPIRED if it was not confirmed in time; absent: by a request" example:"HOLD_EXPIRED"`
 	ExpiresAt   time.Time `json:"expiresAt,omitzero" doc:"Absent: the coupon does not expire"`
 }
 
@@ -40,6 +45,7 @@ func couponOf(c *reward.Coupon) *Coupon {
 	return &Coupon{
 		ID: c.ID.String(), Code: c.Code, TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
 		IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(), CancelledAt: c.CancelledAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(),
+		HeldUntil: c.HeldUntil.UTC(), Reason: c.CancelReason,
 	}
 }
 
@@ -49,6 +55,22 @@ type couponIDInput struct {
 
 type couponOutput struct {
 	Body *Coupon
+}
+
+// codeLengthMax limits the code in a query, in bytes.
+const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
+
+// sameCodeMax limits the coupons with the same code in a response.
+const sameCodeMax = 100
+
+type couponsByCodeInput struct {
+	Code string `query:"code" required:"true" minLength:"1" doc:"Code of the coupon, exactly as issued"`
+}
+
+type couponsByCodeOutput struct {
+	Body struct {
+		Items []*Coupon `json:"items" nullable:"false"`
+	}
 }
 
 type templateCouponsInput struct {
@@ -80,17 +102,23 @@ func (a *API) addCoupons() {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
 	for _, act := range []struct {
-		name, summary string
-		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+		name, summary, codes string
+		do                   func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
-			"use", "Use an ISSUED coupon that has not expired",
+			"confirm", "Confirm a HELD coupon, which makes it ISSUED; an ISSUED coupon stays as it is", "HOLD_EXPIRED, ",
+			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+				return a.cfg.Coupons.Confirm(ctx, id)
+			},
+		},
+		{
+			"use", "Use an ISSUED coupon that has not expired", "COUPON_HELD, ",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel an ISSUED coupon that has not expired; it becomes available again",
+			"cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", "",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
@@ -98,9 +126,14 @@ func (a *API) addCoupons() {
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-coupon", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags, Summary: act.summary,
-			Description: "409: COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
+			Description: "409: " + act.codes + "COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
 		}, a.couponCall(act.do))
 	}
+	call(a, huma.Operation{
+		OperationID: "find-coupons", Method: http.MethodGet, Path: "/v1/coupons", Tags: tags,
+		Summary:     "Find a coupon by its code, as a till does",
+		Description: "A code is unique within its template. At most 100 coupons of different templates are returned, lowest template ID first; none: items is empty.",
+	}, a.findCoupons)
 	call(a, huma.Operation{
 		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
 		Summary: "List the coupons of a template in the order of their tickets",
@@ -128,6 +161,22 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 		}
 		return &couponOutput{Body: couponOf(&c)}, nil
 	}
+}
+
+func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*couponsByCodeOutput, error) {
+	if len(in.Code) > codeLengthMax {
+		return nil, web.Invalid("code", fmt.Sprintf("is longer than %d bytes", codeLengthMax))
+	}
+	rows, err := a.cfg.Coupons.CouponsByCode(ctx, in.Code, sameCodeMax)
+	if err != nil {
+		return nil, err
+	}
+	out := &couponsByCodeOutput{}
+	out.Body.Items = make([]*Coupon, len(rows))
+	for i := range rows {
+		out.Body.Items[i] = couponOf(&rows[i])
+	}
+	return out, nil
 }
 
 func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput) (*couponListOutput, error) {

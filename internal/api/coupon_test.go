@@ -36,6 +36,37 @@ func TestCoupons(t *testing.T) {
 	if got := b.json(t, "POST", "/v1/coupons/3/cancel", "").object(t); got["status"] != "CANCELLED" || got["cancelledAt"] == nil {
 		t.Errorf("%v", got)
 	}
+	if diff := cmp.Diff([]any{want}, b.json(t, "GET", "/v1/coupons?code=CODE-2", "").object(t)["items"]); diff != "" {
+		t.Errorf("by its code (-want +got):\n%s", diff)
+	}
+	if got := b.json(t, "GET", "/v1/coupons?code=code-2", "").object(t)["items"].([]any); len(got) != 0 {
+		t.Errorf("by another code: %v", got)
+	}
+	b.json(t, "GET", "/v1/coupons", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	b.json(t, "GET", "/v1/coupons?code="+strings.Repeat("x", 85), "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+
+	held := issued(5, 42, "u5", 10)
+	held.Status, held.HeldUntil = reward.CouponHeld, testTime.Add(time.Minute)
+	ended := issued(6, 42, "u6", 11)
+	ended.Status, ended.HeldUntil, ended.CancelledAt, ended.CancelReason = reward.CouponCancelled, testTime, testTime, reward.ReasonHoldExpired
+	b.shop.coupons = append(b.shop.coupons, held, ended)
+	if got := b.json(t, "GET", "/v1/coupons/5", "").object(t); got["status"] != "HELD" || got["heldUntil"] != "2026-11-21T01:03:03Z" || got["reason"] != nil {
+		t.Errorf("%v", got)
+	}
+	if got := b.json(t, "GET", "/v1/coupons/6", "").object(t); got["status"] != "CANCELLED" || got["reason"] != "HOLD_EXPIRED" {
+		t.Errorf("%v", got)
+	}
+	b.json(t, "POST", "/v1/coupons/5/use", "").wantProblem(t, http.StatusConflict, "COUPON_HELD")
+	b.json(t, "POST", "/v1/coupons/6/confirm", "").wantProblem(t, http.StatusConflict, "HOLD_EXPIRED")
+	for range 2 {
+		if got := b.json(t, "POST", "/v1/coupons/5/confirm", "").object(t); got["status"] != "ISSUED" || got["heldUntil"] != nil {
+			t.Errorf("%v", got)
+		}
+	}
+	b.shop.coupons = b.shop.coupons[:4]
+	b.json(t, "POST", "/v1/coupons/1/confirm", "").wantProblem(t, http.StatusConflict, "COUPON_USED")
+	b.json(t, "POST", "/v1/coupons/3/confirm", "").wantProblem(t, http.StatusConflict, "COUPON_CANCELLED")
+	b.json(t, "POST", "/v1/coupons/9/confirm", "").wantProblem(t, http.StatusNotFound, "COUPON_NOT_FOUND")
 	for _, verb := range []string{"use", "cancel"} {
 		for id, code := range map[string]string{"1": "COUPON_USED", "3": "COUPON_CANCELLED", "4": "COUPON_EXPIRED"} {
 			b.json(t, "POST", "/v1/coupons/"+id+"/"+verb, "").wantProblem(t, http.StatusConflict, code)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -173,18 +174,46 @@ func (f *fakeShop) settle(id reward.CouponID, to reward.CouponStatus) (reward.Co
 		if c.ID != id {
 			continue
 		}
-		if err := rules.CheckCoupon(c, testTime); err != nil {
+		check := map[reward.CouponStatus]func() error{
+			reward.CouponUsed:      func() error { return rules.CheckUse(c, testTime) },
+			reward.CouponCancelled: func() error { return rules.CheckCancel(c, testTime) },
+			reward.CouponIssued: func() error {
+				if c.Status == reward.CouponHeld && testTime.Before(c.HeldUntil) {
+					return nil
+				}
+				return rules.CheckConfirm(c)
+			},
+		}[to]
+		if err := check(); err != nil {
 			return *c, err
 		}
 		c.Status = to
-		if to == reward.CouponUsed {
+		switch to {
+		case reward.CouponUsed:
 			c.UsedAt = testTime
-		} else {
+		case reward.CouponCancelled:
 			c.CancelledAt = testTime
+		default:
+			c.HeldUntil = time.Time{}
 		}
 		return *c, nil
 	}
 	return reward.Coupon{}, store.NoCoupon(id)
+}
+
+func (f *fakeShop) CouponsByCode(_ context.Context, code string, limit int) ([]reward.Coupon, error) {
+	defer f.lock()()
+	var out []reward.Coupon
+	for _, c := range f.coupons {
+		if c.Code == code {
+			out = append(out, c)
+		}
+	}
+	return out[:min(limit, len(out))], nil
+}
+
+func (f *fakeShop) Confirm(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
+	return f.settle(id, reward.CouponIssued)
 }
 
 func (f *fakeShop) Use(_ context.Context, id reward.CouponID) (reward.Coupon, error) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"net/http"
@@ -32,21 +33,23 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
 // Template is a coupon template in JSON.
 type Template struct {
-	ID                 string    `json:"id" doc:"A whole number as a string" example:"42"`
-	Name               string    `json:"name"`
-	TotalQuantity      int64     `json:"totalQuantity" doc:"Maximum number of live coupons"`
-	PerUserLimit       int       `json:"perUserLimit" doc:"Maximum number of coupons per user"`
-	OpensAt            time.Time `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
-	ClosesAt           time.Time `json:"closesAt,omitzero" doc:"Absent: it does not close"`
-	ValidForSeconds    int64     `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
-	Mode               string    `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
-	ReissueAfterCancel bool      `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
-	WhenRedisAway      string    `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
-	Path               string    `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
-	Draw               *Draw     `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
-	CreatedAt          time.Time `json:"createdAt"`
-	Counters           Counters  `json:"counters"`
-	Degraded           []string  `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
+	ID                 string     `json:"id" doc:"A whole number as a string" example:"42"`
+	Name               string     `json:"name"`
+	TotalQuantity      int64      `json:"totalQuantity" doc:"Maximum number of live coupons"`
+	PerUserLimit       int        `json:"perUserLimit" doc:"Maximum number of coupons per user"`
+	OpensAt            time.Time  `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
+	ClosesAt           time.Time  `json:"closesAt,omitzero" doc:"Absent: it does not close"`
+	ValidForSeconds    int64      `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	HoldSeconds        int64      `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, which is HELD, must be confirmed; absent: coupons are ISSUED at once"`
+	Mode               string     `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
+	ReissueAfterCancel bool       `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
+	Codes              *CodeStyle `json:"codes,omitempty" doc:"How codes are generated; absent: 26 random letters and digits"`
+	WhenRedisAway      string     `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
+	Path               string     `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
+	Draw               *Draw      `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
+	CreatedAt          time.Time  `json:"createdAt"`
+	Counters           Counters   `json:"counters"`
+	Degraded           []string   `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
 }
 
 // Counters shows the progress of a template. Live coupons, waiting requests and stock
@@ -72,10 +75,13 @@ type Draw struct {
 func templateOf(v coupon.View) *Template {
 	t := &Template{
 		ID: v.ID.String(), Name: v.Name, TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
-		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second),
+		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
+	}
+	if v.Codes.Length > 0 {
+		t.Codes = &CodeStyle{Prefix: v.Codes.Prefix, Length: v.Codes.Length, Alphabet: v.Codes.Alphabet}
 	}
 	if v.GateUnavailable {
 		t.Degraded = []string{degradedGate}
@@ -106,10 +112,19 @@ type CreateTemplate struct {
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: it does not close"`
 	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Seconds in which a new coupon must be confirmed; until then it is HELD, and afterwards CANCELLED. At most validForSeconds; absent: coupons are ISSUED at once"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
+	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Codes that people can type; they never change. Absent: 26 random letters and digits"`
 	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draw the order of the users who enter between draw.from and opensAt, which is then required"`
+}
+
+// CodeStyle is how the codes of a template are generated.
+type CodeStyle struct {
+	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"Begins every code: ASCII letters, digits, - and _"`
+	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"Random characters after the prefix; absent: 12. There must be a million codes per coupon of totalQuantity"`
+	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Different ASCII letters and digits; absent: digits and capital letters that do not look alike"`
 }
 
 // CreateDraw is the draw of a new template.
@@ -135,6 +150,14 @@ func (b *CreateTemplate) template() (reward.CouponTemplate, []reward.FieldError)
 	assign(&t.ReissueAfterCancel, b.ReissueAfterCancel)
 	if b.ValidForSeconds != nil {
 		t.ValidFor = seconds(*b.ValidForSeconds)
+	}
+	if b.HoldSeconds != nil {
+		t.HoldFor = seconds(*b.HoldSeconds)
+	}
+	if b.Codes != nil {
+		t.Codes = reward.CodeStyle{
+			Prefix: b.Codes.Prefix, Length: cmp.Or(b.Codes.Length, reward.CodeLengthDefault), Alphabet: cmp.Or(b.Codes.Alphabet, reward.AlphabetDefault),
+		}
 	}
 	if b.Draw != nil {
 		t.Draw = reward.Draw{State: reward.DrawOpen, From: b.Draw.From}
@@ -178,6 +201,7 @@ type ChangeTemplate struct {
 	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
 	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
 	ValidForSeconds    web.Clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
+	HoldSeconds        web.Clearable[int64]     `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"Applies to coupons issued from now on; null: they are ISSUED at once"`
 	Mode               *string                  `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
 	ReissueAfterCancel *bool                    `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string                  `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
@@ -201,6 +225,10 @@ func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 	if n := b.ValidForSeconds.Change(); n != nil {
 		valid := seconds(*n)
 		p.ValidFor = &valid
+	}
+	if n := b.HoldSeconds.Change(); n != nil {
+		hold := seconds(*n)
+		p.HoldFor = &hold
 	}
 	return p
 }

@@ -40,12 +40,13 @@ func TestTemplateCreate(t *testing.T) {
 	t.Run("EverythingThatCanBeSaid", func(t *testing.T) {
 		t.Parallel()
 		a := b.json(t, "POST", "/v1/coupon-templates", `{"name":"Full","totalQuantity":1000000000,"perUserLimit":100,"opensAt":"2030-01-02T10:00:00+09:00",
-			"closesAt":"2030-01-03T01:00:00Z","validForSeconds":3153600000,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2030-01-01T00:00:00Z"}}`)
+			"closesAt":"2030-01-03T01:00:00Z","validForSeconds":3153600000,"holdSeconds":2592000,"codes":{"prefix":"X-"},"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","draw":{"from":"2030-01-01T00:00:00Z"}}`)
 		a.want(t, http.StatusCreated)
 		got := a.object(t)
 		for field, want := range map[string]any{
-			"perUserLimit": json.Number("100"), "opensAt": "2030-01-02T01:00:00Z", "closesAt": "2030-01-03T01:00:00Z", "validForSeconds": json.Number("3153600000"),
-			"mode": "KAFKA", "reissueAfterCancel": false, "whenRedisAway": "WAIT",
+			"perUserLimit": json.Number("100"), "opensAt": "2030-01-02T01:00:00Z", "closesAt": "2030-01-03T01:00:00Z", "validForSeconds": json.Number("3153600000"), "holdSeconds": json.Number("2592000"),
+			"codes": map[string]any{"prefix": "X-", "length": json.Number("12"), "alphabet": "23456789ABCDEFGHJKMNPQRSTUVWXYZ"},
+			"mode":  "KAFKA", "reissueAfterCancel": false, "whenRedisAway": "WAIT",
 			"draw": map[string]any{"from": "2030-01-01T00:00:00Z", "state": "OPEN", "commitment": "19b25856e1c150ca834cffc8b59b23adbd0ec0389e58eb22b3b64768098d002b"},
 		} {
 			if diff := cmp.Diff(want, got[field]); diff != "" {
@@ -71,6 +72,11 @@ func TestTemplateCreate(t *testing.T) {
 		{"PerUser", `{"name":"x","totalQuantity":1,"perUserLimit":0}`, 422, []string{"perUserLimit"}},
 		{"PerUserTooMuch", `{"name":"x","totalQuantity":1,"perUserLimit":101}`, 422, []string{"perUserLimit"}},
 		{"ValidForNothing", `{"name":"x","totalQuantity":1,"validForSeconds":0}`, 422, []string{"validForSeconds"}},
+		{"CodesTooFew", `{"name":"x","totalQuantity":1000,"codes":{"length":8,"alphabet":"0123456789"}}`, 422, []string{"codes.length"}},
+		{"CodesWithASpace", `{"name":"x","totalQuantity":1000,"codes":{"prefix":"A B"}}`, 422, []string{"codes.prefix"}},
+		{"HoldForNothing", `{"name":"x","totalQuantity":1,"holdSeconds":0}`, 422, []string{"holdSeconds"}},
+		{"HoldTooLong", `{"name":"x","totalQuantity":1,"holdSeconds":2592001}`, 422, []string{"holdSeconds"}},
+		{"HoldBeyondTheValidity", `{"name":"x","totalQuantity":1,"validForSeconds":60,"holdSeconds":61}`, 422, []string{"holdSeconds"}},
 		{"ValidForTooLong", `{"name":"x","totalQuantity":1,"validForSeconds":9223372036854775807}`, 422, []string{"validForSeconds"}},
 		{"Mode", `{"name":"x","totalQuantity":1,"mode":"stream"}`, 422, []string{"mode"}},
 		{"WhenRedisAway", `{"name":"x","totalQuantity":1,"whenRedisAway":"CRY"}`, 422, []string{"whenRedisAway"}},
@@ -195,6 +201,8 @@ func TestTemplateChange(t *testing.T) {
 		{`{"opensAt":"2030-01-02T00:00:00Z"}`, rules.TemplateChange{OpensAt: &opens}},
 		{`{"opensAt":null,"closesAt":null,"validForSeconds":null}`, rules.TemplateChange{OpensAt: &none, ClosesAt: &none, ValidFor: &forEver}},
 		{`{"validForSeconds":604800}`, rules.TemplateChange{ValidFor: &week}},
+		{`{"holdSeconds":604800}`, rules.TemplateChange{HoldFor: &week}},
+		{`{"holdSeconds":null}`, rules.TemplateChange{HoldFor: &forEver}},
 		{
 			`{"name":"New","totalQuantity":20,"perUserLimit":2,"mode":"SYNC","reissueAfterCancel":false,"whenRedisAway":"WAIT"}`,
 			rules.TemplateChange{Name: &name, TotalQuantity: &quantity, PerUserLimit: &perUser, Mode: &mode, ReissueAfterCancel: &no, WhenRedisAway: &away},

@@ -31,7 +31,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	if change.From == change.To {
 		return nil
 	}
-	result, err := a.gate.Apply(ctx, gate.ApplyParams{
+	result, err := a.call(ctx, gate.ApplyParams{
 		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Holdings),
 		Done: with.done, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
@@ -46,14 +46,17 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	return nil
 }
 
-// bestEffortTimeout ends calls to the gate after a commit, so that no user waits
-// long for a gate that hangs. The GateMaintainer applies the change later.
-const bestEffortTimeout = 500 * time.Millisecond
+// call makes one apply. An apply that times out may take effect nevertheless.
+func (a *Applier) call(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return a.gate.Apply(ctx, p)
+}
 
 // applyBestEffort applies a change on behalf of a waiting user: it takes at most
-// bestEffortTimeout and ignores failures.
+// gateTimeout and ignores failures.
 func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gateTimeout)
 	defer cancel()
 	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
 }
@@ -73,7 +76,7 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		if t.Version <= version {
 			return nil
 		}
-		result, err := a.gate.Apply(ctx, gate.ApplyParams{
+		result, err := a.call(ctx, gate.ApplyParams{
 			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
 			Done: settledTickets(t.Generation, changes.Settled),
 		})

@@ -2,10 +2,10 @@ package coupon
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -18,9 +18,12 @@ type Catalog struct {
 	gate      gate.Gate
 	templates *TemplateCache
 	applier   *Applier
+	granter   *Granter
 	refusals  *refusals
 	ids       *service.IDs
+	noGate    bool                       // see FlowConfig
 	settled   func(id reward.TemplateID) // called after each change of coupons
+	metrics   *obs.Metrics
 }
 
 // View is a template with the state of its gate.
@@ -56,6 +59,9 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 	}
 	if len(fields) > 0 {
 		return View{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is invalid", Fields: fields}
+	}
+	if err := c.checkFallback(&t.WhenRedisAway); err != nil {
+		return View{}, err
 	}
 	created, err := c.rows.TemplateCreate(ctx, t)
 	if err != nil {
@@ -112,7 +118,7 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 }
 
 // Change changes a template. CodeConflict means that the quantity would be below the
-// number of live coupons and waiting requests, or that the mode would change while
+// number of live coupons and promised places, or that the mode would change while
 // requests wait.
 func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
 	before, err := c.Get(ctx, p.ID)
@@ -122,58 +128,31 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateUnavailable) {
 		return View{}, reward.NewError(reward.KindConflict, reward.CodeConflict, "%d requests wait in line; change the mode when the line is empty", before.Waiting)
 	}
-	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity {
-		if err := c.capTotal(ctx, before, *p.TotalQuantity); err != nil {
-			return View{}, err
-		}
+	if err := c.checkFallback(p.WhenRedisAway); err != nil {
+		return View{}, err
 	}
-	// The change must be committed before the cap on the gate expires.
-	changing, cancel := context.WithTimeout(ctx, gate.CapTTL*3/4)
-	defer cancel()
-	t, err := c.rows.TemplateChange(changing, p)
+	var t reward.CouponTemplate
+	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || p.Mode != nil && *p.Mode != before.Mode {
+		t, err = c.granter.change(ctx, p, before.Promised() > 0)
+	} else {
+		t, err = c.rows.TemplateChange(ctx, p)
+	}
 	if err != nil {
-		c.liftCap(ctx, p, before.TotalQuantity)
 		return View{}, err
 	}
 	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
-	c.liftCap(ctx, p, t.TotalQuantity)
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
-// capTotal makes the gate decide by the new, lower quantity for gate.CapTTL.
-// Otherwise it could admit requests before the rows are changed that would be
-// rejected afterwards.
-func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error {
-	conflict := reward.NewError(reward.KindConflict, reward.CodeConflict,
-		"totalQuantity %d is below the sum of %d coupons that are not cancelled and %d requests in line", total, before.Live, before.Waiting)
-	if total < before.Live+before.Waiting {
-		return conflict
+// checkFallback returns CodeInvalid if a template would wait for a gate although there
+// is none. Nil means that the template keeps its fallback.
+func (c *Catalog) checkFallback(fallback *reward.RedisFallback) error {
+	if !c.noGate || fallback == nil || *fallback != reward.FallbackWait {
+		return nil
 	}
-	if before.Path == reward.PathDatabase {
-		return unavailable(nil, "Redis is unavailable, so the number of requests in line is unknown; lower the quantity when Redis is available again")
-	}
-	fits, err := c.gate.CapTotal(ctx, before.ID, total)
-	switch {
-	case errors.Is(err, gate.ErrNotLoaded):
-		return nil // the next load uses the rows
-	case err != nil:
-		return unavailable(err, "the number of requests in line is unknown at the moment; try again")
-	case !fits:
-		return conflict
-	}
-	return nil
-}
-
-// liftCap makes the gate decide by total after a change of the quantity. It replaces
-// the cap of this change, and of an earlier one that has not expired. If liftCap
-// fails, the cap expires.
-func (c *Catalog) liftCap(ctx context.Context, p rules.TemplateChange, total int64) {
-	if p.TotalQuantity == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bestEffortTimeout)
-	defer cancel()
-	_, _ = c.gate.CapTotal(ctx, p.ID, total)
+	return &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is invalid", Fields: []reward.FieldError{{
+		Field: "whenRedisAway", Detail: "must be DATABASE, because redis.url is empty: a template that waits for Redis would never issue a coupon",
+	}}}
 }
 
 // Close closes a template for new requests. Requests in the waiting line still get
@@ -208,6 +187,11 @@ func (c *Catalog) Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return c.rows.CouponGet(ctx, id)
 }
 
+// CouponsByCode returns the coupons that have a code, of at most limit templates.
+func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	return c.rows.CouponsByCode(ctx, code, limit)
+}
+
 // Coupons returns a page of the coupons of a template or of a user.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if p.TemplateID != 0 {
@@ -223,7 +207,17 @@ func (c *Catalog) Use(ctx context.Context, id reward.CouponID) (reward.Coupon, e
 	return c.rows.CouponUse(ctx, id, time.Now())
 }
 
-// Cancel cancels a coupon. The template can issue another one in its place.
+// Confirm sets a HELD coupon to ISSUED. An ISSUED coupon stays as it is.
+// CodeHoldExpired means that it was not confirmed in time.
+func (c *Catalog) Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+	confirmed, once, err := c.rows.CouponConfirm(ctx, id)
+	if once {
+		c.metrics.HoldsConfirmed(1)
+	}
+	return confirmed, err
+}
+
+// Cancel cancels a coupon, also one that is HELD. The template can issue another one in its place.
 func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 	change, err := c.rows.CouponCancel(ctx, id, time.Now())
 	if err != nil {

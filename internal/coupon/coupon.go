@@ -10,6 +10,7 @@
 package coupon
 
 import (
+	"context"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -24,6 +25,10 @@ type IssueCommand struct {
 	TemplateID reward.TemplateID
 	UserID     string
 }
+
+// gateTimeout ends a call to a gate that a user or the beginning of an outage waits
+// for. The scripts take milliseconds; a server that takes longer hangs.
+const gateTimeout = 500 * time.Millisecond
 
 // Status is the status of a request.
 type Status struct {
@@ -68,12 +73,13 @@ func unavailable(err error, format string, args ...any) *reward.Error {
 	return e
 }
 
-// newAsk returns a request to settle, with the ID and code of a new coupon. A
-// request without a ticket (see rules.SettleDirect) has generation 0 and ticket 0.
-func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.CouponRequest {
+// newAsk returns a request to settle, with the ID and code of a new coupon of a
+// template. A request without a ticket (see rules.SettleDirect) has generation 0 and
+// ticket 0.
+func newAsk(ids *service.IDs, t *reward.CouponTemplate, user string, generation, ticket int64) rules.CouponRequest {
 	return rules.CouponRequest{
 		UserID: user, Generation: generation, Ticket: ticket,
-		CouponID: reward.CouponID(ids.Next()), Code: reward.NewCouponCode(),
+		CouponID: reward.CouponID(ids.Next()), Code: t.Codes.NewCode(),
 	}
 }
 
@@ -81,9 +87,29 @@ func newAsk(ids *service.IDs, user string, generation, ticket int64) rules.Coupo
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
-		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal, PerUserLimit: t.PerUserLimit,
+		Base:  t.Base,
+		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal,
+		Granted: t.Granted, Used: t.Used, Grants: t.Grants, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}
+}
+
+// isClosed reports whether a template has closed.
+func isClosed(t *reward.CouponTemplate) bool {
+	return !t.ClosesAt.IsZero() && !time.Now().Before(t.ClosesAt)
+}
+
+// isGone reports whether a template has closed and its gate is removed. Nobody waits
+// then, nobody is admitted any more, and the rows know every outcome: the gate need not
+// be loaded again.
+func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
+	if !isClosed(t) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	h, err := g.Headers(ctx, []reward.TemplateID{t.ID})
+	return err == nil && !h[0].Exists
 }
 
 // settledTickets returns the tickets of those requests in list that belong to one

@@ -2,6 +2,8 @@ package coupon
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -16,6 +18,9 @@ const (
 	lockRetryInterval    = 2 * time.Millisecond
 	lockRetryIntervalMax = 20 * time.Millisecond
 )
+
+// lockFailuresMax limits the failed calls to take the lock once.
+const lockFailuresMax = 3
 
 // DirectIssuer issues coupons at once, to requests without a ticket. In SYNC mode it
 // issues under the template's lock; during a Redis outage (PathDatabase) it uses only
@@ -61,7 +66,28 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 	if err != nil {
 		return nil, err
 	}
-	token, err := d.lock(ctx, id)
+	out, err := d.issueUnderLock(ctx, t, users)
+	if errors.Is(err, errTokenLow) {
+		// The row had a higher token than the template in memory: lock above it.
+		if t, err = d.templates.read(ctx, id); err != nil {
+			return nil, err
+		}
+		out, err = d.issueUnderLock(ctx, t, users)
+	}
+	if errors.Is(err, errTokenLow) {
+		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", id)
+	}
+	return out, err
+}
+
+// errTokenLow means that a transaction with the same fencing token or a higher one has
+// written before.
+var errTokenLow = errors.New("a higher fencing token has written before")
+
+// issueUnderLock takes the lock and issues.
+func (d *DirectIssuer) issueUnderLock(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
+	id := t.ID
+	token, err := d.lock(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +97,9 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
 	}()
 	// Check the gate: the last coupons may have gone during the wait for the lock.
-	result, err := d.gate.Admit(ctx, id, users, false)
+	check, cancel := context.WithTimeout(ctx, gateTimeout)
+	result, err := d.gate.Admit(check, id, users, false)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -85,18 +113,26 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 	return d.issue(ctx, t, users, reward.PathGate, token)
 }
 
-// lock takes the lock within lockWait and returns its fencing token.
-func (d *DirectIssuer) lock(ctx context.Context, id reward.TemplateID) (int64, error) {
+// lock takes the lock within lockWait and returns its fencing token. After a failed
+// call the lock may be taken, so it calls again with the same nonce.
+func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int64, error) {
 	deadline := time.Now().Add(d.lockWait)
+	p := gate.LockParams{Lease: d.lockLease, Nonce: rand.Text(), Floor: t.Fence}
+	failed := 0
 	for try := 0; ; try++ {
-		token, ok, err := d.gate.Lock(ctx, id, d.lockLease)
+		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		token, ok, err := d.gate.Lock(call, t.ID, p)
+		cancel()
 		switch {
 		case err != nil:
-			return 0, err
+			if failed++; failed == lockFailuresMax || ctx.Err() != nil {
+				return 0, err
+			}
 		case ok:
 			return token, nil
-		case time.Now().After(deadline), !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)):
-			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", id, d.lockWait)
+		}
+		if time.Now().After(deadline) || !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)) {
+			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", t.ID, d.lockWait)
 		}
 	}
 }
@@ -108,14 +144,17 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 		Requests: make([]rules.CouponRequest, len(users)),
 	}
 	for i, user := range users {
-		p.Requests[i] = newAsk(d.ids, user, 0, 0)
+		p.Requests[i] = newAsk(d.ids, t, user, 0, 0)
 	}
 	result, err := d.rows.CouponSettle(ctx, p)
+	if reward.HasCode(err, reward.CodeConflict) { // a new code is in use
+		return nil, errTemplateChanged
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case result.Refused == rules.RefusedFence:
-		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", t.ID)
+		return nil, errTokenLow
 	case result.Refused != rules.NotRefused:
 		if _, err := d.templates.read(ctx, t.ID); err != nil {
 			return nil, err

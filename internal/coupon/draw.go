@@ -122,7 +122,7 @@ func (d *drawer) settleParams(t *reward.CouponTemplate, epoch, first int64, batc
 	}
 	for i, user := range batch {
 		ticket := first + int64(i) + 1
-		p.Requests[i] = newAsk(d.ids, user, t.Generation, ticket)
+		p.Requests[i] = newAsk(d.ids, t, user, t.Generation, ticket)
 		if ticket > t.TotalQuantity {
 			p.Requests[i].Reason = reward.ReasonNotDrawn
 		}

@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +70,8 @@ func (f *losableGate) close() {
 	f.open.Wait()
 }
 
+var errReplyLost = errors.New("the reply was lost")
+
 // faultyGate is an instance's gate. It can be down, or lose applies.
 type faultyGate struct {
 	now   func() gate.Gate
@@ -79,6 +82,10 @@ type faultyGate struct {
 	mu        sync.Mutex // protects the fields below
 	down      bool
 	loseApply bool
+	loseLock  int // every so many replies of Lock are lost; 0 = none
+	locks     int
+	// clockAhead is how far the clock of the server is ahead.
+	clockAhead time.Duration
 }
 
 func (g *faultyGate) set(f func(*faultyGate)) {
@@ -119,12 +126,12 @@ func (g *faultyGate) Headers(ctx context.Context, ids []reward.TemplateID) ([]ga
 	return through(g, func(in gate.Gate) ([]gate.Header, error) { return in.Headers(ctx, ids) })
 }
 
-func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]gate.Request, error) {
-	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Read(ctx, id, consumer, count) })
+func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (gate.Delivery, error) {
+	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Read(ctx, id, consumer, count) })
 }
 
-func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]gate.Request, error) {
-	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.Claim(ctx, id, consumer, after, count) })
+func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (gate.Delivery, error) {
+	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Claim(ctx, id, consumer, after, count) })
 }
 
 func (g *faultyGate) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
@@ -151,9 +158,27 @@ func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token 
 	return through(g, func(in gate.Gate) (gate.LoadBeginResult, error) { return in.LoadBegin(ctx, id, token) })
 }
 
-func (g *faultyGate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []gate.Holding, settled []gate.SettledTicket) error {
+func (g *faultyGate) LoadClose(ctx context.Context, l gate.Load) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadClose(ctx, l) })
+	return err
+}
+
+func (g *faultyGate) LoadHoldings(ctx context.Context, l gate.Load, holdings []gate.Holding) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadHoldings(ctx, l, holdings) })
+	return err
+}
+
+func (g *faultyGate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (int64, error) {
+	return through(g, func(in gate.Gate) (int64, error) { return in.LoadTrim(ctx, l, settled) })
+}
+
+func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.SettledTicket, error) {
+	return through(g, func(in gate.Gate) ([]gate.SettledTicket, error) { return in.LoadPage(ctx, l, from) })
+}
+
+func (g *faultyGate) LoadCopy(ctx context.Context, l gate.Load, generation, first int64, users []string) error {
 	_, err := through(g, func(in gate.Gate) (struct{}, error) {
-		return struct{}{}, in.LoadHoldings(ctx, id, token, holdings, settled)
+		return struct{}{}, in.LoadCopy(ctx, l, generation, first, users)
 	})
 	return err
 }
@@ -162,8 +187,8 @@ func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.Swap
 	return through(g, func(in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
 }
 
-func (g *faultyGate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
-	return through(g, func(in gate.Gate) (bool, error) { return in.CapTotal(ctx, id, total) })
+func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
+	return through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
@@ -178,15 +203,28 @@ func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor 
 	return inner.Holdings(ctx, id, cursor)
 }
 
-func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
+func (g *faultyGate) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (gate.HoldingsOfResult, error) {
+	return through(g, func(in gate.Gate) (gate.HoldingsOfResult, error) { return in.HoldingsOf(ctx, id, users) })
+}
+
+func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, p gate.LockParams) (int64, bool, error) {
 	inner, err := g.reach()
 	if err != nil {
 		return 0, false, err
 	}
-	return inner.Lock(ctx, id, lease)
+	token, ok, err := inner.Lock(ctx, id, p)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.locks++; g.loseLock > 0 && g.locks%g.loseLock == 0 {
+		return 0, false, errReplyLost
+	}
+	return token + g.clockAhead.Microseconds(), ok, err
 }
 
 func (g *faultyGate) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
+	g.mu.Lock()
+	token -= g.clockAhead.Microseconds()
+	g.mu.Unlock()
 	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Unlock(ctx, id, token) })
 	return err
 }

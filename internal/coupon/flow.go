@@ -15,16 +15,22 @@ import (
 
 const (
 	// closedRetention is how long a closed template stays active, in addition to
-	// FlowConfig.QueueTTL, after which an unused gate is removed.
+	// FlowConfig.QueueTTL, after which its gate is removed.
 	closedRetention = 24 * time.Hour
 	expireInterval  = time.Second
 	expireBatch     = 1000 // coupons per transaction
+	sweepInterval   = time.Second
+	sweepBatch      = 1000 // coupons per transaction
+	sweepPage       = 32   // templates at a time
 )
 
 // FlowConfig configures a Flow.
 type FlowConfig struct {
 	Store store.Store
 	Gate  gate.Gate
+	// NoGate reports that Gate never responds: all coupons are issued through the
+	// database.
+	NoGate bool
 	// Bus carries the requests of KAFKA mode. Connected reports whether this
 	// instance can settle them; while it cannot, it reads none. Nil means always.
 	Bus       *bus.Client
@@ -46,8 +52,8 @@ type FlowConfig struct {
 	// ReconcileEvery separates the reconciliations of all gates. Zero means only on
 	// demand.
 	ReconcileEvery time.Duration
-	// Issue makes this instance issue coupons; Housekeeping makes it expire coupons
-	// and reconcile gates.
+	// Issue makes this instance issue coupons; Housekeeping makes it expire coupons,
+	// end holds and reconcile gates.
 	Issue, Housekeeping bool
 	Metrics             *obs.Metrics
 	Log                 obs.Log
@@ -68,10 +74,11 @@ type Flow struct {
 	issuers    *IssuerManager
 	maintainer *GateMaintainer
 	listener   *bus.Listener // nil unless this instance issues
+	holds      *holdSweeper
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
-	refreshing, assigning, maintaining, hinting, expiring, reconciling service.Base
+	refreshing, assigning, maintaining, hinting, expiring, sweeping, reconciling service.Base
 }
 
 // NewFlow returns a Flow that does nothing until Start.
@@ -90,11 +97,13 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	}
 	f.Notifier.load = f.loader.ensure
 	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
-	f.Intake = f.newIntake(applier, ids)
+	granter := &Granter{rows: cfg.Store, gate: cfg.Gate, applier: applier, windows: make(map[reward.TemplateID]*grantWindows)}
+	f.Intake = f.newIntake(applier, granter, ids)
 	f.Catalog = &Catalog{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals, ids: ids,
-		settled: f.Notifier.hint,
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals, ids: ids,
+		noGate: cfg.NoGate, settled: f.Notifier.hint, metrics: cfg.Metrics,
 	}
+	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
 	f.Reconciler = &Reconciler{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
@@ -109,7 +118,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		},
 	}
 	f.maintainer = &GateMaintainer{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier,
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax),
@@ -129,9 +138,12 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIntake(applier *Applier, ids *service.IDs) *Intake {
+func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *Intake {
 	cfg := f.cfg
-	admitter := &admitter{rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, refusals: f.refusals}
+	admitter := &admitter{
+		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals,
+		suspect: func(began time.Time) { f.maintainer.suspect(began) },
+	}
 	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
@@ -159,6 +171,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)
+		f.sweeping.Start(ctx, f.holds.run)
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -174,7 +187,7 @@ func (f *Flow) Stop() {
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +27,10 @@ const (
 	behindGrace = 500 * time.Millisecond
 	// strandedGrace is how long users may be in line while the stream has no
 	// requests before the gate is reloaded.
-	strandedGrace   = 2 * time.Second
-	gateCallTimeout = 2 * time.Second
+	strandedGrace = 2 * time.Second
+	// shrinkAfter is how long a gate without users in line keeps places after its
+	// latest request.
+	shrinkAfter = 5 * time.Second
 	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
 	// million entrants) blocks no other template.
 	tasksMax = 32
@@ -42,7 +44,7 @@ const (
 //   - moves templates to the database path during a Redis outage, and back,
 //   - runs draws,
 //   - records when a template starts and stops refusing all users,
-//   - removes unused gates.
+//   - removes unused gates, and those of closed templates.
 type GateMaintainer struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -50,16 +52,21 @@ type GateMaintainer struct {
 	issuers   *IssuerManager
 	loader    *Loader
 	applier   *Applier
+	granter   *Granter
+	topic     *IssueTopic
 	drawer    *drawer
 	// fallbackAfter is how long an outage lasts before templates move to the
 	// database path; queueTTL is when an unused gate is removed.
 	fallbackAfter, queueTTL time.Duration
 	log                     obs.Log
 
-	statuses  map[reward.TemplateID]*gateStatus
-	slots     chan struct{} // one per running task
-	tasks     sync.WaitGroup
-	downSince time.Time // when the gate's server stopped responding; zero = it responds
+	statuses map[reward.TemplateID]*gateStatus
+	slots    chan struct{} // one per running task
+	tasks    sync.WaitGroup
+	// suspectedAt is when a call to the gate began that failed, in microseconds; 0 =
+	// none failed since the latest round.
+	suspectedAt atomic.Int64
+	downSince   time.Time // when the gate's server stopped responding; zero = it responds
 }
 
 // gateStatus is what the GateMaintainer remembers of a template. While busy is
@@ -76,7 +83,17 @@ type gateStatus struct {
 	// strandedSince is when users were first seen in line while the stream has no
 	// requests.
 	strandedSince time.Time
+	forgotten     forgotten
 	refusal       *string // recorded last; nil = unknown
+}
+
+// forgotten is what the GateMaintainer observes of the first ticket in line in KAFKA
+// mode, whose request the broker may have lost.
+type forgotten struct {
+	ticket int64 // the first ticket in line; 0 = nothing is observed
+	since  time.Time
+	ends   map[int32]int64 // of the topic, read strandedGrace later
+	passed bool            // the consumers have passed the ends
 }
 
 // run maintains the gates until ctx ends.
@@ -86,7 +103,7 @@ func (m *GateMaintainer) run(ctx context.Context) {
 		if err := m.round(ctx); ctx.Err() == nil {
 			report(err)
 		}
-		service.Sleep(ctx, service.Jitter(maintainInterval, 0.2))
+		service.Sleep(ctx, m.interval())
 	}
 	m.tasks.Wait()
 }
@@ -107,15 +124,18 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			status = &gateStatus{report: m.log.Streak("maintaining gates failed", "")}
 			m.statuses[t.ID] = status
 		}
+		drawing := t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
+		if !drawing {
+			all = append(all, t) // busy or not: a task may wait for a server that hangs
+		}
 		if status.busy.Load() {
 			continue
 		}
-		if t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed {
+		if drawing {
 			// There is no gate before the draw.
 			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.drawer.draw(ctx, t, epochs[t.ID]) })
 			continue
 		}
-		all = append(all, t)
 		if !now.Before(status.checkAt) || status.version != t.Version || t.Path == reward.PathDatabase {
 			due = append(due, t)
 		}
@@ -124,6 +144,16 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		if !active[id] {
 			delete(m.statuses, id)
 		}
+	}
+	began := now
+	if at := m.suspectedAt.Swap(0); at != 0 && m.downSince.IsZero() {
+		began, due = time.UnixMicro(at), m.idle(all)
+	}
+	if !m.downSince.IsZero() {
+		if err := m.ping(ctx); err != nil {
+			return errors.Join(err, m.fallBack(ctx, all))
+		}
+		m.downSince = time.Time{}
 	}
 	if len(due) == 0 {
 		return nil
@@ -137,6 +167,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		return nil
 	}
 	if down := m.ping(ctx); down != nil {
+		if m.downSince.IsZero() {
+			m.downSince = began // of the first call that failed
+		}
 		return errors.Join(err, m.fallBack(ctx, all))
 	}
 	// The server responds, so the error belongs to one template: check the others.
@@ -147,6 +180,15 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// suspect reports that a call to the gate failed that began at a time, so that the next
+// round checks whether the gate's server responds, although no gate may be due.
+func (m *GateMaintainer) suspect(began time.Time) { m.suspectedAt.CompareAndSwap(0, began.UnixMicro()) }
+
+// idle returns those templates for which no task runs.
+func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
+	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 }
 
 // check maintains one template in a task.
@@ -174,7 +216,7 @@ func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, 
 }
 
 func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
@@ -184,18 +226,34 @@ func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTempl
 }
 
 func (m *GateMaintainer) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, gateCallTimeout)
+	timeout := gateTimeout
+	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
+		timeout = min(timeout, left) // do not wait past the moment to move
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return m.gate.Ping(ctx)
+}
+
+// untilFallback returns how long the gate's server may still be down before templates
+// move to the database path.
+func (m *GateMaintainer) untilFallback() time.Duration {
+	return m.fallbackAfter - time.Since(m.downSince)
+}
+
+// interval returns the time to the next round. During an outage, a round comes when
+// templates must move to the database path.
+func (m *GateMaintainer) interval() time.Duration {
+	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
+		return min(left, maintainInterval)
+	}
+	return service.Jitter(maintainInterval, 0.2)
 }
 
 // fallBack moves templates to the database path, if the gate's server has been
 // down for fallbackAfter.
 func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
-	if m.downSince.IsZero() {
-		m.downSince = time.Now()
-	}
-	if time.Since(m.downSince) < m.fallbackAfter {
+	if m.untilFallback() > 0 {
 		return nil
 	}
 	var errs []error
@@ -246,7 +304,17 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	if err := m.reloadStranded(ctx, t, h, status); err != nil {
 		return err
 	}
+	if served(h, t) && h.Version == t.Version {
+		if err := m.keepPlaces(ctx, t, h); err != nil {
+			return ignore(err, gate.ErrNotLoaded)
+		}
+	}
 	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
+		return err
+	}
+	if isClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && h.Waiting == 0 && h.Backlog == 0 {
+		// Requests only keep the gate of an open template: later, nobody would remove it.
+		_, err := m.gate.Retire(ctx, t.ID, 0)
 		return err
 	}
 	if idle := now.Sub(h.LastRequestAt); idle > idleAfter && h.Waiting == 0 && h.Backlog == 0 && status.behindSince.IsZero() {
@@ -257,6 +325,19 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 		}
 	}
 	return nil
+}
+
+// keepPlaces grants places to users in line who have none, and takes back places that
+// a gate without requests does not need: during a Redis outage others could get them.
+func (m *GateMaintainer) keepPlaces(ctx context.Context, t *reward.CouponTemplate, h gate.Header) error {
+	switch {
+	case t.Mode == reward.ModeSync:
+		return nil
+	case h.Waiting == 0 && h.Backlog == 0 && t.Promised() > 0 && time.Since(h.LastRequestAt) > shrinkAfter:
+		return ignore(m.granter.shrink(ctx, t.ID), errPlacesChange)
+	default:
+		return m.granter.cover(ctx, t.ID, h)
+	}
 }
 
 // catchUp brings an existing gate to the state of the rows. t may be older than
@@ -290,7 +371,8 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 // the same version. This happens only if someone has changed the gate manually.
 func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
-	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.PublishedStock == h.Stock():
+	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.Used == t.Used &&
+		h.PublishedStock == h.Stock() && h.PublishedCount == h.Live && h.PublishedIssued == h.IssuedTotal:
 		status.wrongSince = time.Time{}
 	case status.wrongSince.IsZero():
 		status.wrongSince = time.Now()
@@ -305,10 +387,13 @@ func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTem
 
 // reloadStranded reloads a gate whose users in line have no requests in the
 // stream: someone has deleted the requests manually. Normally an apply soon
-// removes such users from the line. In KAFKA mode the broker has their requests.
+// removes such users from the line.
 func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+	if t.Mode == reward.ModeKafka {
+		return m.reloadForgotten(ctx, t, h, status)
+	}
 	switch {
-	case t.Mode == reward.ModeKafka, !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
+	case !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
 		status.strandedSince = time.Time{}
 	case status.strandedSince.IsZero():
 		status.strandedSince = time.Now()
@@ -316,9 +401,35 @@ func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTem
 		status.strandedSince = time.Time{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
 	}
 	return nil
+}
+
+// reloadForgotten reloads a gate in KAFKA mode whose first user in line waits for a
+// record that the broker has lost. That is so if the user is still first although the
+// broker has every request and the consumers have passed all records. The load gives
+// those who still wait new tickets, whose records are published. A load without cause
+// would do no harm.
+func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) (err error) {
+	seen := &status.forgotten
+	switch {
+	case !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
+		*seen = forgotten{}
+	case seen.ticket != h.FirstTicket:
+		*seen = forgotten{ticket: h.FirstTicket, since: time.Now()}
+	case time.Since(seen.since) < strandedGrace:
+	case seen.ends == nil:
+		seen.ends, err = m.topic.ends(ctx)
+	case !seen.passed:
+		seen.passed, err = m.topic.passed(ctx, seen.ends)
+	default:
+		*seen = forgotten{}
+		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the broker has no record of the first", h.Waiting),
+			"template_id", t.ID, "waiting", h.Waiting)
+		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
+	}
+	return err
 }
 
 // recordRefusal records when a template starts and stops refusing all users, so
@@ -327,7 +438,7 @@ func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 	reason := ""
 	now := time.Now()
 	switch {
-	case !t.ClosesAt.IsZero() && !now.Before(t.ClosesAt):
+	case isClosed(t):
 		reason = reward.CodeClosed
 	case soldOut:
 		reason = reward.CodeSoldOut

@@ -85,9 +85,13 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
 	defer cancel()
 	t, err := i.templates.get(ctx, cmd.TemplateID)
+	var way route
+	if err == nil {
+		way = i.route(t)
+	}
 	for try := 0; err == nil; try++ {
 		var status Status
-		status, err = i.route(t).request(ctx, t, cmd.UserID)
+		status, err = way.request(ctx, t, cmd.UserID)
 		if err == nil {
 			status.RequestID = reward.RequestID(t.ID, cmd.UserID)
 			i.metrics.CouponAsked(string(status.Kind))
@@ -96,7 +100,7 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
 			break
 		}
-		t, err = i.prepareRetry(ctx, cmd.TemplateID, err)
+		t, way, err = i.prepareRetry(ctx, cmd.TemplateID, err)
 	}
 	e, ok := errors.AsType[*reward.Error](err)
 	if !ok {
@@ -106,15 +110,26 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	return Status{}, e
 }
 
-// prepareRetry reads the template again. If why is gate.ErrNotLoaded, it loads the
-// gate first.
-func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, error) {
+// prepareRetry reads the template again, and returns the route for it. If why is
+// gate.ErrNotLoaded, it loads the gate first, unless the template has closed and its
+// gate is removed.
+func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, route, error) {
+	t, err := i.templates.read(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
 	if errors.Is(why, gate.ErrNotLoaded) {
+		if isGone(ctx, i.loader.gate, t) {
+			return t, i.closed, nil
+		}
 		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
-			return nil, err
+			return nil, nil, err
+		}
+		if t, err = i.templates.read(ctx, id); err != nil {
+			return nil, nil, err
 		}
 	}
-	return i.templates.read(ctx, id)
+	return t, i.route(t), nil
 }
 
 // Status returns the status of a user's latest request at a template.
@@ -188,8 +203,8 @@ func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
 	return status, nil
 }
 
-// closedRoute handles requests at a template that closed so long ago that its gate
-// is no longer maintained. It only returns coupons that were issued before.
+// closedRoute handles requests at a closed template whose gate is removed, or no longer
+// maintained. It only returns coupons that were issued before.
 type closedRoute struct{ rows store.Store }
 
 func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {

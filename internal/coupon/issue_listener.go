@@ -3,6 +3,7 @@ package coupon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type IssueListener struct {
 	log         obs.Log
 
 	position bus.LogPosition // of the log that the records come from
+
+	mu    sync.Mutex // protects paces
+	paces map[reward.TemplateID]*pace
 }
 
 // Offsets returns where to continue reading each partition: after the settled
@@ -70,7 +74,7 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		// In the common case, one transaction settles the records and stores the
 		// offsets.
 		for id, list := range byTemplate {
-			stored, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
+			stored, _, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
 			if stored || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 				return err
 			}
@@ -87,9 +91,10 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			_, err := l.settleAll(ctx, id, list, nil)
+			_, never, err := l.settleAll(ctx, id, list, nil)
 			mu.Lock()
 			defer mu.Unlock()
+			dead = append(dead, never...)
 			if reward.HasCode(err, reward.CodeTemplateNotFound) {
 				unknown = append(unknown, id)
 				for _, r := range list {
@@ -137,26 +142,23 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 }
 
 // settleAll settles the records of one template. stored reports whether the offsets
-// were stored in the same transaction; that requires a list of at most batchMax.
-func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (stored bool, err error) {
+// were stored in the same transaction; that requires a list of at most batchMax without
+// dead records. never are the records with a ticket that no gate gave.
+func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, list []issueRecord, offsets []store.Offset) (
+	stored bool, never []bus.DeadRecord, err error,
+) {
 	for batch := range slices.Chunk(list, batchMax) {
-		for try := 0; ; try++ {
-			t, err := l.templates.read(ctx, id)
-			if err != nil {
-				return false, err
-			}
-			settled, err := l.settle(ctx, t, batch, offsets)
-			if errors.Is(err, errEndsChanged) && try < requestTriesMax {
-				continue
-			}
-			if err != nil {
-				return false, err
-			}
-			stored = settled
-			break
+		t, err := l.templates.read(ctx, id)
+		if err != nil {
+			return false, nil, err
 		}
+		settled, dead, err := l.settle(ctx, t, batch, offsets)
+		if err != nil {
+			return false, nil, err
+		}
+		stored, never = settled, append(never, dead...)
 	}
-	return stored && offsets != nil, nil
+	return stored && offsets != nil && len(never) == 0, never, nil
 }
 
 const (
@@ -217,40 +219,40 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 	return l.topic.publisher.Publish(ctx, again)
 }
 
-// errEndsChanged means that a load has recorded new end offsets, so the void
-// records must be determined again.
-var errEndsChanged = errors.New("the end offsets of a newer generation have been recorded")
-
 // settle settles records in one transaction. It reports whether there was anything
-// to settle.
-func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, error) {
-	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, EndsGeneration: t.EndsGeneration, Offsets: offsets, Now: time.Now()}
+// to settle, and returns the records with a ticket that no gate gave.
+func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, []bus.DeadRecord, error) {
+	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, Offsets: offsets, Now: time.Now()}
+	var records []bus.Record // of the requests
 	for _, r := range list {
-		switch {
-		case r.external(), t.Mode != reward.ModeKafka: // the mode was changed while the line was empty
+		if r.external() || t.Mode != reward.ModeKafka { // the mode was changed while the line was empty
 			continue
-		case r.event.Generation < t.EndsGeneration && r.Offset >= t.Ends[r.Partition]:
-			continue // void: a user who still waits has a ticket of a newer generation
 		}
-		p.Requests = append(p.Requests, newAsk(l.ids, r.event.UserID, r.event.Generation, r.event.Ticket))
+		p.Requests = append(p.Requests, newAsk(l.ids, t, r.event.UserID, r.event.Generation, r.event.Ticket))
+		records = append(records, r.Record)
 	}
 	if len(p.Requests) == 0 {
-		return false, nil
+		return false, nil, nil
 	}
 	began := time.Now()
 	result, err := l.rows.CouponSettle(ctx, p)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
-	if result.Refused != rules.NotRefused {
-		return false, errEndsChanged
-	}
+	var never []bus.DeadRecord
 	with := applyExtras{serviceTime: l.average}
 	if l.average == 0 {
-		with.serviceTime = max(time.Since(began)/time.Duration(len(p.Requests)), time.Microsecond)
+		with.serviceTime = l.measure(t.ID, len(p.Requests), began)
 	}
 	for i, r := range result.Results {
 		request := p.Requests[i]
+		if r.Outcome == rules.RequestNeverGiven {
+			never = append(never, bus.DeadRecord{
+				Record: records[i], Reason: reward.CodeNeverGiven,
+				Detail: fmt.Sprintf("no gate gave ticket %d of template %s: it is more than %d above the highest settled one", request.Ticket, t.ID, t.TotalQuantity),
+			})
+			continue
+		}
 		if request.Generation == result.Template.Generation {
 			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
 		}
@@ -266,5 +268,32 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	}
 	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)
-	return true, nil
+	return true, never, nil
+}
+
+const (
+	// pacesMax limits the templates whose pace is remembered; at the limit all of them
+	// are forgotten.
+	pacesMax = 10_000
+	// recordGap is the longest time between two batches of records of one line. After a
+	// longer one, nobody waited in between.
+	recordGap = 100 * time.Millisecond
+)
+
+// measure returns the time per request of a template after a batch.
+func (l *IssueListener) measure(id reward.TemplateID, requests int, began time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.paces == nil || len(l.paces) >= pacesMax {
+		l.paces = make(map[reward.TemplateID]*pace)
+	}
+	p := l.paces[id]
+	if p == nil {
+		p = &pace{}
+		l.paces[id] = p
+	}
+	if began.Sub(p.ended) > recordGap {
+		p.rest()
+	}
+	return p.settled(requests, began)
 }

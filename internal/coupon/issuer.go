@@ -3,7 +3,6 @@ package coupon
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -29,8 +28,6 @@ const (
 	usualMax        = 4
 	issueBackoff    = 20 * time.Millisecond
 	issueBackoffMax = time.Second
-	// serviceWeight is the weight of the latest batch in the measured service time.
-	serviceWeight = 0.2
 )
 
 // Issuer issues the coupons of one template in ticket order, as long as it has the
@@ -54,8 +51,8 @@ type Issuer struct {
 	// measured.
 	average time.Duration
 
-	hint        service.Hint  // given when there may be requests
-	serviceTime time.Duration // measured, per request; 0 = not measured yet
+	hint service.Hint // given when there may be requests
+	pace pace
 	// alone makes the issuer settle requests one by one, because the database found
 	// invalid data in a batch.
 	alone    bool
@@ -68,7 +65,7 @@ var errEpochLost = errors.New("the template was assigned to another instance")
 
 // A claim normally resolves these errors, so run logs them only if they last.
 var (
-	errStale = errors.New("the requests belong to an earlier generation")
+	errStale = errors.New("the requests were read from a gate of another generation")
 	errGap   = errors.New("a ticket is missing between the settled tickets and the pending ones")
 )
 
@@ -104,6 +101,7 @@ func (i *Issuer) run(ctx context.Context) {
 		if claim = step == claimNext; step != waitForHint {
 			continue
 		}
+		i.pace.rest()
 		select {
 		case <-i.hint:
 		case <-ctx.Done():
@@ -122,12 +120,12 @@ const (
 
 // round takes requests and settles them.
 func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
-	var requests []gate.Request
+	var hand gate.Delivery
 	var err error
 	if claim {
-		requests, err = i.gate.Claim(ctx, i.id, i.instance, 0, batchMax)
+		hand, err = i.gate.Claim(ctx, i.id, i.instance, 0, batchMax)
 	} else {
-		requests, err = i.gate.Read(ctx, i.id, i.instance, batchMax)
+		hand, err = i.gate.Read(ctx, i.id, i.instance, batchMax)
 	}
 	if errors.Is(err, gate.ErrNotLoaded) {
 		return i.reload(ctx)
@@ -135,11 +133,11 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	if err != nil {
 		return waitForHint, err
 	}
-	if len(requests) > 0 {
+	if len(hand.Requests) > 0 {
 		if claim {
-			return claimNext, i.handle(ctx, requests)
+			return claimNext, i.handle(ctx, hand)
 		}
-		return readNext, i.pipeline(ctx, requests)
+		return readNext, i.pipeline(ctx, hand)
 	}
 	if claim {
 		return readNext, nil
@@ -172,23 +170,23 @@ func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
 
 // pipeline handles requests as long as reads return more. It reads the next
 // batch and applies the previous one to the gate while it commits a batch.
-func (i *Issuer) pipeline(ctx context.Context, requests []gate.Request) error {
+func (i *Issuer) pipeline(ctx context.Context, hand gate.Delivery) error {
 	applied := make(chan error, 1) // result of applying the previous batch
 	applied <- nil
 	// After a failed read, the last apply still runs: wait for it. Its error is
 	// dropped, because the next round claims in any case.
 	defer func() { _ = <-applied }() //nolint:staticcheck // only the wait matters
-	for len(requests) > 0 {
+	for len(hand.Requests) > 0 {
 		type reading struct {
-			requests []gate.Request
-			err      error
+			hand gate.Delivery
+			err  error
 		}
 		ahead := make(chan reading, 1)
 		go func() {
-			requests, err := i.gate.Read(ctx, i.id, i.instance, batchMax)
-			ahead <- reading{requests, err}
+			hand, err := i.gate.Read(ctx, i.id, i.instance, batchMax)
+			ahead <- reading{hand, err}
 		}()
-		apply, err := i.commit(ctx, requests)
+		apply, err := i.commit(ctx, hand)
 		next := <-ahead
 		if previous := <-applied; err == nil {
 			err = previous
@@ -198,7 +196,7 @@ func (i *Issuer) pipeline(ctx context.Context, requests []gate.Request) error {
 			return err
 		}
 		go func() { applied <- apply() }()
-		if requests = next.requests; next.err != nil {
+		if hand = next.hand; next.err != nil {
 			return next.err
 		}
 	}
@@ -208,8 +206,8 @@ func (i *Issuer) pipeline(ctx context.Context, requests []gate.Request) error {
 }
 
 // handle commits requests and applies the commit to the gate.
-func (i *Issuer) handle(ctx context.Context, requests []gate.Request) error {
-	apply, err := i.commit(ctx, requests)
+func (i *Issuer) handle(ctx context.Context, hand gate.Delivery) error {
+	apply, err := i.commit(ctx, hand)
 	if err != nil {
 		return err
 	}
@@ -218,19 +216,19 @@ func (i *Issuer) handle(ctx context.Context, requests []gate.Request) error {
 
 // commit settles requests, or publishes them to the broker in KAFKA mode. The caller
 // must then call apply, which brings the result to the gate, in the order of commits.
-func (i *Issuer) commit(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
+func (i *Issuer) commit(ctx context.Context, hand gate.Delivery) (apply func() error, err error) {
 	t, err := i.templates.get(ctx, i.id)
 	if err != nil {
 		return nil, err
 	}
 	if t.Mode == reward.ModeKafka {
-		return i.forward(ctx, requests)
+		return i.forward(ctx, hand.Requests)
 	}
 	if !i.alone {
-		return i.settle(ctx, requests)
+		return i.settle(ctx, t, hand)
 	}
-	for _, r := range requests {
-		apply, err := i.settle(ctx, []gate.Request{r})
+	for _, r := range hand.Requests {
+		apply, err := i.settle(ctx, t, gate.Delivery{Generation: hand.Generation, Requests: []gate.Request{r}})
 		if err != nil {
 			return nil, err
 		}
@@ -267,11 +265,11 @@ func (i *Issuer) acknowledge(ctx context.Context, requests []gate.Request) error
 
 // settle settles requests in one transaction. apply applies the change to the
 // gate and acknowledges the settled requests.
-func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
+func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate.Delivery) (apply func() error, err error) {
 	began := time.Now()
-	result, err := i.rows.CouponSettle(ctx, i.settleParams(requests, began))
+	result, err := i.rows.CouponSettle(ctx, i.settleParams(t, hand, began))
 	if err != nil {
-		return nil, i.afterFailure(requests, err)
+		return nil, i.afterFailure(hand.Requests, err)
 	}
 	i.attempts = 0
 	switch result.Refused {
@@ -287,7 +285,7 @@ func (i *Issuer) settle(ctx context.Context, requests []gate.Request) (apply fun
 		}
 		return nil, errStale
 	}
-	with, done, gap := i.outcomes(requests, result, time.Since(began))
+	with, done, gap := i.outcomes(hand.Requests, result, began)
 	return func() error {
 		if err := i.applier.apply(ctx, i.id, &result.CouponChange, with); err != nil {
 			return err
@@ -313,16 +311,16 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	}
 	i.gaps = 0
 	i.log.Error("ticket missing, reloading gate", errGap, "template_id", i.id)
-	return i.loader.reload(ctx, i.id, math.MaxInt64)
+	return i.loader.remake(ctx, i.id)
 }
 
-func (i *Issuer) settleParams(requests []gate.Request, now time.Time) store.CouponSettleParams {
+func (i *Issuer) settleParams(t *reward.CouponTemplate, hand gate.Delivery, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: requests[0].Generation, Now: now,
-		Requests: make([]rules.CouponRequest, len(requests)),
+		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: hand.Generation, Now: now,
+		Requests: make([]rules.CouponRequest, len(hand.Requests)),
 	}
-	for n, r := range requests {
-		p.Requests[n] = newAsk(i.ids, r.UserID, r.Generation, r.Ticket)
+	for n, r := range hand.Requests {
+		p.Requests[n] = newAsk(i.ids, t, r.UserID, r.Generation, r.Ticket)
 		if i.alone && i.attempts >= attemptsMax {
 			p.Requests[n].Reason = reward.ReasonError
 		}
@@ -352,7 +350,7 @@ func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 // outcomes counts the results of settled requests and measures the service time. It
 // returns what to apply to the gate in addition to the change, the requests to
 // acknowledge, and whether there is a gap.
-func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, took time.Duration) (with applyExtras, done []gate.Request, gap bool) {
+func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, began time.Time) (with applyExtras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {
 		request := requests[n]
@@ -378,12 +376,7 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 	i.metrics.CouponsRejected(rejected)
 	with.serviceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
-		each := took / time.Duration(n)
-		if i.serviceTime == 0 {
-			i.serviceTime = each
-		}
-		i.serviceTime += time.Duration(serviceWeight * float64(each-i.serviceTime))
-		with.serviceTime = max(i.serviceTime, time.Microsecond)
+		with.serviceTime = i.pace.settled(n, began)
 	}
 	return with, done, gap
 }

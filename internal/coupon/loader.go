@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"sync"
 	"time"
 
@@ -18,16 +18,23 @@ import (
 )
 
 const (
-	// loadTimeout ends one load, however many callers share it.
-	loadTimeout = 30 * time.Second
+	// loadStepTimeout ends a load that makes no progress for this long. A load of a
+	// long line may take much longer altogether.
+	loadStepTimeout = 30 * time.Second
 	// loadInterval separates the checks for another instance's load, and for the
 	// progress of the topic's consumers. loadIntervalMax is its upper limit for loads.
 	loadInterval    = 20 * time.Millisecond
 	loadIntervalMax = 500 * time.Millisecond
+	// loadRenewInterval separates the extensions of the marker during a load.
+	loadRenewInterval = gate.LoadMarkerTTL / 4
 	// changesMax limits the changes of one apply; with more, the gate is loaded.
 	changesMax = 5_000
-	// settledMax limits the settled users that a load leaves out of the old line.
-	settledMax = 1 << 20
+)
+
+var (
+	errLoadStalled = errors.New("the load made no progress for " + loadStepTimeout.String())
+	// errOvertaken means that the rows have a later generation than this load.
+	errOvertaken = errors.New("another load has raised the generation")
 )
 
 // errNotNow means that the gate must not be loaded now: the template is on another
@@ -37,10 +44,15 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // Loader loads gates from rows. One instance at a time loads a gate. It is safe
 // for concurrent use.
 //
-// A load sets a marker at the gate's server, raises the template's generation, reads
-// one snapshot of the rows, and replaces the gate. If a loader crashes in between,
-// the generation is raised, but the gate has an earlier one. Nothing of that gate is
-// settled any more, and the first instance that notices loads the gate again.
+// A load sets a marker at the gate's server, raises the template's generation, closes
+// the existing gate, reads one snapshot of the rows, and creates or reopens the gate.
+// Before that, it brings the line into order, a page at a time:
+//   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
+//     requests stay. Only users who are settled are removed from the line.
+//   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets.
+//
+// If a loader crashes in between, the gate stays closed or has an earlier generation.
+// Nothing of it is settled, and the first instance that notices loads the gate again.
 type Loader struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -65,31 +77,42 @@ type load struct {
 // ensure loads the gate if it must not be served, and waits for the load. If ctx ends
 // first, ensure returns an error and the load continues.
 func (l *Loader) ensure(ctx context.Context, id reward.TemplateID) error {
-	return l.join(ctx, id, reward.PathGate, 0)
+	return l.join(ctx, id, loadOrder{from: reward.PathGate})
 }
 
 // reload loads the gate again if its version is below above or it must not be served.
 func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) error {
-	return l.join(ctx, id, reward.PathGate, above)
+	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: above})
+}
+
+// remake loads the gate again in any case, and writes the requests of the users in
+// line again, with new tickets. It is for a gate that has lost requests.
+func (l *Loader) remake(ctx context.Context, id reward.TemplateID) error {
+	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: math.MaxInt64, remake: true})
 }
 
 // leaveDatabase loads the gate of a template on the database path, and moves the
 // template back to the gate path.
 func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error {
-	return l.join(ctx, id, reward.PathDatabase, 0)
+	return l.join(ctx, id, loadOrder{from: reward.PathDatabase})
+}
+
+// loadOrder says when a gate must be loaded, and how.
+type loadOrder struct {
+	from   reward.IssuePath // the expected path of the template
+	above  int64            // load even a gate that may be served, if its version is below
+	remake bool
 }
 
 // join starts a load of a template's gate unless one runs, and waits for it.
-func (l *Loader) join(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64) error {
+func (l *Loader) join(ctx context.Context, id reward.TemplateID, order loadOrder) error {
 	l.mu.Lock()
 	one := l.loads[id]
 	if one == nil {
 		one = &load{done: make(chan struct{})}
 		l.loads[id] = one
 		l.open.Go(func() {
-			ctx, cancel := context.WithTimeout(l.ctx, loadTimeout)
-			defer cancel()
-			one.err = l.load(ctx, id, from, above)
+			one.err = l.load(id, order)
 			l.mu.Lock()
 			delete(l.loads, id)
 			l.mu.Unlock()
@@ -106,14 +129,23 @@ func (l *Loader) join(ctx context.Context, id reward.TemplateID, from reward.Iss
 }
 
 // load tries until the gate is loaded, by this instance or another one.
-func (l *Loader) load(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64) error {
+func (l *Loader) load(id reward.TemplateID, order loadOrder) error {
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(loadStepTimeout, func() { cancel(errLoadStalled) })
+	defer stalled.Stop()
 	token := rand.Text()
 	for try := 0; ; try++ {
-		done, err := l.try(ctx, id, from, above, token)
-		if err != nil {
-			return err
-		}
-		if done {
+		t := &loadTry{Loader: l, order: order, load: gate.Load{TemplateID: id, Token: token}, progress: func() { stalled.Reset(loadStepTimeout) }}
+		done, err := t.run(ctx)
+		switch {
+		case errors.Is(err, gate.ErrLoadLost), errors.Is(err, errOvertaken):
+		case err != nil:
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return fmt.Errorf("loading the gate of template %s: %w", id, err)
+		case done:
 			l.onLoad(id)
 			return nil
 		}
@@ -123,85 +155,175 @@ func (l *Loader) load(ctx context.Context, id reward.TemplateID, from reward.Iss
 	}
 }
 
-// try tries to load the gate once. It reports whether the gate is loaded; false
-// means that another instance loads it or has changed the template.
-func (l *Loader) try(ctx context.Context, id reward.TemplateID, from reward.IssuePath, above int64, token string) (bool, error) {
-	begun, err := l.gate.LoadBegin(ctx, id, token)
+// loadTry is one try to load a gate.
+type loadTry struct {
+	*Loader
+	order    loadOrder
+	load     gate.Load
+	progress func() // called after each step
+
+	old   gate.Header           // the existing gate
+	kind  gate.LoadKind         // what becomes of its line
+	row   reward.CouponTemplate // with the raised generation
+	state gate.State            // of the snapshot
+}
+
+// run tries to load the gate. It reports whether the gate is loaded; false means
+// that another instance loads it or has changed the template.
+func (t *loadTry) run(ctx context.Context) (bool, error) {
+	id := t.load.TemplateID
+	begun, err := t.gate.LoadBegin(ctx, id, t.load.Token)
 	if err != nil {
 		return false, err
 	}
-	row, err := l.rows.TemplateGet(ctx, id)
+	t.load.Run, t.old = begun.Run, begun.Gate
+	row, err := t.rows.TemplateGet(ctx, id)
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case served(begun.Gate, &row) && begun.Gate.Version >= above:
+	case served(t.old, &row) && t.old.Version >= t.order.above:
 		return true, nil // another instance has loaded it
-	case row.Path != from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
+	case row.Path != t.order.from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
 		return false, errNotNow
 	case !begun.Held:
 		return false, nil
 	}
-	raised, ok, err := l.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
-		ID: id, From: row.Generation, AtLeast: begun.Gate.Generation, Path: reward.PathGate,
+	defer t.keepMarker(ctx)()
+	var raised bool
+	t.row, raised, err = t.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
+		ID: id, From: row.Generation, AtLeast: t.old.Generation, Path: reward.PathGate,
+		NewNumbering: t.order.remake || t.old.Exists && !begun.Intact,
 	})
-	if err != nil || !ok {
+	if err != nil || !raised {
 		return false, err
 	}
-	if row.Mode == reward.ModeKafka {
+	t.kind = loadKind(&t.row, t.old)
+	if err := t.gate.LoadClose(ctx, t.load); err != nil {
+		return false, err
+	}
+	if t.row.Mode == reward.ModeKafka {
 		// Records of earlier generations up to the present ends are settled before
 		// the rows are read; later ones are void.
-		ok, err := l.waitForEnds(ctx, id, token, raised.Generation)
-		if err != nil || !ok {
+		if ok, err := t.raiseFloor(ctx); err != nil || !ok {
 			return false, err
 		}
 	}
-	var state gate.State
-	var keepAbove int64
-	count := 0
-	err = l.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
-		state, keepAbove = stateOf(&t), keepLineAbove(&t, begun.Gate)
-		return nil
-	}, func(facts []store.CouponHolding) error {
-		count += len(facts)
-		return l.gate.LoadHoldings(ctx, id, token, holdingsOf(facts), nil)
-	})
+	holdings, err := t.readRows(ctx)
 	if err != nil {
 		return false, err
 	}
-	if row.Mode == reward.ModeKafka && begun.Gate.Exists {
-		if err := l.leaveOutSettled(ctx, id, token, begun.Gate); err != nil {
-			return false, err
-		}
+	copied, err := t.prepareLine(ctx)
+	if err != nil {
+		return false, err
 	}
-	state.Generation = raised.Generation
-	swapped, err := l.gate.LoadSwap(ctx, gate.SwapParams{
-		TemplateID: id, Token: token, Run: begun.Run, State: state, Holdings: count, KeepAbove: keepAbove,
+	swapped, err := t.gate.LoadSwap(ctx, gate.SwapParams{
+		Load: t.load, Kind: t.kind, Old: t.old.Generation, State: t.state, Holdings: holdings, Copied: copied,
 	})
 	if err != nil || !swapped.Done {
 		return false, err
 	}
-	l.metrics.GateLoaded()
-	l.templates.hint()
-	l.log.Info("gate loaded", "template_id", id, "generation", state.Generation, "version", state.Version,
-		"holdings", count, "waiting", swapped.Waiting)
+	t.metrics.GateLoaded()
+	t.templates.hint()
+	t.log.Info("gate loaded", "template_id", id, "generation", t.state.Generation, "version", t.state.Version,
+		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep)
 	return true, nil
 }
 
-// keepLineAbove returns the ticket above which the users in an old gate's line
-// still wait. Normally tickets up to t.Settled are settled.
-//
-// Coupons issued through the database during an outage get tickets that users in the
-// old line have, too. So if old is the gate that the template left at the outage, and
-// no ticket was settled since the outage ended, the users with tickets above those
-// settled at the beginning of the outage still wait. In any other case, all tickets
-// up to t.Settled count as settled. A user may then have to request again, but no
-// user gets two coupons for one request.
-func keepLineAbove(t *reward.CouponTemplate, old gate.Header) int64 {
-	if old.Exists && old.Generation == t.GateBypass.Generation && t.Settled == t.GateBypass.Until {
-		return t.GateBypass.Settled
+// keepMarker extends the marker until stop is called: a step of a load, such as the
+// snapshot of a million holdings, may take longer than the marker lasts.
+func (t *loadTry) keepMarker(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for service.Sleep(ctx, loadRenewInterval) {
+			_ = t.gate.LoadHoldings(ctx, t.load, nil) // the next step finds out if the marker is lost
+		}
+	})
+	return func() {
+		cancel()
+		renewing.Wait()
 	}
-	return t.Settled
+}
+
+// loadKind returns what becomes of the line of an existing gate. row has the raised
+// generation.
+func loadKind(row *reward.CouponTemplate, old gate.Header) gate.LoadKind {
+	switch {
+	case !old.Exists:
+		return gate.LoadFresh
+	case row.Mode == reward.ModeStream && old.Generation > row.Base:
+		return gate.LoadKeep
+	default:
+		return gate.LoadRemake
+	}
+}
+
+// readRows stores the holdings of one snapshot, and sets state. It returns the number
+// of holdings.
+func (t *loadTry) readRows(ctx context.Context) (int, error) {
+	count := 0
+	err := t.rows.CouponSnapshot(ctx, t.load.TemplateID, func(row reward.CouponTemplate) error {
+		if row.Generation != t.row.Generation {
+			return errOvertaken
+		}
+		t.state = stateOf(&row)
+		return nil
+	}, func(facts []store.CouponHolding) error {
+		count += len(facts)
+		t.progress()
+		return t.gate.LoadHoldings(ctx, t.load, holdingsOf(facts))
+	})
+	return count, err
+}
+
+// prepareLine brings the closed line into order. It returns the number of users that
+// it copied, which is 0 unless the line is made again.
+func (t *loadTry) prepareLine(ctx context.Context) (copied int64, err error) {
+	if t.kind == gate.LoadKeep {
+		for left := int64(1); left > 0; t.progress() {
+			if left, err = t.gate.LoadTrim(ctx, t.load, t.state.Settled); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if t.kind != gate.LoadRemake {
+		return 0, nil
+	}
+	for from := int64(0); ; t.progress() {
+		page, err := t.gate.LoadPage(ctx, t.load, from)
+		if err != nil || len(page) == 0 {
+			return copied, err
+		}
+		from += int64(len(page))
+		users, err := t.waiting(ctx, page)
+		if err != nil {
+			return 0, err
+		}
+		if err := t.gate.LoadCopy(ctx, t.load, t.state.Generation, t.state.Settled+copied+1, users); err != nil {
+			return 0, err
+		}
+		copied += int64(len(users))
+	}
+}
+
+// waiting returns those users of a page of the old line who still wait.
+func (t *loadTry) waiting(ctx context.Context, page []gate.SettledTicket) ([]string, error) {
+	line := make([]store.LineTicket, len(page))
+	for i, p := range page {
+		line[i] = store.LineTicket(p)
+	}
+	wait, err := t.rows.CouponWaiting(ctx, t.load.TemplateID, t.old.Generation, line)
+	if err != nil {
+		return nil, err
+	}
+	users := make([]string, 0, len(page))
+	for i, p := range page {
+		if wait[i] {
+			users = append(users, p.UserID)
+		}
+	}
+	return users, nil
 }
 
 // served reports whether a gate may be served: it is loaded, and it agrees with the
@@ -210,49 +332,28 @@ func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate
 }
 
-// waitForEnds waits until the consumers have passed the present end offsets of the
-// topic, and then records these. The generation has been raised before, so records
-// of earlier generations after the ends are void. waitForEnds keeps the marker. It
-// reports whether the ends were recorded: not if the generation is raised again.
-func (l *Loader) waitForEnds(ctx context.Context, id reward.TemplateID, token string, generation int64) (bool, error) {
-	ends, err := l.topic.ends(ctx)
+// raiseFloor waits until the consumers have passed the present end offsets of the
+// topic, and then makes the raised generation the floor: records of earlier
+// generations that are not settled by then are void. The gate is closed, so no user
+// is told that such a record was accepted. raiseFloor reports false if the generation
+// is raised again.
+func (t *loadTry) raiseFloor(ctx context.Context) (bool, error) {
+	ends, err := t.topic.ends(ctx)
 	if err != nil {
 		return false, err
 	}
 	for {
-		passed, err := l.topic.passed(ctx, ends)
+		passed, err := t.topic.passed(ctx, ends)
 		if err != nil {
 			return false, err
 		}
 		if passed {
-			// Record the ends only now. Until then the previous ends decide which
-			// records are void, and a record between the previous ends and these may
-			// be void.
-			return l.rows.TemplateRecordEnds(ctx, id, generation, ends)
-		}
-		if err := l.gate.LoadHoldings(ctx, id, token, nil, nil); err != nil {
-			return false, err
+			// Raise the floor only now: until then, records before the ends may have
+			// to be settled.
+			return t.rows.TemplateSetFloor(ctx, t.load.TemplateID, t.row.Generation)
 		}
 		if !service.Sleep(ctx, loadInterval) {
 			return false, fmt.Errorf("waiting for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
 		}
 	}
-}
-
-// leaveOutSettled names the users in the old line whose tickets are settled: those
-// settled under the old gate's generation since the old gate's version.
-func (l *Loader) leaveOutSettled(ctx context.Context, id reward.TemplateID, token string, old gate.Header) error {
-	changes, err := l.rows.CouponChanges(ctx, id, old.Version, settledMax)
-	if err != nil {
-		return err
-	}
-	if changes.More {
-		return fmt.Errorf("template %s: more than %d tickets have been settled since its gate's version %d", id, settledMax, old.Version)
-	}
-	for settled := range slices.Chunk(settledTickets(old.Generation, changes.Settled), gate.LoadMax) {
-		if err := l.gate.LoadHoldings(ctx, id, token, nil, settled); err != nil {
-			return err
-		}
-	}
-	return nil
 }

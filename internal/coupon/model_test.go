@@ -2,8 +2,10 @@ package coupon
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,8 +18,8 @@ import (
 )
 
 // TestModel compares a small model with random steps: requests, issuers of which some
-// are stale, cancels, lost applies, lost data, crashes, changes of the quantity and
-// rounds of the GateMaintainer. TestModelAtLength takes more steps.
+// are stale, cancels, holds that are confirmed or end, lost applies, lost data,
+// crashes, changes of the quantity and rounds of the GateMaintainer. TestModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	exerciseModel(t, 40)
@@ -26,9 +28,16 @@ func TestModel(t *testing.T) {
 // exerciseModel takes this many steps per run; rapid makes a hundred runs by default.
 func exerciseModel(t *testing.T, steps int) {
 	t.Helper()
-	rows := openSQLite(t)
+	path := filepath.Join(t.TempDir(), "rows.db")
+	rows := openSQLiteAt(t, path)
+	clock, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = clock.Close() })
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t.Context(), rt, rows)
+		m.clock = clock
 		defer m.memory.close()
 		for _, step := range rapid.SliceOfN(rapid.Uint16(), steps, steps).Draw(rt, "steps") {
 			m.step(int(step))
@@ -55,6 +64,7 @@ type machine struct {
 	model
 	ctx         context.Context
 	rows        store.Store
+	clock       *sql.DB // moves the ends of holds into the past
 	memory      *losableGate
 	gate        *faultyGate
 	flow        *Flow
@@ -64,6 +74,7 @@ type machine struct {
 	loseApplies bool      // applies are lost
 	reissue     bool      // a cancelled coupon does not count against the limit
 	sync        bool
+	holds       bool // coupons are held
 }
 
 const modelUsers = 8
@@ -86,6 +97,9 @@ func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
 	m.sync = rapid.IntRange(0, 9).Draw(rt, "mode") == 0
 	template := reward.CouponTemplate{
 		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.FallbackWait,
+	}
+	if m.holds = rapid.Bool().Draw(rt, "holds"); m.holds {
+		template.HoldFor = time.Hour
 	}
 	if m.sync {
 		template.Mode = reward.ModeSync
@@ -138,6 +152,12 @@ func (m *machine) step(n int) {
 		m.resize(1 + n/32%6)
 	case 28:
 		m.use(n / 32)
+	case 29:
+		m.confirm(n / 32)
+	case 30:
+		m.endHold(n / 32)
+	case 31:
+		m.sweep()
 	}
 	m.learn()
 	if m.live > m.total {
@@ -259,16 +279,72 @@ func (m *machine) cancel(n int) {
 	}
 	m.learn()
 	_, err := m.flow.Catalog.Cancel(m.ctx, c.ID)
-	if c.Status != reward.CouponIssued {
+	if c.Status != reward.CouponIssued && c.Status != reward.CouponHeld {
 		if err == nil {
 			m.Fatalf("a coupon that is %s was cancelled", c.Status)
 		}
 		return
 	}
 	m.must(err)
+	m.free(c)
+}
+
+// free counts a coupon whose place is free again.
+func (m *machine) free(c reward.Coupon) {
 	m.live--
 	if m.reissue {
 		m.held[c.UserID]--
+	}
+}
+
+// ended reports whether the hold of a coupon has ended.
+func ended(c reward.Coupon) bool {
+	return c.Status == reward.CouponHeld && time.Until(c.HeldUntil) < 0
+}
+
+// endHold ends the hold of a coupon; nobody has noticed yet.
+func (m *machine) endHold(n int) {
+	if c, there := m.coupon(n); there {
+		_, err := m.clock.ExecContext(m.ctx, `UPDATE coupons SET held_until = 1 WHERE id = ? AND status = 4`, int64(c.ID))
+		m.must(err)
+	}
+}
+
+func (m *machine) confirm(n int) {
+	c, there := m.coupon(n)
+	if !there {
+		return
+	}
+	after, err := m.flow.Catalog.Confirm(m.ctx, c.ID)
+	switch {
+	case c.Status == reward.CouponIssued, c.Status == reward.CouponHeld && !ended(c):
+		m.must(err)
+		if after.Status != reward.CouponIssued {
+			m.Fatalf("a coupon that was %s is %s after its confirmation", c.Status, after.Status)
+		}
+	case ended(c), c.CancelReason == reward.ReasonHoldExpired:
+		if !reward.HasCode(err, reward.CodeHoldExpired) {
+			m.Fatalf("the confirmation of a hold that has ended: %v", err)
+		}
+	case err == nil:
+		m.Fatalf("a coupon that is %s was confirmed", c.Status)
+	}
+}
+
+// sweep cancels the coupons whose hold has ended. Two instances do it, one after
+// the other; the race is tested on the store.
+func (m *machine) sweep() {
+	m.learn()
+	list, err := m.rows.CouponList(m.ctx, store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
+	m.must(err)
+	for range 2 {
+		_, err := m.flow.holds.sweep(m.ctx)
+		m.must(err)
+	}
+	for _, c := range list {
+		if ended(c) {
+			m.free(c)
+		}
 	}
 }
 
@@ -314,6 +390,7 @@ func (m *machine) setApplies(work bool) {
 func (m *machine) settle() {
 	m.setApplies(true)
 	m.takeEpoch()
+	m.sweep()
 	for n := 0; ; n++ {
 		m.maintain()
 		m.issue(m.issuers[len(m.issuers)-1], n%2 == 0)

@@ -3,6 +3,7 @@ package coupon
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -18,11 +19,20 @@ const (
 	// updates with hints.
 	updateInterval       = 250 * time.Millisecond
 	hintedUpdateInterval = 10 * time.Millisecond
+
+	// A watcher learns a new rank at most once per rankInterval. The interval grows by
+	// rankInterval for each rankStep requests ahead, up to rankIntervalMax. So the
+	// cost of the ranks is bounded, however fast the line moves: ten thousand watchers
+	// cause about two thousand updates per second. Outcomes are sent at once.
+	rankInterval    = time.Second
+	rankIntervalMax = 10 * time.Second
+	rankStep        = 500
 )
 
-// Notifier sends updates about requests to their watchers. In each round, it makes
-// one call for all watchers of a template on this instance. It is safe for concurrent
-// use.
+// Notifier sends updates about requests to their watchers. In each round, it asks how
+// far the line of a template has moved. It then looks up only the watchers who may
+// have left the line, and those whose rank is due (see rankInterval). It is safe for
+// concurrent use.
 type Notifier struct {
 	rows      store.Store
 	gate      gate.Gate
@@ -40,6 +50,15 @@ type group struct {
 	watchers map[*Watcher]bool
 	pending  map[*ticketWait]bool
 	hint     service.Hint
+	line     lineProgress // for the goroutine only
+}
+
+// lineProgress is how far a line has moved.
+type lineProgress struct {
+	known      bool // false: the gate did not tell
+	generation int64
+	gone       int64 // requests that have left the line
+	draw       reward.DrawState
 }
 
 // Watcher receives the updates of one request.
@@ -47,12 +66,19 @@ type Watcher struct {
 	user    string
 	ticket  int64       // outcomes of lower tickets are ignored
 	updates chan Status // holds only the latest
+
+	// The rest is for the goroutine of the group.
 	last    Status
+	looked  lineProgress // when the request was looked up last
+	turn    int64        // the request is in line at least until looked.gone is above it
+	soonest time.Time    // when it is looked up next if the gate does not tell the progress
+	due     time.Time    // when it is looked up next in any case
 }
 
-// Updates delivers the status of the request each time it changes. For one ticket,
-// neither the rank nor the estimated wait ever rises. A newer status replaces one
-// that was not received. StatusIssued or StatusRejected is the last.
+// Updates delivers the status of the request when it changes: an outcome at once, and
+// a rank at intervals (see rankInterval). For one ticket, the rank never rises;
+// the estimated wait rises when requests are settled more slowly. A newer status
+// replaces one that was not received. StatusIssued or StatusRejected is the last.
 func (w *Watcher) Updates() <-chan Status { return w.updates }
 
 // ticketWait waits until a request has left the gate's stream.
@@ -127,17 +153,16 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 			n.mu.Unlock()
 			return
 		}
-		watchers := make([]*Watcher, 0, len(g.watchers))
-		for w := range g.watchers {
-			watchers = append(watchers, w)
-		}
+		watching := len(g.watchers) > 0
 		pending := make([]*ticketWait, 0, len(g.pending))
 		for w := range g.pending {
 			pending = append(pending, w)
 		}
 		n.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		n.update(ctx, id, g, watchers)
+		if watching {
+			n.update(ctx, id, g)
+		}
 		n.confirm(ctx, id, g, pending)
 		cancel()
 		time.Sleep(hintedUpdateInterval) // so that several hints cause one round
@@ -150,17 +175,30 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 	}
 }
 
-// update sends the present statuses to watchers. After a failure the next round
-// tries again.
-func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group, watchers []*Watcher) {
+// update sends the present statuses to those watchers who may have an outcome, or
+// whose rank is due. After a failure the next round tries again.
+func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 	t, err := n.templates.get(ctx, id)
 	if err != nil {
 		return
 	}
-	for chunk := range slices.Chunk(watchers, store.BatchMax) {
+	line := n.progress(ctx, t)
+	now := time.Now()
+	var due []*Watcher
+	n.mu.Lock()
+	for w := range g.watchers {
+		if w.isDue(line, now) {
+			due = append(due, w)
+		}
+	}
+	n.mu.Unlock()
+	for chunk := range slices.Chunk(due, store.BatchMax) {
 		users := make([]string, len(chunk))
 		for i, w := range chunk {
 			users[i] = w.user
+			w.looked, w.turn = line, 0
+			w.soonest = now.Add(rankInterval)
+			w.due = w.soonest
 		}
 		list, err := n.statuses(ctx, t, users)
 		if errors.Is(err, gate.ErrNotLoaded) && n.load(ctx, id) == nil {
@@ -175,6 +213,8 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group, w
 				continue
 			case list[i].Kind == StatusWaiting:
 				w.ticket = list[i].Ticket // a load may have given the user another ticket
+				w.turn = line.gone + list[i].Rank
+				w.due = now.Add(rankPause(t, list[i], now))
 			}
 			list[i].RequestID = reward.RequestID(id, w.user)
 			if w.update(list[i]) {
@@ -186,14 +226,51 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group, w
 	}
 }
 
+// progress asks the gate how far the line has moved.
+func (n *Notifier) progress(ctx context.Context, t *reward.CouponTemplate) lineProgress {
+	p := lineProgress{draw: t.Draw.State}
+	if t.Draw.State != reward.DrawNone && t.Draw.State != reward.DrawDone {
+		return p // there is no line before a draw
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	h, err := n.gate.Headers(ctx, []reward.TemplateID{t.ID})
+	if err == nil && h[0].Loaded {
+		p.known, p.generation, p.gone = true, h[0].Generation, h[0].LastTicket-h[0].Waiting
+	}
+	return p
+}
+
+// isDue reports whether a watcher's request must be looked up. A request with rank 5
+// cannot leave the line before five others have left. So as long as the progress is
+// known, most requests need no look.
+func (w *Watcher) isDue(line lineProgress, now time.Time) bool {
+	switch {
+	case !now.Before(w.due), line.draw != w.looked.draw:
+		return true
+	case !line.known || !w.looked.known:
+		return !now.Before(w.soonest)
+	default:
+		return line.generation != w.looked.generation || line.gone > w.turn
+	}
+}
+
+// rankPause returns how long a watcher with a status waits for the next rank. The
+// pauses of watchers differ, so that those who came together do not stay together.
+func rankPause(t *reward.CouponTemplate, s Status, now time.Time) time.Duration {
+	pause := rankInterval * time.Duration(1+s.Rank/rankStep)
+	if s.Ticket == 0 {
+		pause = max(t.OpensAt.Sub(now), rankInterval) // the draw comes first
+	}
+	pause = min(pause, rankIntervalMax)
+	return pause + rand.N(pause/5)
+}
+
 // update sends a status if it differs from the previous one. It reports whether
 // this is the last update.
 func (w *Watcher) update(s Status) (last bool) {
 	if s.Kind == StatusWaiting && w.last.Kind == StatusWaiting && s.Ticket == w.last.Ticket {
 		s.Rank = min(s.Rank, w.last.Rank)
-		if w.last.Wait > 0 {
-			s.Wait = min(s.Wait, w.last.Wait)
-		}
 	}
 	if s == w.last {
 		return false
@@ -246,14 +323,18 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 	var missing []string
 	var lineErr error
 	if drawn {
-		positions, err := n.gate.Positions(ctx, t.ID, users)
+		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		positions, err := n.gate.Positions(call, t.ID, users)
+		cancel()
 		if err != nil {
-			lineErr = err // stored outcomes can still be reported
+			if !errors.Is(err, gate.ErrNotLoaded) || !isGone(ctx, n.gate, t) {
+				lineErr = err // stored outcomes can still be reported
+			}
 			positions = gate.PositionsResult{Positions: make([]gate.Position, len(users))}
 		}
 		for i, p := range positions.Positions {
 			if p.InLine {
-				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: time.Duration(p.Rank+1) * positions.ServiceTime}
+				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: waitOf(p.Rank, positions.ServiceTime)}
 			} else {
 				missing = append(missing, users[i])
 			}

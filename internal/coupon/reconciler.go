@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -17,9 +18,8 @@ import (
 )
 
 const (
-	// compareTriesMax limits how often gate and rows are read until both are at one
-	// version. A template that issues all the time is compared except for its
-	// counters.
+	// compareTriesMax limits how often the counters of gate and rows are read until both
+	// are at one version, and how often a repair of a gate that changes is tried.
 	compareTriesMax = 20
 	compareInterval = 20 * time.Millisecond
 	driftsMax       = 1000 // users named in one report
@@ -177,17 +177,10 @@ func (r *Reconciler) compare(ctx context.Context, id reward.TemplateID, repair b
 	if err := r.recount(ctx, id, report); err != nil {
 		return err
 	}
-	for range compareTriesMax {
-		done, err := r.compareOnce(ctx, id, repair, report)
-		if done || err != nil {
-			return err
-		}
-		if !service.Sleep(ctx, compareInterval) {
-			return context.Cause(ctx)
-		}
+	if err := r.compareCounters(ctx, id, repair, report); err != nil {
+		return err
 	}
-	report.Skipped = append(report.Skipped, fmt.Sprintf("template %s kept changing, so its counters were not compared", id))
-	return nil
+	return r.compareHolders(ctx, id, repair, report)
 }
 
 // recount compares the counters of a template's row with its coupons, in one
@@ -211,160 +204,273 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 	return nil
 }
 
-// compareOnce compares a gate with rows. It reports false if they changed in the
-// meantime, so that the caller must try again.
-func (r *Reconciler) compareOnce(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) (bool, error) {
+// compareCounters compares the counters of a gate, and those it publishes for other
+// systems, with the template's row at the same version.
+func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
+	for range compareTriesMax {
+		h, err := r.header(ctx, id)
+		if err != nil || !h.Loaded {
+			return err // a gate that is not loaded promises nothing
+		}
+		t, err := r.rows.TemplateGet(ctx, id)
+		if err != nil || h.Generation != t.Generation {
+			return err
+		}
+		done := h.Version == t.Version
+		if done {
+			drifts := counterDrifts(&t, h)
+			if repair && len(drifts) > 0 {
+				if done, err = r.apply(ctx, h.Version, &t, nil, nil); err != nil {
+					return err
+				}
+				for i := range drifts {
+					drifts[i].Repaired = true
+				}
+			}
+			if done {
+				report.Drifts = append(report.Drifts, drifts...)
+				return nil
+			}
+		}
+		if !service.Sleep(ctx, compareInterval) {
+			return context.Cause(ctx)
+		}
+	}
+	report.Skipped = append(report.Skipped, fmt.Sprintf("template %s kept changing, so its counters were not compared", id))
+	return nil
+}
+
+func (r *Reconciler) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
 	headers, err := r.gate.Headers(ctx, []reward.TemplateID{id})
 	if err != nil {
-		return false, err
+		return gate.Header{}, err
 	}
-	before := headers[0]
-	if !before.Exists || !before.Loaded {
-		return true, nil // it promises nothing, and the next request loads it from the rows
+	return headers[0], nil
+}
+
+// counterDrifts compares the header of a gate with a row of the same version.
+func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
+	var drifts []Drift
+	reported := make(map[string]bool)
+	for _, c := range []struct {
+		what        string
+		rows, redis int64
+	}{
+		{"total", t.TotalQuantity, h.Total},
+		{"count", t.Live, h.Live},
+		{"count", t.Live, h.PublishedCount},
+		{"issued_total", t.IssuedTotal, h.IssuedTotal},
+		{"issued_total", t.IssuedTotal, h.PublishedIssued},
+		{"settled", t.Settled, h.Settled},
+		{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
+	} {
+		if c.rows != c.redis && !reported[c.what] {
+			reported[c.what] = true
+			drifts = append(drifts, Drift{
+				TemplateID: t.ID, What: c.what, Store: &c.rows, Redis: &c.redis,
+				Detail: fmt.Sprintf("%s of template %s is %d by the rows, and %d by the gate", c.what, t.ID, c.rows, c.redis),
+			})
+		}
 	}
-	known, first, err := r.gateHoldings(ctx, id)
-	if err != nil {
-		return errors.Is(err, gate.ErrNotLoaded), ignore(err, gate.ErrNotLoaded)
+	return drifts
+}
+
+// errGateReplaced means that the gate was lost or loaded during a comparison.
+var errGateReplaced = errors.New("the gate was replaced during the comparison")
+
+// heldBoth is what the rows and the gate say about a user.
+type heldBoth struct{ rows, gate gate.Holding }
+
+// compareHolders compares the holdings of a gate with the rows in one pass, page by
+// page, so that its memory does not grow with the holders. A user whose coupons changed
+// between the reads is left to the next comparison.
+func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
+	differ, version, err := r.differentHolders(ctx, id, report)
+	if errors.Is(err, errGateReplaced) || errors.Is(err, gate.ErrNotLoaded) {
+		return nil // a load reads the rows
 	}
-	var t reward.CouponTemplate
-	rows := make(map[string]store.CouponHolding, len(known))
-	err = r.rows.CouponSnapshot(ctx, id, func(row reward.CouponTemplate) error {
-		t = row
+	if err != nil || len(differ) == 0 {
+		return err
+	}
+	repaired := false
+	if repair {
+		if repaired, err = r.repair(ctx, id, version, differ); err != nil {
+			return err
+		}
+	}
+	named := 0
+	for user, d := range differ {
+		if named++; named > driftsMax {
+			break
+		}
+		has, gateHas := int64(d.rows.Held), int64(d.gate.Held)
+		report.Drifts = append(report.Drifts, Drift{
+			TemplateID: id, What: "user", UserID: user, Store: &has, Redis: &gateHas, Repaired: repaired,
+			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, id, gateHas),
+		})
+	}
+	return nil
+}
+
+// differentHolders returns at most changesMax users whose holdings differ, and did not
+// change before the gate had the version that it also returns.
+func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID, report *Reconciliation) (map[string]heldBoth, int64, error) {
+	h, err := r.header(ctx, id)
+	if err != nil || !h.Loaded {
+		return nil, 0, err
+	}
+	lowest, matched := h.Version, int64(0)
+	differ := make(map[string]heldBoth)
+	err = r.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
+		if t.Generation != h.Generation {
+			return errGateReplaced
+		}
+		lowest = min(lowest, t.Version)
 		return nil
 	}, func(facts []store.CouponHolding) error {
-		for _, f := range facts {
-			rows[f.UserID] = f
+		users := make([]string, len(facts))
+		for i, f := range facts {
+			users[i] = f.UserID
+		}
+		page, err := r.holdingsOf(ctx, id, h.Generation, users)
+		if err != nil {
+			return err
+		}
+		for i, has := range page.Holdings {
+			if has.Held > 0 {
+				matched++
+			}
+			if rows := gate.Holding(facts[i]); has != rows && len(differ) < changesMax {
+				differ[has.UserID] = heldBoth{rows: rows, gate: has}
+			}
 		}
 		return nil
 	})
 	if err != nil {
-		return false, err
+		return nil, 0, err
 	}
-	if headers, err = r.gate.Headers(ctx, []reward.TemplateID{id}); err != nil {
-		return false, err
+	now, err := r.holdingsOf(ctx, id, h.Generation, nil)
+	if err != nil {
+		return nil, 0, err
 	}
-	h := headers[0]
-	still := h.Loaded && h.Version == t.Version && before.Version == t.Version
-	if !h.Loaded || h.Generation != t.Generation {
-		return true, nil
+	changes, err := r.rows.CouponChanges(ctx, id, lowest, changesMax)
+	if err != nil {
+		return nil, 0, err
 	}
-	drifts, users := r.differences(&t, h, still, known, rows)
-	if len(drifts) == 0 && len(users) == 0 {
-		return still, nil
-	}
-	// A change since either was read is no drift.
-	changes, err := r.rows.CouponChanges(ctx, id, min(first, t.Version), changesMax)
-	if err != nil || changes.More {
-		return false, err
+	if changes.More {
+		report.Skipped = append(report.Skipped, fmt.Sprintf("template %s issued more than %d coupons during the comparison, so its holders were not compared", id, changesMax))
+		return nil, 0, nil
 	}
 	for _, f := range changes.Holdings {
-		delete(users, f.UserID)
+		delete(differ, f.UserID)
 	}
-	if !still && len(users) == 0 {
-		return false, nil
+	// The pass went over the rows. More holders than it found, apart from the new ones,
+	// have no rows.
+	if now.Holders-matched <= int64(len(changes.Holdings)) {
+		return differ, now.Version, nil
 	}
-	repaired := false
-	if repair && len(drifts)+len(users) > 0 {
-		if repaired, err = r.repair(ctx, id, h, users); err != nil {
-			return false, err
-		}
-		if !repaired {
-			return false, nil
-		}
-	}
-	for user, f := range users {
-		has, gateHas := int64(f.Held), int64(known[user].Held)
-		drifts = append(drifts, Drift{
-			TemplateID: id, What: "user", UserID: user, Store: &has, Redis: &gateHas,
-			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, id, gateHas),
-		})
-		if len(drifts) >= driftsMax {
-			break
-		}
-	}
-	for i := range drifts {
-		drifts[i].Repaired = repaired
-	}
-	report.Drifts = append(report.Drifts, drifts...)
-	return true, nil
+	return differ, now.Version, r.addHoldersWithoutRows(ctx, id, differ)
 }
 
-// gateHoldings reads all holdings of a gate, and the gate's version when it began.
-func (r *Reconciler) gateHoldings(ctx context.Context, id reward.TemplateID) (map[string]gate.Holding, int64, error) {
-	known := make(map[string]gate.Holding)
+// holdingsOf reads holdings of a gate that must have a generation.
+func (r *Reconciler) holdingsOf(ctx context.Context, id reward.TemplateID, generation int64, users []string) (gate.HoldingsOfResult, error) {
+	page, err := r.gate.HoldingsOf(ctx, id, users)
+	if err == nil && page.Generation != generation {
+		err = errGateReplaced
+	}
+	return page, err
+}
+
+// addHoldersWithoutRows adds the holders of a gate that have no slot by the rows. It
+// looks at every holder of the gate, and then at the rows of those who may have none.
+func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.TemplateID, differ map[string]heldBoth) error {
+	suspects := make(map[string]gate.Holding)
 	first := int64(-1)
 	for cursor := ""; ; {
-		facts, next, version, err := r.gate.Holdings(ctx, id, cursor)
+		page, next, version, err := r.gate.Holdings(ctx, id, cursor)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		if first < 0 {
 			first = version
 		}
-		for _, f := range facts {
-			known[f.UserID] = f
-		}
-		if cursor = next; cursor == "" {
-			return known, first, nil
-		}
-	}
-}
-
-// differences compares what was read, and returns the drifts of counters and the
-// users whose holdings differ. The counters are comparable only if still is true:
-// gate and rows stayed at one version.
-func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still bool, known map[string]gate.Holding, rows map[string]store.CouponHolding) ([]Drift, map[string]store.CouponHolding) {
-	var drifts []Drift
-	if still {
-		for _, c := range []struct {
-			what        string
-			rows, redis int64
-		}{
-			{"total", t.TotalQuantity, h.Total},
-			{"count", t.Live, h.Live},
-			{"issued_total", t.IssuedTotal, h.IssuedTotal},
-			{"settled", t.Settled, h.Settled},
-			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
-		} {
-			if c.rows != c.redis {
-				drifts = append(drifts, Drift{
-					TemplateID: t.ID, What: c.what, Store: &c.rows, Redis: &c.redis,
-					Detail: fmt.Sprintf("%s of template %s is %d by the rows, and %d by the gate", c.what, t.ID, c.rows, c.redis),
-				})
+		for chunk := range slices.Chunk(page, store.BatchMax) {
+			users := make([]string, len(chunk))
+			for i, f := range chunk {
+				users[i] = f.UserID
+			}
+			outcomes, err := r.rows.IssueOutcomes(ctx, id, users)
+			if err != nil {
+				return err
+			}
+			for _, f := range chunk {
+				o, found := outcomes[f.UserID]
+				if (!found || !o.Issued() || o.Coupon.Status == reward.CouponCancelled) && len(suspects) < changesMax {
+					suspects[f.UserID] = f
+				}
 			}
 		}
-	}
-	users := make(map[string]store.CouponHolding)
-	for user, f := range rows {
-		if known[user] != gate.Holding(f) {
-			users[user] = f
+		if cursor = next; cursor == "" {
+			break
 		}
 	}
-	for user := range known {
-		if _, has := rows[user]; !has {
-			users[user] = store.CouponHolding{UserID: user}
+	err := r.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
+		first = min(first, t.Version)
+		return nil
+	}, func(facts []store.CouponHolding) error {
+		for _, f := range facts {
+			delete(suspects, f.UserID)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return drifts, users
-}
-
-// repair overwrites the gate with the state of the rows, and reports whether the
-// gate is at their version then. users are those whose holdings differ.
-func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, h gate.Header, users map[string]store.CouponHolding) (bool, error) {
-	changes, err := r.rows.CouponChanges(ctx, id, h.Version, changesMax)
+	changes, err := r.rows.CouponChanges(ctx, id, first, changesMax)
 	if err != nil || changes.More {
-		return false, err
+		return err // the next comparison finds them
 	}
 	for _, f := range changes.Holdings {
-		delete(users, f.UserID)
+		delete(suspects, f.UserID)
 	}
-	facts := holdingsOf(changes.Holdings)
-	for _, f := range users {
-		facts = append(facts, gate.Holding(f))
+	for user, f := range suspects {
+		differ[user] = heldBoth{rows: gate.Holding{UserID: user}, gate: f}
 	}
+	return nil
+}
+
+// repair overwrites the gate, which has at least the given version, with the state of
+// the rows and the holdings that differ, except those of users who have changed since.
+// It reports whether it did: not if the gate kept changing.
+func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version int64, differ map[string]heldBoth) (bool, error) {
+	for range compareTriesMax {
+		changes, err := r.rows.CouponChanges(ctx, id, version, changesMax)
+		if err != nil || changes.More {
+			return false, err
+		}
+		for _, f := range changes.Holdings {
+			delete(differ, f.UserID)
+		}
+		facts := holdingsOf(changes.Holdings)
+		for _, d := range differ {
+			facts = append(facts, d.rows)
+		}
+		done, err := r.apply(ctx, version, &changes.Template, facts, settledTickets(changes.Template.Generation, changes.Settled))
+		if done || err != nil {
+			return done, err
+		}
+		if !service.Sleep(ctx, compareInterval) {
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+// apply overwrites the gate, which has at least version from, with a row and holdings.
+// It reports whether the gate is at the row's version then.
+func (r *Reconciler) apply(ctx context.Context, from int64, t *reward.CouponTemplate, facts []gate.Holding, done []gate.SettledTicket) (bool, error) {
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: id, From: h.Version, State: stateOf(&changes.Template), Holdings: facts,
-		Done: settledTickets(changes.Template.Generation, changes.Settled), Repair: true,
+		TemplateID: t.ID, From: from, State: stateOf(t), Holdings: facts, Done: done, Repair: true,
 	})
-	return err == nil && !result.Behind && result.Version == changes.Template.Version, ignore(err, gate.ErrNotLoaded)
+	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
 }

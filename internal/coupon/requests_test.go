@@ -247,7 +247,7 @@ func TestWaitingLine(t *testing.T) {
 				}
 				break
 			}
-			if s.Rank > last.Rank || last.Wait > 0 && s.Wait > last.Wait {
+			if s.Rank > last.Rank {
 				r.Errorf("from %+v to %+v", last, s)
 			}
 			last = s

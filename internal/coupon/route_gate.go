@@ -67,7 +67,7 @@ type gateAnswer struct {
 // waiting returns the status of a user in line.
 func (a gateAnswer) waiting() Status {
 	return Status{
-		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: time.Duration(a.Rank+1) * a.serviceTime,
+		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: waitOf(a.Rank, a.serviceTime),
 		Duplicate: a.Verdict == gate.InLine,
 	}
 }
@@ -79,14 +79,16 @@ type admitter struct {
 	gate      gate.Gate
 	templates *TemplateCache
 	applier   *Applier
+	granter   *Granter
 	refusals  *refusals
+	suspect   func(began time.Time) // called after a call that failed
 }
 
 // batch returns a call for a batcher that admits the requests of users at a gate. If
 // admit is false, the gate only checks whether it would admit them.
 func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
 	return func(ctx context.Context, id reward.TemplateID, users []string) ([]gateAnswer, error) {
-		result, err := g.gate.Admit(ctx, id, users, admit)
+		result, err := g.admit(ctx, id, users, admit)
 		if err != nil {
 			return nil, err
 		}
@@ -101,6 +103,49 @@ func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []
 		}
 		return out, nil
 	}
+}
+
+// admit admits users, and has places granted for those who find none free.
+func (g *admitter) admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	result, err := g.ask(ctx, id, users, admit)
+	for try := 0; err == nil && admit && try < grantTriesMax; try++ {
+		left := noPlace(&result)
+		if len(left) == 0 {
+			return result, nil
+		}
+		if err = g.granter.grant(ctx, id, grantOf{
+			generation: result.Generation, version: result.Version, granted: result.Granted, used: result.Used, grants: result.Grants,
+			waiting: result.Waiting,
+		}); err != nil {
+			break
+		}
+		again := make([]string, len(left))
+		for n, i := range left {
+			again[n] = users[i]
+		}
+		var more gate.AdmitResult
+		if more, err = g.ask(ctx, id, again, true); err != nil {
+			break
+		}
+		more.Answers, result.Answers = result.Answers, more.Answers
+		for n, i := range left {
+			more.Answers[i] = result.Answers[n]
+		}
+		result = more
+	}
+	return result, err
+}
+
+// ask makes one call to the gate.
+func (g *admitter) ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	began := time.Now()
+	result, err := g.gate.Admit(ctx, id, users, admit)
+	if err != nil && !errors.Is(err, gate.ErrNotLoaded) {
+		g.suspect(began)
+	}
+	return result, err
 }
 
 // refused returns the error for a verdict that is a refusal. A user who has the only
@@ -123,6 +168,8 @@ func (g *admitter) refused(ctx context.Context, t *reward.CouponTemplate, user s
 			return Status{}, errTemplateChanged
 		}
 		return Status{Kind: StatusIssued, Ticket: c.Ticket, Coupon: c, Duplicate: true}, nil
+	case gate.NoPlace:
+		return Status{}, unavailable(nil, "coupons are left, but no place was set aside for this request in time; repeat it")
 	case gate.NotOpen:
 		return Status{}, refuse(t, reward.CodeNotOpen)
 	case gate.Closed:

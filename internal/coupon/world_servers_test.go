@@ -42,9 +42,15 @@ func serverOf(t testing.TB, variable string) string {
 // openServers returns servers with the test's own schema, keys and topics.
 func openServers(t testing.TB, redisVariable string) servers {
 	t.Helper()
+	return openServersAt(t, serverOf(t, redisVariable))
+}
+
+// openServersAt is openServers with the Redis at an address.
+func openServersAt(t testing.TB, redisURL string) servers {
+	t.Helper()
 	name := "coupon_" + strings.ToLower(rand.Text()[:10])
 	database := ownSchema(t, serverOf(t, "LARGESSE_TEST_POSTGRES"), name)
-	redisURL, prefix := serverOf(t, redisVariable), name+":"
+	prefix := name + ":"
 	rows := func(t testing.TB) store.Store {
 		t.Helper()
 		s, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxConnections: 12})

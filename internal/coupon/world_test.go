@@ -37,7 +37,13 @@ var worlds = map[string]func(t testing.TB) servers{"Embedded": openEmbedded}
 // openSQLite opens a new SQLite database.
 func openSQLite(t testing.TB) store.Store {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
+	return openSQLiteAt(t, filepath.Join(t.TempDir(), "rows.db"))
+}
+
+// openSQLiteAt opens the SQLite database at path.
+func openSQLiteAt(t testing.TB, path string) store.Store {
+	t.Helper()
+	rows, err := sqlite.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
@@ -48,8 +49,11 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 		return APIKey{}, err
 	}
 	defer s.Close()
-	if err := s.Migrate(ctx); err != nil {
-		return APIKey{}, fmt.Errorf("migrating the database failed: %w", err)
+	err = migrate(ctx, cfg, "apikey", s, func(instances []string) error {
+		return fmt.Errorf("%s run an older version: stop them first, or use their version of this command", strings.Join(instances, ", "))
+	})
+	if err != nil {
+		return APIKey{}, err
 	}
 	detail, err := json.Marshal(n)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestDoctorPostgres(t *testing.T) {
 		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schemaOf(t)), 2
 		cfg.Coupon.ConsumerConcurrency = 1
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
-		if err := Migrate(t.Context(), cfg); err != nil {
+		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		checks := look(t, cfg.Database.URL)
@@ -124,7 +124,7 @@ func TestDoctorPostgres(t *testing.T) {
 		cfg := config.Default()
 		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
 		cfg.Coupon.ConsumerConcurrency = 1
-		if err := Migrate(t.Context(), cfg); err != nil {
+		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		execSQL(t.Context(), t, "INSERT INTO "+schema+".goose_db_version (version_id, is_applied) VALUES (99999, true)")
@@ -409,4 +409,43 @@ func TestDoctorServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	onlyBut(t, checks, CheckWarn, "database.schema", "kafka.topics")
+}
+
+// TestTheUpgradeWaitsForOlderInstances checks that a migration of the coupon protocol
+// waits until no instance of the older schema is alive, and names those that are.
+func TestTheUpgradeWaitsForOlderInstances(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Coupon.ConsumerConcurrency = 1
+	schema := schemaOf(t)
+	cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
+	if err := Migrate(t.Context(), cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	in := func(sql string) string { return "SET search_path = " + schema + "; " + sql }
+	execSQL(t.Context(), t, in("DELETE FROM goose_db_version WHERE version_id >= 11"),
+		in(`INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
+VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('dead-1', '0', '[]', '[]', now(), now(), now() - interval '1 s')`))
+	waits, done := make(chan []string, 10), make(chan error, 1)
+	go func() {
+		done <- Migrate(t.Context(), cfg, func(instances []string) error {
+			waits <- instances
+			return nil
+		})
+	}()
+	select {
+	case names := <-waits:
+		if !slices.Equal(names, []string{"old-1"}) {
+			t.Fatalf("waits for %v", names)
+		}
+	case err := <-done:
+		t.Fatalf("the migration did not wait: %v", err)
+	}
+	execSQL(t.Context(), t, in("DELETE FROM instances"))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := Migrate(t.Context(), cfg, nil); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -394,7 +394,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = t.TempDir()
-		if err := Migrate(t.Context(), cfg); err != nil {
+		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		before := files(t, cfg.Data.Dir)
@@ -483,7 +483,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = t.TempDir()
-		if err := Migrate(t.Context(), cfg); err != nil {
+		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		f, err := os.OpenFile(sqlitePath(cfg), os.O_RDWR, 0)

@@ -227,10 +227,12 @@ func (e *Engine) openStore(ctx context.Context) error {
 	}
 	e.store = s
 	e.onClose(s.Close)
-	if err := s.Migrate(ctx); err != nil {
-		return fmt.Errorf("migrating the database failed: %w", err)
-	}
-	return nil
+	return migrate(ctx, e.cfg, e.instance, s, func(instances []string) error {
+		e.log.Warn("waiting for instances of an older version to stop",
+			errors.New("the coupon protocol changes, and both versions must not issue coupons at the same time: stop these instances"),
+			"instances", instances)
+		return nil
+	})
 }
 
 // OpenStore opens the configured database without migrating it. The caller must close
@@ -492,11 +494,12 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		return err
 	}
 	c := e.cfg.Coupon
-	if _, none := e.gate.(*noGate); none {
+	_, none := e.gate.(*noGate)
+	if none {
 		c.FallbackAfter = 0 // no gate will become available
 	}
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
-		Store: e.store, Gate: e.gate, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
+		Store: e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
 		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
 		RefusalTTL: c.AvailabilityTTL, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,

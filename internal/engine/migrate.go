@@ -3,14 +3,30 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/postgres"
 )
+
+// couponProtocolMigration begins version 2 of the coupon protocol. Instances of an
+// older schema number the users in line in another way, so they must not issue
+// coupons at the same time as newer ones.
+const couponProtocolMigration = 11
+
+// upgradeInterval separates the checks for instances of an older schema.
+const upgradeInterval = time.Second
 
 // Migrate brings the schema of the configured database up to date. An embedded
 // database must not be in use by another process; a PostgreSQL server may be.
-func Migrate(ctx context.Context, cfg config.Config) error {
+//
+// If the coupon protocol changes with the schema, Migrate waits until no instance of
+// the older schema is alive. It calls waiting with their names, at first and whenever
+// these change, and ends with its error.
+func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []string) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -27,8 +43,51 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	defer s.Close()
+	return migrate(ctx, cfg, instance, s, waiting)
+}
+
+// migrate migrates an open store, see Migrate.
+func migrate(ctx context.Context, cfg config.Config, instance string, s store.Store, waiting func([]string) error) error {
+	if cfg.Database.URL != "" {
+		if err := waitForOlder(ctx, cfg, instance, s, waiting); err != nil {
+			return fmt.Errorf("waiting for instances of an older version: %w", err)
+		}
+	}
 	if err := s.Migrate(ctx); err != nil {
 		return fmt.Errorf("migrating the database failed: %w", err)
 	}
 	return nil
+}
+
+// waitForOlder waits until no instance of an older coupon protocol is alive.
+func waitForOlder(ctx context.Context, cfg config.Config, instance string, s store.Store, waiting func([]string) error) error {
+	var told []string
+	for {
+		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance))
+		if err != nil || schema.SchemaVersion == 0 || schema.SchemaVersion >= couponProtocolMigration {
+			return err
+		}
+		list, err := s.InstanceList(ctx)
+		if err != nil {
+			return err
+		}
+		var alive []string
+		for _, i := range list {
+			if i.Alive {
+				alive = append(alive, i.Name)
+			}
+		}
+		if len(alive) == 0 {
+			return nil
+		}
+		if !slices.Equal(alive, told) {
+			if err := waiting(alive); err != nil {
+				return err
+			}
+			told = alive
+		}
+		if !service.Sleep(ctx, upgradeInterval) {
+			return context.Cause(ctx)
+		}
+	}
 }

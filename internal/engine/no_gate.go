@@ -36,12 +36,12 @@ func (*noGate) Headers(context.Context, []reward.TemplateID) ([]gate.Header, err
 	return nil, errNoGate
 }
 
-func (*noGate) Read(context.Context, reward.TemplateID, string, int) ([]gate.Request, error) {
-	return nil, errNoGate
+func (*noGate) Read(context.Context, reward.TemplateID, string, int) (gate.Delivery, error) {
+	return gate.Delivery{}, errNoGate
 }
 
-func (*noGate) Claim(context.Context, reward.TemplateID, string, int64, int) ([]gate.Request, error) {
-	return nil, errNoGate
+func (*noGate) Claim(context.Context, reward.TemplateID, string, int64, int) (gate.Delivery, error) {
+	return gate.Delivery{}, errNoGate
 }
 
 func (*noGate) Ack(context.Context, reward.TemplateID, int64, []int64) (int, error) {
@@ -60,16 +60,24 @@ func (*noGate) LoadBegin(context.Context, reward.TemplateID, string) (gate.LoadB
 	return gate.LoadBeginResult{}, errNoGate
 }
 
-func (*noGate) LoadHoldings(context.Context, reward.TemplateID, string, []gate.Holding, []gate.SettledTicket) error {
-	return errNoGate
+func (*noGate) LoadClose(context.Context, gate.Load) error { return errNoGate }
+
+func (*noGate) LoadHoldings(context.Context, gate.Load, []gate.Holding) error { return errNoGate }
+
+func (*noGate) LoadTrim(context.Context, gate.Load, int64) (int64, error) { return 0, errNoGate }
+
+func (*noGate) LoadPage(context.Context, gate.Load, int64) ([]gate.SettledTicket, error) {
+	return nil, errNoGate
 }
+
+func (*noGate) LoadCopy(context.Context, gate.Load, int64, int64, []string) error { return errNoGate }
 
 func (*noGate) LoadSwap(context.Context, gate.SwapParams) (gate.SwapResult, error) {
 	return gate.SwapResult{}, errNoGate
 }
 
-func (*noGate) CapTotal(context.Context, reward.TemplateID, int64) (bool, error) {
-	return false, errNoGate
+func (*noGate) Shrink(context.Context, reward.TemplateID) (gate.ShrinkResult, error) {
+	return gate.ShrinkResult{}, errNoGate
 }
 
 func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, error) {
@@ -80,7 +88,11 @@ func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Hold
 	return nil, "", 0, errNoGate
 }
 
-func (*noGate) Lock(context.Context, reward.TemplateID, time.Duration) (int64, bool, error) {
+func (*noGate) HoldingsOf(context.Context, reward.TemplateID, []string) (gate.HoldingsOfResult, error) {
+	return gate.HoldingsOfResult{}, errNoGate
+}
+
+func (*noGate) Lock(context.Context, reward.TemplateID, gate.LockParams) (int64, bool, error) {
 	return 0, false, errNoGate
 }
 

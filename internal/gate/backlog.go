@@ -11,59 +11,59 @@ type backlog struct {
 }
 
 type backlogEntry struct {
-	user   string
-	ticket int64
-	gone   bool // acknowledged
+	Request
+	gone bool // acknowledged
 }
 
 // add appends a request. Its ticket must be above all others.
-func (b *backlog) add(user string, ticket int64) {
-	b.entries = append(b.entries, backlogEntry{user: user, ticket: ticket})
+func (b *backlog) add(r Request) {
+	b.entries = append(b.entries, backlogEntry{Request: r})
 	b.length++
 }
 
 // after returns the index of the first entry above a ticket.
 func (b *backlog) after(ticket int64) int {
-	return sort.Search(len(b.entries), func(i int) bool { return b.entries[i].ticket > ticket })
+	return sort.Search(len(b.entries), func(i int) bool { return b.entries[i].Ticket > ticket })
 }
 
-// find returns the entry of a ticket, or nil if it is acknowledged or never existed.
-func (b *backlog) find(ticket int64) *backlogEntry {
+// find returns the entry of a ticket of a generation, or nil if it is acknowledged or
+// never existed.
+func (b *backlog) find(ticket, generation int64) *backlogEntry {
 	i := b.after(ticket - 1)
-	if i == len(b.entries) || b.entries[i].ticket != ticket || b.entries[i].gone {
+	if i == len(b.entries) || b.entries[i].Ticket != ticket || b.entries[i].Generation != generation || b.entries[i].gone {
 		return nil
 	}
 	return &b.entries[i]
 }
 
 // read delivers requests for the first time.
-func (b *backlog) read(generation int64, count int) []Request {
+func (b *backlog) read(count int) []Request {
 	var out []Request
 	for ; b.unread < len(b.entries) && len(out) < count; b.unread++ {
 		if e := &b.entries[b.unread]; !e.gone {
-			out = append(out, Request{UserID: e.user, Ticket: e.ticket, Generation: generation})
+			out = append(out, e.Request)
 		}
 	}
 	return out
 }
 
 // pending returns the delivered and unacknowledged requests above a ticket.
-func (b *backlog) pending(generation, after int64, count int) []Request {
+func (b *backlog) pending(after int64, count int) []Request {
 	var out []Request
 	for i := b.after(after); i < b.unread && len(out) < count; i++ {
 		if e := &b.entries[i]; !e.gone {
-			out = append(out, Request{UserID: e.user, Ticket: e.ticket, Generation: generation})
+			out = append(out, e.Request)
 		}
 	}
 	return out
 }
 
-// ack deletes requests by ticket and returns how many there were.
-func (b *backlog) ack(tickets []int64) int {
+// ack deletes requests of a generation by ticket and returns how many there were.
+func (b *backlog) ack(generation int64, tickets []int64) int {
 	acked := 0
 	for _, t := range tickets {
-		if e := b.find(t); e != nil {
-			e.gone, e.user = true, ""
+		if e := b.find(t, generation); e != nil {
+			e.gone, e.UserID = true, ""
 			acked++
 		}
 	}

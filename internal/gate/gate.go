@@ -7,12 +7,12 @@
 // Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
 // gatetest the test suite that both pass.
 //
-// A driver serves a gate only during the server run that the gate was loaded into.
-// A restart, a failover or a FLUSHALL ends a run. After that, a call about a gate
-// does nothing and returns ErrNotLoaded. The exceptions are Headers, Ack, Retire,
-// LoadBegin, LoadHoldings and LoadSwap. Only LoadSwap creates a gate. The marker of
-// a loader (see LoadBegin), the data of a load in progress and the SYNC lock are
-// not part of a gate.
+// A driver serves a gate only during the server run that the gate was loaded into,
+// and only until a load closes it. A restart, a failover or a FLUSHALL ends a run.
+// A call about a gate that is not served does nothing and returns ErrNotLoaded. The
+// exceptions are Headers, Ack, Retire and the calls of a load. Only LoadSwap creates
+// or reopens a gate. The marker of a loader (see LoadBegin), the data of a load in
+// progress and the SYNC lock are not part of a gate.
 //
 // A driver sends each command to its server once. After an error other than
 // ErrNotLoaded, the command may or may not have taken effect. The caller may repeat
@@ -32,11 +32,12 @@ import (
 // ErrNotLoaded means that the gate must be loaded first.
 var ErrNotLoaded = errors.New("the gate is not loaded")
 
+// ErrLoadLost means that a load cannot continue: its marker has expired, another
+// loader holds it, or the server has another run. The call did nothing.
+var ErrLoadLost = errors.New("another loader has taken over, or the server has restarted")
+
 // AdmitMax limits the users of one Admit.
 const AdmitMax = 64
-
-// CapTTL is how long the limit that CapTotal sets is in force.
-const CapTTL = 2 * time.Second
 
 // Verdict is the gate's decision about one user.
 type Verdict int8
@@ -53,6 +54,9 @@ const (
 	SoldOut
 	// Admitted: the user got the next ticket and is in line.
 	Admitted
+	// NoPlace: coupons are left to promise, but no granted place is free; it is checked
+	// after SoldOut. The rows may grant more.
+	NoPlace
 )
 
 // Answer is the Verdict on one user with the ticket or coupon that belongs to it.
@@ -66,9 +70,11 @@ type Answer struct {
 // AdmitResult is the result of Admit.
 type AdmitResult struct {
 	Answers []Answer // one per user, in order
-	// Generation, Version and ServiceTime are those of the Header.
-	Generation, Version int64
-	ServiceTime         time.Duration
+	// Generation, Version and ServiceTime are those of the Header, and so are Granted,
+	// Used, Grants and Waiting as they were before the call.
+	Generation, Version            int64
+	Granted, Used, Grants, Waiting int64
+	ServiceTime                    time.Duration
 }
 
 // Position is a user's position in line.
@@ -90,30 +96,46 @@ type PositionsResult struct {
 type Header struct {
 	// Exists reports whether there is a gate; without one, the other fields are
 	// zero. Loaded is false if calls return ErrNotLoaded. It reports whether the gate
-	// belongs to the present run of the server and has its request stream and group.
+	// belongs to the present run of the server, is not closed, and has its request
+	// stream and group.
 	Exists, Loaded      bool
 	Generation, Version int64
-	Settled             int64         // all tickets up to this one are settled
-	LastTicket          int64         // the highest ticket given
-	Total               int64         // quantity of the template
-	Live                int64         // live coupons
-	IssuedTotal         int64         // all coupons ever issued
-	PublishedStock      int64         // the counter for other systems; -1 = missing
+	Settled             int64 // all tickets up to this one are settled
+	LastTicket          int64 // the highest ticket given
+	FirstTicket         int64 // the lowest ticket in line; 0 = the line is empty
+	Total               int64 // quantity of the template
+	Live                int64 // live coupons
+	Granted             int64 // places that the rows have set aside for this gate, ever
+	Used                int64 // granted places whose ticket is settled
+	Grants              int64 // number of the latest change of Granted
+	IssuedTotal         int64 // all coupons ever issued
+	PublishedStock      int64 // the counters for other systems; -1 = missing
+	PublishedCount      int64
+	PublishedIssued     int64
 	Waiting             int64         // requests in line
 	Backlog             int64         // requests not acknowledged
 	LastRequestAt       time.Time     // to the second; a load counts as a request
 	ServiceTime         time.Duration // per request, for estimates of waiting times; 0 = not measured yet
 }
 
-// Stock returns the coupons left to promise. PublishedStock should be equal. While
-// the limit of a CapTotal is in force, the gate may promise less than both.
+// Stock returns the coupons left to promise. PublishedStock should be equal, as
+// PublishedCount should be to Live, and PublishedIssued to IssuedTotal. Until the rows
+// grant more places, the gate may promise less than Stock.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
-// Request is an entry of the request stream.
+// Request is an entry of the request stream. Generation is that of the gate that
+// admitted or copied it. A load may keep the entries of earlier generations.
 type Request struct {
 	UserID     string
 	Ticket     int64
 	Generation int64
+}
+
+// Delivery is the result of Read and Claim. Generation is that of the gate at the
+// moment of the call. The requests may be settled only while the rows have it.
+type Delivery struct {
+	Generation int64
+	Requests   []Request
 }
 
 // Holding is a user's coupons as the gate knows them. The gate forgets a user with
@@ -130,9 +152,14 @@ type Holding struct {
 // decisions. Header explains the numbers.
 type State struct {
 	Generation, Version, Settled int64
-	Total, Live, IssuedTotal     int64
-	PerUserLimit                 int
-	OpensAt, ClosesAt            time.Time // zero = none; compared with the server's clock
+	// Base is the generation after which the present numbering of tickets begins:
+	// the tickets of a gate of this generation or an earlier one are not those of
+	// the rows.
+	Base                     int64
+	Total, Live, IssuedTotal int64
+	Granted, Used, Grants    int64
+	PerUserLimit             int
+	OpensAt, ClosesAt        time.Time // zero = none; compared with the server's clock
 	// Mode decides how requests leave the line: in ModeKafka one by one, by
 	// ApplyParams.Done; otherwise all with a ticket up to Settled.
 	Mode reward.IssueMode
@@ -146,7 +173,7 @@ type Outcome struct {
 	Reason   string
 }
 
-// SettledTicket is a settled ticket of a user.
+// SettledTicket is a ticket of a user.
 type SettledTicket struct {
 	UserID string
 	Ticket int64
@@ -163,9 +190,7 @@ type ApplyParams struct {
 	// ticket stays. Other modes ignore Done.
 	Done     []SettledTicket
 	Outcomes []Outcome
-	// ServiceTime is the latest measurement; 0 = none. While nobody waits in
-	// line, the gate always adopts it. While users wait, it adopts it only if it is
-	// shorter than its own, or its own is 0.
+	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
 	// Repair writes State, Holdings and Done even if the gate is at State.Version
 	// already. Outcomes are written only if it is below.
@@ -180,41 +205,86 @@ type ApplyResult struct {
 	Version int64
 }
 
+// Load names a load in the calls that belong to it.
+type Load struct {
+	TemplateID reward.TemplateID
+	Token      string // of the loader
+	Run        string // of the server, as LoadBegin returned it
+}
+
 // LoadBeginResult is the result of LoadBegin.
 type LoadBeginResult struct {
 	// Held reports whether the loader holds the marker. If not, another loader does:
 	// wait for the gate, or for the marker to expire.
 	Held bool
-	// Run is the server's run, for LoadSwap.
+	// Run is the server's run, for the other calls of the load.
 	Run string
-	// Gate is the existing gate, loaded or not.
-	Gate Header
+	// Gate is the existing gate, loaded or not. Intact reports whether it has its
+	// request stream and group.
+	Gate   Header
+	Intact bool
 }
+
+// LoadKind says what becomes of an existing gate's line and request stream.
+type LoadKind int8
+
+// The kinds of load.
+const (
+	// LoadFresh: there is none; they begin empty.
+	LoadFresh LoadKind = iota
+	// LoadKeep: both stay as they are. LoadTrim has removed the users up to
+	// State.Settled from the line. The requests keep their generations.
+	LoadKeep
+	// LoadRemake: what LoadCopy has written replaces both.
+	LoadRemake
+)
 
 // SwapParams describes the gate that LoadSwap creates.
 type SwapParams struct {
-	TemplateID reward.TemplateID
-	Token, Run string
-	State      State
+	Load
+	Kind LoadKind
+	// Old is the generation of the gate as LoadBegin described it; 0 = there was none.
+	Old   int64
+	State State
 	// Holdings is the number of users that LoadHoldings has stored under this token,
 	// without those with Held 0.
 	Holdings int
-	// KeepAbove is the ticket above which the old line is kept; ModeKafka ignores it.
-	// Normally it is State.Settled. It is lower after an outage in which coupons were
-	// issued through the database. For example, the old line has tickets 11 to 20,
-	// and the database gave tickets 11 to 15 to other users: Settled is 15, but
-	// KeepAbove stays 10, because the users with the old tickets 11 to 15 still wait.
-	KeepAbove int64
+	// Copied is the number of users that LoadCopy has written.
+	Copied int64
 }
 
 // SwapResult is the result of LoadSwap.
 type SwapResult struct {
 	// Done is false if the swap was refused: the loader no longer holds the marker,
-	// the server has another run, stored holdings are missing, or a gate of this
-	// generation or a later one exists.
+	// the server has another run, stored holdings or copied users are missing, the
+	// existing gate is not closed, is not of generation Old, or is of State.Generation
+	// or a later one. With LoadKeep also: users up to State.Settled are still in line, or the
+	// request stream or its group is missing.
 	Done bool
-	// Waiting is the number of requests kept from the old line.
+	// Waiting is the number of users in the new line.
 	Waiting int64
+}
+
+// ShrinkResult is the result of Shrink: what the gate has afterwards.
+type (
+	ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
+	// HoldingsOfResult is the result of HoldingsOf.
+	HoldingsOfResult struct {
+		Holdings            []Holding // one per user, in order
+		Generation, Version int64
+		Holders             int64 // all users with a holding
+	}
+)
+
+// LockParams describes a caller of Lock.
+type LockParams struct {
+	Lease time.Duration
+	// Nonce identifies the caller; each take of the lock has its own. It contains no
+	// space.
+	Nonce string
+	// Floor is the highest token that the rows know. The server may have lost its
+	// tokens, and its clock may have been ahead when it gave them.
+	Floor int64
 }
 
 // HintKind says what a hint is about.
@@ -235,8 +305,8 @@ type Hint struct {
 // Gate is implemented by drivers. All methods are safe for concurrent use.
 type Gate interface {
 	// Admit decides about at most AdmitMax users, in order, in one step; see Verdict.
-	// It admits users while Live plus the requests in line is below Total, or below
-	// the limit of CapTotal if that is lower. A repeat returns InLine with the same
+	// It admits users while Live plus the requests in line is below Total and, except
+	// in ModeSync, Used plus the requests in line is below Granted. A repeat returns InLine with the same
 	// ticket, or another verdict if the request was settled in the meantime. An
 	// admitted user who occurs twice is InLine the second time.
 	//
@@ -251,50 +321,61 @@ type Gate interface {
 	// Read delivers new requests to a consumer, in ticket order, at most count and
 	// ReadMax. It never waits. ErrNotLoaded may also mean that the group is missing.
 	// Requests of a lost reply are not read again; Claim returns them.
-	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]Request, error)
+	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (Delivery, error)
 	// Claim claims delivered and unacknowledged requests of any consumer: the first
 	// count with tickets above after, in ticket order. To claim all, call it
 	// again with the last ticket until it returns none.
-	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]Request, error)
+	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (Delivery, error)
 	// Ack acknowledges and deletes the requests with these tickets of a generation.
 	// It returns how many there were; a repeat finds none. It also works on a gate
-	// that is not loaded, if the gate has that generation.
+	// that is not loaded. In ModeKafka it does nothing while a load has closed the
+	// gate: the load gives the requests new tickets.
 	Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error)
-	// Unacked reports for each ticket of a generation whether its request is still in
-	// the stream. ErrNotLoaded may also mean that the gate has another generation.
+	// Unacked reports for each ticket of the gate's generation whether its request is
+	// still in the stream. ErrNotLoaded may also mean that the gate has another
+	// generation.
 	Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error)
 
-	// Apply brings the gate to a newer version of the rows. Late and repeated applies
-	// do no harm, and neither do lost ones.
+	// Apply brings the gate to a newer version of the rows. Granted is taken only if
+	// Grants is above the gate's, also by a repair: a late apply must not undo a Shrink. Late and repeated applies
+	// do no harm, and neither do lost ones. ErrNotLoaded may also mean that the gate is
+	// of State.Base or an earlier generation: its tickets have another numbering.
 	Apply(ctx context.Context, p ApplyParams) (ApplyResult, error)
+
+	// A load is these calls, in this order. Each touches at most LoadMax elements, and
+	// all but LoadBegin extend the marker. The calls between LoadBegin and LoadSwap
+	// return ErrLoadLost if the loader no longer holds the marker or the server has
+	// another run. After any other error, begin again.
 
 	// LoadBegin sets the marker of a loader for LoadMarkerTTL, unless another loader
 	// holds it. If it sets the marker, it deletes what an earlier load has stored, also
 	// one with the same token. So a loader may begin again with its token and a newer
 	// snapshot of the rows, once all its earlier calls have returned.
 	LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error)
-	// LoadHoldings stores holdings for LoadSwap, and users of the old line (with their
-	// old tickets) who are settled and must not be kept: at most LoadMax of each. It
-	// extends the marker, and does nothing if the loader does not hold it.
-	LoadHoldings(ctx context.Context, id reward.TemplateID, token string, holdings []Holding, settled []SettledTicket) error
-	// LoadSwap creates the new gate and moves the old line to it in one step. Users
-	// with a ticket above KeepAbove (in ModeKafka, all except the settled ones) keep
-	// their order and get tickets from State.Settled+1 on. Each has a request in the
-	// stream under the new generation. LoadSwap leaves out users who have reached
-	// PerUserLimit according to the new holdings: they got a coupon through the
-	// database, or the limit is lower now, and their request would be rejected.
-	//
-	// The new gate keeps the service time, but not the limit of CapTotal. The marker is
-	// removed. A repeat of a successful call is refused, because the generation exists.
+	// LoadClose closes an existing gate: it is not served until LoadSwap, so its line
+	// and its requests do not grow while they are trimmed or copied.
+	LoadClose(ctx context.Context, l Load) error
+	// LoadHoldings stores at most LoadMax holdings for LoadSwap.
+	LoadHoldings(ctx context.Context, l Load, holdings []Holding) error
+	// LoadTrim removes users with a ticket up to settled from the closed line, and
+	// returns how many such users are left.
+	LoadTrim(ctx context.Context, l Load, settled int64) (left int64, err error)
+	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax.
+	LoadPage(ctx context.Context, l Load, from int64) ([]SettledTicket, error)
+	// LoadCopy writes at most LoadPageMax users to the new line and the new request
+	// stream, with tickets from first on. Each call continues the previous one.
+	LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error
+	// LoadSwap creates or reopens the gate in one step, whose duration does not depend
+	// on the number of users. The gate keeps the service time. With LoadKeep, the next ticket follows the highest one that the gate
+	// has given, otherwise State.Settled and the copied users. The marker is removed.
+	// A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 
-	// CapTotal limits Live plus the requests in line to total for CapTTL. It is for
-	// lowering the quantity: limit the gate first, then change the row within CapTTL,
-	// or call CapTotal again. CapTotal does nothing and returns false if Live plus the
-	// requests in line already exceed total. An Apply does not end the limit, but the
-	// next CapTotal replaces it, also by a higher one. Header.Total and PublishedStock
-	// do not change, so they may exceed what the gate promises.
-	CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error)
+	// Shrink lowers Granted to the places that are used or in line, so that the gate
+	// promises no more until the rows grant it more. It never raises Granted. The caller
+	// then takes the places back in the rows. If it does not, the next grant tells the
+	// gate its places again.
+	Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error)
 	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
 	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.
@@ -305,10 +386,16 @@ type Gate interface {
 	// A cursor from before a load starts over.
 	Holdings(ctx context.Context, id reward.TemplateID, cursor string) (holdings []Holding, next string, version int64, err error)
 
-	// Lock takes the SYNC lock for lease and returns its fencing token. The token is
-	// higher than all earlier ones, even if the server has lost them. ok is false if
-	// the lock is held; after a lost reply, the holder may be the caller.
-	Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (token int64, ok bool, err error)
+	// HoldingsOf returns the holdings of at most LoadMax users, in order; a user without
+	// one has Held 0. The gate had Generation, Version and Holders just before the
+	// holdings were read.
+	HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error)
+
+	// Lock takes the SYNC lock and returns its fencing token. The token is higher than
+	// all earlier ones that the server knows, and than p.Floor. ok is false if another
+	// caller holds the lock. A repeat with the nonce of the holder extends the lease
+	// and returns the same token, so a caller whose reply was lost calls it again.
+	Lock(ctx context.Context, id reward.TemplateID, p LockParams) (token int64, ok bool, err error)
 	// Unlock releases the lock if it still has this token.
 	Unlock(ctx context.Context, id reward.TemplateID, token int64) error
 

@@ -6,10 +6,14 @@ import "fmt"
 const (
 	// PositionsMax limits the users of Positions.
 	PositionsMax = 1000
-	// LoadMax limits the holdings, and the settled tickets, of one LoadHoldings.
+	// LoadMax limits the holdings of one LoadHoldings, and the users that one LoadTrim
+	// removes.
 	LoadMax = 1000
+	// LoadPageMax limits the users of one LoadPage or LoadCopy. Copying a user costs
+	// the server more than storing a holding.
+	LoadPageMax = 500
 	// ReadMax limits the requests of one Read or Claim, however large count is.
-	ReadMax = 10_000
+	ReadMax = 1000
 )
 
 // CheckSize is for drivers. It returns an error if a list is longer than the

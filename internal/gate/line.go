@@ -48,9 +48,12 @@ func (l *line) sumUp(i int) {
 }
 
 // rank returns the number of users ahead of w.
-func (l *line) rank(w *waiter) int64 {
+func (l *line) rank(w *waiter) int64 { return l.before(w.index) }
+
+// before returns the number of users before an index.
+func (l *line) before(index int) int64 {
 	rank := int64(0)
-	for i := w.index; i > 0; i -= i & -i {
+	for i := index; i > 0; i -= i & -i {
 		rank += int64(l.counts[i])
 	}
 	return rank
@@ -67,10 +70,11 @@ func (l *line) remove(w *waiter) {
 	l.compact()
 }
 
-// removeUpTo removes all users up to a ticket and returns how many there were.
-func (l *line) removeUpTo(ticket int64) int {
+// removeUpTo removes at most limit users up to a ticket and returns how many it
+// removed.
+func (l *line) removeUpTo(ticket int64, limit int) int {
 	before := l.waiting
-	for l.waiting > 0 {
+	for l.waiting > 0 && before-l.waiting < limit {
 		w := l.waiters[l.front]
 		switch {
 		case w.left:
@@ -81,7 +85,7 @@ func (l *line) removeUpTo(ticket int64) int {
 			l.remove(w)
 		}
 	}
-	return before
+	return before - l.waiting
 }
 
 // compact removes the gaps once they are at least half of the list.
@@ -104,12 +108,32 @@ func (l *line) compact() {
 	}
 }
 
-// above calls visit for each user above a ticket, in order.
-func (l *line) above(ticket int64, visit func(*waiter)) {
-	first := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].ticket > ticket })
+// first returns the lowest ticket in line, or 0 if the line is empty.
+func (l *line) first() int64 {
+	for l.waiting > 0 && l.waiters[l.front].left {
+		l.front++
+	}
+	if l.waiting == 0 {
+		return 0
+	}
+	return l.waiters[l.front].ticket
+}
+
+// upTo returns the number of users up to a ticket.
+func (l *line) upTo(ticket int64) int64 {
+	return l.before(sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].ticket > ticket }))
+}
+
+// page calls visit for at most limit users from a rank on, in order.
+func (l *line) page(from int64, limit int, visit func(*waiter)) {
+	first := sort.Search(len(l.waiters), func(i int) bool { return l.before(i+1) > from })
 	for _, w := range l.waiters[first:] {
+		if limit == 0 {
+			return
+		}
 		if !w.left {
 			visit(w)
+			limit--
 		}
 	}
 }

@@ -38,9 +38,13 @@ func TestLine(t *testing.T) {
 			},
 			"removeUpTo": func(t *rapid.T) {
 				upTo := rapid.Int64Range(0, ticket+1).Draw(t, "upTo")
-				before := len(want)
-				want = slices.DeleteFunc(want, func(s SettledTicket) bool { return s.Ticket <= upTo })
-				if n := l.removeUpTo(upTo); n != before-len(want) {
+				before, limit := len(want), rapid.IntRange(0, 150).Draw(t, "limit")
+				many := int(l.upTo(upTo))
+				if settled := slices.IndexFunc(append(slices.Clone(want), SettledTicket{Ticket: upTo + 1}), func(s SettledTicket) bool { return s.Ticket > upTo }); many != settled {
+					t.Fatalf("%d up to %d, want %d", many, upTo, settled)
+				}
+				want = want[min(many, limit):]
+				if n := l.removeUpTo(upTo, limit); n != before-len(want) {
 					t.Fatalf("%d left, want %d", n, before-len(want))
 				}
 			},
@@ -52,14 +56,18 @@ func TestLine(t *testing.T) {
 					t.Fatalf("%d gaps for %d who wait", gaps, len(want))
 				}
 				var got []SettledTicket
-				after := rapid.Int64Range(0, ticket+1).Draw(t, "after")
-				l.above(after, func(w *waiter) { got = append(got, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
-				first := slices.IndexFunc(want, func(s SettledTicket) bool { return s.Ticket > after })
-				if first < 0 {
-					first = len(want)
+				from, limit := rapid.IntRange(0, len(want)+1).Draw(t, "from"), rapid.IntRange(1, 150).Draw(t, "limit")
+				l.page(int64(from), limit, func(w *waiter) { got = append(got, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
+				page := want[min(from, len(want)):min(from+limit, len(want))]
+				if !slices.Equal(got, page) {
+					t.Fatalf("%d from %d are %v, want %v", limit, from, got, page)
 				}
-				if !slices.Equal(got, want[first:]) {
-					t.Fatalf("above %d are %v, want %v", after, got, want[first:])
+				first := int64(0)
+				if len(want) > 0 {
+					first = want[0].Ticket
+				}
+				if got := l.first(); got != first {
+					t.Fatalf("the first ticket is %d, want %d", got, first)
 				}
 				for i, s := range want {
 					if rank := l.rank(l.byUser[s.UserID]); rank != int64(i) {
@@ -93,7 +101,7 @@ func TestBacklog(t *testing.T) {
 				ticket += rapid.Int64Range(0, 3).Draw(t, "gap")
 				for range rapid.IntRange(1, 100).Draw(t, "many") {
 					ticket++
-					b.add(fmt.Sprint("u", ticket), ticket)
+					b.add(Request{UserID: fmt.Sprint("u", ticket), Ticket: ticket, Generation: 3})
 					want = append(want, ticket)
 				}
 			},
@@ -101,7 +109,7 @@ func TestBacklog(t *testing.T) {
 				count := rapid.IntRange(1, 100).Draw(t, "count")
 				unread := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n <= read })
 				unread = unread[:min(count, len(unread))]
-				if got := numbers(b.read(3, count)); !slices.Equal(got, unread) {
+				if got := numbers(b.read(count)); !slices.Equal(got, unread) {
 					t.Fatalf("read %v, want %v", got, unread)
 				}
 				if len(unread) > 0 {
@@ -112,7 +120,7 @@ func TestBacklog(t *testing.T) {
 				tickets := rapid.SliceOfN(rapid.Int64Range(0, ticket+1), 0, 300).Draw(t, "tickets")
 				before := len(want)
 				want = slices.DeleteFunc(want, func(n int64) bool { return slices.Contains(tickets, n) })
-				if n := b.ack(tickets); n != before-len(want) {
+				if n := b.ack(3, tickets); n != before-len(want) {
 					t.Fatalf("%d acknowledged, want %d", n, before-len(want))
 				}
 			},
@@ -123,7 +131,7 @@ func TestBacklog(t *testing.T) {
 				after, count := rapid.Int64Range(0, ticket+1).Draw(t, "after"), rapid.IntRange(1, 100).Draw(t, "count")
 				pending := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n > read || n <= after })
 				pending = pending[:min(count, len(pending))]
-				if got := numbers(b.pending(3, after, count)); !slices.Equal(got, pending) {
+				if got := numbers(b.pending(after, count)); !slices.Equal(got, pending) {
 					t.Fatalf("pending above %d are %v, want %v", after, got, pending)
 				}
 			},

@@ -18,8 +18,8 @@ var ErrClosed = errors.New("gate: closed")
 const hintsMax = 1024
 
 // Memory is the in-process driver. It has no goroutines. Its run is the process: all
-// gates end with it, so an existing gate is always loaded. It does not store
-// outcomes, because only the process that settles them could read them.
+// gates end with it, so an existing gate is loaded unless a load has closed it. It
+// does not store outcomes, because only the process that settles them could read them.
 type Memory struct {
 	run   string
 	hints chan Hint
@@ -41,8 +41,7 @@ type memoryTemplate struct {
 // memoryGate is an existing gate.
 type memoryGate struct {
 	state       State
-	capTotal    int64 // of the latest CapTotal, until capUntil
-	capUntil    time.Time
+	closed      bool // by a load
 	lastTicket  int64
 	serviceTime time.Duration
 	lastRequest time.Time
@@ -69,9 +68,19 @@ func (m *Memory) lock(ctx context.Context) error {
 	return nil
 }
 
-// lockGate locks the mutex and returns the gate. It returns ErrNotLoaded, with the
-// mutex unlocked, if there is none.
+// lockGate locks the mutex and returns a gate that is served. It returns
+// ErrNotLoaded, with the mutex unlocked, if there is none.
 func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
+	g, err := m.lockExisting(ctx, id)
+	if err == nil && g.closed {
+		m.mu.Unlock()
+		return nil, ErrNotLoaded
+	}
+	return g, err
+}
+
+// lockExisting is lockGate for a gate that may be closed.
+func (m *Memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -107,6 +116,7 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 	wasEmpty := g.requests.length == 0
 	out := AdmitResult{
 		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
+		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants, Waiting: int64(g.line.waiting),
 	}
 	for i, user := range users {
 		out.Answers[i] = g.decide(user, now, admit)
@@ -123,15 +133,6 @@ func (g *memoryGate) atUserLimit(user string) bool {
 	return h != nil && h.Held >= g.state.PerUserLimit
 }
 
-// freeStock returns how many more users may be admitted; it may be negative.
-func (g *memoryGate) freeStock(now time.Time) int64 {
-	total := g.state.Total
-	if now.Before(g.capUntil) {
-		total = min(total, g.capTotal)
-	}
-	return total - g.state.Live - int64(g.line.waiting)
-}
-
 // decide decides about one user, and admits them if admit is true.
 func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
@@ -146,14 +147,16 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 		return Answer{Verdict: NotOpen}
 	case !s.ClosesAt.IsZero() && !now.Before(s.ClosesAt):
 		return Answer{Verdict: Closed}
-	case g.freeStock(now) <= 0:
+	case s.Total-s.Live-rank <= 0:
 		return Answer{Verdict: SoldOut}
+	case s.Mode != reward.ModeSync && s.Granted-s.Used-rank <= 0:
+		return Answer{Verdict: NoPlace}
 	case !admit:
 		return Answer{Verdict: Admitted, Rank: rank}
 	}
 	g.lastTicket++
 	g.line.push(user, g.lastTicket)
-	g.requests.add(user, g.lastTicket)
+	g.requests.add(Request{UserID: user, Ticket: g.lastTicket, Generation: g.state.Generation})
 	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
@@ -199,38 +202,41 @@ func (g *memoryGate) header() Header {
 		return Header{}
 	}
 	return Header{
-		Exists: true, Loaded: true,
-		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket,
+		Exists: true, Loaded: !g.closed,
+		Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
+		LastTicket: g.lastTicket, FirstTicket: g.line.first(),
 		Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 		Waiting: int64(g.line.waiting), Backlog: int64(g.requests.length),
-		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there is no separate counter
-		LastRequestAt:  g.lastRequest, ServiceTime: g.serviceTime,
+		PublishedStock: max(g.state.Total-g.state.Live-int64(g.line.waiting), 0), // there are no separate counters
+		PublishedCount: g.state.Live, PublishedIssued: g.state.IssuedTotal,
+		LastRequestAt: g.lastRequest, ServiceTime: g.serviceTime,
 	}
 }
 
 // Read implements Gate. In one process the consumer makes no difference.
-func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) ([]Request, error) {
+func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return nil, err
+		return Delivery{}, err
 	}
 	defer m.mu.Unlock()
-	return g.requests.read(g.state.Generation, min(count, ReadMax)), nil
+	return Delivery{Generation: g.state.Generation, Requests: g.requests.read(min(count, ReadMax))}, nil
 }
 
 // Claim implements Gate.
-func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) ([]Request, error) {
+func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return nil, err
+		return Delivery{}, err
 	}
 	defer m.mu.Unlock()
-	return g.requests.pending(g.state.Generation, after, min(count, ReadMax)), nil
+	return Delivery{Generation: g.state.Generation, Requests: g.requests.pending(after, min(count, ReadMax))}, nil
 }
 
 // Ack implements Gate.
 func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
-	g, err := m.lockGate(ctx, id)
+	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
 			return 0, nil
@@ -238,10 +244,10 @@ func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if g.state.Generation != generation {
+	if g.closed && g.state.Mode == reward.ModeKafka {
 		return 0, nil
 	}
-	acked := g.requests.ack(tickets)
+	acked := g.requests.ack(generation, tickets)
 	if acked > 0 && g.state.Mode == reward.ModeKafka {
 		m.hintLocked(Hint{TemplateID: id, Kind: HintOutcomes})
 	}
@@ -260,7 +266,7 @@ func (m *Memory) Unacked(ctx context.Context, id reward.TemplateID, generation i
 	}
 	out := make([]bool, len(tickets))
 	for i, ticket := range tickets {
-		out[i] = g.requests.find(ticket) != nil
+		out[i] = g.requests.find(ticket, generation) != nil
 	}
 	return out, nil
 }
@@ -273,13 +279,15 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	}
 	defer m.mu.Unlock()
 	switch have := g.state.Version; {
+	case g.state.Generation <= p.State.Base:
+		return ApplyResult{}, ErrNotLoaded
 	case p.State.Version < have, p.State.Version == have && !p.Repair:
 		return ApplyResult{Version: have}, nil
 	case have < p.From:
 		return ApplyResult{Behind: true, Version: have}, nil
 	}
 	if p.State.Mode != reward.ModeKafka {
-		g.line.removeUpTo(p.State.Settled)
+		g.line.removeUpTo(p.State.Settled, g.line.waiting)
 	} else {
 		for _, d := range p.Done {
 			if w := g.line.byUser[d.UserID]; w != nil && w.ticket == d.Ticket {
@@ -287,37 +295,38 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 			}
 		}
 	}
-	generation := g.state.Generation
+	before := g.state
 	g.state = p.State
-	g.state.Generation = generation // the gate's promises belong to its own generation
+	g.state.Generation = before.Generation // the gate's promises belong to its own generation
+	if before.Grants >= p.State.Grants {
+		g.state.Granted, g.state.Grants = before.Granted, before.Grants
+	}
 	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
 		g.holdings.set(f)
 	}
-	if p.ServiceTime > 0 && (g.line.waiting == 0 || g.serviceTime == 0 || p.ServiceTime < g.serviceTime) {
+	if p.ServiceTime > 0 {
 		g.serviceTime = p.ServiceTime
 	}
 	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
 	return ApplyResult{Version: p.State.Version}, nil
 }
 
-// CapTotal implements Gate.
-func (m *Memory) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
+// Shrink implements Gate.
+func (m *Memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
-		return false, err
+		return ShrinkResult{}, err
 	}
 	defer m.mu.Unlock()
-	if g.state.Live+int64(g.line.waiting) > total {
-		return false, nil
-	}
-	g.capTotal, g.capUntil = total, time.Now().Add(CapTTL)
-	return true, nil
+	s := &g.state
+	s.Granted = min(s.Granted, s.Used+int64(g.line.waiting))
+	return ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants}, nil
 }
 
 // Retire implements Gate.
 func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
-	g, err := m.lockGate(ctx, id)
+	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
 			return true, nil
@@ -341,6 +350,28 @@ func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor stri
 	defer m.mu.Unlock()
 	list, next, err := g.holdings.page(g.state.Generation, cursor)
 	return list, next, g.state.Version, err
+}
+
+// HoldingsOf implements Gate.
+func (m *Memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error) {
+	if err := CheckSize("users", len(users), LoadMax); err != nil {
+		return HoldingsOfResult{}, err
+	}
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return HoldingsOfResult{}, err
+	}
+	defer m.mu.Unlock()
+	out := HoldingsOfResult{
+		Holdings: make([]Holding, len(users)), Generation: g.state.Generation, Version: g.state.Version, Holders: int64(len(g.holdings.byUser)),
+	}
+	for i, user := range users {
+		out.Holdings[i].UserID = user
+		if known := g.holdings.byUser[user]; known != nil {
+			out.Holdings[i] = known.Holding
+		}
+	}
+	return out, nil
 }
 
 // hintLocked gives a hint, and drops it if the buffer is full.

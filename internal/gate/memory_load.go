@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -15,7 +16,8 @@ type loadMarker struct {
 	token    string // "" = there is no load
 	until    time.Time
 	holdings map[string]Holding
-	settled  map[string]int64 // users of the old line who are not kept: their old tickets
+	line     *line // what LoadCopy has written
+	requests *backlog
 }
 
 // extend extends the marker and reports true, if it has this token and has not
@@ -36,74 +38,134 @@ func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token stri
 	}
 	defer m.mu.Unlock()
 	t := m.templateLocked(id)
-	out := LoadBeginResult{Held: true, Run: m.run, Gate: t.gate.header()}
+	out := LoadBeginResult{Held: true, Run: m.run, Gate: t.gate.header(), Intact: t.gate != nil}
 	now := time.Now()
 	if t.marker.token != token && now.Before(t.marker.until) {
 		out.Held = false
 		return out, nil
 	}
 	t.marker = loadMarker{
-		token: token, until: now.Add(LoadMarkerTTL), holdings: map[string]Holding{}, settled: map[string]int64{},
+		token: token, until: now.Add(LoadMarkerTTL), holdings: map[string]Holding{}, line: newLine(), requests: &backlog{},
 	}
 	return out, nil
 }
 
-// LoadHoldings implements Gate.
-func (m *Memory) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, list []Holding, settled []SettledTicket) error {
-	if err := CheckSize("holdings", max(len(list), len(settled)), LoadMax); err != nil {
-		return err
-	}
+// step locks the mutex for a step of a load, unless the load is lost.
+func (m *Memory) step(ctx context.Context, l Load) (*memoryTemplate, error) {
 	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	t := m.templates[l.TemplateID]
+	if t == nil || l.Run != m.run || !t.marker.extend(l.Token) {
+		m.mu.Unlock()
+		return nil, ErrLoadLost
+	}
+	return t, nil
+}
+
+// LoadClose implements Gate.
+func (m *Memory) LoadClose(ctx context.Context, l Load) error {
+	t, err := m.step(ctx, l)
+	if err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	t := m.templates[id]
-	if t == nil || !t.marker.extend(token) {
-		return nil
+	if t.gate != nil {
+		t.gate.closed = true
 	}
+	return nil
+}
+
+// LoadHoldings implements Gate.
+func (m *Memory) LoadHoldings(ctx context.Context, l Load, list []Holding) error {
+	if err := CheckSize("holdings", len(list), LoadMax); err != nil {
+		return err
+	}
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
 	for _, f := range list {
 		if f.Held > 0 {
 			t.marker.holdings[f.UserID] = f
 		}
 	}
-	for _, s := range settled {
-		t.marker.settled[s.UserID] = s.Ticket
+	return nil
+}
+
+// LoadTrim implements Gate.
+func (m *Memory) LoadTrim(ctx context.Context, l Load, settled int64) (int64, error) {
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	defer m.mu.Unlock()
+	if t.gate == nil || !t.gate.closed {
+		return 0, ErrLoadLost
+	}
+	t.gate.line.removeUpTo(settled, LoadMax)
+	return t.gate.line.upTo(settled), nil
+}
+
+// LoadPage implements Gate.
+func (m *Memory) LoadPage(ctx context.Context, l Load, from int64) ([]SettledTicket, error) {
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	if t.gate == nil || !t.gate.closed {
+		return nil, ErrLoadLost
+	}
+	var out []SettledTicket
+	t.gate.line.page(from, LoadPageMax, func(w *waiter) { out = append(out, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
+	return out, nil
+}
+
+// LoadCopy implements Gate.
+func (m *Memory) LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error {
+	if err := CheckSize("users", len(users), LoadPageMax); err != nil {
+		return err
+	}
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	for i, user := range users {
+		ticket := first + int64(i)
+		t.marker.line.push(user, ticket)
+		t.marker.requests.add(Request{UserID: user, Ticket: ticket, Generation: generation})
 	}
 	return nil
 }
 
 // LoadSwap implements Gate.
 func (m *Memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error) {
-	if err := m.lock(ctx); err != nil {
-		return SwapResult{}, err
+	t, err := m.step(ctx, p.Load)
+	if err != nil {
+		return SwapResult{}, ignoreLost(err)
 	}
 	defer m.mu.Unlock()
-	t := m.templates[p.TemplateID]
-	if t == nil || p.Run != m.run || !t.marker.extend(p.Token) || len(t.marker.holdings) != p.Holdings ||
-		t.gate != nil && t.gate.state.Generation >= p.State.Generation {
+	old, loaded := t.gate, t.marker
+	switch {
+	case len(loaded.holdings) != p.Holdings, int64(loaded.line.waiting) != p.Copied,
+		old.header().Generation != p.Old, p.Old >= p.State.Generation, old != nil && !old.closed,
+		p.Kind == LoadKeep && (old == nil || old.line.upTo(p.State.Settled) > 0):
 		return SwapResult{}, nil
 	}
-	g := &memoryGate{
-		state: p.State, lastTicket: p.State.Settled, lastRequest: time.Now(),
-		line: newLine(), requests: &backlog{}, holdings: newHoldings(),
-	}
-	for _, f := range t.marker.holdings {
+	g := &memoryGate{state: p.State, lastTicket: p.State.Settled + p.Copied, lastRequest: time.Now(), holdings: newHoldings()}
+	for _, f := range loaded.holdings {
 		g.holdings.set(f)
 	}
-	if old := t.gate; old != nil {
+	if old != nil {
 		g.serviceTime = old.serviceTime
-		kafka, from := p.State.Mode == reward.ModeKafka, p.KeepAbove
-		if kafka {
-			from = 0
-		}
-		old.line.above(from, func(w *waiter) {
-			if g.atUserLimit(w.user) || kafka && t.marker.settled[w.user] == w.ticket {
-				return
-			}
-			g.lastTicket++
-			g.line.push(w.user, g.lastTicket)
-			g.requests.add(w.user, g.lastTicket)
-		})
+	}
+	if p.Kind == LoadKeep {
+		g.line, g.requests, g.lastTicket = old.line, old.requests, max(old.lastTicket, p.State.Settled)
+	} else {
+		g.line, g.requests = loaded.line, loaded.requests
 	}
 	t.gate, t.marker = g, loadMarker{}
 	if g.line.waiting > 0 {
@@ -111,4 +173,12 @@ func (m *Memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 	}
 	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
 	return SwapResult{Done: true, Waiting: int64(g.line.waiting)}, nil
+}
+
+// ignoreLost returns nil for ErrLoadLost: LoadSwap reports it as not done.
+func ignoreLost(err error) error {
+	if errors.Is(err, ErrLoadLost) {
+		return nil
+	}
+	return err
 }

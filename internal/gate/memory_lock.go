@@ -9,21 +9,25 @@ import (
 
 // memoryLock is the SYNC lock of a template.
 type memoryLock struct {
-	token int64 // of the latest holder; never decreases
+	token int64  // of the latest holder; never decreases
+	nonce string // of that holder
 	until time.Time
 }
 
 // Lock implements Gate.
-func (m *Memory) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
+func (m *Memory) Lock(ctx context.Context, id reward.TemplateID, p LockParams) (int64, bool, error) {
 	if err := m.lock(ctx); err != nil {
 		return 0, false, err
 	}
 	defer m.mu.Unlock()
 	now, l := time.Now(), &m.templateLocked(id).lock
-	if now.Before(l.until) {
+	switch {
+	case !now.Before(l.until):
+		l.token, l.nonce = max(l.token+1, p.Floor+1, now.UnixMicro()), p.Nonce
+	case l.nonce != p.Nonce:
 		return 0, false, nil
 	}
-	l.token, l.until = max(l.token+1, now.UnixMicro()), now.Add(lease)
+	l.until = now.Add(p.Lease)
 	return l.token, true, nil
 }
 

@@ -57,6 +57,7 @@ type Metrics struct {
 	broken                *prometheus.GaugeVec
 	webhooks              *prometheus.CounterVec
 	couponAsks, coupons   *prometheus.CounterVec
+	holds                 *prometheus.CounterVec
 	gateLoads             prometheus.Counter
 	requests              *prometheus.CounterVec
 	troubles              *prometheus.GaugeVec
@@ -102,6 +103,8 @@ func NewMetrics() *Metrics {
 			"Coupon requests that this instance answered, by answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
 		coupons: counters("largesse_coupons_total",
 			"Admitted coupon requests that this instance settled: ISSUED or REJECTED.", "outcome"),
+		holds: counters("largesse_coupon_holds_total",
+			"Holds of coupons that this instance ended: CONFIRMED, or EXPIRED because nobody confirmed in time.", "outcome"),
 		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from the database."),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "largesse_http_requests_total", Help: "API requests that this instance answered, by operation and HTTP status.",
@@ -116,7 +119,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.gateLoads, m.requests, m.troubles,
+		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.troubles,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -135,7 +138,7 @@ func NewMetrics() *Metrics {
 	for _, o := range []WebhookOutcome{WebhookDelivered, WebhookRetried, WebhookAbandoned} {
 		m.webhooks.WithLabelValues(string(o))
 	}
-	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison} {
+	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison, reward.CodeNeverGiven} {
 		m.deadLetters.WithLabelValues(reason)
 	}
 	return m
@@ -517,6 +520,20 @@ func (m *Metrics) CouponsIssued(n int) {
 func (m *Metrics) CouponsRejected(n int) {
 	if !m.off() {
 		m.coupons.WithLabelValues("REJECTED").Add(float64(n))
+	}
+}
+
+// HoldsConfirmed counts coupons whose hold was confirmed.
+func (m *Metrics) HoldsConfirmed(n int) {
+	if !m.off() {
+		m.holds.WithLabelValues("CONFIRMED").Add(float64(n))
+	}
+}
+
+// HoldsExpired counts coupons whose hold was not confirmed in time.
+func (m *Metrics) HoldsExpired(n int) {
+	if !m.off() {
+		m.holds.WithLabelValues("EXPIRED").Add(float64(n))
 	}
 }
 

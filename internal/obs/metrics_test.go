@@ -53,6 +53,8 @@ func useEverything(m *Metrics) {
 	m.CouponAsked("WAITING")
 	m.CouponsIssued(1)
 	m.CouponsRejected(1)
+	m.HoldsConfirmed(1)
+	m.HoldsExpired(1)
 	m.GateLoaded()
 	m.Claimed(2)
 	m.Swept(3)

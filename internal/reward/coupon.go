@@ -17,6 +17,8 @@ const (
 	TemplatePerUserMax  = 100
 	// TemplateValidMax is the longest time that a coupon can be valid.
 	TemplateValidMax = 100 * 365 * 24 * time.Hour
+	// TemplateHoldMax is the longest time that a coupon can be held.
+	TemplateHoldMax = 30 * 24 * time.Hour
 )
 
 // TemplateID identifies a coupon template: a positive 63-bit integer from an
@@ -118,10 +120,14 @@ type CouponTemplate struct {
 	ClosesAt      time.Time // zero: never
 	// ValidFor is how long a coupon is valid after its issue. Zero means
 	// forever.
-	ValidFor           time.Duration
+	ValidFor time.Duration
+	// HoldFor is how long a new coupon is HELD for its user to confirm. Zero
+	// means that coupons are ISSUED at once.
+	HoldFor            time.Duration
 	Mode               IssueMode
 	ReissueAfterCancel bool
 	WhenRedisAway      RedisFallback
+	Codes              CodeStyle // never changes
 	Draw               Draw
 	CreatedAt          time.Time
 
@@ -138,43 +144,64 @@ type CouponTemplate struct {
 	Live int64
 	// IssuedTotal is the number of coupons ever issued.
 	IssuedTotal int64
-	Path        IssuePath
+	// CodesImported is the number of imported codes, given or not. Zero means that
+	// codes are generated. The n-th coupon ever issued gets the n-th code.
+	CodesImported int64
+	Path          IssuePath
 	// Epoch is the number of the latest issuer's term, and Owner is the
 	// instance that runs it.
 	Epoch int64
 	Owner string
 	// Fence is the highest token of the SYNC lock that has written.
 	Fence int64
-	// EndsGeneration is the latest generation whose Ends are known: the end
-	// offsets of the coupon-issue topic, by partition, read after the
-	// generation began. A record of an earlier generation at or after them is
-	// void.
-	EndsGeneration int64
-	Ends           map[int32]int64
-	// GateBypass is the latest change from the gate to PathDatabase.
-	GateBypass GateBypass
+	// Base is the generation after which the present numbering of tickets
+	// begins. In a gate of Base or an earlier generation, the numbers belong to
+	// other users: coupons were issued through the database meanwhile.
+	Base int64
+	// Granted is the number of places ever granted to the gate, which gives a
+	// ticket only for a granted place. Used counts those whose ticket is
+	// settled. Grants numbers the changes of Granted.
+	Granted, Used, Grants int64
+	// Floor belongs to ModeKafka: a record of an earlier generation that is not
+	// settled is void. The request has a ticket of a later generation.
+	Floor int64
 }
 
-// GateBypass says which tickets were issued without the gate: those from Settled+1
-// to Until. In a gate of Generation, these numbers belong to other users.
-type GateBypass struct {
-	// Generation and Settled are the template's when it left the gate. Until is
-	// its Settled when it returned.
-	Generation, Settled, Until int64
+// Promised returns the places that are set aside for the gate: nobody else gets them.
+func (t *CouponTemplate) Promised() int64 { return t.Granted - t.Used }
+
+// CodesLeft returns the number of imported codes that no coupon has had. A code
+// that was given is never given again, also if its coupon is cancelled.
+func (t *CouponTemplate) CodesLeft() int64 { return max(t.CodesImported-t.IssuedTotal, 0) }
+
+// LiveMax returns the number of live coupons that the template can reach:
+// TotalQuantity, or fewer if the imported codes end before. Issuing a coupon
+// does not change it. LiveMax less Live is the room for further coupons.
+func (t *CouponTemplate) LiveMax() int64 {
+	if t.CodesImported == 0 {
+		return t.TotalQuantity
+	}
+	return min(t.TotalQuantity, t.Live+t.CodesLeft())
 }
+
+// CodesMissing returns the number of coupons of the quantity that cannot be
+// issued, because no imported codes are left for them.
+func (t *CouponTemplate) CodesMissing() int64 { return max(t.TotalQuantity-t.LiveMax(), 0) }
 
 // CouponStatus is the state of a coupon.
 type CouponStatus int16
 
-// The statuses. Only CANCELLED returns a coupon to the stock.
+// The statuses. Only CANCELLED returns a coupon to the stock. A HELD coupon
+// becomes ISSUED when it is confirmed, and CANCELLED when its hold ends.
 const (
 	CouponIssued CouponStatus = iota
 	CouponUsed
 	CouponCancelled
 	CouponExpired
+	CouponHeld
 )
 
-var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED"}
+var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED", "HELD"}
 
 func (s CouponStatus) String() string {
 	if s < 0 || int(s) >= len(couponStatusNames) {
@@ -194,10 +221,19 @@ type Coupon struct {
 	Status     CouponStatus
 	IssuedAt   time.Time
 	UsedAt     time.Time // zero: not used
-	// CancelledAt is zero if the coupon is not cancelled.
-	CancelledAt time.Time
-	ExpiresAt   time.Time // zero: never
+	// CancelledAt is zero if the coupon is not cancelled. CancelReason is empty if
+	// a caller cancelled it.
+	CancelledAt  time.Time
+	CancelReason string
+	ExpiresAt    time.Time // zero: never
+	// HeldUntil is when the hold ends or ended, by the clock of the database.
+	// It is zero if the coupon was never held, and once it is confirmed.
+	HeldUntil time.Time
 }
+
+// ReasonHoldExpired is the CancelReason of a coupon that was not confirmed in
+// time.
+const ReasonHoldExpired = "HOLD_EXPIRED"
 
 // The reasons for a rejection.
 const (
@@ -205,6 +241,9 @@ const (
 	ReasonUserLimit = "USER_LIMIT"
 	ReasonNotDrawn  = "NOT_DRAWN"
 	ReasonError     = "ERROR" // issuing failed repeatedly
+	// ReasonPromised is for requests that a template on PathDatabase cannot serve:
+	// the places left are promised to users in line at the gate. It is not stored.
+	ReasonPromised = "PROMISED"
 )
 
 // IssueOutcome is how a request ended: with Coupon, or rejected for Reason if
@@ -337,6 +376,13 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 	if t.ValidFor < 0 || t.ValidFor > TemplateValidMax || t.ValidFor%time.Second != 0 {
 		wrong("validForSeconds", "is not from 1 to %d (absent: for ever)", int64(math.Floor(TemplateValidMax.Seconds())))
 	}
+	switch {
+	case t.HoldFor < 0 || t.HoldFor > TemplateHoldMax || t.HoldFor%time.Second != 0:
+		wrong("holdSeconds", "is not from 1 to %d (absent: coupons are not held)", int64(TemplateHoldMax.Seconds()))
+	case t.ValidFor > 0 && t.HoldFor > t.ValidFor:
+		wrong("holdSeconds", "is above validForSeconds: a coupon would expire while it is held")
+	}
+	errs = append(errs, checkCodes(&t.Codes, t.TotalQuantity)...)
 	if !t.OpensAt.IsZero() && !t.ClosesAt.IsZero() && !t.ClosesAt.After(t.OpensAt) {
 		wrong("closesAt", "is not after opensAt")
 	}

@@ -79,6 +79,7 @@ const (
 	CodeInvalid        = "INVALID"
 	CodeMalformed      = "MALFORMED"
 	CodeTypeMismatch   = "TYPE_MISMATCH"
+	CodeNeverGiven     = "NEVER_GIVEN" // a record of a coupon request has a ticket that no gate gave
 	CodeConflict       = "CONFLICT"
 	// CodePoison means that too many deliveries in a row ended without an
 	// outcome.
@@ -103,5 +104,13 @@ const (
 	CodeCouponUsed       = "COUPON_USED"
 	CodeCouponCancelled  = "COUPON_CANCELLED"
 	CodeCouponExpired    = "COUPON_EXPIRED"
-	CodeUnavailable      = "UNAVAILABLE"
+	// CodeCouponHeld means that the coupon must be confirmed first, and
+	// CodeHoldExpired that it was not confirmed in time.
+	CodeCouponHeld  = "COUPON_HELD"
+	CodeHoldExpired = "HOLD_EXPIRED"
+	// CodeCodesExhausted means that there are fewer imported codes than coupons to
+	// issue, and CodeBadCodes that a file of codes was refused.
+	CodeCodesExhausted = "CODES_EXHAUSTED"
+	CodeBadCodes       = "BAD_CODES"
+	CodeUnavailable    = "UNAVAILABLE"
 )

@@ -13,7 +13,9 @@ type SettleKind int8
 
 // The kinds. In all of them requests are settled in the order of their tickets.
 // A user who has PerUserLimit slots is rejected with ReasonUserLimit. If Live is
-// TotalQuantity, a request is rejected with ReasonSoldOut.
+// LiveMax, a request is rejected with ReasonSoldOut. A settled ticket uses a granted
+// place, as long as there are unused ones. Of a template with imported codes, the n-th
+// coupon ever issued gets the n-th code, not that of its request.
 const (
 	// SettleInOrder settles tickets of the gate in mode STREAM. It settles the
 	// tickets Settled+1, Settled+2 and so on. Those at or below Settled are
@@ -21,19 +23,23 @@ const (
 	// stored as a row.
 	//
 	// The batch is refused with RefusedEpoch if Epoch is not the template's. It is
-	// refused with RefusedGeneration if Generation, or that of any request, is not
-	// the template's, or if its Path is not GATE.
+	// refused with RefusedGeneration if Generation is not the template's, or if its
+	// Path is not GATE. Generation is that of the gate when the requests were read;
+	// the requests themselves may be of earlier generations.
 	SettleInOrder SettleKind = iota
 	// SettleListed settles tickets from Kafka in mode KAFKA, with gaps. A request
-	// is RequestAlreadySettled if its generation and ticket are stored, or if its
-	// generation is above the template's. Settled becomes the highest ticket. A
-	// rejection is stored as a row.
-	//
-	// The batch is refused with RefusedEnds if EndsGeneration is not the template's.
+	// is RequestAlreadySettled if its generation and ticket are stored. It is void,
+	// which has the same outcome, if its generation is above the template's or below
+	// Floor. It is RequestNeverGiven if its ticket is further above Settled than a
+	// gate can have given tickets. Settled becomes the highest ticket. A rejection is
+	// stored as a row. If a request is RequestNeverGiven, no offsets are stored.
 	SettleListed
 	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
 	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
-	// stored and takes no ticket.
+	// stored and takes no ticket. It gets only places that are not promised to the
+	// gate, otherwise it is rejected with ReasonPromised. On the path PathDatabase an issued request sets
+	// Base to the template's generation: the gate, if it still exists, does not know
+	// of the ticket.
 	//
 	// By the clock of the database, all requests are RequestNotOpen before OpensAt
 	// and RequestClosed from ClosesAt on. The caller checks the state of a draw.
@@ -78,7 +84,6 @@ const (
 	NotRefused SettleRefusal = iota
 	RefusedEpoch
 	RefusedGeneration
-	RefusedEnds
 	RefusedPath
 	RefusedFence
 )
@@ -90,28 +95,29 @@ type RequestOutcome int8
 const (
 	RequestIssued RequestOutcome = iota
 	RequestRejected
-	RequestAlreadySettled // by an earlier call, which knows the outcome
+	RequestAlreadySettled // by an earlier call, which knows the outcome, or void
 	RequestGap            // a lower ticket is missing; SettleInOrder only
 	RequestNotOpen        // before OpensAt; SettleDirect only
 	RequestClosed         // from ClosesAt on; SettleDirect only
+	RequestNeverGiven     // no gate gave this ticket; SettleListed only
 )
 
 // IssueBatch is a batch of requests of one template. The fields from Epoch to
 // Fence are what the kind expects of the template.
 type IssueBatch struct {
-	Kind           SettleKind
-	Epoch          int64
-	Generation     int64
-	EndsGeneration int64
-	Path           reward.IssuePath
-	Fence          int64
-	Requests       []CouponRequest
-	Now            time.Time // IssuedAt of the coupons
+	Kind       SettleKind
+	Epoch      int64
+	Generation int64
+	Path       reward.IssuePath
+	Fence      int64
+	Requests   []CouponRequest
+	Now        time.Time // IssuedAt of the coupons
 }
 
 // Order returns the positions of the requests in the order of settlement: by
 // ticket, then generation. Of requests with the same ticket and generation only
-// the first is included. SettleDirect keeps the order of the batch.
+// the first is included; SettleInOrder includes a ticket once. SettleDirect keeps
+// the order of the batch.
 func (b *IssueBatch) Order() []int {
 	order := make([]int, len(b.Requests))
 	for i := range order {
@@ -125,7 +131,9 @@ func (b *IssueBatch) Order() []int {
 		return cmp.Or(cmp.Compare(r.Ticket, s.Ticket), cmp.Compare(r.Generation, s.Generation))
 	}
 	slices.SortStableFunc(order, compare)
-	return slices.CompactFunc(order, func(i, j int) bool { return compare(i, j) == 0 })
+	return slices.CompactFunc(order, func(i, j int) bool {
+		return compare(i, j) == 0 || b.Kind == SettleInOrder && b.Requests[i].Ticket == b.Requests[j].Ticket
+	})
 }
 
 // Refuse returns why template t refuses the whole batch, or NotRefused.
@@ -135,15 +143,10 @@ func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
 		if b.Epoch != t.Epoch {
 			return RefusedEpoch
 		}
-		other := slices.ContainsFunc(b.Requests, func(r CouponRequest) bool { return r.Generation != t.Generation })
-		if b.Generation != t.Generation || t.Path != reward.PathGate || other {
+		if b.Generation != t.Generation || t.Path != reward.PathGate {
 			return RefusedGeneration
 		}
-	case SettleListed:
-		if b.EndsGeneration != t.EndsGeneration {
-			return RefusedEnds
-		}
-	default:
+	case SettleDirect:
 		switch {
 		case b.Path != t.Path:
 			return RefusedPath
@@ -187,7 +190,7 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 			}
 			next++
 		case SettleListed:
-			if r.Generation > t.Generation {
+			if r.Generation > t.Generation || r.Generation < t.Floor || neverGiven(t, t.Settled, r.Ticket) {
 				continue
 			}
 			if settled, err := known(r); err != nil {
@@ -199,6 +202,14 @@ func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bo
 		due = append(due, at)
 	}
 	return due, nil
+}
+
+// neverGiven reports whether no gate of template t can have given a ticket, if settled
+// is the highest settled one: each ticket above belongs to a user in line, and a line
+// has at most TotalQuantity users. It may have more than there are promised places,
+// because a load after Redis lost data may copy a line of old data.
+func neverGiven(t *reward.CouponTemplate, settled, ticket int64) bool {
+	return ticket-settled > t.TotalQuantity
 }
 
 // Holding is what a user has of a template.
@@ -223,10 +234,14 @@ type Settlement struct {
 	// 0.
 	Shut      RequestOutcome
 	From      int64                 // Version before
+	Settled   int64                 // Settled before
 	Template  reward.CouponTemplate // as it is afterwards
 	Decisions []Decision
 	// Existing has, by user, the coupon to report to a user beyond a limit of 1.
 	Existing map[string]reward.Coupon
+	// Clock is the time of the database, from which holds are counted. A driver
+	// sets it if the template holds coupons.
+	Clock time.Time
 }
 
 // Decision is the decision about one request. Requests without a decision were
@@ -239,6 +254,11 @@ type Decision struct {
 	// Held and Latest are the user's holding before the batch.
 	Held   int
 	Latest reward.CouponID
+	// CodeNumber is the number of the imported code of the coupon, and 0 if it has
+	// the code of its request or if the driver does not report it. Code is the
+	// imported code, which the driver reads.
+	CodeNumber int64
+	Code       string
 }
 
 // Issue decides the due requests of a batch that template t does not refuse. It
@@ -266,13 +286,18 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 			d.Reason = r.Reason
 		case len(h.Slots) >= t.PerUserLimit:
 			d.Reason = reward.ReasonUserLimit
-		case t.Live >= t.TotalQuantity:
+		case direct && t.Promised() > 0 && t.Live+t.Promised() >= t.LiveMax():
+			d.Reason = reward.ReasonPromised
+		case t.Live >= t.LiveMax():
 			d.Reason = reward.ReasonSoldOut
 		default:
 			d.Slot = h.lowest()
 			h.Slots = append(h.Slots, d.Slot)
 			t.Live++
 			t.IssuedTotal++
+			if t.CodesImported > 0 {
+				d.CodeNumber = t.IssuedTotal
+			}
 		}
 		switch {
 		case direct && d.Reason != "":
@@ -282,18 +307,24 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 				d.Ticket = t.Settled + 1
 			}
 			t.Version, t.Settled = version, max(t.Settled, d.Ticket)
+			switch {
+			case !direct:
+				t.Used = min(t.Used+1, t.Granted)
+			case b.Path == reward.PathDatabase:
+				t.Base = t.Generation
+			}
 		}
 		decisions = append(decisions, d)
 	}
 	return t, decisions
 }
 
-// Coupon returns the coupon that decision d issues. t is the template after the
-// batch.
-func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon {
+// Coupon returns the coupon that decision d of settlement s issues.
+func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
+	t := &s.Template
 	r := &b.Requests[d.At]
 	c := reward.Coupon{
-		ID: r.CouponID, Code: r.Code, TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
+		ID: r.CouponID, Code: cmp.Or(d.Code, r.Code), TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
 		IssuedAt: instant(b.Now),
 	}
 	if b.Kind == SettleDirect {
@@ -301,6 +332,9 @@ func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon 
 	}
 	if t.ValidFor > 0 {
 		c.ExpiresAt = c.IssuedAt.Add(t.ValidFor)
+	}
+	if t.HoldFor > 0 {
+		c.Status, c.HeldUntil = reward.CouponHeld, s.Clock.Add(t.HoldFor)
 	}
 	return c
 }
@@ -312,24 +346,8 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 		return s.Shut
 	case b.Kind == SettleInOrder && r.Ticket > s.Template.Settled:
 		return RequestGap
+	case b.Kind == SettleListed && r.Generation >= s.Template.Floor && r.Generation <= s.Template.Generation && neverGiven(&s.Template, s.Settled, r.Ticket):
+		return RequestNeverGiven
 	}
 	return RequestAlreadySettled
-}
-
-// CheckCoupon returns an error unless a coupon can be used or cancelled: it must
-// be ISSUED and not expired at now. The error says which it is: CodeCouponUsed,
-// CodeCouponCancelled or CodeCouponExpired.
-func CheckCoupon(c *reward.Coupon, now time.Time) error {
-	refuse := func(code, what string, at time.Time) error {
-		return reward.NewError(reward.KindConflict, code, "coupon %d %s at %s", c.ID, what, at.UTC().Format(time.RFC3339))
-	}
-	switch {
-	case c.Status == reward.CouponUsed:
-		return refuse(reward.CodeCouponUsed, "was used", c.UsedAt)
-	case c.Status == reward.CouponCancelled:
-		return refuse(reward.CodeCouponCancelled, "was cancelled", c.CancelledAt)
-	case c.Status == reward.CouponExpired, !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
-		return refuse(reward.CodeCouponExpired, "expired", c.ExpiresAt)
-	}
-	return nil
 }

@@ -13,8 +13,8 @@ import (
 func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
 		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
-		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, Mode: t.Mode,
-		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, CreatedAt: instant(t.CreatedAt),
+		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
+		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
 		Path: reward.PathGate,
 	}
 	if t.Draw.State != reward.DrawNone {
@@ -54,11 +54,18 @@ type TemplateChange struct {
 	TotalQuantity      *int64
 	PerUserLimit       *int
 	OpensAt, ClosesAt  *time.Time // zero means none
-	ValidFor           *time.Duration
+	ValidFor, HoldFor  *time.Duration
 	Mode               *reward.IssueMode
 	ReissueAfterCancel *bool
 	WhenRedisAway      *reward.RedisFallback
+	// Shrunk is what the gate said when it gave up places for this change; nil means
+	// that it was not asked. The change takes these places back, as Shrink does.
+	Shrunk *Shrunk
 }
+
+// Shrunk is what a gate says that gave up the places that it had not given: its
+// generation, its number of grants, and the places that it kept.
+type Shrunk struct{ Generation, Grants, Granted int64 }
 
 // Apply returns template t with the change. A result that breaks a rule is
 // CodeInvalid.
@@ -69,10 +76,12 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.OpensAt, c.OpensAt)
 	set(&t.ClosesAt, c.ClosesAt)
 	set(&t.ValidFor, c.ValidFor)
+	set(&t.HoldFor, c.HoldFor)
 	set(&t.Mode, c.Mode)
 	set(&t.ReissueAfterCancel, c.ReissueAfterCancel)
 	set(&t.WhenRedisAway, c.WhenRedisAway)
 	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
+	c.Shrunk.takeBack(&t)
 	return t, checkTemplate(&t)
 }
 
@@ -89,15 +98,23 @@ func FixedByUse(from, to *reward.CouponTemplate) bool {
 }
 
 // CheckChange returns CodeConflict for a change that the progress of a template
-// forbids. entrants reports whether its draw has any.
+// forbids. to is the result of Apply. entrants reports whether its draw has any.
 func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
+	promised := to.Promised()
 	switch {
-	case to.TotalQuantity < from.Live:
+	case to.TotalQuantity < from.Live+promised:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"template %d has %d coupons that are not cancelled, so its quantity cannot be %d", from.ID, from.Live, to.TotalQuantity)
+			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d",
+			from.ID, from.Live, promised, to.TotalQuantity)
+	case LacksCodes(from, to.TotalQuantity):
+		return codesExhausted("template %d has %d codes left and would have %d coupons left to issue; import codes first, or set a lower quantity",
+			from.ID, from.CodesLeft(), to.TotalQuantity-from.Live)
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)
+	case from.Mode != to.Mode && promised > 0:
+		return reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"%d places of template %d are promised to its waiting line; change the mode when the line is empty", promised, from.ID)
 	}
 	return nil
 }
@@ -106,6 +123,42 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 // can change.
 func SameSettings(a, b *reward.CouponTemplate) bool {
 	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
-		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.Mode == b.Mode &&
+		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.HoldFor == b.HoldFor && a.Mode == b.Mode &&
 		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
+}
+
+// Grant grants at most places to the gate of template t, as many as are left. It
+// reports whether it changed t: not if t has another generation, path or number of
+// grants than the gate had seen, or if there is no place and the gate knows that. A
+// gate that knows of fewer than Granted places, because a Shrink was interrupted,
+// learns of them by a grant of none.
+func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) bool {
+	k := max(min(places, t.LiveMax()-t.Live-t.Promised()), 0)
+	if t.Generation != generation || t.Path != reward.PathGate || t.Grants != grants || k == 0 && t.Granted <= granted {
+		return false
+	}
+	t.Granted += k
+	t.Grants++
+	t.Version++
+	return true
+}
+
+// Shrink takes back the places that the gate gave up. It reports whether it changed t:
+// not if t has another generation, path or number of grants than the gate.
+func Shrink(t *reward.CouponTemplate, s Shrunk) bool {
+	taken := s.takeBack(t)
+	if taken {
+		t.Version++
+	}
+	return taken
+}
+
+// takeBack is Shrink without a new version.
+func (s *Shrunk) takeBack(t *reward.CouponTemplate) bool {
+	if s == nil || t.Generation != s.Generation || t.Path != reward.PathGate || t.Grants != s.Grants {
+		return false
+	}
+	t.Granted = max(min(t.Granted, s.Granted), t.Used)
+	t.Grants++
+	return true
 }

@@ -12,9 +12,11 @@ import (
 //
 // These invariants hold at every commit:
 //
-//   - Live of a template is the number of its coupons that are not CANCELLED. It
-//     is at most TotalQuantity.
-//   - IssuedTotal of a template is the number of all its coupons.
+//   - Live of a template is the number of its coupons that are not CANCELLED. Live
+//     and the promised places (Granted less Used) are at most TotalQuantity.
+//   - IssuedTotal of a template is the number of all its coupons. If the template
+//     has imported codes, IssuedTotal and the promised places are at most
+//     CodesImported, and the n-th coupon ever issued has the n-th code.
 //   - Template, generation and ticket are unique over coupons and rejected
 //     requests together.
 //   - A user has at most PerUserLimit slots at a template. A coupon gets the
@@ -23,9 +25,10 @@ import (
 //     slot stays taken.
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
-// the gate must know: TemplateChange, TemplateTouch, CouponCancel, DrawDone, and
-// each CouponSettle that settled a request. Coupons and rejected requests store
-// the version of their last change.
+// the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink,
+// CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon, CodesPublish, and
+// each CouponSettle that settled a request. Coupons and rejected requests store the
+// version of their last change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
 // exist. Lists are then empty, and CouponRecount returns zeros.
@@ -34,7 +37,7 @@ type Coupons interface {
 	// CodeExists. A template that reward.CheckTemplate refuses is CodeInvalid, and
 	// so is an unknown Mode or WhenRedisAway.
 	//
-	// The progress fields of t (Generation to Ends) are ignored: all are 0, and
+	// The progress fields of t (from Generation on) are ignored: all are 0, and
 	// Path is GATE. A draw is OPEN and has no List.
 	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
 	// TemplateGet returns a template.
@@ -47,9 +50,11 @@ type Coupons interface {
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	// TemplateChange changes the settings of a template and returns it.
 	//
-	// A TotalQuantity below Live is CodeConflict. So is another Mode, or another
-	// opening time of a draw, once the template was used: a request was settled, a
-	// user entered the draw, or the draw is no longer OPEN. A result that
+	// A TotalQuantity that rules.LacksCodes forbids is CodeCodesExhausted. One below
+	// Live and the promised places is CodeConflict. So is another Mode while places are
+	// promised. So is another Mode, or another opening time of a draw, once the template
+	// was used: a request was settled, a user entered the draw, or the draw is no longer
+	// OPEN. A result that
 	// reward.CheckTemplate refuses is CodeInvalid.
 	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
@@ -58,34 +63,58 @@ type Coupons interface {
 	// which is returned. Templates that do not exist are left out.
 	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
 	// TemplateNewGeneration raises Generation to the greater of Generation and
-	// AtLeast, plus 1, and sets Path. A change of Path is recorded in Moved. It
-	// returns the template and reports whether it changed it. It changes nothing
-	// if the generation is not From.
+	// AtLeast, plus 1, and sets Path. NewNumbering also sets Base to one less than
+	// the new generation. It returns the template and reports whether it changed it.
+	// It changes nothing if the generation is not From.
 	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
-	// TemplateRecordEnds stores the end offsets of a generation by partition, and
-	// reports whether it did. It stores nothing if the template has another
-	// generation by now.
-	TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error)
+	// TemplateGrant grants places to the gate, see rules.Grant. It returns the template
+	// and reports whether it changed it.
+	TemplateGrant(ctx context.Context, p TemplateGrantParams) (reward.CouponTemplate, bool, error)
+	// TemplateShrink takes back places that the gate has not given, see rules.Shrink.
+	// It returns the template and reports whether it changed it.
+	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
+	// TemplateSetFloor sets Floor to a generation, and reports whether it did. It
+	// changes nothing if the template has another generation by now.
+	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
 
 	// CouponSettle settles coupon requests in one transaction, by rules.SettleKind.
-	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID or code that
-	// is in use is CodeConflict. After an error nothing has changed.
+	// CouponSettleParams.Check lists what is CodeInvalid. A coupon ID that is in
+	// use, or a code that is in use at the template, is CodeConflict. After an
+	// error nothing has changed.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
-	// CouponCancel cancels an ISSUED coupon and lowers Live of its template.
+	// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its
+	// template.
 	//
 	// Otherwise it returns CodeCouponUsed, CodeCouponCancelled, CodeCouponExpired
 	// or CodeCouponNotFound. A coupon counts as expired from ExpiresAt on, even if
 	// its status is still ISSUED.
 	CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (CouponChange, error)
 	// CouponUse marks an ISSUED coupon as USED. Its errors are those of
-	// CouponCancel.
+	// CouponCancel, and CodeCouponHeld.
 	CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error)
+	// CouponConfirm makes a HELD coupon ISSUED, if the clock of the database is
+	// before HeldUntil, and reports whether it did. An ISSUED coupon stays as it
+	// is. Otherwise it returns the error of rules.CheckConfirm, or
+	// CodeCouponNotFound.
+	CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error)
+	// HoldsEnded returns at most limit templates with a HELD coupon whose
+	// HeldUntil is not after the clock of the database, ordered by ID from after
+	// on, which is excluded.
+	HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error)
+	// CouponEndHolds cancels at most limit HELD coupons of a template whose HeldUntil
+	// is not after the clock of the database, the oldest first, with the reason
+	// ReasonHoldExpired. It lowers Live by as many, and returns the change and the
+	// number. Two calls at once never cancel the same coupon.
+	CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (CouponChange, int, error)
 	// CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how
 	// many. Their ExpiresAt is not after now. They still count in Live and keep
 	// their slot. Coupons that another transaction has locked are skipped.
 	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)
 	// CouponGet returns a coupon, or CodeCouponNotFound.
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+	// CouponsByCode returns at most limit coupons that have a code, by template.
+	// A code belongs to one coupon of a template; other templates may have it too.
+	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
 	// CouponList returns a page of the coupons of a template, by ascending ticket,
 	// or of a user, by descending ID. Unless exactly one of TemplateID and UserID
 	// is set, it returns CodeInvalid.
@@ -112,9 +141,36 @@ type Coupons interface {
 	// holdings at a time, ordered by the bytes of the user ID. It stops at an error
 	// of begin or facts and returns it.
 	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
+	// CouponWaiting reports which users in the line of a gate still wait, in order.
+	// generation is the gate's, and there are at most BatchMax users. A user no longer
+	// waits if their ticket was settled under this generation or an earlier one. They
+	// do not wait either if a request of theirs was settled under a later one, with
+	// any ticket: that answered them.
+	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []LineTicket) ([]bool, error)
 	// CouponRecount counts the coupons of a template and reads its stored counts,
 	// from one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
+
+	// CodesBegin opens an import of codes to a template. It ends an import of the
+	// template that is still open, because its sender may have crashed. importID is a
+	// new number.
+	CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error
+	// CodesStage adds codes to an open import, which has so many codes already. It
+	// adds all of them or, if one is taken, none, and returns the position of the first
+	// that is taken, or -1. The codes differ from each other, and are at most
+	// CodesMax. It returns rules.ImportEnded if the import is not open or has another
+	// number of codes. Codes of an open import are never given.
+	CodesStage(ctx context.Context, p CodesStageParams) (TakenCode, error)
+	// CodesPublish gives the codes of an open import, as many as codes says, to its
+	// template, after those that the template has. The error is that of
+	// rules.CheckImport or rules.ImportEnded; nothing has then changed.
+	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (CouponChange, error)
+	// CodesDiscard ends an import, if it is open.
+	CodesDiscard(ctx context.Context, importID int64) error
+	// CodesSweep ends open imports that nobody has touched since before, and removes at
+	// most limit codes of an import that ended without being published and was last
+	// touched before. It returns the number of rows that it removed.
+	CodesSweep(ctx context.Context, before time.Time, limit int) (int, error)
 
 	// EntrantSave records users as entrants of a draw and reports whether it
 	// did. A user who is already recorded stays recorded once. It records no
@@ -149,24 +205,53 @@ type TemplateNewGenerationParams struct {
 	From    int64 // the expected generation; -1 means any
 	AtLeast int64 // the new generation is above this
 	Path    reward.IssuePath
+	// NewNumbering makes the numbers of all tickets so far invalid.
+	NewNumbering bool
+}
+
+// TemplateGrantParams says what the gate knows, and how many places it asks for.
+type TemplateGrantParams struct {
+	ID                          reward.TemplateID
+	Generation, Grants, Granted int64 // of the gate
+	Places                      int64
 }
 
 // CouponSettleParams is a batch of at most BatchMax requests of one template.
 // rules.SettleKind says which of the fields Epoch to Fence a kind uses, and what
 // it expects of them.
 type CouponSettleParams struct {
-	TemplateID     reward.TemplateID
-	Kind           rules.SettleKind
-	Epoch          int64
-	Generation     int64
-	EndsGeneration int64
-	Path           reward.IssuePath
-	Fence          int64
-	Requests       []rules.CouponRequest
+	TemplateID reward.TemplateID
+	Kind       rules.SettleKind
+	Epoch      int64
+	Generation int64
+	Path       reward.IssuePath
+	Fence      int64
+	Requests   []rules.CouponRequest
 	// Offsets are stored in the same transaction, whatever the outcomes of the
-	// requests are. A refused batch does not store them.
+	// requests are, unless one is RequestNeverGiven. A refused batch does not store
+	// them.
 	Offsets []Offset
 	Now     time.Time // IssuedAt of the coupons
+}
+
+// CodesMax is the greatest number of codes in one CodesStage.
+const CodesMax = 5000
+
+// CodesStageParams are codes of an import.
+type CodesStageParams struct {
+	TemplateID reward.TemplateID
+	ImportID   int64
+	Staged     int64 // number of codes that the import has already
+	Codes      []string
+	Now        time.Time
+}
+
+// TakenCode is the first code of a batch that is in use.
+type TakenCode struct {
+	At int // position in the batch; -1 means that all codes are free
+	// Template reports that the code was imported to the template before. Otherwise
+	// it appears earlier in the same import.
+	Template bool
 }
 
 // RequestResult is the outcome of one request.
@@ -217,6 +302,12 @@ type SettledRequest struct {
 	UserID     string
 	Generation int64
 	Ticket     int64
+}
+
+// LineTicket is a user in the line of a gate, and their ticket.
+type LineTicket struct {
+	UserID string
+	Ticket int64
 }
 
 // CouponCount compares the coupons of a template with its stored counts.

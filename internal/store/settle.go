@@ -41,7 +41,7 @@ func (p *CouponSettleParams) Check() error {
 // Batch returns the batch for package rules.
 func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	return &rules.IssueBatch{
-		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, EndsGeneration: p.EndsGeneration, Path: p.Path, Fence: p.Fence,
+		Kind: p.Kind, Epoch: p.Epoch, Generation: p.Generation, Path: p.Path, Fence: p.Fence,
 		Requests: p.Requests, Now: p.Now,
 	}
 }
@@ -61,7 +61,7 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	holdings := make(map[string]CouponHolding)
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
-			c := b.Coupon(&s.Template, d)
+			c := b.Coupon(s, d)
 			res.Results[d.At] = RequestResult{Outcome: rules.RequestIssued, Coupon: c}
 			h, ok := holdings[c.UserID]
 			if !ok {

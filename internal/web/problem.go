@@ -250,7 +250,7 @@ func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	case ctx.Err() != nil:
 		a.log.Debug("request abandoned by caller", "request_id", p.RequestID, "error", err)
 	case status == http.StatusServiceUnavailable:
-		a.log.Warn("request failed: service unavailable", err, "request_id", p.RequestID)
+		a.outage.report(err, p.RequestID)
 	case status == http.StatusInternalServerError:
 		a.log.Error("request failed", err, "request_id", p.RequestID)
 	}

@@ -41,6 +41,7 @@ type Router struct {
 	gate     Gate
 	metrics  *obs.Metrics
 	log      obs.Log
+	outage   *outage
 	mux      *http.ServeMux
 	huma     huma.API
 	draining drain
@@ -57,6 +58,7 @@ func NewRouter(cfg RouterConfig) *Router {
 		gate: cfg.Gate, metrics: cfg.Metrics, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
 		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
 	}
+	a.outage = newOutage(a.log)
 	hc := huma.DefaultConfig(cfg.Title, cfg.Version)
 	// The description is served once it is complete. The docs page of huma would
 	// load scripts of other servers, and $schema would be an undocumented field.

@@ -125,7 +125,7 @@ func exerciseBatch(t *testing.T, b *bundle) {
 			equal(t, fmt.Sprint("user ", n), a, want)
 		}
 	}
-	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
+	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t).Requests
 	if len(got) != int(s.Total) || got[s.Total-1] != (gate.Request{UserID: "u2-54", Ticket: s.Total, Generation: 1}) {
 		t.Fatalf("read %d, the last %+v", len(got), got[len(got)-1])
 	}
@@ -163,7 +163,7 @@ func exerciseConcurrentAdmit(t *testing.T, b *bundle) {
 	if sum != 100 {
 		t.Fatalf("%d were admitted for 100 coupons", sum)
 	}
-	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t)
+	got := must(b.g.Read(b.ctx, b.id, "c", 1000))(t).Requests
 	seen := map[string]bool{}
 	for i, r := range got {
 		if r.Ticket != int64(i+1) || seen[r.UserID] {
@@ -184,7 +184,7 @@ func exerciseNames(t *testing.T, b *bundle) {
 	s.Total = int64(len(users))
 	b.load(s)
 	b.admit(1, users...)
-	for i, r := range must(b.g.Read(b.ctx, b.id, "c", 100))(t) {
+	for i, r := range must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests {
 		equal(t, "request", r, gate.Request{UserID: users[i], Ticket: int64(i + 1), Generation: 1})
 	}
 	s.Generation = 2
@@ -231,12 +231,14 @@ func exercisePositions(t *testing.T, b *bundle) {
 func exerciseHeaders(t *testing.T, b *bundle) {
 	s := gate.State{
 		Generation: 7, Version: 8, Settled: 5, Total: 100, Live: 4, IssuedTotal: 6, PerUserLimit: 3, Mode: reward.ModeKafka,
+		Granted: 30, Used: 20, Grants: 10,
 	}
 	b.load(s)
 	b.admit(6, "a", "b")
 	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
 	want := gate.Header{
-		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, Total: 100, Live: 4, IssuedTotal: 6, PublishedStock: 94, Waiting: 2, Backlog: 2,
+		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6,
+		Granted: 30, Used: 20, Grants: 10, PublishedStock: 94, PublishedCount: 4, PublishedIssued: 6, Waiting: 2, Backlog: 2,
 	}
 	for _, i := range []int{1, 3} {
 		if got[i].LastRequestAt.IsZero() {
@@ -263,7 +265,7 @@ func exerciseNotLoaded(t *testing.T, b *bundle) {
 	if !must(b.g.Retire(b.ctx, b.id, 0))(t) {
 		t.Fatal("Retire reports a gate that does not exist")
 	}
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, "nobody", []gate.Holding{{UserID: "u", Held: 1}}, nil))
+	b.stepsLost("without a load", gate.Load{TemplateID: b.id, Token: "nobody", Run: "none"})
 	equal(t, "header", b.header(), gate.Header{})
 }
 
@@ -286,8 +288,8 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	s.Version = 1000
 	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Holdings: []gate.Holding{{UserID: "u", Held: 1}}})
 	check("Apply", err)
-	_, err = b.g.CapTotal(b.ctx, b.id, 1)
-	check("CapTotal", err)
+	_, err = b.g.Shrink(b.ctx, b.id)
+	check("Shrink", err)
 	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
 	check("Holdings", err)
 }
@@ -298,8 +300,9 @@ func exerciseBounds(t *testing.T, b *bundle) {
 	refused(t, "Admit", err)
 	_, err = b.g.Positions(b.ctx, b.id, names("u", gate.PositionsMax+1))
 	refused(t, "Positions", err)
-	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, b.id, "t", make([]gate.Holding, gate.LoadMax+1), nil))
-	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, b.id, "t", nil, make([]gate.SettledTicket, gate.LoadMax+1)))
+	l := gate.Load{TemplateID: b.id, Token: "t"}
+	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, l, make([]gate.Holding, gate.LoadMax+1)))
+	refused(t, "LoadCopy", b.g.LoadCopy(b.ctx, l, 1, 1, make([]string, gate.LoadPageMax+1)))
 	if h := b.header(); h.Waiting != 0 {
 		t.Fatalf("header %+v", h)
 	}
@@ -307,7 +310,7 @@ func exerciseBounds(t *testing.T, b *bundle) {
 
 func refused(t *testing.T, what string, err error) {
 	t.Helper()
-	if err == nil || errors.Is(err, gate.ErrNotLoaded) {
+	if err == nil || errors.Is(err, gate.ErrNotLoaded) || errors.Is(err, gate.ErrLoadLost) {
 		t.Fatalf("%s: the error is %v", what, err)
 	}
 }
@@ -327,7 +330,7 @@ func exerciseCancelled(t *testing.T, b *bundle) {
 	})
 	for what, err := range map[string]error{
 		"Ping":         b.g.Ping(ctx),
-		"LoadHoldings": b.g.LoadHoldings(ctx, b.id, "t", nil, nil),
+		"LoadHoldings": b.g.LoadHoldings(ctx, gate.Load{TemplateID: b.id, Token: "t"}, nil),
 		"Unlock":       b.g.Unlock(ctx, b.id, 1),
 	} {
 		if !errors.Is(err, context.Canceled) {

@@ -213,7 +213,7 @@ func exerciseService(t *testing.T, b *bundle) {
 	}{
 		{0, 0, 0},
 		{0, 20 * time.Millisecond, 20 * time.Millisecond}, // the first
-		{1, 30 * time.Millisecond, 20 * time.Millisecond},
+		{1, 30 * time.Millisecond, 30 * time.Millisecond}, // slower, while users wait
 		{1, 10 * time.Millisecond, 10 * time.Millisecond},
 		{2, 0, 10 * time.Millisecond},
 		{3, 50 * time.Millisecond, 50 * time.Millisecond}, // the line is empty

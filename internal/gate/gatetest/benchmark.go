@@ -70,12 +70,12 @@ func Benchmark(b *testing.B, newGate func(b testing.TB) gate.Gate) {
 			}
 			each.answers(users...)
 			got, err := each.g.Read(each.ctx, id, "c", len(users))
-			if err != nil || len(got) != len(users) {
-				b.Fatalf("read %d, %v", len(got), err)
+			if err != nil || len(got.Requests) != len(users) {
+				b.Fatalf("read %d, %v", len(got.Requests), err)
 			}
 			s.Version, s.Settled, s.Live = s.Version+1, next, next
 			each.apply(s.Version-1, s, holdings...)
-			if _, err := each.g.Ack(each.ctx, id, 1, tickets(got)); err != nil {
+			if _, err := each.g.Ack(each.ctx, id, 1, tickets(got.Requests)); err != nil {
 				b.Fatal(err)
 			}
 		}

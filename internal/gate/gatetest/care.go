@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,124 +12,90 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// capState returns the state of a gate whose total can be capped at 5 once three users
-// wait.
-func capState() gate.State {
+// placesState returns the state of a gate with 10 coupons, of which 2 are live, and
+// with 4 granted places, of which 1 is used.
+func placesState() gate.State {
 	s := state()
-	s.Total, s.Live = 10, 2
+	s.Total, s.Live, s.Granted, s.Used, s.Grants = 10, 2, 4, 1, 3
 	return s
 }
 
-// capped loads a gate with capState in which a, b and c wait, caps it, and returns the
-// answers of then. If that took so long that the cap may have expired, it starts over
-// with another template.
-func (b *bundle) capped(then func() []gate.Answer, totals ...int64) []gate.Answer {
-	b.Helper()
-	var answers []gate.Answer
-	b.until("all calls are made while the cap counts", func() bool {
+// exercisePlaces checks that a gate gives tickets only for granted places.
+func exercisePlaces(t *testing.T, b *bundle) {
+	noPlace, soldOut := gate.Answer{Verdict: gate.NoPlace}, gate.Answer{Verdict: gate.SoldOut}
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
 		b.id++
-		b.load(capState())
-		b.admit(1, "a", "b", "c")
-		called := time.Now()
-		for _, total := range totals {
-			b.capTotal(total, true)
-		}
-		answers = then()
-		return time.Since(called) < gate.CapTTL
-	})
-	return answers
-}
-
-func (b *bundle) capTotal(total int64, fits bool) {
-	b.Helper()
-	if got := must(b.g.CapTotal(b.ctx, b.id, total))(b); got != fits {
-		b.Fatalf("CapTotal(%d) returned %v", total, got)
-	}
-}
-
-// checkNew checks whether a new user would be admitted.
-func (b *bundle) checkNew() []gate.Answer {
-	b.Helper()
-	return must(b.g.Admit(b.ctx, b.id, []string{"new"}, false))(b).Answers
-}
-
-func exerciseCap(t *testing.T, b *bundle) {
-	admitted, soldOut := gate.Answer{Verdict: gate.Admitted, Rank: 3}, gate.Answer{Verdict: gate.SoldOut}
-	for what, c := range map[string]struct {
-		totals []int64
-		want   gate.Answer
-	}{
-		"to what is promised":      {[]int64{5}, soldOut},
-		"twice":                    {[]int64{5, 5}, soldOut},
-		"to more than is promised": {[]int64{6}, admitted},
-		"lower and lower":          {[]int64{6, 5}, soldOut},
-		"and higher again":         {[]int64{5, 6}, admitted},
-		"and above Total":          {[]int64{5, 11}, admitted},
-	} {
-		equal(t, "capped "+what, b.capped(b.checkNew, c.totals...), []gate.Answer{c.want})
-		if h := b.header(); h.Total != 10 || h.Stock() != 5 || h.PublishedStock != 5 {
-			t.Fatalf("capped %s: %+v", what, h)
-		}
-	}
-	refused := func() []gate.Answer { b.capTotal(4, false); return b.checkNew() }
-	equal(t, "capped below what is promised", b.capped(refused), []gate.Answer{admitted})
-	equal(t, "capped below what is promised, after another cap", b.capped(refused, 5), []gate.Answer{soldOut})
-
-	equal(t, "answers", b.capped(func() []gate.Answer { return b.answers("a", "d", "e") }, 6), []gate.Answer{
-		{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3}, soldOut,
-	})
-	if h := b.header(); h.Total != 10 || h.Waiting != 4 || h.PublishedStock != 4 {
-		t.Fatalf("header %+v", h)
-	}
-	many := b.capped(func() []gate.Answer { return b.answers("d", "e", "f", "g", "h", "i") }, 1000)
-	equal(t, "the last but one", many[4], gate.Answer{Verdict: gate.Admitted, Ticket: 8, Rank: 7})
-	equal(t, "the last", many[5], soldOut)
-}
-
-// exerciseCapApply checks that an apply does not end a cap.
-func exerciseCapApply(t *testing.T, b *bundle) {
-	soldOut := []gate.Answer{{Verdict: gate.SoldOut}}
-	applied := func(version, total int64, repair bool) func() []gate.Answer {
-		return func() []gate.Answer {
-			s := capState()
-			s.Version, s.Total = version, total
-			p := gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Repair: repair}
-			equal(t, "apply", must(b.g.Apply(b.ctx, p))(t), gate.ApplyResult{Version: version})
-			return b.checkNew()
-		}
-	}
-	equal(t, "an apply of something else", b.capped(applied(2, 10, false), 5), soldOut)
-	if h := b.header(); h.Version != 2 || h.Total != 10 || h.PublishedStock != 5 {
-		t.Fatalf("header %+v", h)
-	}
-	equal(t, "a repair", b.capped(applied(1, 10, true), 5), soldOut)
-	equal(t, "the rows have more", b.capped(applied(2, 20, false), 5), soldOut)
-	equal(t, "the rows have less than the cap", b.capped(applied(2, 5, false), 6), soldOut)
-}
-
-// exerciseCapExpires checks that a cap ends after CapTTL.
-func exerciseCapExpires(t *testing.T, b *bundle) {
-	b.load(capState())
-	called := time.Now()
-	b.capTotal(2, true)
-	b.until("the cap expires", func() bool { return b.checkNew()[0].Verdict == gate.Admitted })
-	if lasted := time.Since(called); lasted < gate.CapTTL/2 {
-		t.Fatalf("the cap counted for %v", lasted)
-	}
-	b.admit(1, names("u", 8)...)
-	if h := b.header(); h.Total != 10 || h.PublishedStock != 0 {
-		t.Fatalf("header %+v", h)
-	}
-}
-
-func exerciseCapSwap(t *testing.T, b *bundle) {
-	swapped := b.capped(func() []gate.Answer {
-		s := capState()
-		s.Generation = 2
+		s := placesState()
+		s.Mode = mode
 		b.load(s)
-		return b.checkNew()
-	}, 5)
-	equal(t, "after a swap", swapped, []gate.Answer{{Verdict: gate.Admitted, Rank: 3}})
+		equal(t, "answers", b.answers("a", "b", "a", "c", "d", "b"), []gate.Answer{
+			{Verdict: gate.Admitted, Ticket: 1},
+			{Verdict: gate.Admitted, Ticket: 2, Rank: 1},
+			{Verdict: gate.InLine, Ticket: 1},
+			{Verdict: gate.Admitted, Ticket: 3, Rank: 2},
+			noPlace,
+			{Verdict: gate.InLine, Ticket: 2, Rank: 1},
+		})
+		result := must(b.g.Admit(b.ctx, b.id, []string{"d"}, false))(t)
+		equal(t, "check", result.Answers[0], noPlace)
+		equal(t, "places", []int64{result.Granted, result.Used, result.Grants, result.Waiting}, []int64{4, 1, 3, 3})
+		h := b.header()
+		equal(t, "header", []int64{h.Granted, h.Used, h.Grants, h.Stock(), h.PublishedStock}, []int64{4, 1, 3, 5, 5})
+
+		// A grant has a new number.
+		s.Version, s.Granted, s.Grants = 2, 9, 4
+		b.apply(1, s)
+		equal(t, "after a grant", b.answers("d", "e", "f", "g", "h", "i")[4:], []gate.Answer{{Verdict: gate.Admitted, Ticket: 8, Rank: 7}, soldOut})
+		// Places without a new number are those of before a shrink; used always counts.
+		s.Version, s.Granted, s.Used, s.Settled, s.Live, s.Total = 3, 99, 2, 1, 3, 50
+		done := []gate.SettledTicket{{UserID: "a", Ticket: 1}}
+		for _, repair := range []bool{false, true} {
+			must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: done, Repair: repair}))(t)
+			if h := b.header(); h.Granted != 9 || h.Used != 2 || h.Grants != 4 || h.Waiting != 7 {
+				t.Fatalf("header %+v", h)
+			}
+		}
+		equal(t, "no place is left", b.answers("i")[0], noPlace)
+		s.Generation, s.Granted, s.Used, s.Grants, s.Base = 3, 20, 5, 1, 2
+		b.load(s) // the rows decide
+		if h := b.header(); h.Granted != 20 || h.Used != 5 || h.Grants != 1 {
+			t.Fatalf("header %+v", h)
+		}
+	}
+	b.id++
+	s := placesState()
+	s.Mode = reward.ModeSync
+	b.load(s)
+	equal(t, "SYNC needs no places", len(b.answers(names("u", 8)...)), 8)
+	equal(t, "SYNC", b.ranks("u8"), []int64{7})
+}
+
+// exerciseShrink checks that a shrink takes the places that are not given, and no more.
+func exerciseShrink(t *testing.T, b *bundle) {
+	b.load(placesState())
+	shrink := func(granted, grants int64) {
+		t.Helper()
+		version := b.header().Version
+		equal(t, "shrink", must(b.g.Shrink(b.ctx, b.id))(t), gate.ShrinkResult{Generation: 1, Version: version, Granted: granted, Grants: grants})
+		if h := b.header(); h.Granted != granted || h.Grants != grants || h.Version != version {
+			t.Fatalf("header %+v", h)
+		}
+	}
+	b.admit(1, "a", "b")
+	shrink(3, 3)
+	shrink(3, 3)
+	equal(t, "after a shrink", b.answers("a", "c"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.NoPlace}})
+	s := placesState()
+	s.Version = 2 // a late apply has the number of before
+	b.apply(1, s)
+	equal(t, "after a late apply", b.answers("c")[0], gate.Answer{Verdict: gate.NoPlace})
+	s.Version, s.Grants = 3, 4 // a grant of none tells the gate its places again
+	b.apply(2, s)
+	b.admit(3, "c")
+	// It never raises the places: after Redis lost data a line may be longer.
+	s.Version, s.Granted, s.Grants = 4, 2, 5
+	b.apply(3, s)
+	shrink(2, 5)
 }
 
 func exerciseRetire(t *testing.T, b *bundle) {
@@ -159,12 +126,11 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.load(s)
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
 	// Retire does not delete the data of a load in progress.
-	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, nil))
+	l := b.begin()
+	b.ok(b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}))
 	retire(0, true)
 	s.Generation = 3
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 1}
+	params := gate.SwapParams{Load: l.Load, State: s, Holdings: 1}
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 }
 
@@ -222,12 +188,39 @@ func exerciseHoldingsPages(t *testing.T, b *bundle) {
 	}
 }
 
+func exerciseHoldingsOf(t *testing.T, b *bundle) {
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, []string{"a"}); !errors.Is(err, gate.ErrNotLoaded) {
+		t.Fatalf("without a gate: %v", err)
+	}
+	s := state()
+	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 7}, gate.Holding{UserID: "b", Held: 2})
+	equal(t, "holdings", must(b.g.HoldingsOf(b.ctx, b.id, []string{"b", "nobody", "a", "b"}))(t), gate.HoldingsOfResult{
+		Holdings:   []gate.Holding{{UserID: "b", Held: 2}, {UserID: "nobody"}, {UserID: "a", Held: 1, CouponID: 7}, {UserID: "b", Held: 2}},
+		Generation: s.Generation, Version: s.Version, Holders: 2,
+	})
+	from := s.Version
+	s.Version++
+	b.apply(from, s, gate.Holding{UserID: "a"})
+	equal(t, "of nobody", must(b.g.HoldingsOf(b.ctx, b.id, nil))(t), gate.HoldingsOfResult{
+		Holdings: []gate.Holding{}, Generation: s.Generation, Version: s.Version, Holders: 1,
+	})
+	if _, err := b.g.HoldingsOf(b.ctx, b.id, make([]string, gate.LoadMax+1)); err == nil {
+		t.Fatal("too many users were accepted")
+	}
+}
+
 func exerciseLock(t *testing.T, b *bundle) {
-	lock := func(lease time.Duration) (int64, bool) {
+	take := func(p gate.LockParams) (int64, bool) {
 		t.Helper()
-		token, ok, err := b.g.Lock(b.ctx, b.id, lease)
+		token, ok, err := b.g.Lock(b.ctx, b.id, p)
 		b.ok(err)
 		return token, ok
+	}
+	takes := 0
+	lock := func(lease time.Duration) (int64, bool) {
+		t.Helper()
+		takes++
+		return take(gate.LockParams{Lease: lease, Nonce: fmt.Sprint("n", takes)})
 	}
 	first, ok := lock(time.Hour)
 	if !ok || first < time.Now().Add(-time.Minute).UnixMicro() {
@@ -257,13 +250,39 @@ func exerciseLock(t *testing.T, b *bundle) {
 	b.ok(b.g.Unlock(b.ctx, b.id, third))
 	equal(t, "a lock creates no gate", b.header(), gate.Header{})
 
+	// The reply of a take is lost, and the caller repeats it.
+	mine := gate.LockParams{Lease: 20 * time.Millisecond, Nonce: "mine"}
+	fourth, _ := take(mine)
+	mine.Lease = time.Hour
+	if token, ok := take(mine); !ok || token != fourth {
+		t.Fatalf("the repeat got token %d, %v, not %d", token, ok, fourth)
+	}
+	time.Sleep(40 * time.Millisecond) // the first lease is over, the second is not
+	if _, ok := lock(time.Hour); ok {
+		t.Fatal("the repeat did not extend the lease")
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, fourth))
+	fifth, ok := take(mine)
+	if !ok || fifth <= fourth {
+		t.Fatalf("a released lock gave token %d after %d, %v", fifth, fourth, ok)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, fifth))
+
+	// The rows know a token of a clock that was ahead.
+	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
+	sixth, ok := take(gate.LockParams{Lease: time.Hour, Nonce: "floor", Floor: ahead})
+	if !ok || sixth <= ahead {
+		t.Fatalf("token %d is not above %d, %v", sixth, ahead, ok)
+	}
+	b.ok(b.g.Unlock(b.ctx, b.id, sixth))
+
 	var mu sync.Mutex // protects holders
 	holders := map[int64]bool{}
 	var wg sync.WaitGroup
-	for range 8 {
+	for holder := range 8 {
 		wg.Go(func() {
-			for range 20 {
-				token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour)
+			for n := range 20 {
+				token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: fmt.Sprint(holder, "/", n)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -296,11 +315,11 @@ func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	other.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 6})
 	b.admit(1, "a", "b", "c")
 	equal(t, "answers of the other", other.answers("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
-	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t), []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
-	if token, ok, err := b.g.Lock(b.ctx, b.id, time.Hour); err != nil || !ok || token == 0 {
+	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t).Requests, []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
+	if token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: "one"}); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)
 	}
-	if _, ok, err := b.g.Lock(b.ctx, other.id, time.Hour); err != nil || !ok {
+	if _, ok, err := b.g.Lock(b.ctx, other.id, gate.LockParams{Lease: time.Hour, Nonce: "two"}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	b.ok(b.g.Ping(b.ctx))

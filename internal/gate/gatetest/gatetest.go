@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,50 +24,51 @@ const patience = 20 * time.Second
 func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 	t.Helper()
 	for name, exercise := range map[string]func(*testing.T, *bundle){
-		"AdmitDecidesInOrder":                   exerciseAdmit,
-		"AdmitObservesTheOpeningTimes":          exerciseWindow,
-		"AdmitReturnsTheCouponAtTheUserLimit":   exerciseUserLimit,
-		"AdmitOnlyChecks":                       exerciseCheckOnly,
-		"AdmitTakesABatch":                      exerciseBatch,
-		"ConcurrentAdmitsNeverExceedTheStock":   exerciseConcurrentAdmit,
-		"UserIDsMayHaveAnyCharacters":           exerciseNames,
-		"PositionsReturnRanks":                  exercisePositions,
-		"NothingIsServedUnlessLoaded":           exerciseNotLoaded,
-		"HeadersDescribeEveryGate":              exerciseHeaders,
-		"ReadDeliversARequestOnce":              exerciseRead,
-		"ClaimReturnsPendingRequests":           exerciseClaim,
-		"AckDeletesByTicketAndGeneration":       exerciseAck,
-		"LongListsOfTickets":                    exerciseManyTickets,
-		"ApplyRemovesSettledRequests":           exerciseApply,
-		"ApplyInAnyOrder":                       exerciseApplyOrder,
-		"ApplyRepairs":                          exerciseRepair,
-		"ApplyRemovesOneByOneInKafkaMode":       exerciseApplyKafka,
-		"ApplyOfManyHoldings":                   exerciseManyHoldings,
-		"CouponIDsAreExact":                     exerciseBigCoupons,
-		"ServiceTimeOnlyFallsWhileRequestsWait": exerciseService,
-		"LoadKeepsTheLine":                      exerciseLoad,
-		"LoadLeavesOutSettledUsersInKafkaMode":  exerciseLoadKafka,
-		"LoadKeepsTheLineAfterTheDatabasePath":  exerciseLoadAfterDatabase,
-		"LoadLeavesOutUsersAtTheLimit":          exerciseLoadUserLimit,
-		"LoadStartsOver":                        exerciseLoadAgain,
-		"LoadOfALongLine":                       exerciseLongLine,
-		"SwapIsRefused":                         exerciseSwapRefused,
-		"MarkerExcludesOtherLoaders":            exerciseMarker,
-		"MarkerExpires":                         exerciseMarkerExpires,
-		"CapNeverBreaksPromises":                exerciseCap,
-		"CapCountsWhateverIsApplied":            exerciseCapApply,
-		"CapExpires":                            exerciseCapExpires,
-		"SwapDropsTheCap":                       exerciseCapSwap,
-		"RetireRemovesUnusedGates":              exerciseRetire,
-		"HoldingsArePaged":                      exerciseHoldingsPages,
-		"LockHasOneHolder":                      exerciseLock,
-		"TemplatesAreSeparate":                  exerciseSeparateTemplates,
-		"HintsAreGiven":                         exerciseHints,
-		"ListsAreLimited":                       exerciseBounds,
-		"ACancelledCallDoesNothing":             exerciseCancelled,
-		"CloseEndsHintsAndCalls":                exerciseClose,
-		"HistoriesAreLinearizable":              exerciseLinearizable,
-		"TheGateEqualsTheRowsAtOneVersion":      func(t *testing.T, b *bundle) { walk(t, b.g, nil) },
+		"AdmitDecidesInOrder":                 exerciseAdmit,
+		"AdmitObservesTheOpeningTimes":        exerciseWindow,
+		"AdmitReturnsTheCouponAtTheUserLimit": exerciseUserLimit,
+		"AdmitOnlyChecks":                     exerciseCheckOnly,
+		"AdmitTakesABatch":                    exerciseBatch,
+		"ConcurrentAdmitsNeverExceedTheStock": exerciseConcurrentAdmit,
+		"UserIDsMayHaveAnyCharacters":         exerciseNames,
+		"PositionsReturnRanks":                exercisePositions,
+		"NothingIsServedUnlessLoaded":         exerciseNotLoaded,
+		"HeadersDescribeEveryGate":            exerciseHeaders,
+		"ReadDeliversARequestOnce":            exerciseRead,
+		"ClaimReturnsPendingRequests":         exerciseClaim,
+		"AckDeletesByTicketAndGeneration":     exerciseAck,
+		"LongListsOfTickets":                  exerciseManyTickets,
+		"ApplyRemovesSettledRequests":         exerciseApply,
+		"ApplyInAnyOrder":                     exerciseApplyOrder,
+		"ApplyRepairs":                        exerciseRepair,
+		"ApplyRemovesOneByOneInKafkaMode":     exerciseApplyKafka,
+		"ApplyOfManyHoldings":                 exerciseManyHoldings,
+		"CouponIDsAreExact":                   exerciseBigCoupons,
+		"ServiceTimeIsTheLatest":              exerciseService,
+		"LoadKeepsLineAndRequests":            exerciseLoadKeep,
+		"LoadMakesLineAndRequestsAgain":       exerciseLoadRemake,
+		"LoadKeepsTheNextTicket":              exerciseLoadNext,
+		"LoadClosesTheGate":                   exerciseLoadCloses,
+		"StepsOfALostLoadDoNothing":           exerciseLoadLost,
+		"ApplyOfAnotherNumberingIsRefused":    exerciseApplyBase,
+		"LoadStartsOver":                      exerciseLoadAgain,
+		"LoadOfALongLine":                     exerciseLongLine,
+		"SwapIsRefused":                       exerciseSwapRefused,
+		"MarkerExcludesOtherLoaders":          exerciseMarker,
+		"MarkerExpires":                       exerciseMarkerExpires,
+		"TicketsAreForGrantedPlaces":          exercisePlaces,
+		"ShrinkTakesBackPlaces":               exerciseShrink,
+		"RetireRemovesUnusedGates":            exerciseRetire,
+		"HoldingsArePaged":                    exerciseHoldingsPages,
+		"HoldingsOfUsers":                     exerciseHoldingsOf,
+		"LockHasOneHolder":                    exerciseLock,
+		"TemplatesAreSeparate":                exerciseSeparateTemplates,
+		"HintsAreGiven":                       exerciseHints,
+		"ListsAreLimited":                     exerciseBounds,
+		"ACancelledCallDoesNothing":           exerciseCancelled,
+		"CloseEndsHintsAndCalls":              exerciseClose,
+		"HistoriesAreLinearizable":            exerciseLinearizable,
+		"TheGateEqualsTheRowsAtOneVersion":    func(t *testing.T, b *bundle) { walk(t, b.g, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,35 +119,86 @@ func (b *bundle) ok(err error) {
 }
 
 // equal fails the test unless got equals want.
-func equal[T any](t TB, what string, got, want T) {
+func equal[T any](t TB, what string, got, want T, options ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
 // state returns the state of an open template: 3 coupons, one per user, STREAM mode,
-// version 1, generation 1.
+// version 1, generation 1, and more places than any test needs.
 func state() gate.State {
-	return gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream}
+	return gate.State{Generation: 1, Version: 1, Total: 3, PerUserLimit: 1, Mode: reward.ModeStream, Granted: places, Grants: 1}
 }
+
+// places is the number of granted places in tests about something else.
+const places = 1 << 41
 
 var tokens atomic.Int64
 
 func newToken() string { return fmt.Sprintf("loader-%d", tokens.Add(1)) }
 
-// load loads the gate.
-func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
+// loading is a load in progress.
+type loading struct {
+	gate.Load
+	*bundle
+	begun gate.LoadBeginResult
+}
+
+// begin begins a load and closes the gate.
+func (b *bundle) begin() *loading {
 	b.Helper()
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(b)
 	if !begun.Held {
 		b.Fatal("another loader holds the marker")
 	}
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, holdings, nil))
-	swapped := must(b.g.LoadSwap(b.ctx, gate.SwapParams{
-		TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: len(holdings), KeepAbove: s.Settled,
-	}))(b)
+	l := &loading{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, bundle: b, begun: begun}
+	b.ok(b.g.LoadClose(b.ctx, l.Load))
+	return l
+}
+
+// prepare stores holdings, and trims or copies the line. gone are those in line who no
+// longer wait. It returns the parameters of the swap.
+func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...gate.Holding) gate.SwapParams {
+	l.Helper()
+	p := gate.SwapParams{Load: l.Load, Old: l.begun.Gate.Generation, State: s, Holdings: len(holdings)}
+	for chunk := range slices.Chunk(holdings, gate.LoadMax) {
+		l.ok(l.g.LoadHoldings(l.ctx, l.Load, chunk))
+	}
+	switch {
+	case !l.begun.Gate.Exists:
+	case s.Mode == reward.ModeStream && l.begun.Gate.Generation > s.Base:
+		p.Kind = gate.LoadKeep
+		for must(l.g.LoadTrim(l.ctx, l.Load, s.Settled))(l) > 0 {
+		}
+	default:
+		p.Kind = gate.LoadRemake
+		for from := int64(0); ; {
+			page := must(l.g.LoadPage(l.ctx, l.Load, from))(l)
+			if len(page) == 0 {
+				break
+			}
+			from += int64(len(page))
+			var users []string
+			for _, one := range page {
+				if !slices.Contains(gone, one) {
+					users = append(users, one.UserID)
+				}
+			}
+			l.ok(l.g.LoadCopy(l.ctx, l.Load, s.Generation, s.Settled+p.Copied+1, users))
+			p.Copied += int64(len(users))
+		}
+	}
+	return p
+}
+
+// load loads the gate. It keeps the line in ModeStream, unless the gate is of State.Base
+// or an earlier generation. Otherwise everyone in line gets a new ticket.
+func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
+	b.Helper()
+	swapped := must(b.g.LoadSwap(b.ctx, b.begin().prepare(s, nil, holdings...)))(b)
 	if !swapped.Done {
 		b.Fatal("the swap was refused")
 	}

@@ -194,12 +194,12 @@ func (h *history) do(client int, input any, operation func() (any, error)) error
 
 // settle issues or rejects requests in the rows, and applies the change.
 func (h *history) settle(ctx context.Context, client int, random *rand.Rand) error {
-	requests, err := h.g.Read(ctx, h.id, "issuer", 10)
+	read, err := h.g.Read(ctx, h.id, "issuer", 10)
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
-	for _, r := range requests {
+	for _, r := range read.Requests {
 		h.requests[r.Ticket] = r.UserID
 	}
 	var holdings []gate.Holding

@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -8,7 +9,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func exerciseLoad(t *testing.T, b *bundle) {
+// exerciseLoadKeep checks a load in ModeStream: tickets and requests stay as they are,
+// delivered or not, and only the settled users leave the line.
+func exerciseLoadKeep(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = 10
 	b.load(s, gate.Holding{UserID: "gone", Held: 1, CouponID: 1})
@@ -18,14 +21,15 @@ func exerciseLoad(t *testing.T, b *bundle) {
 
 	token := newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	if !begun.Held || begun.Run == "" || begun.Gate.Generation != 1 || begun.Gate.Waiting != 5 || !begun.Gate.Loaded {
+	if !begun.Held || begun.Run == "" || begun.Gate.Generation != 1 || begun.Gate.Waiting != 5 || !begun.Gate.Loaded || !begun.Intact {
 		t.Fatalf("begun %+v", begun)
 	}
-	b.admit(6, "late") // the existing gate continues
+	b.admit(6, "late") // until it is closed, the existing gate continues
+	l := &loading{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, bundle: b, begun: begun}
+	b.ok(b.g.LoadClose(b.ctx, l.Load))
 	s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 4, 2, 2, 2
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "z", Held: 1, CouponID: 8}, {UserID: "y", Held: 1, CouponID: 9}}, nil))
-	equal(t, "before the swap", b.answers("y")[0], gate.Answer{Verdict: gate.InLine, Ticket: 2, Rank: 1})
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2, KeepAbove: 2}
+	params := l.prepare(s, nil, gate.Holding{UserID: "z", Held: 1, CouponID: 8}, gate.Holding{UserID: "y", Held: 1, CouponID: 9})
+	equal(t, "kind", params.Kind, gate.LoadKeep)
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
 	equal(t, "a repeat", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 
@@ -43,103 +47,201 @@ func exerciseLoad(t *testing.T, b *bundle) {
 	h := b.header()
 	h.LastRequestAt = begun.Gate.LastRequestAt
 	equal(t, "header", h, gate.Header{
-		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, Total: 10, Live: 2, IssuedTotal: 2, PublishedStock: 3,
-		Waiting: 5, Backlog: 5, LastRequestAt: begun.Gate.LastRequestAt,
+		Exists: true, Loaded: true, Generation: 2, Version: 4, Settled: 2, LastTicket: 7, FirstTicket: 3, Total: 10, Live: 2, IssuedTotal: 2,
+		Granted: places, Grants: 1, PublishedStock: 3, PublishedCount: 2, PublishedIssued: 2,
+		Waiting: 5, Backlog: 6, LastRequestAt: begun.Gate.LastRequestAt,
 	})
-	equal(t, "no request is pending", b.claim(0, 10), []int64{})
-	got := must(b.g.Read(b.ctx, b.id, "new", 10))(t)
-	equal(t, "requests", got, []gate.Request{
-		{UserID: "x", Ticket: 3, Generation: 2},
-		{UserID: "w", Ticket: 4, Generation: 2},
-		{UserID: "v", Ticket: 5, Generation: 2},
-		{UserID: "late", Ticket: 6, Generation: 2},
+	// Ticket 2 is settled and not acknowledged: it is claimed again, as before the load.
+	equal(t, "delivered before", must(b.g.Claim(b.ctx, b.id, "new", 0, 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
+		{UserID: "y", Ticket: 2, Generation: 1}, {UserID: "x", Ticket: 3, Generation: 1},
+	}})
+	equal(t, "not delivered before", must(b.g.Read(b.ctx, b.id, "new", 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
+		{UserID: "w", Ticket: 4, Generation: 1},
+		{UserID: "v", Ticket: 5, Generation: 1},
+		{UserID: "late", Ticket: 6, Generation: 1},
 		{UserID: "new", Ticket: 7, Generation: 2},
-	})
-	if n := b.ack(1, 3, 4); n != 0 {
+	}})
+	if n := b.ack(2, 3, 4, 7); n != 1 {
+		t.Fatalf("%d acknowledged of the new generation", n)
+	}
+	if n := b.ack(1, 2, 3, 4, 7); n != 3 {
 		t.Fatalf("%d acknowledged of the old generation", n)
 	}
 
-	// If Settled is far ahead, no user of the old line is kept.
+	// If Settled is far ahead, no user stays in line.
 	s.Generation, s.Version, s.Settled = 3, 9, 100
 	equal(t, "swap", b.load(s), gate.SwapResult{Done: true})
-	if h := b.header(); h.LastTicket != 100 || h.Waiting != 0 || h.Backlog != 0 {
+	if h := b.header(); h.LastTicket != 100 || h.Waiting != 0 || h.FirstTicket != 0 || h.Backlog != 2 {
 		t.Fatalf("header %+v", h)
 	}
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
 	b.admit(101, "x")
 }
 
-func exerciseLoadKafka(t *testing.T, b *bundle) {
-	s := state()
-	s.Total, s.Mode = 10, reward.ModeKafka
-	b.load(s)
-	b.admit(1, "a", "b", "c", "d", "e")
-	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	equal(t, "requests in line", begun.Gate.Waiting, 5)
-	// d's present ticket is settled; another ticket of c is, so c still waits.
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, nil, []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}, {UserID: "nobody", Ticket: 1}}))
-	s.Generation, s.Version, s.Settled = 2, 5, 4
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, KeepAbove: 4} // ignored in KAFKA mode
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
-	equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t), []gate.Request{
-		{UserID: "a", Ticket: 5, Generation: 2},
-		{UserID: "b", Ticket: 6, Generation: 2},
-		{UserID: "c", Ticket: 7, Generation: 2},
-		{UserID: "e", Ticket: 8, Generation: 2},
-	})
-	equal(t, "ranks", b.ranks("a", "b", "c", "d", "e"), []int64{0, 1, 2, -1, 3})
-	b.admit(9, "d")
-}
-
-// exerciseLoadAfterDatabase checks a load after coupons were issued through the
-// database: their tickets are not those of users in line.
-func exerciseLoadAfterDatabase(t *testing.T, b *bundle) {
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeSync} {
+// exerciseLoadRemake checks a load whose line has an invalid numbering, and any load
+// except in ModeStream: those who still wait get new tickets in the same order.
+func exerciseLoadRemake(t *testing.T, b *bundle) {
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeSync, reward.ModeKafka} {
 		b.id++
 		s := state()
 		s.Total, s.Mode = 20, mode
 		b.load(s)
 		b.admit(1, "a", "b", "c", "d", "e")
-		token := newToken()
-		begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-		s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 5, 4, 4, 4 // of a, b and two users who were not in line
-		params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, KeepAbove: 2}
-		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 3})
-		equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t), []gate.Request{
-			{UserID: "c", Ticket: 5, Generation: 2}, {UserID: "d", Ticket: 6, Generation: 2}, {UserID: "e", Ticket: 7, Generation: 2},
+		b.read("old", 2)
+		l := b.begin()
+		s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 3, 5, 4, 4, 4
+		if mode == reward.ModeStream {
+			s.Base = 2
+		}
+		params := l.prepare(s, []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}}, gate.Holding{UserID: "d", Held: 1, CouponID: 7})
+		equal(t, "kind", params.Kind, gate.LoadRemake)
+		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
+		equal(t, "no request is pending", b.claim(0, 10), []int64{})
+		equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests, []gate.Request{
+			{UserID: "a", Ticket: 5, Generation: 3},
+			{UserID: "b", Ticket: 6, Generation: 3},
+			{UserID: "c", Ticket: 7, Generation: 3},
+			{UserID: "e", Ticket: 8, Generation: 3},
 		})
-		equal(t, "ranks", b.ranks("a", "b", "c", "d", "e"), []int64{-1, -1, 0, 1, 2})
-		if h := b.header(); h.Settled != 4 || h.LastTicket != 7 || h.Stock() != 13 || h.PublishedStock != 13 {
+		equal(t, "ranks", b.ranks("a", "b", "c", "d", "e"), []int64{0, 1, 2, -1, 3})
+		if h := b.header(); h.Settled != 4 || h.LastTicket != 8 || h.FirstTicket != 5 || h.Stock() != 12 || h.PublishedStock != 12 || h.Backlog != 4 {
 			t.Fatalf("header %+v", h)
 		}
-		b.admit(8, "a")
+		if n := b.ack(1, 5, 6); n != 0 {
+			t.Fatalf("%d acknowledged of the old generation", n)
+		}
+		b.admit(9, "f")
+
+		// Nobody waits any more.
+		l = b.begin()
+		s.Generation, s.Settled, s.Base = 5, 50, 4
+		params = l.prepare(s, []gate.SettledTicket{
+			{UserID: "a", Ticket: 5}, {UserID: "b", Ticket: 6}, {UserID: "c", Ticket: 7}, {UserID: "e", Ticket: 8}, {UserID: "f", Ticket: 9},
+		})
+		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+		equal(t, "requests", b.read("c", 10), []int64{})
+		b.admit(51, "g")
+		equal(t, "requests", b.read("c", 10), []int64{51})
 	}
 }
 
-// exerciseLoadUserLimit checks a load after users in line got a coupon another way.
-func exerciseLoadUserLimit(t *testing.T, b *bundle) {
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeSync, reward.ModeKafka} {
+// exerciseLoadNext checks that a gate that keeps its line never gives a number twice,
+// although the highest one has left the line and is above Settled of the rows.
+func exerciseLoadNext(t *testing.T, b *bundle) {
+	s := state()
+	s.Total = 10
+	b.load(s)
+	b.admit(1, "a", "b", "c")
+	after := s
+	after.Version, after.Settled = 2, 3
+	b.apply(1, after)
+	s.Generation, s.Version, s.Settled = 2, 3, 1 // the database was restored
+	b.load(s)
+	b.admit(4, "d")
+	equal(t, "read", b.read("c", 10), run(1, 4))
+}
+
+// exerciseLoadCloses checks that a gate is not served between LoadClose and LoadSwap.
+func exerciseLoadCloses(t *testing.T, b *bundle) {
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
 		b.id++
 		s := state()
-		s.Total, s.PerUserLimit, s.Mode = 20, 2, mode
+		s.Total, s.Mode = 10, mode
 		b.load(s)
-		b.admit(1, "two", "none", "three", "one", "cancelled", "last")
-		s.Generation, s.Version, s.Live, s.IssuedTotal = 2, 5, 7, 8
-		swapped := b.load(s, gate.Holding{UserID: "one", Held: 1, CouponID: 11}, gate.Holding{UserID: "two", Held: 2, CouponID: 12},
-			gate.Holding{UserID: "three", Held: 3, CouponID: 13}, gate.Holding{UserID: "cancelled", Held: 2})
-		equal(t, "swap", swapped, gate.SwapResult{Done: true, Waiting: 3})
-		equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t), []gate.Request{
-			{UserID: "none", Ticket: 1, Generation: 2}, {UserID: "one", Ticket: 2, Generation: 2}, {UserID: "last", Ticket: 3, Generation: 2},
-		})
-		equal(t, "ranks", b.ranks("two", "none", "three", "one", "cancelled", "last"), []int64{-1, 0, -1, 1, -1, 2})
-		if h := b.header(); h.LastTicket != 3 || h.Waiting != 3 || h.Backlog != 3 || h.PublishedStock != 10 {
+		b.admit(1, "a", "b", "c")
+		l := b.begin()
+		b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
+		h := b.header()
+		if !h.Exists || h.Loaded || h.Generation != 1 || h.Waiting != 3 || h.Backlog != 3 {
 			t.Fatalf("header %+v", h)
 		}
-		equal(t, "answers", b.answers("two", "three", "cancelled", "new"), []gate.Answer{
-			{Verdict: gate.AtUserLimit, CouponID: 12}, {Verdict: gate.AtUserLimit, CouponID: 13}, {Verdict: gate.AtUserLimit}, {Verdict: gate.Admitted, Ticket: 4, Rank: 3},
+		// In ModeKafka the load gives the requests new tickets, so that an
+		// acknowledgement would promise what may be void.
+		want := 1
+		if mode == reward.ModeKafka {
+			want = 0
+		}
+		equal(t, "acknowledged", b.ack(1, 2), want)
+		equal(t, "closed twice", b.g.LoadClose(b.ctx, l.Load), nil)
+		// The next loader finds the gate closed, with its line.
+		next := *l
+		b.until("the marker expires", func() bool {
+			next.Token = "next"
+			next.begun = must(b.g.LoadBegin(b.ctx, b.id, next.Token))(t)
+			return next.begun.Held
 		})
+		if next.begun.Gate.Loaded || next.begun.Gate.Waiting != 3 || !next.begun.Intact {
+			t.Fatalf("begun %+v", next.begun)
+		}
+		b.stepsLost("of the loader before", l.Load)
+		s.Generation = 2
+		equal(t, "swap", must(b.g.LoadSwap(b.ctx, next.prepare(s, nil)))(t), gate.SwapResult{Done: true, Waiting: 3})
+		b.admit(4, "d")
 	}
+}
+
+// stepsLost checks that the steps of a load return ErrLoadLost.
+func (b *bundle) stepsLost(what string, l gate.Load) {
+	b.Helper()
+	_, trim := b.g.LoadTrim(b.ctx, l, 1)
+	_, page := b.g.LoadPage(b.ctx, l, 0)
+	for step, err := range map[string]error{
+		"LoadClose": b.g.LoadClose(b.ctx, l), "LoadHoldings": b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "u", Held: 1}}),
+		"LoadTrim": trim, "LoadPage": page, "LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
+	} {
+		if !errors.Is(err, gate.ErrLoadLost) {
+			b.Fatalf("%s %s: the error is %v, want ErrLoadLost", step, what, err)
+		}
+	}
+}
+
+func exerciseLoadLost(t *testing.T, b *bundle) {
+	s := state()
+	b.load(s)
+	b.admit(1, "a", "b")
+	token := newToken()
+	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+	good := gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}
+	for what, spoil := range map[string]func(*gate.Load){
+		"with another token":    func(l *gate.Load) { l.Token = "another" },
+		"with another run":      func(l *gate.Load) { l.Run += "0" },
+		"without a run":         func(l *gate.Load) { l.Run = "" },
+		"with another template": func(l *gate.Load) { l.TemplateID++ },
+	} {
+		l := good
+		spoil(&l)
+		b.stepsLost(what, l)
+	}
+	// An open line is neither trimmed nor copied.
+	if _, err := b.g.LoadTrim(b.ctx, good, 1); !errors.Is(err, gate.ErrLoadLost) {
+		t.Fatalf("LoadTrim of an open line: %v", err)
+	}
+	if _, err := b.g.LoadPage(b.ctx, good, 0); !errors.Is(err, gate.ErrLoadLost) {
+		t.Fatalf("LoadPage of an open line: %v", err)
+	}
+	equal(t, "ranks", b.ranks("a", "b"), []int64{0, 1})
+}
+
+// exerciseApplyBase checks that an apply of a later numbering does nothing: its Settled
+// is not about the users in line.
+func exerciseApplyBase(t *testing.T, b *bundle) {
+	s := state()
+	s.Generation = 5
+	b.load(s)
+	b.admit(1, "a", "b")
+	s.Version, s.Settled = 2, 2
+	for _, repair := range []bool{false, true} {
+		for _, base := range []int64{5, 6} {
+			s.Base = base
+			_, err := b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Repair: repair})
+			b.wantNotLoaded("Apply", err)
+			equal(t, "ranks", b.ranks("a", "b"), []int64{0, 1})
+			equal(t, "version", b.header().Version, int64(1))
+		}
+	}
+	s.Base = 4
+	equal(t, "apply", b.apply(1, s), gate.ApplyResult{Version: 2})
+	equal(t, "ranks", b.ranks("a", "b"), []int64{-1, -1})
 }
 
 // exerciseLoadAgain checks a loader that starts over under its token, with newer rows.
@@ -148,18 +250,14 @@ func exerciseLoadAgain(t *testing.T, b *bundle) {
 	s.Total, s.Mode = 10, reward.ModeKafka
 	b.load(s)
 	b.admit(1, "a", "b", "c")
-	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "x", Held: 1, CouponID: 1}, {UserID: "y", Held: 1, CouponID: 2}},
-		[]gate.SettledTicket{{UserID: "a", Ticket: 1}}))
-	again := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	again.Gate.LastRequestAt = begun.Gate.LastRequestAt
-	equal(t, "begun again", again, begun)
+	l := b.begin()
 	s.Generation, s.Version = 2, 5
-	params := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2}
-	equal(t, "swap with the holdings of the first try", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "z", Held: 1, CouponID: 3}}, []gate.SettledTicket{{UserID: "b", Ticket: 2}}))
-	params.Holdings = 1
+	first := l.prepare(s, []gate.SettledTicket{{UserID: "a", Ticket: 1}}, gate.Holding{UserID: "x", Held: 1, CouponID: 1}, gate.Holding{UserID: "y", Held: 1, CouponID: 2})
+	again := must(b.g.LoadBegin(b.ctx, b.id, l.Token))(t)
+	again.Gate.LastRequestAt, again.Gate.Loaded = l.begun.Gate.LastRequestAt, true
+	equal(t, "begun again", again, l.begun)
+	equal(t, "swap with what the first try stored", must(b.g.LoadSwap(b.ctx, first))(t), gate.SwapResult{})
+	params := l.prepare(s, []gate.SettledTicket{{UserID: "b", Ticket: 2}}, gate.Holding{UserID: "z", Held: 1, CouponID: 3})
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 2})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{"z": {UserID: "z", Held: 1, CouponID: 3}})
 	equal(t, "ranks", b.ranks("a", "b", "c"), []int64{0, -1, 1})
@@ -178,66 +276,86 @@ func exerciseLongLine(t *testing.T, b *bundle) {
 			b.admit(int64(first+1), page...)
 			users = append(users, page...)
 		}
-		s.Generation, s.Settled, s.Total = 2, 7, many+10
-		want := many
+		// A load trims or copies in portions.
+		s.Generation, s.Settled, s.Total = 2, 1700, many+10
+		want, first := many, int64(1701)
 		if mode == reward.ModeStream {
-			users, want = users[7:], many-7
-		}
-		equal(t, "swap", b.load(s), gate.SwapResult{Done: true, Waiting: int64(want)})
-		for i, r := range must(b.g.Read(b.ctx, b.id, "c", 10_000))(t) {
-			equal(t, "request", r, gate.Request{UserID: users[i], Ticket: int64(i) + 8, Generation: 2})
+			users, want = users[1700:], many-1700
+			l := b.begin()
+			left := must(b.g.LoadTrim(b.ctx, l.Load, s.Settled))(t)
+			equal(t, "left to trim", left, int64(1700-gate.LoadMax))
+			p := l.prepare(s, nil)
+			equal(t, "swap", must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: int64(want)})
+		} else {
+			l := b.begin()
+			page := must(b.g.LoadPage(b.ctx, l.Load, 1000))(t)
+			equal(t, "page", len(page), gate.LoadPageMax)
+			equal(t, "the first of a page", page[0], gate.SettledTicket{UserID: users[1000], Ticket: 1001})
+			equal(t, "behind the end", len(must(b.g.LoadPage(b.ctx, l.Load, many))(t)), 0)
+			p := l.prepare(s, nil)
+			equal(t, "copied", p.Copied, int64(many))
+			equal(t, "swap", must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: many})
 		}
 		for from := 0; from < want; from += 1000 {
 			page := users[from:min(from+1000, want)]
 			for i, rank := range b.ranks(page...) {
 				equal(t, page[i], rank, int64(from+i))
 			}
+			if mode == reward.ModeKafka {
+				for i, r := range must(b.g.Read(b.ctx, b.id, "c", 1000))(t).Requests {
+					equal(t, "request", r, gate.Request{UserID: page[i], Ticket: first + int64(from+i), Generation: 2})
+				}
+			}
 		}
-		b.admit(int64(want)+8, "next")
-
-		// So many are settled that no user from the front of the long line is kept.
-		last := int64(want) + 8
-		s.Generation, s.Settled = 3, last-500
-		if want++; mode == reward.ModeStream {
-			want = 500
-		}
-		equal(t, "swap that keeps the end", b.load(s), gate.SwapResult{Done: true, Waiting: int64(want)})
-		equal(t, "ranks at the end", b.ranks("next"), []int64{int64(want) - 1})
-		equal(t, "tickets", b.read("c", 10_000), run(last-499, last-500+int64(want)))
+		b.admit(first+int64(want), "next")
 	}
 }
 
 func exerciseSwapRefused(t *testing.T, b *bundle) {
-	s := state()
-	s.Generation = 5
-	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
-	b.admit(1, "b")
-	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "c", Held: 1, CouponID: 3}, {UserID: "d", Held: 1, CouponID: 4}}, nil))
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, token, []gate.Holding{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}}, nil)) // a repeat
-	good := gate.SwapParams{TemplateID: b.id, Token: token, Run: begun.Run, State: s, Holdings: 2}
-	good.State.Generation = 6
-	before, holdings := b.header(), b.holdings()
-	for what, spoil := range map[string]func(*gate.SwapParams){
-		"another token":           func(p *gate.SwapParams) { p.Token = "another" },
-		"another run":             func(p *gate.SwapParams) { p.Run += "0" },
-		"no run":                  func(p *gate.SwapParams) { p.Run = "" },
-		"holdings are missing":    func(p *gate.SwapParams) { p.Holdings = 3 },
-		"too many holdings":       func(p *gate.SwapParams) { p.Holdings = 1 },
-		"the existing generation": func(p *gate.SwapParams) { p.State.Generation = 5 },
-		"an older generation":     func(p *gate.SwapParams) { p.State.Generation = 4 },
-		"another template":        func(p *gate.SwapParams) { p.TemplateID++ },
-	} {
-		p := good
-		spoil(&p)
-		equal(t, "swap: "+what, must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{})
-		equal(t, "header after "+what, b.header(), before)
-		equal(t, "holdings after "+what, b.holdings(), holdings)
-	}
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, good))(t), gate.SwapResult{Done: true, Waiting: 1})
-	if holdings := b.holdings(); len(holdings) != 2 {
-		t.Fatalf("holdings %v", holdings)
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
+		b.id++
+		s := state()
+		s.Generation, s.Mode, s.Total = 5, mode, 10
+		b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
+		b.admit(1, "b", "c")
+		l := b.begin()
+		b.ok(b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}})) // repeated below
+		s.Generation = 6
+		good := l.prepare(s, nil, gate.Holding{UserID: "c", Held: 1, CouponID: 3}, gate.Holding{UserID: "d", Held: 1, CouponID: 4})
+		before := b.header()
+		for what, spoil := range map[string]func(*gate.SwapParams){
+			"another token":             func(p *gate.SwapParams) { p.Token = "another" },
+			"another run":               func(p *gate.SwapParams) { p.Run += "0" },
+			"no run":                    func(p *gate.SwapParams) { p.Run = "" },
+			"holdings are missing":      func(p *gate.SwapParams) { p.Holdings = 3 },
+			"too many holdings":         func(p *gate.SwapParams) { p.Holdings = 1 },
+			"users are missing":         func(p *gate.SwapParams) { p.Copied++ },
+			"the existing generation":   func(p *gate.SwapParams) { p.State.Generation = 5 },
+			"an older generation":       func(p *gate.SwapParams) { p.State.Generation = 4 },
+			"a gate that has gone":      func(p *gate.SwapParams) { p.Old = 4 },
+			"no gate before":            func(p *gate.SwapParams) { p.Old = 0 },
+			"another template":          func(p *gate.SwapParams) { p.TemplateID++ },
+			"settled users are in line": func(p *gate.SwapParams) { p.Kind, p.State.Settled, p.Copied = gate.LoadKeep, 1, good.Copied },
+		} {
+			if what == "settled users are in line" && mode != reward.ModeStream {
+				continue
+			}
+			p := good
+			spoil(&p)
+			equal(t, "swap: "+what, must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{})
+			equal(t, "header after "+what, b.header(), before)
+		}
+		equal(t, "swap", must(b.g.LoadSwap(b.ctx, good))(t), gate.SwapResult{Done: true, Waiting: 2})
+		if holdings := b.holdings(); len(holdings) != 2 {
+			t.Fatalf("holdings %v", holdings)
+		}
+		// An open gate is not replaced.
+		token := newToken()
+		begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+		s.Generation = 7
+		open := gate.SwapParams{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, Kind: gate.LoadKeep, Old: 6, State: s}
+		equal(t, "swap of an open gate", must(b.g.LoadSwap(b.ctx, open))(t), gate.SwapResult{})
+		equal(t, "ranks", b.ranks("b", "c"), []int64{0, 1})
 	}
 }
 
@@ -247,12 +365,13 @@ func exerciseMarker(t *testing.T, b *bundle) {
 	equal(t, "begun", begun, gate.LoadBeginResult{Held: true, Run: begun.Run})
 	other := must(b.g.LoadBegin(b.ctx, b.id, second))(t)
 	equal(t, "begun by another", other, gate.LoadBeginResult{Run: begun.Run})
-	// Without the marker, LoadHoldings stores nothing.
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, second, []gate.Holding{{UserID: "intruder", Held: 1, CouponID: 1}}, nil))
+	b.stepsLost("without the marker", gate.Load{TemplateID: b.id, Token: second, Run: begun.Run})
 	equal(t, "a repeat", must(b.g.LoadBegin(b.ctx, b.id, first))(t), begun)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}, nil))
+	l := gate.Load{TemplateID: b.id, Token: first, Run: begun.Run}
+	b.ok(b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
 	equal(t, "begun by another once more", must(b.g.LoadBegin(b.ctx, b.id, second))(t), other) // and deletes nothing
-	params := gate.SwapParams{TemplateID: b.id, Token: second, Run: begun.Run, State: state(), Holdings: 1}
+	params := gate.SwapParams{Load: l, State: state(), Holdings: 1}
+	params.Token = second
 	equal(t, "swap by another", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	params.Token = first
@@ -269,14 +388,17 @@ func exerciseMarker(t *testing.T, b *bundle) {
 func exerciseMarkerExpires(t *testing.T, b *bundle) {
 	first, second := newToken(), newToken()
 	begun := must(b.g.LoadBegin(b.ctx, b.id, first))(t)
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}, []gate.SettledTicket{{UserID: "x", Ticket: 1}}))
+	l := gate.Load{TemplateID: b.id, Token: first, Run: begun.Run}
+	b.ok(b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
+	b.ok(b.g.LoadCopy(b.ctx, l, 1, 1, []string{"x"}))
 	b.until("the marker expires", func() bool { return must(b.g.LoadBegin(b.ctx, b.id, second))(t).Held })
-	b.ok(b.g.LoadHoldings(b.ctx, b.id, first, []gate.Holding{{UserID: "late", Held: 1, CouponID: 3}}, nil))
-	params := gate.SwapParams{TemplateID: b.id, Token: first, Run: begun.Run, State: state(), Holdings: 1}
+	b.stepsLost("after the marker has expired", l)
+	params := gate.SwapParams{Load: l, State: state(), Holdings: 1, Copied: 1}
 	equal(t, "swap by the late loader", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	params.Token = second
-	equal(t, "the holdings of the late loader are deleted", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
-	params.Holdings = 0
+	equal(t, "what the late loader stored is deleted", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
+	params.Holdings, params.Copied = 0, 0
 	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
+	equal(t, "ranks", b.ranks("x"), []int64{-1})
 }

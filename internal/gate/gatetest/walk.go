@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -27,8 +28,9 @@ func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all b
 		w.begin()
 		actions := map[string]func(*rapid.T){
 			"admit": w.admit, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
-			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "capTotal": w.capTotal,
-			"loadBegin": w.loadBegin, "loadHoldings": w.loadHoldings, "loadSwap": w.loadSwap, "": w.check,
+			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "grant": w.grant, "shrink": w.shrink,
+			"loadBegin": w.loadBegin, "loadClose": w.loadClose, "loadHoldings": w.loadHoldings, "loadTrim": w.loadTrim, "loadCopy": w.loadCopy,
+			"loadSwap": w.loadSwap, "": w.check,
 		}
 		if lose != nil {
 			actions["lose"] = w.loseGate
@@ -40,7 +42,6 @@ func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all b
 // rowsAt holds the state of the rows at a version.
 type rowsAt struct {
 	state    gate.State
-	through  int64 // the highest settled ticket that a user in line had
 	holdings map[string]gate.Holding
 	changed  []string // users
 	done     []gate.SettledTicket
@@ -49,11 +50,11 @@ type rowsAt struct {
 // modelGate models a gate.
 type modelGate struct {
 	loaded     bool
+	closed     bool
+	trimmed    bool // by a load, which does not change the published stock
 	state      gate.State
-	capTotal   int64     // of the latest CapTotal
-	cappedAt   time.Time // just before that call; zero = never capped
 	lastTicket int64
-	line       []gate.SettledTicket
+	line       []gate.Request
 	requests   []modelRequest
 	holdings   map[string]gate.Holding
 	service    time.Duration
@@ -66,11 +67,19 @@ type modelRequest struct {
 
 // modelLoader models a loader.
 type modelLoader struct {
-	token   string
-	run     string
-	at      rowsAt
-	stored  map[string]gate.Holding
-	leftOut map[gate.SettledTicket]bool
+	gate.Load
+	kind   gate.LoadKind
+	old    int64 // generation of the gate
+	at     rowsAt
+	stored map[string]gate.Holding
+	read   int // users of the old line
+	copied []gate.Request
+}
+
+// hand is a request with the generation of a gate that may have delivered it.
+type hand struct {
+	gate.Request
+	of int64
 }
 
 type walker struct {
@@ -81,7 +90,7 @@ type walker struct {
 	id   reward.TemplateID
 
 	rows     []rowsAt // by version
-	requests []gate.Request
+	requests []hand
 	settled  map[gate.Request]bool
 	applies  []gate.ApplyParams
 
@@ -89,7 +98,7 @@ type walker struct {
 	loaders  []*modelLoader
 	marker   *modelLoader // its holder; nil = none
 	markerAt time.Time    // when the marker was set or extended last
-	stalled  bool         // the machine was so slow that the marker or a cap may have expired
+	stalled  bool         // the machine was so slow that the marker may have expired
 }
 
 func (w *walker) now() *rowsAt { return &w.rows[len(w.rows)-1] }
@@ -97,7 +106,7 @@ func (w *walker) now() *rowsAt { return &w.rows[len(w.rows)-1] }
 // change creates a new version of the rows.
 func (w *walker) change() *rowsAt {
 	last := w.now()
-	next := rowsAt{state: last.state, through: last.through, holdings: maps.Clone(last.holdings)}
+	next := rowsAt{state: last.state, holdings: maps.Clone(last.holdings)}
 	next.state.Version++
 	w.rows = append(w.rows, next)
 	return w.now()
@@ -118,14 +127,12 @@ func (w *walker) admit(t *rapid.T) {
 	users := rapid.SliceOfN(rapid.SampledFrom(walkUsers), 0, 4).Draw(t, "users")
 	admit := rapid.Bool().Draw(t, "admit")
 	result, err := w.g.Admit(w.ctx.Context(), w.id, users, admit)
-	if w.gate != nil && !w.gate.cappedAt.IsZero() && time.Since(w.gate.cappedAt) > gate.CapTTL {
-		w.stalled = true
-	}
 	if !w.served(t, "Admit", err) {
 		return
 	}
 	want := gate.AdmitResult{
 		Answers: make([]gate.Answer, len(users)), Generation: w.gate.state.Generation, Version: w.gate.state.Version, ServiceTime: w.gate.service,
+		Granted: w.gate.state.Granted, Used: w.gate.state.Used, Grants: w.gate.state.Grants, Waiting: int64(len(w.gate.line)),
 	}
 	for i, user := range users {
 		want.Answers[i] = w.decide(user, admit)
@@ -135,18 +142,16 @@ func (w *walker) admit(t *rapid.T) {
 
 func (w *walker) decide(user string, admit bool) gate.Answer {
 	g := w.gate
-	rank := slices.IndexFunc(g.line, func(s gate.SettledTicket) bool { return s.UserID == user })
-	total := g.state.Total
-	if !g.cappedAt.IsZero() {
-		total = min(total, g.capTotal)
-	}
+	rank := slices.IndexFunc(g.line, func(s gate.Request) bool { return s.UserID == user })
 	switch waiting := int64(len(g.line)); {
 	case rank >= 0:
 		return gate.Answer{Verdict: gate.InLine, Ticket: g.line[rank].Ticket, Rank: int64(rank)}
 	case g.holdings[user].Held >= g.state.PerUserLimit:
 		return gate.Answer{Verdict: gate.AtUserLimit, CouponID: g.holdings[user].CouponID}
-	case total-g.state.Live-waiting <= 0:
+	case g.state.Total-g.state.Live-waiting <= 0:
 		return gate.Answer{Verdict: gate.SoldOut}
+	case g.state.Granted-g.state.Used-waiting <= 0:
+		return gate.Answer{Verdict: gate.NoPlace}
 	case !admit:
 		return gate.Answer{Verdict: gate.Admitted, Rank: waiting}
 	default:
@@ -157,9 +162,9 @@ func (w *walker) decide(user string, admit bool) gate.Answer {
 }
 
 func (w *walker) enqueue(r gate.Request) {
-	w.gate.line = append(w.gate.line, gate.SettledTicket{UserID: r.UserID, Ticket: r.Ticket})
+	w.gate.line = append(w.gate.line, r)
 	w.gate.requests = append(w.gate.requests, modelRequest{Request: r})
-	w.requests = append(w.requests, r)
+	w.requests = append(w.requests, hand{r, w.gate.state.Generation})
 }
 
 // served reports whether the gate served a call, and fails the test if that is wrong.
@@ -186,8 +191,8 @@ func (w *walker) settle(t *rapid.T) {
 	s := w.now().state
 	var open []gate.Request
 	for _, r := range w.requests {
-		if r.Generation == s.Generation && !w.settled[r] && (s.Mode == reward.ModeKafka || r.Ticket == s.Settled+1) {
-			open = append(open, r)
+		if r.of == s.Generation && !w.settled[r.Request] && (s.Mode == reward.ModeKafka || r.Ticket == s.Settled+1) {
+			open = append(open, r.Request)
 		}
 	}
 	if len(open) == 0 {
@@ -197,7 +202,7 @@ func (w *walker) settle(t *rapid.T) {
 	w.settled[r] = true
 	now := w.change()
 	now.state.Settled = max(now.state.Settled, r.Ticket)
-	now.through = now.state.Settled
+	now.state.Used = min(now.state.Used+1, now.state.Granted)
 	now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
 	now.issue(r.UserID)
 	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
@@ -219,6 +224,7 @@ func (at *rowsAt) issue(user string) {
 func (w *walker) pass(t *rapid.T) {
 	now := w.change()
 	now.state.Generation++
+	now.state.Base = now.state.Generation
 	now.state.Settled++
 	now.issue(rapid.SampledFrom(walkUsers).Draw(t, "user"))
 	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
@@ -290,6 +296,12 @@ func (w *walker) cover(t *rapid.T) {
 
 func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 	result, err := w.g.Apply(w.ctx.Context(), p)
+	if g := w.gate; g != nil && g.loaded && g.state.Generation <= p.State.Base && !w.stalled {
+		if !errors.Is(err, gate.ErrNotLoaded) {
+			t.Fatalf("Apply of another numbering: %v", err)
+		}
+		return
+	}
 	if !w.served(t, "Apply", err) {
 		return
 	}
@@ -303,22 +315,25 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 		return
 	}
 	equal(t, "apply", result, gate.ApplyResult{Version: p.State.Version})
-	g.line = slices.DeleteFunc(g.line, func(s gate.SettledTicket) bool {
+	g.line = slices.DeleteFunc(g.line, func(s gate.Request) bool {
 		if p.State.Mode == reward.ModeKafka {
-			return slices.Contains(p.Done, s)
+			return slices.Contains(p.Done, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
 		}
 		return s.Ticket <= p.State.Settled
 	})
-	generation := g.state.Generation
+	before := g.state
 	g.state = p.State
-	g.state.Generation = generation
+	g.state.Generation = before.Generation
+	if p.State.Grants <= before.Grants {
+		g.state.Granted, g.state.Grants = before.Granted, before.Grants
+	}
 	g.lastTicket = max(g.lastTicket, p.State.Settled)
 	for _, f := range p.Holdings {
 		if g.holdings[f.UserID] = f; f.Held == 0 {
 			delete(g.holdings, f.UserID)
 		}
 	}
-	if p.ServiceTime > 0 && (len(g.line) == 0 || g.service == 0 || p.ServiceTime < g.service) {
+	if p.ServiceTime > 0 {
 		g.service = p.ServiceTime
 	}
 }
@@ -336,7 +351,7 @@ func (w *walker) read(t *rapid.T) {
 			want = append(want, r.Request)
 		}
 	}
-	equal(t, "read", append([]gate.Request{}, got...), want)
+	equal(t, "read", got, gate.Delivery{Generation: w.gate.state.Generation, Requests: want}, cmpopts.EquateEmpty())
 }
 
 func (w *walker) claim(t *rapid.T) {
@@ -351,7 +366,7 @@ func (w *walker) claim(t *rapid.T) {
 			want = append(want, r.Request)
 		}
 	}
-	equal(t, "claim", append([]gate.Request{}, got...), want)
+	equal(t, "claim", got, gate.Delivery{Generation: w.gate.state.Generation, Requests: want}, cmpopts.EquateEmpty())
 }
 
 func (w *walker) ack(t *rapid.T) {
@@ -364,12 +379,12 @@ func (w *walker) ack(t *rapid.T) {
 		t.Fatal(err)
 	}
 	want := 0
-	if w.gate != nil {
+	if w.gate != nil && !(w.gate.closed && w.gate.state.Mode == reward.ModeKafka) {
 		w.gate.requests = slices.DeleteFunc(w.gate.requests, func(m modelRequest) bool {
-			if m.Request == r {
+			if m.Request == r.Request {
 				want++
 			}
-			return m.Request == r
+			return m.Request == r.Request
 		})
 	}
 	equal(t, "acknowledged", acked, want)
@@ -377,18 +392,22 @@ func (w *walker) ack(t *rapid.T) {
 
 func (w *walker) raise(*rapid.T) { w.now().state.Generation++ }
 
-func (w *walker) capTotal(t *rapid.T) {
-	total := rapid.Int64Range(0, 6).Draw(t, "total")
-	called := time.Now()
-	done, err := w.g.CapTotal(w.ctx.Context(), w.id, total)
-	if !w.served(t, "CapTotal", err) {
+// grant changes the places in the rows. Its apply may come late, or never.
+func (w *walker) grant(t *rapid.T) {
+	now := w.change()
+	now.state.Granted = max(now.state.Used, now.state.Granted+int64(rapid.IntRange(-2, 3).Draw(t, "places")))
+	now.state.Grants++
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
+}
+
+func (w *walker) shrink(t *rapid.T) {
+	got, err := w.g.Shrink(w.ctx.Context(), w.id)
+	if !w.served(t, "Shrink", err) {
 		return
 	}
-	fits := w.gate.state.Live+int64(len(w.gate.line)) <= total
-	equal(t, "cappedAt", done, fits)
-	if fits {
-		w.gate.capTotal, w.gate.cappedAt = total, called
-	}
+	s := &w.gate.state
+	s.Granted = min(s.Granted, s.Used+int64(len(w.gate.line)))
+	equal(t, "shrink", got, gate.ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants})
 }
 
 // keepMarker records that the marker was extended, or that it may have expired.
@@ -400,12 +419,12 @@ func (w *walker) keepMarker(called time.Time) {
 }
 
 func (w *walker) loadBegin(t *rapid.T) {
-	l := &modelLoader{token: newToken()}
+	l := &modelLoader{Load: gate.Load{TemplateID: w.id, Token: newToken()}}
 	if len(w.loaders) > 0 && rapid.Bool().Draw(t, "again") {
 		l = rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	}
 	called := time.Now()
-	begun, err := w.g.LoadBegin(w.ctx.Context(), w.id, l.token)
+	begun, err := w.g.LoadBegin(w.ctx.Context(), w.id, l.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,50 +435,117 @@ func (w *walker) loadBegin(t *rapid.T) {
 		return
 	}
 	equal(t, "held", begun.Held, w.marker == nil || w.marker == l)
+	equal(t, "intact", begun.Intact, w.gate != nil)
 	w.wantHeader(t, begun.Gate)
 	if !slices.Contains(w.loaders, l) {
 		w.loaders = append(w.loaders, l)
 	}
+	l.Run = begun.Run
 	if !begun.Held {
 		return
 	}
 	// A loader takes the marker, raises the generation, and then reads the rows.
-	w.now().state.Generation++
-	w.marker, l.stored, l.leftOut = l, map[string]gate.Holding{}, map[gate.SettledTicket]bool{}
-	l.run, l.at = begun.Run, *w.now()
+	s := &w.now().state
+	s.Generation = max(s.Generation, begun.Gate.Generation) + 1
+	l.old, l.kind = begun.Gate.Generation, gate.LoadRemake
+	switch {
+	case !begun.Gate.Exists:
+		l.kind = gate.LoadFresh
+	case s.Mode == reward.ModeStream && begun.Gate.Generation > s.Base:
+		l.kind = gate.LoadKeep
+	}
+	w.marker, l.stored, l.at = l, map[string]gate.Holding{}, *w.now()
+	l.read, l.copied = 0, nil
 	l.at.holdings = maps.Clone(l.at.holdings)
 }
 
-func (w *walker) loadHoldings(t *rapid.T) {
+// step makes one call of a random loader. It reports whether the loader can continue,
+// and fails the test if the call says otherwise.
+func (w *walker) step(t *rapid.T, needsClosed bool, call func(*modelLoader) error) (*modelLoader, bool) {
 	if len(w.loaders) == 0 {
-		return
+		return nil, false
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
+	err := call(l)
+	if w.marker == l {
+		w.keepMarker(called)
+	}
+	if w.stalled {
+		return l, false
+	}
+	holds := w.marker == l && (!needsClosed || w.gate != nil && w.gate.closed)
+	if lost := errors.Is(err, gate.ErrLoadLost); lost == holds || err != nil && !lost {
+		t.Fatalf("a step of a load that is held %v: %v", holds, err)
+	}
+	return l, holds
+}
+
+func (w *walker) loadClose(t *rapid.T) {
+	_, held := w.step(t, false, func(l *modelLoader) error { return w.g.LoadClose(w.ctx.Context(), l.Load) })
+	if held && w.gate != nil {
+		w.gate.loaded, w.gate.closed = false, true
+	}
+}
+
+func (w *walker) loadHoldings(t *rapid.T) {
 	var holdings []gate.Holding
-	for _, user := range slices.Sorted(maps.Keys(l.at.holdings)) {
-		holdings = append(holdings, l.at.holdings[user])
-	}
-	var leftOut []gate.SettledTicket
-	if w.gate != nil {
-		for _, s := range w.gate.line {
-			if w.settled[gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: w.gate.state.Generation}] {
-				leftOut = append(leftOut, s)
-			}
+	l, held := w.step(t, false, func(l *modelLoader) error {
+		for _, user := range slices.Sorted(maps.Keys(l.at.holdings)) {
+			holdings = append(holdings, l.at.holdings[user])
 		}
-	}
-	if err := w.g.LoadHoldings(w.ctx.Context(), w.id, l.token, holdings, leftOut); err != nil {
-		t.Fatal(err)
-	}
-	if w.marker != l {
+		return w.g.LoadHoldings(w.ctx.Context(), l.Load, holdings)
+	})
+	if !held {
 		return
 	}
-	w.keepMarker(called)
 	for _, f := range holdings {
 		l.stored[f.UserID] = f
 	}
-	for _, s := range leftOut {
-		l.leftOut[s] = true
+}
+
+func (w *walker) loadTrim(t *rapid.T) {
+	var left int64
+	l, held := w.step(t, true, func(l *modelLoader) (err error) {
+		left, err = w.g.LoadTrim(w.ctx.Context(), l.Load, l.at.state.Settled)
+		return err
+	})
+	if held {
+		equal(t, "left", left, int64(0))
+		w.gate.trimmed = true
+		w.gate.line = slices.DeleteFunc(w.gate.line, func(r gate.Request) bool { return r.Ticket <= l.at.state.Settled })
+	}
+}
+
+// loadCopy copies a part of the old line.
+func (w *walker) loadCopy(t *rapid.T) {
+	var page []gate.SettledTicket
+	l, held := w.step(t, true, func(l *modelLoader) (err error) {
+		page, err = w.g.LoadPage(w.ctx.Context(), l.Load, int64(l.read))
+		return err
+	})
+	if !held {
+		return
+	}
+	var want []gate.SettledTicket
+	for _, r := range w.gate.line[min(l.read, len(w.gate.line)):] {
+		want = append(want, gate.SettledTicket{UserID: r.UserID, Ticket: r.Ticket})
+	}
+	equal(t, "page", page, want, cmpopts.EquateEmpty())
+	page = page[:rapid.IntRange(0, len(page)).Draw(t, "part")]
+	first := l.at.state.Settled + int64(len(l.copied)) + 1
+	var users []string
+	for i := range page {
+		r := w.gate.line[l.read+i]
+		if w.settled[r] {
+			continue
+		}
+		l.copied = append(l.copied, gate.Request{UserID: r.UserID, Ticket: first + int64(len(users)), Generation: l.at.state.Generation})
+		users = append(users, r.UserID)
+	}
+	l.read += len(page)
+	if err := w.g.LoadCopy(w.ctx.Context(), l.Load, l.at.state.Generation, first, users); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -469,21 +555,28 @@ func (w *walker) loadSwap(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
-	if w.marker == l {
-		w.keepMarker(called)
-	}
+	copied := int64(len(l.copied))
 	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
-		TemplateID: w.id, Token: l.token, Run: l.run, State: l.at.state, Holdings: len(l.at.holdings), KeepAbove: l.at.through,
+		Load: l.Load, Kind: l.kind, Old: l.old, State: l.at.state, Holdings: len(l.at.holdings), Copied: copied,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.keepMarker(called)
+	if w.marker == l {
+		w.keepMarker(called)
+	}
 	if w.stalled {
 		return
 	}
-	done := w.marker == l && len(l.stored) == len(l.at.holdings) &&
-		(w.gate == nil || w.gate.state.Generation < l.at.state.Generation)
+	generation := int64(0)
+	if w.gate != nil {
+		generation = w.gate.state.Generation
+	}
+	done := w.marker == l && len(l.stored) == len(l.at.holdings) && generation == l.old && l.old < l.at.state.Generation &&
+		(w.gate == nil || w.gate.closed)
+	if done && l.kind == gate.LoadKeep {
+		done = w.gate != nil && !slices.ContainsFunc(w.gate.line, func(r gate.Request) bool { return r.Ticket <= l.at.state.Settled })
+	}
 	if !done {
 		equal(t, "swap", result, gate.SwapResult{})
 		return
@@ -492,15 +585,16 @@ func (w *walker) loadSwap(t *rapid.T) {
 	w.gate = &modelGate{loaded: true, state: l.at.state, lastTicket: l.at.state.Settled, holdings: l.stored}
 	if old != nil {
 		w.gate.service = old.service
-		for _, s := range old.line {
-			kept := s.Ticket > l.at.through
-			if l.at.state.Mode == reward.ModeKafka {
-				kept = !l.leftOut[s]
-			}
-			if kept && l.stored[s.UserID].Held < l.at.state.PerUserLimit {
-				w.gate.lastTicket++
-				w.enqueue(gate.Request{UserID: s.UserID, Ticket: w.gate.lastTicket, Generation: l.at.state.Generation})
-			}
+	}
+	if l.kind == gate.LoadKeep {
+		w.gate.line, w.gate.requests, w.gate.lastTicket = old.line, old.requests, max(old.lastTicket, l.at.state.Settled)
+		for _, r := range old.requests {
+			w.requests = append(w.requests, hand{r.Request, l.at.state.Generation})
+		}
+	} else {
+		for _, r := range l.copied {
+			w.gate.lastTicket++
+			w.enqueue(r)
 		}
 	}
 	w.marker = nil
@@ -515,7 +609,7 @@ func (w *walker) loseGate(t *rapid.T) {
 	case all:
 		w.gate, w.marker = nil, nil
 	case w.gate != nil:
-		w.gate.loaded = false
+		w.gate.loaded, w.gate.closed = false, false
 	}
 }
 
@@ -531,9 +625,16 @@ func (w *walker) wantHeader(t TB, got gate.Header) {
 		want = gate.Header{
 			Exists: true, Loaded: g.loaded, Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled,
 			LastTicket: g.lastTicket, Total: g.state.Total, Live: g.state.Live, IssuedTotal: g.state.IssuedTotal,
+			Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants,
 			Waiting: int64(len(g.line)), Backlog: int64(len(g.requests)), LastRequestAt: got.LastRequestAt, ServiceTime: g.service,
 		}
-		want.PublishedStock = want.Stock()
+		want.PublishedCount, want.PublishedIssued = want.Live, want.IssuedTotal
+		if want.PublishedStock = want.Stock(); g.trimmed {
+			want.PublishedStock = got.PublishedStock
+		}
+		if len(g.line) > 0 {
+			want.FirstTicket = g.line[0].Ticket
+		}
 	}
 	equal(t, "header", got, want)
 }
@@ -559,7 +660,7 @@ func (w *walker) check(t *rapid.T) {
 	unacked, err := w.g.Unacked(w.ctx.Context(), w.id, g.state.Generation, all)
 	w.served(t, "Unacked", err)
 	for i, ticket := range all {
-		there := slices.ContainsFunc(g.requests, func(r modelRequest) bool { return r.Ticket == ticket })
+		there := slices.ContainsFunc(g.requests, func(r modelRequest) bool { return r.Ticket == ticket && r.Generation == g.state.Generation })
 		equal(t, fmt.Sprint("unacked ", ticket), unacked[i], there)
 	}
 
@@ -569,7 +670,7 @@ func (w *walker) check(t *rapid.T) {
 	if diff := cmp.Diff(rows.holdings, holdings); diff != "" {
 		t.Fatalf("holdings of version %d (-rows +gate):\n%s", g.state.Version, diff)
 	}
-	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.IssuedTotal != g.state.IssuedTotal {
+	if s := rows.state; s.Live != g.state.Live || s.Settled != g.state.Settled || s.Used != g.state.Used || s.IssuedTotal != g.state.IssuedTotal {
 		t.Fatalf("at version %d the rows have %+v, the gate %+v", g.state.Version, s, g.state)
 	}
 }

@@ -4,13 +4,15 @@
 -- ARGV[2]  channel of hints
 -- ARGV[3]  generation
 -- ARGV[4…] tickets
--- returns  how many requests there were; 0 if the gate has another generation
+-- returns  how many requests there were
 --
 -- A request may be acknowledged even if the gate must not be served any more, so
 -- the script does not compare the run. In KAFKA mode a caller waits until the
--- request has left the stream, hence the hint.
-local h = redis.call('HMGET', TEMPLATE, 'generation', 'mode')
-if h[1] ~= ARGV[3] or redis.call('XLEN', REQUESTS) == 0 then
+-- request has left the stream, hence the hint. There, nothing is acknowledged while
+-- a load has closed the gate: the load gives the requests new tickets, and the old
+-- ones may be void.
+local h = redis.call('HMGET', TEMPLATE, 'run', 'mode')
+if redis.call('XLEN', REQUESTS) == 0 or h[1] == CLOSED and h[2] == 'KAFKA' then
   return 0
 end
 local acked = 0

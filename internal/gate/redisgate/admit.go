@@ -26,9 +26,10 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 	r := newReply(m)
 	out := gate.AdmitResult{
 		Generation: r.number(), Version: r.number(), ServiceTime: micros(r.number()),
-		Answers: make([]gate.Answer, len(users)),
+		Granted: r.number(), Used: r.number(), Grants: r.number(), Answers: make([]gate.Answer, len(users)),
 	}
 	ticket, rank := r.number(), r.number()
+	out.Waiting = rank
 	for i := range out.Answers {
 		a := gate.Answer{Verdict: gate.Verdict(r.number())} //nolint:gosec // checked below
 		switch a.Verdict {
@@ -43,7 +44,7 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 				rank++
 				a.Ticket = ticket
 			}
-		case gate.NotOpen, gate.Closed, gate.SoldOut:
+		case gate.NotOpen, gate.Closed, gate.SoldOut, gate.NoPlace:
 		default:
 			r.err = fmt.Errorf("verdict %d", a.Verdict)
 		}
@@ -78,7 +79,7 @@ func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []stri
 func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
-		calls[i].keys = admitKeys(g.prefix, id)
+		calls[i].keys = allKeys(g.prefix, id)
 	}
 	replies, err := g.execAll(ctx, describe, ids, calls)
 	if err != nil {
@@ -99,8 +100,10 @@ func (g *Gate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Hea
 func (r *reply) header() gate.Header {
 	h := gate.Header{
 		Exists: r.number() == 1, Loaded: r.number() == 1,
-		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(),
-		Total: r.number(), Live: r.number(), IssuedTotal: r.number(), PublishedStock: r.number(),
+		Generation: r.number(), Version: r.number(), Settled: r.number(), LastTicket: r.number(), FirstTicket: r.number(),
+		Total: r.number(), Live: r.number(), IssuedTotal: r.number(),
+		Granted: r.number(), Used: r.number(), Grants: r.number(),
+		PublishedStock: r.number(), PublishedCount: r.number(), PublishedIssued: r.number(),
 		Waiting: r.number(), Backlog: r.number(),
 	}
 	requestedAt, serviceTime := r.number(), r.number()
@@ -113,9 +116,15 @@ func (r *reply) header() gate.Header {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// CapTotal implements gate.Gate.
-func (g *Gate) CapTotal(ctx context.Context, id reward.TemplateID, total int64) (bool, error) {
-	return g.execBool(ctx, capTotal, id, call{admitKeys(g.prefix, id), []string{number(total), number(gate.CapTTL.Microseconds())}})
+// Shrink implements gate.Gate.
+func (g *Gate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
+	m, err := g.exec(ctx, shrink, id, call{keys: admitKeys(g.prefix, id)})
+	if err != nil {
+		return gate.ShrinkResult{}, err
+	}
+	r := newReply(m)
+	out := gate.ShrinkResult{Generation: r.number(), Version: r.number(), Granted: r.number(), Grants: r.number()}
+	return out, r.done(shrink, id)
 }
 
 // Retire implements gate.Gate.

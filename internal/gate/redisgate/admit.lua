@@ -4,8 +4,8 @@
 -- ARGV[2]  1 = admitted users get a ticket, 0 = only check
 -- ARGV[3]  channel of hints
 -- ARGV[4…] users, at most 64
--- returns  {generation, version, service time, highest ticket before, requests in
---          line before, and per user the verdict as in gate.Verdict, followed for
+-- returns  {generation, version, service time, granted, used, grants, highest ticket
+--          before, requests in line before, and per user the verdict as in gate.Verdict, followed for
 --          0 (in line) by ticket and rank, for 1 (at the user limit) by the coupon
 --          id as text}; admitted users have the next tickets and ranks, in order;
 --          or NOTLOADED
@@ -17,7 +17,7 @@
 -- the second, and not at all by a full server.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'service', 'next',
   'total', 'live', 'limit', 'opens', 'closes', 'last_ask',
-  'cap', 'cap_until')
+  'granted', 'used', 'grants', 'mode')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED
 end
@@ -26,7 +26,8 @@ if backlog == 0 and redis.call('EXISTS', REQUESTS) == 0 then
   return NOT_LOADED
 end
 local next, live, waiting = tonumber(h[5]), tonumber(h[7]), redis.call('ZCARD', LINE)
-local out = {tonumber(h[2]), tonumber(h[3]), tonumber(h[4]), next, waiting}
+local out = {tonumber(h[2]), tonumber(h[3]), tonumber(h[4]),
+  tonumber(h[12]), tonumber(h[13]), tonumber(h[14]), next, waiting}
 local asking = #ARGV - 3
 if asking == 0 then
   return out
@@ -42,13 +43,11 @@ end
 local tickets = redis.call('ZMSCORE', LINE, unpack(members))
 local facts = redis.call('HMGET', HOLDERS, unpack(ARGV, 4))
 local stock = tonumber(h[6]) - live - waiting
-local room = stock
-if h[13] and now < tonumber(h[13]) then
-  room = math.min(stock, tonumber(h[12]) - live - waiting)
-end
+local places = h[15] == 'SYNC' and stock or tonumber(h[12]) - tonumber(h[13]) - waiting
+local room = math.min(stock, places)
 local admitted, given = {}, {}
 for i = 1, asking do
-  local verdict, held, coupon = shut or 4, false, false
+  local verdict, held, coupon = shut or stock > #admitted / 2 and 6 or 4, false, false
   if facts[i] then
     held, coupon = string.match(facts[i], '^(%d+):(%d+)$')
   end
@@ -67,7 +66,7 @@ for i = 1, asking do
     verdict = 5
     if admits then
       local ticket = text(next + #admitted / 2 + 1)
-      request(ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
+      request(REQUESTS, ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
       admitted[#admitted + 1] = ticket
       admitted[#admitted + 1] = members[i]
       given[members[i]] = #admitted / 2

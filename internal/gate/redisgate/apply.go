@@ -2,6 +2,7 @@ package redisgate
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -31,7 +32,8 @@ func (g *Gate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult,
 func stateArgs(s gate.State) []string {
 	return []string{
 		number(s.Version), number(s.Settled), number(s.Total), number(s.Live), number(s.IssuedTotal),
-		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode),
+		number(int64(s.PerUserLimit)), timeArg(s.OpensAt), timeArg(s.ClosesAt), string(s.Mode), number(s.Base),
+		number(s.Granted), number(s.Used), number(s.Grants),
 	}
 }
 
@@ -95,3 +97,29 @@ func (g *Gate) Holdings(ctx context.Context, id reward.TemplateID, cursor string
 
 // holdingsPage is the approximate size of a page of Holdings.
 const holdingsPage = 1000
+
+// HoldingsOf implements gate.Gate.
+func (g *Gate) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (gate.HoldingsOfResult, error) {
+	if err := gate.CheckSize("users", len(users), gate.LoadMax); err != nil {
+		return gate.HoldingsOfResult{}, err
+	}
+	keys := admitKeys(g.prefix, id)
+	m, err := g.exec(ctx, holdingsOf, id, call{keys: keys})
+	if err != nil {
+		return gate.HoldingsOfResult{}, err
+	}
+	r := newReply(m)
+	out := gate.HoldingsOfResult{Generation: r.number(), Version: r.number(), Holders: r.number(), Holdings: make([]gate.Holding, len(users))}
+	if err := r.done(holdingsOf, id); err != nil || len(users) == 0 {
+		return out, err
+	}
+	// A plain command costs the server a third of a script for so many users.
+	if m, err = g.client.Do(ctx, g.client.B().Hmget().Key(keys[3]).Field(users...).Build()).ToMessage(); err != nil {
+		return gate.HoldingsOfResult{}, fmt.Errorf("redisgate: read the holdings of %s: %w", id, err)
+	}
+	r = newReply(m)
+	for i, user := range users {
+		out.Holdings[i] = r.holdingOf(user)
+	}
+	return out, r.done(holdingsOf, id)
+}

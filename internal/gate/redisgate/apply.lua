@@ -14,19 +14,23 @@
 -- ARGV[12]  opens, '' = at once
 -- ARGV[13]  closes, '' = never
 -- ARGV[14]  mode
--- ARGV[15]  number of users without a holding
--- ARGV[16]  number of users with a holding
--- ARGV[17]  number of tickets that leave the line
--- ARGV[18…] the users without a holding; users and holdings as in KEYS[4]; users
+-- ARGV[15]  base
+-- ARGV[16]  granted
+-- ARGV[17]  used
+-- ARGV[18]  grants
+-- ARGV[19]  number of users without a holding
+-- ARGV[20]  number of users with a holding
+-- ARGV[21]  number of tickets that leave the line
+-- ARGV[22…] the users without a holding; users and holdings as in KEYS[4]; users
 --           and tickets; outcomes: user, ticket, coupon id, reason
 -- returns   {1 if the gate is behind and nothing was done else 0, its version},
---           or NOTLOADED
+--           or NOTLOADED, also if the gate is of the base or an earlier generation
 --
 -- The script checks everything before the first write. A full server decides at
 -- the first write of a script whether it allows the others. So the first write
 -- always happens and only removes, which a full server allows.
-local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next')
-if not h[1] or h[1] ~= run() then
+local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next', 'generation', 'grants')
+if not h[1] or h[1] ~= run() or tonumber(h[5]) <= tonumber(ARGV[15]) then
   return NOT_LOADED
 end
 local version, target = tonumber(h[2]), tonumber(ARGV[6])
@@ -40,10 +44,10 @@ redis.call('ZCARD', LINE) -- these fail if a key has a wrong type
 redis.call('HLEN', HOLDERS)
 redis.call('XLEN', OUTCOMES)
 
-local dropped, set, done = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+local dropped, set, done = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 local kafka = ARGV[14] == 'KAFKA'
 redis.call('ZREMRANGEBYSCORE', LINE, '-inf', kafka and 0 or ARGV[7]) -- no ticket is 0
-local first = 18 + dropped + 2 * set
+local first = 22 + dropped + 2 * set
 for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
   local members, left = {}, {}
   local last = math.min(from + 2 * CHUNK, first + 2 * done) - 1
@@ -59,22 +63,25 @@ for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
     redis.call('ZREM', LINE, unpack(left))
   end
 end
-for from = 18, 17 + dropped, CHUNK do
-  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 17 + dropped)))
+for from = 22, 21 + dropped, CHUNK do
+  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 21 + dropped)))
 end
-for from = 18 + dropped, first - 1, 2 * CHUNK do
+for from = 22 + dropped, first - 1, 2 * CHUNK do
   redis.call('HSET', HOLDERS, unpack(ARGV, from, math.min(from + 2 * CHUNK, first) - 1))
 end
 
 local waiting = redis.call('ZCARD', LINE)
 local service, measured = tonumber(h[3]), tonumber(ARGV[5])
-if measured > 0 and (waiting == 0 or service == 0 or measured < service) then
+if measured > 0 then
   service = measured
 end
 redis.call('HSET', TEMPLATE, 'version', ARGV[6], 'settled', ARGV[7],
   'next', text(math.max(tonumber(h[4]), tonumber(ARGV[7]))), 'total', ARGV[8], 'live', ARGV[9],
   'issued_total', ARGV[10], 'limit', ARGV[11], 'opens', ARGV[12], 'closes', ARGV[13],
-  'mode', ARGV[14], 'service', text(service))
+  'mode', ARGV[14], 'used', ARGV[17], 'service', text(service))
+if tonumber(ARGV[18]) > tonumber(h[6]) then -- otherwise the gate may have shrunk since
+  redis.call('HSET', TEMPLATE, 'granted', ARGV[16], 'grants', ARGV[18])
+end
 redis.call('MSET', STOCK, text(math.max(tonumber(ARGV[8]) - tonumber(ARGV[9]) - waiting, 0)),
   COUNT, ARGV[9], ISSUED, ARGV[10])
 

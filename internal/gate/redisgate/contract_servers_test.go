@@ -56,10 +56,10 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			[]any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "status", "SUCCESS", "couponId", fmt.Sprint(1<<62 + 1), "reason", ""},
 			[]any{"requestId", "42:b:c", "templateId", "42", "userId", "b:c", "ticket", "2", "status", "FAILED", "couponId", "0", "reason", "USER_LIMIT"},
 		})
-		if _, err := r.g.CapTotal(t.Context(), r.id, 5); err != nil {
+		if _, err := r.g.Shrink(t.Context(), r.id); err != nil {
 			t.Fatal(err)
 		}
-		stock("capped, which the counter ignores", "7", "3", "5")
+		stock("without places, which the counter ignores", "7", "3", "5")
 		s.Version, s.Live, s.Total = 3, 9, 4 // more live coupons than the total
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s})
 		r.ok(err)
@@ -75,7 +75,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
 		r.ok(err)
 		stock("repaired", "0", "9", "5")
-		token, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+		token, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

@@ -1,4 +1,4 @@
 -- Describes the gate.
 --
--- returns  14 numbers, see header in head.lua
+-- returns  20 numbers, see header in head.lua
 return header(run())

@@ -11,11 +11,14 @@
 -- KEYS[8]   outcome stream
 -- KEYS[9]   marker of a loader: its token
 -- KEYS[10]  holdings stored by the loader for the new gate
--- KEYS[11]  users of the old line that the loader leaves out: user = ticket
--- KEYS[12]  the old line during the swap; deleted before the script ends
+-- KEYS[11]  request stream that the loader writes for the new gate
+-- KEYS[12]  line that the loader writes for the new gate
 --
--- A gate is served only by the server run that it was loaded into. The scripts ask
--- for the run themselves, so that it is the run of the very server that executes
+-- A gate is served only by the server run that it was loaded into, and only until a
+-- load closes it. The template hash has the run as 'v2-' and the run of the server,
+-- or 'closed'. The prefix keeps programs out that know only version 1 of this
+-- protocol: they compare the field with the bare run. The scripts ask for the run
+-- themselves, so that it is the run of the very server that executes
 -- them. It consists of the run id, which is new after each start, and of the
 -- replication id, which is new each time the server becomes a master.
 --
@@ -25,9 +28,11 @@
 -- memory, and writes that may fail, come first where it matters.
 local TEMPLATE, LINE, REQUESTS, HOLDERS, STOCK = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local COUNT, ISSUED, OUTCOMES = KEYS[6], KEYS[7], KEYS[8]
-local MARKER, NEW_HOLDERS, LEFT_OUT, OLD_LINE = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local MARKER, NEW_HOLDERS, NEW_REQUESTS, NEW_LINE = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local GROUP = 'coupon-issue-group'
 local NOT_LOADED = {err = 'NOTLOADED the gate has to be loaded'}
+local LOAD_LOST = {err = 'LOADLOST another loader has taken over, or the server has restarted'}
+local CLOSED = 'closed'
 local CHUNK = 1000 -- unpack() allows about 8,000
 
 local function run()
@@ -36,7 +41,7 @@ local function run()
   if not id or not role then
     error('INFO names no run_id or no master_replid')
   end
-  return id .. '-' .. role
+  return 'v2-' .. id .. '-' .. role
 end
 
 -- text formats a whole number without an exponent.
@@ -54,10 +59,9 @@ local function publish(channel, kind, template)
   redis.pcall('PUBLISH', channel, kind .. ':' .. template)
 end
 
--- request adds an entry to the request stream. The caller adds the member to the
--- line.
-local function request(template, member, user, ticket, generation)
-  redis.call('XADD', REQUESTS, 'NOMKSTREAM', ticket .. '-' .. generation,
+-- request adds an entry to a request stream. The caller adds the member to the line.
+local function request(stream, template, member, user, ticket, generation)
+  redis.call('XADD', stream, 'NOMKSTREAM', ticket .. '-' .. generation,
     'requestId', member, 'templateId', template, 'userId', user,
     'ticket', ticket, 'generation', generation)
 end
@@ -75,20 +79,37 @@ local function grouped()
   return false
 end
 
--- header describes the gate in 14 numbers: exists, loaded, generation, version,
--- settled, next (the last ticket), total, live, issued_total, the stock counter
--- (-1 = missing), waiting, backlog, and in microseconds last_ask (the latest
--- request) and service (the service time).
+-- lost reports whether a load cannot continue: the marker has another token, or the
+-- server has another run than when the load began.
+local function lost(token, this_run)
+  return redis.call('GET', MARKER) ~= token or run() ~= this_run
+end
+
+-- first returns the lowest ticket in line, 0 = the line is empty.
+local function first()
+  return tonumber(redis.call('ZRANGE', LINE, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- counter reads a counter for other systems; -1 = missing.
+local function counter(key)
+  local n = redis.pcall('GET', key)
+  return type(n) == 'string' and tonumber(n) or -1
+end
+
+-- header describes the gate in 20 numbers: exists, loaded, generation, version,
+-- settled, next (the last ticket), the first ticket in line, total, live,
+-- issued_total, granted, used, grants, the counters stock, count and issued_total
+-- (-1 = missing), waiting, backlog, and in microseconds last_ask (the latest request)
+-- and service (the service time).
 local function header(this_run)
   local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'settled', 'next',
-    'total', 'live', 'issued_total', 'last_ask', 'service')
+    'total', 'live', 'issued_total', 'last_ask', 'service', 'granted', 'used', 'grants')
   if not h[1] then
-    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   end
   local loaded = h[1] == this_run and grouped()
-  local stock = redis.pcall('GET', STOCK)
-  stock = type(stock) == 'string' and tonumber(stock) or -1
-  return {1, loaded and 1 or 0, tonumber(h[2]), tonumber(h[3]), tonumber(h[4]), tonumber(h[5]),
-    tonumber(h[6]), tonumber(h[7]), tonumber(h[8]), stock,
+  return {1, loaded and 1 or 0, tonumber(h[2]), tonumber(h[3]), tonumber(h[4]), tonumber(h[5]), first(),
+    tonumber(h[6]), tonumber(h[7]), tonumber(h[8]),
+    tonumber(h[11] or 0), tonumber(h[12] or 0), tonumber(h[13] or 0), counter(STOCK), counter(COUNT), counter(ISSUED),
     redis.call('ZCARD', LINE), redis.call('XLEN', REQUESTS), tonumber(h[9]), tonumber(h[10])}
 end

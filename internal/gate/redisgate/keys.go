@@ -14,7 +14,7 @@ const group = "coupon-issue-group"
 // the key, so that all keys of a template are in one slot.
 
 // StockKey returns the key of the coupons left to promise, for example
-// coupon:{42}:stock. While a cap counts, the gate may promise less.
+// coupon:{42}:stock. Until more places are granted, the gate may promise less.
 func StockKey(prefix string, id reward.TemplateID) string { return namedKey(prefix, id, "stock") }
 
 // CountKey returns the key of the number of live coupons.
@@ -71,7 +71,7 @@ func admitKeys(prefix string, id reward.TemplateID) []string {
 func allKeys(prefix string, id reward.TemplateID) []string {
 	return append(admitKeys(prefix, id),
 		CountKey(prefix, id), IssuedKey(prefix, id), OutcomesKey(prefix, id), namedKey(prefix, id, "loading"),
-		namedKey(prefix, id, "loading-holders"), namedKey(prefix, id, "loading-gone"), namedKey(prefix, id, "loading-line"))
+		namedKey(prefix, id, "loading-holders"), namedKey(prefix, id, "loading-requests"), namedKey(prefix, id, "loading-line"))
 }
 
 // lockKeys returns the KEYS of the lock's scripts.

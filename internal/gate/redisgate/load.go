@@ -2,6 +2,9 @@ package redisgate
 
 import (
 	"context"
+	"fmt"
+
+	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
@@ -17,39 +20,88 @@ func (g *Gate) LoadBegin(ctx context.Context, id reward.TemplateID, token string
 		return gate.LoadBeginResult{}, err
 	}
 	r := newReply(m)
-	out := gate.LoadBeginResult{Held: r.number() == 1, Run: r.text(), Gate: r.header()}
+	out := gate.LoadBeginResult{Held: r.number() == 1, Run: r.text(), Intact: r.number() == 1, Gate: r.header()}
 	return out, r.done(loadBegin, id)
 }
 
+// step runs a script of a load, with args after those that all of them have.
+func (g *Gate) step(ctx context.Context, s *script, l gate.Load, args ...string) (rueidis.RedisMessage, error) {
+	return g.exec(ctx, s, l.TemplateID, call{
+		allKeys(g.prefix, l.TemplateID), append([]string{l.Token, l.Run, loadMarkerMillis}, args...),
+	})
+}
+
+// LoadClose implements gate.Gate.
+func (g *Gate) LoadClose(ctx context.Context, l gate.Load) error {
+	_, err := g.step(ctx, loadClose, l)
+	return err
+}
+
 // LoadHoldings implements gate.Gate.
-func (g *Gate) LoadHoldings(ctx context.Context, id reward.TemplateID, token string, list []gate.Holding, settled []gate.SettledTicket) error {
-	if err := gate.CheckSize("holdings", max(len(list), len(settled)), gate.LoadMax); err != nil {
+func (g *Gate) LoadHoldings(ctx context.Context, l gate.Load, list []gate.Holding) error {
+	if err := gate.CheckSize("holdings", len(list), gate.LoadMax); err != nil {
 		return err
 	}
-	args := make([]string, 3, 3+2*len(list)+2*len(settled))
+	args := make([]string, 0, 2*len(list))
 	for _, h := range list {
 		if h.Held > 0 {
 			args = append(args, h.UserID, holdingText(h))
 		}
 	}
-	args[0], args[1], args[2] = token, loadMarkerMillis, number(int64(len(args)-3)/2)
-	for _, s := range settled {
-		args = append(args, s.UserID, number(s.Ticket))
-	}
-	_, err := g.exec(ctx, loadHoldings, id, call{allKeys(g.prefix, id), args})
+	_, err := g.step(ctx, loadHoldings, l, args...)
 	return err
 }
 
+// LoadTrim implements gate.Gate.
+func (g *Gate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (int64, error) {
+	m, err := g.step(ctx, loadTrim, l, number(settled), number(gate.LoadMax))
+	if err != nil {
+		return 0, err
+	}
+	left, err := m.AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("redisgate: load_trim %s: %w", l.TemplateID, err)
+	}
+	return left, nil
+}
+
+// LoadPage implements gate.Gate.
+func (g *Gate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.SettledTicket, error) {
+	m, err := g.step(ctx, loadPage, l, l.TemplateID.String(), number(from), number(gate.LoadPageMax))
+	if err != nil {
+		return nil, err
+	}
+	r := newReply(m)
+	out := make([]gate.SettledTicket, 0, len(r.rows)/2)
+	for r.more() {
+		out = append(out, gate.SettledTicket{UserID: r.text(), Ticket: r.number()})
+	}
+	return out, r.done(loadPage, l.TemplateID)
+}
+
+// LoadCopy implements gate.Gate.
+func (g *Gate) LoadCopy(ctx context.Context, l gate.Load, generation, first int64, users []string) error {
+	if err := gate.CheckSize("users", len(users), gate.LoadPageMax); err != nil {
+		return err
+	}
+	_, err := g.step(ctx, loadCopy, l, append([]string{l.TemplateID.String(), number(generation), number(first)}, users...)...)
+	return err
+}
+
+// loadKinds are the kinds of load for load_swap.lua.
+var loadKinds = map[gate.LoadKind]string{gate.LoadFresh: "FRESH", gate.LoadKeep: "KEEP", gate.LoadRemake: "REMAKE"}
+
 // LoadSwap implements gate.Gate.
 func (g *Gate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.SwapResult, error) {
-	id := p.TemplateID
-	m, err := g.exec(ctx, loadSwap, id, call{allKeys(g.prefix, id), append([]string{
-		id.String(), hintChannel(g.prefix), p.Token, p.Run, number(int64(p.Holdings)), number(p.KeepAbove), number(p.State.Generation),
-	}, stateArgs(p.State)...)})
+	args := []string{
+		p.TemplateID.String(), hintChannel(g.prefix), loadKinds[p.Kind], number(p.Old), number(int64(p.Holdings)), number(p.Copied),
+		number(p.State.Generation),
+	}
+	m, err := g.step(ctx, loadSwap, p.Load, append(args, stateArgs(p.State)...)...)
 	if err != nil {
 		return gate.SwapResult{}, err
 	}
 	r := newReply(m)
 	out := gate.SwapResult{Done: r.number() == 1, Waiting: r.number()}
-	return out, r.done(loadSwap, id)
+	return out, r.done(loadSwap, p.TemplateID)
 }

@@ -2,15 +2,15 @@ package redisgate
 
 import (
 	"context"
-	"time"
 
+	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // Lock implements gate.Gate.
-func (g *Gate) Lock(ctx context.Context, id reward.TemplateID, lease time.Duration) (int64, bool, error) {
-	millis := max(lease.Milliseconds(), 1)
-	m, err := g.exec(ctx, lock, id, call{lockKeys(g.prefix, id), []string{number(millis)}})
+func (g *Gate) Lock(ctx context.Context, id reward.TemplateID, p gate.LockParams) (int64, bool, error) {
+	millis := max(p.Lease.Milliseconds(), 1)
+	m, err := g.exec(ctx, lock, id, call{lockKeys(g.prefix, id), []string{number(millis), p.Nonce, number(p.Floor)}})
 	if err != nil {
 		return 0, false, err
 	}

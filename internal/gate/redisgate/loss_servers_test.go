@@ -52,7 +52,7 @@ func (r *rig) equal(what string, got, want any) {
 }
 
 func (r *rig) state(generation int64) gate.State {
-	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream}
+	return gate.State{Generation: generation, Version: 1, Total: 10, PerUserLimit: 1, Mode: reward.ModeStream, Granted: 1 << 40, Grants: 1}
 }
 
 // begin sets the marker and returns the parameters of the swap.
@@ -63,7 +63,14 @@ func (r *rig) begin(token string, s gate.State) gate.SwapParams {
 	if !begun.Held {
 		r.Fatal("another loader holds the marker")
 	}
-	return gate.SwapParams{TemplateID: r.id, Token: token, Run: begun.Run, State: s, KeepAbove: s.Settled}
+	p := gate.SwapParams{Load: gate.Load{TemplateID: r.id, Token: token, Run: begun.Run}, Old: begun.Gate.Generation, State: s}
+	switch {
+	case begun.Gate.Exists && begun.Intact && begun.Gate.Generation > s.Base:
+		p.Kind = gate.LoadKeep
+	case begun.Gate.Exists:
+		p.Kind = gate.LoadRemake
+	}
+	return p
 }
 
 func (r *rig) swap(p gate.SwapParams) gate.SwapResult {
@@ -73,9 +80,30 @@ func (r *rig) swap(p gate.SwapParams) gate.SwapResult {
 	return result
 }
 
+// closeAndSwap closes the gate, brings its line into order, and swaps.
+func (r *rig) closeAndSwap(p gate.SwapParams) gate.SwapResult {
+	r.Helper()
+	r.ok(r.g.LoadClose(r.Context(), p.Load))
+	switch p.Kind {
+	case gate.LoadKeep:
+		_, err := r.g.LoadTrim(r.Context(), p.Load, p.State.Settled)
+		r.ok(err)
+	case gate.LoadRemake:
+		page, err := r.g.LoadPage(r.Context(), p.Load, 0)
+		r.ok(err)
+		var users []string
+		for _, s := range page {
+			users = append(users, s.UserID)
+		}
+		r.ok(r.g.LoadCopy(r.Context(), p.Load, p.State.Generation, p.State.Settled+1, users))
+		p.Copied = int64(len(users))
+	}
+	return r.swap(p)
+}
+
 func (r *rig) load(s gate.State) {
 	r.Helper()
-	if result := r.swap(r.begin("loader", s)); !result.Done {
+	if result := r.closeAndSwap(r.begin("loader", s)); !result.Done {
 		r.Fatal("the swap was refused")
 	}
 }
@@ -114,7 +142,7 @@ func (r *rig) calls() map[string]func() error {
 		"Read":      func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
 		"Claim":     func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
 		"Unacked":   func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"CapTotal":  func() error { _, err := r.g.CapTotal(ctx, r.id, 5); return err },
+		"Shrink":    func() error { _, err := r.g.Shrink(ctx, r.id); return err },
 		"Holdings":  func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
 		"Apply": func() error {
 			_, err := r.g.Apply(ctx, gate.ApplyParams{
@@ -171,7 +199,7 @@ func TestFlushAll(t *testing.T) {
 	r := newRig(t, ownRedis(t).Address())
 	r.load(r.state(1))
 	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
-	before, _, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	before, _, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
 	r.ok(err)
 	late := r.begin("late", r.state(2))
 
@@ -188,7 +216,7 @@ func TestFlushAll(t *testing.T) {
 	if keys := r.keys(t.Context()); len(keys) != 0 {
 		t.Fatalf("keys were created without a gate: %v", keys)
 	}
-	after, ok, err := r.g.Lock(t.Context(), r.id, time.Hour)
+	after, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n2"})
 	if err != nil || !ok || after <= before {
 		t.Fatalf("token %d after %d, %v, %v", after, before, ok, err)
 	}
@@ -216,7 +244,7 @@ func TestARestartWithOldData(t *testing.T) {
 	r.wantNotLoaded()
 	h := r.header()
 	h.LastRequestAt = time.Time{}
-	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, Total: 10, PublishedStock: 7, Waiting: 3, Backlog: 3})
+	r.equal("header", h, gate.Header{Exists: true, Generation: 1, Version: 1, LastTicket: 3, FirstTicket: 1, Total: 10, Granted: 1 << 40, Grants: 1, PublishedStock: 7, Waiting: 3, Backlog: 3})
 	r.equal("a loader from before the loss", r.swap(late), gate.SwapResult{})
 	r.wantNotLoaded()
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
@@ -225,13 +253,13 @@ func TestARestartWithOldData(t *testing.T) {
 	r.until("the marker has expired", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
 	s := r.state(3)
 	s.Settled = 1
-	r.equal("swap", r.swap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
+	r.equal("swap", r.closeAndSwap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
 	r.equal("tickets", r.admit("b", "a", "lost"), []int64{2, 3, 4})
-	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
+	read, err := r.g.Read(t.Context(), r.id, "c", 10)
 	r.ok(err)
-	r.equal("requests", requests, []gate.Request{
-		{UserID: "b", Ticket: 2, Generation: 3}, {UserID: "a", Ticket: 3, Generation: 3}, {UserID: "lost", Ticket: 4, Generation: 3},
-	})
+	r.equal("requests", read, gate.Delivery{Generation: 3, Requests: []gate.Request{
+		{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "a", Ticket: 3, Generation: 1}, {UserID: "lost", Ticket: 4, Generation: 3},
+	}})
 }
 
 // TestAMasterThatIsMasterAgainIsAnotherRun checks that a server that becomes a master
@@ -292,23 +320,26 @@ func TestWrongTypes(t *testing.T) {
 		r := newRig(t, url)
 		keys := allKeys(r.prefix, r.id)
 		needs := map[string][]string{ // calls that must fail
-			keys[0]: {"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadSwap", "Headers", "Retire"},
-			keys[1]: {"Admit", "Positions", "Apply", "CapTotal", "LoadSwap", "Headers", "Retire"},
+			keys[0]: {"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
+			keys[1]: {"Admit", "Positions", "Apply", "Shrink", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
 			keys[2]: {"Admit", "Read", "Claim", "Unacked", "Ack", "Headers"},
 			keys[3]: {"Admit", "Apply", "Holdings"},
 			keys[7]: {"Apply"},
-			keys[8]: {"LoadBegin", "LoadHoldings", "LoadSwap"},
-			keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadHoldings", "LoadSwap"},
+			keys[8]: {"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadPage", "LoadCopy", "LoadSwap"},
+			keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadCopy", "LoadSwap"}, keys[11]: {"LoadSwap"},
 		}
 		for key, must := range needs {
 			for _, name := range []string{
-				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "CapTotal", "Holdings", "Ack", "LoadBegin", "LoadHoldings",
-				"LoadSwap", "Headers", "Retire",
+				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
+				"LoadTrim", "LoadPage", "LoadCopy", "LoadSwap", "Headers", "Retire",
 			} {
 				r.do(append([]string{"DEL"}, keys...)...)
 				r.load(r.state(1))
 				r.admit("a", "b", "z")
 				swap := r.begin("second", r.state(2))
+				if strings.HasPrefix(name, "Load") {
+					r.ok(r.g.LoadClose(t.Context(), swap.Load))
+				}
 				r.do("DEL", key)
 				if key == keys[8] {
 					r.do("RPUSH", key, "wrong")
@@ -342,7 +373,15 @@ func (r *rig) callNamed(name string, swap gate.SwapParams) error {
 	case "LoadBegin":
 		_, err = r.g.LoadBegin(ctx, r.id, "third")
 	case "LoadHoldings":
-		err = r.g.LoadHoldings(ctx, r.id, "second", []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}, []gate.SettledTicket{{UserID: "b", Ticket: 2}})
+		err = r.g.LoadHoldings(ctx, swap.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}})
+	case "LoadClose":
+		err = r.g.LoadClose(ctx, swap.Load)
+	case "LoadTrim":
+		_, err = r.g.LoadTrim(ctx, swap.Load, 1)
+	case "LoadPage":
+		_, err = r.g.LoadPage(ctx, swap.Load, 0)
+	case "LoadCopy":
+		err = r.g.LoadCopy(ctx, swap.Load, 2, 1, []string{"a"})
 	case "LoadSwap":
 		_, err = r.g.LoadSwap(ctx, swap)
 	case "Headers":
@@ -369,7 +408,9 @@ func TestAForeignEntryIsInTheWay(t *testing.T) {
 			t.Fatal("no error")
 		}
 		r.equal("keys", r.dump(), before)
-		r.load(r.state(2))
+		s := r.state(2)
+		s.Base = 1
+		r.load(s)
 		r.equal("tickets", r.admit("a", "b"), []int64{1, 2})
 	})
 }
@@ -421,12 +462,12 @@ func TestAFullServer(t *testing.T) {
 	}
 	r.equal("keys", r.dump(), before)
 	r.equal("users in line get their tickets", r.admit("a", "c"), []int64{1, 3})
-	requests, err := r.g.Read(t.Context(), r.id, "c", 10)
-	if err != nil || len(requests) != 3 {
-		t.Fatalf("Read: %v, %v", requests, err)
+	read, err := r.g.Read(t.Context(), r.id, "c", 10)
+	if err != nil || len(read.Requests) != 3 {
+		t.Fatalf("Read: %v, %v", read, err)
 	}
-	if requests, err = r.g.Claim(t.Context(), r.id, "d", 0, 10); err != nil || len(requests) != 3 {
-		t.Fatalf("Claim: %v, %v", requests, err)
+	if read, err = r.g.Claim(t.Context(), r.id, "d", 0, 10); err != nil || len(read.Requests) != 3 {
+		t.Fatalf("Claim: %v, %v", read, err)
 	}
 	s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 1, 1
 	result, err := r.g.Apply(t.Context(), gate.ApplyParams{
@@ -442,17 +483,14 @@ func TestAFullServer(t *testing.T) {
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1, 2}); acked != 2 || err != nil {
 		t.Fatalf("Ack: %d, %v", acked, err)
 	}
-	if done, err := r.g.CapTotal(t.Context(), r.id, 4); !done || err != nil {
-		t.Fatalf("CapTotal: %v, %v", done, err)
+	if shrunk, err := r.g.Shrink(t.Context(), r.id); err != nil {
+		t.Fatalf("Shrink: %v, %v", shrunk, err)
 	}
 	s.Mode = reward.ModeStream
 	s.Generation = 2
 	r.load(s)
-	if err := r.g.LoadHoldings(t.Context(), r.id, "loader", []gate.Holding{{UserID: "a", Held: 1}}, nil); err != nil {
-		t.Fatalf("LoadHoldings without the marker: %v", err)
-	}
 	third := r.begin("third", r.state(3))
-	if err := r.g.LoadHoldings(t.Context(), r.id, "third", []gate.Holding{{UserID: "a", Held: 1}}, nil); !full(err) {
+	if err := r.g.LoadHoldings(t.Context(), third.Load, []gate.Holding{{UserID: "a", Held: 1}}); !full(err) {
 		t.Fatalf("LoadHoldings: %v", err)
 	}
 	r.begin("third", r.state(3)) // again

@@ -75,9 +75,17 @@ func (r *reply) done(s *script, id reward.TemplateID) error {
 }
 
 // holding reads a user and their holding.
-func (r *reply) holding() gate.Holding {
-	h := gate.Holding{UserID: r.text()}
-	held, coupon, _ := strings.Cut(r.text(), ":")
+func (r *reply) holding() gate.Holding { return r.holdingOf(r.text()) }
+
+// holdingOf reads the holding of a user; nil is none.
+func (r *reply) holdingOf(user string) gate.Holding {
+	h := gate.Holding{UserID: user}
+	if r.err == nil && len(r.rows) > 0 && r.rows[0].IsNil() {
+		r.rows = r.rows[1:]
+		return h
+	}
+	stored := r.text()
+	held, coupon, _ := strings.Cut(stored, ":")
 	n, errHeld := strconv.Atoi(held)
 	c, errCoupon := strconv.ParseInt(coupon, 10, 64)
 	if r.err == nil && (errHeld != nil || errCoupon != nil) {

@@ -9,31 +9,30 @@ import (
 )
 
 // Read implements gate.Gate.
-func (g *Gate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) ([]gate.Request, error) {
+func (g *Gate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (gate.Delivery, error) {
 	return g.requests(ctx, read, id, count, consumer)
 }
 
 // Claim implements gate.Gate.
-func (g *Gate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) ([]gate.Request, error) {
+func (g *Gate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (gate.Delivery, error) {
 	return g.requests(ctx, claim, id, count, consumer, number(after))
 }
 
 // requests runs a script that returns requests. count is its last argument.
-func (g *Gate) requests(ctx context.Context, s *script, id reward.TemplateID, count int, args ...string) ([]gate.Request, error) {
+func (g *Gate) requests(ctx context.Context, s *script, id reward.TemplateID, count int, args ...string) (gate.Delivery, error) {
 	if count <= 0 {
-		return nil, nil
+		return gate.Delivery{}, nil
 	}
 	args = append(args, number(int64(min(count, gate.ReadMax))))
 	m, err := g.exec(ctx, s, id, call{admitKeys(g.prefix, id), args})
 	if err != nil {
-		return nil, err
+		return gate.Delivery{}, err
 	}
 	r := newReply(m)
-	generation := r.number()
-	out := make([]gate.Request, 0, len(r.rows)/2)
+	out := gate.Delivery{Generation: r.number(), Requests: make([]gate.Request, 0, len(r.rows)/3)}
 	for r.more() {
-		ticket, user := r.number(), r.text()
-		out = append(out, gate.Request{UserID: user, Ticket: ticket, Generation: generation})
+		ticket, generation, user := r.number(), r.number(), r.text()
+		out.Requests = append(out.Requests, gate.Request{UserID: user, Ticket: ticket, Generation: generation})
 	}
 	return out, r.done(s, id)
 }

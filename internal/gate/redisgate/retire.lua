@@ -14,6 +14,6 @@ if redis.call('ZCARD', LINE) > 0 or redis.call('XLEN', REQUESTS) > 0 or micros()
 end
 redis.call('UNLINK', TEMPLATE, LINE, REQUESTS, HOLDERS, STOCK, COUNT, ISSUED, OUTCOMES)
 if redis.call('EXISTS', MARKER) == 0 then
-  redis.call('UNLINK', NEW_HOLDERS, LEFT_OUT)
+  redis.call('UNLINK', NEW_HOLDERS, NEW_REQUESTS, NEW_LINE)
 end
 return 1

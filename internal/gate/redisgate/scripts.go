@@ -40,14 +40,24 @@ var (
 	loadBeginText string
 	//go:embed load_holdings.lua
 	loadHoldingsText string
+	//go:embed load_close.lua
+	loadCloseText string
+	//go:embed load_trim.lua
+	loadTrimText string
+	//go:embed load_page.lua
+	loadPageText string
+	//go:embed load_copy.lua
+	loadCopyText string
 	//go:embed load_swap.lua
 	loadSwapText string
-	//go:embed cap_total.lua
-	capTotalText string
+	//go:embed shrink.lua
+	shrinkText string
 	//go:embed retire.lua
 	retireText string
 	//go:embed holdings.lua
 	holdingsText string
+	//go:embed holdings_of.lua
+	holdingsOfText string
 	//go:embed lock.lua
 	lockText string
 	//go:embed unlock.lua
@@ -63,10 +73,15 @@ var (
 	apply        = newScript("apply", headText+applyText)
 	loadBegin    = newScript("load_begin", headText+loadBeginText)
 	loadHoldings = newScript("load_holdings", headText+loadHoldingsText)
+	loadClose    = newScript("load_close", headText+loadCloseText)
+	loadTrim     = newScript("load_trim", headText+loadTrimText)
+	loadPage     = newScript("load_page", headText+loadPageText)
+	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)
-	capTotal     = newScript("cap_total", headText+capTotalText)
+	shrink       = newScript("shrink", headText+shrinkText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
+	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
 	lock         = newScript("lock", lockText)
 	unlock       = newScript("unlock", unlockText)
 )
@@ -148,8 +163,13 @@ func (s *script) result(reply rueidis.RedisResult, id reward.TemplateID) (rueidi
 	if err == nil {
 		return m, nil
 	}
-	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "NOTLOADED") {
-		return m, gate.ErrNotLoaded
+	if refusal, ok := rueidis.IsRedisErr(err); ok {
+		switch {
+		case strings.HasPrefix(refusal.Error(), "NOTLOADED"):
+			return m, gate.ErrNotLoaded
+		case strings.HasPrefix(refusal.Error(), "LOADLOST"):
+			return m, gate.ErrLoadLost
+		}
 	}
 	return m, fmt.Errorf("redisgate: %s %s: %w", s.name, id, err)
 }

@@ -19,14 +19,14 @@ const couponColumns = rows.CouponColumns
 // couponScanner returns a function that scans couponColumns into c, and the
 // columns after them into more.
 func couponScanner(c *reward.Coupon, more ...any) func(pgx.Rows) error {
-	var issued, used, cancelled, expires pgtype.Timestamptz
+	var issued, used, cancelled, expires, held pgtype.Timestamptz
 	into := append([]any{
 		(*int64)(&c.ID), &c.Code, (*int64)(&c.TemplateID), &c.UserID, &c.Generation, &c.Ticket, (*int16)(&c.Status), &issued, &used,
-		&cancelled, &expires,
+		&cancelled, &expires, &held, (*text)(&c.CancelReason),
 	}, more...)
 	return func(rows pgx.Rows) error {
 		err := rows.Scan(into...)
-		c.IssuedAt, c.UsedAt, c.CancelledAt, c.ExpiresAt = utc(issued), utc(used), utc(cancelled), utc(expires)
+		c.IssuedAt, c.UsedAt, c.CancelledAt, c.ExpiresAt, c.HeldUntil = utc(issued), utc(used), utc(cancelled), utc(expires), utc(held)
 		return err
 	}
 }
@@ -76,7 +76,7 @@ FOR NO KEY UPDATE OF t`
 	cancelCoupon = `WITH cancelled AS (
   UPDATE coupons c SET status = 2, cancelled_at = $2::timestamptz, version = t.version + 1,
     slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END
-  FROM coupon_templates t WHERE c.id = $1 AND t.id = c.template_id AND ` + valid + `
+  FROM coupon_templates t WHERE c.id = $1 AND t.id = c.template_id AND (c.status = 4 OR ` + valid + `)
   RETURNING c.template_id
 )
 UPDATE coupon_templates t SET live = t.live - 1, version = t.version + 1 FROM cancelled c WHERE t.id = c.template_id RETURNING t.id`
@@ -108,7 +108,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		b.Queue(`SELECT `+templateColumns+` FROM coupons c JOIN coupon_templates t ON t.id = c.template_id WHERE c.id = $1`, int64(id)).
 			Query(func(rows pgx.Rows) error { return each(templateScanner(&change.Template))(rows) })
 	})
-	if err := couponError(&change.Coupon, id, now, cancelled, err); err != nil {
+	if err := couponError(&change.Coupon, id, cancelled, err, func(c *reward.Coupon) error { return rules.CheckCancel(c, now) }); err != nil {
 		return store.CouponChange{}, err
 	}
 	change.To = change.Template.Version
@@ -117,16 +117,16 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 }
 
 // couponError returns the error of a transaction that should change coupon id
-// and then read it into c. That is err, or the reason why c does not allow the
+// and then read it into c. That is err, or the reason that check has against the
 // change.
-func couponError(c *reward.Coupon, id reward.CouponID, now time.Time, changed bool, err error) error {
+func couponError(c *reward.Coupon, id reward.CouponID, changed bool, err error, check func(*reward.Coupon) error) error {
 	switch {
 	case err != nil || changed:
 		return err
 	case c.ID == 0:
 		return store.NoCoupon(id)
 	}
-	return rules.CheckCoupon(c, now)
+	return check(c)
 }
 
 // CouponUse marks a coupon as used.
@@ -142,7 +142,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		}))
 		queueCoupon(b, id, &c)
 	})
-	if err := couponError(&c, id, now, used, err); err != nil {
+	if err := couponError(&c, id, used, err, func(c *reward.Coupon) error { return rules.CheckUse(c, now) }); err != nil {
 		return reward.Coupon{}, err
 	}
 	return c, nil

@@ -16,6 +16,8 @@ const (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
 ) c ORDER BY c.ticket, c.generation`
 
+	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 ORDER BY c.template_id LIMIT $2`
+
 	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
 )
 
@@ -41,6 +43,17 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		return nil, err
 	}
 	return list, nil
+}
+
+// CouponsByCode returns the coupons that have a code.
+func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	var list []reward.Coupon
+	err := s.read(ctx, "find coupons by code", func(b *pgx.Batch) {
+		list = nil
+		b.Queue(couponsByCode, reward.SanitizeText(code), int64(max(limit, 0))).
+			Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
+	})
+	return list, err
 }
 
 const (
@@ -126,6 +139,40 @@ CROSS JOIN LATERAL (
 	holdersSQL = `SELECT c.user_id, count(*)::int4, coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0)
 FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_id ORDER BY c.user_id`
 )
+
+// waitingLine reads the positions, from 1, of those users $3 with tickets $4 that
+// still wait at template $1, whose gate has generation $2.
+const waitingLine = `SELECT a.ord FROM unnest($3::text[], $4::int8[]) WITH ORDINALITY AS a(user_id, ticket, ord)
+WHERE NOT EXISTS (SELECT 1 FROM coupons c
+    WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation <= $2 AND c.user_id = a.user_id COLLATE "C")
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
+    WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation <= $2 AND r.user_id = a.user_id COLLATE "C")
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id COLLATE "C" AND c.generation > $2)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id COLLATE "C" AND r.template_id = $1 AND r.generation > $2)`
+
+// CouponWaiting reports which users in line still wait.
+func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
+	users, tickets := make([]string, len(line)), make([]int64, len(line))
+	for i, l := range line {
+		users[i], tickets[i] = reward.SanitizeText(l.UserID), l.Ticket
+	}
+	var out []bool
+	err := s.read(ctx, "look up a waiting line", func(b *pgx.Batch) {
+		out = make([]bool, len(line))
+		b.Queue(waitingLine, int64(id), generation, users, tickets).Query(each(func(rows pgx.Rows) error {
+			var ord int64
+			err := rows.Scan(&ord)
+			if err == nil {
+				out[ord-1] = true
+			}
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 // holdingsInto returns a row reader of holdings.
 func holdingsInto(list *[]store.CouponHolding) func(pgx.Rows) error {

@@ -12,15 +12,33 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+const (
+	// liveMaxSQL is reward.CouponTemplate.LiveMax of template t.
+	liveMaxSQL = `CASE WHEN t.codes_imported = 0 THEN t.total_quantity
+    ELSE least(t.total_quantity, t.live + greatest(t.codes_imported - t.issued_total, 0)) END`
+
+	// importedCodeSQL is the imported code of the coupon of request d, the nth one that
+	// the batch issues at template g. A code that is missing is null, and fails the
+	// batch.
+	importedCodeSQL = `(
+      SELECT k.code FROM coupon_code_imports i JOIN coupon_codes k ON k.import_id = i.id AND k.line = g.issued_total + d.nth - i.first_number + 1
+      WHERE i.template_id = g.id AND i.first_number <= g.issued_total + d.nth ORDER BY i.first_number DESC LIMIT 1)`
+)
+
 // issueKind has the SQL in which the kinds of settlement differ. A kind has its
 // own parameters from $12 on.
 type issueKind struct {
 	refused    string // why the batch is refused, as a rules.SettleRefusal
 	shut       string // 0, or the rules.RequestOutcome of all requests
+	room       string // places for coupons; g is the template
+	noRoom     string // why a request without a place is rejected
+	used       string // the used places afterwards; s.settled is the number of settled tickets
+	offsets    string // whether the offsets are stored
 	due        string // SELECT of the requests to decide
 	generation string // of the coupon of request d; g is the template
 	ticket     string // of the coupon of request d; d.issued says whether it gets one
 	fence      string // the fence afterwards
+	base       string // the base afterwards, if a request was settled
 	kept       bool   // a rejection is stored as a row
 }
 
@@ -43,16 +61,17 @@ func issueSQL(k issueKind) string {
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
-  SELECT t.*, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
-), kept_offsets AS (
-  INSERT INTO kafka_offsets AS o (topic, part, next)
-  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT
-  ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
+  SELECT t.*, ` + liveMaxSQL + ` AS live_max, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), asks AS MATERIALIZED (
-  SELECT a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord
+  SELECT g.id AS template_id, a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord,
+    a.generation BETWEEN g.floor AND g.generation AS valid, a.ticket - g.settled > g.total_quantity AS beyond
   FROM gate g, unnest($3::text[], $4::int8[], $5::int8[], $6::int8[], $7::text[], $8::text[])
     WITH ORDINALITY AS a(user_id, generation, ticket, id, code, reason, ord)
   WHERE g.refused = :REFUSED_NOT AND g.shut = 0
+), kept_offsets AS (
+  INSERT INTO kafka_offsets AS o (topic, part, next)
+  SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT AND ` + k.offsets + `
+  ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
 ), due AS MATERIALIZED (
   ` + k.due + `
 ), placed AS MATERIALIZED (
@@ -63,56 +82,69 @@ func issueSQL(k issueKind) string {
     FROM coupons c WHERE c.template_id = $1 AND c.user_id = d.user_id AND c.slot IS NOT NULL) h
 ), judged AS MATERIALIZED (
   SELECT p.*, p.reason = '' AND p.turn <= p.free
-      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= g.total_quantity - g.live AS issued
+      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= ` + k.room + ` AS issued,
+    count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) AS nth
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
-  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for,
+  SELECT d.ord, d.id, CASE WHEN d.issued AND g.codes_imported > 0 THEN ` + importedCodeSQL + ` ELSE d.code END AS code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
-      ELSE '` + reward.ReasonSoldOut + `' END AS verdict,
+      ELSE ` + k.noRoom + ` END AS verdict,
     CASE WHEN g.per_user_limit = 1 THEN 1 WHEN d.issued THEN (
       SELECT n FROM generate_series(1, g.per_user_limit) AS n WHERE d.slots IS NULL OR n <> ALL (d.slots)
       ORDER BY n OFFSET d.turn - 1 LIMIT 1) END AS slot
   FROM judged d, gate g
 ), inserted AS (
-  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id)
+  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id, status, held_until)
   SELECT d.id, $1, d.generation, d.ticket, d.version, $2::timestamptz,
-    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id
+    CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id,
+    CASE WHEN d.hold_seconds > 0 THEN :COUPON_HELD ELSE :COUPON_ISSUED END,
+    CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 )` + rejected + `, sums AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top FROM decided
+  SELECT count(*) FILTER (WHERE verdict = '') AS issued, count(ticket) AS settled, max(ticket) AS top FROM decided
 ), moved AS (
   UPDATE coupon_templates t SET settled = greatest(t.settled, s.top), version = t.version + CASE WHEN s.top IS NULL THEN 0 ELSE 1 END,
-    live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `
+    live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `,
+    used = ` + k.used + `, base = CASE WHEN s.top IS NULL THEN t.base ELSE ` + k.base + ` END
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
+SELECT g.refused, g.shut, g.version, g.settled, g.clock, d.ord, d.ticket, d.verdict, d.held, d.latest, d.code FROM gate g LEFT JOIN decided d ON true`)
 }
+
+const (
+	soldOutSQL = `'` + reward.ReasonSoldOut + `'`
+	usedSQL    = `least(t.used + s.settled, t.granted)`
+)
 
 var (
 	// settleInOrder gets the epoch in $12 and the generation in $13.
 	settleInOrder = issueSQL(issueKind{
-		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE'
-    OR EXISTS (SELECT 1 FROM unnest($4::int8[]) AS a(generation) WHERE a.generation <> t.generation) THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
-		shut: `0`,
+		room: `g.live_max - g.live`, noRoom: soldOutSQL, used: usedSQL, offsets: `true`,
+		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE' THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
+		shut:    `0`,
 		due: `SELECT n.* FROM gate g, (
     SELECT a.*, row_number() OVER (ORDER BY a.ord) AS step FROM asks a, gate g WHERE a.ticket > g.settled
   ) n WHERE n.ticket = g.settled + n.step`,
-		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
+		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
-	// settleListed gets the generation of the end offsets in $12.
 	settleListed = issueSQL(issueKind{
-		refused: `CASE WHEN t.ends_generation <> $12 THEN :REFUSED_ENDS ELSE :REFUSED_NOT END`,
+		room: `g.live_max - g.live`, noRoom: soldOutSQL, used: usedSQL,
+		offsets: `NOT EXISTS (SELECT 1 FROM asks a WHERE a.valid AND a.beyond)`,
+		refused: `:REFUSED_NOT`,
 		shut:    `0`,
-		due: `SELECT a.* FROM asks a, gate g WHERE a.generation <= g.generation
-    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = g.id AND c.ticket = a.ticket AND c.generation = a.generation)
-    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = g.id AND r.ticket = a.ticket AND r.generation = a.generation)`,
-		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, kept: true,
+		due: `SELECT a.* FROM asks a WHERE a.valid AND NOT a.beyond
+    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = a.template_id AND c.ticket = a.ticket AND c.generation = a.generation)
+    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = a.template_id AND r.ticket = a.ticket AND r.generation = a.generation)`,
+		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	// settleDirect gets the path in $12, the generation in $13 and the fence in
 	// $14.
 	settleDirect = issueSQL(issueKind{
+		room:   `g.live_max - g.live - (g.granted - g.used)`,
+		noRoom: `CASE WHEN g.granted > g.used THEN '` + reward.ReasonPromised + `' ELSE ` + soldOutSQL + ` END`,
+		used:   `t.used`, offsets: `true`,
 		refused: `CASE WHEN t.path <> $12 THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
     WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN :REFUSED_FENCE ELSE :REFUSED_NOT END`,
 		shut: `CASE WHEN clock_timestamp() < t.opens_at THEN :REQUEST_NOT_OPEN
@@ -120,6 +152,7 @@ var (
 		due: `SELECT a.* FROM asks a`, generation: `g.generation`,
 		ticket: `CASE WHEN d.issued THEN g.settled + count(*) FILTER (WHERE d.issued) OVER (ORDER BY d.ord) END`,
 		fence:  `greatest(t.fence, $14::int8)`,
+		base:   `CASE WHEN $12 = 'DATABASE' THEN t.generation ELSE t.base END`,
 	})
 )
 
@@ -147,9 +180,9 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			var refused, shut int16
 			var ord, ticket, latest *int64
-			var verdict *string
+			var verdict, code *string
 			var held *int32
-			if err := rows.Scan(&refused, &shut, &done.From, &ord, &ticket, &verdict, &held, &latest); err != nil {
+			if err := rows.Scan(&refused, &shut, &done.From, &done.Settled, &done.Clock, &ord, &ticket, &verdict, &held, &latest, &code); err != nil {
 				return err
 			}
 			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants
@@ -162,6 +195,9 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			}
 			if latest != nil {
 				r.Latest = reward.CouponID(*latest)
+			}
+			if r.Reason == "" {
+				r.Code = *code
 			}
 			done.Decisions = append(done.Decisions, r)
 			return nil
@@ -188,7 +224,7 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 // taken reports whether err means that another coupon has the ID or the code.
 func taken(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code")
+	return errors.As(err, &pe) && pe.Code == "23505" && (pe.ConstraintName == "coupons_pkey" || pe.ConstraintName == "coupons_code_of_template")
 }
 
 // settleArgs returns the statement for a batch, and its arguments: the requests
@@ -210,7 +246,7 @@ func settleArgs(p *store.CouponSettleParams, order []int) (sql string, args []an
 	case rules.SettleInOrder:
 		return settleInOrder, append(args, p.Epoch, p.Generation)
 	case rules.SettleListed:
-		return settleListed, append(args, p.EndsGeneration)
+		return settleListed, args
 	default:
 		return settleDirect, append(args, string(p.Path), p.Generation, p.Fence)
 	}

@@ -19,7 +19,7 @@ var named = func() func(string) string {
 	for s := range reward.StateCount {
 		name("", s.String(), int(s))
 	}
-	for s := reward.CouponIssued; s <= reward.CouponExpired; s++ {
+	for s := reward.CouponIssued; s <= reward.CouponHeld; s++ {
 		name("COUPON_", s.String(), int(s))
 	}
 	for k, text := range map[rules.OutcomeKind]string{
@@ -29,7 +29,7 @@ var named = func() func(string) string {
 		name("OUTCOME_", text, int(k))
 	}
 	for r, text := range map[rules.SettleRefusal]string{
-		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION", rules.RefusedEnds: "ENDS",
+		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION",
 		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE",
 	} {
 		name("REFUSED_", text, int(r))

@@ -28,23 +28,22 @@ const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KE
 // columns after them into more.
 func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
 	var opens, closes, from, created pgtype.Timestamptz
-	var valid int64
-	var ends text
+	var valid, hold int64
 	into := append([]any{
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until,
+		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported,
 	}, more...)
-	return func(rows pgx.Rows) (err error) {
+	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
 		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
-		t.ValidFor = time.Duration(valid) * time.Second
-		t.Ends, err = store.DecodeEnds(string(ends))
-		return err
+		t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
+		return nil
 	}
 }
 
@@ -153,15 +152,23 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	return list, nil
 }
 
-// changeTemplate stores the settings $2 to $10 of template $1, if its settings
-// are still $11 to $19. $20 reports whether the change is forbidden once the
-// template was used. The caller holds the lock of the template.
+// changeTemplate stores the settings $2 to $11 of template $1, if its settings
+// are still $12 to $21. $22 reports whether the change is forbidden once the
+// template was used. $23 to $25 are a rules.Shrunk, with generation -1 for none. The
+// caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
-  reissue, when_redis_away, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, t.version + 1)
-WHERE t.id = $1 AND t.live <= $3
-  AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away)
-    IS NOT DISTINCT FROM ($11::text, $12::int8, $13::int4, $14::timestamptz, $15::timestamptz, $16::int8, $17::text, $18::bool, $19::text)
-  AND NOT ($20::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+  reissue, when_redis_away, hold_seconds, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+  k.granted, k.grants, t.version + 1)
+FROM (SELECT p.id, CASE WHEN s.fits THEN greatest(least(p.granted, $25::int8), p.used) ELSE p.granted END AS granted,
+    p.grants + CASE WHEN s.fits THEN 1 ELSE 0 END AS grants
+  FROM coupon_templates p, LATERAL (SELECT p.generation = $23::int8 AND p.grants = $24::int8 AND p.path = 'GATE' AS fits) s
+  WHERE p.id = $1) k
+WHERE t.id = $1 AND k.id = t.id AND t.live + k.granted - t.used <= $3 AND (t.mode = $8 OR k.granted = t.used)
+  AND (t.codes_imported = 0 OR $3 <= t.total_quantity OR $3 - t.live <= t.codes_imported - t.issued_total)
+  AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
+    t.hold_seconds) IS NOT DISTINCT FROM ($12::text, $13::int8, $14::int4, $15::timestamptz, $16::timestamptz, $17::int8, $18::text, $19::bool,
+    $20::text, $21::int8)
+  AND NOT ($22::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 
@@ -169,7 +176,7 @@ RETURNING t.id`
 func settings(t *reward.CouponTemplate) []any {
 	return []any{
 		t.Name, t.TotalQuantity, t.PerUserLimit, maybe(t.OpensAt), maybe(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
-		t.ReissueAfterCancel, string(t.WhenRedisAway),
+		t.ReissueAfterCancel, string(t.WhenRedisAway), int64(t.HoldFor / time.Second),
 	}
 }
 
@@ -180,6 +187,10 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	stands, err := s.TemplateGet(ctx, p.ID)
 	if err != nil {
 		return reward.CouponTemplate{}, err
+	}
+	shrunk := rules.Shrunk{Generation: -1}
+	if p.Shrunk != nil {
+		shrunk = *p.Shrunk
 	}
 	for {
 		was := stands
@@ -192,7 +203,8 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 			changed, asked = false, false
 			b.Queue(lockTemplate, int64(p.ID))
 			args := append(append([]any{int64(p.ID)}, settings(&to)...), settings(&was)...)
-			b.Queue(changeTemplate, append(args, rules.FixedByUse(&was, &to))...).Query(each(func(pgx.Rows) error {
+			args = append(args, rules.FixedByUse(&was, &to), shrunk.Generation, shrunk.Grants, shrunk.Granted)
+			b.Queue(changeTemplate, args...).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil
 			}))
@@ -207,6 +219,9 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 			return stands, nil
 		case !rules.SameSettings(&was, &stands):
 			continue
+		}
+		if to, err = p.Apply(stands); err != nil {
+			return reward.CouponTemplate{}, err
 		}
 		if err := rules.CheckChange(&stands, &to, asked); err != nil {
 			return reward.CouponTemplate{}, err
@@ -241,20 +256,30 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "raise the generation of a coupon template", p.ID,
 		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
-  moved_generation = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.generation ELSE t.moved_generation END,
-  moved_settled = CASE WHEN t.path = 'GATE' AND $3 = 'DATABASE' THEN t.settled ELSE t.moved_settled END,
-  moved_until = CASE WHEN t.path = 'DATABASE' AND $3 = 'GATE' THEN t.settled ELSE t.moved_until END
-WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From)
+  base = CASE WHEN $5::bool THEN greatest(t.generation, $2) ELSE t.base END
+WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
 }
 
-// TemplateRecordEnds stores the end offsets of a generation.
-func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
-	encoded, err := store.EncodeEnds(ends)
-	if err != nil {
-		return false, err
-	}
-	_, noted, err := s.write(ctx, "record the end offsets of a generation", id,
-		`UPDATE coupon_templates t SET ends_generation = t.generation, ends = $3 WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`,
-		generation, encoded)
-	return noted, err
+// TemplateGrant grants places to the gate of a template, by rules.Grant.
+func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
+SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
+FROM (SELECT t.id, greatest(least($5::int8, `+liveMaxSQL+` - t.live - (t.granted - t.used)), 0) AS places
+  FROM coupon_templates t WHERE t.id = $1) k
+WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
+RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)
+}
+
+// TemplateShrink takes back places that the gate has not given, by rules.Shrink.
+func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "take back places of a gate", id, `UPDATE coupon_templates t
+SET granted = greatest(least(t.granted, $4), t.used), grants = t.grants + 1, version = t.version + 1
+WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, shrunk.Generation, shrunk.Grants, shrunk.Granted)
+}
+
+// TemplateSetFloor sets the floor of a template to its generation.
+func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
+	_, set, err := s.write(ctx, "set the floor of a coupon template", id,
+		`UPDATE coupon_templates t SET floor = t.generation WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`, generation)
+	return set, err
 }

@@ -17,11 +17,12 @@ func (t *Tables) TemplateCreate(ctx context.Context, c reward.CouponTemplate) (r
 		return reward.CouponTemplate{}, err
 	}
 	inserted, err := t.change(ctx, "create a coupon template", `INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit,
-  opens_at, closes_at, valid_for, mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING id`,
+  opens_at, closes_at, valid_for, mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at, hold_seconds,
+  code_prefix, code_length, code_alphabet)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT (id) DO NOTHING RETURNING id`,
 		int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, orNull(made.OpensAt), orNull(made.ClosesAt),
 		int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
-		string(made.Draw.State), orNull(made.Draw.From), made.Draw.Seed, made.CreatedAt)
+		string(made.Draw.State), orNull(made.Draw.From), made.Draw.Seed, made.CreatedAt, int64(made.HoldFor/time.Second), made.Codes.Prefix, made.Codes.Length, made.Codes.Alphabet)
 	switch {
 	case err != nil:
 		return reward.CouponTemplate{}, err
@@ -118,4 +119,23 @@ func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (in
 		return 0, err
 	}
 	return expired, nil
+}
+
+// endedHolds visits the templates above $1 that have HELD coupons, one step of the
+// index per template, and returns those with one whose hold has ended. The clock
+// is a subquery, so that the database reads it once and can search the index.
+const endedHolds = `WITH RECURSIVE held(id) AS (
+  SELECT min(template_id) FROM coupons WHERE status = 4 AND template_id > $1
+  UNION ALL
+  SELECT (SELECT min(c.template_id) FROM coupons c WHERE c.status = 4 AND c.template_id > h.id) FROM held h WHERE h.id IS NOT NULL
+)
+SELECT h.id FROM held h WHERE h.id IS NOT NULL AND EXISTS (
+  SELECT 1 FROM coupons c WHERE c.template_id = h.id AND c.status = 4 AND c.held_until <= (SELECT :clock)
+) LIMIT $2`
+
+// HoldsEnded returns the templates with ended holds.
+func (t *Tables) HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error) {
+	return list(ctx, t.db.Read, "find ended holds", func(scan Scan, id *reward.TemplateID) error {
+		return scan((*int64)(id))
+	}, t.endedHolds, int64(after), max(limit, 0))
 }

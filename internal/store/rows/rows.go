@@ -82,7 +82,7 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons string
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds string
 }
 
 func (d Dialect) texts() texts {
@@ -90,7 +90,7 @@ func (d Dialect) texts() texts {
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
-		expireCoupons: text(expireCoupons),
+		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 	}
 }
 
@@ -123,7 +123,7 @@ func (d Dialect) Statements() map[string]string {
 		"dead letters of a source with a reason and a status": letters(store.DeadLetterListParams{Source: "a", Reason: "a", Status: "OPEN"}),
 		"close a dead letter":                                 closeLetter,
 		"assign a template":                                   assignTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
-		"expire coupons": t.expireCoupons,
+		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 	}
 }
 

@@ -16,9 +16,11 @@ const couponSQL = `SELECT ` + rows.CouponColumns + ` FROM coupons c `
 
 func scanCoupon(rows *sql.Rows) (c reward.Coupon, err error) {
 	var issued int64
-	var used, cancelled, expires sql.NullInt64
-	err = rows.Scan(&c.ID, &c.Code, &c.TemplateID, &c.UserID, &c.Generation, &c.Ticket, &c.Status, &issued, &used, &cancelled, &expires)
+	var used, cancelled, expires, held sql.NullInt64
+	err = rows.Scan(&c.ID, &c.Code, &c.TemplateID, &c.UserID, &c.Generation, &c.Ticket, &c.Status, &issued, &used, &cancelled, &expires,
+		&held, &c.CancelReason)
 	c.IssuedAt, c.UsedAt, c.CancelledAt, c.ExpiresAt = timeOf(issued), maybeTime(used), maybeTime(cancelled), maybeTime(expires)
+	c.HeldUntil = maybeTime(held)
 	return c, err
 }
 
@@ -49,7 +51,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		if err != nil {
 			return err
 		}
-		if err := rules.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckCancel(&c, now); err != nil {
 			return err
 		}
 		t, err := templateOf(tx.ctx, tx, c.TemplateID)
@@ -107,7 +109,7 @@ func (s *Store) CouponUse(ctx context.Context, id reward.CouponID, now time.Time
 		if c, err = couponOf(tx.ctx, tx, id); err != nil {
 			return err
 		}
-		if err := rules.CheckCoupon(&c, now); err != nil {
+		if err := rules.CheckUse(&c, now); err != nil {
 			return err
 		}
 		c.Status, c.UsedAt = reward.CouponUsed, now

@@ -17,6 +17,8 @@ const (
   SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
 ORDER BY c.ticket, c.generation`
 
+	couponsByCode = couponSQL + `WHERE c.code = ?1 ORDER BY c.template_id LIMIT ?2`
+
 	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
 )
 
@@ -36,6 +38,15 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list coupons: %w", err)
+	}
+	return list, nil
+}
+
+// CouponsByCode returns the coupons that have a code.
+func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
+	list, err := collect(ctx, s.reader, scanCoupon, couponsByCode, reward.SanitizeText(code), max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("find coupons by code: %w", err)
 	}
 	return list, nil
 }
@@ -198,4 +209,34 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		}
 		return facts(portion)
 	})
+}
+
+// waitingLine reads the positions of those users of the line ?3 that still wait at
+// template ?1, whose gate has generation ?2. ?3 is a list of [user, ticket].
+const waitingLine = `SELECT a.key FROM json_each(?3) a
+WHERE NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.ticket = a.value ->> 1 AND c.generation <= ?2 AND c.user_id = a.value ->> 0)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
+    WHERE r.template_id = ?1 AND r.ticket = a.value ->> 1 AND r.generation <= ?2 AND r.user_id = a.value ->> 0)
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.user_id = a.value ->> 0 AND c.generation > ?2)
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = ?1 AND r.user_id = a.value ->> 0 AND r.generation > ?2)`
+
+// CouponWaiting reports which users in line still wait.
+func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
+	pairs := make([][2]any, len(line))
+	for i, l := range line {
+		pairs[i] = [2]any{reward.SanitizeText(l.UserID), l.Ticket}
+	}
+	array, err := json.Marshal(pairs)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := collect(ctx, s.reader, scanInt, waitingLine, int64(id), generation, string(array))
+	if err != nil {
+		return nil, fmt.Errorf("look up a waiting line: %w", err)
+	}
+	out := make([]bool, len(line))
+	for _, i := range waiting {
+		out[i] = true
+	}
+	return out, nil
 }

@@ -110,6 +110,7 @@ func TestPlans(t *testing.T) {
 			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
 			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH (subquery-1)",
 		}},
+		"coupons by code":   {couponsByCode, []string{"SEARCH c USING INDEX coupons_code (code=?)"}},
 		"coupons of a user": {couponsOfUser, []string{"SEARCH c USING INDEX coupons_user (user_id=? AND id<?)"}},
 		"latest coupons": {latestCoupons, []string{
 			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
@@ -119,7 +120,8 @@ func TestPlans(t *testing.T) {
 			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 			"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
-		"holders": {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+		"coupons of ended holds": {couponsOfEndedHolds, []string{"SEARCH coupons USING INDEX coupons_held (template_id=? AND held_until<?)"}},
+		"holders":                {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	}
 	for state, index := range map[reward.State]string{
 		reward.Ready: "payouts_settled", reward.Retrying: "payouts_rare", reward.Unknown: "payouts_rare",
@@ -191,6 +193,11 @@ func TestPlans(t *testing.T) {
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",
+		},
+		"find ended holds": {
+			"SEARCH coupons USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
+			"SEARCH c USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
+			"SEARCH c EXISTS USING COVERING INDEX coupons_held (template_id=? AND held_until<?)", "SCAN CONSTANT ROW",
 		},
 		"recount coupons": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",

@@ -16,18 +16,16 @@ const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t
 
 func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	var opens, closes, from sql.NullInt64
-	var valid, created int64
-	var ends string
+	var valid, hold, created int64
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
-		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
-		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until); err != nil {
+		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor,
+		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
-	t.ValidFor = time.Duration(valid) * time.Second
-	t.Ends, err = store.DecodeEnds(ends)
-	return t, err
+	t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
+	return t, nil
 }
 
 // templateOf returns a template, or CodeTemplateNotFound.
@@ -41,22 +39,14 @@ func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.Co
 
 // putTemplate stores every field of a template that can change.
 func (t *tx) putTemplate(c *reward.CouponTemplate) error {
-	ends := ""
-	if c.Ends != nil {
-		var err error
-		if ends, err = store.EncodeEnds(c.Ends); err != nil {
-			return err
-		}
-	}
-	err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
+	return t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
-  live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
-  moved_generation = ?, moved_settled = ?, moved_until = ? WHERE id = ?`,
+  live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, base = ?, floor = ?,
+  granted = ?, used = ?, grants = ?, hold_seconds = ?, codes_imported = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
-		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.EndsGeneration, ends,
-		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.ID))
-	return err
+		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.Base, c.Floor, c.Granted, c.Used, c.Grants,
+		int64(c.HoldFor/time.Second), c.CodesImported, int64(c.ID))
 }
 
 // changeTemplate runs fn on a template, and stores the result if fn reports a
@@ -149,25 +139,36 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 		if p.From != -1 && p.From != t.Generation {
 			return false, nil
 		}
-		switch {
-		case t.Path == reward.PathGate && p.Path == reward.PathDatabase:
-			t.GateBypass.Generation, t.GateBypass.Settled = t.Generation, t.Settled
-		case t.Path == reward.PathDatabase && p.Path == reward.PathGate:
-			t.GateBypass.Until = t.Settled
-		}
 		t.Generation, t.Path = max(t.Generation, p.AtLeast)+1, p.Path
+		if p.NewNumbering {
+			t.Base = t.Generation - 1
+		}
 		return true, nil
 	})
 }
 
-// TemplateRecordEnds stores the end offsets of a generation.
-func (s *Store) TemplateRecordEnds(ctx context.Context, id reward.TemplateID, generation int64, ends map[int32]int64) (bool, error) {
-	_, noted, err := s.changeTemplate(ctx, "record the end offsets of a generation", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+// TemplateGrant grants places to the gate of a template.
+func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "grant places to a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.Grant(t, p.Generation, p.Grants, p.Granted, p.Places), nil
+	})
+}
+
+// TemplateShrink takes back places that the gate has not given.
+func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "take back places of a gate", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.Shrink(t, shrunk), nil
+	})
+}
+
+// TemplateSetFloor sets the floor of a template to its generation.
+func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
+	_, set, err := s.changeTemplate(ctx, "set the floor of a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		if t.Generation != generation {
 			return false, nil
 		}
-		t.EndsGeneration, t.Ends = generation, ends
+		t.Floor = generation
 		return true, nil
 	})
-	return noted, err
+	return set, err
 }

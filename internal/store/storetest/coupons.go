@@ -152,7 +152,7 @@ func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 func told(res store.CouponSettleResult) []string {
 	list := make([]string, len(res.Results))
 	for i, r := range res.Results {
-		list[i] = [...]string{"issued", r.Reason, "before", "gap", "not open", "closed"}[r.Outcome]
+		list[i] = [...]string{"issued", r.Reason, "before", "gap", "not open", "closed", "never given"}[r.Outcome]
 	}
 	return list
 }
@@ -249,7 +249,8 @@ func exerciseTemplates(t *testing.T, open Open) {
 		course := given
 		course.Generation, course.Settled, course.Version, course.Live, course.IssuedTotal = 1, 2, 3, 4, 5
 		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
-		course.EndsGeneration, course.Ends = 8, map[int32]int64{1: 2}
+		course.Base, course.Floor, course.Granted, course.Used, course.Grants = 8, 9, 3, 2, 1
+		course.CodesImported = 9
 		made, err := b.TemplateCreate(b.ctx, course)
 		b.must(err)
 		want := given
@@ -294,13 +295,16 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"change":     func() error { _, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 9}); return err },
 			"touch":      func() error { _, err := b.TemplateTouch(b.ctx, 9); return err },
 			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
-			"note ends":  func() error { _, err := b.TemplateRecordEnds(b.ctx, 9, 0, nil); return err },
+			"grant":      func() error { _, _, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 9}); return err },
+			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, 9, rules.Shrunk{}); return err },
+			"set floor":  func() error { _, err := b.TemplateSetFloor(b.ctx, 9, 0); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
 			"snapshot":   func() error { _, _, err := b.snapshot(9); return err },
 			"entrants":   func() error { _, err := b.EntrantSave(b.ctx, 9, nil); return err },
 			"draw close": func() error { _, err := b.DrawClose(b.ctx, 9, 0); return err },
 			"draw done":  func() error { _, err := b.DrawDone(b.ctx, 9, 0, nil); return err },
+			"end holds":  func() error { _, _, err := b.CouponEndHolds(b.ctx, 9, 1); return err },
 			"refusal":    func() error { return b.RefusalRecord(b.ctx, 9, reward.CodeSoldOut, epoch) },
 		} {
 			if err := call(); !reward.HasCode(err, reward.CodeTemplateNotFound) {
@@ -362,7 +366,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			func() { _, err := b.TemplateTouch(b.ctx, 3); b.must(err) },
 			func() { _, err := b.TemplateAssign(b.ctx, []reward.TemplateID{2}, "me"); b.must(err) },
 			func() { _, _, err := b.TemplateNewGeneration(b.ctx, raise(1, -1, 0)); b.must(err) },
-			func() { _, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{0: 5}); b.must(err) },
+			func() { _, err := b.TemplateSetFloor(b.ctx, 1, 1); b.must(err) },
 		} {
 			change()
 			active(at(5))
@@ -479,12 +483,16 @@ func exerciseTemplates(t *testing.T, open Open) {
 			p    store.TemplateNewGenerationParams
 			want int64 // 0 means refused
 		}{
+			{renumber(1, 9, 0), 0},
 			{raise(1, 0, 0), 1},
 			{raise(1, 0, 5), 0},
 			{raise(1, 2, 0), 0},
 			{raise(1, 1, 5), 6},
 			{raise(1, -1, 0), 7},
 			{raise(1, 7, 7), 8},
+			{renumber(1, 8, 0), 9},
+			{raise(1, 9, 0), 10},
+			{renumber(1, -1, 20), 21},
 			{raise(1, -1, 1<<40), 1<<40 + 1},
 		} {
 			before := b.stands(1)
@@ -496,48 +504,46 @@ func exerciseTemplates(t *testing.T, open Open) {
 			b.must(err)
 			same(b, "raised", step.want != 0, raised)
 			if raised {
-				noteMove(&before, step.p.Path)
 				before.Generation, before.Path = step.want, step.p.Path
+				if step.p.NewNumbering {
+					before.Base = step.want - 1
+				}
 			}
 			same(b, "template", before, got)
 			same(b, "kept", before, b.stands(1))
 		}
 	})
-	run(t, open, "EndsAreOfTheGeneration", func(b *bundle) {
+	run(t, open, "TheFloorIsTheGeneration", func(b *bundle) {
 		b.template(1)
 		_, _, err := b.TemplateNewGeneration(b.ctx, raise(1, -1, 3))
 		b.must(err)
 		for _, step := range []struct {
 			generation int64
-			ends       map[int32]int64
 			want       bool
 		}{
-			{3, map[int32]int64{0: 1}, false}, {4, map[int32]int64{0: 10, 7: 1 << 50}, true}, {5, nil, false}, {4, map[int32]int64{1: 2}, true},
+			{3, false}, {4, true}, {5, false}, {4, true},
 		} {
 			before := b.stands(1)
-			noted, err := b.TemplateRecordEnds(b.ctx, 1, step.generation, step.ends)
+			set, err := b.TemplateSetFloor(b.ctx, 1, step.generation)
 			b.must(err)
-			same(b, "noted", step.want, noted)
-			if noted {
-				before.EndsGeneration, before.Ends = step.generation, step.ends
+			same(b, "set", step.want, set)
+			if set {
+				before.Floor = step.generation
 			}
 			same(b, "kept", before, b.stands(1))
 		}
 	})
 }
 
-// noteMove returns what a change of path records in Moved.
-func noteMove(t *reward.CouponTemplate, to reward.IssuePath) {
-	switch {
-	case t.Path == reward.PathGate && to == reward.PathDatabase:
-		t.GateBypass.Generation, t.GateBypass.Settled = t.Generation, t.Settled
-	case t.Path == reward.PathDatabase && to == reward.PathGate:
-		t.GateBypass.Until = t.Settled
-	}
-}
-
 func raise(id reward.TemplateID, from, atLeast int64) store.TemplateNewGenerationParams {
 	return store.TemplateNewGenerationParams{ID: id, From: from, AtLeast: atLeast, Path: reward.PathGate}
+}
+
+// renumber is raise with a new numbering of tickets.
+func renumber(id reward.TemplateID, from, atLeast int64) store.TemplateNewGenerationParams {
+	p := raise(id, from, atLeast)
+	p.NewNumbering = true
+	return p
 }
 
 func templateIDs(list []reward.CouponTemplate) []reward.TemplateID {

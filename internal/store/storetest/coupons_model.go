@@ -80,15 +80,6 @@ func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 		if p.Generation != s.t.Generation || s.t.Path != reward.PathGate {
 			return rules.RefusedGeneration
 		}
-		for _, a := range p.Requests {
-			if a.Generation != s.t.Generation {
-				return rules.RefusedGeneration
-			}
-		}
-	case rules.SettleListed:
-		if p.EndsGeneration != s.t.EndsGeneration {
-			return rules.RefusedEnds
-		}
 	case rules.SettleDirect:
 		if p.Path != s.t.Path {
 			return rules.RefusedPath
@@ -123,9 +114,9 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	}
 	res.Results = make([]store.RequestResult, len(p.Requests))
 	users := make(map[string]bool)
-	changed := false
+	changed, settled := false, s.t.Settled
 	for _, i := range order {
-		r := s.one(p, p.Requests[i])
+		r := s.one(p, p.Requests[i], settled)
 		res.Results[i] = r
 		changed = changed || r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && p.Kind != rules.SettleDirect
 		if r.Outcome == rules.RequestIssued {
@@ -134,6 +125,9 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	}
 	if changed {
 		s.t.Version++
+		if p.Kind == rules.SettleDirect && p.Path == reward.PathDatabase {
+			s.t.Base = s.t.Generation
+		}
 	}
 	res.To, res.Template = s.t.Version, s.t
 	for user := range users {
@@ -143,15 +137,20 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	return res
 }
 
-// one settles one request at the next version.
-func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.RequestResult {
+// one settles one request at the next version. settled is the highest ticket that was
+// settled before the batch.
+func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest, settled int64) store.RequestResult {
 	now, direct := time.Now(), p.Kind == rules.SettleDirect
 	switch {
 	case p.Kind == rules.SettleInOrder && a.Ticket <= s.t.Settled:
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case p.Kind == rules.SettleInOrder && a.Ticket != s.t.Settled+1:
 		return store.RequestResult{Outcome: rules.RequestGap}
-	case p.Kind == rules.SettleListed && (a.Generation > s.t.Generation || s.known(a.Generation, a.Ticket)):
+	case p.Kind == rules.SettleListed && (a.Generation > s.t.Generation || a.Generation < s.t.Floor):
+		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
+	case p.Kind == rules.SettleListed && a.Ticket-settled > s.t.TotalQuantity:
+		return store.RequestResult{Outcome: rules.RequestNeverGiven}
+	case p.Kind == rules.SettleListed && s.known(a.Generation, a.Ticket):
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case direct && now.Before(s.t.OpensAt):
 		return store.RequestResult{Outcome: rules.RequestNotOpen}
@@ -166,6 +165,8 @@ func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.Requ
 		if direct && s.t.PerUserLimit == 1 && f.CouponID != 0 {
 			rejected.Coupon = s.find(f.CouponID).Coupon
 		}
+	case direct && s.t.Granted > s.t.Used && s.t.Live+s.t.Granted-s.t.Used >= s.t.TotalQuantity:
+		rejected.Reason = reward.ReasonPromised
 	case s.t.Live >= s.t.TotalQuantity:
 		rejected.Reason = reward.ReasonSoldOut
 	}
@@ -177,6 +178,9 @@ func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest) store.Requ
 		return rejected
 	}
 	s.t.Settled = max(s.t.Settled, ticket)
+	if !direct && s.t.Used < s.t.Granted {
+		s.t.Used++
+	}
 	if rejected.Reason != "" {
 		s.refused = append(s.refused, refused{reward.IssueOutcome{
 			TemplateID: s.t.ID, UserID: a.UserID, Generation: generation, Ticket: ticket, Reason: rejected.Reason, At: p.Now,
@@ -273,7 +277,11 @@ func (s *shop) change(p rules.TemplateChange) any {
 	if p.Mode != nil {
 		to.Mode = *p.Mode
 	}
-	if to.TotalQuantity < s.t.Live || to.Mode != s.t.Mode && s.t.Settled > 0 {
+	if k := p.Shrunk; k != nil && k.Generation == to.Generation && k.Grants == to.Grants && to.Path == reward.PathGate {
+		to.Granted = max(to.Used, min(to.Granted, k.Granted))
+		to.Grants++
+	}
+	if to.TotalQuantity < s.t.Live+to.Granted-to.Used || to.Mode != s.t.Mode && (s.t.Settled > 0 || to.Granted > to.Used) {
 		return reward.CodeConflict
 	}
 	s.t = to

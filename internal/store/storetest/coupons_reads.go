@@ -57,6 +57,51 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "page", []string{"b", "d"}, []string{page[0].UserID, page[1].UserID})
 	})
+	run(t, open, "WhoStillWaits", func(b *bundle) {
+		b.template(1, quantity(20), reissue, limit(3))
+		b.template(2, quantity(20))
+		of := func(user string, generation, ticket int64) rules.CouponRequest {
+			id := 100*generation + ticket
+			return rules.CouponRequest{UserID: user, Generation: generation, Ticket: ticket, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}
+		}
+		rejected := of("r", 2, 2)
+		rejected.Reason = reward.ReasonError
+		later := of("l", 3, 5)
+		later.Reason = reward.ReasonError
+		for range 3 {
+			b.generation(reward.PathGate)
+		}
+		b.settle(store.CouponSettleParams{
+			TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{of("a", 1, 1), rejected, of("c", 2, 3), of("x", 3, 4), later},
+		})
+		b.inOrder(2, ask("other", 1))
+		_, err := b.CouponCancel(b.ctx, 304, at(11)) // a cancelled coupon is an answer, too
+		b.must(err)
+		line := []store.LineTicket{
+			{UserID: "a", Ticket: 1},
+			{UserID: "a", Ticket: 2}, // settled under an earlier generation; not this one
+			{UserID: "r", Ticket: 2},
+			{UserID: "c", Ticket: 3},
+			{UserID: "c", Ticket: 4},
+			{UserID: "b", Ticket: 3}, // another user's ticket was settled
+			{UserID: "x", Ticket: 9},
+			{UserID: "l", Ticket: 9}, // answered under a later generation
+			{UserID: "other", Ticket: 1},
+			{UserID: "\xff", Ticket: 1}, // of another template; unknown
+		}
+		wait, err := b.CouponWaiting(b.ctx, 1, 2, line)
+		b.must(err)
+		same(b, "in generation 2", []bool{false, true, false, false, true, true, false, false, true, true}, wait)
+		wait, err = b.CouponWaiting(b.ctx, 1, 1, line)
+		b.must(err)
+		same(b, "in generation 1", []bool{false, true, false, false, false, true, false, false, true, true}, wait)
+		wait, err = b.CouponWaiting(b.ctx, 1, 3, line)
+		b.must(err)
+		same(b, "in generation 3", []bool{false, true, false, false, true, true, true, true, true, true}, wait)
+		wait, err = b.CouponWaiting(b.ctx, 1, 3, nil)
+		b.must(err)
+		same(b, "of none", []bool{}, wait)
+	})
 	run(t, open, "OutcomesAndHistory", func(b *bundle) {
 		b.template(1, reissue)
 		b.template(2, quantity(1))

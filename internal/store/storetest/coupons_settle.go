@@ -63,10 +63,11 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		refused(rules.RefusedEpoch, func(p *store.CouponSettleParams) { p.Epoch, p.Generation = 2, 7 })
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 0 })
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Generation = 2 })
-		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) { p.Requests[1].Generation = 0 })
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
+		p.Requests[0].Generation = 0 // an entry that a load has kept
 		same(b, "accepted", []string{"issued", "issued"}, told(b.settle(p)))
-		same(b, "generation of a coupon", int64(1), b.coupon(1).Generation)
+		same(b, "generation of a kept request", int64(0), b.coupon(1).Generation)
+		same(b, "generation of a coupon", int64(1), b.coupon(2).Generation)
 		same(b, "offsets", map[int32]int64{0: 5}, b.offsets())
 		b.generation(reward.PathDatabase)
 		refused(rules.RefusedGeneration, func(p *store.CouponSettleParams) {
@@ -180,16 +181,17 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		b.template(1)
 		b.template(2)
 		b.inOrder(1, ask("a", 1))
+		b.inOrder(2, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 5, Code: "used"})
 		before := b.stands(2)
 		for _, bad := range []rules.CouponRequest{
-			{UserID: "c", Ticket: 2, CouponID: 1, Code: "new"},
-			{UserID: "c", Ticket: 2, CouponID: 9, Code: "code1"},
-			{UserID: "c", Ticket: 2, CouponID: 8, Code: "new"},
-			{UserID: "c", Ticket: 2, CouponID: 9, Code: "first"},
+			{UserID: "c", Ticket: 3, CouponID: 1, Code: "new"},
+			{UserID: "c", Ticket: 3, CouponID: 9, Code: "used"},
+			{UserID: "c", Ticket: 3, CouponID: 8, Code: "new"},
+			{UserID: "c", Ticket: 3, CouponID: 9, Code: "first"},
 		} {
 			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 				TemplateID: 2, Now: epoch, Offsets: []store.Offset{{Topic: "t", Next: 1}},
-				Requests: []rules.CouponRequest{{UserID: "b", Ticket: 1, CouponID: 8, Code: "first"}, bad},
+				Requests: []rules.CouponRequest{{UserID: "b", Ticket: 2, CouponID: 8, Code: "first"}, bad},
 			})
 			b.wantCode(err, reward.CodeConflict)
 		}
@@ -279,7 +281,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
 	}
 	run(t, open, "SettlesWhatIsThereInAnyOrderOnce", func(b *bundle) {
-		b.template(1, quantity(4))
+		b.template(1, quantity(5))
 		res := listed(b, ask("e", 5), ask("b", 2))
 		same(b, "told", []string{"issued", "issued"}, told(res))
 		same(b, "settled", int64(5), res.Template.Settled)
@@ -288,7 +290,7 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "settled", int64(5), res.Template.Settled)
 		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 1, CouponID: 1}}, res.Holdings)
 		same(b, "a refusal is settled too", []string{"before"}, told(listed(b, ask("x", 3))))
-		same(b, "stock goes by ticket", []string{soldOut, "issued"}, told(listed(b, ask("y", 9), ask("d", 4))))
+		same(b, "stock goes by ticket", []string{soldOut, "issued", "issued"}, told(listed(b, ask("y", 9), ask("d", 4), ask("z", 8))))
 		same(b, "settled", int64(9), b.stands(1).Settled)
 	})
 	run(t, open, "TicketsAreOfAGeneration", func(b *bundle) {
@@ -319,19 +321,42 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "told", []string{userLimit, "issued"}, told(listed(b, present, old)))
 		same(b, "the latest", int64(1), b.outcome("a").Generation)
 	})
-	run(t, open, "IsRefusedWholeForOtherEnds", func(b *bundle) {
-		b.template(1)
-		b.generation(reward.PathGate)
-		p := store.CouponSettleParams{
-			TemplateID: 1, Kind: rules.SettleListed, EndsGeneration: 1, Requests: []rules.CouponRequest{ask("a", 1)},
-			Offsets: []store.Offset{{Topic: "t", Partition: 3, Next: 7}},
+	run(t, open, "ATicketThatNoGateGaveIsNotSettled", func(b *bundle) {
+		b.template(1, quantity(4))
+		settle := func(next int64, list ...rules.CouponRequest) store.CouponSettleResult {
+			b.Helper()
+			return b.settle(store.CouponSettleParams{
+				TemplateID: 1, Kind: rules.SettleListed, Requests: list, Offsets: []store.Offset{{Topic: "t", Partition: 1, Next: next}},
+			})
 		}
-		same(b, "refused", rules.RefusedEnds, b.settle(p).Refused)
+		forged := ask("x", 5)
+		forged.Ticket = 1<<63 - 1
+		res := settle(5, ask("c", 3), forged, ask("a", 1), ask("e", 5))
+		same(b, "told", []string{"issued", "never given", "issued", "never given"}, told(res))
+		same(b, "settled", int64(3), res.Template.Settled)
 		same(b, "no offsets", map[int32]int64{}, b.offsets())
-		_, err := b.TemplateRecordEnds(b.ctx, 1, 1, map[int32]int64{3: 7})
+		res = settle(6, ask("c", 3), ask("e", 5), ask("g", 7))
+		same(b, "told", []string{"before", "issued", "issued"}, told(res))
+		same(b, "settled", int64(7), res.Template.Settled)
+		same(b, "offsets", map[int32]int64{1: 6}, b.offsets())
+	})
+	run(t, open, "BelowTheFloorIsVoid", func(b *bundle) {
+		b.template(1)
+		for range 3 {
+			b.generation(reward.PathGate)
+		}
+		of := func(user string, generation, ticket int64) rules.CouponRequest {
+			r := ask(user, ticket)
+			r.Generation = generation
+			return r
+		}
+		same(b, "without a floor", []string{"issued"}, told(listed(b, of("a", 1, 1))))
+		set, err := b.TemplateSetFloor(b.ctx, 1, 3)
 		b.must(err)
-		same(b, "settled", []string{"issued"}, told(b.settle(p)))
-		same(b, "offsets", map[int32]int64{3: 7}, b.offsets())
+		same(b, "set", true, set)
+		res := listed(b, of("a", 1, 1), of("b", 2, 2), of("c", 3, 3))
+		same(b, "told", []string{"before", "before", "issued"}, told(res))
+		same(b, "live", int64(2), res.Template.Live)
 	})
 	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
 		b.template(1)
@@ -468,4 +493,103 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 			}
 		})
 	}
+}
+
+func exercisePromises(t *testing.T, open Open) {
+	grant := func(b *bundle, p store.TemplateGrantParams, done bool) reward.CouponTemplate {
+		b.Helper()
+		p.ID = 1
+		got, changed, err := b.TemplateGrant(b.ctx, p)
+		b.must(err)
+		same(b, "granted", done, changed)
+		return got
+	}
+	places := func(t reward.CouponTemplate) []int64 { return []int64{t.Granted, t.Used, t.Grants, t.Version} }
+	run(t, open, "AGrantSetsPlacesAside", func(b *bundle) {
+		b.template(1, quantity(5), reissue)
+		same(b, "granted", []int64{3, 0, 1, 1}, places(grant(b, store.TemplateGrantParams{Places: 3}, true)))
+		for what, p := range map[string]store.TemplateGrantParams{
+			"another generation": {Generation: 1, Grants: 1, Granted: 3, Places: 1},
+			"an older grant":     {Granted: 3, Places: 1},
+			"no places":          {Grants: 1, Granted: 3},
+		} {
+			same(b, what, []int64{3, 0, 1, 1}, places(grant(b, p, false)))
+		}
+		// A gate that a shrink has left smaller than the row learns of its places.
+		same(b, "nothing, told again", []int64{3, 0, 2, 2}, places(grant(b, store.TemplateGrantParams{Grants: 1, Granted: 2}, true)))
+		same(b, "the rest", []int64{5, 0, 3, 3}, places(grant(b, store.TemplateGrantParams{Grants: 2, Granted: 3, Places: 9}, true)))
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
+		b.wantCode(err, reward.CodeConflict)
+		b.inOrder(1, asks(1, "a", "a", "b")...) // a rejected ticket uses its place, too
+		same(b, "used", []int64{5, 3, 3, 4}, places(b.stands(1)))
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
+		b.must(err)
+		_, _, err = b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
+		b.must(err)
+		grant(b, store.TemplateGrantParams{Generation: 1, Grants: 3, Granted: 5, Places: 1}, false)
+	})
+	run(t, open, "NobodyElseGetsPromisedPlaces", func(b *bundle) {
+		b.template(1, quantity(3))
+		grant(b, store.TemplateGrantParams{Places: 2}, true)
+		_, _, err := b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
+		b.must(err)
+		direct := store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleDirect, Generation: 1, Path: reward.PathDatabase}
+		direct.Requests = []rules.CouponRequest{ask("a", 1), ask("a", 2), ask("b", 3)}
+		res := b.settle(direct)
+		same(b, "told", []string{"issued", userLimit, reward.ReasonPromised}, told(res))
+		same(b, "places", []int64{2, 0, 1, 2}, places(res.Template))
+		same(b, "base", int64(1), res.Template.Base)
+		_, _, err = b.TemplateNewGeneration(b.ctx, raise(1, -1, 0))
+		b.must(err)
+		b.own(1)
+		kept := ask("w", 2)
+		kept.Generation = 2
+		res = b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleInOrder, Epoch: 1, Generation: 2, Requests: []rules.CouponRequest{kept}})
+		same(b, "told", []string{"issued"}, told(res))
+		same(b, "places", []int64{2, 1, 1, 3}, places(res.Template))
+	})
+	run(t, open, "AShrinkTakesBackWhatWasNotGiven", func(b *bundle) {
+		b.template(1, quantity(9))
+		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		b.inOrder(1, asks(1, "a", "b")...)
+		for _, step := range []struct {
+			p    rules.Shrunk
+			want []int64
+			done bool
+		}{
+			{rules.Shrunk{Generation: 1, Grants: 1, Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{rules.Shrunk{Granted: 4}, []int64{6, 2, 1, 2}, false},
+			{rules.Shrunk{Grants: 1, Granted: 4}, []int64{4, 2, 2, 3}, true},
+			{rules.Shrunk{Grants: 2, Granted: 5}, []int64{4, 2, 3, 4}, true}, // it never grants
+			{rules.Shrunk{Grants: 3, Granted: 1}, []int64{2, 2, 4, 5}, true}, // nor takes what is used
+		} {
+			got, done, err := b.TemplateShrink(b.ctx, 1, step.p)
+			b.must(err)
+			same(b, "done", step.done, done)
+			same(b, "places", step.want, places(got))
+		}
+	})
+	run(t, open, "AChangeTakesBackWhatTheGateGaveUp", func(b *bundle) {
+		b.template(1, quantity(9))
+		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		lower := func(total int64, s *rules.Shrunk) error {
+			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: &total, Shrunk: s})
+			return err
+		}
+		b.wantCode(lower(5, nil), reward.CodeConflict)
+		for _, other := range []rules.Shrunk{{Generation: 1, Grants: 1, Granted: 2}, {Granted: 2}, {Grants: 2, Granted: 2}} {
+			b.wantCode(lower(5, &other), reward.CodeConflict)
+		}
+		b.wantCode(lower(1, &rules.Shrunk{Grants: 1, Granted: 2}), reward.CodeConflict)
+		same(b, "nothing happened", []int64{6, 0, 1, 1}, places(b.stands(1)))
+		b.must(lower(2, &rules.Shrunk{Grants: 1, Granted: 2}))
+		same(b, "taken back", []int64{2, 0, 2, 2}, places(b.stands(1)))
+		mode := func(s *rules.Shrunk) error {
+			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, Mode: new(reward.ModeSync), Shrunk: s})
+			return err
+		}
+		b.wantCode(mode(&rules.Shrunk{Grants: 2, Granted: 2}), reward.CodeConflict) // two users are in line
+		b.must(mode(&rules.Shrunk{Grants: 2}))
+		same(b, "none", []int64{0, 0, 3, 3}, places(b.stands(1)))
+	})
 }

@@ -117,6 +117,38 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		same(b, "for ever", time.Time{}, b.coupon(1).ExpiresAt)
 		same(b, "the longest", at(10).Add(reward.TemplateValidMax), b.coupon(2).ExpiresAt)
 	})
+	run(t, open, "ACodeIsUniqueAtItsTemplate", func(b *bundle) {
+		style := reward.CodeStyle{Prefix: "A-", Length: 12, Alphabet: "0123456789"}
+		b.template(1, func(t *reward.CouponTemplate) { t.Codes = style })
+		b.template(2)
+		same(b, "style", style, b.stands(1).Codes)
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(1_000_000))})
+		b.must(err)
+		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(1_000_001))})
+		b.wantCode(err, reward.CodeInvalid) // too few codes
+		same(b, "style after a change", style, b.stands(1).Codes)
+		first, second := ask("a", 1), ask("a", 1)
+		first.Code, second.Code, second.CouponID = "7", "7", 2
+		b.inOrder(1, first)
+		b.inOrder(2, second)
+		again := ask("b", 2)
+		again.CouponID, again.Code = 3, "7"
+		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: []rules.CouponRequest{again}, Now: at(10)})
+		b.wantCode(err, reward.CodeConflict)
+		find := func(code string, limit int) []reward.Coupon {
+			b.Helper()
+			list, err := b.CouponsByCode(b.ctx, code, limit)
+			b.must(err)
+			return append([]reward.Coupon{}, list...)
+		}
+		same(b, "found", []reward.Coupon{b.coupon(1), b.coupon(2)}, find("7", 10))
+		same(b, "the first", []reward.Coupon{b.coupon(1)}, find("7", 1))
+		for _, other := range []string{"", "8", "7 ", "\x00"} {
+			same(b, "none", []reward.Coupon{}, find(other, 10))
+		}
+		b.couponBooks(1)
+		b.couponBooks(2)
+	})
 	run(t, open, "ExpiryTakesTheOldestFirst", func(b *bundle) {
 		b.template(1, validFor(time.Hour))
 		b.inOrder(1, asks(1, "a")...)

@@ -62,6 +62,14 @@ func mostly(t *rapid.T, what string, right int64) int64 {
 	return right + int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 0, 0, -1, 1}).Draw(t, what))
 }
 
+// shrunk draws what a gate that shrank says.
+func (w *shopWalk) shrunk(t *rapid.T) rules.Shrunk {
+	return rules.Shrunk{
+		Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
+		Granted: w.t.Used + int64(rapid.IntRange(-1, 6).Draw(t, "left")),
+	}
+}
+
 func (w *shopWalk) draw(t *rapid.T) shopStep {
 	id, now := w.t.ID, w.now
 	coupon := rapid.Custom(func(t *rapid.T) reward.CouponID {
@@ -71,12 +79,11 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		}
 		return w.coupons[n].ID
 	})
-	switch rapid.IntRange(0, 13).Draw(t, "operation") {
+	switch rapid.IntRange(0, 15).Draw(t, "operation") {
 	case 0, 1, 2, 3, 4:
 		p := store.CouponSettleParams{
 			TemplateID: id, Kind: rules.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
 			Epoch: mostly(t, "epoch", w.t.Epoch), Generation: mostly(t, "generation", w.t.Generation),
-			EndsGeneration: mostly(t, "ends", w.t.EndsGeneration),
 		}
 		p.Requests = w.drawAsks(t, p.Kind)
 		if rapid.Bool().Draw(t, "with a fence") {
@@ -122,14 +129,52 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		default:
 			p.Mode = new(rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(t, "mode"))
 		}
+		if rapid.Bool().Draw(t, "shrunk") {
+			p.Shrunk = new(w.shrunk(t))
+		}
 		return shopStep{
 			name: "change", do: func(ctx context.Context, s store.Store) (any, error) { return allowed(s.TemplateChange(ctx, p)) },
 			expect: func(s *shop) any { return s.change(p) },
 		}
 	case 12:
+		p := store.TemplateGrantParams{
+			ID: id, Generation: mostly(t, "generation", w.t.Generation), Grants: mostly(t, "grants", w.t.Grants),
+			Granted: mostly(t, "granted", w.t.Granted), Places: int64(rapid.IntRange(0, 4).Draw(t, "places")),
+		}
+		return shopStep{
+			name: "grant", do: func(ctx context.Context, s store.Store) (any, error) {
+				t, done, err := s.TemplateGrant(ctx, p)
+				return []any{t, done}, err
+			},
+			expect: func(s *shop) any {
+				places := max(0, min(p.Places, s.t.TotalQuantity-s.t.Live-(s.t.Granted-s.t.Used)))
+				done := p.Generation == s.t.Generation && p.Grants == s.t.Grants && s.t.Path == reward.PathGate && (places > 0 || s.t.Granted > p.Granted)
+				if done {
+					s.t.Granted, s.t.Grants, s.t.Version = s.t.Granted+places, s.t.Grants+1, s.t.Version+1
+				}
+				return []any{s.t, done}
+			},
+		}
+	case 13:
+		p := w.shrunk(t)
+		return shopStep{
+			name: "shrink", do: func(ctx context.Context, s store.Store) (any, error) {
+				t, done, err := s.TemplateShrink(ctx, id, p)
+				return []any{t, done}, err
+			},
+			expect: func(s *shop) any {
+				done := p.Generation == s.t.Generation && p.Grants == s.t.Grants && s.t.Path == reward.PathGate
+				if done {
+					s.t.Granted, s.t.Grants, s.t.Version = max(s.t.Used, min(s.t.Granted, p.Granted)), s.t.Grants+1, s.t.Version+1
+				}
+				return []any{s.t, done}
+			},
+		}
+	case 14:
 		p := store.TemplateNewGenerationParams{
 			ID: id, From: mostly(t, "from", w.t.Generation), AtLeast: int64(rapid.IntRange(0, 5).Draw(t, "at least")),
-			Path: rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),
+			Path:         rapid.SampledFrom([]reward.IssuePath{reward.PathGate, reward.PathGate, reward.PathDatabase}).Draw(t, "path"),
+			NewNumbering: rapid.Bool().Draw(t, "new numbering"),
 		}
 		return shopStep{
 			name: "raise", do: func(ctx context.Context, s store.Store) (any, error) {
@@ -139,31 +184,33 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 			expect: func(s *shop) any {
 				raised := p.From == -1 || p.From == s.t.Generation
 				if raised {
-					noteMove(&s.t, p.Path)
 					s.t.Generation, s.t.Path = max(s.t.Generation, p.AtLeast)+1, p.Path
+					if p.NewNumbering {
+						s.t.Base = s.t.Generation - 1
+					}
 				}
 				return []any{s.t, raised}
 			},
 		}
 	}
-	generation := mostly(t, "ends of", w.t.Generation)
+	generation := mostly(t, "floor", w.t.Generation)
 	return shopStep{
-		name: "record ends and assign", do: func(ctx context.Context, s store.Store) (any, error) {
-			noted, err := s.TemplateRecordEnds(ctx, id, generation, map[int32]int64{1: generation})
+		name: "set floor and assign", do: func(ctx context.Context, s store.Store) (any, error) {
+			set, err := s.TemplateSetFloor(ctx, id, generation)
 			if err != nil {
 				return nil, err
 			}
 			epochs, err := s.TemplateAssign(ctx, []reward.TemplateID{id}, "me")
-			return []any{noted, epochs[id]}, err
+			return []any{set, epochs[id]}, err
 		},
 		expect: func(s *shop) any {
-			noted := generation == s.t.Generation
-			if noted {
-				s.t.EndsGeneration, s.t.Ends = generation, map[int32]int64{1: generation}
+			set := generation == s.t.Generation
+			if set {
+				s.t.Floor = generation
 			}
 			s.t.Epoch++
 			s.t.Owner = "me"
-			return []any{noted, s.t.Epoch}
+			return []any{set, s.t.Epoch}
 		},
 	}
 }

@@ -47,6 +47,9 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 		"Judge":    rulesOfJudge,
 		"Issue":    rulesOfIssue,
 		"Refuse":   rulesOfRefuse,
+		"Confirm":  rulesOfConfirm,
+		"Ended":    rulesOfEndedHolds,
+		"Holds":    raceOfHolds,
 	} {
 		run(t, open, name, func(b *bundle) {
 			part(&arena{

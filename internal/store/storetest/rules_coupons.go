@@ -54,7 +54,7 @@ func (a *arena) counter() *counter {
 func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*reward.CouponTemplate, *store.CouponSettleParams) {
 	t := reward.CouponTemplate{
 		ID: reward.TemplateID(len(s.templates) + 1), Name: "spring", PerUserLimit: limit, Mode: reward.ModeStream, CreatedAt: at(-3600),
-		WhenRedisAway: reward.FallbackDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, EndsGeneration: 1, Fence: 5, Settled: 3, Version: 7,
+		WhenRedisAway: reward.FallbackDatabase, Path: reward.PathGate, Generation: 1, Epoch: 3, Floor: 1, Fence: 5, Settled: 3, Version: 7,
 	}
 	if len(s.templates)%2 == 0 {
 		t.ValidFor = time.Hour
@@ -75,6 +75,8 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	}
 	s.rejected[ticket{t.ID, 3, 0}] = rejected{version: 7, user: "z", reason: soldOut, at: at(-30)}
 	t.TotalQuantity = max(t.Live+stock, 1)
+	t.Grants, t.Used = int64(len(s.templates)%5), int64(len(s.templates)%3)
+	t.Granted = t.Used + min(int64(len(s.templates)/3%3), stock)
 	if t.Live+stock == 0 { // without stock, some user must have the coupon
 		c := issued{Coupon: reward.Coupon{
 			ID: reward.CouponID(int64(t.ID)*100 + 99), TemplateID: t.ID, UserID: "y", Ticket: 2, IssuedAt: at(-60),
@@ -85,7 +87,7 @@ func (s *counter) open(kind rules.SettleKind, stock int64, limit, held int) (*re
 	}
 	s.templates[t.ID] = t
 	s.calls = append(s.calls, store.CouponSettleParams{
-		TemplateID: t.ID, Kind: kind, Epoch: t.Epoch, Generation: t.Generation, EndsGeneration: t.EndsGeneration, Path: t.Path, Now: now,
+		TemplateID: t.ID, Kind: kind, Epoch: t.Epoch, Generation: t.Generation, Path: t.Path, Now: now,
 	})
 	return &t, &s.calls[len(s.calls)-1]
 }
@@ -130,11 +132,12 @@ func rulesOfIssue(a *arena) {
 		for stock := range 3 {
 			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
 			t.Settled += int64(i/4) % 2
+			t.Floor = int64(i/8) % 2
 			s.templates[t.ID] = *t
 			for _, r := range requests {
 				o := odometer(r)
 				// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
-				// who holds one. Generation 2 is in the future.
+				// who holds one. Generation 2 is in the future. Half of the templates have floor 1.
 				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
 			}
 		}
@@ -164,10 +167,9 @@ func rulesOfRefuse(a *arena) {
 		(*batch)(p).ask("a", 4, 1)
 		(*batch)(p).ask("b", 5, 1+int64(o.pick(2)))
 	}
-	for i := range 2 * 2 * 2 {
+	for i := range 2 * 2 {
 		o := odometer(i)
 		_, p := s.open(rules.SettleListed, 3, 1, 0)
-		p.EndsGeneration += int64(o.pick(2))
 		p.Epoch += int64(o.pick(2)) // must have no effect here
 		p.Generation += int64(o.pick(2))
 		(*batch)(p).ask("a", 4, 1)
@@ -204,7 +206,7 @@ func (s *counter) settle() {
 func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 	t := s.templates[p.TemplateID]
 	b := p.Batch()
-	done := rules.Settlement{From: t.Version, Template: t, Existing: make(map[string]reward.Coupon)}
+	done := rules.Settlement{From: t.Version, Settled: t.Settled, Template: t, Existing: make(map[string]reward.Coupon)}
 	if done.Refused = rules.Refuse(&t, b); done.Refused != rules.NotRefused {
 		return store.Settled(&done, b)
 	}
@@ -227,7 +229,7 @@ func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 		r := b.Requests[d.At].Storable()
 		switch {
 		case d.Reason == "":
-			s.coupons[r.CouponID] = issued{b.Coupon(&done.Template, d), d.Slot, done.Template.Version}
+			s.coupons[r.CouponID] = issued{b.Coupon(&done, d), d.Slot, done.Template.Version}
 		case p.Kind != rules.SettleDirect:
 			s.rejected[ticket{t.ID, d.Ticket, r.Generation}] = rejected{r.Generation, done.Template.Version, r.UserID, d.Reason, now}
 		}
@@ -266,11 +268,11 @@ func (s *counter) put() {
 		rows = append(rows, []any{
 			t.ID, t.Name, t.TotalQuantity, t.PerUserLimit, s.moment(t.OpensAt), s.moment(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
 			t.ReissueAfterCancel, string(t.WhenRedisAway), "", s.moment(t.CreatedAt), t.Generation, t.Settled, t.Version, t.Live, t.IssuedTotal,
-			t.Epoch, t.Fence, t.EndsGeneration, string(t.Path),
+			t.Epoch, t.Fence, t.Base, t.Floor, t.Granted, t.Used, t.Grants, string(t.Path),
 		})
 	}
 	s.insert(`coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue, when_redis_away,
-draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, ends_generation, path)`, rows)
+draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, granted, used, grants, path)`, rows)
 	rows = rows[:0]
 	for _, c := range s.coupons {
 		rows = append(rows, []any{

@@ -1,0 +1,201 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// grantMin and grantMax limit the places of one grant. An unused place is one that
+	// nobody gets during a Redis outage; each grant costs a transaction.
+	grantMin, grantMax = 64, 10_000
+	// grantWindow is the time whose grants decide the size of the next one.
+	grantWindow = time.Second
+	// grantWindowsMax limits the templates whose windows are remembered.
+	grantWindowsMax = 10_000
+	// grantTriesMax limits the grants of one call.
+	grantTriesMax = 4
+	// shrinkTriesMax and changeTriesMax limit how often places are taken back again
+	// because the gate's places changed in between. A change of the quantity competes
+	// with the grants of a rush.
+	shrinkTriesMax, changeTriesMax = 3, 10
+	// changeGateTimeout ends what a change of a template does at its gate before the
+	// rows decide alone.
+	changeGateTimeout = 2 * time.Second
+)
+
+// Granter has the rows set places aside for gates. A gate gives a ticket only for such
+// a place, so nobody can take it afterwards: not through the database during a Redis
+// outage, and not by a lower quantity. It is safe for concurrent use.
+type Granter struct {
+	rows    store.Store
+	gate    gate.Gate
+	applier *Applier
+
+	mu      sync.Mutex // protects windows
+	windows map[reward.TemplateID]*grantWindows
+}
+
+// grantWindows counts the places granted in the present window and the one before.
+type grantWindows struct {
+	began        time.Time
+	before, here int64
+}
+
+// size returns how many places to grant next: twice what the last second needed.
+func (g *Granter) size(id reward.TemplateID) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w, now := g.windows[id], time.Now()
+	if w == nil {
+		if len(g.windows) >= grantWindowsMax {
+			clear(g.windows)
+		}
+		w = &grantWindows{began: now}
+		g.windows[id] = w
+	}
+	switch since := now.Sub(w.began); {
+	case since > 2*grantWindow:
+		*w = grantWindows{began: now}
+	case since > grantWindow:
+		*w = grantWindows{began: now, before: w.here}
+	}
+	n := min(max(2*max(w.before, w.here), grantMin), grantMax)
+	w.here += n
+	return n
+}
+
+// grantOf is what a gate knows of its places.
+type grantOf struct{ generation, version, granted, used, grants, waiting int64 }
+
+// grant grants places to a gate, in addition to those that users in line need, and
+// brings the gate to the version of the rows. The caller then tries again.
+func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf) error {
+	missing := max(at.waiting-(at.granted-at.used), 0) // after Redis lost data, or an upgrade
+	return g.add(ctx, id, at, missing+g.size(id))
+}
+
+// cover grants the places that users in line need and do not have.
+func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
+	missing := h.Waiting - (h.Granted - h.Used)
+	if missing <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+		return nil
+	}
+	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, missing)
+}
+
+func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, places int64) error {
+	t, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{
+		ID: id, Generation: at.generation, Grants: at.grants, Granted: at.granted, Places: places,
+	})
+	switch {
+	case err != nil:
+		return err
+	case t.Generation != at.generation || t.Path != reward.PathGate:
+		return gate.ErrNotLoaded // a load, or the database path
+	case !done:
+		return g.applier.catchUp(ctx, id, at.version)
+	}
+	return g.applier.apply(ctx, id, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t}, applyExtras{})
+}
+
+// gateShrink makes a gate give up the places that it has not given. From then on it
+// gives only places that the rows grant anew. version is the gate's.
+func (g *Granter) gateShrink(ctx context.Context, id reward.TemplateID) (s rules.Shrunk, version int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	r, err := g.gate.Shrink(ctx, id)
+	return rules.Shrunk{Generation: r.Generation, Grants: r.Grants, Granted: r.Granted}, r.Version, err
+}
+
+// shrink makes a gate give up the places that it has not given, and takes them back in
+// the rows. If the gate does not respond, or its places keep changing, they stay set
+// aside. A shrink that is interrupted leaves the gate smaller than the rows; the next
+// grant tells the gate its places again.
+func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
+	for range shrinkTriesMax {
+		s, version, err := g.gateShrink(ctx, id)
+		if err != nil {
+			return ignore(err, gate.ErrNotLoaded)
+		}
+		t, done, err := g.rows.TemplateShrink(ctx, id, s)
+		switch {
+		case err != nil:
+			return err
+		case done:
+			return g.applier.apply(ctx, id, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t}, applyExtras{})
+		case t.Generation != s.Generation || t.Path != reward.PathGate:
+			return nil
+		}
+		// Another grant or shrink has not reached the gate yet.
+		if err := g.applier.catchUp(ctx, id, version); err != nil {
+			return err
+		}
+	}
+	return errPlacesChange
+}
+
+// change makes a change of a template that needs as many free places as possible: a
+// lower quantity, or another mode. The gate gives up the places that it has not given,
+// and the transaction of the change takes them back. If the gate does not respond, the
+// rows decide with the places that are set aside. If the caller crashes in between, the
+// gate has fewer places than the rows; the next grant tells it.
+//
+// load says that a gate that is missing is loaded first: after Redis lost data, places
+// are set aside for users whom no gate knows.
+func (g *Granter) change(ctx context.Context, p rules.TemplateChange, load bool) (reward.CouponTemplate, error) {
+	for try := 1; ; try++ {
+		s, version, shrinkErr := g.shrinkForChange(ctx, p.ID, load)
+		if p.Shrunk = &s; shrinkErr != nil {
+			p.Shrunk = nil
+		}
+		t, err := g.rows.TemplateChange(ctx, p)
+		if !reward.HasCode(err, reward.CodeConflict) || shrinkErr != nil {
+			return t, err
+		}
+		row, rowErr := g.rows.TemplateGet(ctx, p.ID)
+		if rowErr != nil {
+			return t, rowErr
+		}
+		if row.Grants == s.Grants && row.Generation == s.Generation || try == changeTriesMax {
+			return t, err // the users in line need the places, or they keep changing
+		}
+		// Another grant or shrink has not reached the gate yet.
+		if err := g.applier.catchUp(ctx, p.ID, version); err != nil {
+			return t, err
+		}
+	}
+}
+
+// shrinkForChange is gateShrink for a change of a template.
+func (g *Granter) shrinkForChange(ctx context.Context, id reward.TemplateID, load bool) (s rules.Shrunk, version int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeGateTimeout)
+	defer cancel()
+	if s, version, err = g.gateShrink(ctx, id); !load || !errors.Is(err, gate.ErrNotLoaded) {
+		return s, version, err
+	}
+	if err = g.applier.loader.ensure(ctx, id); err != nil {
+		return s, version, err
+	}
+	return g.gateShrink(ctx, id)
+}
+
+var errPlacesChange = errors.New("the places of the gate keep changing")
+
+// noPlace returns the positions of users who got no ticket only because no granted
+// place was free.
+func noPlace(r *gate.AdmitResult) (indexes []int) {
+	for i := range r.Answers {
+		if r.Answers[i].Verdict == gate.NoPlace {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}

@@ -1,0 +1,167 @@
+package coupon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+)
+
+// TestHolds checks in every mode that a coupon is held, that a confirmed one stays,
+// and that the place of one that is not confirmed goes to the next user, once.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) {
+				r.startAll(2) // both sweep
+				a, b := r.instances[0], r.instances[1]
+				id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, HoldFor: time.Hour, ReissueAfterCancel: true})
+				kept := r.take(a, id, "ann")
+				if kept.Status != reward.CouponHeld || kept.HeldUntil.Before(kept.IssuedAt) {
+					r.Fatalf("%+v", kept)
+				}
+				if _, err := a.Catalog.Use(r.Context(), kept.ID); !reward.HasCode(err, reward.CodeCouponHeld) {
+					r.Errorf("the use of a held coupon: %v", err)
+				}
+				for _, i := range r.instances { // a repeat is harmless
+					if c, err := i.Catalog.Confirm(r.Context(), kept.ID); err != nil || c.Status != reward.CouponIssued {
+						r.Fatalf("the confirmation: %+v, %v", c, err)
+					}
+				}
+				r.holdFor(id, 2*time.Second)
+				lost := r.take(b, id, "bob")
+				r.holdEnds(lost)
+				next := r.takeWhenFree(a, id, "cid")
+				r.holdEnds(next)
+				r.holdFor(id, time.Hour)
+				r.takeWhenFree(b, id, "bob") // whose first one has ended
+				r.want(a, id, "dan", reward.CodeSoldOut)
+				if _, err := b.Catalog.Use(r.Context(), kept.ID); err != nil {
+					r.Errorf("the use of a confirmed coupon: %v", err)
+				}
+				if _, err := b.Catalog.Confirm(r.Context(), lost.ID); !reward.HasCode(err, reward.CodeHoldExpired) {
+					r.Errorf("the confirmation of a coupon that has ended: %v", err)
+				}
+				h, err := a.Catalog.History(r.Context(), "cid")
+				if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.CancelReason != reward.ReasonHoldExpired {
+					r.Errorf("history: %+v, %v", h, err)
+				}
+				r.balanced(id)
+			})
+		})
+	}
+}
+
+// holdFor changes how long the next coupons are held, on every instance.
+func (r *rig) holdFor(id reward.TemplateID, d time.Duration) {
+	r.Helper()
+	if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, HoldFor: &d}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// holdEnds waits until the hold of a coupon has ended.
+func (r *rig) holdEnds(c reward.Coupon) {
+	r.Helper()
+	r.until("the hold ends", func() bool {
+		got, err := r.rows.CouponGet(r.Context(), c.ID)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if got.Status == reward.CouponCancelled && (got.CancelReason != reward.ReasonHoldExpired || got.CancelledAt.Before(c.HeldUntil)) {
+			r.Fatalf("%+v was cancelled: %+v", c, got)
+		}
+		return got.Status == reward.CouponCancelled
+	})
+}
+
+// takeWhenFree requests a coupon until a place is free.
+func (r *rig) takeWhenFree(i *instance, id reward.TemplateID, user string) reward.Coupon {
+	r.Helper()
+	r.until("a place is free for "+user, func() bool {
+		_, code := r.request(i, id, user)
+		return code != reward.CodeSoldOut
+	})
+	return r.take(i, id, user)
+}
+
+// TestHoldsDuringAnOutage checks holds on the path through the database.
+func TestHoldsDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+		i.gate.set(func(g *faultyGate) { g.down = true })
+		c := r.take(i, id, "ann")
+		if c.Status != reward.CouponHeld {
+			r.Fatalf("%+v", c)
+		}
+		if s, code := r.request(i, id, "ann"); code != "" || !s.Duplicate || s.Coupon.Status != reward.CouponHeld {
+			r.Errorf("a repeat: %q %+v", code, s)
+		}
+		r.holdEnds(c)
+		r.holdFor(id, time.Hour)
+		next := r.takeWhenFree(i, id, "bob")
+		if _, err := i.Catalog.Confirm(r.Context(), next.ID); err != nil {
+			r.Error(err)
+		}
+		i.gate.set(func(g *faultyGate) { g.down = false })
+		r.until("the gate is back", func() bool {
+			_, code := r.request(i, id, "cid")
+			return code == reward.CodeSoldOut
+		})
+		r.balanced(id)
+	})
+}
+
+// TestHoldsWithoutApplies checks that a place whose release never reaches the gate
+// is found by the GateMaintainer: the sweeper may crash after its commit.
+func TestHoldsWithoutApplies(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		sweeps := r.start(func(c *FlowConfig) { c.Issue = false })
+		issues := r.start(func(c *FlowConfig) { c.Housekeeping = false })
+		sweeps.gate.set(func(g *faultyGate) { g.loseApply = true })
+		const coupons = 50
+		id := r.create(reward.CouponTemplate{TotalQuantity: coupons, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+		for n := range coupons {
+			r.take(issues, id, fmt.Sprint("u", n))
+		}
+		for _, c := range r.coupons(id) {
+			r.holdEnds(c)
+		}
+		r.holdFor(id, time.Hour)
+		for n := range coupons {
+			c := r.takeWhenFree(issues, id, fmt.Sprint("v", n))
+			if _, err := issues.Catalog.Confirm(r.Context(), c.ID); err != nil {
+				r.Fatal(err)
+			}
+		}
+		r.want(issues, id, "late", reward.CodeSoldOut)
+		r.balanced(id)
+	})
+}
+
+// TestHoldsOfADraw checks that the winners of a draw hold their coupons.
+func TestHoldsOfADraw(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{
+			TotalQuantity: 1, HoldFor: 2 * time.Second, OpensAt: time.Now().Add(3 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)},
+			ReissueAfterCancel: true,
+		})
+		r.want(i, id, "ann", "")
+		s := r.outcome(i, id, "ann")
+		if s.Kind != StatusIssued || s.Coupon.Status != reward.CouponHeld {
+			r.Fatalf("%+v", s)
+		}
+		r.holdEnds(s.Coupon)
+		r.takeWhenFree(i, id, "bob")
+		r.balanced(id)
+	})
+}

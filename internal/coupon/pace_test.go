@@ -1,0 +1,247 @@
+package coupon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// slowRows are rows whose every settlement of a batch takes a given time.
+type slowRows struct {
+	store.Store
+
+	mu    sync.Mutex // protects the fields below
+	took  time.Duration
+	first int64 // ticket of the first batch at this speed; 0 = none yet
+}
+
+func (r *slowRows) slow(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took, r.first = took, 0
+}
+
+func (r *slowRows) speed() (took time.Duration, first int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.took, r.first
+}
+
+func (r *slowRows) CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
+	r.mu.Lock()
+	took := r.took
+	if r.first == 0 {
+		r.first = p.Requests[0].Ticket
+	}
+	r.mu.Unlock()
+	service.Sleep(ctx, took) // before the commit: nobody sees it earlier
+	return r.Store.CouponSettle(ctx, p)
+}
+
+// promptRows settle every request of one template at once.
+type promptRows struct {
+	store.Store
+	template reward.CouponTemplate
+}
+
+func (r *promptRows) CouponSettle(_ context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
+	out := store.CouponSettleResult{Results: make([]store.RequestResult, len(p.Requests))}
+	for i := range out.Results {
+		out.Results[i] = store.RequestResult{Outcome: rules.RequestIssued}
+	}
+	t := &r.template
+	out.From = t.Version
+	t.Version++
+	t.Settled += int64(len(p.Requests))
+	t.Live, t.IssuedTotal = t.Settled, t.Settled
+	out.To, out.Template = t.Version, *t
+	return out, nil
+}
+
+// promise is a wait that somebody was told.
+type promise struct {
+	at       time.Time
+	wait     time.Duration
+	took     time.Duration // of a batch, at that time
+	batches  int64         // that had been settled at that speed
+	servedAt time.Time
+	slowed   bool // the database had slowed down when they were served
+}
+
+// linePeople is the length of the line that honest follows.
+const linePeople = 16 * batchMax
+
+// honest follows a line of 16 batches, in which the database slows down fivefold after
+// six, and compares the waits that people were told after each batch with the real
+// ones. It leaves out those who were told before the second batch of a speed, or were
+// served at another speed, or are served within two batches, because a batch is served
+// all at once. It returns how many it compared at each speed, and which were more than
+// 30 % off.
+func honest(t testing.TB, id reward.TemplateID, g gate.Gate, rows *slowRows, batch time.Duration) (compared map[time.Duration]int, wrong []string) {
+	t.Helper()
+	var users []string
+	for n := 0; n < linePeople; n += batchMax / 2 {
+		users = append(users, fmt.Sprint("u", n))
+	}
+	told := make(map[string][]promise)
+	front := int64(0) // the lowest ticket in line
+	for deadline := time.Now().Add(patience); len(users) > 0; {
+		time.Sleep(batch / 50) // polls the line
+		if time.Now().After(deadline) {
+			t.Fatalf("%d people still wait", len(users))
+		}
+		now := time.Now()
+		took, first := rows.speed()
+		p, err := g.Positions(t.Context(), id, users)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		for ; left < len(users) && !p.Positions[left].InLine; left++ {
+			list := told[users[left]]
+			for k := range list {
+				list[k].servedAt, list[k].slowed = now, took > batch
+			}
+		}
+		users = users[left:]
+		if len(users) == 0 || p.Positions[left].Ticket == front {
+			continue // nobody has left: nothing new is told
+		}
+		front = p.Positions[left].Ticket
+		one := promise{at: now, took: took}
+		if first > 0 {
+			one.batches = (front - first) / batchMax
+		}
+		for i, user := range users {
+			one.wait = waitOf(p.Positions[left+i].Rank, p.ServiceTime)
+			told[user] = append(told[user], one)
+		}
+		if len(users) == 2*10 {
+			rows.slow(5 * batch)
+		}
+	}
+	compared = make(map[time.Duration]int)
+	for user, list := range told {
+		for _, one := range list {
+			real := one.servedAt.Sub(one.at)
+			if one.batches < 2 || one.slowed != (one.took > batch) || real < 2*one.took+one.took/2 {
+				continue
+			}
+			compared[one.took]++
+			if share := float64(one.wait) / float64(real); share < 0.7 || share > 1.3 {
+				wrong = append(wrong, fmt.Sprintf("%s was told %v after %d batches of %v, and waited %v", user, one.wait, one.batches, one.took, real))
+			}
+		}
+	}
+	return compared, wrong
+}
+
+// TestWaitsAreHonest checks with fake time that the waits people are told are within
+// 30 % of the real ones.
+func TestWaitsAreHonest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, err := obs.NewLog(io.Discard, "error", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := reward.CouponTemplate{
+			ID: 42, TotalQuantity: 1_000_000, PerUserLimit: 1, Mode: reward.ModeStream, Generation: 1, Path: reward.PathGate,
+			Granted: 1_000_000, Grants: 1,
+		}
+		g := gate.NewMemory()
+		begun, err := g.LoadBegin(t.Context(), 42, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := gate.Load{TemplateID: 42, Token: "me", Run: begun.Run}
+		if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(&template)}); err != nil || !s.Done {
+			t.Fatal(s, err)
+		}
+		rows := &slowRows{Store: &promptRows{template: template}}
+		templates := newTemplateCache(&outcomeRows{template: template}, time.Hour, log)
+		issuer := &Issuer{
+			id: 42, instance: "me", rows: rows, gate: g, applier: &Applier{rows: rows, gate: g}, templates: templates,
+			ids: service.NewIDs(), log: log, settled: func(reward.TemplateID) {}, hint: service.NewHint(),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { issuer.run(ctx) })
+
+		// The very first request meets a cold database.
+		rows.slow(5 * time.Second)
+		admit(t, g, 42, "first")
+		issuer.hint.Give()
+		time.Sleep(6 * time.Second)
+		rows.slow(100 * time.Millisecond)
+		for n := range linePeople {
+			admit(t, g, 42, fmt.Sprint("u", n))
+		}
+		issuer.hint.Give()
+		compared, wrong := honest(t, 42, g, rows, 100*time.Millisecond)
+		if len(wrong) > 0 || compared[100*time.Millisecond] < 2 || compared[500*time.Millisecond] < 30 {
+			t.Errorf("compared %v; %v", compared, wrong)
+		}
+		cancel()
+		running.Wait()
+		g.Close()
+	})
+}
+
+func admit(t testing.TB, g gate.Gate, id reward.TemplateID, users ...string) {
+	t.Helper()
+	result, err := g.Admit(t.Context(), id, users, true)
+	if err != nil || slices.ContainsFunc(result.Answers, func(a gate.Answer) bool { return a.Verdict != gate.Admitted }) {
+		t.Fatalf("%+v, %v", result.Answers, err)
+	}
+}
+
+// TestWaitsAreHonestOnRealServers is the same on the servers of each world.
+func TestWaitsAreHonestOnRealServers(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1_000_000})
+		r.request(r.instances[0], id, "first") // loads the gate
+		g := r.instances[0].gate
+		h, err := g.Headers(r.Context(), []reward.TemplateID{id})
+		if err != nil {
+			r.Fatal(err)
+		}
+		at := grantOf{generation: h[0].Generation, version: h[0].Version, granted: h[0].Granted, grants: h[0].Grants}
+		if err := r.instances[0].Catalog.granter.add(r.Context(), id, at, linePeople); err != nil {
+			r.Fatal(err)
+		}
+		var users []string
+		for n := range linePeople {
+			if users = append(users, fmt.Sprint("u", n)); len(users) == gate.AdmitMax {
+				admit(r, g, id, users...)
+				users = nil
+			}
+		}
+		const batch = 400 * time.Millisecond
+		var rows *slowRows
+		r.start(func(c *FlowConfig) {
+			rows = &slowRows{Store: c.Store, took: batch}
+			c.Store = rows
+		})
+		compared, wrong := honest(r, id, g, rows, batch)
+		// A stall of the machine makes single ones wrong.
+		all := compared[batch] + compared[5*batch]
+		if r.Logf("compared %v, wrong %d", compared, len(wrong)); compared[5*batch] < 20 || len(wrong)*5 > all {
+			r.Errorf("%d of %d are wrong: %v", len(wrong), all, wrong)
+		}
+	})
+}

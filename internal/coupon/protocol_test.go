@@ -1,0 +1,575 @@
+package coupon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// hand is an instance whose loops do not run: a test makes their steps one by one.
+type hand struct {
+	testing.TB
+	*Flow
+	rows   store.Store
+	gate   *faultyGate
+	id     reward.TemplateID
+	issuer *Issuer
+}
+
+// newHand returns a hand with a template. change may wrap its rows.
+func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Store) store.Store) *hand {
+	t.Helper()
+	g := newLosableGate()
+	t.Cleanup(g.close)
+	h := &hand{TB: t, rows: openSQLite(t), gate: g.gate(t)}
+	if change != nil {
+		h.rows = change(h.rows)
+	}
+	flow, err := NewFlow(FlowConfig{Store: h.rows, Gate: h.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Flow = flow
+	template.Name = "drop"
+	template.PerUserLimit = max(template.PerUserLimit, 1)
+	v, err := flow.Catalog.Create(t.Context(), template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.id = v.ID
+	epochs, err := h.rows.TemplateAssign(t.Context(), []reward.TemplateID{h.id}, "i")
+	h.must(err)
+	h.issuer = flow.issuers.newIssuer(h.id, epochs[h.id])
+	return h
+}
+
+func (h *hand) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// request requests a coupon and returns the status.
+func (h *hand) request(user string) Status {
+	h.Helper()
+	s, err := h.Intake.Request(h.Context(), IssueCommand{TemplateID: h.id, UserID: user})
+	h.must(err)
+	return s
+}
+
+// waits requests a coupon of a user who must wait with this ticket.
+func (h *hand) waits(user string, ticket int64) {
+	h.Helper()
+	if s := h.request(user); s.Kind != StatusWaiting || s.Ticket != ticket {
+		h.Fatalf("%s: %+v, want ticket %d", user, s, ticket)
+	}
+}
+
+// move moves the template to a path, as an outage of Redis does.
+func (h *hand) move(path reward.IssuePath) {
+	h.Helper()
+	_, moved, err := h.rows.TemplateNewGeneration(h.Context(), store.TemplateNewGenerationParams{ID: h.id, From: -1, Path: path})
+	h.must(err)
+	if !moved {
+		h.Fatal("the template was not moved")
+	}
+	_, err = h.templates.read(h.Context(), h.id)
+	h.must(err)
+}
+
+// issued lets the issuer work until nothing is left, and returns the users of the
+// coupons by ticket.
+func (h *hand) issued() []string {
+	h.Helper()
+	for range 20 {
+		for _, claim := range []bool{true, false} {
+			if _, err := h.issuer.round(h.Context(), claim); err != nil {
+				h.Log(err) // the next round claims
+			}
+		}
+	}
+	list, err := h.rows.CouponList(h.Context(), store.CouponListParams{TemplateID: h.id, Limit: store.BatchMax})
+	h.must(err)
+	var users []string
+	for _, c := range list {
+		if c.Status != reward.CouponCancelled {
+			users = append(users, c.UserID)
+		}
+	}
+	return users
+}
+
+func (h *hand) wantIssued(want ...string) {
+	h.Helper()
+	got := h.issued()
+	if len(got) != len(want) {
+		h.Fatalf("issued to %v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			h.Fatalf("issued to %v, want %v", got, want)
+		}
+	}
+}
+
+// TestACancelDuringAnOutageTakesNobodyOutOfTheLine checks that an apply about coupons
+// with another numbering does not reach the gate that the template has left.
+func TestACancelDuringAnOutageTakesNobodyOutOfTheLine(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
+	h.waits("ann", 1)
+	h.move(reward.PathDatabase)
+	s := h.request("bob") // through the database, with ticket 1
+	_, err := h.Catalog.Cancel(t.Context(), s.Coupon.ID)
+	h.must(err)
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.waits("ann", 2)
+	h.wantIssued("ann")
+}
+
+// TestALoaderCrashesBeforeAnOutage checks that the users of a gate that is a generation
+// behind when an outage begins still wait when it ends.
+func TestALoaderCrashesBeforeAnOutage(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
+	h.waits("ann", 1)
+	h.move(reward.PathGate) // a loader raised the generation and crashed
+	h.move(reward.PathDatabase)
+	h.request("bob")
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.waits("ann", 2)
+	h.wantIssued("bob", "ann")
+}
+
+// TestAnOutageWithoutRequestsKeepsTheTickets checks that a template that issued nothing
+// through the database returns to its gate as it was.
+func TestAnOutageWithoutRequestsKeepsTheTickets(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
+	h.waits("ann", 1)
+	h.waits("bob", 2)
+	h.wantIssued("ann", "bob")
+	h.waits("cid", 3)
+	h.waits("dan", 4)
+	h.move(reward.PathDatabase)
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.waits("dan", 4)
+	h.wantIssued("ann", "bob", "cid", "dan")
+}
+
+// TestAnswersThroughTheDatabaseCountForTheLine checks that a user in line who got a
+// coupon through the database gets no second one for the same request.
+func TestAnswersThroughTheDatabaseCountForTheLine(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200, PerUserLimit: 2}, nil)
+	h.waits("ann", 1)
+	h.waits("bob", 2)
+	h.move(reward.PathDatabase)
+	if s := h.request("ann"); s.Kind != StatusIssued {
+		t.Fatalf("%+v", s)
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.wantIssued("ann", "bob")
+}
+
+// raisingRows raises the generation right before a snapshot, once.
+type raisingRows struct {
+	store.Store
+	raise bool
+}
+
+func (r *raisingRows) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error) error {
+	if r.raise {
+		r.raise = false
+		for _, path := range []reward.IssuePath{reward.PathGate, reward.PathDatabase} {
+			if _, _, err := r.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{ID: id, From: -1, Path: path}); err != nil {
+				return err
+			}
+		}
+	}
+	return r.Store.CouponSnapshot(ctx, id, begin, facts)
+}
+
+// TestASnapshotOfAnotherGenerationIsNotLoaded checks that a loader gives up if the
+// generation is raised before its snapshot.
+func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
+	t.Parallel()
+	rows := &raisingRows{}
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s store.Store) store.Store {
+		rows.Store = s
+		return rows
+	})
+	h.waits("ann", 1)
+	h.move(reward.PathGate)
+	rows.raise = true
+	if err := h.loader.ensure(t.Context(), h.id); err == nil {
+		t.Fatal("a gate was loaded although the template is on the database path")
+	}
+	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})
+	h.must(err)
+	if g := headers[0]; g.Loaded || g.Generation != 1 || g.Waiting != 1 {
+		t.Fatalf("header %+v", g)
+	}
+	if s := h.request("bob"); s.Kind != StatusIssued {
+		t.Fatalf("through the database: %+v", s)
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.wantIssued("bob", "ann")
+}
+
+// TestHandsOfAnEarlierGateAreRefused checks that requests read from a gate are not
+// settled once the generation is raised, although a load may keep them.
+func TestHandsOfAnEarlierGateAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, nil)
+	h.waits("ann", 1)
+	h.waits("bob", 2)
+	read, err := h.gate.Read(t.Context(), h.id, "i", 10)
+	h.must(err)
+	h.move(reward.PathGate)
+	if _, err := h.issuer.commit(t.Context(), read); err == nil {
+		t.Fatal("requests of an earlier gate were settled")
+	}
+	// The load that follows keeps the requests, and the issuer claims them.
+	h.waits("bob", 2)
+	h.wantIssued("ann", "bob")
+	if c, err := h.rows.CouponList(t.Context(), store.CouponListParams{TemplateID: h.id, Limit: 2}); err != nil || c[0].Generation != 1 {
+		t.Fatalf("%+v, %v: the request must keep its generation", c, err)
+	}
+}
+
+// forgetfulPublisher confirms records that it does not publish.
+type forgetfulPublisher struct {
+	bus.Publisher
+	forget bool
+}
+
+func (p *forgetfulPublisher) Publish(ctx context.Context, records []bus.Record) error {
+	if p.forget {
+		p.forget = false
+		return nil
+	}
+	return p.Publisher.Publish(ctx, records)
+}
+
+// TestTheBrokerLosesRecords checks that users whose records the broker has confirmed
+// and then lost get their coupons.
+func TestTheBrokerLosesRecords(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher, forget: true}
+		i.loader.topic.publisher = publisher // no issuer runs yet
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
+		if s, code := r.request(i, id, "ann"); code != "" || s.Kind != StatusWaiting {
+			r.Fatalf("%q %+v", code, s)
+		}
+		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
+			r.Fatalf("%+v", s)
+		}
+		r.take(i, id, "bob")
+		r.balanced(id)
+	})
+}
+
+// TestLoadKinds checks what becomes of a line.
+func TestLoadKinds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		mode      reward.IssueMode
+		base, old int64
+		exists    bool
+		want      gate.LoadKind
+	}{
+		{reward.ModeStream, 0, 0, false, gate.LoadFresh},
+		{reward.ModeKafka, 0, 0, false, gate.LoadFresh},
+		{reward.ModeStream, 3, 4, true, gate.LoadKeep},
+		{reward.ModeStream, 4, 4, true, gate.LoadRemake},
+		{reward.ModeStream, 5, 4, true, gate.LoadRemake},
+		{reward.ModeKafka, 0, 4, true, gate.LoadRemake},
+		{reward.ModeSync, 0, 4, true, gate.LoadRemake},
+	} {
+		row := &reward.CouponTemplate{Mode: c.mode, Base: c.base, Generation: 9}
+		if got := loadKind(row, gate.Header{Exists: c.exists, Generation: c.old}); got != c.want {
+			t.Errorf("%+v: kind %d", c, got)
+		}
+	}
+}
+
+// TestPlacesOfTheLineAreNotGivenAway checks that users in line keep their places while
+// others request coupons through the database, and that the others get what is left.
+func TestPlacesOfTheLineAreNotGivenAway(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100}, nil)
+	for n := range 40 {
+		h.waits(fmt.Sprint("line", n), int64(n+1))
+	}
+	row, err := h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	if row.Promised() < 40 {
+		t.Fatalf("%d places are promised to 40 users", row.Promised())
+	}
+	h.move(reward.PathDatabase)
+	issued, promised := 0, 0
+	for n := range 100 {
+		_, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: fmt.Sprint("other", n)})
+		switch {
+		case err == nil:
+			issued++
+		case reward.HasCode(err, reward.CodeUnavailable):
+			promised++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if want := int(100 - row.Promised()); issued != want || promised != 100-want {
+		t.Fatalf("%d got one and %d were told to wait; %d places are promised", issued, promised, row.Promised())
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	if users := h.issued(); len(users) != issued+40 {
+		t.Fatalf("%d coupons, want %d", len(users), issued+40)
+	}
+	for n := range 100 - issued - 40 { // the rest is for newcomers
+		h.waits(fmt.Sprint("new", n), int64(issued+41+n))
+	}
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "late"}); !reward.HasCode(err, reward.CodeSoldOut) {
+		t.Fatal(err)
+	}
+}
+
+// TestAShrinkThatCrashes checks that a gate that gave up its places, while its caller
+// crashed, gets them again.
+func TestAShrinkThatCrashes(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
+	h.waits("ann", 1)
+	if _, err := h.gate.Shrink(t.Context(), h.id); err != nil {
+		t.Fatal(err)
+	}
+	h.waits("bob", 2)
+	h.waits("cid", 3)
+	h.wantIssued("ann", "bob", "cid")
+}
+
+// TestLoweringTheQuantity checks that the quantity can be lowered to what is issued and
+// promised, and no further.
+func TestLoweringTheQuantity(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100}, nil)
+	h.waits("ann", 1)
+	h.waits("bob", 2)
+	h.waits("cid", 3)
+	lower := func(total int64) error {
+		_, err := h.Catalog.Change(t.Context(), rules.TemplateChange{ID: h.id, TotalQuantity: &total})
+		return err
+	}
+	if err := lower(2); !reward.HasCode(err, reward.CodeConflict) {
+		t.Fatal(err)
+	}
+	h.must(lower(3))
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeSoldOut) {
+		t.Fatal(err)
+	}
+	h.must(lower(4))
+	h.waits("dan", 4)
+	h.wantIssued("ann", "bob", "cid", "dan")
+}
+
+// TestConcurrentChangesOfTheQuantity checks that everyone who was admitted gets a
+// coupon, although several people change the quantity at once.
+func TestConcurrentChangesOfTheQuantity(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(2)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2000})
+		var changing, requesting sync.WaitGroup
+		stop := make(chan struct{})
+		for admin := range 4 {
+			changing.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					total := int64(300 + (n*377+admin*211)%1700)
+					i := r.instances[admin%2]
+					_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
+					if err != nil && !reward.HasCode(err, reward.CodeConflict) {
+						r.Errorf("lowering to %d: %v", total, err)
+					}
+				}
+			})
+		}
+		var mu sync.Mutex // protects admitted
+		var admitted []string
+		for worker := range 8 {
+			requesting.Go(func() {
+				for n := range 60 {
+					user := fmt.Sprintf("u%d-%d", worker, n)
+					if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
+						mu.Lock()
+						admitted = append(admitted, user)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		requesting.Wait()
+		close(stop)
+		changing.Wait()
+		for _, user := range admitted {
+			if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
+				r.Errorf("%s was admitted, and then %+v", user, s)
+			}
+		}
+		r.balanced(id)
+	})
+}
+
+// TestWithoutAGate checks a template of instances that share a database and no Redis.
+func TestWithoutAGate(t *testing.T) {
+	t.Parallel()
+	rows := openSQLite(t)
+	lost := newLosableGate()
+	t.Cleanup(lost.close)
+	away := lost.gate(t)
+	away.set(func(g *faultyGate) { g.down = true })
+	flow, err := NewFlow(FlowConfig{Store: rows, Gate: away, NoGate: true, Instance: "i", Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(fallback reward.RedisFallback) (View, error) {
+		return flow.Catalog.Create(t.Context(), reward.CouponTemplate{Name: "drop", TotalQuantity: 10, PerUserLimit: 1, WhenRedisAway: fallback})
+	}
+	if _, err := create(reward.FallbackWait); !reward.HasCode(err, reward.CodeInvalid) {
+		t.Fatalf("a template that would wait forever: %v", err)
+	}
+	v, err := create("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait, lower := reward.FallbackWait, int64(5)
+	if _, err := flow.Catalog.Change(t.Context(), rules.TemplateChange{ID: v.ID, WhenRedisAway: &wait}); !reward.HasCode(err, reward.CodeInvalid) {
+		t.Fatal(err)
+	}
+	if v, err = flow.Catalog.Change(t.Context(), rules.TemplateChange{ID: v.ID, TotalQuantity: &lower}); err != nil || v.TotalQuantity != 5 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+// TestATicketThatNoGateGave checks that a forged record becomes a dead letter, and does
+// not move the tickets of the template.
+func TestATicketThatNoGateGave(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
+		r.take(i, id, "ann")
+		row, err := r.rows.TemplateGet(r.Context(), id)
+		if err != nil {
+			r.Fatal(err)
+		}
+		e := reward.CouponIssueEvent{TemplateID: id, UserID: "eve", Ticket: 1<<63 - 1, Generation: row.Generation, RequestID: reward.RequestID(id, "eve")}
+		r.publish(string(e.JSON()))
+		r.take(i, id, "bob")
+		r.until("it is a dead letter", func() bool {
+			letters, err := r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 10})
+			if err != nil {
+				r.Fatal(err)
+			}
+			return len(letters) == 1 && letters[0].Reason == reward.CodeNeverGiven
+		})
+		if row, err = r.rows.TemplateGet(r.Context(), id); err != nil || row.Settled > 10 || row.Live != 2 {
+			r.Fatalf("%+v, %v", row, err)
+		}
+		r.balanced(id)
+	})
+}
+
+// TestLoweringInARush checks that a quantity that is high enough can be lowered while
+// users keep requesting coupons.
+func TestLoweringInARush(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(2)
+		const workers, users = 8, 60
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000})
+		var requesting sync.WaitGroup
+		for worker := range workers {
+			requesting.Go(func() {
+				for n := range users {
+					r.want(r.instances[worker%2], id, fmt.Sprintf("u%d-%d", worker, n), "")
+				}
+			})
+		}
+		for n := range 10 {
+			total := int64(1000 - 50*n) // always enough for all of them
+			if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total}); err != nil {
+				r.Errorf("lowering to %d: %v", total, err)
+			}
+		}
+		requesting.Wait()
+		r.until("all are issued", func() bool { return len(r.coupons(id)) == workers*users })
+		r.balanced(id)
+	})
+}
+
+// TestLoweringAfterALoss checks that places of users whom Redis has lost do not keep the
+// quantity from being lowered.
+func TestLoweringAfterALoss(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
+		r.want(i, id, "ann", "")
+		r.flush(r)
+		lower := int64(1)
+		if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
+			r.Fatal(err)
+		}
+		r.want(i, id, "bob", "")
+		if _, code := r.request(i, id, "ann"); code != reward.CodeSoldOut {
+			r.Errorf("ann got %q", code)
+		}
+	})
+}
+
+// TestALineWithoutPlacesGetsThem checks that the users of a line without places, as
+// after an upgrade, get them before others can.
+func TestALineWithoutPlacesGetsThem(t *testing.T) {
+	t.Parallel()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
+	for n, user := range []string{"ann", "bob", "cid"} {
+		h.waits(user, int64(n+1))
+	}
+	row, err := h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	if _, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants}); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	h.must(h.loader.remake(t.Context(), h.id))
+	row, err = h.rows.TemplateGet(t.Context(), h.id)
+	h.must(err)
+	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})
+	h.must(err)
+	if headers[0].Granted != 0 || headers[0].Waiting != 3 {
+		t.Fatalf("%+v", headers[0])
+	}
+	h.must(h.maintainer.keepPlaces(t.Context(), &row, headers[0]))
+	h.move(reward.PathDatabase)
+	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeUnavailable) {
+		t.Fatalf("a newcomer: %v", err)
+	}
+	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.wantIssued("ann", "bob", "cid")
+}

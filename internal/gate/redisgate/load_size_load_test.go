@@ -1,0 +1,115 @@
+//go:build servers && load
+
+package redisgate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestALongLineIsLoadedInShortCommands checks that with 2 million users in line and a
+// million holders no step of a load keeps the server busy for longer than 20 ms: first
+// a load that keeps the line, then one that writes it again. It counts the CPU time of
+// the server's main thread, because other programs on the machine also need time.
+func TestALongLineIsLoadedInShortCommands(t *testing.T) {
+	const inLine, holders, bound = 2_000_000, 1_000_000, 20 * time.Millisecond
+	r := newRig(t, ownRedis(t).Address())
+	worst := map[string]time.Duration{}
+	busy := func() time.Duration {
+		sum := 0.0
+		for _, line := range strings.Split(r.do("INFO", "cpu").(string), "\r\n") {
+			if name, value, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "_main_thread") {
+				seconds, err := strconv.ParseFloat(value, 64)
+				r.ok(err)
+				sum += seconds
+			}
+		}
+		return time.Duration(sum * float64(time.Second))
+	}
+	step := func(name string, call func() error) {
+		t.Helper()
+		before := busy()
+		r.ok(call())
+		took := busy() - before
+		if worst[name] = max(worst[name], took); took > bound {
+			t.Errorf("%s kept the server busy for %v", name, took)
+		}
+	}
+	load := func(s gate.State) {
+		t.Helper()
+		clear(worst)
+		p := r.begin("loader", s)
+		step("LoadClose", func() error { return r.g.LoadClose(t.Context(), p.Load) })
+		for first := 0; first < holders; first += gate.LoadMax {
+			list := make([]gate.Holding, gate.LoadMax)
+			for i := range list {
+				list[i] = gate.Holding{UserID: fmt.Sprint("holder-", first+i), Held: 1, CouponID: reward.CouponID(1e17 + first + i)}
+			}
+			step("LoadHoldings", func() error { return r.g.LoadHoldings(t.Context(), p.Load, list) })
+		}
+		p.Holdings = holders
+		for left := int64(1); p.Kind == gate.LoadKeep && left > 0; {
+			step("LoadTrim", func() (err error) {
+				left, err = r.g.LoadTrim(t.Context(), p.Load, s.Settled)
+				return err
+			})
+		}
+		for from := int64(0); p.Kind == gate.LoadRemake; {
+			var page []gate.SettledTicket
+			step("LoadPage", func() (err error) {
+				page, err = r.g.LoadPage(t.Context(), p.Load, from)
+				return err
+			})
+			if len(page) == 0 {
+				break
+			}
+			users := make([]string, len(page))
+			for i, w := range page {
+				users[i] = w.UserID
+			}
+			step("LoadCopy", func() error {
+				return r.g.LoadCopy(t.Context(), p.Load, s.Generation, s.Settled+p.Copied+1, users)
+			})
+			from += int64(len(page))
+			p.Copied += int64(len(users))
+		}
+		step("LoadSwap", func() error {
+			if result := r.swap(p); !result.Done {
+				t.Fatal("the swap was refused")
+			}
+			return nil
+		})
+		t.Logf("kind %d, the longest steps: %v", p.Kind, worst)
+	}
+
+	s := r.state(1)
+	s.Total = inLine + holders
+	load(s)
+	for first := 0; first < inLine; first += gate.AdmitMax {
+		users := make([]string, min(gate.AdmitMax, inLine-first))
+		for i := range users {
+			users[i] = "user-" + strconv.Itoa(first+i)
+		}
+		r.admit(users...)
+	}
+	for range 500 { // half a million of them are pending at a consumer
+		_, err := r.g.Read(t.Context(), r.id, "issuer", gate.ReadMax)
+		r.ok(err)
+	}
+	s.Generation, s.Version, s.Settled = 2, 2, 300_000
+	load(s)
+	if h := r.header(); h.Waiting != inLine-300_000 || h.LastTicket != inLine {
+		t.Fatalf("header %+v", h)
+	}
+	s.Generation, s.Version, s.Base = 4, 3, 3
+	load(s)
+	if h := r.header(); h.Waiting != inLine-300_000 || h.Backlog != h.Waiting || h.LastTicket != inLine {
+		t.Fatalf("header %+v", h)
+	}
+}
