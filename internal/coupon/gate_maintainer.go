@@ -31,6 +31,9 @@ const (
 	// shrinkAfter is how long a gate without users in line keeps places after its
 	// latest request.
 	shrinkAfter = 5 * time.Second
+	// contactInterval is how long no gate may be due before the maintainer asks whether
+	// their server responds.
+	contactInterval = time.Second
 	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
 	// million entrants) blocks no other template.
 	tasksMax = 32
@@ -67,6 +70,7 @@ type GateMaintainer struct {
 	// none failed since the latest round.
 	suspectedAt atomic.Int64
 	downSince   time.Time // when the gate's server stopped responding; zero = it responds
+	contactAt   time.Time // when the gate's server responded last
 }
 
 // gateStatus is what the GateMaintainer remembers of a template. While busy is
@@ -150,35 +154,57 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		began, due = time.UnixMicro(at), m.idle(all)
 	}
 	if !m.downSince.IsZero() {
-		if err := m.ping(ctx); err != nil {
-			return errors.Join(err, m.fallBack(ctx, all))
+		// The latest call failed. If it is time to move, do not wait for another one.
+		err := m.fallBack(ctx, all)
+		if down := m.ping(ctx); down != nil {
+			return errors.Join(down, err)
 		}
-		m.downSince = time.Time{}
+		m.responds()
 	}
 	if len(due) == 0 {
+		if len(all) == 0 || now.Sub(m.contactAt) < contactInterval {
+			return nil
+		}
+		if down := m.contact(ctx, began); down != nil {
+			return errors.Join(down, m.fallBack(ctx, all))
+		}
 		return nil
 	}
 	headers, err := m.headers(ctx, due)
 	if err == nil {
-		m.downSince = time.Time{}
+		m.responds()
 		for i, t := range due {
 			m.check(ctx, t, headers[i])
 		}
 		return nil
 	}
-	if down := m.ping(ctx); down != nil {
-		if m.downSince.IsZero() {
-			m.downSince = began // of the first call that failed
-		}
-		return errors.Join(err, m.fallBack(ctx, all))
+	if down := m.contact(ctx, began); down != nil {
+		return errors.Join(err, down, m.fallBack(ctx, all))
 	}
 	// The server responds, so the error belongs to one template: check the others.
-	m.downSince = time.Time{}
 	for _, t := range due {
 		if headers, err := m.headers(ctx, []*reward.CouponTemplate{t}); err == nil {
 			m.check(ctx, t, headers[0])
 		}
 	}
+	return err
+}
+
+// responds notes that the gate's server responds.
+func (m *GateMaintainer) responds() { m.downSince, m.contactAt = time.Time{}, time.Now() }
+
+// contact checks whether the gate's server responds. If it does not, the outage began
+// with the first call that failed, which was at began or earlier.
+func (m *GateMaintainer) contact(ctx context.Context, began time.Time) error {
+	err := m.ping(ctx)
+	if err == nil {
+		m.responds()
+		return nil
+	}
+	if at := m.suspectedAt.Swap(0); at != 0 && time.UnixMicro(at).Before(began) {
+		began = time.UnixMicro(at)
+	}
+	m.downSince = began
 	return err
 }
 
