@@ -83,6 +83,7 @@ type kafkaState struct {
 	rows                                      [kafkaRowsMax]kafkaRow
 	records                                   [recordsMax]record
 	loader                                    kafkaLoader
+	leaver                                    leaver
 	promised                                  [usersMax]bool
 	revived                                   [usersMax]bool  // in line again after Redis had lost the request
 	asked, left                               [usersMax]uint8 // requests of a user, and those that they left

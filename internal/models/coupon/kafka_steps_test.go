@@ -305,23 +305,33 @@ func (m *kafkaModel) pastTheGate(s *kafkaState) {
 	}
 }
 
-// leave lets a user leave the line.
+// leave lets a user leave the line: the gate tells the ticket, then the row decides. The
+// user's request may end in between.
 func (m *kafkaModel) leave(s *kafkaState) {
 	g := &s.gate
-	if s.may[eventLeave] == 0 || !g.exists || g.closed || g.generation != s.generation || s.bypass {
+	if s.leaver.user == 0 {
+		if s.may[eventLeave] == 0 || !g.exists || g.closed {
+			return
+		}
+		for _, q := range g.line[:g.waiting()] {
+			t := *s
+			t.leaver = leaver{user: q.user, ticket: q.ticket, entry: g.generation, of: g.generation}
+			m.happens(t, eventLeave, letter(q.user)+" reads their ticket to leave the line", record{})
+		}
 		return
 	}
-	for _, q := range g.line[:g.waiting()] {
-		if s.hasRow(g.generation, q.ticket) {
-			continue
-		}
-		t := *s
-		t.used = min(s.used+1, m.granted)
-		t.insert(kafkaRow{user: q.user, generation: g.generation, ticket: q.ticket, outcome: kafkaLeft})
-		t.promised[q.user-1] = false
-		t.left[q.user-1]++
-		m.happens(t, eventLeave, letter(q.user)+" leaves the line: row LEFT", record{})
+	l := s.leaver
+	t := *s
+	t.leaver = leaver{}
+	if (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || s.hasRow(l.entry, l.ticket) && !m.without[leaveNamesTicket] {
+		m.emit(t, true, letter(l.user)+" is too late to leave, or refused", record{}, "")
+		return
 	}
+	t.used = min(s.used+1, m.granted)
+	t.insert(kafkaRow{user: l.user, generation: l.entry, ticket: l.ticket, outcome: kafkaLeft})
+	t.promised[l.user-1], t.revived[l.user-1] = false, false
+	t.left[l.user-1]++
+	m.emit(t, true, letter(l.user)+" leaves the line: row LEFT", record{}, "")
 }
 
 // apply brings the gate to the next version.

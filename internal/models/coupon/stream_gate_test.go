@@ -166,7 +166,8 @@ func (m *model) apply(s *state, version uint8, covering bool) {
 	settled := s.settledAt(version)
 	g.drop(func(q request) bool {
 		for _, l := range s.left {
-			if l.ticket == q.ticket && l.user == q.user && l.version > was && l.version <= version {
+			if l.ticket == q.ticket && l.user == q.user && l.version > was && l.version <= version &&
+				(l.generation == g.entryOf(q.ticket) || m.without[leftNamesEntry]) {
 				return true
 			}
 		}

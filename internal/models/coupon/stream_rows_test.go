@@ -148,16 +148,15 @@ func (m *model) grant(s *state) {
 	m.emit(s, t, grants, none, uint8(max(places, 0)), "") //nolint:gosec // at most block
 }
 
-// lower lets an operator lower the quantity by one, in three steps: the gate gives up
-// the places that it has not given, the row takes them back, and the row's quantity
-// changes. The operator's process may end in between. Without a gate the row alone
-// decides.
+// lower lets an operator lower the quantity by one, in two steps: the gate gives up the
+// places that it has not given, and the row takes them back with the new quantity. The
+// operator's process may end in between. Without a gate the row alone decides. A gate
+// that nobody needs gives places back in the same way, and the quantity stays.
 func (m *model) lower(s *state, a int) {
 	t := *s
 	now := s.admins[a]
-	switch now.phase {
-	case adminNone:
-		if s.may[eventLower] == 0 || a > 0 && s.admins[a-1].phase == adminNone {
+	if !now.waits {
+		if s.may[eventLower] == 0 || a > 0 && !s.admins[a-1].waits {
 			return
 		}
 		t.may[eventLower]--
@@ -171,33 +170,41 @@ func (m *model) lower(s *state, a int) {
 			(left < g.granted || m.without[shrinkOnlyLowers]) {
 			g.granted = left
 		}
-		t.admins[a] = admin{phase: adminShrinks, granted: g.granted, grant: g.grant, of: g.generation, total: to}
+		t.admins[a] = admin{waits: true, granted: g.granted, grant: g.grant, of: g.generation, total: to}
 		m.emit(s, t, shrinks, none, 0, "")
-	case adminShrinks:
-		t.admins[a] = admin{phase: adminChanges, total: now.total}
-		another := s.generation != now.of || s.bypass
-		if another && !m.without[shrinkNamesGate] || s.figures.grant != now.grant && !m.without[shrinkNamesGrant] {
-			m.emit(s, t, takesNothing, none, 0, "")
-			return
-		}
-		t.nextVersion()
-		f := &t.figures
-		f.granted = max(now.granted, f.used)
-		if !m.without[shrinkOnlyLowers] {
-			f.granted = min(f.granted, s.figures.granted)
-		}
-		f.grant++
-		t.record()
-		m.emit(s, t, takesBack, none, 0, "")
-	case adminChanges:
-		t.admins[a] = admin{}
-		m.changeTotal(s, &t, now.total)
+		return
 	}
+	t.admins[a] = admin{}
+	if m.takeBack(s, &t, now) {
+		back := t
+		back.nextVersion()
+		back.record()
+		m.emit(s, back, takesBack, none, 0, "")
+	}
+	m.changeTotal(s, &t, now.total)
+}
+
+// takeBack lets the row take back the places that a gate has given up, if it is still
+// that gate, with the same grants. It reports whether it is.
+func (m *model) takeBack(s, t *state, now admin) bool {
+	another := s.generation != now.of || s.bypass
+	if another && !m.without[shrinkNamesGate] || s.figures.grant != now.grant && !m.without[shrinkNamesGrant] {
+		return false
+	}
+	f := &t.figures
+	f.granted = max(now.granted, f.used)
+	if !m.without[shrinkOnlyLowers] {
+		f.granted = min(f.granted, s.figures.granted)
+	}
+	f.grant++
+	return true
 }
 
 // changeTotal changes the quantity if the live coupons and the promised places fit.
+// Otherwise nothing changes.
 func (m *model) changeTotal(s, t *state, to uint8) {
-	if int(s.live)+s.figures.promised() > int(to) {
+	if int(t.live)+t.figures.promised() > int(to) {
+		t.figures = s.figures
 		m.emit(s, *t, lowersNothing, none, 0, "")
 		return
 	}
@@ -241,7 +248,9 @@ func (m *model) leave(s *state) {
 	}
 	m.useplace(&t)
 	u := &t.users[l.user-1]
-	u.promised = false
+	if s.waitsWith(l.user, l.ticket) && s.gate.entryOf(l.ticket) == l.entry {
+		u.promised = false // otherwise the promise is lost, or of a later request
+	}
 	u.accepted -= min(u.accepted, 1) // LEFT is the answer
 	t.record()
 	m.emit(s, t, leavesRow, l.user, 0, "")

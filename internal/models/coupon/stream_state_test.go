@@ -132,18 +132,9 @@ type instance struct {
 	sweep  uint8 // ticket of the expired hold that its sweeper has read
 }
 
-// adminPhase is how far an operator who lowers the quantity is.
-type adminPhase uint8
-
-const (
-	adminNone    adminPhase = iota
-	adminShrinks            // the gate has shrunk, the row has not
-	adminChanges            // has to change the quantity
-)
-
 // admin is an operator who lowers the quantity.
 type admin struct {
-	phase                     adminPhase
+	waits                     bool // between the gate and the row
 	granted, grant, of, total uint8
 }
 

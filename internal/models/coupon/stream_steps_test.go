@@ -44,7 +44,6 @@ const (
 	grants
 	shrinks
 	takesBack
-	takesNothing
 	lowers
 	lowersNothing
 	raisesQuantity
@@ -89,7 +88,6 @@ var stepTexts = [stepCount]string{
 	grants:         "%d places are set aside",
 	shrinks:        "the gate gives up the places that it has not given",
 	takesBack:      "the row takes back places of the gate",
-	takesNothing:   "taking back places is refused",
 	lowers:         "the quantity is lowered to %d",
 	lowersNothing:  "lowering the quantity is refused",
 	raisesQuantity: "the quantity is raised to %d",
