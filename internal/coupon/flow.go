@@ -121,7 +121,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
-		slots: make(chan struct{}, tasksMax),
+		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
 	if !cfg.Issue {
 		return f, nil

@@ -34,9 +34,12 @@ const (
 	// contactInterval is how long no gate may be due before the maintainer asks whether
 	// their server responds.
 	contactInterval = time.Second
-	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
-	// million entrants) blocks no other template.
-	tasksMax = 32
+	// tasksMax limits the concurrent checks that read at most changesMax rows, and
+	// largeLoadsMax those that load a gate with more holders and requests. So work that takes long
+	// blocks no other template, and loads leave database connections free. Draws are
+	// not limited: together they use at most drawMemory.
+	tasksMax      = 32
+	largeLoadsMax = 4
 )
 
 // GateMaintainer keeps the gates of the templates that this instance issues
@@ -64,7 +67,8 @@ type GateMaintainer struct {
 	log                     obs.Log
 
 	statuses map[reward.TemplateID]*gateStatus
-	slots    chan struct{} // one per running task
+	slots    chan struct{} // one per running check, except those in loads
+	loads    chan struct{} // one per running check that loads many holders or requests
 	tasks    sync.WaitGroup
 	// suspectedAt is when a call to the gate began that failed, in microseconds; 0 =
 	// none failed since the latest round.
@@ -220,23 +224,29 @@ func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemp
 	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 }
 
-// check maintains one template in a task.
-func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
-	status := m.statuses[t.ID]
-	m.runTask(ctx, t, status, func(ctx context.Context) error { return m.maintain(ctx, t, h, status) })
-}
-
-// runTask starts a task for a template. If tasksMax tasks run already, it does
+// check maintains one template in a task. If no slot for such work is free, it does
 // nothing, and the next round tries again.
-func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
+func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
+	slots := m.slots
+	if t.Live+h.Waiting > changesMax && (t.Path == reward.PathDatabase || h.Exists && !served(h, t) || t.Version-h.Version > changesMax) {
+		slots = m.loads
+	}
 	select {
-	case m.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
 		return
 	}
+	status := m.statuses[t.ID]
+	m.runTask(ctx, t, status, func(ctx context.Context) error {
+		defer func() { <-slots }()
+		return m.maintain(ctx, t, h, status)
+	})
+}
+
+// runTask starts a task for a template.
+func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
 	status.busy.Store(true)
 	m.tasks.Go(func() {
-		defer func() { <-m.slots }()
 		defer status.busy.Store(false)
 		if err := task(ctx); ctx.Err() == nil {
 			status.report(err, "template_id", t.ID)

@@ -366,10 +366,13 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		return nil, err
 	}
 	var entered map[string]bool
-	if !drawn {
-		if entered, err = n.rows.EntrantHas(ctx, t.ID, missing); err != nil {
-			return nil, err
-		}
+	if drawn {
+		err = addNotDrawn(ctx, n.rows, t, missing, outcomes)
+	} else {
+		entered, err = n.rows.EntrantHas(ctx, t.ID, missing)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i, user := range users {
 		if out[i].Kind != "" {

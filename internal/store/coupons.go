@@ -190,6 +190,9 @@ type Coupons interface {
 	// EntrantList returns at most limit entrants with a user ID above after,
 	// ordered by the bytes of the user ID.
 	EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
+	// DrawsEntered returns at most limit draws that are DONE and that the user
+	// entered, the latest opening first.
+	DrawsEntered(ctx context.Context, user string, limit int) ([]DrawEntered, error)
 	// DrawClose moves a draw from OPEN to CLOSED and returns the template as it is
 	// afterwards. It changes nothing if the template has another epoch, or if its
 	// OpensAt is in the future by the clock of the database.
@@ -205,6 +208,12 @@ type Coupons interface {
 	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
 	// RefusalList returns at most limit intervals of a template, the latest first.
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
+}
+
+// DrawEntered is a draw that a user entered.
+type DrawEntered struct {
+	TemplateID reward.TemplateID
+	OpensAt    time.Time
 }
 
 // TemplateNewGenerationParams says how to raise a generation.
