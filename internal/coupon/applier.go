@@ -22,6 +22,7 @@ type Applier struct {
 // applyExtras is what an apply carries in addition to the change itself.
 type applyExtras struct {
 	done        []gate.SettledTicket // leave the line in KAFKA mode
+	left        []gate.Request       // leave the line in any mode
 	outcomes    []gate.Outcome
 	serviceTime time.Duration // per request; 0 = not measured
 }
@@ -33,7 +34,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	}
 	result, err := a.call(ctx, gate.ApplyParams{
 		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Holdings),
-		Done: with.done, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
+		Done: with.done, Left: with.left, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
@@ -78,7 +79,7 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		}
 		result, err := a.call(ctx, gate.ApplyParams{
 			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
-			Done: settledTickets(t.Generation, changes.Settled),
+			Done: settledTickets(t.Generation, changes.Settled), Left: leftRequests(changes.Settled),
 		})
 		switch {
 		case errors.Is(err, gate.ErrNotLoaded):

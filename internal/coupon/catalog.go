@@ -228,8 +228,8 @@ func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon
 }
 
 // Entrants returns a page of the closed list of a draw: at most limit user IDs that
-// come after the given one, in the order of their bytes. ListHash of the whole list
-// is the published hash.
+// come after the given one, in the order of their bytes. The hash of the whole list
+// (see entrantList) is published.
 func (c *Catalog) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
@@ -260,6 +260,9 @@ func (c *Catalog) History(ctx context.Context, user string, more ...reward.Templ
 	if err != nil {
 		return History{}, err
 	}
+	if outcomes, err = c.addDraws(ctx, user, outcomes); err != nil {
+		return History{}, err
+	}
 	h := History{Outcomes: outcomes, Refusals: make(map[reward.TemplateID][]store.Refusal)}
 	for _, o := range outcomes {
 		more = append(more, o.TemplateID)
@@ -273,4 +276,27 @@ func (c *Catalog) History(ctx context.Context, user string, more ...reward.Templ
 		}
 	}
 	return h, nil
+}
+
+// addDraws adds the draws in which a user was not drawn, and after which the user has
+// no other outcome, to the outcomes of a user. It returns at most historyMax, the
+// latest first.
+func (c *Catalog) addDraws(ctx context.Context, user string, outcomes []reward.IssueOutcome) ([]reward.IssueOutcome, error) {
+	entered, err := c.rows.DrawsEntered(ctx, user, historyMax)
+	if err != nil || len(entered) == 0 {
+		return outcomes, err
+	}
+	known := make(map[reward.TemplateID]bool)
+	for i := range outcomes {
+		known[outcomes[i].TemplateID] = true
+	}
+	for _, d := range entered {
+		if !known[d.TemplateID] {
+			outcomes = append(outcomes, notDrawn(d.TemplateID, user, d.OpensAt))
+		}
+	}
+	// A user with more than historyMax outcomes has the outcome of a draw, which is
+	// later than its opening, among those left out, or not at all.
+	store.SortOutcomes(outcomes)
+	return outcomes[:min(len(outcomes), historyMax)], nil
 }

@@ -55,12 +55,16 @@ const (
 	StatusWaiting  StatusKind = "WAITING"
 	StatusIssued   StatusKind = "ISSUED"
 	StatusRejected StatusKind = "REJECTED"
+	StatusLeft     StatusKind = "LEFT" // the user left the waiting line
 )
 
 // statusOf converts the stored outcome of a request.
 func statusOf(o reward.IssueOutcome) Status {
 	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Coupon: o.Coupon}
-	if !o.Issued() {
+	switch {
+	case o.Left():
+		s.Kind = StatusLeft
+	case !o.Issued():
 		s.Kind, s.Reason = StatusRejected, o.Reason
 	}
 	return s
@@ -119,6 +123,17 @@ func settledTickets(generation int64, list []store.SettledRequest) []gate.Settle
 	for _, s := range list {
 		if s.Generation == generation {
 			out = append(out, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
+		}
+	}
+	return out
+}
+
+// leftRequests returns those requests in list that left the line.
+func leftRequests(list []store.SettledRequest) []gate.Request {
+	var out []gate.Request
+	for _, s := range list {
+		if s.Left {
+			out = append(out, gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: s.Generation})
 		}
 	}
 	return out

@@ -2,13 +2,20 @@ package coupon
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // TestDraw checks that users who request before the opening are drawn in the
@@ -70,11 +77,22 @@ func TestDraw(t *testing.T) {
 			after, err = r.instances[0].Catalog.Get(r.Context(), id)
 			return err == nil && after.Draw.State == reward.DrawDone
 		})
+		for n, user := range users {
+			s := r.outcome(r.instances[n%2], id, user)
+			h, err := r.instances[n%2].Catalog.History(r.Context(), user)
+			if err != nil {
+				r.Fatal(err)
+			}
+			of := slices.DeleteFunc(h.Outcomes, func(o reward.IssueOutcome) bool { return o.TemplateID != id })
+			if len(of) != 1 || of[0].Issued() != (s.Kind == StatusIssued) || of[0].Reason != s.Reason {
+				r.Errorf("%s: %v %s, but the history is %+v", user, s.Kind, s.Reason, of)
+			}
+		}
 		slices.Sort(users)
-		if !bytes.Equal(Commitment(after.Draw.Seed), Commitment(before.Draw.Seed)) || !bytes.Equal(after.Draw.List, ListHash(users)) {
+		if !bytes.Equal(Commitment(after.Draw.Seed), Commitment(before.Draw.Seed)) || !bytes.Equal(after.Draw.List, listHash(users)) {
 			r.Error("the seed or the list has changed")
 		}
-		order := DrawOrder(after.Draw.Seed, after.Draw.List, users)
+		order := drawOrder(after.Draw.Seed, after.Draw.List, users)
 		for n, c := range r.coupons(id) {
 			if c.UserID != order[n] || c.Ticket != int64(n+1) {
 				r.Errorf("ticket %d belongs to %s, the draw order has %s", c.Ticket, c.UserID, order[n])
@@ -89,26 +107,170 @@ func TestDraw(t *testing.T) {
 	})
 }
 
+// listHash and drawOrder are the hash and the order that docs/coupons.md describes.
+func listHash(users []string) []byte {
+	var all []byte
+	for _, user := range slices.Sorted(slices.Values(users)) {
+		sum := sha256.Sum256([]byte(user))
+		all = append(all, sum[:]...)
+	}
+	sum := sha256.Sum256(all)
+	return sum[:]
+}
+
+func drawOrder(seed, list []byte, users []string) []string {
+	return slices.SortedFunc(slices.Values(users), func(a, b string) int {
+		x, y := sha256.Sum256(slices.Concat(seed, list, []byte(a))), sha256.Sum256(slices.Concat(seed, list, []byte(b)))
+		return bytes.Compare(x[:], y[:])
+	})
+}
+
+// drawnRows are rows of one draw with entrants that they make up. CouponSettle stores
+// nothing but what the test looks at.
+type drawnRows struct {
+	store.Store
+	t        *testing.T
+	template reward.CouponTemplate
+	entrants int
+	crashAt  int64 // CouponSettle fails once this ticket is settled; 0 = never
+	winners  []string
+	losers   int
+	measure  bool
+	heap     uint64 // the largest at a settlement, after a garbage collection
+}
+
+func entrant(n int) string { return fmt.Sprintf("entrant-%07d", n) }
+
+func (r *drawnRows) TemplateGet(context.Context, reward.TemplateID) (reward.CouponTemplate, error) {
+	return r.template, nil
+}
+
+func (r *drawnRows) DrawClose(context.Context, reward.TemplateID, int64) (reward.CouponTemplate, error) {
+	return r.template, nil
+}
+
+func (r *drawnRows) EntrantList(_ context.Context, _ reward.TemplateID, after string, limit int) ([]string, error) {
+	first := 0
+	if after != "" {
+		if _, err := fmt.Sscanf(after, "entrant-%d", &first); err != nil {
+			return nil, err
+		}
+		first++
+	}
+	var page []string
+	for n := first; n < min(first+limit, r.entrants); n++ {
+		page = append(page, entrant(n))
+	}
+	return page, nil
+}
+
+func (r *drawnRows) CouponSettle(_ context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
+	if r.crashAt > 0 && r.template.Settled >= r.crashAt {
+		r.crashAt = 0
+		return store.CouponSettleResult{}, errors.New("crashed")
+	}
+	if r.measure && len(r.winners)%20_000 == 0 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		r.heap = max(r.heap, m.HeapAlloc)
+	}
+	for _, q := range p.Requests {
+		if r.template.Settled++; q.Ticket != r.template.Settled {
+			r.t.Fatalf("ticket %d follows %d", q.Ticket, r.template.Settled-1)
+		}
+		if q.Reason == "" {
+			r.winners = append(r.winners, q.UserID)
+		} else {
+			r.losers++
+		}
+	}
+	return store.CouponSettleResult{}, nil
+}
+
+func (r *drawnRows) DrawDone(_ context.Context, _ reward.TemplateID, _ int64, list []byte) (bool, error) {
+	r.template.Draw.State, r.template.Draw.List = reward.DrawDone, list
+	return true, nil
+}
+
+// runDraw draws coupons among entrants. After a crash at a ticket it begins again.
+func runDraw(t *testing.T, entrants int, quantity, crashAt int64, measure bool) *drawnRows {
+	t.Helper()
+	rows := &drawnRows{t: t, entrants: entrants, crashAt: crashAt, measure: measure, template: reward.CouponTemplate{
+		ID: 1, TotalQuantity: quantity, Draw: reward.Draw{State: reward.DrawClosed, Seed: NewSeed()},
+	}}
+	d := &drawer{
+		rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(), settled: func(reward.TemplateID) {},
+	}
+	err := d.draw(t.Context(), &rows.template, 0)
+	if crashAt > 0 && err != nil {
+		err = d.draw(t.Context(), &rows.template, 0)
+	}
+	if err != nil || rows.template.Draw.State != reward.DrawDone {
+		t.Fatal(rows.template.Draw.State, err)
+	}
+	return rows
+}
+
+// TestDrawnInParts checks that a draw whose winners are found in several passes, with a
+// crash in between, has the order that everybody can check.
+func TestDrawnInParts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		entrants          int
+		quantity, crashAt int64
+	}{{0, 5, 0}, {1, 5, 0}, {999, 1, 0}, {1000, 1000, 0}, {70_000, 1_234, 0}, {120_000, 120_000, 51_000}, {110_000, 200_000, 1}} {
+		var users []string
+		for n := range c.entrants {
+			users = append(users, entrant(n))
+		}
+		rows := runDraw(t, c.entrants, c.quantity, c.crashAt, false)
+		if !bytes.Equal(rows.template.Draw.List, listHash(users)) {
+			t.Errorf("%+v: another list", c)
+		}
+		want := drawOrder(rows.template.Draw.Seed, listHash(users), users)
+		if want = want[:min(len(want), int(c.quantity))]; !slices.Equal(want, rows.winners) || rows.losers > 0 {
+			t.Errorf("%+v: %d winners in another order, and rows for %d losers", c, len(rows.winners), rows.losers)
+		}
+	}
+}
+
+// drawStaysFlat checks that a draw among many keeps few entrants in memory, and writes
+// nothing for those who are not drawn.
+func drawStaysFlat(t *testing.T, entrants int, quantity int64) {
+	t.Helper()
+	const most = 20 << 20
+	small := runDraw(t, 1000, 10, 0, true)
+	large := runDraw(t, entrants, quantity, 0, true)
+	t.Logf("%d of %d drawn: %d rows of losers, %d MB above a draw of 1,000", quantity, entrants, large.losers, (int64(large.heap)-int64(small.heap))>>20)
+	if large.losers > 0 || int64(len(large.winners)) != quantity {
+		t.Errorf("%d winners, %d rows of losers", len(large.winners), large.losers)
+	}
+	if large.heap > small.heap+most {
+		t.Errorf("the memory grew from %d to %d MB", small.heap>>20, large.heap>>20)
+	}
+}
+
+// TestDrawStaysFlat is TestAMillionEntrants for fewer.
+func TestDrawStaysFlat(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	drawStaysFlat(t, 200_000, 2000)
+}
+
 // TestDrawOrder checks that the order depends on the seed and the entrants only, and
 // that all entrants have the same chance.
 func TestDrawOrder(t *testing.T) {
 	t.Parallel()
-	users := []string{"a", "b", "c", "d"}
+	const entrants, draws = 4, 4000
 	first := make(map[string]int)
-	for range 4000 {
-		seed := NewSeed()
-		order := DrawOrder(seed, ListHash(users), users)
-		first[order[0]]++
-		if again := DrawOrder(seed, ListHash(users), []string{"d", "c", "b", "a"}); !slices.Equal(order, again) {
-			t.Fatalf("%v, then %v", order, again)
+	for range draws {
+		first[runDraw(t, entrants, 1, 0, false).winners[0]]++
+	}
+	for n := range entrants {
+		if share := first[entrant(n)]; share < draws/5 || share > draws*3/10 {
+			t.Errorf("%s is first %d of %d times", entrant(n), share, draws)
 		}
 	}
-	for user, n := range first {
-		if n < 800 || n > 1200 {
-			t.Errorf("%s is first %d of 4000 times", user, n)
-		}
-	}
-	if bytes.Equal(ListHash([]string{"ab", "c"}), ListHash([]string{"a", "bc"})) {
+	if bytes.Equal(listHash([]string{"ab", "c"}), listHash([]string{"a", "bc"})) {
 		t.Error("two lists have the same hash")
 	}
 }

@@ -118,6 +118,10 @@ func (g *faultyGate) Admit(ctx context.Context, id reward.TemplateID, users []st
 	return through(g, func(in gate.Gate) (gate.AdmitResult, error) { return in.Admit(ctx, id, users, admit) })
 }
 
+func (g *faultyGate) Place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
+	return through(g, func(in gate.Gate) (gate.PlaceResult, error) { return in.Place(ctx, id, user) })
+}
+
 func (g *faultyGate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
 	return through(g, func(in gate.Gate) (gate.PositionsResult, error) { return in.Positions(ctx, id, users) })
 }
@@ -172,8 +176,13 @@ func (g *faultyGate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (
 	return through(g, func(in gate.Gate) (int64, error) { return in.LoadTrim(ctx, l, settled) })
 }
 
-func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.SettledTicket, error) {
-	return through(g, func(in gate.Gate) ([]gate.SettledTicket, error) { return in.LoadPage(ctx, l, from) })
+func (g *faultyGate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Request) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadLeft(ctx, l, left) })
+	return err
+}
+
+func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
+	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.LoadPage(ctx, l, from) })
 }
 
 func (g *faultyGate) LoadCopy(ctx context.Context, l gate.Load, generation, first int64, users []string) error {

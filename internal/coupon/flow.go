@@ -121,7 +121,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
-		slots: make(chan struct{}, tasksMax),
+		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
 	if !cfg.Issue {
 		return f, nil
@@ -149,7 +149,9 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
 	}
 	return &Intake{
-		templates: f.templates, loader: f.loader, notifier: f.Notifier, metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
+		templates: f.templates, loader: f.loader, notifier: f.Notifier,
+		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.Notifier.hintUser},
+		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
 		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
 	}

@@ -34,9 +34,12 @@ const (
 	// contactInterval is how long no gate may be due before the maintainer asks whether
 	// their server responds.
 	contactInterval = time.Second
-	// tasksMax limits the concurrent tasks, so that a long one (a load, a draw of a
-	// million entrants) blocks no other template.
-	tasksMax = 32
+	// tasksMax limits the concurrent checks that read at most changesMax rows, and
+	// largeLoadsMax those that load a gate with more holders and requests. So work that takes long
+	// blocks no other template, and loads leave database connections free. Draws are
+	// not limited: together they use at most drawMemory.
+	tasksMax      = 32
+	largeLoadsMax = 4
 )
 
 // GateMaintainer keeps the gates of the templates that this instance issues
@@ -64,7 +67,8 @@ type GateMaintainer struct {
 	log                     obs.Log
 
 	statuses map[reward.TemplateID]*gateStatus
-	slots    chan struct{} // one per running task
+	slots    chan struct{} // one per running check, except those in loads
+	loads    chan struct{} // one per running check that loads many holders or requests
 	tasks    sync.WaitGroup
 	// suspectedAt is when a call to the gate began that failed, in microseconds; 0 =
 	// none failed since the latest round.
@@ -118,7 +122,8 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
-	for _, t := range m.templates.active() {
+	templates := m.templates.active()
+	for _, t := range templates {
 		if _, ok := epochs[t.ID]; !ok {
 			continue
 		}
@@ -149,9 +154,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			delete(m.statuses, id)
 		}
 	}
-	began := now
+	began, suspected := now, false
 	if at := m.suspectedAt.Swap(0); at != 0 && m.downSince.IsZero() {
-		began, due = time.UnixMicro(at), m.idle(all)
+		began, suspected, due = time.UnixMicro(at), true, m.idle(all)
 	}
 	if !m.downSince.IsZero() {
 		// The latest call failed. If it is time to move, do not wait for another one.
@@ -162,7 +167,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		m.responds()
 	}
 	if len(due) == 0 {
-		if len(all) == 0 || now.Sub(m.contactAt) < contactInterval {
+		// An instance that issues no template now may get one during the outage. It must
+		// know when the outage began.
+		if !suspected && (len(templates) == 0 || now.Sub(m.contactAt) < contactInterval) {
 			return nil
 		}
 		if down := m.contact(ctx, began); down != nil {
@@ -217,23 +224,29 @@ func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemp
 	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 }
 
-// check maintains one template in a task.
-func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
-	status := m.statuses[t.ID]
-	m.runTask(ctx, t, status, func(ctx context.Context) error { return m.maintain(ctx, t, h, status) })
-}
-
-// runTask starts a task for a template. If tasksMax tasks run already, it does
+// check maintains one template in a task. If no slot for such work is free, it does
 // nothing, and the next round tries again.
-func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
+func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
+	slots := m.slots
+	if t.Live+h.Waiting > changesMax && (t.Path == reward.PathDatabase || h.Exists && !served(h, t) || t.Version-h.Version > changesMax) {
+		slots = m.loads
+	}
 	select {
-	case m.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
 		return
 	}
+	status := m.statuses[t.ID]
+	m.runTask(ctx, t, status, func(ctx context.Context) error {
+		defer func() { <-slots }()
+		return m.maintain(ctx, t, h, status)
+	})
+}
+
+// runTask starts a task for a template.
+func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
 	status.busy.Store(true)
 	m.tasks.Go(func() {
-		defer func() { <-m.slots }()
 		defer status.busy.Store(false)
 		if err := task(ctx); ctx.Err() == nil {
 			status.report(err, "template_id", t.ID)

@@ -29,6 +29,7 @@ type Intake struct {
 	templates *TemplateCache
 	loader    *Loader
 	notifier  *Notifier
+	leaver    *leaver
 	metrics   *obs.Metrics
 	timeout   time.Duration // of one request
 
@@ -147,8 +148,7 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 			list[0].RequestID = reward.RequestID(id, user)
 			return list[0], nil
 		case err == nil:
-			return Status{}, reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown,
-				"no request of user %s for template %s is known: there was none, or Redis lost it before a coupon was issued; request again", reward.Quote(user), id)
+			return Status{}, requestUnknown(id, user)
 		case !errors.Is(err, gate.ErrNotLoaded) || try+1 == requestTriesMax:
 			return Status{}, statusUnavailable(err)
 		}

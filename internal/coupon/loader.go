@@ -48,7 +48,7 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // the existing gate, reads one snapshot of the rows, and creates or reopens the gate.
 // Before that, it brings the line into order, a page at a time:
 //   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
-//     requests stay. Only users who are settled are removed from the line.
+//     requests stay. Only users who are settled or have left are removed from the line.
 //   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets.
 //
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
@@ -280,15 +280,16 @@ func (t *loadTry) readRows(ctx context.Context) (int, error) {
 // prepareLine brings the closed line into order. It returns the number of users that
 // it copied, which is 0 unless the line is made again.
 func (t *loadTry) prepareLine(ctx context.Context) (copied int64, err error) {
-	if t.kind == gate.LoadKeep {
+	switch t.kind {
+	case gate.LoadFresh:
+		return 0, nil
+	case gate.LoadKeep:
 		for left := int64(1); left > 0; t.progress() {
 			if left, err = t.gate.LoadTrim(ctx, t.load, t.state.Settled); err != nil {
 				return 0, err
 			}
 		}
-	}
-	if t.kind != gate.LoadRemake {
-		return 0, nil
+		return 0, t.removeLeft(ctx)
 	}
 	for from := int64(0); ; t.progress() {
 		page, err := t.gate.LoadPage(ctx, t.load, from)
@@ -307,8 +308,28 @@ func (t *loadTry) prepareLine(ctx context.Context) (copied int64, err error) {
 	}
 }
 
+// removeLeft removes users who have left from the line. Others cannot leave meanwhile: a
+// user leaves at a gate that is served.
+func (t *loadTry) removeLeft(ctx context.Context) error {
+	for ticket, generation := t.state.Settled, int64(math.MaxInt64); ; t.progress() {
+		page, err := t.rows.CouponLeft(ctx, t.load.TemplateID, ticket, generation, gate.LoadMax)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		left := make([]gate.Request, len(page))
+		for i, p := range page {
+			left[i] = gate.Request(p)
+		}
+		if err := t.gate.LoadLeft(ctx, t.load, left); err != nil {
+			return err
+		}
+		last := page[len(page)-1]
+		ticket, generation = last.Ticket, last.Generation
+	}
+}
+
 // waiting returns those users of a page of the old line who still wait.
-func (t *loadTry) waiting(ctx context.Context, page []gate.SettledTicket) ([]string, error) {
+func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]string, error) {
 	line := make([]store.LineTicket, len(page))
 	for i, p := range page {
 		line[i] = store.LineTicket(p)

@@ -66,6 +66,7 @@ type Watcher struct {
 	user    string
 	ticket  int64       // outcomes of lower tickets are ignored
 	updates chan Status // holds only the latest
+	hinted  bool        // by hintUser; protected by Notifier.mu
 
 	// The rest is for the goroutine of the group.
 	last    Status
@@ -78,7 +79,7 @@ type Watcher struct {
 // Updates delivers the status of the request when it changes: an outcome at once, and
 // a rank at intervals (see rankInterval). For one ticket, the rank never rises;
 // the estimated wait rises when requests are settled more slowly. A newer status
-// replaces one that was not received. StatusIssued or StatusRejected is the last.
+// replaces one that was not received. A status other than StatusWaiting is the last.
 func (w *Watcher) Updates() <-chan Status { return w.updates }
 
 // ticketWait waits until a request has left the gate's stream.
@@ -144,6 +145,20 @@ func (n *Notifier) hint(id reward.TemplateID) {
 	}
 }
 
+// hintUser is hint after a user has left the line. The progress of the line does not
+// tell who left it, so the user's watchers on this instance are looked up in any case.
+// Those on other instances learn of it when their rank is due.
+func (n *Notifier) hintUser(id reward.TemplateID, user string) {
+	n.mu.Lock()
+	if g := n.groups[id]; g != nil {
+		for w := range g.watchers {
+			w.hinted = w.hinted || w.user == user
+		}
+	}
+	n.mu.Unlock()
+	n.hint(id)
+}
+
 // run updates the watchers of a group until it has none.
 func (n *Notifier) run(id reward.TemplateID, g *group) {
 	for {
@@ -187,8 +202,9 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 	var due []*Watcher
 	n.mu.Lock()
 	for w := range g.watchers {
-		if w.isDue(line, now) {
+		if w.hinted || w.isDue(line, now) {
 			due = append(due, w)
+			w.hinted = false
 		}
 	}
 	n.mu.Unlock()
@@ -350,10 +366,13 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		return nil, err
 	}
 	var entered map[string]bool
-	if !drawn {
-		if entered, err = n.rows.EntrantHas(ctx, t.ID, missing); err != nil {
-			return nil, err
-		}
+	if drawn {
+		err = addNotDrawn(ctx, n.rows, t, missing, outcomes)
+	} else {
+		entered, err = n.rows.EntrantHas(ctx, t.ID, missing)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i, user := range users {
 		if out[i].Kind != "" {

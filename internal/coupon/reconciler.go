@@ -455,7 +455,7 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version i
 		for _, d := range differ {
 			facts = append(facts, d.rows)
 		}
-		done, err := r.apply(ctx, version, &changes.Template, facts, settledTickets(changes.Template.Generation, changes.Settled))
+		done, err := r.apply(ctx, version, &changes.Template, facts, changes.Settled)
 		if done || err != nil {
 			return done, err
 		}
@@ -466,11 +466,13 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version i
 	return false, nil
 }
 
-// apply overwrites the gate, which has at least version from, with a row and holdings.
+// apply overwrites the gate, which has at least version from, with a row, holdings and
+// the requests that were settled since.
 // It reports whether the gate is at the row's version then.
-func (r *Reconciler) apply(ctx context.Context, from int64, t *reward.CouponTemplate, facts []gate.Holding, done []gate.SettledTicket) (bool, error) {
+func (r *Reconciler) apply(ctx context.Context, from int64, t *reward.CouponTemplate, facts []gate.Holding, settled []store.SettledRequest) (bool, error) {
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: t.ID, From: from, State: stateOf(t), Holdings: facts, Done: done, Repair: true,
+		TemplateID: t.ID, From: from, State: stateOf(t), Holdings: facts,
+		Done: settledTickets(t.Generation, settled), Left: leftRequests(settled), Repair: true,
 	})
 	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
 }

@@ -28,6 +28,10 @@ func (*noGate) Admit(context.Context, reward.TemplateID, []string, bool) (gate.A
 	return gate.AdmitResult{}, errNoGate
 }
 
+func (*noGate) Place(context.Context, reward.TemplateID, string) (gate.PlaceResult, error) {
+	return gate.PlaceResult{}, errNoGate
+}
+
 func (*noGate) Positions(context.Context, reward.TemplateID, []string) (gate.PositionsResult, error) {
 	return gate.PositionsResult{}, errNoGate
 }
@@ -66,7 +70,9 @@ func (*noGate) LoadHoldings(context.Context, gate.Load, []gate.Holding) error { 
 
 func (*noGate) LoadTrim(context.Context, gate.Load, int64) (int64, error) { return 0, errNoGate }
 
-func (*noGate) LoadPage(context.Context, gate.Load, int64) ([]gate.SettledTicket, error) {
+func (*noGate) LoadLeft(context.Context, gate.Load, []gate.Request) error { return errNoGate }
+
+func (*noGate) LoadPage(context.Context, gate.Load, int64) ([]gate.Request, error) {
 	return nil, errNoGate
 }
 

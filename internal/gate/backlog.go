@@ -36,6 +36,16 @@ func (b *backlog) find(ticket, generation int64) *backlogEntry {
 	return &b.entries[i]
 }
 
+// generation returns the generation of the request with a ticket, or 0 if it is
+// acknowledged or never existed.
+func (b *backlog) generation(ticket int64) int64 {
+	i := b.after(ticket - 1)
+	if i == len(b.entries) || b.entries[i].Ticket != ticket || b.entries[i].gone {
+		return 0
+	}
+	return b.entries[i].Generation
+}
+
 // read delivers requests for the first time.
 func (b *backlog) read(count int) []Request {
 	var out []Request

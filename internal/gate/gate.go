@@ -84,6 +84,15 @@ type Position struct {
 	Rank   int64
 }
 
+// PlaceResult is the result of Place.
+type PlaceResult struct {
+	InLine bool // false: Request is zero
+	// Request is the request of the user. Its Generation is 0 if the gate has lost it:
+	// the stream has no request with the ticket.
+	Request
+	GateGeneration, Version int64
+}
+
 // PositionsResult is the result of Positions.
 type PositionsResult struct {
 	Positions   []Position // one per user, in order
@@ -188,7 +197,10 @@ type ApplyParams struct {
 	Holdings   []Holding // one per user
 	// Done are the tickets that leave the line in ModeKafka. A user with another
 	// ticket stays. Other modes ignore Done.
-	Done     []SettledTicket
+	Done []SettledTicket
+	// Left are requests whose users leave the line. A user with another ticket stays, and
+	// so does one whose request has another generation.
+	Left     []Request
 	Outcomes []Outcome
 	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
@@ -233,7 +245,8 @@ const (
 	// LoadFresh: there is none; they begin empty.
 	LoadFresh LoadKind = iota
 	// LoadKeep: both stay as they are. LoadTrim has removed the users up to
-	// State.Settled from the line. The requests keep their generations.
+	// State.Settled from the line, LoadLeft those who have left. The requests keep
+	// their generations.
 	LoadKeep
 	// LoadRemake: what LoadCopy has written replaces both.
 	LoadRemake
@@ -313,6 +326,9 @@ type Gate interface {
 	// If admit is false, nobody gets a ticket: each user gets the verdict that they
 	// would get if they were the only one.
 	Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error)
+	// Place returns the request of a user in line. It is for a user who leaves: the ticket
+	// alone is not enough, because a gate that has lost data may give it again.
+	Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error)
 	// Positions returns the positions of at most PositionsMax users in line.
 	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
 	// Headers describes gates, in one round trip: one per id, in order.
@@ -360,8 +376,12 @@ type Gate interface {
 	// LoadTrim removes users with a ticket up to settled from the closed line, and
 	// returns how many such users are left.
 	LoadTrim(ctx context.Context, l Load, settled int64) (left int64, err error)
-	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax.
-	LoadPage(ctx context.Context, l Load, from int64) ([]SettledTicket, error)
+	// LoadLeft removes at most LoadMax requests, whose users have left, from the closed
+	// line. Others stay, see ApplyParams.Left.
+	LoadLeft(ctx context.Context, l Load, left []Request) error
+	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax,
+	// with their requests as Place does.
+	LoadPage(ctx context.Context, l Load, from int64) ([]Request, error)
 	// LoadCopy writes at most LoadPageMax users to the new line and the new request
 	// stream, with tickets from first on. Each call continues the previous one.
 	LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error

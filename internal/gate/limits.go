@@ -7,7 +7,7 @@ const (
 	// PositionsMax limits the users of Positions.
 	PositionsMax = 1000
 	// LoadMax limits the holdings of one LoadHoldings, and the users that one LoadTrim
-	// removes.
+	// or LoadLeft removes.
 	LoadMax = 1000
 	// LoadPageMax limits the users of one LoadPage or LoadCopy. Copying a user costs
 	// the server more than storing a holding.

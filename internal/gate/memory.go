@@ -160,6 +160,39 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
+// Place implements Gate.
+func (m *Memory) Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error) {
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return PlaceResult{}, err
+	}
+	defer m.mu.Unlock()
+	out := PlaceResult{GateGeneration: g.state.Generation, Version: g.state.Version}
+	if w := g.line.byUser[user]; w != nil {
+		out.InLine, out.Request = true, g.request(w)
+	}
+	return out, nil
+}
+
+// request returns the request of a user in line. In ModeKafka all are of the gate's
+// generation, and those that the broker has are acknowledged.
+func (g *memoryGate) request(w *waiter) Request {
+	r := Request{UserID: w.user, Ticket: w.ticket, Generation: g.state.Generation}
+	if g.state.Mode != reward.ModeKafka {
+		r.Generation = g.requests.generation(w.ticket)
+	}
+	return r
+}
+
+// leave removes requests from the line.
+func (g *memoryGate) leave(left []Request) {
+	for _, r := range left {
+		if w := g.line.byUser[r.UserID]; w != nil && g.request(w) == r {
+			g.line.remove(w)
+		}
+	}
+}
+
 // Positions implements Gate.
 func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
 	if err := CheckSize("users", len(users), PositionsMax); err != nil {
@@ -295,6 +328,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 			}
 		}
 	}
+	g.leave(p.Left)
 	before := g.state
 	g.state = p.State
 	g.state.Generation = before.Generation // the gate's promises belong to its own generation

@@ -108,8 +108,25 @@ func (m *Memory) LoadTrim(ctx context.Context, l Load, settled int64) (int64, er
 	return t.gate.line.upTo(settled), nil
 }
 
+// LoadLeft implements Gate.
+func (m *Memory) LoadLeft(ctx context.Context, l Load, left []Request) error {
+	if err := CheckSize("requests", len(left), LoadMax); err != nil {
+		return err
+	}
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if t.gate == nil || !t.gate.closed {
+		return ErrLoadLost
+	}
+	t.gate.leave(left)
+	return nil
+}
+
 // LoadPage implements Gate.
-func (m *Memory) LoadPage(ctx context.Context, l Load, from int64) ([]SettledTicket, error) {
+func (m *Memory) LoadPage(ctx context.Context, l Load, from int64) ([]Request, error) {
 	t, err := m.step(ctx, l)
 	if err != nil {
 		return nil, err
@@ -118,8 +135,8 @@ func (m *Memory) LoadPage(ctx context.Context, l Load, from int64) ([]SettledTic
 	if t.gate == nil || !t.gate.closed {
 		return nil, ErrLoadLost
 	}
-	var out []SettledTicket
-	t.gate.line.page(from, LoadPageMax, func(w *waiter) { out = append(out, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
+	var out []Request
+	t.gate.line.page(from, LoadPageMax, func(w *waiter) { out = append(out, t.gate.request(w)) })
 	return out, nil
 }
 

@@ -102,7 +102,7 @@ func NewMetrics() *Metrics {
 		couponAsks: counters("largesse_coupon_asks_total",
 			"Coupon requests that this instance answered, by answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
 		coupons: counters("largesse_coupons_total",
-			"Admitted coupon requests that this instance settled: ISSUED or REJECTED.", "outcome"),
+			"Admitted coupon requests that this instance settled: ISSUED, REJECTED or LEFT (the waiting line).", "outcome"),
 		holds: counters("largesse_coupon_holds_total",
 			"Holds of coupons that this instance ended: CONFIRMED, or EXPIRED because nobody confirmed in time.", "outcome"),
 		gateLoads: counter("largesse_gate_loads_total", "Gates that this instance loaded from the database."),
@@ -513,6 +513,13 @@ func (m *Metrics) CouponAsked(answer string) {
 func (m *Metrics) CouponsIssued(n int) {
 	if !m.off() {
 		m.coupons.WithLabelValues("ISSUED").Add(float64(n))
+	}
+}
+
+// CouponLeft counts an admitted request whose user left the waiting line.
+func (m *Metrics) CouponLeft() {
+	if !m.off() {
+		m.coupons.WithLabelValues("LEFT").Inc()
 	}
 }
 

@@ -241,13 +241,16 @@ const (
 	ReasonUserLimit = "USER_LIMIT"
 	ReasonNotDrawn  = "NOT_DRAWN"
 	ReasonError     = "ERROR" // issuing failed repeatedly
+	// ReasonLeft is for requests whose users have left the waiting line. Such a
+	// request is no rejection for the user, but is stored as one.
+	ReasonLeft = "LEFT"
 	// ReasonPromised is for requests that a template on PathDatabase cannot serve:
 	// the places left are promised to users in line at the gate. It is not stored.
 	ReasonPromised = "PROMISED"
 )
 
 // IssueOutcome is how a request ended: with Coupon, or rejected for Reason if
-// Coupon.ID is zero.
+// Coupon.ID is zero. ReasonLeft means that the user left the waiting line.
 type IssueOutcome struct {
 	TemplateID TemplateID
 	UserID     string
@@ -260,6 +263,9 @@ type IssueOutcome struct {
 
 // Issued reports whether there is a coupon.
 func (o *IssueOutcome) Issued() bool { return o.Coupon.ID != 0 }
+
+// Left reports whether the user left the waiting line.
+func (o *IssueOutcome) Left() bool { return !o.Issued() && o.Reason == ReasonLeft }
 
 // RequestID identifies the latest request of a user for a template:
 // {templateId}:{userId}.

@@ -96,6 +96,7 @@ const (
 	// CodeUserLimit are why nothing is issued.
 	CodeTemplateNotFound = "TEMPLATE_NOT_FOUND"
 	CodeCouponNotFound   = "COUPON_NOT_FOUND"
+	CodeRequestEnded     = "REQUEST_ENDED"
 	CodeRequestUnknown   = "REQUEST_UNKNOWN"
 	CodeSoldOut          = "SOLD_OUT"
 	CodeNotOpen          = "NOT_OPEN"

@@ -20,7 +20,9 @@ const (
 	// SettleInOrder settles tickets of the gate in mode STREAM. It settles the
 	// tickets Settled+1, Settled+2 and so on. Those at or below Settled are
 	// RequestAlreadySettled, those behind a missing one RequestGap. A rejection is
-	// stored as a row.
+	// stored as a row. A request that left the line (see Leave) is
+	// RequestAlreadySettled when its ticket is next: the ticket counts as settled, and
+	// nothing else changes.
 	//
 	// The batch is refused with RefusedEpoch if Epoch is not the template's. It is
 	// refused with RefusedGeneration if Generation is not the template's, or if its
@@ -249,7 +251,7 @@ type Settlement struct {
 type Decision struct {
 	At     int // the position of the request in the batch
 	Ticket int64
-	Reason string // why it was rejected; empty means issued
+	Reason string // why it was rejected; empty means issued. ReasonLeft: it is stored already
 	Slot   int    // of the coupon; 0 if the driver does not report it
 	// Held and Latest are the user's holding before the batch.
 	Held   int
@@ -262,9 +264,11 @@ type Decision struct {
 }
 
 // Issue decides the due requests of a batch that template t does not refuse. It
-// returns the template afterwards and the decisions, in order. holdings has the
-// holding of each user before the batch, by the user ID that Storable returns.
-func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[string]Holding) (reward.CouponTemplate, []Decision) {
+// returns the template afterwards and the decisions, in order. left has the positions
+// of those requests that left the line, with ReasonLeft stored; SettleInOrder only.
+// holdings has the holding of each user before the batch, by the user ID that Storable
+// returns.
+func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, left map[int]bool, holdings map[string]Holding) (reward.CouponTemplate, []Decision) {
 	direct := b.Kind == SettleDirect
 	if direct {
 		t.Fence = max(t.Fence, b.Fence)
@@ -282,6 +286,8 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 		}
 		d := Decision{At: at, Ticket: r.Ticket, Held: len(before.Slots), Latest: before.Latest}
 		switch {
+		case left[at]:
+			d.Reason = reward.ReasonLeft
 		case r.Reason != "":
 			d.Reason = r.Reason
 		case len(h.Slots) >= t.PerUserLimit:
@@ -308,6 +314,7 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 			}
 			t.Version, t.Settled = version, max(t.Settled, d.Ticket)
 			switch {
+			case left[at]: // the leave used the place
 			case !direct:
 				t.Used = min(t.Used+1, t.Granted)
 			case b.Path == reward.PathDatabase:

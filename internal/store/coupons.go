@@ -26,9 +26,9 @@ import (
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
 // the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink,
-// CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon, CodesPublish, and
-// each CouponSettle that settled a request. Coupons and rejected requests store the
-// version of their last change.
+// CouponLeave, CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon,
+// CodesPublish, and each CouponSettle that settled a request. Coupons and rejected
+// requests store the version of their last change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
 // exist. Lists are then empty, and CouponRecount returns zeros.
@@ -53,8 +53,8 @@ type Coupons interface {
 	// A TotalQuantity that rules.LacksCodes forbids is CodeCodesExhausted. One below
 	// Live and the promised places is CodeConflict. So is another Mode while places are
 	// promised. So is another Mode, or another opening time of a draw, once the template
-	// was used: a request was settled, a user entered the draw, or the draw is no longer
-	// OPEN. A result that
+	// was used: a request was settled or left the line, a user entered the draw, or the
+	// draw is no longer OPEN. A result that
 	// reward.CheckTemplate refuses is CodeInvalid.
 	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
 	// TemplateTouch raises Version and changes nothing else.
@@ -82,6 +82,12 @@ type Coupons interface {
 	// use, or a code that is in use at the template, is CodeConflict. After an
 	// error nothing has changed.
 	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
+	// CouponLeave takes a request out of the waiting line, by rules.Leave. It stores the
+	// request with ReasonLeft, and raises Version.
+	CouponLeave(ctx context.Context, p CouponLeaveParams) (CouponLeaveResult, error)
+	// CouponLeft returns at most limit requests with ReasonLeft, ordered by ticket, then
+	// generation. Only those after the given ticket and generation count.
+	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]LineTicket, error)
 	// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its
 	// template.
 	//
@@ -123,8 +129,9 @@ type Coupons interface {
 	// on one page. They may make the page longer than Limit.
 	CouponList(ctx context.Context, p CouponListParams) ([]reward.Coupon, error)
 	// IssueOutcomes returns the latest outcome of each user at a template. The
-	// latest is the one with the highest ticket, then the highest generation. Users
-	// without an outcome are left out.
+	// latest is the one of the highest generation, then with the highest ticket: after
+	// Redis lost its data, a lower ticket may be the later one. Users without an
+	// outcome are left out.
 	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
 	// IssueHistory returns at most limit outcomes of a user at all templates, the
 	// latest first.
@@ -143,9 +150,10 @@ type Coupons interface {
 	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
 	// CouponWaiting reports which users in the line of a gate still wait, in order.
 	// generation is the gate's, and there are at most BatchMax users. A user no longer
-	// waits if their ticket was settled under this generation or an earlier one. They
-	// do not wait either if a request of theirs was settled under a later one, with
-	// any ticket: that answered them.
+	// waits if their ticket was settled under this generation or an earlier one, or if
+	// exactly their request, with its generation, left the line. They
+	// do not wait either if a request of theirs was settled or left under a later
+	// generation, with any ticket: that answered them.
 	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []LineTicket) ([]bool, error)
 	// CouponRecount counts the coupons of a template and reads its stored counts,
 	// from one snapshot.
@@ -182,6 +190,9 @@ type Coupons interface {
 	// EntrantList returns at most limit entrants with a user ID above after,
 	// ordered by the bytes of the user ID.
 	EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
+	// DrawsEntered returns at most limit draws that are DONE and that the user
+	// entered, the latest opening first.
+	DrawsEntered(ctx context.Context, user string, limit int) ([]DrawEntered, error)
 	// DrawClose moves a draw from OPEN to CLOSED and returns the template as it is
 	// afterwards. It changes nothing if the template has another epoch, or if its
 	// OpensAt is in the future by the clock of the database.
@@ -197,6 +208,12 @@ type Coupons interface {
 	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
 	// RefusalList returns at most limit intervals of a template, the latest first.
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
+}
+
+// DrawEntered is a draw that a user entered.
+type DrawEntered struct {
+	TemplateID reward.TemplateID
+	OpensAt    time.Time
 }
 
 // TemplateNewGenerationParams says how to raise a generation.
@@ -302,12 +319,29 @@ type SettledRequest struct {
 	UserID     string
 	Generation int64
 	Ticket     int64
+	Left       bool // the user left the line
 }
 
-// LineTicket is a user in the line of a gate, and their ticket.
+// LineTicket is a user in the line of a gate with their ticket, and the generation of
+// their request.
 type LineTicket struct {
-	UserID string
-	Ticket int64
+	UserID     string
+	Ticket     int64
+	Generation int64
+}
+
+// CouponLeaveParams says which request leaves the line.
+type CouponLeaveParams struct {
+	TemplateID reward.TemplateID
+	rules.Leave
+	Now time.Time
+}
+
+// CouponLeaveResult is the result of CouponLeave. From and To of the change are equal
+// unless Outcome is LeaveDone.
+type CouponLeaveResult struct {
+	Outcome rules.LeaveOutcome
+	CouponChange
 }
 
 // CouponCount compares the coupons of a template with its stored counts.

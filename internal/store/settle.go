@@ -22,6 +22,9 @@ func (p *CouponSettleParams) Check() error {
 			return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
 				"ticket %d of generation %d cannot exist", a.Ticket, a.Generation)
 		}
+		if a.Reason == reward.ReasonLeft {
+			return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a request cannot be settled as %s; it leaves the line by itself", a.Reason)
+		}
 		if a.Reason != "" {
 			continue
 		}
@@ -72,6 +75,10 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 			holdings[c.UserID] = h
 			continue
 		}
+		if d.Reason == reward.ReasonLeft {
+			res.Results[d.At] = RequestResult{Outcome: rules.RequestAlreadySettled}
+			continue
+		}
 		res.Results[d.At] = RequestResult{Outcome: rules.RequestRejected, Reason: d.Reason}
 		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
 			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
@@ -120,13 +127,13 @@ func IssuedOutcome(c *reward.Coupon) reward.IssueOutcome {
 	}
 }
 
-// LatestOutcomes returns the latest outcome of each user: the one with the
-// highest ticket, then the highest generation.
+// LatestOutcomes returns the latest outcome of each user: the one of the highest
+// generation, then with the highest ticket.
 func LatestOutcomes(list []reward.IssueOutcome) map[string]reward.IssueOutcome {
 	latest := make(map[string]reward.IssueOutcome)
 	for _, o := range list {
 		l, ok := latest[o.UserID]
-		if !ok || cmp.Or(cmp.Compare(o.Ticket, l.Ticket), cmp.Compare(o.Generation, l.Generation)) > 0 {
+		if !ok || cmp.Or(cmp.Compare(o.Generation, l.Generation), cmp.Compare(o.Ticket, l.Ticket)) > 0 {
 			latest[o.UserID] = o
 		}
 	}
@@ -145,4 +152,13 @@ func (c *CouponChanges) Bound(limit int) {
 	slices.SortFunc(c.Settled, func(a, b SettledRequest) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
 	})
+}
+
+// Leaving returns the result of CouponLeave for the template as it is afterwards.
+func Leaving(outcome rules.LeaveOutcome, t reward.CouponTemplate) CouponLeaveResult {
+	change := CouponChange{From: t.Version, To: t.Version, Template: t}
+	if outcome == rules.LeaveDone {
+		change.From--
+	}
+	return CouponLeaveResult{Outcome: outcome, CouponChange: change}
 }

@@ -278,6 +278,8 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	check("Admit without users", err)
 	_, err = b.g.Positions(b.ctx, b.id, []string{"u"})
 	check("Positions", err)
+	_, err = b.g.Place(b.ctx, b.id, "u")
+	check("Place", err)
 	_, err = b.g.Read(b.ctx, b.id, "c", 10)
 	check("Read", err)
 	_, err = b.g.Claim(b.ctx, b.id, "c", 0, 10)
@@ -303,6 +305,7 @@ func exerciseBounds(t *testing.T, b *bundle) {
 	l := gate.Load{TemplateID: b.id, Token: "t"}
 	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, l, make([]gate.Holding, gate.LoadMax+1)))
 	refused(t, "LoadCopy", b.g.LoadCopy(b.ctx, l, 1, 1, make([]string, gate.LoadPageMax+1)))
+	refused(t, "LoadLeft", b.g.LoadLeft(b.ctx, l, make([]gate.Request, gate.LoadMax+1)))
 	if h := b.header(); h.Waiting != 0 {
 		t.Fatalf("header %+v", h)
 	}

@@ -49,6 +49,9 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"LoadMakesLineAndRequestsAgain":       exerciseLoadRemake,
 		"LoadKeepsTheNextTicket":              exerciseLoadNext,
 		"LoadClosesTheGate":                   exerciseLoadCloses,
+		"UsersLeaveTheLine":                   exerciseLeave,
+		"OnlyTheRequestThatLeftIsRemoved":     exerciseLeaveGeneration,
+		"LoadRemovesThoseWhoLeft":             exerciseLoadLeft,
 		"StepsOfALostLoadDoNothing":           exerciseLoadLost,
 		"ApplyOfAnotherNumberingIsRefused":    exerciseApplyBase,
 		"LoadStartsOver":                      exerciseLoadAgain,
@@ -183,7 +186,7 @@ func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...g
 			from += int64(len(page))
 			var users []string
 			for _, one := range page {
-				if !slices.Contains(gone, one) {
+				if !slices.Contains(gone, gate.SettledTicket{UserID: one.UserID, Ticket: one.Ticket}) {
 					users = append(users, one.UserID)
 				}
 			}

@@ -56,6 +56,9 @@ func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 				want, after := s.admit(users)
 				return reflect.DeepEqual(want, output), after
 			}
+			if user, isPlace := input.(string); isPlace {
+				return s.place(user) == output, s
+			}
 			want, after := s.apply(input.(gate.ApplyParams))
 			return want == output, after
 		},
@@ -92,12 +95,24 @@ func (s oneByOne) admit(users []string) ([]gate.Answer, oneByOne) {
 	return answers, s
 }
 
+func (s oneByOne) place(user string) gate.PlaceResult {
+	out := gate.PlaceResult{GateGeneration: 1, Version: s.version}
+	for _, w := range s.line {
+		if w.UserID == user {
+			out.InLine, out.Request = true, gate.Request{UserID: user, Ticket: w.Ticket, Generation: 1}
+		}
+	}
+	return out
+}
+
 func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
 	if p.State.Version <= s.version || s.version < p.From {
 		return gate.ApplyResult{Behind: p.State.Version > s.version, Version: s.version}, s
 	}
 	s.version, s.live, s.next = p.State.Version, p.State.Live, max(s.next, p.State.Settled)
-	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.SettledTicket) bool { return w.Ticket <= p.State.Settled })
+	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.SettledTicket) bool {
+		return w.Ticket <= p.State.Settled || slices.Contains(p.Left, gate.Request{UserID: w.UserID, Ticket: w.Ticket, Generation: 1})
+	})
 	s.has = maps.Clone(s.has)
 	for _, f := range p.Holdings {
 		if s.has == nil {
@@ -122,12 +137,13 @@ type history struct {
 	rows       gate.State
 	requests   map[int64]string // by ticket, of those not settled
 	holdings   [][]gate.Holding // by version
+	lefts      [][]gate.Request // by version
 	applies    []gate.ApplyParams
 	operations []porcupine.Operation
 }
 
 func newHistory(g gate.Gate, id reward.TemplateID, loaded gate.State) *history {
-	h := &history{g: g, id: id, began: time.Now(), rows: loaded, requests: map[int64]string{}, holdings: make([][]gate.Holding, 2)}
+	h := &history{g: g, id: id, began: time.Now(), rows: loaded, requests: map[int64]string{}, holdings: make([][]gate.Holding, 2), lefts: make([][]gate.Request, 2)}
 	h.left.Store(historyMax)
 	return h
 }
@@ -151,7 +167,7 @@ func (h *history) client(ctx context.Context, client int, random *rand.Rand) err
 	for {
 		var err error
 		switch n := random.IntN(10); {
-		case n < 6:
+		case n < 5:
 			users := make([]string, 1+random.IntN(3))
 			for i := range users {
 				users[i] = fmt.Sprint("u", random.IntN(3*historyTotal))
@@ -160,6 +176,8 @@ func (h *history) client(ctx context.Context, client int, random *rand.Rand) err
 				result, err := h.g.Admit(ctx, h.id, users, true)
 				return result.Answers, err
 			})
+		case n < 6:
+			err = h.leave(ctx, client, fmt.Sprint("u", random.IntN(3*historyTotal)))
 		case n < 8:
 			err = h.settle(ctx, client, random)
 		case n < 9:
@@ -210,12 +228,36 @@ func (h *history) settle(ctx context.Context, client int, random *rand.Rand) err
 		}
 		h.rows.Settled++
 		delete(h.requests, h.rows.Settled)
+		if h.leftLocked(h.rows.Settled) {
+			continue
+		}
 		if h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
 			h.rows.Live++
 			holdings = append(holdings, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
 		}
 	}
-	return h.applyLocked(ctx, client, holdings)
+	return h.applyLocked(ctx, client, holdings, nil)
+}
+
+// leave lets a user leave the line in the rows, and applies the change.
+func (h *history) leave(ctx context.Context, client int, user string) error {
+	var place gate.PlaceResult
+	err := h.do(client, user, func() (any, error) {
+		var err error
+		place, err = h.g.Place(ctx, h.id, user)
+		return place, err
+	})
+	h.mu.Lock()
+	if err != nil || !place.InLine || place.Ticket <= h.rows.Settled || h.leftLocked(place.Ticket) {
+		h.mu.Unlock()
+		return err
+	}
+	return h.applyLocked(ctx, client, nil, []gate.Request{place.Request})
+}
+
+// leftLocked reports whether the request of a ticket has left the line.
+func (h *history) leftLocked(ticket int64) bool {
+	return slices.ContainsFunc(h.lefts, func(left []gate.Request) bool { return len(left) > 0 && left[0].Ticket == ticket })
 }
 
 // cancel cancels a coupon in the rows, and applies the change.
@@ -229,15 +271,15 @@ func (h *history) cancel(ctx context.Context, client int) error {
 			break
 		}
 	}
-	return h.applyLocked(ctx, client, holdings)
+	return h.applyLocked(ctx, client, holdings, nil)
 }
 
 // applyLocked creates a version of the rows, unlocks the mutex, and applies the
 // version.
-func (h *history) applyLocked(ctx context.Context, client int, holdings []gate.Holding) error {
+func (h *history) applyLocked(ctx context.Context, client int, holdings []gate.Holding, left []gate.Request) error {
 	h.rows.Version++
-	h.holdings = append(h.holdings, holdings)
-	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: holdings}
+	h.holdings, h.lefts = append(h.holdings, holdings), append(h.lefts, left)
+	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: holdings, Left: left}
 	h.applies = append(h.applies, p)
 	h.mu.Unlock()
 	return h.apply(ctx, client, p)
@@ -255,7 +297,9 @@ func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) err
 		return err
 	}
 	h.mu.Lock()
-	cover := gate.ApplyParams{TemplateID: h.id, From: result.Version, State: h.rows, Holdings: h.coverLocked(result.Version)}
+	cover := gate.ApplyParams{
+		TemplateID: h.id, From: result.Version, State: h.rows, Holdings: h.coverLocked(result.Version), Left: slices.Concat(h.lefts[result.Version+1:]...),
+	}
 	h.mu.Unlock()
 	return h.apply(ctx, client, cover)
 }

@@ -187,7 +187,7 @@ func (b *bundle) stepsLost(what string, l gate.Load) {
 	_, page := b.g.LoadPage(b.ctx, l, 0)
 	for step, err := range map[string]error{
 		"LoadClose": b.g.LoadClose(b.ctx, l), "LoadHoldings": b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "u", Held: 1}}),
-		"LoadTrim": trim, "LoadPage": page, "LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
+		"LoadTrim": trim, "LoadLeft": b.g.LoadLeft(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}), "LoadPage": page, "LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
 	} {
 		if !errors.Is(err, gate.ErrLoadLost) {
 			b.Fatalf("%s %s: the error is %v, want ErrLoadLost", step, what, err)
@@ -215,6 +215,9 @@ func exerciseLoadLost(t *testing.T, b *bundle) {
 	// An open line is neither trimmed nor copied.
 	if _, err := b.g.LoadTrim(b.ctx, good, 1); !errors.Is(err, gate.ErrLoadLost) {
 		t.Fatalf("LoadTrim of an open line: %v", err)
+	}
+	if err := b.g.LoadLeft(b.ctx, good, []gate.Request{{UserID: "b", Ticket: 2, Generation: 1}}); !errors.Is(err, gate.ErrLoadLost) {
+		t.Fatalf("LoadLeft of an open line: %v", err)
 	}
 	if _, err := b.g.LoadPage(b.ctx, good, 0); !errors.Is(err, gate.ErrLoadLost) {
 		t.Fatalf("LoadPage of an open line: %v", err)
@@ -290,7 +293,7 @@ func exerciseLongLine(t *testing.T, b *bundle) {
 			l := b.begin()
 			page := must(b.g.LoadPage(b.ctx, l.Load, 1000))(t)
 			equal(t, "page", len(page), gate.LoadPageMax)
-			equal(t, "the first of a page", page[0], gate.SettledTicket{UserID: users[1000], Ticket: 1001})
+			equal(t, "the first of a page", page[0], gate.Request{UserID: users[1000], Ticket: 1001, Generation: 1})
 			equal(t, "behind the end", len(must(b.g.LoadPage(b.ctx, l.Load, many))(t)), 0)
 			p := l.prepare(s, nil)
 			equal(t, "copied", p.Copied, int64(many))

@@ -28,8 +28,8 @@ func walk(t *testing.T, g gate.Gate, lose func(t TB, id reward.TemplateID, all b
 		w.begin()
 		actions := map[string]func(*rapid.T){
 			"admit": w.admit, "settle": w.settle, "pass": w.pass, "cancel": w.cancel, "deliver": w.deliver, "cover": w.cover,
-			"read": w.read, "claim": w.claim, "ack": w.ack, "raise": w.raise, "grant": w.grant, "shrink": w.shrink,
-			"loadBegin": w.loadBegin, "loadClose": w.loadClose, "loadHoldings": w.loadHoldings, "loadTrim": w.loadTrim, "loadCopy": w.loadCopy,
+			"read": w.read, "claim": w.claim, "ack": w.ack, "leave": w.leave, "raise": w.raise, "grant": w.grant, "shrink": w.shrink,
+			"loadBegin": w.loadBegin, "loadClose": w.loadClose, "loadHoldings": w.loadHoldings, "loadTrim": w.loadTrim, "loadLeft": w.loadLeft, "loadCopy": w.loadCopy,
 			"loadSwap": w.loadSwap, "": w.check,
 		}
 		if lose != nil {
@@ -45,6 +45,7 @@ type rowsAt struct {
 	holdings map[string]gate.Holding
 	changed  []string // users
 	done     []gate.SettledTicket
+	left     []gate.Request
 }
 
 // modelGate models a gate.
@@ -92,6 +93,7 @@ type walker struct {
 	rows     []rowsAt // by version
 	requests []hand
 	settled  map[gate.Request]bool
+	left     map[gate.Request]bool
 	applies  []gate.ApplyParams
 
 	gate     *modelGate // nil = none
@@ -118,7 +120,7 @@ func (w *walker) begin() {
 		Mode: rapid.SampledFrom([]reward.IssueMode{reward.ModeStream, reward.ModeKafka}).Draw(w.T, "mode"),
 	}
 	w.rows = []rowsAt{{state: s, holdings: map[string]gate.Holding{}}}
-	w.settled = map[gate.Request]bool{}
+	w.settled, w.left = map[gate.Request]bool{}, map[gate.Request]bool{}
 }
 
 var walkUsers = names("u", 6)
@@ -202,10 +204,48 @@ func (w *walker) settle(t *rapid.T) {
 	w.settled[r] = true
 	now := w.change()
 	now.state.Settled = max(now.state.Settled, r.Ticket)
-	now.state.Used = min(now.state.Used+1, now.state.Granted)
-	now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
-	now.issue(r.UserID)
+	if !w.left[r] {
+		now.state.Used = min(now.state.Used+1, now.state.Granted)
+		now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
+		now.issue(r.UserID)
+	}
 	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
+}
+
+// leave lets a user leave the line in the rows. Its apply may come at any time, or never.
+func (w *walker) leave(t *rapid.T) {
+	s := w.now().state
+	user := rapid.SampledFrom(walkUsers).Draw(t, "user")
+	place, err := w.g.Place(w.ctx.Context(), w.id, user)
+	if !w.served(t, "Place", err) {
+		return
+	}
+	r := place.Request
+	if !place.InLine || r.Generation == 0 || place.GateGeneration != s.Generation || w.left[r] || w.settled[r] ||
+		s.Mode != reward.ModeKafka && r.Ticket <= s.Settled {
+		return
+	}
+	now := w.change()
+	now.state.Used = min(now.state.Used+1, now.state.Granted)
+	if w.left[r] = true; s.Mode == reward.ModeKafka {
+		w.settled[r] = true
+		now.state.Settled = max(now.state.Settled, r.Ticket)
+	}
+	now.left = []gate.Request{r}
+	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
+}
+
+// request returns the request of a user in line as the gate knows it.
+func (g *modelGate) request(r gate.Request) gate.Request {
+	if g.state.Mode != reward.ModeKafka && !slices.ContainsFunc(g.requests, func(m modelRequest) bool { return m.Request == r }) {
+		r.Generation = 0
+	}
+	return r
+}
+
+// remove removes requests that left from the line.
+func (g *modelGate) remove(left []gate.Request) {
+	g.line = slices.DeleteFunc(g.line, func(r gate.Request) bool { return slices.Contains(left, g.request(r)) })
 }
 
 // issue issues a coupon to a user, if the limits allow it.
@@ -257,6 +297,7 @@ func (w *walker) covering(t *rapid.T, from int64) gate.ApplyParams {
 	users := map[string]bool{}
 	for _, at := range w.rows[from+1:] {
 		p.Done = append(p.Done, at.done...)
+		p.Left = append(p.Left, at.left...)
 		for _, user := range at.changed {
 			users[user] = true
 		}
@@ -321,6 +362,7 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 		}
 		return s.Ticket <= p.State.Settled
 	})
+	g.remove(p.Left)
 	before := g.state
 	g.state = p.State
 	g.state.Generation = before.Generation
@@ -517,9 +559,23 @@ func (w *walker) loadTrim(t *rapid.T) {
 	}
 }
 
+func (w *walker) loadLeft(t *rapid.T) {
+	var left []gate.Request
+	_, held := w.step(t, true, func(l *modelLoader) error {
+		for _, at := range w.rows[:l.at.state.Version+1] {
+			left = append(left, at.left...)
+		}
+		return w.g.LoadLeft(w.ctx.Context(), l.Load, left)
+	})
+	if held {
+		w.gate.trimmed = true
+		w.gate.remove(left)
+	}
+}
+
 // loadCopy copies a part of the old line.
 func (w *walker) loadCopy(t *rapid.T) {
-	var page []gate.SettledTicket
+	var page []gate.Request
 	l, held := w.step(t, true, func(l *modelLoader) (err error) {
 		page, err = w.g.LoadPage(w.ctx.Context(), l.Load, int64(l.read))
 		return err
@@ -527,9 +583,9 @@ func (w *walker) loadCopy(t *rapid.T) {
 	if !held {
 		return
 	}
-	var want []gate.SettledTicket
+	var want []gate.Request
 	for _, r := range w.gate.line[min(l.read, len(w.gate.line)):] {
-		want = append(want, gate.SettledTicket{UserID: r.UserID, Ticket: r.Ticket})
+		want = append(want, w.gate.request(r))
 	}
 	equal(t, "page", page, want, cmpopts.EquateEmpty())
 	page = page[:rapid.IntRange(0, len(page)).Draw(t, "part")]
@@ -537,7 +593,7 @@ func (w *walker) loadCopy(t *rapid.T) {
 	var users []string
 	for i := range page {
 		r := w.gate.line[l.read+i]
-		if w.settled[r] {
+		if w.settled[r] || w.left[r] {
 			continue
 		}
 		l.copied = append(l.copied, gate.Request{UserID: r.UserID, Ticket: first + int64(len(users)), Generation: l.at.state.Generation})
@@ -655,6 +711,16 @@ func (w *walker) check(t *rapid.T) {
 		want.Positions[slices.Index(walkUsers, s.UserID)] = gate.Position{InLine: true, Ticket: s.Ticket, Rank: int64(rank)}
 	}
 	equal(t, "positions", positions, want)
+
+	for _, user := range walkUsers {
+		place, err := w.g.Place(w.ctx.Context(), w.id, user)
+		w.served(t, "Place", err)
+		want := gate.PlaceResult{GateGeneration: g.state.Generation, Version: g.state.Version}
+		if i := slices.IndexFunc(g.line, func(r gate.Request) bool { return r.UserID == user }); i >= 0 {
+			want.InLine, want.Request = true, g.request(g.line[i])
+		}
+		equal(t, "place of "+user, place, want)
+	}
 
 	all := run(1, g.lastTicket)
 	unacked, err := w.g.Unacked(w.ctx.Context(), w.id, g.state.Generation, all)

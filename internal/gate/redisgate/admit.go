@@ -53,6 +53,20 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 	return out, r.done(admitUsers, id)
 }
 
+// Place implements gate.Gate.
+func (g *Gate) Place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
+	m, err := g.exec(ctx, place, id, call{admitKeys(g.prefix, id), []string{id.String(), user}})
+	if err != nil {
+		return gate.PlaceResult{}, err
+	}
+	r := newReply(m)
+	out := gate.PlaceResult{GateGeneration: r.number(), Version: r.number()}
+	if r.more() {
+		out.InLine, out.Request = true, gate.Request{UserID: user, Ticket: r.number(), Generation: r.number()}
+	}
+	return out, r.done(place, id)
+}
+
 // Positions implements gate.Gate.
 func (g *Gate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
 	if err := gate.CheckSize("users", len(users), gate.PositionsMax); err != nil {

@@ -45,7 +45,7 @@ func timeArg(t time.Time) string {
 	return number(t.UnixMicro())
 }
 
-// applyArgs returns the arguments of changed holdings, tickets and outcomes, after
+// applyArgs returns the arguments of changed holdings, tickets, requests and outcomes, after
 // their numbers.
 func applyArgs(p gate.ApplyParams) []string {
 	var dropped, set, done []string
@@ -61,13 +61,22 @@ func applyArgs(p gate.ApplyParams) []string {
 			done = append(done, d.UserID, number(d.Ticket))
 		}
 	}
-	out := make([]string, 0, 3+len(dropped)+len(set)+len(done)+4*len(p.Outcomes))
-	out = append(out, number(int64(len(dropped))), number(int64(len(set)/2)), number(int64(len(done)/2)))
+	out := make([]string, 0, 4+len(dropped)+len(set)+len(done)+3*len(p.Left)+4*len(p.Outcomes))
+	out = append(out, number(int64(len(dropped))), number(int64(len(set)/2)), number(int64(len(done)/2)), number(int64(len(p.Left))))
 	out = append(append(append(out, dropped...), set...), done...)
+	out = appendRequests(out, p.Left)
 	for _, o := range p.Outcomes {
 		out = append(out, o.UserID, number(o.Ticket), o.CouponID.String(), o.Reason)
 	}
 	return out
+}
+
+// appendRequests appends user, ticket and generation of requests to arguments.
+func appendRequests(args []string, requests []gate.Request) []string {
+	for _, r := range requests {
+		args = append(args, r.UserID, number(r.Ticket), number(r.Generation))
+	}
+	return args
 }
 
 // Holdings implements gate.Gate.

@@ -21,15 +21,17 @@
 -- ARGV[19]  number of users without a holding
 -- ARGV[20]  number of users with a holding
 -- ARGV[21]  number of tickets that leave the line
--- ARGV[22…] the users without a holding; users and holdings as in KEYS[4]; users
---           and tickets; outcomes: user, ticket, coupon id, reason
+-- ARGV[22]  number of requests whose users have left
+-- ARGV[23…] the users without a holding; users and holdings as in KEYS[4]; users
+--           and tickets; requests: user, ticket, generation; outcomes: user, ticket,
+--           coupon id, reason
 -- returns   {1 if the gate is behind and nothing was done else 0, its version},
 --           or NOTLOADED, also if the gate is of the base or an earlier generation
 --
 -- The script checks everything before the first write. A full server decides at
 -- the first write of a script whether it allows the others. So the first write
 -- always happens and only removes, which a full server allows.
-local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next', 'generation', 'grants')
+local h = redis.call('HMGET', TEMPLATE, 'run', 'version', 'service', 'next', 'generation', 'grants', 'mode')
 if not h[1] or h[1] ~= run() or tonumber(h[5]) <= tonumber(ARGV[15]) then
   return NOT_LOADED
 end
@@ -42,12 +44,13 @@ if version < tonumber(ARGV[3]) then
 end
 redis.call('ZCARD', LINE) -- these fail if a key has a wrong type
 redis.call('HLEN', HOLDERS)
+redis.call('XLEN', REQUESTS)
 redis.call('XLEN', OUTCOMES)
 
 local dropped, set, done = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 local kafka = ARGV[14] == 'KAFKA'
 redis.call('ZREMRANGEBYSCORE', LINE, '-inf', kafka and 0 or ARGV[7]) -- no ticket is 0
-local first = 22 + dropped + 2 * set
+local first = 23 + dropped + 2 * set
 for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
   local members, left = {}, {}
   local last = math.min(from + 2 * CHUNK, first + 2 * done) - 1
@@ -63,10 +66,12 @@ for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
     redis.call('ZREM', LINE, unpack(left))
   end
 end
-for from = 22, 21 + dropped, CHUNK do
-  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 21 + dropped)))
+local outcomes = first + 2 * done + 3 * tonumber(ARGV[22])
+leave(ARGV[1], first + 2 * done, outcomes - 1, h[5], h[7])
+for from = 23, 22 + dropped, CHUNK do
+  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 22 + dropped)))
 end
-for from = 22 + dropped, first - 1, 2 * CHUNK do
+for from = 23 + dropped, first - 1, 2 * CHUNK do
   redis.call('HSET', HOLDERS, unpack(ARGV, from, math.min(from + 2 * CHUNK, first) - 1))
 end
 
@@ -86,7 +91,7 @@ redis.call('MSET', STOCK, text(math.max(tonumber(ARGV[8]) - tonumber(ARGV[9]) - 
   COUNT, ARGV[9], ISSUED, ARGV[10])
 
 if target > version then
-  for i = first + 2 * done, #ARGV, 4 do
+  for i = outcomes, #ARGV, 4 do
     local user, coupon = ARGV[i], ARGV[i + 2]
     redis.call('XADD', OUTCOMES, 'MAXLEN', '~', 100000, '*',
       'requestId', ARGV[1] .. ':' .. user, 'templateId', ARGV[1], 'userId', user, 'ticket', ARGV[i + 1],

@@ -79,6 +79,29 @@ local function grouped()
   return false
 end
 
+-- born returns the generation of the request with a ticket in line as text, '0' = the
+-- stream has none. In KAFKA mode all are of the gate's generation, and those that the
+-- broker has are not in the stream any more.
+local function born(ticket, generation, mode)
+  if mode == 'KAFKA' then
+    return generation
+  end
+  local entry = redis.call('XRANGE', REQUESTS, ticket, ticket, 'COUNT', 1)[1]
+  return entry and string.match(entry[1], '-(%d+)$') or '0'
+end
+
+-- leave removes those requests from the line whose users have left. ARGV has user,
+-- ticket and generation of each, from first to last.
+local function leave(template, first, last, generation, mode)
+  for i = first, last, 3 do
+    local member = template .. ':' .. ARGV[i]
+    local ticket = redis.call('ZSCORE', LINE, member)
+    if ticket and tonumber(ticket) == tonumber(ARGV[i + 1]) and born(ARGV[i + 1], generation, mode) == ARGV[i + 2] then
+      redis.call('ZREM', LINE, member)
+    end
+  end
+end
+
 -- lost reports whether a load cannot continue: the marker has another token, or the
 -- server has another run than when the load began.
 local function lost(token, this_run)

@@ -65,16 +65,25 @@ func (g *Gate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (int64,
 	return left, nil
 }
 
+// LoadLeft implements gate.Gate.
+func (g *Gate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Request) error {
+	if err := gate.CheckSize("requests", len(left), gate.LoadMax); err != nil {
+		return err
+	}
+	_, err := g.step(ctx, loadLeft, l, appendRequests([]string{l.TemplateID.String()}, left)...)
+	return err
+}
+
 // LoadPage implements gate.Gate.
-func (g *Gate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.SettledTicket, error) {
+func (g *Gate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
 	m, err := g.step(ctx, loadPage, l, l.TemplateID.String(), number(from), number(gate.LoadPageMax))
 	if err != nil {
 		return nil, err
 	}
 	r := newReply(m)
-	out := make([]gate.SettledTicket, 0, len(r.rows)/2)
+	out := make([]gate.Request, 0, len(r.rows)/3)
 	for r.more() {
-		out = append(out, gate.SettledTicket{UserID: r.text(), Ticket: r.number()})
+		out = append(out, gate.Request{UserID: r.text(), Ticket: r.number(), Generation: r.number()})
 	}
 	return out, r.done(loadPage, l.TemplateID)
 }

@@ -61,7 +61,7 @@ func TestALongLineIsLoadedInShortCommands(t *testing.T) {
 			})
 		}
 		for from := int64(0); p.Kind == gate.LoadRemake; {
-			var page []gate.SettledTicket
+			var page []gate.Request
 			step("LoadPage", func() (err error) {
 				page, err = r.g.LoadPage(t.Context(), p.Load, from)
 				return err

@@ -24,6 +24,8 @@ var (
 	admitText string
 	//go:embed positions.lua
 	positionsText string
+	//go:embed place.lua
+	placeText string
 	//go:embed describe.lua
 	describeText string
 	//go:embed read.lua
@@ -44,6 +46,8 @@ var (
 	loadCloseText string
 	//go:embed load_trim.lua
 	loadTrimText string
+	//go:embed load_left.lua
+	loadLeftText string
 	//go:embed load_page.lua
 	loadPageText string
 	//go:embed load_copy.lua
@@ -65,6 +69,7 @@ var (
 
 	admitUsers   = newScript("admit", headText+admitText)
 	positions    = newScript("positions", headText+positionsText)
+	place        = newScript("place", headText+placeText)
 	describe     = newScript("describe", headText+describeText)
 	read         = newScript("read", headText+readText)
 	claim        = newScript("claim", headText+claimText)
@@ -75,6 +80,7 @@ var (
 	loadHoldings = newScript("load_holdings", headText+loadHoldingsText)
 	loadClose    = newScript("load_close", headText+loadCloseText)
 	loadTrim     = newScript("load_trim", headText+loadTrimText)
+	loadLeft     = newScript("load_left", headText+loadLeftText)
 	loadPage     = newScript("load_page", headText+loadPageText)
 	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)

@@ -61,12 +61,12 @@ const (
 	// rejection of each of the users $2 at template $1.
 	latestCoupons = `SELECT ` + couponColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
-  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id ORDER BY c.ticket DESC, c.generation DESC LIMIT 1
+  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id ORDER BY c.generation DESC, c.ticket DESC LIMIT 1
 ) c`
 
 	latestRejections = `SELECT ` + rejectionColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
-  SELECT * FROM coupon_rejections r WHERE r.user_id = u.user_id AND r.template_id = $1 ORDER BY r.ticket DESC, r.generation DESC LIMIT 1
+  SELECT * FROM coupon_rejections r WHERE r.user_id = u.user_id AND r.template_id = $1 ORDER BY r.generation DESC, r.ticket DESC LIMIT 1
 ) r`
 
 	rejectionColumns = `r.template_id, r.user_id, r.generation, r.ticket, r.reason, r.at`
@@ -121,9 +121,9 @@ const (
 
 	// changedSQL reads the tickets of template $1 that were settled above
 	// version $2, at most $3 of coupons and of rejections each.
-	changedSQL = `(SELECT c.user_id, c.generation, c.ticket FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3)
+	changedSQL = `(SELECT c.user_id, c.generation, c.ticket, false FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3)
 UNION ALL
-(SELECT r.user_id, r.generation, r.ticket FROM coupon_rejections r WHERE r.template_id = $1 AND r.version > $2 ORDER BY r.version LIMIT $3)`
+(SELECT r.user_id, r.generation, r.ticket, r.reason = '` + reward.ReasonLeft + `' FROM coupon_rejections r WHERE r.template_id = $1 AND r.version > $2 ORDER BY r.version LIMIT $3)`
 
 	// changedHoldings reads the holdings of the users of coupons that changed
 	// above version $2. It reads nothing if these are $3 or more.
@@ -140,26 +140,27 @@ CROSS JOIN LATERAL (
 FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_id ORDER BY c.user_id`
 )
 
-// waitingLine reads the positions, from 1, of those users $3 with tickets $4 that
-// still wait at template $1, whose gate has generation $2.
-const waitingLine = `SELECT a.ord FROM unnest($3::text[], $4::int8[]) WITH ORDINALITY AS a(user_id, ticket, ord)
+// waitingLine reads the positions, from 1, of those users $3 with tickets $4 of
+// generations $5 that still wait at template $1, whose gate has generation $2.
+const waitingLine = `SELECT a.ord FROM unnest($3::text[], $4::int8[], $5::int8[]) WITH ORDINALITY AS a(user_id, ticket, generation, ord)
 WHERE NOT EXISTS (SELECT 1 FROM coupons c
     WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation <= $2 AND c.user_id = a.user_id COLLATE "C")
   AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
-    WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation <= $2 AND r.user_id = a.user_id COLLATE "C")
+    WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation <= $2 AND r.user_id = a.user_id COLLATE "C"
+      AND (r.reason <> '` + reward.ReasonLeft + `' OR r.generation = a.generation))
   AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id COLLATE "C" AND c.generation > $2)
   AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id COLLATE "C" AND r.template_id = $1 AND r.generation > $2)`
 
 // CouponWaiting reports which users in line still wait.
 func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
-	users, tickets := make([]string, len(line)), make([]int64, len(line))
+	users, tickets, generations := make([]string, len(line)), make([]int64, len(line)), make([]int64, len(line))
 	for i, l := range line {
-		users[i], tickets[i] = reward.SanitizeText(l.UserID), l.Ticket
+		users[i], tickets[i], generations[i] = reward.SanitizeText(l.UserID), l.Ticket, l.Generation
 	}
 	var out []bool
 	err := s.read(ctx, "look up a waiting line", func(b *pgx.Batch) {
 		out = make([]bool, len(line))
-		b.Queue(waitingLine, int64(id), generation, users, tickets).Query(each(func(rows pgx.Rows) error {
+		b.Queue(waitingLine, int64(id), generation, users, tickets, generations).Query(each(func(rows pgx.Rows) error {
 			var ord int64
 			err := rows.Scan(&ord)
 			if err == nil {
@@ -195,7 +196,7 @@ func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above i
 		queueTemplate(b, id, &c.Template)
 		b.Queue(changedSQL, int64(id), above, most).Query(each(func(rows pgx.Rows) error {
 			var a store.SettledRequest
-			err := rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
+			err := rows.Scan(&a.UserID, &a.Generation, &a.Ticket, &a.Left)
 			c.Settled = append(c.Settled, a)
 			return err
 		}))

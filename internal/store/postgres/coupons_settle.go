@@ -32,7 +32,7 @@ type issueKind struct {
 	shut       string // 0, or the rules.RequestOutcome of all requests
 	room       string // places for coupons; g is the template
 	noRoom     string // why a request without a place is rejected
-	used       string // the used places afterwards; s.settled is the number of settled tickets
+	used       string // the used places afterwards; s.settled is the number of settled tickets that did not leave
 	offsets    string // whether the offsets are stored
 	due        string // SELECT of the requests to decide
 	generation string // of the coupon of request d; g is the template
@@ -57,7 +57,7 @@ func issueSQL(k issueKind) string {
 		rejected = `, rejected AS (
   INSERT INTO coupon_rejections (template_id, ticket, generation, version, at, user_id, reason)
   SELECT $1, d.ticket, d.generation, d.version, $2::timestamptz, d.user_id, d.verdict FROM decided d
-  WHERE d.verdict <> '' ORDER BY d.ord
+  WHERE d.verdict NOT IN ('', '` + reward.ReasonLeft + `') ORDER BY d.ord
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
@@ -103,7 +103,8 @@ func issueSQL(k issueKind) string {
     CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 )` + rejected + `, sums AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE verdict = '') AS issued, count(ticket) AS settled, max(ticket) AS top FROM decided
+  SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top,
+    count(ticket) FILTER (WHERE verdict <> '` + reward.ReasonLeft + `') AS settled FROM decided
 ), moved AS (
   UPDATE coupon_templates t SET settled = greatest(t.settled, s.top), version = t.version + CASE WHEN s.top IS NULL THEN 0 ELSE 1 END,
     live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `,
@@ -124,9 +125,14 @@ var (
 		room: `g.live_max - g.live`, noRoom: soldOutSQL, used: usedSQL, offsets: `true`,
 		refused: `CASE WHEN t.epoch <> $12 THEN :REFUSED_EPOCH WHEN t.generation <> $13 OR t.path <> 'GATE' THEN :REFUSED_GENERATION ELSE :REFUSED_NOT END`,
 		shut:    `0`,
-		due: `SELECT n.* FROM gate g, (
+		due: `WITH gone AS MATERIALIZED (
+    SELECT r.ticket, r.generation, r.reason FROM coupon_rejections r, gate g
+    WHERE r.template_id = $1 AND r.ticket > g.settled AND r.ticket <= g.settled + cardinality($5::int8[]) AND r.reason = '` + reward.ReasonLeft + `'
+  )
+  SELECT n.template_id, n.user_id, n.generation, n.ticket, n.id, n.code, coalesce(l.reason, n.reason) AS reason, n.ord FROM gate g, (
     SELECT a.*, row_number() OVER (ORDER BY a.ord) AS step FROM asks a, gate g WHERE a.ticket > g.settled
-  ) n WHERE n.ticket = g.settled + n.step`,
+  ) n LEFT JOIN gone l ON l.ticket = n.ticket AND l.generation = n.generation
+  WHERE n.ticket = g.settled + n.step`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	settleListed = issueSQL(issueKind{

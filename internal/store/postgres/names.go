@@ -10,8 +10,8 @@ import (
 
 // named replaces names in a statement by their numbers: states of payouts
 // (:UNKNOWN), kinds of outcomes (:OUTCOME_PAID), refusals of batches
-// (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED) and statuses
-// of coupons (:COUPON_CANCELLED). The numbers are literals, not parameters, so
+// (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED) and of leaves
+// (:LEAVE_DONE), and statuses of coupons (:COUPON_CANCELLED). The numbers are literals, not parameters, so
 // that the planner can use partial indexes.
 var named = func() func(string) string {
 	var pairs []string
@@ -33,6 +33,11 @@ var named = func() func(string) string {
 		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE",
 	} {
 		name("REFUSED_", text, int(r))
+	}
+	for o, text := range map[rules.LeaveOutcome]string{
+		rules.LeaveRefused: "REFUSED", rules.LeaveDone: "DONE", rules.LeaveRepeated: "REPEATED", rules.LeaveServed: "SERVED",
+	} {
+		name("LEAVE_", text, int(o))
 	}
 	name("REQUEST_", "NOT_OPEN", int(rules.RequestNotOpen))
 	name("REQUEST_", "CLOSED", int(rules.RequestClosed))

@@ -791,7 +791,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"holders": {"coupons_slot"}, "holder": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
 		"end holds": {"coupons_held"}, "holdings after ended holds": {"coupons_version", "coupons_slot"}, "find ended holds": {"coupons_held"},
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
-		"list entrants": {"coupon_entrants_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
+		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
 		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
 		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},

@@ -168,7 +168,7 @@ WHERE t.id = $1 AND k.id = t.id AND t.live + k.granted - t.used <= $3 AND (t.mod
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
     t.hold_seconds) IS NOT DISTINCT FROM ($12::text, $13::int8, $14::int4, $15::timestamptz, $16::timestamptz, $17::int8, $18::text, $19::bool,
     $20::text, $21::int8)
-  AND NOT ($22::bool AND (t.settled > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+  AND NOT ($22::bool AND (t.settled > 0 OR t.used > 0 OR t.draw_state IN ('CLOSED', 'DONE')
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 

@@ -76,6 +76,16 @@ func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after st
 	return list(ctx, t.db.Read, "list entrants", scanText, listEntrants, int64(id), after, max(limit, 0))
 }
 
+const drawsEntered = `SELECT t.id, t.opens_at FROM coupon_entrants e JOIN coupon_templates t ON t.id = e.template_id
+WHERE e.user_id = $1 AND t.draw_state = 'DONE' ORDER BY t.opens_at DESC, t.id DESC LIMIT $2`
+
+// DrawsEntered returns the draws that a user entered, the latest first.
+func (t *Tables) DrawsEntered(ctx context.Context, user string, limit int) ([]store.DrawEntered, error) {
+	return list(ctx, t.db.Read, "list the draws of a user", func(scan Scan, d *store.DrawEntered) error {
+		return scan((*int64)(&d.TemplateID), (*at)(&d.OpensAt))
+	}, drawsEntered, reward.SanitizeText(user), max(limit, 0))
+}
+
 const listRefusals = `SELECT reason, since, until FROM coupon_refusals WHERE template_id = $1 ORDER BY number DESC LIMIT $2`
 
 // RefusalList returns the refusal intervals of a template, the latest first.

@@ -122,7 +122,7 @@ func (d Dialect) Statements() map[string]string {
 		"dead letters of a source with a reason":              letters(store.DeadLetterListParams{Source: "a", Reason: "a"}),
 		"dead letters of a source with a reason and a status": letters(store.DeadLetterListParams{Source: "a", Reason: "a", Status: "OPEN"}),
 		"close a dead letter":                                 closeLetter,
-		"assign a template":                                   assignTemplate, "list entrants": listEntrants, "list refusals": listRefusals, "recount coupons": recountCoupons,
+		"assign a template":                                   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 	}
 }

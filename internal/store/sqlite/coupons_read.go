@@ -108,9 +108,9 @@ func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]rew
 }
 
 const (
-	changedCoupons = `SELECT user_id, generation, ticket FROM coupons WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
+	changedCoupons = `SELECT user_id, generation, ticket, 0 FROM coupons WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
 
-	changedRejections = `SELECT user_id, generation, ticket FROM coupon_rejections
+	changedRejections = `SELECT user_id, generation, ticket, reason = '` + reward.ReasonLeft + `' FROM coupon_rejections
 WHERE template_id = ? AND version > ? ORDER BY version LIMIT ?`
 
 	holdersSQL = `SELECT user_id, count(*), coalesce(max(CASE WHEN status <> 2 THEN id END), 0) FROM coupons
@@ -118,7 +118,7 @@ WHERE template_id = ? AND slot IS NOT NULL GROUP BY user_id ORDER BY user_id`
 )
 
 func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
-	err = rows.Scan(&a.UserID, &a.Generation, &a.Ticket)
+	err = rows.Scan(&a.UserID, &a.Generation, &a.Ticket, &a.Left)
 	return a, err
 }
 
@@ -212,21 +212,22 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 }
 
 // waitingLine reads the positions of those users of the line ?3 that still wait at
-// template ?1, whose gate has generation ?2. ?3 is a list of [user, ticket].
+// template ?1, whose gate has generation ?2. ?3 is a list of [user, ticket, generation].
 const waitingLine = `SELECT a.key FROM json_each(?3) a
 WHERE NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.ticket = a.value ->> 1 AND c.generation <= ?2 AND c.user_id = a.value ->> 0)
   AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
-    WHERE r.template_id = ?1 AND r.ticket = a.value ->> 1 AND r.generation <= ?2 AND r.user_id = a.value ->> 0)
+    WHERE r.template_id = ?1 AND r.ticket = a.value ->> 1 AND r.generation <= ?2 AND r.user_id = a.value ->> 0
+      AND (r.reason <> '` + reward.ReasonLeft + `' OR r.generation = a.value ->> 2))
   AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = ?1 AND c.user_id = a.value ->> 0 AND c.generation > ?2)
   AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = ?1 AND r.user_id = a.value ->> 0 AND r.generation > ?2)`
 
 // CouponWaiting reports which users in line still wait.
 func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {
-	pairs := make([][2]any, len(line))
+	requests := make([][3]any, len(line))
 	for i, l := range line {
-		pairs[i] = [2]any{reward.SanitizeText(l.UserID), l.Ticket}
+		requests[i] = [3]any{reward.SanitizeText(l.UserID), l.Ticket, l.Generation}
 	}
-	array, err := json.Marshal(pairs)
+	array, err := json.Marshal(requests)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,11 @@ func (i *issuer) settle(offsets []store.Offset) error {
 			return err
 		}
 	}
-	i.done.Template, i.done.Decisions = rules.Issue(t, i.batch, due, i.holdings)
+	left, err := i.left(due)
+	if err != nil {
+		return err
+	}
+	i.done.Template, i.done.Decisions = rules.Issue(t, i.batch, due, left, i.holdings)
 	if err := i.write(); err != nil {
 		return err
 	}
@@ -129,6 +133,29 @@ func (i *issuer) settle(offsets []store.Offset) error {
 func (i *issuer) known(r *rules.CouponRequest) (known bool, err error) {
 	err = i.lookup.QueryRowContext(i.tx.ctx, int64(i.done.Template.ID), r.Ticket, r.Generation).Scan(&known)
 	return known, err
+}
+
+// left returns the positions of those due requests that left the line.
+func (i *issuer) left(due []int) (map[int]bool, error) {
+	left := make(map[int]bool)
+	if i.batch.Kind != rules.SettleInOrder || len(due) == 0 {
+		return left, nil
+	}
+	first, last := &i.batch.Requests[due[0]], &i.batch.Requests[due[len(due)-1]]
+	rows, err := collect(i.tx.ctx, i.tx, scanLineTicket, `SELECT '', ticket, generation FROM coupon_rejections
+WHERE template_id = ? AND ticket BETWEEN ? AND ? AND reason = '`+reward.ReasonLeft+`'`, int64(i.done.Template.ID), first.Ticket, last.Ticket)
+	if err != nil {
+		return nil, err
+	}
+	gone := make(map[store.LineTicket]bool, len(rows))
+	for _, r := range rows {
+		gone[r] = true
+	}
+	for _, at := range due {
+		r := &i.batch.Requests[at]
+		left[at] = gone[store.LineTicket{Ticket: r.Ticket, Generation: r.Generation}]
+	}
+	return left, nil
 }
 
 // hold reads the holding of the user of a request, once per user.
@@ -163,6 +190,7 @@ func (i *issuer) write() error {
 				return err
 			}
 			latest[c.UserID] = c.ID
+		case d.Reason == reward.ReasonLeft: // stored when the user left
 		case !direct:
 			if _, err := i.rejection.ExecContext(i.tx.ctx, int64(t.ID), d.Ticket, r.Generation, r.UserID, d.Reason, micros(i.batch.Now),
 				t.Version); err != nil {

@@ -189,7 +189,10 @@ func TestPlans(t *testing.T) {
 		"close a dead letter": {"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)"},
 		"assign a template":   {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
 		"list entrants":       {"SEARCH coupon_entrants USING PRIMARY KEY (template_id=? AND user_id>?)"},
-		"list refusals":       {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"draws of a user": {
+			"SEARCH e USING COVERING INDEX coupon_entrants_user (user_id=?)", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		"list refusals": {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",

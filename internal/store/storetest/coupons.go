@@ -112,7 +112,7 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	}
 	same(b, "results", len(p.Requests), len(res.Results))
 	want := before.Version
-	if changes(p.Kind, res) {
+	if changes(p.Kind, res) || p.Kind == rules.SettleInOrder && res.Template.Settled > before.Settled {
 		want++
 	}
 	same(b, "version", want, res.To)

@@ -70,6 +70,56 @@ func (s *shop) known(generation, ticket int64) bool {
 		slices.ContainsFunc(s.refused, func(r refused) bool { return r.Generation == generation && r.Ticket == ticket })
 }
 
+// left reports whether a request left the line.
+func (s *shop) left(generation, ticket int64) bool {
+	return slices.ContainsFunc(s.refused, func(r refused) bool {
+		return r.Generation == generation && r.Ticket == ticket && r.Reason == reward.ReasonLeft
+	})
+}
+
+func (s *shop) leave(p store.CouponLeaveParams) store.CouponLeaveResult {
+	res := store.CouponLeaveResult{Outcome: rules.LeaveDone}
+	switch passed := s.t.Mode != reward.ModeKafka && p.Ticket <= s.t.Settled; {
+	case p.GateGeneration != s.t.Generation || s.t.Path == reward.PathDatabase || s.t.Mode == reward.ModeSync:
+		res.Outcome = rules.LeaveRefused
+	case s.left(p.Generation, p.Ticket):
+		res.Outcome = rules.LeaveRepeated
+	case passed || s.known(p.Generation, p.Ticket):
+		res.Outcome = rules.LeaveServed
+	case p.Generation == 0:
+		res.Outcome = rules.LeaveRefused
+	}
+	res.From = s.t.Version
+	if res.Outcome == rules.LeaveDone {
+		s.t.Version++
+		if s.t.Used < s.t.Granted {
+			s.t.Used++
+		}
+		if s.t.Mode == reward.ModeKafka && p.Ticket > s.t.Settled {
+			s.t.Settled = p.Ticket
+		}
+		s.refused = append(s.refused, refused{reward.IssueOutcome{
+			TemplateID: s.t.ID, UserID: p.UserID, Generation: p.Generation, Ticket: p.Ticket, Reason: reward.ReasonLeft, At: p.Now,
+		}, s.t.Version})
+	}
+	res.To, res.Template = s.t.Version, s.t
+	return res
+}
+
+// lefts returns the requests that left after a ticket and generation.
+func (s *shop) lefts(ticket, generation int64) []store.LineTicket {
+	list := []store.LineTicket{}
+	for _, r := range s.refused {
+		if r.Reason == reward.ReasonLeft && (r.Ticket > ticket || r.Ticket == ticket && r.Generation > generation) {
+			list = append(list, store.LineTicket{UserID: r.UserID, Ticket: r.Ticket, Generation: r.Generation})
+		}
+	}
+	slices.SortFunc(list, func(a, b store.LineTicket) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
+	})
+	return list
+}
+
 // whole returns why a batch is refused.
 func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 	switch p.Kind {
@@ -116,9 +166,10 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	users := make(map[string]bool)
 	changed, settled := false, s.t.Settled
 	for _, i := range order {
+		before := s.t.Settled
 		r := s.one(p, p.Requests[i], settled)
 		res.Results[i] = r
-		changed = changed || r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && p.Kind != rules.SettleDirect
+		changed = changed || s.t.Settled > before || r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && p.Kind != rules.SettleDirect
 		if r.Outcome == rules.RequestIssued {
 			users[r.Coupon.UserID] = true
 		}
@@ -156,6 +207,10 @@ func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest, settled in
 		return store.RequestResult{Outcome: rules.RequestNotOpen}
 	case direct && !s.t.ClosesAt.IsZero() && !now.Before(s.t.ClosesAt):
 		return store.RequestResult{Outcome: rules.RequestClosed}
+	}
+	if p.Kind == rules.SettleInOrder && s.left(a.Generation, a.Ticket) {
+		s.t.Settled++
+		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	}
 	rejected := store.RequestResult{Outcome: rules.RequestRejected, Reason: a.Reason}
 	switch f := s.fact(a.UserID); {
@@ -281,7 +336,7 @@ func (s *shop) change(p rules.TemplateChange) any {
 		to.Granted = max(to.Used, min(to.Granted, k.Granted))
 		to.Grants++
 	}
-	if to.TotalQuantity < s.t.Live+to.Granted-to.Used || to.Mode != s.t.Mode && (s.t.Settled > 0 || to.Granted > to.Used) {
+	if to.TotalQuantity < s.t.Live+to.Granted-to.Used || to.Mode != s.t.Mode && (s.t.Settled > 0 || s.t.Used > 0 || to.Granted > to.Used) {
 		return reward.CodeConflict
 	}
 	s.t = to
@@ -313,7 +368,9 @@ func (s *shop) changes(above int64, limit int) store.CouponChanges {
 	}
 	for _, x := range s.refused {
 		if x.version > above {
-			c.Settled = append(c.Settled, store.SettledRequest{UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket})
+			c.Settled = append(c.Settled, store.SettledRequest{
+				UserID: x.UserID, Generation: x.Generation, Ticket: x.Ticket, Left: x.Reason == reward.ReasonLeft,
+			})
 		}
 	}
 	if len(c.Settled) > limit {
@@ -331,7 +388,7 @@ func (s *shop) outcomes() map[string]reward.IssueOutcome {
 	latest := make(map[string]reward.IssueOutcome)
 	add := func(o reward.IssueOutcome) {
 		l, ok := latest[o.UserID]
-		if !ok || o.Ticket > l.Ticket || o.Ticket == l.Ticket && o.Generation > l.Generation {
+		if !ok || o.Generation > l.Generation || o.Generation == l.Generation && o.Ticket > l.Ticket {
 			latest[o.UserID] = o
 		}
 	}

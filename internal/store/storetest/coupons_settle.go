@@ -593,3 +593,119 @@ func exercisePromises(t *testing.T, open Open) {
 		same(b, "none", []int64{0, 0, 3, 3}, places(b.stands(1)))
 	})
 }
+
+// exerciseLeave checks how a request leaves the line, and what that changes.
+func exerciseLeave(t *testing.T, open Open) {
+	leave := func(b *bundle, user string, ticket, generation int64) store.CouponLeaveResult {
+		b.Helper()
+		before := b.stands(1)
+		res, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
+			UserID: user, Ticket: ticket, Generation: generation, GateGeneration: before.Generation,
+		}})
+		b.must(err)
+		same(b, "template", b.stands(1), res.Template)
+		same(b, "versions", []int64{before.Version, res.Template.Version}, []int64{res.From, res.To})
+		return res
+	}
+	line := func(b *bundle, mode reward.IssueMode) {
+		b.Helper()
+		b.template(1, quantity(4), func(t *reward.CouponTemplate) { t.Mode = mode })
+		b.generation(reward.PathGate)
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Places: 3})
+		b.must(err)
+		same(b, "granted", true, granted)
+	}
+	of := func(user string, ticket int64) rules.CouponRequest {
+		r := ask(user, ticket)
+		r.Generation = 1
+		return r
+	}
+	inOrder := func(b *bundle, list ...rules.CouponRequest) store.CouponSettleResult {
+		b.Helper()
+		return b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleInOrder, Generation: 1, Requests: list})
+	}
+	run(t, open, "ThePlaceIsFreeOnceAndTheTicketIsSettledInItsTurn", func(b *bundle) {
+		line(b, reward.ModeStream)
+		res := leave(b, "b", 2, 1)
+		same(b, "left", []any{rules.LeaveDone, int64(1), int64(0)}, []any{res.Outcome, res.Template.Used, res.Template.Settled})
+		same(b, "again", rules.LeaveRepeated, leave(b, "b", 2, 1).Outcome)
+		// One place of three is not promised any more.
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Grants: 1, Places: 9})
+		b.must(err)
+		same(b, "granted", []any{true, int64(5)}, []any{granted, b.stands(1).Granted})
+		settled := inOrder(b, of("a", 1), of("b", 2), of("c", 3))
+		same(b, "told", []string{"issued", "before", "issued"}, told(settled))
+		same(b, "used and settled", []int64{3, 3}, []int64{settled.Template.Used, settled.Template.Settled})
+		same(b, "again, settled", rules.LeaveRepeated, leave(b, "b", 2, 1).Outcome)
+		same(b, "served", rules.LeaveServed, leave(b, "c", 3, 1).Outcome)
+		same(b, "his outcome", reward.IssueOutcome{
+			TemplateID: 1, UserID: "b", Ticket: 2, Generation: 1, Reason: reward.ReasonLeft, At: at(20),
+		}, b.outcome("b"))
+	})
+	run(t, open, "ABatchOfLeftRequestsRaisesTheVersion", func(b *bundle) {
+		line(b, reward.ModeStream)
+		leave(b, "a", 1, 1)
+		leave(b, "b", 2, 1)
+		before := b.stands(1)
+		res := inOrder(b, of("a", 1), of("b", 2))
+		same(b, "settled", []int64{2, before.Version + 1, before.Used}, []int64{res.Template.Settled, res.To, res.Template.Used})
+	})
+	run(t, open, "InKafkaModeTheTicketIsSettledAtOnce", func(b *bundle) {
+		line(b, reward.ModeKafka)
+		res := leave(b, "c", 3, 1)
+		same(b, "left", []any{rules.LeaveDone, int64(1), int64(3)}, []any{res.Outcome, res.Template.Used, res.Template.Settled})
+		same(b, "a lower one", rules.LeaveDone, leave(b, "a", 1, 1).Outcome)
+		same(b, "settled", int64(3), b.stands(1).Settled)
+		settled := b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{of("a", 1), of("b", 2), of("c", 3)}})
+		same(b, "told", []string{"before", "issued", "before"}, told(settled))
+		same(b, "used", int64(3), settled.Template.Used)
+	})
+	run(t, open, "AnotherGateIsRefused", func(b *bundle) {
+		line(b, reward.ModeStream)
+		b.generation(reward.PathGate)
+		res, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
+			UserID: "a", Ticket: 1, Generation: 1, GateGeneration: 1,
+		}})
+		b.must(err)
+		same(b, "an earlier gate", rules.LeaveRefused, res.Outcome)
+		same(b, "a kept request", rules.LeaveDone, leave(b, "a", 1, 1).Outcome)
+		same(b, "a lost request", rules.LeaveRefused, leave(b, "b", 2, 0).Outcome)
+		b.generation(reward.PathDatabase)
+		same(b, "the database path", rules.LeaveRefused, leave(b, "a", 1, 1).Outcome)
+		_, err = b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 9, Leave: rules.Leave{UserID: "a", Ticket: 1, Generation: 1}})
+		b.wantCode(err, reward.CodeTemplateNotFound)
+		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{
+			TemplateID: 1, Kind: rules.SettleListed, Now: epoch, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 7, Reason: reward.ReasonLeft}},
+		})
+		b.wantCode(err, reward.CodeInvalid)
+	})
+	run(t, open, "ALineIsComparedByTheGenerationOfTheRequest", func(b *bundle) {
+		line(b, reward.ModeStream)
+		leave(b, "b", 2, 1)
+		b.generation(reward.PathGate)
+		leave(b, "c", 3, 1)
+		leave(b, "d", 4, 2)
+		wait, err := b.CouponWaiting(b.ctx, 1, 2, []store.LineTicket{
+			{UserID: "b", Ticket: 2, Generation: 1},
+			{UserID: "b", Ticket: 2, Generation: 2}, // the number was given again
+			{UserID: "x", Ticket: 2, Generation: 1},
+			{UserID: "c", Ticket: 3, Generation: 1},
+			{UserID: "d", Ticket: 4, Generation: 1},
+		})
+		b.must(err)
+		same(b, "wait", []bool{false, true, true, false, true}, wait)
+		wait, err = b.CouponWaiting(b.ctx, 1, 1, []store.LineTicket{{UserID: "d", Ticket: 9, Generation: 1}})
+		b.must(err)
+		same(b, "left a later gate", []bool{false}, wait)
+		page := func(ticket, generation int64, limit int) []store.LineTicket {
+			list, err := b.CouponLeft(b.ctx, 1, ticket, generation, limit)
+			b.must(err)
+			return list
+		}
+		all := []store.LineTicket{{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "c", Ticket: 3, Generation: 1}, {UserID: "d", Ticket: 4, Generation: 2}}
+		same(b, "left", all, page(0, 0, 9))
+		same(b, "first page", all[:2], page(1, 1<<62, 2))
+		same(b, "second page", all[2:], page(3, 1, 2))
+		same(b, "none", 0, len(page(4, 2, 2)))
+	})
+}

@@ -79,7 +79,7 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		}
 		return w.coupons[n].ID
 	})
-	switch rapid.IntRange(0, 15).Draw(t, "operation") {
+	switch rapid.IntRange(0, 18).Draw(t, "operation") {
 	case 0, 1, 2, 3, 4:
 		p := store.CouponSettleParams{
 			TemplateID: id, Kind: rules.SettleKind(rapid.Int8Range(0, 2).Draw(t, "kind")), Now: now, Path: w.t.Path,
@@ -89,7 +89,8 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 		if rapid.Bool().Draw(t, "with a fence") {
 			p.Fence = max(0, mostly(t, "fence", w.t.Fence+1))
 		}
-		if rapid.IntRange(0, 9).Draw(t, "other path") == 0 {
+		// Without tickets of a gate there is nobody who left.
+		if p.Kind == rules.SettleDirect && len(w.lefts(w.t.Settled, 0)) > 0 || rapid.IntRange(0, 9).Draw(t, "other path") == 0 {
 			p.Path = reward.PathDatabase
 		}
 		return shopStep{
@@ -169,6 +170,17 @@ func (w *shopWalk) draw(t *rapid.T) shopStep {
 				}
 				return []any{s.t, done}
 			},
+		}
+	case 16, 17, 18:
+		p := store.CouponLeaveParams{TemplateID: id, Now: now, Leave: rules.Leave{
+			UserID: fmt.Sprintf("u%d", rapid.IntRange(1, walkUsers).Draw(t, "leaver")),
+			Ticket: max(1, w.t.Settled+int64(rapid.IntRange(-2, 4).Draw(t, "ticket"))), GateGeneration: mostly(t, "gate", w.t.Generation),
+			Generation: max(0, w.t.Generation-int64(rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "earlier"))),
+		}}
+		return shopStep{
+			name:   "leave",
+			do:     func(ctx context.Context, s store.Store) (any, error) { return s.CouponLeave(ctx, p) },
+			expect: func(s *shop) any { return s.leave(p) },
 		}
 	case 14:
 		p := store.TemplateNewGenerationParams{
@@ -288,6 +300,9 @@ func (b *bundle) shopBooks(s *shop, above int64, most int) {
 	outcomes, err := b.IssueOutcomes(b.ctx, id, crowd(1, walkUsers))
 	b.must(err)
 	same(b, "outcomes", s.outcomes(), outcomes)
+	left, err := b.CouponLeft(b.ctx, id, s.t.Settled-1, s.t.Generation, plenty)
+	b.must(err)
+	same(b, "left", s.lefts(s.t.Settled-1, s.t.Generation), append([]store.LineTicket{}, left...))
 	b.couponBooks(id)
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -114,6 +115,43 @@ func exerciseDraws(t *testing.T, open Open) {
 		b.wantCode(change(rules.TemplateChange{OpensAt: new(fromNow(3 * time.Hour))}), reward.CodeConflict)
 		b.wantCode(change(rules.TemplateChange{Mode: new(reward.ModeSync)}), reward.CodeConflict)
 		b.must(change(rules.TemplateChange{OpensAt: new(b.stands(1).OpensAt), ClosesAt: new(fromNow(9 * time.Hour))}))
+	})
+	run(t, open, "ListsTheDrawsThatAUserEntered", func(b *bundle) {
+		list := func(user string, limit int) []reward.TemplateID {
+			b.Helper()
+			got, err := b.DrawsEntered(b.ctx, user, limit)
+			b.must(err)
+			ids := make([]reward.TemplateID, 0, len(got))
+			for _, d := range got {
+				same(b, "opens", b.stands(d.TemplateID).OpensAt, d.OpensAt)
+				ids = append(ids, d.TemplateID)
+			}
+			return ids
+		}
+		for id := reward.TemplateID(1); id <= 4; id++ { // 4 opens first, 1 is not done
+			b.template(id, draw(-time.Hour, 2*time.Second-time.Duration(id)*100*time.Millisecond))
+			same(b, "enter", true, save(b, id, "a", fmt.Sprint("b", id)))
+		}
+		same(b, "none is done", []reward.TemplateID{}, list("a", 9))
+		for id := reward.TemplateID(4); id > 1; id-- {
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // until it opens
+				got, err := b.DrawClose(b.ctx, id, 0)
+				if b.must(err); got.Draw.State == reward.DrawClosed {
+					break
+				}
+				if time.Now().After(deadline) {
+					b.Fatal("the draw does not close")
+				}
+			}
+			_, err := b.DrawDone(b.ctx, id, 0, []byte("x"))
+			b.must(err)
+		}
+		same(b, "the latest opening first", []reward.TemplateID{2, 3, 4}, list("a", 9))
+		same(b, "at most", []reward.TemplateID{2, 3}, list("a", 2))
+		same(b, "of one user", []reward.TemplateID{3}, list("b3", 9))
+		same(b, "not done", []reward.TemplateID{}, list("b1", 9))
+		same(b, "of nobody", []reward.TemplateID{}, list("x\x00\xff", 9))
+		same(b, "no limit", []reward.TemplateID{}, list("a", -1))
 	})
 	run(t, open, "WhoIsNotDrawnIsARow", func(b *bundle) {
 		b.template(1, quantity(1))

@@ -50,6 +50,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 		"Confirm":  rulesOfConfirm,
 		"Ended":    rulesOfEndedHolds,
 		"Holds":    raceOfHolds,
+		"Leave":    rulesOfLeave,
 	} {
 		run(t, open, name, func(b *bundle) {
 			part(&arena{

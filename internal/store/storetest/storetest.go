@@ -59,6 +59,7 @@ func Exercise(t *testing.T, open Open) {
 		"CouponStates":    exerciseCouponStates,
 		"CouponCodes":     exerciseCodes,
 		"CouponReads":     exerciseCouponReads,
+		"CouponLeave":     exerciseLeave,
 		"Draws":           exerciseDraws,
 		"Refusals":        exerciseRefusals,
 		"CouponRaces":     exerciseCouponRaces,

@@ -1,0 +1,135 @@
+package coupon
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	heavyTemplates = 100
+	lightTemplate  = heavyTemplates + 1
+)
+
+// heavyRows are rows of heavyTemplates templates that need work without end, and of one
+// that is sold out.
+type heavyRows struct {
+	store.Store
+	heavy     reward.CouponTemplate
+	most, now atomic.Int64       // loads
+	recorded  chan time.Duration // how long after the start the sold out template was looked at
+	started   time.Time
+}
+
+func (r *heavyRows) TemplateGet(_ context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
+	if id == lightTemplate {
+		return reward.CouponTemplate{ID: id, TotalQuantity: 1, Live: 1, IssuedTotal: 1, Path: reward.PathGate}, nil
+	}
+	t := r.heavy
+	t.ID = id
+	return t, nil
+}
+
+func (r *heavyRows) TemplateActive(ctx context.Context, _ time.Time) ([]reward.CouponTemplate, error) {
+	var all []reward.CouponTemplate
+	for id := reward.TemplateID(1); id <= lightTemplate; id++ {
+		t, _ := r.TemplateGet(ctx, id)
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func (r *heavyRows) DrawClose(ctx context.Context, id reward.TemplateID, _ int64) (reward.CouponTemplate, error) {
+	return r.TemplateGet(ctx, id)
+}
+
+func (r *heavyRows) EntrantList(ctx context.Context, _ reward.TemplateID, _ string, _ int) ([]string, error) {
+	<-ctx.Done() // a list without end
+	return nil, context.Cause(ctx)
+}
+
+func (r *heavyRows) RefusalRecord(_ context.Context, id reward.TemplateID, _ string, _ time.Time) error {
+	if id == lightTemplate {
+		r.recorded <- time.Since(r.started)
+	}
+	return nil
+}
+
+// heavyGate has a gate only for the sold out template. The load of another one lasts.
+type heavyGate struct {
+	gate.Gate
+	rows *heavyRows
+}
+
+func (g *heavyGate) Headers(_ context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
+	out := make([]gate.Header, len(ids))
+	for i, id := range ids {
+		out[i] = gate.Header{Exists: true, Loaded: id == lightTemplate, LastRequestAt: time.Now()}
+		if id == lightTemplate {
+			out[i].Total, out[i].Live, out[i].IssuedTotal, out[i].PublishedCount, out[i].PublishedIssued = 1, 1, 1, 1, 1
+		}
+	}
+	return out, nil
+}
+
+func (g *heavyGate) LoadBegin(ctx context.Context, _ reward.TemplateID, _ string) (gate.LoadBeginResult, error) {
+	g.rows.most.Store(max(g.rows.most.Load(), g.rows.now.Add(1)))
+	<-ctx.Done()
+	return gate.LoadBeginResult{}, context.Cause(ctx)
+}
+
+// TestLongWorkBlocksNoOtherTemplate checks that a template is cared for while the draws,
+// or the loads, of a hundred others last.
+func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
+	t.Parallel()
+	for name, heavy := range map[string]reward.CouponTemplate{
+		"Draws": {TotalQuantity: 10, Path: reward.PathGate, Draw: reward.Draw{State: reward.DrawClosed}},
+		"Loads": {TotalQuantity: 2_000_000, Live: 1_000_000, Path: reward.PathGate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rows := &heavyRows{heavy: heavy, recorded: make(chan time.Duration, 1000), started: time.Now()}
+				g := &heavyGate{rows: rows}
+				templates := newTemplateCache(rows, time.Hour, obs.Log{})
+				ctx, stop := context.WithCancel(t.Context())
+				issuers := &IssuerManager{issuers: make(map[reward.TemplateID]*runningIssuer)}
+				for id := reward.TemplateID(1); id <= lightTemplate; id++ {
+					issuers.issuers[id] = &runningIssuer{issuer: &Issuer{}}
+				}
+				loader := &Loader{rows: rows, gate: g, templates: templates, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
+				m := &GateMaintainer{
+					rows: rows, gate: g, templates: templates, issuers: issuers, loader: loader,
+					drawer:   &drawer{rows: rows, templates: templates, settled: func(reward.TemplateID) {}},
+					queueTTL: time.Hour, statuses: make(map[reward.TemplateID]*gateStatus),
+					slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
+				}
+				var running sync.WaitGroup
+				running.Go(func() { templates.run(ctx) })
+				running.Go(func() { m.run(ctx) })
+				select {
+				case after := <-rows.recorded:
+					if after > 5*time.Second {
+						t.Errorf("it was cared for after %v", after)
+					}
+				case <-time.After(20 * time.Second):
+					t.Error("it is not cared for")
+				}
+				if most := rows.most.Load(); most > largeLoadsMax {
+					t.Errorf("%d large loads at once", most)
+				}
+				stop()
+				running.Wait()
+				loader.open.Wait()
+			})
+		})
+	}
+}

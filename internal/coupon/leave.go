@@ -1,0 +1,151 @@
+package coupon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// leaver takes requests out of the waiting line, in three steps: it reads the request
+// at the gate, stores it as left in the rows, and applies that to the gate.
+//
+// The rows come first. A crash after them leaves a user in line who gets no coupon: a
+// repeat, the GateMaintainer or the next load removes them. In the other order, a crash
+// would leave a user out of line with a coupon to come.
+type leaver struct {
+	rows    store.Store
+	gate    gate.Gate
+	applier *Applier
+	metrics *obs.Metrics
+	left    func(id reward.TemplateID, user string) // called after each leave
+}
+
+// leave takes the request of a user out of the line of a template. After
+// gate.ErrNotLoaded and errTemplateChanged the caller must try again, see
+// Intake.prepareRetry. If leave succeeds, the gate no longer has the user in line, or is
+// not served before a load has removed them.
+func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user string) error {
+	place, err := l.place(ctx, t.ID, user)
+	switch {
+	case err != nil:
+		return err
+	case !place.InLine:
+		return l.ended(ctx, t.ID, user)
+	}
+	result, err := l.rows.CouponLeave(ctx, store.CouponLeaveParams{TemplateID: t.ID, Now: time.Now(), Leave: rules.Leave{
+		UserID: user, Ticket: place.Ticket, Generation: place.Generation, GateGeneration: place.GateGeneration,
+	}})
+	if err != nil {
+		return err
+	}
+	switch result.Outcome {
+	case rules.LeaveDone:
+		l.metrics.CouponLeft()
+		err := l.applier.apply(ctx, t.ID, &result.CouponChange, applyExtras{
+			left:     []gate.Request{place.Request},
+			outcomes: []gate.Outcome{{UserID: user, Ticket: place.Ticket, Reason: reward.ReasonLeft}},
+		})
+		l.left(t.ID, user)
+		return err
+	case rules.LeaveRepeated: // the earlier apply is missing
+		return l.applier.catchUp(ctx, t.ID, place.Version)
+	case rules.LeaveServed:
+		return l.ended(ctx, t.ID, user)
+	default:
+		if result.Template.Generation > place.GateGeneration && result.Template.Path == reward.PathGate {
+			return gate.ErrNotLoaded
+		}
+		return errTemplateChanged
+	}
+}
+
+func (l *leaver) place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return l.gate.Place(ctx, id, user)
+}
+
+// ended returns nil if the latest request of a user, who is not in line, left the line.
+// Otherwise it returns why there is nothing to leave.
+func (l *leaver) ended(ctx context.Context, id reward.TemplateID, user string) error {
+	outcomes, err := l.rows.IssueOutcomes(ctx, id, []string{user})
+	if err != nil {
+		return err
+	}
+	o, found := outcomes[user]
+	switch {
+	case !found:
+		return requestUnknown(id, user)
+	case o.Left():
+		return nil
+	case o.Issued():
+		return reward.NewError(reward.KindConflict, reward.CodeRequestEnded,
+			"user %s has coupon %d of template %s and does not wait in line; cancel the coupon instead", reward.Quote(user), o.Coupon.ID, id)
+	default:
+		return reward.NewError(reward.KindConflict, reward.CodeRequestEnded,
+			"the request of user %s for template %s was rejected (%s) and does not wait in line", reward.Quote(user), id, o.Reason)
+	}
+}
+
+// requestUnknown returns the error for a user without a request.
+func requestUnknown(id reward.TemplateID, user string) *reward.Error {
+	return reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown,
+		"no request of user %s for template %s is known: there was none, or Redis lost it before a coupon was issued; request again", reward.Quote(user), id)
+}
+
+// Leave takes the request of a user out of the waiting line. Its place is free at once.
+// A repeat does nothing.
+//
+// CodeRequestEnded means that the request was settled before, CodeRequestUnknown that
+// none is known. CodeUnavailable means that it is unknown whether the user has left; the
+// caller may repeat it. So does a template that issues through the database: only Redis
+// knows who is in line.
+func (i *Intake) Leave(ctx context.Context, id reward.TemplateID, user string) error {
+	if err := reward.CheckUserID(user); err != nil {
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
+	defer cancel()
+	t, err := i.templates.get(ctx, id)
+	var way route
+	if err == nil {
+		way = i.route(t)
+	}
+	for try := 0; err == nil; try++ {
+		if err = i.leave(ctx, t, way, user); err == nil {
+			return nil
+		}
+		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
+			break
+		}
+		t, way, err = i.prepareRetry(ctx, id, err)
+	}
+	if e, ok := errors.AsType[*reward.Error](err); ok {
+		return e
+	}
+	return unavailable(err, "it is unknown whether the user has left the line; repeat it")
+}
+
+func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route, user string) error {
+	switch way {
+	case i.draw:
+		if entered, err := i.leaver.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {
+			return cmp.Or(err, error(requestUnknown(t.ID, user)))
+		}
+		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)
+	case i.database:
+		return unavailable(nil, "Redis is unavailable, and only Redis knows who is in line; repeat it later")
+	case i.closed:
+		return i.leaver.ended(ctx, t.ID, user)
+	default:
+		return i.leaver.leave(ctx, t, user)
+	}
+}
