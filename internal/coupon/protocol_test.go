@@ -19,6 +19,7 @@ type hand struct {
 	testing.TB
 	*Flow
 	rows   store.Store
+	memory *losableGate
 	gate   *faultyGate
 	id     reward.TemplateID
 	issuer *Issuer
@@ -29,7 +30,7 @@ func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Sto
 	t.Helper()
 	g := newLosableGate()
 	t.Cleanup(g.close)
-	h := &hand{TB: t, rows: openSQLite(t), gate: g.gate(t)}
+	h := &hand{TB: t, rows: openSQLite(t), memory: g, gate: g.gate(t)}
 	if change != nil {
 		h.rows = change(h.rows)
 	}

@@ -115,7 +115,7 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now, decided = rules.Issue(was, &b, due, m.holdings(s))
+			now, decided = rules.Issue(was, &b, due, leftOf(s, &b), m.holdings(s))
 		}
 		if !m.same(&now, &next) {
 			t.Fatalf("%s, batch %v: internal/rules %+v, the model %s", s, s.all[0].batch, now, &next)
@@ -129,6 +129,19 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 	})
 }
 
+// leftOf returns the positions of those requests of a batch that left the line.
+func leftOf(s *state, b *rules.IssueBatch) map[int]bool {
+	positions := make(map[int]bool)
+	for i, r := range b.Requests {
+		for _, l := range s.left {
+			if int64(l.ticket) == r.Ticket && int64(l.generation) == r.Generation && letter(l.user) == r.UserID {
+				positions[i] = true
+			}
+		}
+	}
+	return positions
+}
+
 // TestIssuingThroughTheRowsFollowsTheRules lets a user request a coupon past the gate.
 func TestIssuingThroughTheRowsFollowsTheRules(t *testing.T) {
 	cases(t, func(t *testing.T, m *model, s *state, pick func(n int) uint8) {
@@ -138,7 +151,7 @@ func TestIssuingThroughTheRowsFollowsTheRules(t *testing.T) {
 		b := rules.IssueBatch{Kind: rules.SettleDirect, Generation: was.Generation, Path: reward.PathDatabase, Requests: []rules.CouponRequest{{UserID: letter(user)}}}
 		want := was
 		if rules.Refuse(&was, &b) == rules.NotRefused {
-			want, _ = rules.Issue(was, &b, []int{0}, m.holdings(s))
+			want, _ = rules.Issue(was, &b, []int{0}, nil, m.holdings(s))
 		}
 		got := *s
 		m.pastTheGate(s)
