@@ -90,6 +90,9 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 		if second := (item{h.batch[0].ticket + 1 + pick(2), 1 + pick(2), 2}); pick(2) == 1 {
 			h.batch[1] = second
 		}
+		if gone := (left{s.settled + 1, h.batch[0].user, 2 + pick(2), 1}); pick(2) == 1 {
+			s.left[0] = gone
+		}
 		if h.batch[0].ticket == 0 {
 			return
 		}
@@ -115,13 +118,19 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now, decided = rules.Issue(was, &b, due, m.holdings(s))
+			gone := make(map[int]bool)
+			for _, at := range due {
+				gone[at] = m.hasLeft(s, s.all[0].batch[at])
+			}
+			now, decided = rules.Issue(was, &b, due, gone, m.holdings(s))
 		}
 		if !m.same(&now, &next) {
 			t.Fatalf("%s, batch %v: internal/rules %+v, the model %s", s, s.all[0].batch, now, &next)
 		}
 		for _, d := range decided {
-			reason := map[outcome]string{outcomeUserLimit: reward.ReasonUserLimit, outcomeSoldOut: reward.ReasonSoldOut}[next.rows[d.Ticket-1].outcome]
+			reason := map[outcome]string{
+				outcomeUserLimit: reward.ReasonUserLimit, outcomeSoldOut: reward.ReasonSoldOut, outcomeLeft: reward.ReasonLeft,
+			}[next.rows[d.Ticket-1].outcome]
 			if d.Reason != reason {
 				t.Fatalf("%s, ticket %d: internal/rules %q, the model %q", s, d.Ticket, d.Reason, reason)
 			}
@@ -138,7 +147,7 @@ func TestIssuingThroughTheRowsFollowsTheRules(t *testing.T) {
 		b := rules.IssueBatch{Kind: rules.SettleDirect, Generation: was.Generation, Path: reward.PathDatabase, Requests: []rules.CouponRequest{{UserID: letter(user)}}}
 		want := was
 		if rules.Refuse(&was, &b) == rules.NotRefused {
-			want, _ = rules.Issue(was, &b, []int{0}, m.holdings(s))
+			want, _ = rules.Issue(was, &b, []int{0}, nil, m.holdings(s))
 		}
 		got := *s
 		m.pastTheGate(s)
@@ -149,6 +158,30 @@ func TestIssuingThroughTheRowsFollowsTheRules(t *testing.T) {
 		}
 		if !m.same(&want, &got) {
 			t.Fatalf("%s, user %s: internal/rules %+v, the model %s", s, letter(user), want, &got)
+		}
+	})
+}
+
+// TestLeavingFollowsTheRules lets a user leave the line.
+func TestLeavingFollowsTheRules(t *testing.T) {
+	cases(t, func(t *testing.T, m *model, s *state, pick func(n int) uint8) {
+		t.Helper()
+		l := leaver{user: 1 + pick(2), ticket: 1 + pick(3), entry: 2 + pick(2), of: 3 - pick(2)}
+		if gone := (left{l.ticket, l.user, 2 + pick(2), 1}); pick(2) == 1 {
+			s.left[0] = gone
+		}
+		s.leaver = l
+		was := m.template(s)
+		settled := int(s.settled) >= int(l.ticket) && s.rows[l.ticket-1].generation == l.entry
+		gone := m.hasLeft(s, item{l.ticket, l.user, l.entry})
+		leave := rules.Leave{
+			UserID: letter(l.user), Ticket: int64(l.ticket), Generation: int64(l.entry), GateGeneration: int64(l.of),
+		}
+		done := leave.Apply(&was, settled || gone, gone) == rules.LeaveDone
+		m.leave(s)
+		next := m.out[0].Next
+		if !m.same(&was, &next) || done != (m.out[0].Label.step == leavesRow) {
+			t.Fatalf("%s, %+v: internal/rules %v, %+v, the model %s", s, l, done, was, &next)
 		}
 	})
 }
