@@ -144,7 +144,10 @@ type CouponTemplate struct {
 	Live int64
 	// IssuedTotal is the number of coupons ever issued.
 	IssuedTotal int64
-	Path        IssuePath
+	// CodesImported is the number of imported codes, given or not. Zero means that
+	// codes are generated. The n-th coupon ever issued gets the n-th code.
+	CodesImported int64
+	Path          IssuePath
 	// Epoch is the number of the latest issuer's term, and Owner is the
 	// instance that runs it.
 	Epoch int64
@@ -168,6 +171,24 @@ type GateBypass struct {
 	// its Settled when it returned.
 	Generation, Settled, Until int64
 }
+
+// CodesLeft returns the number of imported codes that no coupon has had. A code
+// that was given is never given again, also if its coupon is cancelled.
+func (t *CouponTemplate) CodesLeft() int64 { return max(t.CodesImported-t.IssuedTotal, 0) }
+
+// LiveMax returns the number of live coupons that the template can reach:
+// TotalQuantity, or fewer if the imported codes end before. Issuing a coupon
+// does not change it. LiveMax less Live is the room for further coupons.
+func (t *CouponTemplate) LiveMax() int64 {
+	if t.CodesImported == 0 {
+		return t.TotalQuantity
+	}
+	return min(t.TotalQuantity, t.Live+t.CodesLeft())
+}
+
+// CodesMissing returns the number of coupons of the quantity that cannot be
+// issued, because no imported codes are left for them.
+func (t *CouponTemplate) CodesMissing() int64 { return max(t.TotalQuantity-t.LiveMax(), 0) }
 
 // CouponStatus is the state of a coupon.
 type CouponStatus int16

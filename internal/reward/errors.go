@@ -107,5 +107,9 @@ const (
 	// CodeHoldExpired that it was not confirmed in time.
 	CodeCouponHeld  = "COUPON_HELD"
 	CodeHoldExpired = "HOLD_EXPIRED"
-	CodeUnavailable = "UNAVAILABLE"
+	// CodeCodesExhausted means that there are fewer imported codes than coupons to
+	// issue, and CodeBadCodes that a file of codes was refused.
+	CodeCodesExhausted = "CODES_EXHAUSTED"
+	CodeBadCodes       = "BAD_CODES"
+	CodeUnavailable    = "UNAVAILABLE"
 )

@@ -13,7 +13,8 @@ type SettleKind int8
 
 // The kinds. In all of them requests are settled in the order of their tickets.
 // A user who has PerUserLimit slots is rejected with ReasonUserLimit. If Live is
-// TotalQuantity, a request is rejected with ReasonSoldOut.
+// LiveMax, a request is rejected with ReasonSoldOut. Of a template with imported
+// codes, the n-th coupon ever issued gets the n-th code, not that of its request.
 const (
 	// SettleInOrder settles tickets of the gate in mode STREAM. It settles the
 	// tickets Settled+1, Settled+2 and so on. Those at or below Settled are
@@ -242,6 +243,11 @@ type Decision struct {
 	// Held and Latest are the user's holding before the batch.
 	Held   int
 	Latest reward.CouponID
+	// CodeNumber is the number of the imported code of the coupon, and 0 if it has
+	// the code of its request or if the driver does not report it. Code is the
+	// imported code, which the driver reads.
+	CodeNumber int64
+	Code       string
 }
 
 // Issue decides the due requests of a batch that template t does not refuse. It
@@ -269,13 +275,16 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, holdings map[strin
 			d.Reason = r.Reason
 		case len(h.Slots) >= t.PerUserLimit:
 			d.Reason = reward.ReasonUserLimit
-		case t.Live >= t.TotalQuantity:
+		case t.Live >= t.LiveMax():
 			d.Reason = reward.ReasonSoldOut
 		default:
 			d.Slot = h.lowest()
 			h.Slots = append(h.Slots, d.Slot)
 			t.Live++
 			t.IssuedTotal++
+			if t.CodesImported > 0 {
+				d.CodeNumber = t.IssuedTotal
+			}
 		}
 		switch {
 		case direct && d.Reason != "":
@@ -296,7 +305,7 @@ func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
 	t := &s.Template
 	r := &b.Requests[d.At]
 	c := reward.Coupon{
-		ID: r.CouponID, Code: r.Code, TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
+		ID: r.CouponID, Code: cmp.Or(d.Code, r.Code), TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
 		IssuedAt: instant(b.Now),
 	}
 	if b.Kind == SettleDirect {

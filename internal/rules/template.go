@@ -96,6 +96,9 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 	case to.TotalQuantity < from.Live:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d has %d coupons that are not cancelled, so its quantity cannot be %d", from.ID, from.Live, to.TotalQuantity)
+	case LacksCodes(from, to.TotalQuantity):
+		return codesExhausted("template %d has %d codes left and would have %d coupons left to issue; import codes first, or set a lower quantity",
+			from.ID, from.CodesLeft(), to.TotalQuantity-from.Live)
 	case FixedByUse(from, to) && (entrants || from.Settled > 0 || from.Draw.State == reward.DrawClosed || from.Draw.State == reward.DrawDone):
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d was used, so its mode and the times of its draw cannot change", from.ID)

@@ -14,7 +14,9 @@ import (
 //
 //   - Live of a template is the number of its coupons that are not CANCELLED. It
 //     is at most TotalQuantity.
-//   - IssuedTotal of a template is the number of all its coupons.
+//   - IssuedTotal of a template is the number of all its coupons. If the template
+//     has imported codes, it is at most CodesImported, and the n-th coupon ever issued
+//     has the n-th code.
 //   - Template, generation and ticket are unique over coupons and rejected
 //     requests together.
 //   - A user has at most PerUserLimit slots at a template. A coupon gets the
@@ -24,8 +26,9 @@ import (
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
 // the gate must know: TemplateChange, TemplateTouch, CouponCancel, DrawDone,
-// CouponEndHolds that cancelled a coupon, and each CouponSettle that settled a request. Coupons and rejected requests store
-// the version of their last change.
+// CouponEndHolds that cancelled a coupon, CodesPublish, and each CouponSettle that
+// settled a request. Coupons and rejected requests store the version of their last
+// change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
 // exist. Lists are then empty, and CouponRecount returns zeros.
@@ -47,7 +50,8 @@ type Coupons interface {
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	// TemplateChange changes the settings of a template and returns it.
 	//
-	// A TotalQuantity below Live is CodeConflict. So is another Mode, or another
+	// A TotalQuantity that rules.LacksCodes forbids is CodeCodesExhausted. One below
+	// Live is CodeConflict. So is another Mode, or another
 	// opening time of a draw, once the template was used: a request was settled, a
 	// user entered the draw, or the draw is no longer OPEN. A result that
 	// reward.CheckTemplate refuses is CodeInvalid.
@@ -135,6 +139,27 @@ type Coupons interface {
 	// from one snapshot.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
 
+	// CodesBegin opens an import of codes to a template. It ends an import of the
+	// template that is still open, because its sender may have crashed. importID is a
+	// new number.
+	CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error
+	// CodesStage adds codes to an open import, which has so many codes already. It
+	// adds all of them or, if one is taken, none, and returns the position of the first
+	// that is taken, or -1. The codes differ from each other, and are at most
+	// CodesMax. It returns rules.ImportEnded if the import is not open or has another
+	// number of codes. Codes of an open import are never given.
+	CodesStage(ctx context.Context, p CodesStageParams) (TakenCode, error)
+	// CodesPublish gives the codes of an open import, as many as codes says, to its
+	// template, after those that the template has. The error is that of
+	// rules.CheckImport or rules.ImportEnded; nothing has then changed.
+	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (CouponChange, error)
+	// CodesDiscard ends an import, if it is open.
+	CodesDiscard(ctx context.Context, importID int64) error
+	// CodesSweep ends open imports that nobody has touched since before, and removes at
+	// most limit codes of an import that ended without being published and was last
+	// touched before. It returns the number of rows that it removed.
+	CodesSweep(ctx context.Context, before time.Time, limit int) (int, error)
+
 	// EntrantSave records users as entrants of a draw and reports whether it
 	// did. A user who is already recorded stays recorded once. It records no
 	// user unless the draw is OPEN and the clock of the database is between
@@ -186,6 +211,26 @@ type CouponSettleParams struct {
 	// requests are. A refused batch does not store them.
 	Offsets []Offset
 	Now     time.Time // IssuedAt of the coupons
+}
+
+// CodesMax is the greatest number of codes in one CodesStage.
+const CodesMax = 5000
+
+// CodesStageParams are codes of an import.
+type CodesStageParams struct {
+	TemplateID reward.TemplateID
+	ImportID   int64
+	Staged     int64 // number of codes that the import has already
+	Codes      []string
+	Now        time.Time
+}
+
+// TakenCode is the first code of a batch that is in use.
+type TakenCode struct {
+	At int // position in the batch; -1 means that all codes are free
+	// Template reports that the code was imported to the template before. Otherwise
+	// it appears earlier in the same import.
+	Template bool
 }
 
 // RequestResult is the outcome of one request.

@@ -12,6 +12,19 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+const (
+	// liveMaxSQL is reward.CouponTemplate.LiveMax of template t.
+	liveMaxSQL = `CASE WHEN t.codes_imported = 0 THEN t.total_quantity
+    ELSE least(t.total_quantity, t.live + greatest(t.codes_imported - t.issued_total, 0)) END`
+
+	// importedCodeSQL is the imported code of the coupon of request d, the nth one that
+	// the batch issues at template g. A code that is missing is null, and fails the
+	// batch.
+	importedCodeSQL = `(
+      SELECT k.code FROM coupon_code_imports i JOIN coupon_codes k ON k.import_id = i.id AND k.line = g.issued_total + d.nth - i.first_number + 1
+      WHERE i.template_id = g.id AND i.first_number <= g.issued_total + d.nth ORDER BY i.first_number DESC LIMIT 1)`
+)
+
 // issueKind has the SQL in which the kinds of settlement differ. A kind has its
 // own parameters from $12 on.
 type issueKind struct {
@@ -43,7 +56,7 @@ func issueSQL(k issueKind) string {
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
-  SELECT t.*, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
+  SELECT t.*, ` + liveMaxSQL + ` AS live_max, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), kept_offsets AS (
   INSERT INTO kafka_offsets AS o (topic, part, next)
   SELECT i.* FROM unnest($9::text[], $10::int4[], $11::int8[]) AS i(topic, part, next), gate g WHERE g.refused = :REFUSED_NOT
@@ -63,10 +76,11 @@ func issueSQL(k issueKind) string {
     FROM coupons c WHERE c.template_id = $1 AND c.user_id = d.user_id AND c.slot IS NOT NULL) h
 ), judged AS MATERIALIZED (
   SELECT p.*, p.reason = '' AND p.turn <= p.free
-      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= g.total_quantity - g.live AS issued
+      AND count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) <= g.live_max - g.live AS issued,
+    count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) AS nth
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
-  SELECT d.ord, d.id, d.code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
+  SELECT d.ord, d.id, CASE WHEN d.issued AND g.codes_imported > 0 THEN ` + importedCodeSQL + ` ELSE d.code END AS code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
@@ -89,7 +103,7 @@ func issueSQL(k issueKind) string {
     live = t.live + s.issued, issued_total = t.issued_total + s.issued, fence = ` + k.fence + `
   FROM sums s, gate g WHERE t.id = $1 AND g.refused = :REFUSED_NOT AND (s.top IS NOT NULL OR t.fence <> ` + k.fence + `)
 )
-SELECT g.refused, g.shut, g.version, g.clock, d.ord, d.ticket, d.verdict, d.held, d.latest FROM gate g LEFT JOIN decided d ON true`)
+SELECT g.refused, g.shut, g.version, g.clock, d.ord, d.ticket, d.verdict, d.held, d.latest, d.code FROM gate g LEFT JOIN decided d ON true`)
 }
 
 var (
@@ -149,9 +163,9 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			var refused, shut int16
 			var ord, ticket, latest *int64
-			var verdict *string
+			var verdict, code *string
 			var held *int32
-			if err := rows.Scan(&refused, &shut, &done.From, &done.Clock, &ord, &ticket, &verdict, &held, &latest); err != nil {
+			if err := rows.Scan(&refused, &shut, &done.From, &done.Clock, &ord, &ticket, &verdict, &held, &latest, &code); err != nil {
 				return err
 			}
 			done.Refused, done.Shut = rules.SettleRefusal(refused), rules.RequestOutcome(shut) //nolint:gosec // small constants
@@ -164,6 +178,9 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 			}
 			if latest != nil {
 				r.Latest = reward.CouponID(*latest)
+			}
+			if r.Reason == "" {
+				r.Code = *code
 			}
 			done.Decisions = append(done.Decisions, r)
 			return nil

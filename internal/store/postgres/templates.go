@@ -35,7 +35,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.EndsGeneration, &ends, &t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold,
-		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet),
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported,
 	}, more...)
 	return func(rows pgx.Rows) (err error) {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -160,6 +160,7 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
   reissue, when_redis_away, hold_seconds, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, t.version + 1)
 WHERE t.id = $1 AND t.live <= $3
+  AND (t.codes_imported = 0 OR $3 <= t.total_quantity OR $3 - t.live <= t.codes_imported - t.issued_total)
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
     t.hold_seconds) IS NOT DISTINCT FROM ($12::text, $13::int8, $14::int4, $15::timestamptz, $16::timestamptz, $17::int8, $18::text, $19::bool,
     $20::text, $21::int8)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"time"
 
@@ -41,6 +42,10 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	return store.Settled(&done, batch), nil
 }
 
+// importedCode reads the imported code with the number ?2 of template ?1.
+const importedCode = `SELECT k.code FROM coupon_code_imports i JOIN coupon_codes k ON k.import_id = i.id AND k.line = ?2 - i.first_number + 1
+WHERE i.template_id = ?1 AND i.first_number <= ?2 ORDER BY i.first_number DESC LIMIT 1`
+
 // issuer settles one batch that is not refused. It lives inside the
 // transaction.
 type issuer struct {
@@ -50,10 +55,11 @@ type issuer struct {
 	holdings map[string]rules.Holding // of the users, before the batch
 
 	lookup, coupon, rejection *sql.Stmt
+	code                      *sql.Stmt // nil unless the template has imported codes
 }
 
 func (i *issuer) close() {
-	for _, stmt := range []*sql.Stmt{i.lookup, i.coupon, i.rejection} {
+	for _, stmt := range []*sql.Stmt{i.lookup, i.coupon, i.rejection, i.code} {
 		if stmt != nil {
 			_ = stmt.Close() // a failure shows at the end of the transaction
 		}
@@ -70,6 +76,11 @@ func (i *issuer) prepare() (err error) {
   (id, code, template_id, user_id, generation, ticket, slot, version, issued_at, expires_at, status, held_until)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`); err != nil {
 		return err
+	}
+	if i.done.Template.CodesImported > 0 {
+		if i.code, err = i.tx.PrepareContext(i.tx.ctx, importedCode); err != nil {
+			return err
+		}
 	}
 	i.rejection, err = i.tx.PrepareContext(i.tx.ctx, `INSERT INTO coupon_rejections
   (template_id, ticket, generation, user_id, reason, at, version) VALUES (?, ?, ?, ?, ?, ?, ?)`)
@@ -132,11 +143,17 @@ func (i *issuer) write() error {
 	t := &i.done.Template
 	direct := i.batch.Kind == rules.SettleDirect
 	latest := make(map[string]reward.CouponID)
-	for _, d := range i.done.Decisions {
+	for n := range i.done.Decisions {
+		d := &i.done.Decisions[n]
 		r := i.batch.Requests[d.At].Storable()
 		switch {
 		case d.Reason == "":
-			c := i.batch.Coupon(&i.done, d)
+			if d.CodeNumber > 0 {
+				if err := i.code.QueryRowContext(i.tx.ctx, int64(t.ID), d.CodeNumber).Scan(&d.Code); err != nil {
+					return fmt.Errorf("read imported code %d of template %d: %w", d.CodeNumber, t.ID, err)
+				}
+			}
+			c := i.batch.Coupon(&i.done, *d)
 			if _, err := i.coupon.ExecContext(i.tx.ctx, int64(c.ID), c.Code, int64(t.ID), c.UserID, c.Generation, c.Ticket, d.Slot, t.Version,
 				micros(c.IssuedAt), maybe(c.ExpiresAt), int64(c.Status), maybe(c.HeldUntil)); err != nil {
 				return err

@@ -22,7 +22,7 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.EndsGeneration, &ends,
 		&t.GateBypass.Generation, &t.GateBypass.Settled, &t.GateBypass.Until, &hold,
-		&t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet); err != nil {
+		&t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
@@ -52,11 +52,11 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	err := t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
   live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, ends_generation = ?, ends = ?,
-  moved_generation = ?, moved_settled = ?, moved_until = ?, hold_seconds = ? WHERE id = ?`,
+  moved_generation = ?, moved_settled = ?, moved_until = ?, hold_seconds = ?, codes_imported = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
 		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.EndsGeneration, ends,
-		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.HoldFor/time.Second), int64(c.ID))
+		c.GateBypass.Generation, c.GateBypass.Settled, c.GateBypass.Until, int64(c.HoldFor/time.Second), c.CodesImported, int64(c.ID))
 	return err
 }
 

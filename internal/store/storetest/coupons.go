@@ -250,6 +250,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		course.Generation, course.Settled, course.Version, course.Live, course.IssuedTotal = 1, 2, 3, 4, 5
 		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
 		course.EndsGeneration, course.Ends = 8, map[int32]int64{1: 2}
+		course.CodesImported = 9
 		made, err := b.TemplateCreate(b.ctx, course)
 		b.must(err)
 		want := given

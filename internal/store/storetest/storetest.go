@@ -56,6 +56,7 @@ func Exercise(t *testing.T, open Open) {
 		"SettleListed":    exerciseSettleListed,
 		"SettleDirect":    exerciseSettleDirect,
 		"CouponStates":    exerciseCouponStates,
+		"CouponCodes":     exerciseCodes,
 		"CouponReads":     exerciseCouponReads,
 		"Draws":           exerciseDraws,
 		"Refusals":        exerciseRefusals,

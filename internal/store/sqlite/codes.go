@@ -1,0 +1,112 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// openImport returns the number of codes of an import of a template, or
+// rules.ImportEnded if it is not open.
+func (t *tx) openImport(id reward.TemplateID, importID int64) (int64, error) {
+	n, found, err := one(t.ctx, t, scanInt, `SELECT codes FROM coupon_code_imports WHERE id = ? AND template_id = ? AND state = 0`, importID, int64(id))
+	if err == nil && !found {
+		err = rules.ImportEnded(id)
+	}
+	return n, err
+}
+
+// CodesStage adds codes to an open import.
+func (s *Store) CodesStage(ctx context.Context, p store.CodesStageParams) (store.TakenCode, error) {
+	taken := store.TakenCode{At: -1}
+	err := s.write(ctx, "stage codes", func(tx *tx) error {
+		taken = store.TakenCode{At: -1}
+		staged, err := tx.openImport(p.TemplateID, p.ImportID)
+		if err != nil {
+			return err
+		}
+		if staged != p.Staged {
+			return rules.ImportEnded(p.TemplateID)
+		}
+		published, err := collect(tx.ctx, tx, scanInt, `SELECT id FROM coupon_code_imports WHERE template_id = ? AND first_number IS NOT NULL`, int64(p.TemplateID))
+		if err != nil {
+			return err
+		}
+		if taken, err = tx.takenCode(p, published); err != nil || taken.At >= 0 {
+			return err
+		}
+		insert, err := tx.PrepareContext(tx.ctx, `INSERT INTO coupon_codes (import_id, line, code) VALUES (?, ?, ?)`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = insert.Close() }() // a failure shows at the end of the transaction
+		for i, code := range p.Codes {
+			if _, err := insert.ExecContext(tx.ctx, p.ImportID, staged+int64(i)+1, code); err != nil {
+				return err
+			}
+		}
+		return tx.exec(`UPDATE coupon_code_imports SET codes = codes + ?, touched_at = ? WHERE id = ?`, len(p.Codes), micros(p.Now), p.ImportID)
+	})
+	return taken, err
+}
+
+// takenCode finds the first code that the import or a published one has.
+func (t *tx) takenCode(p store.CodesStageParams, published []int64) (store.TakenCode, error) {
+	lookup, err := t.PrepareContext(t.ctx, `SELECT EXISTS (SELECT 1 FROM coupon_codes WHERE import_id = ? AND code = ?)`)
+	if err != nil {
+		return store.TakenCode{}, err
+	}
+	defer func() { _ = lookup.Close() }() // a failure shows at the end of the transaction
+	has := func(lookup *sql.Stmt, importID int64, code string) (has bool, err error) {
+		err = lookup.QueryRowContext(t.ctx, importID, code).Scan(&has)
+		return has, err
+	}
+	for i, code := range p.Codes {
+		for _, importID := range append([]int64{p.ImportID}, published...) {
+			found, err := has(lookup, importID, code)
+			if err != nil {
+				return store.TakenCode{}, err
+			}
+			if found {
+				return store.TakenCode{At: i, Template: importID != p.ImportID}, nil
+			}
+		}
+	}
+	return store.TakenCode{At: -1}, nil
+}
+
+// CodesPublish gives the codes of an open import to its template.
+func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (store.CouponChange, error) {
+	var change store.CouponChange
+	err := s.write(ctx, "publish codes", func(tx *tx) error {
+		t, err := templateOf(tx.ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		staged, err := tx.openImport(id, importID)
+		if err != nil {
+			return err
+		}
+		if staged != codes {
+			return rules.ImportEnded(id)
+		}
+		if err := rules.CheckImport(&t, codes); err != nil {
+			return err
+		}
+		if err := tx.exec(`UPDATE coupon_code_imports SET state = 1, first_number = ? WHERE id = ?`, t.CodesImported+1, importID); err != nil {
+			return err
+		}
+		change.From = t.Version
+		t.CodesImported += codes
+		t.Version++
+		change.To, change.Template = t.Version, t
+		return tx.putTemplate(&t)
+	})
+	if err != nil {
+		return store.CouponChange{}, err
+	}
+	return change, nil
+}
