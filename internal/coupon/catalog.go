@@ -107,7 +107,7 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 				v.Waiting = max(min(v.Waiting, headers[i].LastTicket-t.Settled), 0)
 			}
 		}
-		v.Stock = max(t.TotalQuantity-t.Live-v.Waiting, 0)
+		v.Stock = max(t.LiveMax()-t.Live-v.Waiting, 0)
 		out[i] = v
 	}
 	return out
@@ -115,7 +115,8 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 
 // Change changes a template. CodeConflict means that the quantity would be below the
 // number of live coupons and waiting requests, or that the mode would change while
-// requests wait.
+// requests wait. CodeCodesExhausted means that it would be above what the imported
+// codes allow.
 func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {
@@ -134,11 +135,11 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	defer cancel()
 	t, err := c.rows.TemplateChange(changing, p)
 	if err != nil {
-		c.liftCap(ctx, p, before.TotalQuantity)
+		c.liftCap(ctx, p, before.LiveMax())
 		return View{}, err
 	}
 	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
-	c.liftCap(ctx, p, t.TotalQuantity)
+	c.liftCap(ctx, p, t.LiveMax())
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
@@ -154,7 +155,7 @@ func (c *Catalog) capTotal(ctx context.Context, before View, total int64) error 
 	if before.Path == reward.PathDatabase {
 		return unavailable(nil, "Redis is unavailable, so the number of requests in line is unknown; lower the quantity when Redis is available again")
 	}
-	fits, err := c.gate.CapTotal(ctx, before.ID, total)
+	fits, err := c.gate.CapTotal(ctx, before.ID, min(total, before.LiveMax()))
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
 		return nil // the next load uses the rows

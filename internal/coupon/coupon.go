@@ -82,7 +82,7 @@ func newAsk(ids *service.IDs, t *reward.CouponTemplate, user string, generation,
 func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
-		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal, PerUserLimit: t.PerUserLimit,
+		Total: t.LiveMax(), Live: t.Live, IssuedTotal: t.IssuedTotal, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}
 }

@@ -320,11 +320,11 @@ func (r *Reconciler) differences(t *reward.CouponTemplate, h gate.Header, still 
 			what        string
 			rows, redis int64
 		}{
-			{"total", t.TotalQuantity, h.Total},
+			{"total", t.LiveMax(), h.Total},
 			{"count", t.Live, h.Live},
 			{"issued_total", t.IssuedTotal, h.IssuedTotal},
 			{"settled", t.Settled, h.Settled},
-			{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
+			{"stock", max(t.LiveMax()-t.Live-h.Waiting, 0), h.PublishedStock},
 		} {
 			if c.rows != c.redis {
 				drifts = append(drifts, Drift{
