@@ -179,6 +179,19 @@ func TestTemplateEntrants(t *testing.T) {
 	}
 }
 
+func TestTemplateStateNamesMissingCodes(t *testing.T) {
+	t.Parallel()
+	for want, missing := range map[string]int64{"SOLD OUT": 0, "OUT OF CODES": 2} {
+		out := client.Template{ImportedCodes: &client.ImportedCodes{Imported: 5, Missing: missing}}
+		if got := templateState(out, time.Now()); got != want {
+			t.Errorf("%d codes missing: %s, want %s", missing, got, want)
+		}
+	}
+	if got := templateState(client.Template{ImportedCodes: &client.ImportedCodes{Left: 1, Missing: 2}, Counters: client.TemplateCounters{Stock: 1}}, time.Now()); got != "OPEN" {
+		t.Errorf("with a code left: %s", got)
+	}
+}
+
 func TestTemplateCodes(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{
