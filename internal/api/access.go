@@ -46,7 +46,7 @@ var permissions = map[string][]auth.Role{
 	"reconcile": operators, "create-template": operators, "change-template": operators, "close-template": operators,
 
 	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
-	"issue-coupon": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
+	"issue-coupon": requesters, "leave-line": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
 	"find-coupons": staff, "get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
 	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
 

@@ -67,6 +67,8 @@ var errorCodes = []errorCode{
 	{reward.CodeSoldOut, http.StatusConflict, "Every coupon is issued or promised", "Try again later; a cancelled coupon becomes available"},
 	{reward.CodeUserLimit, http.StatusConflict, "The user has reached the limit of this template", "List the coupons with GET /v1/users/{userId}/coupons"},
 	{reward.ReasonNotDrawn, http.StatusConflict, "The draw selected other users", "Request again in case a coupon becomes available"},
+	{reward.ReasonLeft, http.StatusConflict, "The user left the waiting line during the wait for the outcome", "Request the coupon again to wait at the end"},
+	{reward.CodeRequestEnded, http.StatusConflict, "The request was served or rejected before it left the waiting line", "Read the request; cancel its coupon instead"},
 	{reward.ReasonError, http.StatusConflict, "Issuing the coupon failed repeatedly", "Request it again; if that fails too, read the log"},
 	{reward.CodeCouponUsed, http.StatusConflict, "The coupon was used", "Nothing; this is final"},
 	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing; this is final"},
@@ -154,8 +156,9 @@ var operationCodes = map[string][]string{
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
 
 	"issue-coupon": {
-		reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.ReasonNotDrawn, reward.ReasonError,
+		reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.ReasonNotDrawn, reward.ReasonLeft, reward.ReasonError,
 	},
+	"leave-line":          {reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeRequestEnded, reward.CodeIllegalState},
 	"get-issue-request":   {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
 	"watch-issue-request": {reward.CodeTemplateNotFound, reward.CodeRequestUnknown},
 	"find-coupons":        nil,

@@ -242,6 +242,22 @@ func (f *fakeShop) Status(_ context.Context, id reward.TemplateID, user string) 
 	return f.standing(reward.RequestID(id, user))
 }
 
+// Leave sets a waiting request to LEFT.
+func (f *fakeShop) Leave(_ context.Context, id reward.TemplateID, user string) error {
+	request := reward.RequestID(id, user)
+	s, err := f.standing(request)
+	switch {
+	case err != nil:
+		return err
+	case s.Kind == coupon.StatusWaiting:
+		s.Kind = coupon.StatusLeft
+		f.stand(request, s, nil)
+	case s.Kind != coupon.StatusLeft:
+		return reward.NewError(reward.KindConflict, reward.CodeRequestEnded, "request %s has ended", request)
+	}
+	return nil
+}
+
 func (f *fakeShop) standing(request string) (coupon.Status, error) {
 	defer f.lock()()
 	f.asked = append(f.asked, request)

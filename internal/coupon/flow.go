@@ -150,7 +150,7 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *
 	}
 	return &Intake{
 		templates: f.templates, loader: f.loader, notifier: f.Notifier,
-		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.Notifier.hintUser},
+		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.afterLeave},
 		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
 		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
@@ -203,6 +203,13 @@ func (f *Flow) Stop() {
 func (f *Flow) hint(id reward.TemplateID) {
 	f.issuers.giveHint(id)
 	f.Notifier.hint(id)
+}
+
+// afterLeave gives the place of a user who left to others at once.
+func (f *Flow) afterLeave(id reward.TemplateID, user string) {
+	f.templates.hint()
+	f.refusals.forget(id)
+	f.Notifier.hintUser(id, user)
 }
 
 // passHints passes the gate's hints on until ctx ends.
