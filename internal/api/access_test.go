@@ -58,8 +58,9 @@ var mayCall = map[string]string{
 	"GET /v1/coupon-templates": "vioas", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
 	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
-	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "GET /v1/issue-requests/{requestId}/events": "vioas",
-	"GET /v1/coupons/{couponId}": "vioas", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
+	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "DELETE /v1/issue-requests/{requestId}": "ioas",
+	"GET /v1/issue-requests/{requestId}/events": "vioas",
+	"GET /v1/coupons/{couponId}":                "vioas", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
@@ -204,6 +205,7 @@ func TestAShopperAsksForHimself(t *testing.T) {
 		{"POST", "/v1/coupons/" + id + "/issue", `{"userId":"u8"}`},
 		{"GET", "/v1/issue-requests/" + id + ":u8", ""},
 		{"GET", "/v1/issue-requests/" + id + ":u8/events", ""},
+		{"DELETE", "/v1/issue-requests/" + id + ":u8", ""},
 		{"GET", "/v1/users/u8/coupons", ""},
 		{"GET", "/v1/users/u8/history", ""},
 	} {
@@ -217,6 +219,9 @@ func TestAShopperAsksForHimself(t *testing.T) {
 	}
 	if a := do("GET", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusOK {
 		t.Errorf("their own request: %d %s", a.status, a.body)
+	}
+	if a := do("DELETE", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusNoContent {
+		t.Errorf("they leave the line: %d %s", a.status, a.body)
 	}
 	for path, want := range map[string]int{"/v1/coupons/1": http.StatusOK, "/v1/coupons/2": http.StatusNotFound, "/v1/coupons/3": http.StatusNotFound} {
 		if a := do("GET", path, ""); a.status != want {
