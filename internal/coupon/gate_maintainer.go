@@ -118,7 +118,8 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
-	for _, t := range m.templates.active() {
+	templates := m.templates.active()
+	for _, t := range templates {
 		if _, ok := epochs[t.ID]; !ok {
 			continue
 		}
@@ -149,9 +150,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			delete(m.statuses, id)
 		}
 	}
-	began := now
+	began, suspected := now, false
 	if at := m.suspectedAt.Swap(0); at != 0 && m.downSince.IsZero() {
-		began, due = time.UnixMicro(at), m.idle(all)
+		began, suspected, due = time.UnixMicro(at), true, m.idle(all)
 	}
 	if !m.downSince.IsZero() {
 		// The latest call failed. If it is time to move, do not wait for another one.
@@ -162,7 +163,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		m.responds()
 	}
 	if len(due) == 0 {
-		if len(all) == 0 || now.Sub(m.contactAt) < contactInterval {
+		// An instance that issues no template now may get one during the outage. It must
+		// know when the outage began.
+		if !suspected && (len(templates) == 0 || now.Sub(m.contactAt) < contactInterval) {
 			return nil
 		}
 		if down := m.contact(ctx, began); down != nil {
