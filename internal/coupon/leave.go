@@ -56,7 +56,10 @@ func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user strin
 		return err
 	case rules.LeaveRepeated: // the earlier apply is missing
 		return l.applier.catchUp(ctx, t.ID, place.Version)
-	case rules.LeaveServed:
+	case rules.LeaveServed: // the apply of its settlement is missing
+		if err := l.applier.catchUp(ctx, t.ID, place.Version); err != nil {
+			return err
+		}
 		return l.ended(ctx, t.ID, user)
 	default:
 		if result.Template.Generation > place.GateGeneration && result.Template.Path == reward.PathGate {
