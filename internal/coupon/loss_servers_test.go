@@ -154,7 +154,7 @@ func failedOver(t *testing.T) lossy {
 }
 
 // TestPromisesThroughLosses checks that users who were told that they wait get their
-// coupons when Redis loses what happened last. Users whom Redis itself lost get an
+// coupons when Redis loses what happened last. Users that Redis itself lost get an
 // answer that says so, and may request again.
 func TestPromisesThroughLosses(t *testing.T) {
 	t.Parallel()

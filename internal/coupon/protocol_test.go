@@ -525,7 +525,7 @@ func TestLoweringInARush(t *testing.T) {
 	})
 }
 
-// TestLoweringAfterALoss checks that places of users whom Redis has lost do not keep the
+// TestLoweringAfterALoss checks that places of users that Redis has lost do not keep the
 // quantity from being lowered.
 func TestLoweringAfterALoss(t *testing.T) {
 	t.Parallel()
