@@ -107,7 +107,7 @@ func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, pla
 }
 
 // gateShrink makes a gate give up the places that it has not given. From then on it
-// gives only places that the rows grant afterwards. version is the gate's.
+// gives only places that the rows grant again. version is the gate's.
 func (g *Granter) gateShrink(ctx context.Context, id reward.TemplateID) (s rules.Shrunk, version int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()

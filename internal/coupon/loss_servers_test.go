@@ -154,8 +154,8 @@ func failedOver(t *testing.T) lossy {
 }
 
 // TestPromisesThroughLosses checks that users who were told that they wait get their
-// coupons when Redis loses what happened last. If Redis itself lost a user, the answer
-// says so, and they may request again.
+// coupons when Redis loses what happened last. Users that Redis itself lost get an
+// answer that says so, and may request again.
 func TestPromisesThroughLosses(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver} {
