@@ -454,6 +454,9 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 	case "coupon":
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
+		if verb == "leave" {
+			names["42"] = st.left(t)
+		}
 		if verb == "use" {
 			names["ID"] = names["12345"]
 		}
@@ -599,6 +602,20 @@ func (st *stage) template(t *testing.T, verb string) string {
 		t.Fatal(err)
 	}
 	return made.ID
+}
+
+// left returns a template whose line user u7 has left, before a coupon was issued.
+func (st *stage) left(t *testing.T) (template string) {
+	t.Helper()
+	eventually(t, func() (string, bool) {
+		template = st.template(t, "leave")
+		r, err := st.api.IssueCoupon(t.Context(), template, "u7", 0)
+		if err == nil {
+			err = st.api.LeaveLine(t.Context(), r.ID)
+		}
+		return fmt.Sprint(err), err == nil
+	})
+	return template
 }
 
 // coupon issues one to somebody.
