@@ -242,7 +242,7 @@ func drawStaysFlat(t *testing.T, entrants int, quantity int64) {
 	const most = 20 << 20
 	small := runDraw(t, 1000, 10, 0, true)
 	large := runDraw(t, entrants, quantity, 0, true)
-	t.Logf("%d of %d drawn: %d rows of losers, %d MB above a draw of 1,000", quantity, entrants, large.losers, (int64(large.heap)-int64(small.heap))>>20)
+	t.Logf("%d of %d drawn: %d rows of losers, %d MB above a draw of 1,000", quantity, entrants, large.losers, (int64(large.heap)-int64(small.heap))>>20) //nolint:gosec // far below 2^63
 	if large.losers > 0 || int64(len(large.winners)) != quantity {
 		t.Errorf("%d winners, %d rows of losers", len(large.winners), large.losers)
 	}

@@ -50,7 +50,6 @@ type group struct {
 	watchers map[*Watcher]bool
 	pending  map[*ticketWait]bool
 	hint     service.Hint
-	line     lineProgress // for the goroutine only
 }
 
 // lineProgress is how far a line has moved.
@@ -279,7 +278,7 @@ func rankPause(t *reward.CouponTemplate, s Status, now time.Time) time.Duration 
 		pause = max(t.OpensAt.Sub(now), rankInterval) // the draw comes first
 	}
 	pause = min(pause, rankIntervalMax)
-	return pause + rand.N(pause/5)
+	return pause + rand.N(pause/5) //nolint:gosec // no secret
 }
 
 // update sends a status if it differs from the previous one. It reports whether

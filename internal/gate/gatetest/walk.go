@@ -421,7 +421,7 @@ func (w *walker) ack(t *rapid.T) {
 		t.Fatal(err)
 	}
 	want := 0
-	if w.gate != nil && !(w.gate.closed && w.gate.state.Mode == reward.ModeKafka) {
+	if w.gate != nil && (!w.gate.closed || w.gate.state.Mode != reward.ModeKafka) {
 		w.gate.requests = slices.DeleteFunc(w.gate.requests, func(m modelRequest) bool {
 			if m.Request == r.Request {
 				want++

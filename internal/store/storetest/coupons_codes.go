@@ -33,7 +33,7 @@ func (b *bundle) staged(id reward.TemplateID, importID, staged int64, codes ...s
 }
 
 // imports gives codes to a template.
-func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) store.CouponChange {
+func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) store.CouponChange { //nolint:unparam // reads better
 	b.Helper()
 	b.beginImport(id, importID)
 	b.staged(id, importID, 0, codes...)
@@ -43,7 +43,7 @@ func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) 
 }
 
 // codesOf returns the codes of a template's coupons, by coupon ID.
-func (b *bundle) codesOf(id reward.TemplateID) []string {
+func (b *bundle) codesOf(id reward.TemplateID) []string { //nolint:unparam // reads better
 	b.Helper()
 	list := b.coupons(id)
 	slices.SortFunc(list, func(a, b reward.Coupon) int { return int(a.ID - b.ID) })
