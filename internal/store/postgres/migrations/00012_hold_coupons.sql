@@ -20,10 +20,32 @@ ALTER TABLE coupons
     DROP CONSTRAINT IF EXISTS coupons_status,
     ADD CONSTRAINT coupons_status CHECK (status BETWEEN 0 AND 4 AND (status <> 4 OR held_until IS NOT NULL)) NOT VALID;
 ALTER TABLE coupons VALIDATE CONSTRAINT coupons_status;
-CREATE INDEX CONCURRENTLY IF NOT EXISTS coupons_held ON coupons (template_id, held_until) WHERE status = 4;
 
--- A code is unique within its template.
+-- A code is unique within its template. As in 00003, a small table gets the indexes
+-- at once, and an invalid index of an interrupted build is removed first: it would
+-- be taken for a valid one, and would not keep codes unique.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    left_behind regclass;
+BEGIN
+    FOR left_behind IN
+        SELECT indexrelid FROM pg_index WHERE indrelid = 'coupons'::regclass AND NOT indisvalid
+            AND indexrelid IN (to_regclass('coupons_held'), to_regclass('coupons_code_of_template'))
+    LOOP
+        EXECUTE format('DROP INDEX %s', left_behind);
+    END LOOP;
+    IF pg_relation_size('coupons') < 1 << 20 THEN
+        CREATE INDEX IF NOT EXISTS coupons_held ON coupons (template_id, held_until) WHERE status = 4;
+        CREATE UNIQUE INDEX IF NOT EXISTS coupons_code_of_template ON coupons (code, template_id);
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+SET lock_timeout = '1h';
+CREATE INDEX CONCURRENTLY IF NOT EXISTS coupons_held ON coupons (template_id, held_until) WHERE status = 4;
 CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS coupons_code_of_template ON coupons (code, template_id);
+RESET lock_timeout;
 ALTER TABLE coupons DROP CONSTRAINT IF EXISTS coupons_code;
 
 -- +goose Down
