@@ -86,7 +86,7 @@ type HistoryItem struct {
 	RequestID  string    `json:"requestId"`
 	TemplateID string    `json:"templateId"`
 	Ticket     int64     `json:"ticket"`
-	Status     string    `json:"status"`           // ISSUED or REJECTED
+	Status     string    `json:"status"`           // ISSUED, REJECTED or LEFT
 	Reason     string    `json:"reason,omitempty"` // only if REJECTED
 	Coupon     *Coupon   `json:"coupon,omitempty"` // only if ISSUED; its current state
 	At         time.Time `json:"at"`

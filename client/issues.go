@@ -12,7 +12,7 @@ import (
 // IssueRequest is the state of a coupon request.
 type IssueRequest struct {
 	ID     string `json:"requestId"` // {templateId}:{userId}
-	Status string `json:"status"`    // WAITING, ISSUED or REJECTED
+	Status string `json:"status"`    // WAITING, ISSUED, REJECTED or LEFT
 	Ticket int64  `json:"ticket,omitempty"`
 	// QueueRank is the number of requests ahead; 0 is next. It is nil if the
 	// request does not wait in line: it has an outcome, or its draw is still
@@ -27,7 +27,7 @@ type IssueRequest struct {
 // IssueCoupon requests a coupon for a user. It returns an ISSUED or WAITING
 // request. With wait, at most 30 s, the server delays the response until the
 // outcome is known. A refusal is a *Problem with the code SOLD_OUT, NOT_OPEN,
-// CLOSED, USER_LIMIT, NOT_DRAWN, ERROR or TEMPLATE_NOT_FOUND. You can repeat
+// CLOSED, USER_LIMIT, NOT_DRAWN, LEFT, ERROR or TEMPLATE_NOT_FOUND. You can repeat
 // the call after any error: an admitted user keeps their ticket.
 func (c *Client) IssueCoupon(ctx context.Context, template, user string, wait time.Duration) (IssueRequest, error) {
 	body, header, err := jsonBody(struct {
@@ -55,8 +55,16 @@ func (c *Client) IssueRequest(ctx context.Context, id string) (IssueRequest, err
 	return out, err
 }
 
+// LeaveLine takes a request out of the waiting line, so that others get its place.
+// A repeat does nothing. If the request was served or rejected before, LeaveLine
+// returns a *Problem with the code REQUEST_ENDED; if it is unknown or was lost,
+// with the code REQUEST_UNKNOWN.
+func (c *Client) LeaveLine(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "issue-requests", id}}, nil)
+}
+
 // WatchIssueRequest follows a request while ctx lives. It yields the state
-// after each change, and finally the outcome, ISSUED or REJECTED. It reconnects
+// after each change, and finally the outcome: ISSUED, REJECTED or LEFT. It reconnects
 // if the connection is lost, and reads the state at an interval where the
 // server's events do not arrive. It ends after the first error. If the request
 // is unknown or was lost, the error is a *Problem with the code

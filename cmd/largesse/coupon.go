@@ -20,13 +20,14 @@ func (c *cli) couponCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "coupon",
 		Aliases: []string{"coupons"},
-		Short:   "Request, show, list, confirm, use and cancel coupons",
+		Short:   "Request, show, list, confirm, use and cancel coupons, and leave the waiting line",
 		Example: `  largesse coupon issue 42 --user u7 --wait 5s
   largesse coupon list --user u7
   largesse coupon use ID`,
 	}))
 	cmd.AddCommand(
 		c.couponIssueCommand(),
+		c.couponLeaveCommand(),
 		c.couponListCommand(),
 		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
 		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
@@ -81,6 +82,44 @@ request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 	}
 	cmd.Flags().StringVar(&user, "user", "", "user who gets the coupon (required)")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "maximum wait for the outcome; 0s to 30s")
+	return cmd
+}
+
+func (c *cli) couponLeaveCommand() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{
+		Use:   "leave TEMPLATE --user USER",
+		Short: "Take a user out of the waiting line",
+		Long: `Take the request of a user out of the waiting line. Others get the place at once. The
+user may request again, and then waits at the end. If you repeat the command, nothing
+changes. The exit code is 1 if the request was served before (REQUEST_ENDED), or if the
+user has none (REQUEST_UNKNOWN).`,
+		Example: `  largesse coupon leave 42 --user u7
+  largesse coupon leave 42 --user u7 --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if user == "" {
+				return wrongUse("--user is missing: name the user who leaves the line; see %s --help", cmd.CommandPath())
+			}
+			if err := checkUser("--user", user); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			id := args[0] + ":" + user
+			if err := cl.LeaveLine(cmd.Context(), id); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(client.IssueRequest{ID: id, Status: "LEFT"})
+			}
+			_, err = fmt.Fprintf(c.stdout, "user %s has left the line of template %s\n", printable(user), printable(args[0]))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&user, "user", "", "user who leaves the line (required)")
 	return cmd
 }
 

@@ -36,10 +36,13 @@ func TestExamples(t *testing.T) {
 	files := map[string]string{
 		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
 		"targets.csv.gz":    gzipped(t, "targetId\n3\n4\n"),
+		"codes.csv":         "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
+		"codes.csv.gz":      gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
 		"targets.ndjson.gz": gzipped(t, `{"targetId":"5"}`+"\n"),
 	}
 	st := newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1")
 	st.lost = newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1", "--money-give-up-after", "100ms")
+	st.line = newStage(t, "--roles", "api,ingest,payout,housekeeping")
 	files["largesse.yaml"] = "data:\n  dir: ./by-file\nmoney:\n  url: http://" + st.money + "\nhttp:\n  listen: 127.0.0.1:0\n"
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -236,6 +239,9 @@ type stage struct {
 	// lost is another one, which soon gives up on payouts that get no answer, and
 	// looks them up; nil: there is none.
 	lost *stage
+	// line is another one, which issues no coupons, so that users stay in line; nil:
+	// there is none.
+	line *stage
 	seq  int
 }
 
@@ -450,6 +456,14 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 			names["42"] = st.template(t, verb)
 		}
 	case "coupon":
+		if verb == "leave" {
+			on = st.line
+			names["42"] = on.template(t, verb)
+			if r, err := on.api.IssueCoupon(t.Context(), names["42"], "u7", 0); err != nil || r.Coupon != nil {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			break
+		}
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
 		if verb == "use" {

@@ -149,6 +149,7 @@ func TestErrorCodes(t *testing.T) {
 		// Constants of codes that are no problem's.
 		elsewhere := map[string]string{
 			"POISON":         "errorCode of a payout, reason of a dead letter",
+			"NEVER_GIVEN":    "reason of a dead letter",
 			"SECOND_CHARGE":  "code of an attempt",
 			"UNKNOWN_FORMAT": "the format was judged by its Content-Type before",
 		}

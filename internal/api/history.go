@@ -33,7 +33,7 @@ type HistoryItem struct {
 	RequestID  string    `json:"requestId" example:"42:u7"`
 	TemplateID string    `json:"templateId"`
 	Ticket     int64     `json:"ticket" doc:"Ticket number of the request"`
-	Status     string    `json:"status" enum:"ISSUED,REJECTED"`
+	Status     string    `json:"status" enum:"ISSUED,REJECTED,LEFT"`
 	Reason     string    `json:"reason,omitempty" doc:"Only if REJECTED" example:"SOLD_OUT"`
 	Coupon     *Coupon   `json:"coupon,omitempty" doc:"Current state of the coupon; only if ISSUED"`
 	At         time.Time `json:"at" doc:"Time of the outcome"`
@@ -86,8 +86,11 @@ func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) His
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
 			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
-		if o.Issued() {
+		switch {
+		case o.Issued():
 			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
+		case o.Left():
+			item.Status, item.Reason = string(coupon.StatusLeft), ""
 		}
 		out.Items[i] = item
 	}

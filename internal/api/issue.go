@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 type Issuing interface {
 	Request(ctx context.Context, cmd coupon.IssueCommand) (coupon.Status, error)
 	Status(ctx context.Context, id reward.TemplateID, user string) (coupon.Status, error)
+	Leave(ctx context.Context, id reward.TemplateID, user string) error
 }
 
 // WatchFunc follows the request of a user for a template that has this ticket or a
@@ -30,7 +32,7 @@ type WatchFunc func(id reward.TemplateID, user string, ticket int64) (updates <-
 // IssueRequest is the state of a coupon request in JSON.
 type IssueRequest struct {
 	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}; identifies the latest request of the user" example:"42:u7"`
-	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED"`
+	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT" doc:"LEFT: the user left the waiting line"`
 	Ticket              int64   `json:"ticket,omitempty" doc:"Ticket number; coupons are issued in the order of their tickets; absent before a draw"`
 	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead; 0 is next; for one ticket it never rises. Only if WAITING; absent before a draw"`
 	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty" doc:"Only if WAITING; absent: unknown"`
@@ -59,6 +61,7 @@ var rejections = map[string]string{
 	reward.ReasonSoldOut:   "every coupon of this template was issued before this request's turn; a cancelled coupon becomes available",
 	reward.ReasonUserLimit: "the user has reached the limit of this template",
 	reward.ReasonNotDrawn:  "the draw selected other users; request again in case a coupon becomes available",
+	reward.ReasonLeft:      "the user left the waiting line; a new request waits at its end",
 	reward.ReasonError:     "issuing the coupon failed repeatedly; request it again",
 }
 
@@ -140,7 +143,7 @@ func (a *API) addIssuing() {
 		Summary: "Request a coupon", DefaultStatus: http.StatusAccepted,
 		Description: "202: the request waits; GET /v1/issue-requests/{requestId} shows its progress. 201: the coupon is issued. " +
 			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket while the request waits. " +
-			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN and ERROR.",
+			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN, LEFT and ERROR.",
 	}, a.issueCoupon)
 	answers := a.OpenAPI().Paths[path].Post.Responses
 	for status, what := range map[string]string{"200": "The user's existing coupon", "201": "The coupon is issued"} {
@@ -153,6 +156,13 @@ func (a *API) addIssuing() {
 		Summary:     "Show the state of a user's latest request for a template",
 		Description: "404 REQUEST_UNKNOWN: the user has no request for this template, or Redis lost it before a coupon was issued; request the coupon again to get a ticket.",
 	}, a.getIssueRequest)
+	call(a, huma.Operation{
+		OperationID: "leave-line", Method: http.MethodDelete, Path: "/v1/issue-requests/{requestId}", Tags: tags,
+		Summary: "Leave the waiting line", DefaultStatus: http.StatusNoContent,
+		Description: "The place is free for others at once, and the request is LEFT; a repeat is 204, too. The user may request again, and then waits at the end. " +
+			"409 REQUEST_ENDED: the request was served before; cancel the coupon instead. 404 REQUEST_UNKNOWN: the user has no request for this template. " +
+			"503: Redis does not respond, or coupons are issued through the database meanwhile; repeat it later.",
+	}, a.leaveLine)
 }
 
 func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, error) {
@@ -181,8 +191,9 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 func (out *issueOutput) setStatus(ctx context.Context, status coupon.Status) error {
 	out.Body = issueRequestOf(status)
 	switch {
-	case status.Kind == coupon.StatusRejected:
-		p := web.NewProblem(http.StatusConflict, status.Reason, rejections[status.Reason])
+	case status.Kind == coupon.StatusRejected || status.Kind == coupon.StatusLeft:
+		reason := cmp.Or(status.Reason, reward.ReasonLeft)
+		p := web.NewProblem(http.StatusConflict, reason, rejections[reason])
 		p.Applied = out.Applied
 		return p
 	case status.Kind == coupon.StatusWaiting:
@@ -283,6 +294,18 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issu
 		return nil, err
 	}
 	return &issueRequestOutput{Body: issueRequestOf(status)}, nil
+}
+
+// leaveLine takes a request out of the waiting line, for whoever may make it.
+func (a *API) leaveLine(ctx context.Context, in *issueRequestInput) (*struct{}, error) {
+	id, user, err := requestParts(in.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOwnUser(ctx, user); err != nil {
+		return nil, err
+	}
+	return nil, a.cfg.Issuing.Leave(ctx, id, user)
 }
 
 // issueRequestStatus splits a request ID and returns the status of the request, if

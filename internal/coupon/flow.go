@@ -78,7 +78,7 @@ type Flow struct {
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
-	refreshing, assigning, maintaining, hinting, expiring, sweeping, reconciling service.Base
+	refreshing, assigning, maintaining, hinting, expiring, sweeping, tidying, reconciling service.Base
 }
 
 // NewFlow returns a Flow that does nothing until Start.
@@ -150,7 +150,7 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *
 	}
 	return &Intake{
 		templates: f.templates, loader: f.loader, notifier: f.Notifier,
-		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.Notifier.hintUser},
+		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.afterLeave},
 		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
 		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
@@ -174,6 +174,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)
 		f.sweeping.Start(ctx, f.holds.run)
+		f.tidying.Start(ctx, f.sweepCodes)
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -189,7 +190,7 @@ func (f *Flow) Stop() {
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.tidying, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()
@@ -203,6 +204,13 @@ func (f *Flow) Stop() {
 func (f *Flow) hint(id reward.TemplateID) {
 	f.issuers.giveHint(id)
 	f.Notifier.hint(id)
+}
+
+// afterLeave gives the place of a user who left to others at once.
+func (f *Flow) afterLeave(id reward.TemplateID, user string) {
+	f.templates.hint()
+	f.refusals.forget(id)
+	f.Notifier.hintUser(id, user)
 }
 
 // passHints passes the gate's hints on until ctx ends.

@@ -107,7 +107,7 @@ func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, pla
 }
 
 // gateShrink makes a gate give up the places that it has not given. From then on it
-// gives only places that the rows grant anew. version is the gate's.
+// gives only places that the rows grant afterwards. version is the gate's.
 func (g *Granter) gateShrink(ctx context.Context, id reward.TemplateID) (s rules.Shrunk, version int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
@@ -149,7 +149,7 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 // gate has fewer places than the rows; the next grant tells it.
 //
 // load says that a gate that is missing is loaded first: after Redis lost data, places
-// are set aside for users whom no gate knows.
+// are set aside for users that no gate knows.
 func (g *Granter) change(ctx context.Context, p rules.TemplateChange, load bool) (reward.CouponTemplate, error) {
 	for try := 1; ; try++ {
 		s, version, shrinkErr := g.shrinkForChange(ctx, p.ID, load)

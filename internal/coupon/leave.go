@@ -142,6 +142,11 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)
 	case i.database:
+		if fresh, err := i.templates.read(ctx, t.ID); err != nil {
+			return err
+		} else if fresh.Path != reward.PathDatabase {
+			return errTemplateChanged
+		}
 		return unavailable(nil, "Redis is unavailable, and only Redis knows who is in line; repeat it later")
 	case i.closed:
 		return i.leaver.ended(ctx, t.ID, user)

@@ -154,8 +154,8 @@ func failedOver(t *testing.T) lossy {
 }
 
 // TestPromisesThroughLosses checks that users who were told that they wait get their
-// coupons when Redis loses what happened last. Users whom Redis itself lost get an
-// answer that says so, and may request again.
+// coupons when Redis loses what happened last. If Redis itself lost a user, the answer
+// says so, and they may request again.
 func TestPromisesThroughLosses(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver} {
@@ -246,4 +246,85 @@ func exerciseLoss(t *testing.T, mode reward.IssueMode, all bool, redis lossy) {
 	}
 	r.balanced(id)
 	t.Logf("Redis lost %d users of %d, who requested again", len(lost), 2*part)
+}
+
+// TestLeavesThroughLosses checks that users who left the line stay out of it when Redis
+// loses what happened last, and that their places are there for others, once.
+func TestLeavesThroughLosses(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver} {
+		for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
+			t.Run(name+string(mode), func(t *testing.T) {
+				t.Parallel()
+				exerciseLeavesAndLoss(t, mode, open(t))
+			})
+		}
+	}
+}
+
+func exerciseLeavesAndLoss(t *testing.T, mode reward.IssueMode, redis lossy) {
+	t.Helper()
+	r := &rig{TB: t, servers: redis.servers, rows: redis.rows(t)}
+	const quantity, part = 100, 20
+	redis.keep()           // a master that gets its first replica counts as another run
+	var settle atomic.Bool // in KAFKA mode the records are published, and not read before the loss
+	requester := r.start(func(c *FlowConfig) {
+		c.Issue, c.FallbackAfter, c.Connected = mode == reward.ModeKafka, patience, settle.Load
+	})
+	id := r.create(reward.CouponTemplate{TotalQuantity: quantity, Mode: mode})
+	leave := func(users []string) {
+		for _, user := range users {
+			r.leaves(requester, id, user, "")
+		}
+	}
+	stay, gone := r.rush(requester, id, "stay", part), r.rush(requester, id, "gone", 2*part)
+	leave(gone[:part])
+	redis.keep()
+	leave(gone[part:]) // Redis loses this, the rows do not
+	late := r.rush(requester, id, "late", part)
+	leave(late[:part/2])
+	gone, stay = append(gone, late[:part/2]...), append(stay, late[part/2:]...)
+	redis.lose()
+	settle.Store(true)
+	issuer := r.start(func(c *FlowConfig) { c.FallbackAfter = patience })
+	status := func(user string) (got Status, err error) {
+		t.Helper()
+		r.until("the outcome of "+user, func() bool {
+			got, err = issuer.Intake.Status(t.Context(), id, user)
+			return err == nil && got.Kind != StatusWaiting || reward.HasCode(err, reward.CodeRequestUnknown)
+		})
+		return got, err
+	}
+	for _, user := range gone {
+		if got, err := status(user); err != nil || got.Kind != StatusLeft {
+			t.Errorf("%s left, and then %+v, %v", user, got, err)
+		}
+		r.leaves(issuer, id, user, "")
+	}
+	for _, user := range stay {
+		if got, err := status(user); err != nil {
+			r.want(issuer, id, user, "") // Redis lost the request
+		} else if got.Kind != StatusIssued {
+			t.Errorf("%s waited, and then %+v", user, got)
+		}
+	}
+	again := gone[:5] // whoever left may request again
+	for _, user := range again {
+		r.want(issuer, id, user, "")
+	}
+	if got, want := r.rush(issuer, id, "new", quantity), quantity-len(stay)-len(again); len(got) != want {
+		t.Errorf("%d newcomers were admitted, want %d", len(got), want)
+	}
+	r.until("all are issued", func() bool { return len(r.coupons(id)) == quantity })
+	for _, c := range r.coupons(id) {
+		if slices.Contains(gone, c.UserID) && !slices.Contains(again, c.UserID) {
+			t.Errorf("%s left and has a coupon", c.UserID)
+		}
+	}
+	for _, user := range again {
+		if got, err := status(user); err != nil || got.Kind != StatusIssued {
+			t.Errorf("%s requested again, and then %+v, %v", user, got, err)
+		}
+	}
+	r.balanced(id)
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TestModel compares a small model with random steps: requests, issuers of which some
-// are stale, cancels, holds that are confirmed or end, lost applies, lost data,
-// crashes, changes of the quantity and rounds of the GateMaintainer. TestModelAtLength takes more steps.
+// TestModel compares a small model with random steps: requests, leaves, issuers of
+// which some are stale, cancels, holds that are confirmed or end, lost applies, lost
+// data, crashes, changes of the quantity and rounds of the GateMaintainer.
+// TestModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	exerciseModel(t, 40)
@@ -158,6 +159,10 @@ func (m *machine) step(n int) {
 		m.endHold(n / 32)
 	case 31:
 		m.sweep()
+	case 8:
+		m.leave(user)
+	case 9:
+		m.leaveAndCrash(user)
 	}
 	m.learn()
 	if m.live > m.total {
@@ -205,6 +210,53 @@ func (m *machine) request(user string) {
 	default:
 		m.Fatal(err)
 	}
+}
+
+// leave lets a user leave the line.
+func (m *machine) leave(user string) {
+	waits := m.waits[user]
+	err := m.flow.Intake.Leave(m.ctx, m.id, user)
+	switch {
+	case err == nil:
+		delete(m.waits, user) // or the user left before
+		if !m.loseApplies && m.inLine(user) {
+			m.Fatalf("%s has left and is in line", user)
+		}
+	case reward.HasCode(err, reward.CodeRequestEnded), reward.HasCode(err, reward.CodeRequestUnknown):
+		if waits {
+			m.Fatalf("%s waits and cannot leave: %v", user, err)
+		}
+	default:
+		m.Fatal(err)
+	}
+}
+
+// leaveAndCrash stores that a user leaves, and does not apply it to the gate.
+func (m *machine) leaveAndCrash(user string) {
+	place, err := m.gate.Place(m.ctx, m.id, user)
+	if errors.Is(err, gate.ErrNotLoaded) {
+		return
+	}
+	m.must(err)
+	if !place.InLine {
+		return
+	}
+	result, err := m.rows.CouponLeave(m.ctx, store.CouponLeaveParams{TemplateID: m.id, Now: time.Now(), Leave: rules.Leave{
+		UserID: user, Ticket: place.Ticket, Generation: place.Generation, GateGeneration: place.GateGeneration,
+	}})
+	m.must(err)
+	if result.Outcome == rules.LeaveDone {
+		if !m.waits[user] {
+			m.Fatalf("%s left without waiting", user)
+		}
+		delete(m.waits, user)
+	}
+}
+
+func (m *machine) inLine(user string) bool {
+	place, err := m.gate.Place(m.ctx, m.id, user)
+	m.must(ignore(err, gate.ErrNotLoaded))
+	return place.InLine
 }
 
 // behind reports whether the gate is behind the rows.
@@ -256,7 +308,7 @@ func (m *machine) learn() {
 	outcomes, err := m.rows.IssueOutcomes(m.ctx, m.id, waiting)
 	m.must(err)
 	for user, o := range outcomes {
-		if !o.Issued() && o.Ticket > m.seen {
+		if !o.Issued() && !o.Left() && o.Ticket > m.seen {
 			delete(m.waits, user)
 		}
 	}

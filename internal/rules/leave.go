@@ -13,7 +13,7 @@ type Leave struct {
 	GateGeneration int64
 }
 
-// LeaveOutcome is what became of a Leave.
+// LeaveOutcome is how a Leave ended.
 type LeaveOutcome int8
 
 // The outcomes.

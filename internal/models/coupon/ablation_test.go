@@ -115,7 +115,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	breaks(t, "STREAM", stream, streamAblations)
 	breaks(t, "KAFKA", kafka, kafkaAblations)
 	breaks(t, "SYNC", locks, lockAblations)
-	var named rules
+	var named ruleSet
 	for _, a := range slices.Concat(streamAblations, kafkaAblations, lockAblations) {
 		named[a.without] = true
 	}

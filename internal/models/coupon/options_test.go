@@ -182,8 +182,8 @@ var ruleNames = [ruleCount]string{
 	"strandedAreReloaded", "ticketsHaveBound", "boundIsQuantity", "lockHasFloor", "lockIsRepeatable",
 }
 
-// rules are the rules that a run leaves out.
-type rules [ruleCount]bool
+// ruleSet are the rules that a run leaves out.
+type ruleSet [ruleCount]bool
 
 // options are the size of a run and its events.
 type options struct {
@@ -200,7 +200,7 @@ type options struct {
 	grantsAnyTime bool
 	// hold issues coupons HELD.
 	hold    bool
-	without rules
+	without ruleSet
 }
 
 // small is the usual run: a quantity of two, of which each user may have one.
@@ -216,8 +216,8 @@ func twoUsers(o options) options            { o.users = 2; return o }
 func held(o options) options                { o.hold = true; return o }
 
 // lacking returns the options without some rules.
-func (o options) lacking(rules ...rule) options {
-	for _, r := range rules {
+func (o options) lacking(all ...rule) options {
+	for _, r := range all {
 		o.without[r] = true
 	}
 	return o

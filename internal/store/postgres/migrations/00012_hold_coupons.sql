@@ -21,9 +21,8 @@ ALTER TABLE coupons
     ADD CONSTRAINT coupons_status CHECK (status BETWEEN 0 AND 4 AND (status <> 4 OR held_until IS NOT NULL)) NOT VALID;
 ALTER TABLE coupons VALIDATE CONSTRAINT coupons_status;
 
--- A code is unique within its template. As in 00003, a small table gets the indexes
--- at once, and an invalid index of an interrupted build is removed first: it would
--- be taken for a valid one, and would not keep codes unique.
+-- For the ends of holds. A code is unique within its template. As in 00003, a small
+-- table gets the indexes at once, and an invalid index of a failed try is removed.
 -- +goose StatementBegin
 DO $$
 DECLARE
