@@ -17,6 +17,9 @@ import (
 // coupons at the same time as newer ones.
 const couponProtocolMigration = 11
 
+// couponsMigration adds coupons. Instances of an earlier schema issue none.
+const couponsMigration = 4
+
 // upgradeInterval separates the checks for instances of an older schema.
 const upgradeInterval = time.Second
 
@@ -64,21 +67,13 @@ func waitForOlder(ctx context.Context, cfg config.Config, instance string, s sto
 	var told []string
 	for {
 		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance))
-		if err != nil || schema.SchemaVersion == 0 || schema.SchemaVersion >= couponProtocolMigration {
+		if err != nil || schema.SchemaVersion < couponsMigration || schema.SchemaVersion >= couponProtocolMigration {
 			return err
 		}
-		list, err := s.InstanceList(ctx)
-		if err != nil {
+		// InstanceList reads columns that an older schema does not have.
+		alive, err := s.InstanceAlive(ctx)
+		if err != nil || len(alive) == 0 {
 			return err
-		}
-		var alive []string
-		for _, i := range list {
-			if i.Alive {
-				alive = append(alive, i.Name)
-			}
-		}
-		if len(alive) == 0 {
-			return nil
 		}
 		if !slices.Equal(alive, told) {
 			if err := waiting(alive); err != nil {

@@ -225,6 +225,17 @@ VALUES (1, 7, 0, 5, now(), now(), now(), 1, 0, 1, false, 'u', '', '', '', '')`,
 	return s
 }
 
+// acquire takes a connection of the pool for the test.
+func acquire(t *testing.T, s *Store) *pgxpool.Conn {
+	t.Helper()
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return conn
+}
+
 func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	one := func(t *testing.T, s *Store, sql string) (n int64) {
@@ -302,6 +313,43 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		storetest.AfterMigration(t, s)
+	})
+	t.Run("AnInvalidIndexIsBuiltAgain", func(t *testing.T) {
+		t.Parallel()
+		s := old(t)
+		ctx := t.Context()
+		if err := s.migrations(ctx, func(p *goose.Provider) error {
+			_, err := p.UpTo(ctx, 11)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		reader, builder := acquire(t, s), acquire(t, s)
+		run := func(conn *pgxpool.Conn, sql string) {
+			t.Helper()
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(reader, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE coupons IN ROW EXCLUSIVE MODE")
+		run(builder, "SET lock_timeout = '50ms'")
+		for _, index := range []string{"UNIQUE INDEX CONCURRENTLY coupons_code_of_template ON coupons (code, template_id)", "INDEX CONCURRENTLY coupons_held ON coupons (template_id)"} {
+			if _, err := builder.Exec(ctx, "CREATE "+index); !hasState(err, "55P03") {
+				t.Fatalf("the build of the index ended with %v", err)
+			}
+		}
+		run(reader, "ROLLBACK")
+		run(builder, "RESET lock_timeout")
+		const invalid = `SELECT count(*) FROM pg_index WHERE indrelid = 'coupons'::regclass AND NOT indisvalid`
+		if n := one(t, s, invalid); n != 2 {
+			t.Fatalf("the builds left %d invalid indexes", n)
+		}
+		if err := s.Migrate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := one(t, s, invalid); n != 0 {
+			t.Errorf("%d indexes of coupons are invalid: a code could be given twice", n)
+		}
 	})
 	t.Run("WhoNeverEndsIsNamedAsTheCause", func(t *testing.T) {
 		t.Parallel()

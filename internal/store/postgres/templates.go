@@ -266,7 +266,7 @@ func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) 
 SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
 FROM (SELECT t.id, greatest(least($5::int8, `+liveMaxSQL+` - t.live - (t.granted - t.used)), 0) AS places
   FROM coupon_templates t WHERE t.id = $1) k
-WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
+WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.mode <> 'SYNC' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
 RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)
 }
 

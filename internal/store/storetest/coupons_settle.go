@@ -544,6 +544,13 @@ func exercisePromises(t *testing.T, open Open) {
 		b.must(err)
 		grant(b, store.TemplateGrantParams{Generation: 1, Grants: 3, Granted: 5, Places: 1}, false)
 	})
+	run(t, open, "ModeSyncGrantsNone", func(b *bundle) {
+		b.template(1, quantity(5))
+		// A gate that was loaded before the change still asks for places.
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, Mode: new(reward.ModeSync)})
+		b.must(err)
+		same(b, "granted", []int64{0, 0, 0, 1}, places(grant(b, store.TemplateGrantParams{Places: 3}, false)))
+	})
 	run(t, open, "NobodyElseGetsPromisedPlaces", func(b *bundle) {
 		b.template(1, quantity(3))
 		grant(b, store.TemplateGrantParams{Places: 2}, true)
