@@ -16,7 +16,7 @@ import (
 
 const (
 	templateJSON = `{"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"STREAM",
-		"reissueAfterCancel":true,"whenRedisAway":"DATABASE","path":"GATE","draw":{"from":"2026-11-21T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"},
+		"reissueAfterCancel":true,"whenRedisAway":"DATABASE","path":"GATE","draw":{"from":"2026-11-21T10:00:00Z","state":"DONE","commitment":"ab","seed":"cd","listHash":"ef"},"importedCodes":{"imported":50,"left":19,"missing":3},
 		"createdAt":"2026-11-21T10:00:00Z","counters":{"totalQuantity":100,"stock":60,"count":30,"issuedTotal":31,"waiting":10},"degraded":["gate"]}`
 	couponJSON = `{"id":"2","code":"C","templateId":"42","userId":"u7","ticket":5,"status":"USED","heldUntil":"2026-11-21T10:00:00Z","reason":"R","issuedAt":"2026-11-21T10:00:00Z","usedAt":"2026-11-21T10:00:00Z"}`
 )
@@ -28,7 +28,8 @@ func TestCouponCalls(t *testing.T) {
 	template := client.Template{
 		ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &at, ValidForSeconds: 60, HoldSeconds: 30, Mode: "STREAM", ReissueAfterCancel: true,
 		WhenRedisAway: "DATABASE", Path: "GATE", Draw: &client.Draw{From: at, State: "DONE", Commitment: "ab", Seed: "cd", ListHash: "ef"}, CreatedAt: at,
-		Counters: client.TemplateCounters{TotalQuantity: 100, Stock: 60, Count: 30, IssuedTotal: 31, Waiting: 10}, Degraded: []string{"gate"},
+		ImportedCodes: &client.ImportedCodes{Imported: 50, Left: 19, Missing: 3},
+		Counters:      client.TemplateCounters{TotalQuantity: 100, Stock: 60, Count: 30, IssuedTotal: 31, Waiting: 10}, Degraded: []string{"gate"},
 	}
 	coupon := client.Coupon{ID: "2", Code: "C", TemplateID: "42", UserID: "u7", Ticket: 5, Status: "USED", HeldUntil: &at, Reason: "R", IssuedAt: at, UsedAt: &at}
 	rank, name, quantity, no := int64(0), "N", int64(5), false
@@ -52,6 +53,11 @@ func TestCouponCalls(t *testing.T) {
 			}, template,
 		},
 		{"Template", "GET /v1/coupon-templates/42  ", templateJSON, func(c *client.Client) (any, error) { return c.Template(ctx, "42") }, template},
+		{
+			"ImportCodes", "POST /v1/coupon-templates/42/codes  A\nB", `{"accepted":2,"importedCodes":{"imported":50,"left":19,"missing":3}}`, func(c *client.Client) (any, error) {
+				return c.ImportCodes(ctx, "42", strings.NewReader("A\nB"), client.ImportOptions{})
+			}, client.CodesResult{Accepted: 2, ImportedCodes: client.ImportedCodes{Imported: 50, Left: 19, Missing: 3}},
+		},
 		{"CloseTemplate", "POST /v1/coupon-templates/42/close  ", templateJSON, func(c *client.Client) (any, error) { return c.CloseTemplate(ctx, "42") }, template},
 		{
 			"ChangeTemplate", `PATCH /v1/coupon-templates/42  {"name":"N","totalQuantity":5,"opensAt":"2026-11-21T10:00:00Z","closesAt":null,"validForSeconds":null,"holdSeconds":null,"reissueAfterCancel":false}`,

@@ -62,19 +62,7 @@ func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Re
 	if !ok {
 		return UploadResult{}, fmt.Errorf("the format %q must be %s or %s", o.Format, CSV, NDJSON)
 	}
-	r := request{
-		method: http.MethodPost,
-		path:   []string{"v1", "promotions", promotion, "targets"},
-		// The server can refuse before a large file is sent.
-		header: http.Header{"Content-Type": {mediaType}, "Expect": {"100-continue"}},
-		// Hide the type of the reader: net/http must not detect its length,
-		// close it or rewind it.
-		body:      io.NopCloser(struct{ io.Reader }{file}),
-		unbounded: true,
-	}
-	if o.Gzip {
-		r.header.Set("Content-Encoding", "gzip")
-	}
+	r := upload([]string{"v1", "promotions", promotion, "targets"}, mediaType, file, o.Gzip)
 	if o.DryRun {
 		r.query = url.Values{"dryRun": {"true"}}
 	}
@@ -88,4 +76,22 @@ func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Re
 		out.ReportURL = whole.JoinPath(out.ReportURL).String()
 	}
 	return out, nil
+}
+
+// upload returns a request that streams a file.
+func upload(path []string, mediaType string, file io.Reader, gzip bool) request {
+	r := request{
+		method: http.MethodPost,
+		path:   path,
+		// The server can refuse before a large file is sent.
+		header: http.Header{"Content-Type": {mediaType}, "Expect": {"100-continue"}},
+		// Hide the type of the reader: net/http must not detect its length,
+		// close it or rewind it.
+		body:      io.NopCloser(struct{ io.Reader }{file}),
+		unbounded: true,
+	}
+	if gzip {
+		r.header.Set("Content-Encoding", "gzip")
+	}
+	return r
 }

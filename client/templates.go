@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"iter"
 	"net/http"
 	"time"
@@ -24,11 +25,13 @@ type Template struct {
 	WhenRedisAway      string `json:"whenRedisAway"` // DATABASE or WAIT
 	// Path is how requests are handled now: GATE, or DATABASE during a Redis
 	// outage.
-	Path      string           `json:"path"`
-	Codes     *CodeStyle       `json:"codes,omitempty"` // nil: 26 random letters and digits
-	Draw      *Draw            `json:"draw,omitempty"`  // nil: first come, first served
-	CreatedAt time.Time        `json:"createdAt"`
-	Counters  TemplateCounters `json:"counters"`
+	Path  string     `json:"path"`
+	Codes *CodeStyle `json:"codes,omitempty"` // nil: 26 random letters and digits
+	// ImportedCodes is nil if the codes are generated.
+	ImportedCodes *ImportedCodes   `json:"importedCodes,omitempty"`
+	Draw          *Draw            `json:"draw,omitempty"` // nil: first come, first served
+	CreatedAt     time.Time        `json:"createdAt"`
+	Counters      TemplateCounters `json:"counters"`
 	// Degraded contains gate if the gate did not answer, so that the number of
 	// waiting users is unknown.
 	Degraded []string `json:"degraded,omitempty"`
@@ -48,6 +51,19 @@ type CodeStyle struct {
 	Prefix   string `json:"prefix,omitempty"`   // begins every code
 	Length   int    `json:"length,omitempty"`   // random characters after the prefix
 	Alphabet string `json:"alphabet,omitempty"` // of the random characters
+}
+
+// ImportedCodes counts the codes that were imported to a template.
+type ImportedCodes struct {
+	Imported int64 `json:"imported"` // of all files
+	Left     int64 `json:"left"`     // that no coupon has had
+	Missing  int64 `json:"missing"`  // coupons of the quantity for which no code is left
+}
+
+// CodesResult is the result of an import of codes.
+type CodesResult struct {
+	Accepted      int64         `json:"accepted"` // codes in the file
+	ImportedCodes ImportedCodes `json:"importedCodes"`
 }
 
 // Draw describes the draw of a template, which orders the users who enter
@@ -131,6 +147,23 @@ func (c *Client) Template(ctx context.Context, id string) (Template, error) {
 // first error.
 func (c *Client) Templates(ctx context.Context) iter.Seq2[Template, error] {
 	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, nil)
+}
+
+// ImportCodes streams a file of codes of any size to a template, while ctx lives. The
+// file has one code per line. Coupons get the codes in its order, each once. After a
+// *Problem, nothing was imported; its code is CODES_EXHAUSTED if the first file has
+// fewer codes than the template has coupons to issue, and BAD_CODES for a bad line.
+// Do not use the reader again after an error.
+func (c *Client) ImportCodes(ctx context.Context, id string, file io.Reader, o ImportOptions) (CodesResult, error) {
+	r := upload([]string{"v1", "coupon-templates", id, "codes"}, mediaTypes[CSV], file, o.Gzip)
+	var out CodesResult
+	err := c.call(ctx, r, &out)
+	return out, err
+}
+
+// ImportOptions describes a file of codes.
+type ImportOptions struct {
+	Gzip bool // whether the file is compressed with gzip
 }
 
 // CloseTemplate closes a template to further requests. Waiting requests are

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -25,6 +26,7 @@ import (
 type couponBench struct {
 	payoutBench
 	askers, workers, byHand int
+	watchers, line          int
 	tool                    string
 }
 
@@ -47,7 +49,12 @@ func (c *cli) benchCouponsCommand() *cobra.Command {
     the same for one user (ratio at least 1.0);
   - from request to committed coupon, in the order of tickets, compared with one
     transaction per coupon with SELECT … FOR UPDATE on 10 connections (ratio at
-    least 25).
+    least 25);
+  - the watchers of a line that moves ten times per second: the CPU of this process,
+    compared with the same line without watchers, and the waits that they were told,
+    compared with their real ones, also after the database slowed down fivefold;
+  - a load of the gate of a very long line: its time, compared with the time in which
+    the line was filled, and the longest pause of Redis.
 
 The exit code is 1 if a ratio is too low or a coupon is missing. The run creates its
 own schema, key prefix and topic prefix, and removes them.`,
@@ -59,6 +66,8 @@ own schema, key prefix and topic prefix, and removes them.`,
 	flags.IntVar(&b.askers, "askers", 300_000, "users, at least 1000; each requests one coupon")
 	flags.IntVar(&b.workers, "at-once", 1024, "concurrent requests, at least 1")
 	flags.IntVar(&b.byHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10")
+	flags.IntVar(&b.watchers, "watchers", 10_000, "watchers of the line, at most 100000; 0: skip that run")
+	flags.IntVar(&b.line, "line", 2_000_000, "users in line while the gate is loaded; 0: skip that run")
 	flags.StringVar(&b.tool, "redis-benchmark", "redis-benchmark", "path of the program redis-benchmark, from Redis or Valkey")
 	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
 	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL of a single server (required)")
@@ -73,11 +82,15 @@ func (b *couponBench) run(ctx context.Context) error {
 	if b.askers < 1000 || b.workers < 1 || b.byHand < 10 {
 		return wrongUse("--askers must be at least 1000, --at-once at least 1, --by-hand at least 10")
 	}
+	if b.watchers < 0 || b.watchers > lineUsers || b.line < 0 {
+		return wrongUse("--watchers must be 0 to %d, --line at least 0", lineUsers)
+	}
 	leave, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	defer b.removeKeys(context.WithoutCancel(ctx))
 	gateRate, err := b.measureGate(ctx)
 	if err != nil {
 		return err
@@ -111,6 +124,16 @@ func (b *couponBench) run(ctx context.Context) error {
 	f.add(fmt.Sprintf("one transaction per coupon, FOR UPDATE, %d connections", byHandOpen), handIssue, number(int64(handIssue))+" coupons/s")
 	ratio(issue.rate/handIssue, issueRatioMin)
 	f.correct("correct", issue.detail, issue.correct)
+	if b.watchers > 0 {
+		if err := b.measureWatchers(ctx, &f); err != nil {
+			return err
+		}
+	}
+	if b.line > 0 {
+		if err := b.measureLoad(ctx, &f); err != nil {
+			return err
+		}
+	}
 	if err := b.printFigures(f); err != nil {
 		return err
 	}
@@ -120,7 +143,7 @@ func (b *couponBench) run(ctx context.Context) error {
 	return nil
 }
 
-// engine starts an instance with some roles.
+// engine starts an instance with some roles. Those of one run share their servers' data.
 func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (*engine.Engine, func(), error) {
 	log, err := obs.NewLog(b.stderr, "warn", "text")
 	if err != nil {
@@ -128,6 +151,9 @@ func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (
 	}
 	cfg := b.config(run, 1)
 	cfg.Roles = roles
+	if cfg.Data.Dir, err = os.MkdirTemp(b.dir, run); err != nil {
+		return nil, nil, err
+	}
 	e, err := engine.New(cfg, log)
 	if err != nil {
 		return nil, nil, err
@@ -138,10 +164,19 @@ func (b *couponBench) engine(ctx context.Context, run string, roles ...string) (
 	return e, e.Stop, nil
 }
 
-// template creates a template with enough coupons for all users.
-func (b *couponBench) template(ctx context.Context, e *engine.Engine) (reward.TemplateID, error) {
-	v, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", TotalQuantity: int64(b.askers), PerUserLimit: 1})
+// template creates a template with enough coupons for a number of users.
+func (b *couponBench) template(ctx context.Context, e *engine.Engine, users int) (reward.TemplateID, error) {
+	v, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", TotalQuantity: int64(users), PerUserLimit: 1})
 	return v.ID, err
+}
+
+// fill makes every user request a coupon. It returns how long that took.
+func (b *couponBench) fill(ctx context.Context, e *engine.Engine, id reward.TemplateID, users int) (time.Duration, error) {
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: users, Workers: b.workers}.Run(ctx)
+	if res.In != int64(users) {
+		return 0, fmt.Errorf("%d of %d users were admitted, %d responses asked to retry: %w", res.In, users, res.AskedAgain, res.FirstRefusal)
+	}
+	return res.Took, nil
 }
 
 // measureGate runs an instance without issuers, so that it measures the gate
@@ -152,7 +187,7 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	defer stop()
-	id, err := b.template(ctx, e)
+	id, err := b.template(ctx, e, b.askers)
 	if err != nil {
 		return 0, err
 	}
@@ -163,18 +198,48 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 	return float64(b.askers) / res.Took.Seconds(), nil
 }
 
-var perSecond = regexp.MustCompile(`([0-9.]+) requests per second`)
-
-// measureHandGate runs redis-benchmark with a script that admits one user.
-func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
+// connectRedis opens a connection of the bench itself. It returns the server's address.
+func (b *couponBench) connectRedis() (rueidis.Client, string, error) {
 	option, err := rueidis.ParseURL(b.redis)
 	if err != nil || len(option.InitAddress) != 1 {
-		return 0, wrongUse("--redis-url must be one redis://host:port")
+		return nil, "", wrongUse("--redis-url must be one redis://host:port")
 	}
 	option.DisableCache = true
 	c, err := rueidis.NewClient(option)
 	if err != nil {
-		return 0, fmt.Errorf("connect to --redis-url: %w", err)
+		return nil, "", fmt.Errorf("connect to --redis-url: %w", err)
+	}
+	return c, option.InitAddress[0], nil
+}
+
+// removeKeys removes the keys of the run.
+func (b *couponBench) removeKeys(ctx context.Context) {
+	c, _, err := b.connectRedis()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	for cursor := uint64(0); ; {
+		page, err := c.Do(ctx, c.B().Scan().Cursor(cursor).Match(b.name+"*").Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			return
+		}
+		if len(page.Elements) > 0 {
+			_ = c.Do(ctx, c.B().Unlink().Key(page.Elements...).Build()).Error() // what is left does no harm
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return
+		}
+	}
+}
+
+var perSecond = regexp.MustCompile(`([0-9.]+) requests per second`)
+
+// measureHandGate runs redis-benchmark with a script that admits one user.
+func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
+	c, address, err := b.connectRedis()
+	if err != nil {
+		return 0, err
 	}
 	defer c.Close()
 	sha, err := c.Do(ctx, c.B().ScriptLoad().Script(lab.BareGate).Build()).ToString()
@@ -191,7 +256,7 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	if err := c.Do(ctx, template).Error(); err != nil {
 		return 0, fmt.Errorf("prepare the hand-written script: %w", err)
 	}
-	host, port, _ := strings.Cut(option.InitAddress[0], ":")
+	host, port, _ := strings.Cut(address, ":")
 	// Draw from a hundred times as many users as requests, so that nearly every
 	// user requests once.
 	args := append([]string{
@@ -226,7 +291,7 @@ func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 		return issueResult{}, err
 	}
 	defer stop()
-	id, err := b.template(ctx, e)
+	id, err := b.template(ctx, e, b.askers)
 	if err != nil {
 		return issueResult{}, err
 	}

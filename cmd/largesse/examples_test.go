@@ -36,6 +36,8 @@ func TestExamples(t *testing.T) {
 	files := map[string]string{
 		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
 		"targets.csv.gz":    gzipped(t, "targetId\n3\n4\n"),
+		"codes.csv":         "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
+		"codes.csv.gz":      gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
 		"targets.ndjson.gz": gzipped(t, `{"targetId":"5"}`+"\n"),
 	}
 	st := newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1")

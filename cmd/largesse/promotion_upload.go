@@ -60,22 +60,43 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
 	return cmd
 }
 
-// targetFile is an open file of targets.
-type targetFile struct {
-	io.Reader
-	size   int64 // bytes; 0: unknown
-	format client.Format
-	gzip   bool
-	close  func() error
+// inputFile is an open file to send.
+type inputFile struct {
+	io.ReadCloser
+	size int64 // bytes; 0: unknown
 }
 
-// Close closes the file.
-func (f *targetFile) Close() error { return f.close() }
+// openInput opens a file, or stdin for "-".
+func (c *cli) openInput(path string) (inputFile, error) {
+	if path == "-" {
+		return inputFile{ReadCloser: io.NopCloser(c.stdin)}, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return inputFile{}, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", path)
+	}
+	if err != nil {
+		_ = file.Close()
+		return inputFile{}, err
+	}
+	return inputFile{file, info.Size()}, nil
+}
+
+// targetFile is an open file of targets.
+type targetFile struct {
+	inputFile
+	format client.Format
+	gzip   bool
+}
 
 // openTargets opens a file, or stdin for "-". Without a format, the name of the
 // file decides it.
 func (c *cli) openTargets(path, format string) (*targetFile, error) {
-	f := &targetFile{close: func() error { return nil }}
+	f := &targetFile{}
 	name := strings.ToLower(filepath.Base(path))
 	name, f.gzip = strings.CutSuffix(name, ".gz")
 	switch f.format = client.Format(strings.ToLower(format)); {
@@ -89,34 +110,21 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 	default:
 		f.format = "" // refused below, if the file exists
 	}
-	if path == "-" {
-		f.Reader = c.stdin
-		return f, nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open the file of targets: %w", err)
-	}
-	info, err := file.Stat()
-	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory", path)
-	}
-	if err != nil {
-		_ = file.Close()
+	var err error
+	if f.inputFile, err = c.openInput(path); err != nil {
 		return nil, fmt.Errorf("open the file of targets: %w", err)
 	}
 	if f.format == "" {
-		_ = file.Close()
+		_ = f.Close()
 		return nil, wrongUse("the name of %s does not end with .csv, .ndjson or .jsonl (with or without .gz); add --format csv or --format ndjson", path)
 	}
-	f.Reader, f.size, f.close = file, info.Size(), file.Close
 	return f, nil
 }
 
 // upload sends a file, with a progress bar on a terminal.
 func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *targetFile, dryRun bool) (client.UploadResult, error) {
 	bar := c.uploadBar(file.size)
-	result, err := cl.UploadTargets(ctx, id, bar.reader(file.Reader), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
+	result, err := cl.UploadTargets(ctx, id, bar.reader(file), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
 	bar.finish(err == nil)
 	if err != nil && passing(err) {
 		return result, fmt.Errorf("%w; you can safely upload the same file again", err)

@@ -15,7 +15,7 @@ func (c *cli) templateCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
-		Short:   "Create, show, change, watch and close coupon templates",
+		Short:   "Create, show, change, watch and close coupon templates, and import their codes",
 		Example: `  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z
   largesse template list
   largesse template watch ID`,
@@ -25,6 +25,7 @@ func (c *cli) templateCommand() *cobra.Command {
 		c.templateListCommand(),
 		c.templateShowCommand(),
 		c.templateSetCommand(),
+		c.templateCodesCommand(),
 		c.templateWatchCommand(),
 		c.templateCloseCommand(),
 		c.templateEntrantsCommand(),
@@ -32,9 +33,9 @@ func (c *cli) templateCommand() *cobra.Command {
 	return cmd
 }
 
-// templateArgs accepts one argument, a template ID.
-func templateArgs() cobra.PositionalArgs {
-	count := args("a template ID")
+// templateArgs accepts a template ID, and an argument for each name.
+func templateArgs(names ...string) cobra.PositionalArgs {
+	count := args(append([]string{"a template ID"}, names...)...)
 	return func(cmd *cobra.Command, given []string) error {
 		if err := count(cmd, given); err != nil {
 			return err
@@ -92,6 +93,8 @@ func templateState(t client.Template, now time.Time) string {
 		return "CLOSED"
 	case t.OpensAt != nil && now.Before(*t.OpensAt):
 		return "NOT OPEN"
+	case t.Counters.Stock <= 0 && t.ImportedCodes != nil && t.ImportedCodes.Missing > 0:
+		return "OUT OF CODES"
 	case t.Counters.Stock <= 0:
 		return "SOLD OUT"
 	}
@@ -218,6 +221,9 @@ func (c *cli) printTemplate(t client.Template) error {
 	}
 	if t.Codes != nil {
 		lines.add("codes", fmt.Sprintf("%s + %d of %s", strconv.Quote(t.Codes.Prefix), t.Codes.Length, t.Codes.Alphabet))
+	}
+	if t.ImportedCodes != nil {
+		lines.add("codes", codesLeft(*t.ImportedCodes))
 	}
 	lines.add("reissue after cancel", yesNo(t.ReissueAfterCancel))
 	lines.add("during a Redis outage", t.WhenRedisAway)

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -173,6 +175,53 @@ func TestTemplateEntrants(t *testing.T) {
 		}
 	}
 	if n := len(asked()); n != 7 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestTemplateStateNamesMissingCodes(t *testing.T) {
+	t.Parallel()
+	for want, missing := range map[string]int64{"SOLD OUT": 0, "OUT OF CODES": 2} {
+		out := client.Template{ImportedCodes: &client.ImportedCodes{Imported: 5, Missing: missing}}
+		if got := templateState(out, time.Now()); got != want {
+			t.Errorf("%d codes missing: %s, want %s", missing, got, want)
+		}
+	}
+	if got := templateState(client.Template{ImportedCodes: &client.ImportedCodes{Left: 1, Missing: 2}, Counters: client.TemplateCounters{Stock: 1}}, time.Now()); got != "OPEN" {
+		t.Errorf("with a code left: %s", got)
+	}
+}
+
+func TestTemplateCodes(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{
+		"POST /v1/coupon-templates/42/codes": {body: `{"accepted":2,"importedCodes":{"imported":1002,"left":2,"missing":0}}`},
+		"POST /v1/coupon-templates/43/codes": {body: `{"accepted":1,"importedCodes":{"imported":1,"left":1,"missing":2}}`},
+		"POST /v1/coupon-templates/44/codes": {422, `{"code":"BAD_CODES","detail":"line 2: code \"A\" appears twice"}`},
+	})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "codes.csv")
+	if err := os.WriteFile(file, []byte("code\nA\nB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want result
+	}{
+		{[]string{"42", file}, result{exitDone, "2 codes imported; template 42 has 2 codes left of 1,002\n", ""}},
+		{[]string{"42", "-"}, result{exitDone, "2 codes imported; template 42 has 2 codes left of 1,002\n", ""}},
+		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  }\n}\n", ""}},
+		{[]string{"43", file}, result{exitDone, "1 code imported; template 43 has 1 code left of 1; 2 coupons cannot be issued until you import more codes\n", ""}},
+		{[]string{"44", file}, result{exitFailed, "", "largesse: line 2: code \"A\" appears twice (BAD_CODES)\n"}},
+		{[]string{"42", dir}, result{exitFailed, "", "largesse: open the file of codes: " + dir + " is a directory\n"}},
+		{[]string{"x", file}, result{exitWrongUse, "", "largesse: \"x\" is not a template ID: it must be a whole number from 1; see largesse template list\n"}},
+	} {
+		r := largesseRun(t.Context(), "A\nB\n", env, append([]string{"template", "codes"}, tt.args...)...)
+		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%v: %s", tt.args, diff)
+		}
+	}
+	if n := len(asked()); n != 5 {
 		t.Errorf("%d requests", n)
 	}
 }

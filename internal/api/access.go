@@ -43,7 +43,7 @@ var permissions = map[string][]auth.Role{
 	"resume-promotion": operators, "cancel-promotion": operators, "close-promotion": operators, "approve-promotion": operators,
 	"upload-targets": operators, "retry-payouts": operators, "resolve-payout": operators,
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
-	"reconcile": operators, "create-template": operators, "change-template": operators, "close-template": operators,
+	"reconcile": operators, "create-template": operators, "change-template": operators, "import-codes": operators, "close-template": operators,
 
 	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
 	"issue-coupon": requesters, "leave-line": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
@@ -131,7 +131,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 }
 
 // long contains the operations that can take hours.
-var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true, "upload-targets": true, "list-payouts": true}
+var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true, "upload-targets": true, "import-codes": true, "list-payouts": true}
 
 // identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {

@@ -160,6 +160,7 @@ func New(cfg Config) *API {
 	a.addTargets()
 	a.addPayouts()
 	a.addTemplates()
+	a.addCodes()
 	a.addCoupons()
 	a.addIssuing()
 	a.addIssueEvents()

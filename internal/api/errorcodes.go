@@ -38,8 +38,8 @@ type errorCode struct {
 // generated from this list, and a test produces each code.
 var errorCodes = []errorCode{
 	{reward.CodeMalformed, http.StatusBadRequest, "A part of the request cannot be parsed: an ID, a cursor, a header or the JSON body", "Fix what errors[] or detail names; the same request fails again"},
-	{CodeBadGzip, http.StatusBadRequest, "The upload is declared as gzip, but the body is not gzip or is truncated", "Upload it again; accepted targets are kept and count as duplicates"},
-	{campaign.CodeBodyBroken, http.StatusBadRequest, "The upload ended before its body was complete", "Upload it again; accepted targets are kept and count as duplicates"},
+	{CodeBadGzip, http.StatusBadRequest, "The upload is declared as gzip, but the body is not gzip or is truncated", "Upload it again; accepted targets are kept and count as duplicates, and of a file of codes nothing was imported"},
+	{campaign.CodeBodyBroken, http.StatusBadRequest, "The upload ended before its body was complete", "Upload it again; accepted targets are kept and count as duplicates, and of a file of codes nothing was imported"},
 	{CodeUnauthenticated, http.StatusUnauthorized, "The API key or token is missing, unknown, expired or revoked", "Send Authorization: Bearer with a valid key or token"},
 	{CodeForbidden, http.StatusForbidden, "The caller's role does not allow this operation", "Use a key with a role that detail names; a shopper's token acts for its own user only"},
 	{web.CodeCrossOrigin, http.StatusForbidden, "A web page from another origin tried to change something", "Call from a server, or add the origin to http.allowed-origins"},
@@ -58,7 +58,7 @@ var errorCodes = []errorCode{
 	{reward.CodeIllegalState, http.StatusConflict, "The current state does not allow this action", "Read the state; detail names the allowed actions"},
 	{reward.CodeExists, http.StatusConflict, "The ID is already in use", "Use another ID, or omit it to get a new one"},
 	{reward.CodeTypeMismatch, http.StatusConflict, "The ID belongs to a promotion of the other type", "Use another ID, or that type"},
-	{reward.CodeConflict, http.StatusConflict, "The template's issued coupons or waiting users do not allow this change", "Follow detail, or wait until the line is empty"},
+	{reward.CodeConflict, http.StatusConflict, "The template's issued coupons or waiting users do not allow this change, or another import of codes began", "Follow detail, or wait until the line is empty"},
 	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion exceeds approval.above and is not approved", "Ask a second person to approve it"},
 	{campaign.CodeSamePerson, http.StatusConflict, "The creator of a promotion cannot approve it", "Ask another person to approve it"},
 	{campaign.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
@@ -70,6 +70,7 @@ var errorCodes = []errorCode{
 	{reward.ReasonLeft, http.StatusConflict, "The user left the waiting line during the wait for the outcome", "Request the coupon again to wait at the end"},
 	{reward.CodeRequestEnded, http.StatusConflict, "The request was served or rejected before it left the waiting line", "Read the request; cancel its coupon instead"},
 	{reward.ReasonError, http.StatusConflict, "Issuing the coupon failed repeatedly", "Request it again; if that fails too, read the log"},
+	{reward.CodeCodesExhausted, http.StatusConflict, "The template has fewer imported codes than coupons left to issue", "Import more codes, or set a lower quantity"},
 	{reward.CodeCouponUsed, http.StatusConflict, "The coupon was used", "Nothing; this is final"},
 	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing; this is final"},
 	{reward.CodeCouponExpired, http.StatusConflict, "The coupon has expired", "Nothing; this is final"},
@@ -80,6 +81,7 @@ var errorCodes = []errorCode{
 	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The operation does not accept this Content-Type or Content-Encoding", "Use one that /openapi.json names"},
 	{web.CodeWrongHost, http.StatusMisdirectedRequest, "With auth.mode none, the server accepts only localhost and loopback addresses as the host", "Use such an address, or set auth.mode"},
 	{reward.CodeInvalid, http.StatusUnprocessableEntity, "The request is well formed, but a value is invalid", "Fix every field that errors[] names"},
+	{reward.CodeBadCodes, http.StatusUnprocessableEntity, "A file of codes has no codes, or a line that is not a code or repeats one; nothing was imported", "Fix the line that detail names, and send the file again"},
 	{campaign.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no content", "Send a file with targets"},
 	{campaign.CodeNoHeader, http.StatusUnprocessableEntity, "The CSV file does not start with a header that has targetId", "Add the header line"},
 	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
@@ -152,7 +154,12 @@ var operationCodes = map[string][]string{
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 
 	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},
-	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict}, "close-template": {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict},
+	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted},
+	"import-codes": {
+		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip,
+		campaign.CodeBodyBroken, CodeTooManyUploads,
+	},
+	"close-template":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict},
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
 
 	"issue-coupon": {

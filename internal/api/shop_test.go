@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,6 +117,28 @@ func (f *fakeShop) Change(_ context.Context, p rules.TemplateChange) (coupon.Vie
 func (f *fakeShop) Close(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 	at := testTime
 	return f.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &at})
+}
+
+func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error) {
+	v, err := f.Get(ctx, id)
+	if err != nil {
+		return v, 0, err
+	}
+	body, err := io.ReadAll(file)
+	if err != nil {
+		return v, 0, err
+	}
+	if strings.Contains(string(body), " ") {
+		return v, 0, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "line 1: it has a space")
+	}
+	n := int64(len(strings.Fields(string(body))))
+	if err := rules.CheckImport(&v.CouponTemplate, n); err != nil {
+		return v, 0, err
+	}
+	defer f.lock()()
+	v.CodesImported += n
+	f.templates[id] = v
+	return v, n, nil
 }
 
 func (f *fakeShop) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {

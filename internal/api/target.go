@@ -164,20 +164,27 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 	if cmd.DryRun, err = dryRun(r); err != nil {
 		return cmd, err
 	}
-	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type")); err != nil {
+	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatNDJSON); err != nil {
 		return cmd, err
 	}
+	cmd.Body, err = a.uploadBody(w, r)
+	return cmd, err
+}
+
+// uploadBody returns the body of an upload, decompressed. It waits for the first
+// bytes.
+func (a *API) uploadBody(w http.ResponseWriter, r *http.Request) (out io.Reader, err error) {
 	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadBytesMin)
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
-		cmd.Body = body
+		out = body
 	case "gzip", "x-gzip":
-		cmd.Body = &gzipBody{r: body}
+		out = &gzipBody{r: body}
 	default:
-		return cmd, unsupported("Content-Encoding " + reward.Quote(encoding) + " is neither gzip nor identity")
+		return nil, unsupported("Content-Encoding " + reward.Quote(encoding) + " is neither gzip nor identity")
 	}
 	_, _ = body.Peek(uploadBytesMin) // an error is returned again by Read, after the bytes before it
-	return cmd, nil
+	return out, nil
 }
 
 // acquireUploadSlot waits for a slot in a.uploads.
@@ -222,20 +229,20 @@ func dryRun(r *http.Request) (bool, error) {
 	return false, web.Malformed("dryRun", "must be true or false, once")
 }
 
-// uploadFormat returns the format of an upload.
-func uploadFormat(contentType string) (campaign.Format, error) {
+// uploadFormat returns the format of an upload, which must be one of the given.
+func uploadFormat(contentType string, formats ...campaign.Format) (campaign.Format, error) {
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
-	}
-	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") {
+	if charset := params["charset"]; err == nil && charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return "", unsupported("charset " + reward.Quote(charset) + " is not UTF-8")
 	}
-	switch f := campaign.Format(media); f {
-	case campaign.FormatCSV, campaign.FormatNDJSON:
+	if f := campaign.Format(media); err == nil && slices.Contains(formats, f) {
 		return f, nil
 	}
-	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be text/csv or application/x-ndjson")
+	names := make([]string, len(formats))
+	for i, f := range formats {
+		names[i] = string(f)
+	}
+	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(names, " or "))
 }
 
 func unsupported(detail string) *web.Problem {

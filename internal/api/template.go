@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"io"
 	"net/http"
 	"time"
 
@@ -22,6 +23,7 @@ type Templates interface {
 	List(ctx context.Context, before reward.TemplateID, limit int) ([]coupon.View, error)
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
+	ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error)
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
 
@@ -33,30 +35,31 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
 // Template is a coupon template in JSON.
 type Template struct {
-	ID                 string     `json:"id" doc:"A whole number as a string" example:"42"`
-	Name               string     `json:"name"`
-	TotalQuantity      int64      `json:"totalQuantity" doc:"Maximum number of live coupons"`
-	PerUserLimit       int        `json:"perUserLimit" doc:"Maximum number of coupons per user"`
-	OpensAt            time.Time  `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
-	ClosesAt           time.Time  `json:"closesAt,omitzero" doc:"Absent: it does not close"`
-	ValidForSeconds    int64      `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
-	HoldSeconds        int64      `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, which is HELD, must be confirmed; absent: coupons are ISSUED at once"`
-	Mode               string     `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
-	ReissueAfterCancel bool       `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
-	Codes              *CodeStyle `json:"codes,omitempty" doc:"How codes are generated; absent: 26 random letters and digits"`
-	WhenRedisAway      string     `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
-	Path               string     `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
-	Draw               *Draw      `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
-	CreatedAt          time.Time  `json:"createdAt"`
-	Counters           Counters   `json:"counters"`
-	Degraded           []string   `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
+	ID                 string         `json:"id" doc:"A whole number as a string" example:"42"`
+	Name               string         `json:"name"`
+	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
+	PerUserLimit       int            `json:"perUserLimit" doc:"Maximum number of coupons per user"`
+	OpensAt            time.Time      `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
+	ClosesAt           time.Time      `json:"closesAt,omitzero" doc:"Absent: it does not close"`
+	ValidForSeconds    int64          `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	HoldSeconds        int64          `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, which is HELD, must be confirmed; absent: coupons are ISSUED at once"`
+	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
+	ReissueAfterCancel bool           `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
+	Codes              *CodeStyle     `json:"codes,omitempty" doc:"How codes are generated; absent: 26 random letters and digits"`
+	ImportedCodes      *ImportedCodes `json:"importedCodes,omitempty" doc:"Absent: the codes are generated"`
+	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
+	Path               string         `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
+	Draw               *Draw          `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
+	CreatedAt          time.Time      `json:"createdAt"`
+	Counters           Counters       `json:"counters"`
+	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
 }
 
 // Counters shows the progress of a template. Live coupons, waiting requests and stock
 // add up to the quantity.
 type Counters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock" doc:"Coupons left to promise"`
+	Stock         int64 `json:"stock" doc:"Coupons left to promise; not above importedCodes.left"`
 	Count         int64 `json:"count" doc:"Live coupons: all except CANCELLED ones"`
 	IssuedTotal   int64 `json:"issuedTotal" doc:"Coupons ever issued"`
 	Waiting       int64 `json:"waiting" doc:"Requests in line"`
@@ -77,7 +80,7 @@ func templateOf(v coupon.View) *Template {
 		ID: v.ID.String(), Name: v.Name, TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
 		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
-		Draw: drawOf(&v.Draw), CreatedAt: v.CreatedAt.UTC(),
+		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
 	if v.Codes.Length > 0 {
@@ -196,7 +199,7 @@ func fieldErrors(wrong []reward.FieldError) []error {
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
 	Name               *string                  `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64                   `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests"`
+	TotalQuantity      *int64                   `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests; with imported codes, a higher quantity needs a code for each coupon left to issue"`
 	PerUserLimit       *int                     `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
 	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
 	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`

@@ -111,7 +111,7 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 				v.Waiting = max(min(v.Waiting, headers[i].LastTicket-t.Settled), 0)
 			}
 		}
-		v.Stock = max(t.TotalQuantity-t.Live-v.Waiting, 0)
+		v.Stock = max(t.LiveMax()-t.Live-v.Waiting, 0)
 		out[i] = v
 	}
 	return out
@@ -119,7 +119,8 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 
 // Change changes a template. CodeConflict means that the quantity would be below the
 // number of live coupons and promised places, or that the mode would change while
-// requests wait.
+// requests wait. CodeCodesExhausted means that it would be above what the imported
+// codes allow.
 func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {

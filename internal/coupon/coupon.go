@@ -92,7 +92,7 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
 		Base:  t.Base,
-		Total: t.TotalQuantity, Live: t.Live, IssuedTotal: t.IssuedTotal,
+		Total: t.LiveMax(), Live: t.Live, IssuedTotal: t.IssuedTotal,
 		Granted: t.Granted, Used: t.Used, Grants: t.Grants, PerUserLimit: t.PerUserLimit,
 		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
 	}

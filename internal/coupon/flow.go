@@ -78,7 +78,7 @@ type Flow struct {
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
-	refreshing, assigning, maintaining, hinting, expiring, sweeping, reconciling service.Base
+	refreshing, assigning, maintaining, hinting, expiring, sweeping, tidying, reconciling service.Base
 }
 
 // NewFlow returns a Flow that does nothing until Start.
@@ -174,6 +174,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)
 		f.sweeping.Start(ctx, f.holds.run)
+		f.tidying.Start(ctx, f.sweepCodes)
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -189,7 +190,7 @@ func (f *Flow) Stop() {
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
 	}
-	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.reconciling, &f.hinting} {
+	for _, b := range []*service.Base{&f.maintaining, &f.expiring, &f.sweeping, &f.tidying, &f.reconciling, &f.hinting} {
 		wg.Go(b.Stop)
 	}
 	wg.Wait()

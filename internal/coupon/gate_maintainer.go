@@ -332,7 +332,7 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	if !h.Exists {
 		status.version = t.Version
 		status.checkAt = now.Add(idleInterval)
-		return m.recordRefusal(ctx, t, status, t.TotalQuantity-t.Live <= 0)
+		return m.recordRefusal(ctx, t, status, t.LiveMax()-t.Live <= 0)
 	}
 	if err := m.catchUp(ctx, t, h, status); err != nil {
 		return err
@@ -410,7 +410,7 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 // the same version. This happens only if someone has changed the gate manually.
 func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
-	case h.Total == t.TotalQuantity && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.Used == t.Used &&
+	case h.Total == t.LiveMax() && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.Used == t.Used &&
 		h.PublishedStock == h.Stock() && h.PublishedCount == h.Live && h.PublishedIssued == h.IssuedTotal:
 		status.wrongSince = time.Time{}
 	case status.wrongSince.IsZero():

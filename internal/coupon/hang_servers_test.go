@@ -26,7 +26,7 @@ func processOf(t *testing.T, address string) int {
 // exerciseHang lets Redis hang while users request coupons. Everyone who was told that
 // they wait must get a coupon; all coupons are issued, and no more. It returns how long
 // it took until coupons were issued through the database.
-func exerciseHang(t *testing.T, lasts, fallbackAfter time.Duration) time.Duration {
+func exerciseHang(t *testing.T, mode reward.IssueMode, lasts, fallbackAfter time.Duration) time.Duration {
 	t.Helper()
 	address := ownServer(t).Address()
 	pid := processOf(t, address)
@@ -40,7 +40,7 @@ func exerciseHang(t *testing.T, lasts, fallbackAfter time.Duration) time.Duratio
 	r.start(func(c *FlowConfig) { c.FallbackAfter = fallbackAfter })
 	r.start(func(c *FlowConfig) { c.FallbackAfter = fallbackAfter })
 	const quantity, workers, each = 600, 8, 100
-	id := r.create(reward.CouponTemplate{TotalQuantity: quantity})
+	id := r.create(reward.CouponTemplate{TotalQuantity: quantity, Mode: mode})
 	var mu sync.Mutex // protects waiting and refused
 	var waiting, refused []string
 	half := make(chan struct{})
@@ -106,14 +106,16 @@ func exerciseHang(t *testing.T, lasts, fallbackAfter time.Duration) time.Duratio
 // hangs long enough for the database path, and too briefly for it.
 func TestPromisesHoldWhileRedisHangs(t *testing.T) {
 	t.Parallel()
-	t.Run("WithTheDatabasePath", func(t *testing.T) {
-		t.Parallel()
-		if exerciseHang(t, 5*time.Second, time.Second) == 0 {
-			t.Error("no coupon was issued through the database")
-		}
-	})
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
+		t.Run("WithTheDatabasePath"+string(mode), func(t *testing.T) {
+			t.Parallel()
+			if exerciseHang(t, mode, 5*time.Second, time.Second) == 0 {
+				t.Error("no coupon was issued through the database")
+			}
+		})
+	}
 	t.Run("WithoutTheDatabasePath", func(t *testing.T) {
 		t.Parallel()
-		exerciseHang(t, 2*time.Second, 30*time.Second)
+		exerciseHang(t, reward.ModeStream, 2*time.Second, 30*time.Second)
 	})
 }

@@ -266,7 +266,7 @@ func exerciseLeavesAndLoss(t *testing.T, mode reward.IssueMode, redis lossy) {
 	t.Helper()
 	r := &rig{TB: t, servers: redis.servers, rows: redis.rows(t)}
 	const quantity, part = 100, 20
-	redis.keep() // a master that gets its first replica counts as another run
+	redis.keep()           // a master that gets its first replica counts as another run
 	var settle atomic.Bool // in KAFKA mode the records are published, and not read before the loss
 	requester := r.start(func(c *FlowConfig) {
 		c.Issue, c.FallbackAfter, c.Connected = mode == reward.ModeKafka, patience, settle.Load

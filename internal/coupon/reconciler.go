@@ -256,13 +256,13 @@ func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 		what        string
 		rows, redis int64
 	}{
-		{"total", t.TotalQuantity, h.Total},
+		{"total", t.LiveMax(), h.Total},
 		{"count", t.Live, h.Live},
 		{"count", t.Live, h.PublishedCount},
 		{"issued_total", t.IssuedTotal, h.IssuedTotal},
 		{"issued_total", t.IssuedTotal, h.PublishedIssued},
 		{"settled", t.Settled, h.Settled},
-		{"stock", max(t.TotalQuantity-t.Live-h.Waiting, 0), h.PublishedStock},
+		{"stock", max(t.LiveMax()-t.Live-h.Waiting, 0), h.PublishedStock},
 	} {
 		if c.rows != c.redis && !reported[c.what] {
 			reported[c.what] = true
@@ -467,8 +467,7 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version i
 }
 
 // apply overwrites the gate, which has at least version from, with a row, holdings and
-// the requests that were settled since.
-// It reports whether the gate is at the row's version then.
+// the requests that were settled since. It reports whether the gate is at the row's version then.
 func (r *Reconciler) apply(ctx context.Context, from int64, t *reward.CouponTemplate, facts []gate.Holding, settled []store.SettledRequest) (bool, error) {
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{
 		TemplateID: t.ID, From: from, State: stateOf(t), Holdings: facts,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -35,12 +36,12 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	if facts.SchemaVersion != facts.SchemaKnown {
 		return judgePostgres(facts, 1, cfg) // the schema has the instances
 	}
-	instances, err := knownInstances(ctx, cfg)
+	instances, templates, err := inUse(ctx, cfg)
 	if err != nil {
-		return append(judgePostgres(facts, 1, cfg), passed("instances", "reading the instances failed: %s", reason(ctx, err)).but(CheckWarn, "read the log of the database"))
+		return append(judgePostgres(facts, 1, cfg), passed("instances", "reading the instances and the templates failed: %s", reason(ctx, err)).but(CheckWarn, "read the log of the database"))
 	}
 	living := slices.DeleteFunc(slices.Clone(instances), func(i store.Instance) bool { return !i.Alive })
-	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version))
+	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version), judgeCodes(missingCodes(templates)))
 }
 
 func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
@@ -68,7 +69,7 @@ func judgeSQLite(path string, f sqlite.Inspection) []Check {
 	case !f.Checked:
 		c.Found = fmt.Sprintf("SQLite at %s is readable; it is too large for a complete check within %s", path, checkTimeout)
 	}
-	return []Check{c, judgeSchema(f.SchemaVersion, f.SchemaKnown)}
+	return append([]Check{c, judgeSchema(f.SchemaVersion, f.SchemaKnown)}, judgeCodes(f.CodesMissing)...)
 }
 
 // judgeSchema compares the schema version of a database with the one of this program.
@@ -140,20 +141,53 @@ func judgeConnections(f postgres.Inspection, instances int, each config.Database
 	return c
 }
 
-// knownInstances returns the running instances, and those of the last day that ended
-// without a shutdown.
-func knownInstances(ctx context.Context, cfg config.Config) ([]store.Instance, error) {
+// inUse returns the running instances, those of the last day that ended without a
+// shutdown, and the templates that are not closed.
+func inUse(ctx context.Context, cfg config.Config) ([]store.Instance, []reward.CouponTemplate, error) {
 	cfg.Database.MaxConnections, cfg.Database.ReadConnections = 1, 1
 	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rows.Close()
-	return rows.InstanceList(ctx)
+	instances, err := rows.InstanceList(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	templates, err := rows.TemplateActive(ctx, time.Now())
+	return instances, templates, err
 }
 
-// lostShown is the number of lost instances, or of reasons of degraded ones, that a
-// check names.
+// missingCodes returns the templates that have fewer imported codes left than coupons
+// to issue.
+func missingCodes(templates []reward.CouponTemplate) []reward.TemplateID {
+	var ids []reward.TemplateID
+	for i := range templates {
+		if templates[i].CodesMissing() > 0 {
+			ids = append(ids, templates[i].ID)
+		}
+	}
+	return ids
+}
+
+// judgeCodes returns a check for templates with missing codes, if there are any.
+func judgeCodes(missing []reward.TemplateID) []Check {
+	if len(missing) == 0 {
+		return nil
+	}
+	var names []string
+	for _, id := range missing[:min(len(missing), lostShown)] {
+		names = append(names, id.String())
+	}
+	c := passed("coupons.codes", "too few imported codes are left for the quantity of template %s", strings.Join(names, ", "))
+	if more := len(missing) - lostShown; more > 0 {
+		c.Found += fmt.Sprintf(" and %d more", more)
+	}
+	return []Check{c.but(CheckWarn, "import more codes with largesse template codes ID FILE, or lower the quantity; largesse template show ID shows how many are missing")}
+}
+
+// lostShown is the number of lost instances, of reasons of degraded ones, or of
+// templates that a check names.
 const lostShown = 5
 
 // judgeInstances returns a check for the running instances, one for those that are

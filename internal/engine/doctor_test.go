@@ -21,6 +21,8 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue/redisstream"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -195,6 +197,56 @@ func TestJudgeInstances(t *testing.T) {
 	if checks[0].Found != "no instance is running" || checks[1].Found != "1 ended without a shutdown: d-0 was last seen at 2026-11-21T10:00:00Z" {
 		t.Errorf("%+v", checks)
 	}
+}
+
+func TestJudgeCodes(t *testing.T) {
+	t.Parallel()
+	if checks := judgeCodes(missingCodes([]reward.CouponTemplate{
+		{ID: 1, TotalQuantity: 5}, {ID: 2, TotalQuantity: 5, CodesImported: 5}, {ID: 3, TotalQuantity: 5, CodesImported: 9, IssuedTotal: 6, Live: 2},
+	})); len(checks) != 0 {
+		t.Errorf("%+v", checks)
+	}
+	var templates []reward.CouponTemplate
+	for id := range reward.TemplateID(lostShown + 2) {
+		templates = append(templates, reward.CouponTemplate{ID: id + 1, TotalQuantity: 5, CodesImported: 6, IssuedTotal: 5, Live: 3})
+	}
+	checks := judgeCodes(missingCodes(templates))
+	onlyBut(t, checks, CheckWarn, "coupons.codes")
+	if want := "too few imported codes are left for the quantity of template 1, 2, 3, 4, 5 and 2 more"; checks[0].Found != want {
+		t.Errorf("%+v", checks)
+	}
+
+	path := filepath.Join(t.TempDir(), "rows.db")
+	s, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for id := reward.TemplateID(1); id <= 2; id++ {
+		importID := int64(id)
+		_, err := s.TemplateCreate(t.Context(), reward.CouponTemplate{
+			ID: id, Name: "x", TotalQuantity: 1, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase, CreatedAt: now,
+		})
+		err = errors.Join(err, s.CodesBegin(t.Context(), id, importID, now))
+		_, staged := s.CodesStage(t.Context(), store.CodesStageParams{TemplateID: id, ImportID: importID, Codes: []string{"A"}, Now: now})
+		_, published := s.CodesPublish(t.Context(), id, importID, 1)
+		if err := errors.Join(err, staged, published); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, settled := s.CouponSettle(t.Context(), store.CouponSettleParams{
+		TemplateID: 2, Now: now, Requests: []rules.CouponRequest{{UserID: "u", Ticket: 1, CouponID: 7, Code: "generated"}},
+	})
+	_, cancelled := s.CouponCancel(t.Context(), 7, now)
+	facts, inspected := sqlite.Inspect(t.Context(), path)
+	if err := errors.Join(settled, cancelled, inspected); err != nil || !slices.Equal(facts.CodesMissing, []reward.TemplateID{2}) {
+		t.Fatalf("%+v, %v", facts, err)
+	}
+	onlyBut(t, judgeSQLite(path, facts), CheckWarn, "coupons.codes")
 }
 
 func TestJudgeSQLite(t *testing.T) {

@@ -25,7 +25,7 @@ type Costs struct {
 
 // ReadCosts reads the costs until now.
 func ReadCosts(ctx context.Context, postgresURL, redisURL string) (c Costs, err error) {
-	c.CPU = cpuTime()
+	c.CPU = CPU()
 	if c.Transactions, err = transactions(ctx, postgresURL); err != nil {
 		return c, fmt.Errorf("read the transactions of the database: %w", err)
 	}
@@ -83,8 +83,9 @@ func commands(ctx context.Context, url string) (total int64, err error) {
 	return total, nil
 }
 
-// cpuTime returns the processor time that this process has used.
-func cpuTime() time.Duration {
+// CPU returns the processor time that this process has used; 0 on systems without
+// /proc.
+func CPU() time.Duration {
 	raw, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0

@@ -56,6 +56,27 @@ func (s *CodeStyle) NewCode() string {
 	return string(code)
 }
 
+// CodeMax is the greatest length of a code, in bytes.
+const CodeMax = CodePrefixMax + CodeLengthMax
+
+// CheckCode returns what is wrong with a code from elsewhere, or "". A code has
+// visible ASCII characters, so that people can type it. It has none that separate
+// columns or quote them, and does not begin like a formula, because codes are
+// exported to spreadsheets.
+func CheckCode(code string) string {
+	switch {
+	case len(code) > CodeMax:
+		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(code), CodeMax)
+	case strings.ContainsAny(code, ",;\t"):
+		return "has more than one column; the file must have one code per line"
+	case strings.ContainsFunc(code, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'`\\", r) }):
+		return "has a character that codes cannot have: use ASCII letters, digits and signs, without spaces, quotes and backslashes"
+	case strings.IndexByte("=+-@", code[0]) >= 0:
+		return "begins like a spreadsheet formula, with =, +, - or @"
+	}
+	return ""
+}
+
 // checkCodes returns what is wrong with the style of a template of a quantity.
 func checkCodes(s *CodeStyle, quantity int64) []FieldError {
 	if *s == (CodeStyle{}) {

@@ -33,7 +33,7 @@ func CheckImport(t *reward.CouponTemplate, codes int64) error {
 // ImportEnded returns the error for an import that is no longer open.
 func ImportEnded(id reward.TemplateID) error {
 	return reward.NewError(reward.KindConflict, reward.CodeConflict,
-		"another import of codes to template %d began, or this one stood still for too long, so nothing of it was imported; send one file at a time", id)
+		"another import of codes to template %d began, or this one made no progress for too long, so nothing of it was imported; send one file at a time", id)
 }
 
 func codesExhausted(format string, args ...any) error {

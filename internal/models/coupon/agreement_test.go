@@ -44,6 +44,11 @@ func (m *model) holdings(s *state) map[string]rules.Holding {
 	return all
 }
 
+// stored reports whether a state has the row of a user who left with a request.
+func stored(s *state, e item) bool {
+	return s.left[0].ticket == e.ticket && s.left[0].user == e.user && s.left[0].generation == e.generation
+}
+
 // cases calls check with small templates of every kind: user A may have a coupon, places
 // may be used, promised or free, and the path may be the database's. A check calls pick
 // equally often in every case.
@@ -90,6 +95,9 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 		if second := (item{h.batch[0].ticket + 1 + pick(2), 1 + pick(2), 2}); pick(2) == 1 {
 			h.batch[1] = second
 		}
+		if gone := (left{s.settled + 1, h.batch[0].user, 2 + pick(2), 1}); pick(2) == 1 {
+			s.left[0] = gone
+		}
 		if h.batch[0].ticket == 0 {
 			return
 		}
@@ -115,31 +123,24 @@ func TestSettlingFollowsTheRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now, decided = rules.Issue(was, &b, due, leftOf(s, &b), m.holdings(s))
+			gone := make(map[int]bool)
+			for _, at := range due {
+				gone[at] = stored(s, s.all[0].batch[at])
+			}
+			now, decided = rules.Issue(was, &b, due, gone, m.holdings(s))
 		}
 		if !m.same(&now, &next) {
 			t.Fatalf("%s, batch %v: internal/rules %+v, the model %s", s, s.all[0].batch, now, &next)
 		}
 		for _, d := range decided {
-			reason := map[outcome]string{outcomeUserLimit: reward.ReasonUserLimit, outcomeSoldOut: reward.ReasonSoldOut}[next.rows[d.Ticket-1].outcome]
+			reason := map[outcome]string{
+				outcomeUserLimit: reward.ReasonUserLimit, outcomeSoldOut: reward.ReasonSoldOut, outcomeLeft: reward.ReasonLeft,
+			}[next.rows[d.Ticket-1].outcome]
 			if d.Reason != reason {
 				t.Fatalf("%s, ticket %d: internal/rules %q, the model %q", s, d.Ticket, d.Reason, reason)
 			}
 		}
 	})
-}
-
-// leftOf returns the positions of those requests of a batch that left the line.
-func leftOf(s *state, b *rules.IssueBatch) map[int]bool {
-	positions := make(map[int]bool)
-	for i, r := range b.Requests {
-		for _, l := range s.left {
-			if int64(l.ticket) == r.Ticket && int64(l.generation) == r.Generation && letter(l.user) == r.UserID {
-				positions[i] = true
-			}
-		}
-	}
-	return positions
 }
 
 // TestIssuingThroughTheRowsFollowsTheRules lets a user request a coupon past the gate.
@@ -162,6 +163,30 @@ func TestIssuingThroughTheRowsFollowsTheRules(t *testing.T) {
 		}
 		if !m.same(&want, &got) {
 			t.Fatalf("%s, user %s: internal/rules %+v, the model %s", s, letter(user), want, &got)
+		}
+	})
+}
+
+// TestLeavingFollowsTheRules lets a user leave the line.
+func TestLeavingFollowsTheRules(t *testing.T) {
+	cases(t, func(t *testing.T, m *model, s *state, pick func(n int) uint8) {
+		t.Helper()
+		l := leaver{user: 1 + pick(2), ticket: 1 + pick(3), entry: 2 + pick(2), of: 3 - pick(2)}
+		if gone := (left{l.ticket, l.user, 2 + pick(2), 1}); pick(2) == 1 {
+			s.left[0] = gone
+		}
+		s.leaver = l
+		was := m.template(s)
+		settled := int(s.settled) >= int(l.ticket) && s.rows[l.ticket-1].generation == l.entry
+		gone := stored(s, item{l.ticket, l.user, l.entry})
+		leave := rules.Leave{
+			UserID: letter(l.user), Ticket: int64(l.ticket), Generation: int64(l.entry), GateGeneration: int64(l.of),
+		}
+		done := leave.Apply(&was, settled || gone, gone) == rules.LeaveDone
+		m.leave(s)
+		next := m.out[0].Next
+		if !m.same(&was, &next) || done != (m.out[0].Label.step == leavesRow) {
+			t.Fatalf("%s, %+v: internal/rules %v, %+v, the model %s", s, l, done, was, &next)
 		}
 	})
 }

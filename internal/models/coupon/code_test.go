@@ -14,7 +14,8 @@ var stepCode = map[step]string{
 	raises:         "coupon.loadTry.run coupon.loadKind store.Coupons.TemplateNewGeneration",
 	closes:         "gate.Gate.LoadClose gate/redisgate/load_close.lua",
 	readsRows:      "coupon.loadTry.readRows store.Coupons.CouponSnapshot",
-	trims:          "coupon.loadTry.prepareLine gate.Gate.LoadTrim gate/redisgate/load_trim.lua",
+	trims: "coupon.loadTry.prepareLine gate.Gate.LoadTrim gate/redisgate/load_trim.lua " +
+		"coupon.loadTry.removeLeft gate.Gate.LoadLeft gate/redisgate/load_left.lua",
 	copies:         "coupon.loadTry.prepareLine coupon.loadTry.waiting gate.Gate.LoadCopy gate/redisgate/load_copy.lua",
 	swaps:          "gate.Gate.LoadSwap gate/redisgate/load_swap.lua",
 	covers:         "coupon.Applier.catchUp gate.Gate.Apply gate/redisgate/apply.lua",
@@ -36,6 +37,9 @@ var stepCode = map[step]string{
 	lowers:         "coupon.Granter.change store.Coupons.TemplateChange rules.Shrunk.takeBack",
 	lowersNothing:  "coupon.Granter.change rules.CheckChange",
 	raisesQuantity: "coupon.Catalog.Change",
+	leaves:         "coupon.leaver.leave gate.Gate.Place gate/redisgate/place.lua",
+	leavesRow:      "coupon.leaver.leave store.Coupons.CouponLeave rules.Leave.Apply",
+	leavesTooLate:  "coupon.leaver.leave coupon.leaver.ended",
 	confirms:       "coupon.Catalog.Confirm store.Coupons.CouponConfirm",
 }
 

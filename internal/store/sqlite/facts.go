@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -23,7 +25,14 @@ type Inspection struct {
 	// Fault is the first damage found; empty means none.
 	Checked bool
 	Fault   string
+	// CodesMissing has the templates that are not closed and have fewer imported codes
+	// left than coupons to issue. It is empty unless SchemaVersion is SchemaKnown.
+	CodesMissing []reward.TemplateID
 }
+
+// templatesMissingCodes finds templates by reward.CouponTemplate.CodesMissing.
+const templatesMissingCodes = `SELECT id FROM coupon_templates WHERE (closes_at IS NULL OR closes_at > ?)
+  AND codes_imported > 0 AND live + max(codes_imported - issued_total, 0) < total_quantity ORDER BY id`
 
 // Inspect reads the file at path without changing it. Another process may use
 // the file. An error means that it could not be read as a database.
@@ -76,6 +85,11 @@ func inspect(ctx context.Context, path string) (Inspection, error) {
 			return f, fmt.Errorf("read the schema version of %s: %w", path, err)
 		}
 	}
+	if f.SchemaVersion == f.SchemaKnown {
+		if f.CodesMissing, err = collect(ctx, db, scanTemplateID, templatesMissingCodes, micros(time.Now())); err != nil {
+			return f, fmt.Errorf("read the templates of %s: %w", path, err)
+		}
+	}
 	var found string
 	err = db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found)
 	switch {
@@ -89,6 +103,11 @@ func inspect(ctx context.Context, path string) (Inspection, error) {
 		}
 	}
 	return f, nil
+}
+
+func scanTemplateID(rows *sql.Rows) (id reward.TemplateID, err error) {
+	err = rows.Scan(&id)
+	return id, err
 }
 
 func exists(path string) (bool, error) {

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// ImportedCodes shows the codes that were imported to a template.
+type ImportedCodes struct {
+	Imported int64 `json:"imported" doc:"Codes of all files"`
+	Left     int64 `json:"left" doc:"Codes that no coupon has had; the code of a cancelled coupon is not given again"`
+	Missing  int64 `json:"missing" doc:"Coupons of the quantity that cannot be issued, because no codes are left for them; import more"`
+}
+
+// CodesResult is the result of an import of codes.
+type CodesResult struct {
+	Accepted      int64         `json:"accepted" doc:"Codes in the file"`
+	ImportedCodes ImportedCodes `json:"importedCodes" doc:"As the template shows it"`
+}
+
+// importedCodesOf returns nil for a template that generates its codes.
+func importedCodesOf(t *reward.CouponTemplate) *ImportedCodes {
+	if t.CodesImported == 0 {
+		return nil
+	}
+	return &ImportedCodes{Imported: t.CodesImported, Left: t.CodesLeft(), Missing: t.CodesMissing()}
+}
+
+func (a *API) addCodes() {
+	const path = "/v1/coupon-templates/{id}/codes"
+	a.Handle("import-codes", "POST "+path, a.importCodes)
+	str := &huma.Schema{Type: huma.TypeString}
+	a.describe(huma.Operation{
+		OperationID: "import-codes", Method: http.MethodPost, Path: path, Tags: []string{"coupon templates"},
+		Summary: "Import the codes of a template from a file",
+		Description: "The file has one code per line, and may begin with the header code. It is streamed and may have any size. Either all of its codes are imported or none. " +
+			"Coupons get the codes in the order of the file, each once. The first import comes before the first coupon and has a code for each coupon to issue (otherwise 409 CODES_EXHAUSTED); later ones add codes.",
+		Parameters: []*huma.Param{
+			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
+			{Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}},
+		},
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			string(campaign.FormatCSV): {Schema: str, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
+		}},
+		Responses: map[string]*huma.Response{
+			"200": {Description: "All codes of the file were imported", Content: map[string]*huma.MediaType{
+				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[CodesResult](), true, "CodesResult")},
+			}},
+		},
+	})
+}
+
+// importCodes imports the codes of a file to a template.
+func (a *API) importCodes(w http.ResponseWriter, r *http.Request) {
+	res, err := a.readCodes(w, r)
+	if err != nil {
+		a.Fail(w, r, err)
+		return
+	}
+	body, err := json.Marshal(res)
+	if err != nil {
+		a.Fail(w, r, fmt.Errorf("encoding the result of an import of codes failed: %w", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n')) // the caller may have left
+}
+
+func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, error) {
+	id, err := templateID("id", r.PathValue("id"))
+	if err != nil {
+		return CodesResult{}, err
+	}
+	if err := onlyQuery(r.URL.Query()); err != nil {
+		return CodesResult{}, err
+	}
+	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV); err != nil {
+		return CodesResult{}, err
+	}
+	body, err := a.uploadBody(w, r)
+	if err != nil {
+		return CodesResult{}, err
+	}
+	ctx := r.Context()
+	if ctx.Err() != nil {
+		// The body ended within its first bytes. The response says so.
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := a.acquireUploadSlot(ctx); err != nil {
+		return CodesResult{}, err
+	}
+	defer func() { <-a.uploads }()
+	var v coupon.View
+	var n int64
+	err = a.audited(ctx, "import-codes", "", func() (status int, err error) {
+		v, n, err = a.cfg.Templates.ImportCodes(ctx, id, &wholeBody{body})
+		return http.StatusOK, err
+	})
+	if err != nil {
+		return CodesResult{}, err
+	}
+	a.log.Info("codes imported", "template_id", id, "codes", n, "actor", actor(ctx))
+	return CodesResult{Accepted: n, ImportedCodes: *importedCodesOf(&v.CouponTemplate)}, nil
+}
+
+// wholeBody is a body of which nothing counts unless it is complete. It adds a code
+// to errors that have none.
+type wholeBody struct{ r io.Reader }
+
+func (b *wholeBody) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if _, known := errors.AsType[*reward.Error](err); err == nil || known || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, &reward.Error{
+		Kind: reward.KindMalformed, Code: campaign.CodeBodyBroken, Detail: "the body ended before it was complete, so nothing was imported", Err: err,
+	}
+}

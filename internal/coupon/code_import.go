@@ -1,0 +1,91 @@
+package coupon
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	codesSweepInterval = time.Minute
+	codesSweepBatch    = 10_000 // codes per transaction
+	// codesIdleMax is how long an import may make no progress. The API ends a slow
+	// upload long before.
+	codesIdleMax = time.Hour
+)
+
+// ImportCodes gives the codes of a CSV file to a template, and returns it with the
+// number of codes. It reads the file in batches of any number, and publishes them with
+// one change at the end. After any error nothing has changed. The errors are those of
+// rules.CheckImport, CodeBadCodes for the first bad line, and those of the reader.
+func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (View, int64, error) {
+	t, err := c.rows.TemplateGet(ctx, id)
+	if err != nil {
+		return View{}, 0, err
+	}
+	// Refuse a template that takes no codes before the file is read.
+	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported); err != nil {
+		return View{}, 0, err
+	}
+	importID := c.ids.Next()
+	if err := c.rows.CodesBegin(ctx, id, importID, time.Now()); err != nil {
+		return View{}, 0, err
+	}
+	change, n, err := c.importCodes(ctx, id, importID, newCodeFile(file))
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+		defer cancel()
+		_ = c.rows.CodesDiscard(ctx, importID) // otherwise a sweep ends it
+		return View{}, 0, err
+	}
+	c.afterChange(ctx, &change)
+	return c.views(ctx, []reward.CouponTemplate{change.Template})[0], n, nil
+}
+
+// importCodes stages the codes of a file and publishes them.
+func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, file *codeFile) (store.CouponChange, int64, error) {
+	var n int64
+	for {
+		b, err := file.next()
+		if err != nil {
+			return store.CouponChange{}, 0, err
+		}
+		if len(b.codes) == 0 {
+			break
+		}
+		taken, err := c.rows.CodesStage(ctx, store.CodesStageParams{TemplateID: id, ImportID: importID, Staged: n, Codes: b.codes, Now: time.Now()})
+		switch at := taken.At; {
+		case err != nil:
+			return store.CouponChange{}, 0, err
+		case at >= 0 && taken.Template:
+			return store.CouponChange{}, 0, knownCode(b.lines[at], b.codes[at])
+		case at >= 0:
+			return store.CouponChange{}, 0, repeatedCode(b.lines[at], b.codes[at])
+		}
+		n += int64(len(b.codes))
+	}
+	if n == 0 {
+		return store.CouponChange{}, 0, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "the file has no codes; send one code per line")
+	}
+	change, err := c.rows.CodesPublish(ctx, id, importID, n)
+	return change, n, err
+}
+
+// sweepCodes removes the codes of imports that were not published, until ctx ends.
+func (f *Flow) sweepCodes(ctx context.Context) {
+	report := f.log.Streak("removing codes that were not imported failed", "")
+	for ctx.Err() == nil {
+		n, err := f.cfg.Store.CodesSweep(ctx, time.Now().Add(-codesIdleMax), codesSweepBatch)
+		if ctx.Err() == nil {
+			report(err)
+		}
+		if n == 0 {
+			service.Sleep(ctx, service.Jitter(codesSweepInterval, 0.2))
+		}
+	}
+}
