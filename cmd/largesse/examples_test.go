@@ -454,8 +454,15 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 	case "coupon":
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
-		if verb == "use" {
+		switch verb {
+		case "use":
 			names["ID"] = names["12345"]
+		case "status":
+			if _, err := st.api.IssueCoupon(t.Context(), names["42"], "u7", 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		case "leave":
+			names["42"] = st.left(t)
 		}
 	case "user":
 		names["42"], names["43"] = st.template(t, verb), st.template(t, verb)
@@ -599,6 +606,23 @@ func (st *stage) template(t *testing.T, verb string) string {
 		t.Fatal(err)
 	}
 	return made.ID
+}
+
+// left returns a template whose line u7 has left. It creates templates until u7 leaves
+// one before the issuer serves them.
+func (st *stage) left(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		id := st.template(t, "leave")
+		if _, err := st.api.IssueCoupon(t.Context(), id, "u7", 0); err != nil {
+			t.Fatal(err)
+		}
+		if st.api.LeaveLine(t.Context(), id+":u7") == nil {
+			return id
+		}
+	}
+	t.Fatal("u7 was always served first")
+	return ""
 }
 
 // coupon issues one to somebody.
