@@ -42,6 +42,7 @@ func TestExamples(t *testing.T) {
 	}
 	st := newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1")
 	st.lost = newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1", "--money-give-up-after", "100ms")
+	st.line = newStage(t, "--roles", "api,ingest,payout,housekeeping")
 	files["largesse.yaml"] = "data:\n  dir: ./by-file\nmoney:\n  url: http://" + st.money + "\nhttp:\n  listen: 127.0.0.1:0\n"
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -238,6 +239,9 @@ type stage struct {
 	// lost is another one, which soon gives up on payouts that get no answer, and
 	// looks them up; nil: there is none.
 	lost *stage
+	// line is another one, which issues no coupons, so that users stay in line; nil:
+	// there is none.
+	line *stage
 	seq  int
 }
 
@@ -452,6 +456,14 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 			names["42"] = st.template(t, verb)
 		}
 	case "coupon":
+		if verb == "leave" {
+			on = st.line
+			names["42"] = on.template(t, verb)
+			if r, err := on.api.IssueCoupon(t.Context(), names["42"], "u7", 0); err != nil || r.Coupon != nil {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			break
+		}
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
 		switch verb {
@@ -461,8 +473,6 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 			if _, err := st.api.IssueCoupon(t.Context(), names["42"], "u7", 5*time.Second); err != nil {
 				t.Fatal(err)
 			}
-		case "leave":
-			names["42"] = st.left(t)
 		}
 	case "user":
 		names["42"], names["43"] = st.template(t, verb), st.template(t, verb)
@@ -606,23 +616,6 @@ func (st *stage) template(t *testing.T, verb string) string {
 		t.Fatal(err)
 	}
 	return made.ID
-}
-
-// left returns a template whose line u7 has left. It creates templates until u7 leaves
-// one before the issuer serves them.
-func (st *stage) left(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		id := st.template(t, "leave")
-		if _, err := st.api.IssueCoupon(t.Context(), id, "u7", 0); err != nil {
-			t.Fatal(err)
-		}
-		if st.api.LeaveLine(t.Context(), id+":u7") == nil {
-			return id
-		}
-	}
-	t.Fatal("u7 was always served first")
-	return ""
 }
 
 // coupon issues one to somebody.

@@ -32,9 +32,11 @@ const (
 	// SettleListed settles tickets from Kafka in mode KAFKA, with gaps. A request
 	// is RequestAlreadySettled if its generation and ticket are stored. It is void,
 	// which has the same outcome, if its generation is above the template's or below
-	// Floor. It is RequestNeverGiven if its ticket is further above Settled than a
-	// gate can have given tickets. Settled becomes the highest ticket. A rejection is
-	// stored as a row. If a request is RequestNeverGiven, no offsets are stored.
+	// Floor, or if its user has a coupon of a later generation: the user requested again
+	// through the database, and that coupon is the answer. It is RequestNeverGiven if
+	// its ticket is further above Settled than a gate can have given tickets. Settled
+	// becomes the highest ticket. A rejection is stored as a row. If a request is
+	// RequestNeverGiven, no offsets are stored.
 	SettleListed
 	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
 	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
@@ -177,8 +179,9 @@ func Shut(t *reward.CouponTemplate, b *IssueBatch, clock time.Time) RequestOutco
 }
 
 // Due returns the positions of the requests to decide now, in order. known
-// reports whether the generation and ticket of a request are already settled. It
-// is called for SettleListed only, and only if nothing else excludes the request.
+// reports whether the generation and ticket of a request are already settled, or
+// whether its user had a coupon of a later generation before the batch. It is called
+// for SettleListed only, and only if nothing else excludes the request.
 func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bool, error)) ([]int, error) {
 	order := b.Order()
 	due := order[:0]

@@ -49,6 +49,7 @@ var otherCode = map[string]string{
 	"is published":                 "coupon.Issuer.forward coupon.IssueTopic.publish",
 	"is acknowledged: 202":         "coupon.gateRoute.waitForwarded gate.Gate.Ack gate/redisgate/unacked.lua",
 	"a consumer settles":           "coupon.IssueListener.settle rules.Due store.Coupons.CouponSettle",
+	"a later coupon is the answer": "rules.Due store.Coupons.CouponSettle",
 	"was never given":              "rules.neverGiven coupon.IssueListener.settle",
 	"the end offsets, the floor":   "coupon.loadTry.raiseFloor store.Coupons.TemplateSetFloor",
 	"a load without its records":   "coupon.GateMaintainer.reloadForgotten coupon.Loader.remake",

@@ -29,13 +29,12 @@ type kafkaOutcome uint8
 
 const (
 	kafkaIssued kafkaOutcome = iota
-	kafkaAnswered
 	kafkaUserLimit
 	kafkaSoldOut
 	kafkaLeft
 )
 
-var kafkaOutcomeNames = [...]string{"issued", "ANSWERED", "USER_LIMIT", "SOLD_OUT", "LEFT"}
+var kafkaOutcomeNames = [...]string{"issued", "USER_LIMIT", "SOLD_OUT", "LEFT"}
 
 // kafkaRow is a row of a request. Tickets are settled in any order.
 type kafkaRow struct {

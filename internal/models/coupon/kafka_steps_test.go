@@ -166,6 +166,9 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	case r.generation < s.floor && !m.without[floorVoidsRecords]:
 		m.of(t, "a consumer drops %s, below the floor", r)
 		return
+	case s.answeredAfter(r.user, r.generation, kafkaIssued) && !m.without[answeredAreLeftOut]:
+		m.of(t, "a consumer drops %s: a coupon of a later generation is the answer", r)
+		return
 	case m.neverGiven(s, r.ticket):
 		breach := ""
 		if r.ticket != forgedTicket {
@@ -177,9 +180,6 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	row := kafkaRow{user: r.user, generation: r.generation, ticket: r.ticket}
 	text, breach := "a consumer settles %s", ""
 	switch {
-	case s.answeredAfter(r.user, r.generation, kafkaIssued) && !m.without[answeredAreLeftOut]:
-		row.outcome = kafkaAnswered
-		text += ": ANSWERED"
 	case s.live(s.version, r.user) >= m.limit:
 		row.outcome = kafkaUserLimit
 		text += ": USER_LIMIT"

@@ -142,7 +142,8 @@ var (
 		shut:    `0`,
 		due: `SELECT a.* FROM asks a WHERE a.valid AND NOT a.beyond
     AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = a.template_id AND c.ticket = a.ticket AND c.generation = a.generation)
-    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = a.template_id AND r.ticket = a.ticket AND r.generation = a.generation)`,
+    AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = a.template_id AND r.ticket = a.ticket AND r.generation = a.generation)
+    AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = a.template_id AND c.user_id = a.user_id AND c.generation > a.generation)`,
 		generation: `d.generation`, ticket: `d.ticket`, fence: `t.fence`, base: `t.base`, kept: true,
 	})
 	// settleDirect gets the path in $12, the generation in $13 and the fence in

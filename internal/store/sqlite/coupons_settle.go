@@ -70,7 +70,8 @@ func (i *issuer) close() {
 // prepare prepares the statements that run once per request.
 func (i *issuer) prepare() (err error) {
 	if i.lookup, err = i.tx.PrepareContext(i.tx.ctx, `SELECT EXISTS (SELECT 1 FROM coupons WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)
-  OR EXISTS (SELECT 1 FROM coupon_rejections WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)`); err != nil {
+  OR EXISTS (SELECT 1 FROM coupon_rejections WHERE template_id = ?1 AND ticket = ?2 AND generation = ?3)
+  OR EXISTS (SELECT 1 FROM coupons WHERE template_id = ?1 AND user_id = ?4 AND generation > ?3)`); err != nil {
 		return err
 	}
 	if i.coupon, err = i.tx.PrepareContext(i.tx.ctx, `INSERT INTO coupons
@@ -131,7 +132,7 @@ func (i *issuer) settle(offsets []store.Offset) error {
 
 // known reports whether the generation and ticket of a request are settled.
 func (i *issuer) known(r *rules.CouponRequest) (known bool, err error) {
-	err = i.lookup.QueryRowContext(i.tx.ctx, int64(i.done.Template.ID), r.Ticket, r.Generation).Scan(&known)
+	err = i.lookup.QueryRowContext(i.tx.ctx, int64(i.done.Template.ID), r.Ticket, r.Generation, r.Storable().UserID).Scan(&known)
 	return known, err
 }
 

@@ -70,6 +70,14 @@ func (s *shop) known(generation, ticket int64) bool {
 		slices.ContainsFunc(s.refused, func(r refused) bool { return r.Generation == generation && r.Ticket == ticket })
 }
 
+// answered reports whether the user of a request had a coupon of a later generation
+// before the batch.
+func (s *shop) answered(a rules.CouponRequest) bool {
+	return slices.ContainsFunc(s.coupons, func(c *sold) bool {
+		return c.UserID == a.UserID && c.Generation > a.Generation && c.version <= s.t.Version
+	})
+}
+
 // left reports whether a request left the line.
 func (s *shop) left(generation, ticket int64) bool {
 	return slices.ContainsFunc(s.refused, func(r refused) bool {
@@ -201,7 +209,7 @@ func (s *shop) one(p store.CouponSettleParams, a rules.CouponRequest, settled in
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case p.Kind == rules.SettleListed && a.Ticket-settled > s.t.TotalQuantity:
 		return store.RequestResult{Outcome: rules.RequestNeverGiven}
-	case p.Kind == rules.SettleListed && s.known(a.Generation, a.Ticket):
+	case p.Kind == rules.SettleListed && (s.known(a.Generation, a.Ticket) || s.answered(a)):
 		return store.RequestResult{Outcome: rules.RequestAlreadySettled}
 	case direct && now.Before(s.t.OpensAt):
 		return store.RequestResult{Outcome: rules.RequestNotOpen}

@@ -340,6 +340,22 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		same(b, "settled", int64(7), res.Template.Settled)
 		same(b, "offsets", map[int32]int64{1: 6}, b.offsets())
 	})
+	run(t, open, "ACouponOfALaterGenerationIsTheAnswer", func(b *bundle) {
+		b.template(1, limit(2))
+		b.generation(reward.PathDatabase)
+		through := ask("a", 1)
+		through.CouponID, through.Code = 50, "50"
+		b.settle(store.CouponSettleParams{
+			TemplateID: 1, Kind: rules.SettleDirect, Generation: 1, Path: reward.PathDatabase, Requests: []rules.CouponRequest{through},
+		})
+		res := listed(b, ask("a", 1), ask("b", 2))
+		same(b, "told", []string{"before", "issued"}, told(res))
+		same(b, "live", int64(2), res.Template.Live)
+		_, err := b.CouponCancel(b.ctx, 50, at(1))
+		b.must(err)
+		same(b, "although it was cancelled", []string{"before"}, told(listed(b, ask("a", 1))))
+		same(b, "of the same generation", []string{"issued"}, told(listed(b, ask("b", 3))))
+	})
 	run(t, open, "BelowTheFloorIsVoid", func(b *bundle) {
 		b.template(1)
 		for range 3 {

@@ -284,7 +284,7 @@ func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 			_, is := s.rejected[k]
 			for id := reward.CouponID(int64(t.ID) * 100); id < reward.CouponID(int64(t.ID+1)*100); id++ {
 				c, ok := s.coupons[id]
-				is = is || ok && c.Ticket == r.Ticket && c.Generation == r.Generation
+				is = is || ok && (c.Ticket == r.Ticket && c.Generation == r.Generation || c.UserID == r.UserID && c.Generation > r.Generation)
 			}
 			return is, nil
 		})
