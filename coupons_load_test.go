@@ -279,7 +279,7 @@ CREATE FUNCTION note_coupon() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER note AFTER UPDATE ON coupon_templates FOR EACH ROW EXECUTE FUNCTION note_template();
 CREATE TRIGGER note AFTER INSERT OR UPDATE ON coupons FOR EACH ROW EXECUTE FUNCTION note_coupon();`
 
-// TestCouponStorm: for a minute people ask, confirm, cancel, use and ask again, while
+// TestCouponStorm: for a minute people ask, leave the line, confirm, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
 // everything, and holds end early: never more live than there is, no user has more
 // than their limit, a confirmed coupon stays and one whose hold ended never comes back, the
@@ -299,7 +299,7 @@ func TestCouponStorm(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	var wg sync.WaitGroup
-	var asked, cancelled, used, ranks atomic.Int64
+	var asked, left, cancelled, used, ranks atomic.Int64
 	var holds heldCoupons
 	for w := range 40 {
 		wg.Go(func() {
@@ -308,6 +308,10 @@ func TestCouponStorm(t *testing.T) {
 				req, code := r.ask(ctx, id, user)
 				asked.Add(1)
 				if code != "" || req.Status != "WAITING" {
+					continue
+				}
+				if mathrand.IntN(4) == 0 && r.any().LeaveLine(ctx, req.ID) == nil {
+					left.Add(1)
 					continue
 				}
 				coupon := r.follow(ctx, req, &ranks)
@@ -351,7 +355,10 @@ func TestCouponStorm(t *testing.T) {
 	}
 	r.until(db, 0, `SELECT count(*) FROM coupons WHERE status = 4`)
 	holds.check(r, db)
-	t.Logf("%d asks, %d cancels, %d uses, %d ranks seen", asked.Load(), cancelled.Load(), used.Load(), ranks.Load())
+	t.Logf("%d asks, %d leaves, %d cancels, %d uses, %d ranks seen", asked.Load(), left.Load(), cancelled.Load(), used.Load(), ranks.Load())
+	if left.Load() < 20 {
+		t.Errorf("only %d leaves", left.Load())
+	}
 	if cancelled.Load() < 100 {
 		t.Errorf("only %d cancels", cancelled.Load())
 	}
@@ -374,9 +381,20 @@ WHERE step NOT IN (0, 1) OR more < 0 OR h.on < 0`, id); n != 0 {
 	if rows, total := r.number(db, `SELECT count(*) FROM coupons WHERE template_id = $1`, id), r.number(db, `SELECT issued_total FROM coupon_templates WHERE id = $1`, id); rows != total {
 		t.Errorf("%d rows, issuedTotal %d", rows, total)
 	}
-	if holes := r.number(db, `SELECT (SELECT settled FROM coupon_templates WHERE id = $1)
-  - (SELECT count(*) FROM coupons WHERE template_id = $1) - (SELECT count(*) FROM coupon_rejections WHERE template_id = $1)`, id); holes != 0 {
+	// A request that left and was then lost with Redis's data leaves its ticket to another.
+	if holes := r.number(db, `WITH t AS (SELECT ticket, generation, '' AS reason FROM coupons WHERE template_id = $1
+  UNION ALL SELECT ticket, generation, reason FROM coupon_rejections WHERE template_id = $1)
+SELECT (SELECT settled FROM coupon_templates WHERE id = $1) - count(DISTINCT ticket) FROM t
+WHERE ticket <= (SELECT settled FROM coupon_templates WHERE id = $1)`, id); holes != 0 {
 		t.Errorf("%d tickets are neither a coupon nor a refusal", holes)
+	}
+	if twice := r.number(db, `WITH t AS (SELECT ticket FROM coupons WHERE template_id = $1
+  UNION ALL SELECT ticket FROM coupon_rejections WHERE template_id = $1 AND reason <> 'LEFT')
+SELECT count(*) - count(DISTINCT ticket) + count(*) FILTER (WHERE ticket > (SELECT settled FROM coupon_templates WHERE id = $1)) FROM t`, id); twice != 0 {
+		t.Errorf("%d tickets are settled twice, or above the settled ones", twice)
+	}
+	if over := r.number(db, `SELECT count(*) FROM coupon_templates WHERE granted < used OR live + granted - used > total_quantity`); over != 0 {
+		t.Errorf("more is promised than there is")
 	}
 }
 
@@ -465,7 +483,7 @@ func (r *couponRig) follow(ctx context.Context, req client.IssueRequest, ranks *
 			continue
 		case now.Status == "ISSUED":
 			return now.Coupon.ID
-		case now.Status == "REJECTED":
+		case now.Status == "REJECTED", now.Status == "LEFT":
 			return ""
 		case now.QueueRank != nil && req.QueueRank != nil && now.Ticket == req.Ticket && *now.QueueRank > *req.QueueRank:
 			r.t.Errorf("%s: ticket %d went from rank %d to %d", req.ID, now.Ticket, *req.QueueRank, *now.QueueRank)

@@ -115,6 +115,7 @@ func TestCouponCalls(t *testing.T) {
 			func(c *client.Client) (any, error) { return c.IssueRequest(ctx, "42:u/7") },
 			client.IssueRequest{ID: "42:u/7", Status: "REJECTED", Reason: "NOT_DRAWN"},
 		},
+		{"LeaveLine", "DELETE /v1/issue-requests/42:u%2F7  ", "", func(c *client.Client) (any, error) { return nil, c.LeaveLine(ctx, "42:u/7") }, nil},
 		{
 			"UserHistory", "GET /v1/users/u7/history?templateId=42&templateId=43  ", `{"userId":"u7","items":[{"requestId":"42:u7","templateId":"42","ticket":5,"status":"ISSUED","coupon":` + couponJSON + `,
 				"at":"2026-11-21T10:00:00Z"}],"refusals":[{"templateId":"43","reason":"SOLD_OUT","since":"2026-11-21T10:00:00Z"}],

@@ -42,7 +42,6 @@ func TestExamples(t *testing.T) {
 	}
 	st := newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1")
 	st.lost = newStage(t, "--money-timeout", "300ms", "--redis-stream-lease-seconds", "1", "--money-give-up-after", "100ms")
-	st.line = newStage(t, "--roles", "api,ingest,payout,housekeeping")
 	files["largesse.yaml"] = "data:\n  dir: ./by-file\nmoney:\n  url: http://" + st.money + "\nhttp:\n  listen: 127.0.0.1:0\n"
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -239,9 +238,6 @@ type stage struct {
 	// lost is another one, which soon gives up on payouts that get no answer, and
 	// looks them up; nil: there is none.
 	lost *stage
-	// line is another one, which issues no coupons, so that users stay in line; nil:
-	// there is none.
-	line *stage
 	seq  int
 }
 
@@ -456,17 +452,11 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 			names["42"] = st.template(t, verb)
 		}
 	case "coupon":
-		if verb == "leave" {
-			on = st.line
-			names["42"] = on.template(t, verb)
-			if r, err := on.api.IssueCoupon(t.Context(), names["42"], "u7", 0); err != nil || r.Coupon != nil {
-				t.Fatalf("%+v, %v", r, err)
-			}
-			break
-		}
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
 		switch verb {
+		case "leave":
+			names["42"] = st.left(t)
 		case "use":
 			names["ID"] = names["12345"]
 		case "status":
@@ -616,6 +606,20 @@ func (st *stage) template(t *testing.T, verb string) string {
 		t.Fatal(err)
 	}
 	return made.ID
+}
+
+// left returns a template whose line user u7 has left, before a coupon was issued.
+func (st *stage) left(t *testing.T) (template string) {
+	t.Helper()
+	eventually(t, func() (string, bool) {
+		template = st.template(t, "leave")
+		r, err := st.api.IssueCoupon(t.Context(), template, "u7", 0)
+		if err == nil {
+			err = st.api.LeaveLine(t.Context(), r.ID)
+		}
+		return fmt.Sprint(err), err == nil
+	})
+	return template
 }
 
 // coupon issues one to somebody.

@@ -58,9 +58,9 @@ var mayCall = map[string]string{
 	"GET /v1/coupon-templates": "vioas", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
 	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
-	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "GET /v1/issue-requests/{requestId}/events": "vioas",
-	"DELETE /v1/issue-requests/{requestId}": "ioas",
-	"GET /v1/coupons":                       "vioa", "GET /v1/coupons/{couponId}": "vioas", "POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
+	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "DELETE /v1/issue-requests/{requestId}": "ioas",
+	"GET /v1/issue-requests/{requestId}/events": "vioas", "GET /v1/coupons": "vioa", "GET /v1/coupons/{couponId}": "vioas",
+	"POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
@@ -219,6 +219,9 @@ func TestAShopperAsksForHimself(t *testing.T) {
 	}
 	if a := do("GET", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusOK {
 		t.Errorf("their own request: %d %s", a.status, a.body)
+	}
+	if a := do("DELETE", "/v1/issue-requests/"+id+":u7", ""); a.status != http.StatusNoContent {
+		t.Errorf("they leave the line: %d %s", a.status, a.body)
 	}
 	for path, want := range map[string]int{"/v1/coupons/1": http.StatusOK, "/v1/coupons/2": http.StatusNotFound, "/v1/coupons/3": http.StatusNotFound} {
 		if a := do("GET", path, ""); a.status != want {

@@ -273,6 +273,10 @@ func TestErrorCodesArrive(t *testing.T) {
 		}},
 		reward.ReasonNotDrawn: {409, nil, ends(reward.ReasonNotDrawn)},
 		reward.ReasonError:    {409, nil, ends(reward.ReasonError)},
+		reward.ReasonLeft: {409, nil, func(t *testing.T, b *bundle) answer {
+			b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusLeft, Ticket: 9}, nil)
+			return post(t, b, "/v1/coupons/42/issue", asJSON, `{"userId":"u7"}`)
+		}},
 		CodeInProgress: {409, nil, func(t *testing.T, b *bundle) answer {
 			b.rows.dies = errors.New("died")
 			post(t, b, "/v1/promotions", asJSON, spring, web.IdempotencyHeader, "k").want(t, http.StatusCreated)

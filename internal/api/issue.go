@@ -296,7 +296,8 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issu
 	return &issueRequestOutput{Body: issueRequestOf(status)}, nil
 }
 
-// leaveLine takes a request out of the waiting line, for a caller who may make the request.
+// leaveLine takes a request out of the waiting line. A caller that may make the request
+// may do so.
 func (a *API) leaveLine(ctx context.Context, in *issueRequestInput) (*struct{}, error) {
 	id, user, err := requestParts(in.RequestID)
 	if err != nil {

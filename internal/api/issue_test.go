@@ -221,3 +221,28 @@ func TestIssueWaits(t *testing.T) {
 		})
 	})
 }
+
+func TestLeaveLine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const path = "/v1/issue-requests/42:u%2F7"
+	leave := func(id string) answer { return b.json(t, "DELETE", "/v1/issue-requests/"+id, "") }
+	b.shop.stand("42:u/7", coupon.Status{Kind: coupon.StatusWaiting, Ticket: 9, Rank: 3}, nil)
+	for range 2 { // a repeat is the same
+		if a := leave("42:u%2F7"); a.status != http.StatusNoContent || a.body != "" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	got := b.json(t, "GET", path, "").object(t)
+	if diff := cmp.Diff(map[string]any{"requestId": "42:u/7", "status": "LEFT", "ticket": json.Number("9")}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	b.shop.stand("42:has", coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: issued(2, 42, "has", 5)}, nil)
+	leave("42:has").wantProblem(t, http.StatusConflict, reward.CodeRequestEnded)
+	leave("42:nobody").wantProblem(t, http.StatusNotFound, reward.CodeRequestUnknown)
+	b.shop.stand("42:away", coupon.Status{}, refusal(reward.KindUnavailable, reward.CodeUnavailable))
+	if a := leave("42:away"); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", a.status, a.header)
+	}
+	leave("42").wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
+}

@@ -308,7 +308,7 @@ func exerciseLeavesAndLoss(t *testing.T, mode reward.IssueMode, redis lossy) {
 			t.Errorf("%s waited, and then %+v", user, got)
 		}
 	}
-	again := gone[:5] // whoever left may request again
+	again := gone[:5] // users who left may request again
 	for _, user := range again {
 		r.want(issuer, id, user, "")
 	}
