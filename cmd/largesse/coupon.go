@@ -27,6 +27,7 @@ func (c *cli) couponCommand() *cobra.Command {
 	}))
 	cmd.AddCommand(
 		c.couponIssueCommand(),
+		c.couponStatusCommand(),
 		c.couponLeaveCommand(),
 		c.couponListCommand(),
 		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
@@ -54,8 +55,9 @@ func (c *cli) couponIssueCommand() *cobra.Command {
 		Short: "Request a coupon",
 		Long: `Request a coupon for a user. An admitted user gets a ticket and waits in line; with
 --wait, the command waits for the outcome. If you repeat a request, you get the same
-ticket and its rank, or the coupon that the user has. The exit code is 1 if the
-request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
+ticket and its rank, or the coupon that the user has. If the template allows several
+coupons per user, a request after an outcome is a new request. The exit code is 1 if
+the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 		Example: `  largesse coupon issue 42 --user u7
   largesse coupon issue 42 --user u7 --wait 5s --output json`,
 		Args: templateArgs(),
@@ -123,6 +125,36 @@ user has none (REQUEST_UNKNOWN).`,
 	return cmd
 }
 
+func (c *cli) couponStatusCommand() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{
+		Use:   "status TEMPLATE --user USER",
+		Short: "Show the latest request of a user: the rank in line or the outcome",
+		Example: `  largesse coupon status 42 --user u7
+  largesse coupon status 42 --user u7 --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if user == "" {
+				return wrongUse("--user is missing: name the user who requested; see %s --help", cmd.CommandPath())
+			}
+			if err := checkUser("--user", user); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			r, err := cl.IssueRequest(cmd.Context(), args[0]+":"+user)
+			if err != nil {
+				return err
+			}
+			return c.printIssueRequest(args[0], user, r)
+		},
+	}
+	cmd.Flags().StringVar(&user, "user", "", "user who requested the coupon (required)")
+	return cmd
+}
+
 func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) error {
 	if c.output == outputJSON {
 		return c.printJSON(r)
@@ -141,6 +173,15 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
 		return err
 	}
+	if r.Status == "REJECTED" || r.Status == "LEFT" {
+		ended := "left the line"
+		if r.Status == "REJECTED" {
+			ended = "was rejected with " + r.Reason
+		}
+		_, err := fmt.Fprintf(c.stdout, "user %s %s; request again with: largesse coupon issue %s --user %s\n",
+			printable(user), printable(ended), printable(template), shellWord(printable(user)))
+		return err
+	}
 	standing := "takes part in the draw"
 	if r.QueueRank != nil {
 		standing = fmt.Sprintf("waits with ticket %d, %s ahead", r.Ticket, people(*r.QueueRank))
@@ -148,7 +189,7 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 	if r.EstimatedWaitMillis > 0 {
 		standing += fmt.Sprintf(", about %s left", (time.Duration(r.EstimatedWaitMillis) * time.Millisecond).Round(100*time.Millisecond))
 	}
-	_, err := fmt.Fprintf(c.stdout, "user %s %s; check again: largesse coupon issue %s --user %s --wait 5s\n",
+	_, err := fmt.Fprintf(c.stdout, "user %s %s; to learn the outcome: largesse coupon status %s --user %s\n",
 		printable(user), standing, printable(template), shellWord(printable(user)))
 	return err
 }

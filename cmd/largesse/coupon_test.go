@@ -14,7 +14,8 @@ const couponJSON = `{"id":"2","code":"C-2","templateId":"42","userId":"u7","tick
 func TestCouponIssue(t *testing.T) {
 	t.Parallel()
 	const uri = "POST /v1/coupons/42/issue"
-	const again = "; check again: largesse coupon issue 42 --user u7 --wait 5s\n"
+	// The next command only reads: with a limit above 1, another request could get a second coupon.
+	const again = "; to learn the outcome: largesse coupon status 42 --user u7\n"
 	for _, tt := range []struct {
 		name   string
 		answer answer
@@ -64,6 +65,30 @@ func TestCouponIssue(t *testing.T) {
 	var out client.IssueRequest
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code != exitDone || out.Ticket != 981 || out.QueueRank == nil {
 		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+func TestCouponStatus(t *testing.T) {
+	t.Parallel()
+	env, _ := fakeServer(t, map[string]answer{
+		"GET /v1/issue-requests/42:u7": {body: `{"requestId":"42:u7","status":"ISSUED","coupon":` + couponJSON + `}`},
+		"GET /v1/issue-requests/42:u8": {body: `{"requestId":"42:u8","status":"WAITING","ticket":9,"queueRank":1}`},
+		"GET /v1/issue-requests/42:u9": {body: `{"requestId":"42:u9","status":"REJECTED","reason":"NOT_DRAWN"}`},
+		"GET /v1/issue-requests/42:u0": {body: `{"requestId":"42:u0","status":"LEFT","ticket":3}`},
+		"GET /v1/issue-requests/42:u1": {404, `{"code":"REQUEST_UNKNOWN","detail":"no request is known"}`},
+	})
+	for user, want := range map[string]result{
+		"u7": {exitDone, "user u7 has coupon 2 with code C-2\n", ""},
+		"u8": {exitDone, "user u8 waits with ticket 9, 1 person ahead; to learn the outcome: largesse coupon status 42 --user u8\n", ""},
+		"u9": {exitDone, "user u9 was rejected with NOT_DRAWN; request again with: largesse coupon issue 42 --user u9\n", ""},
+		"u0": {exitDone, "user u0 left the line; request again with: largesse coupon issue 42 --user u0\n", ""},
+		"u1": {exitFailed, "", "largesse: no request is known (REQUEST_UNKNOWN)\n"},
+		"":   {exitWrongUse, "", "largesse: --user is missing: name the user who requested; see largesse coupon status --help\n"},
+	} {
+		r := largesseRun(t.Context(), "", env, "coupon", "status", "42", "--user", user)
+		if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%q: %s", user, diff)
+		}
 	}
 }
 
@@ -117,7 +142,8 @@ func TestUserHistory(t *testing.T) {
 		"GET /v1/users/u7/history": {body: `{"userId":"u7","items":[],"refusals":[]}`},
 		uri: {body: `{"userId":"u7","items":[
 			{"requestId":"42:u7","templateId":"42","ticket":1012,"status":"REJECTED","reason":"SOLD_OUT","at":"2026-11-21T11:00:00Z"},
-			{"requestId":"42:u7","templateId":"42","ticket":5,"status":"ISSUED","coupon":` + couponJSON + `,"at":"2026-11-21T10:00:00Z"}],
+			{"requestId":"42:u7","templateId":"42","ticket":5,"status":"ISSUED","coupon":` + couponJSON + `,"at":"2026-11-21T10:00:00Z"},
+			{"requestId":"42:u7","templateId":"42","ticket":4,"status":"ISSUED","coupon":{"id":"1","status":"CANCELLED","reason":"HOLD_EXPIRED"},"at":"2026-11-21T09:00:00Z"}],
 			"refusals":[{"templateId":"43","reason":"CLOSED","since":"2026-11-21T12:00:00Z"},
 			{"templateId":"43","reason":"SOLD_OUT","since":"2026-11-21T10:00:00Z","until":"2026-11-21T11:00:00Z"}]}`},
 	})
@@ -125,10 +151,11 @@ func TestUserHistory(t *testing.T) {
 	want := "AT                    TEMPLATE  TICKET  STATUS    REASON    COUPON  COUPON STATUS\n" +
 		"2026-11-21 11:00:00Z  42        1,012   REJECTED  SOLD_OUT\n" +
 		"2026-11-21 10:00:00Z  42        5       ISSUED              2       ISSUED\n" +
+		"2026-11-21 09:00:00Z  42        4       ISSUED              1       CANCELLED (HOLD_EXPIRED)\n" +
 		"template 43 was CLOSED for everyone from 2026-11-21 12:00:00Z until now\n" +
 		"template 43 was SOLD_OUT for everyone from 2026-11-21 10:00:00Z until 2026-11-21 11:00:00Z\n"
 	const nothing = "user u7 has no payouts\n"
-	if diff := cmp.Diff(result{exitDone, want, nothing}, r, cmp.AllowUnexported(result{})); diff != "" {
+	if diff := cmp.Diff(result{exitDone, want, "template 42 has no record that it refused everyone\n" + nothing}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
 	}
 	r = largesseRun(t.Context(), "", env, "user", "history", "u7")
@@ -137,7 +164,7 @@ func TestUserHistory(t *testing.T) {
 	}
 	var out client.History
 	r = largesseRun(t.Context(), "", env, "user", "history", "u7", "--template", "42", "--template", "43", "--output", "json")
-	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.Items) != 2 || len(out.Refusals) != 2 {
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.Items) != 3 || len(out.Refusals) != 2 {
 		t.Errorf("%v: %+v", err, r)
 	}
 }

@@ -454,11 +454,15 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 	case "coupon":
 		names["42"] = st.template(t, verb)
 		names["12345"] = st.coupon(t, names["42"])
-		if verb == "leave" {
+		switch verb {
+		case "leave":
 			names["42"] = st.left(t)
-		}
-		if verb == "use" {
+		case "use":
 			names["ID"] = names["12345"]
+		case "status":
+			if _, err := st.api.IssueCoupon(t.Context(), names["42"], "u7", 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
 		}
 	case "user":
 		names["42"], names["43"] = st.template(t, verb), st.template(t, verb)

@@ -56,25 +56,33 @@ A request that is refused at once leaves no record. Name its template with
 			if err != nil {
 				return err
 			}
-			return c.printHistory(h)
+			return c.printHistory(h, templates)
 		},
 	}
 	cmd.Flags().StringSliceVar(&templates, "template", nil, "ID of a template at which the user says they made a request; can be repeated")
 	return cmd
 }
 
-func (c *cli) printHistory(h client.History) error {
+// printHistory prints a history that was read for these templates.
+func (c *cli) printHistory(h client.History, templates []string) error {
 	if c.output == outputJSON {
 		return c.printJSON(h)
 	}
 	if len(h.Items) == 0 {
-		fmt.Fprintf(c.stderr, "user %s has no admitted request with an outcome; name templates with --template to see when they refused everyone\n", printable(h.UserID))
+		hint := "; name templates with --template to see when they refused everyone"
+		if len(templates) > 0 {
+			hint = ""
+		}
+		fmt.Fprintf(c.stderr, "user %s has no admitted request with an outcome%s\n", printable(h.UserID), hint)
 	}
 	t := c.table("AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS")
 	for _, i := range h.Items {
 		id, status := "", ""
 		if i.Coupon != nil {
 			id, status = i.Coupon.ID, i.Coupon.Status
+			if i.Coupon.Reason != "" {
+				status += " (" + i.Coupon.Reason + ")"
+			}
 		}
 		if err := t.add(moment(&i.At), i.TemplateID, number(i.Ticket), i.Status, i.Reason, id, status); err != nil {
 			return err
@@ -82,6 +90,11 @@ func (c *cli) printHistory(h client.History) error {
 	}
 	if err := t.flush(); err != nil {
 		return err
+	}
+	for _, id := range templates {
+		if !slices.ContainsFunc(h.Refusals, func(r client.HistoryRefusal) bool { return r.TemplateID == id }) {
+			fmt.Fprintf(c.stderr, "template %s has no record that it refused everyone\n", id)
+		}
 	}
 	for _, r := range h.Refusals {
 		until := "until now"

@@ -38,14 +38,19 @@ func TestUserHistoryOfPayouts(t *testing.T) {
 			"2                  COMPLETED  7       10      SUCCEEDED  2         2026-11-21 10:00:00Z  t-2          PAID\n" +
 			"1                  CANCELLED  7       10      SUCCEEDED  0         2026-11-21 10:00:00Z  t-1          RESOLVED eve asked the bank\n" +
 			"promotion 12 is PAUSED: the provider\uFFFD[2J is away\n"
-		noCoupons = "user u7 has no admitted request with an outcome; name templates with --template to see when they refused everyone\n"
+		noCoupons = "user u7 has no admitted request with an outcome"
+		hint      = "; name templates with --template to see when they refused everyone"
 	)
 	for want, args := range map[string][]string{
 		table: nil,
 		"template 42 was CLOSED for everyone from 2026-11-21 12:00:00Z until now\n\n" + table: {"--template", "42"},
 	} {
 		r := largesseRun(t.Context(), "", env, append([]string{"user", "history", "u7"}, args...)...)
-		if diff := cmp.Diff(result{exitDone, want, noCoupons}, r, cmp.AllowUnexported(result{})); diff != "" {
+		said := noCoupons + "\n"
+		if args == nil {
+			said = noCoupons + hint + "\n"
+		}
+		if diff := cmp.Diff(result{exitDone, want, said}, r, cmp.AllowUnexported(result{})); diff != "" {
 			t.Errorf("%v: %s", args, diff)
 		}
 	}

@@ -55,6 +55,35 @@ func TestTemplateCreate(t *testing.T) {
 		}
 	})
 
+	t.Run("TextsSayWhatToDo", func(t *testing.T) {
+		t.Parallel()
+		for body, want := range map[string]string{
+			`{}`:                             "name: is missing; totalQuantity: is missing",
+			``:                               "the request has no body; /openapi.json shows what to send",
+			`[]`:                             "body: must be a JSON object",
+			`{"name":5,"totalQuantity":"5"}`: "name: must be a string; totalQuantity: must be a whole number",
+			`{"name":"","totalQuantity":1}`:  "name: must have 1 or more characters",
+			`{"name":"x","totalQuantity":1,"mode":"FAST"}`:                    "mode: must be one of STREAM, KAFKA, SYNC",
+			`{"name":"x","totalQuantity":1,"opensAt":"tomorrow"}`:             "opensAt: must be a time such as 2026-12-24T18:00:00Z",
+			`{"name":"x","totalQuantity":1,"quantity":1}`:                     "quantity: is unknown; correct its spelling or remove it, /openapi.json lists the fields",
+			`{"name":"` + strings.Repeat("x", 70_000) + `"}`:                  "the body is larger than 65536 bytes; send less at once",
+			`{"a":1,"b":2,"c":3,"d":4,"name":"x","totalQuantity":0,"mode":1}`: "and 1 more, see errors[]",
+		} {
+			a := b.json(t, "POST", "/v1/coupon-templates", body)
+			if got, _ := a.object(t)["detail"].(string); got != want && !strings.HasSuffix(got, "; "+want) {
+				t.Errorf("%.60s: %q, want %q", body, got, want)
+			}
+		}
+		for query, want := range map[string]string{
+			"limit=x": "limit: must be a whole number",
+			"lmit=1":  "lmit: is unknown; correct its spelling or remove it, /openapi.json lists the parameters",
+		} {
+			if got := b.json(t, "GET", "/v1/coupon-templates?"+query, "").object(t)["detail"]; got != want {
+				t.Errorf("%s: %q, want %q", query, got, want)
+			}
+		}
+	})
+
 	for _, tt := range []struct {
 		name, body string
 		status     int

@@ -104,8 +104,8 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 	switch {
 	case to.TotalQuantity < from.Live+promised:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d",
-			from.ID, from.Live, promised, to.TotalQuantity)
+			"template %d has %d coupons that are not cancelled and %d places promised to its waiting line, so its quantity cannot be %d; set %d or more",
+			from.ID, from.Live, promised, to.TotalQuantity, from.Live+promised)
 	case LacksCodes(from, to.TotalQuantity):
 		return codesExhausted("template %d has %d codes left and would have %d coupons left to issue; import codes first, or set a lower quantity",
 			from.ID, from.CodesLeft(), to.TotalQuantity-from.Live)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -116,6 +117,14 @@ func init() {
 	huma.ValidateStrictCasing = true
 	// The default %v would print the largest amount as 1e+15.
 	validation.MsgExpectedMinimumNumber, validation.MsgExpectedMaximumNumber = "must be at least %.0f", "must be at most %.0f"
+	validation.MsgExpectedMinLength, validation.MsgExpectedMaxLength = "must have %d or more characters", "must have %d or fewer characters"
+	validation.MsgExpectedMinItems, validation.MsgExpectedMaxItems = "must have %d or more items", "must have %d or fewer items"
+	validation.MsgExpectedString, validation.MsgExpectedInteger = "must be a string", "must be a whole number"
+	validation.MsgExpectedBoolean, validation.MsgExpectedNumber = "must be true or false", "must be a number"
+	validation.MsgExpectedObject, validation.MsgExpectedArray = "must be a JSON object", "must be a JSON array"
+	validation.MsgExpectedOneOf = "must be one of %s"
+	validation.MsgExpectedRFC3339DateTime = "must be a time such as 2026-12-24T18:00:00Z"
+	validation.MsgUnexpectedProperty = "is unknown; correct its spelling or remove it, /openapi.json lists the fields"
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return humaProblem(status, msg, errs)
 	}
@@ -137,7 +146,7 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	if !ok {
 		code = CodeInternal
 	}
-	p := NewProblem(status, code, msg)
+	p := NewProblem(status, code, bodyDetail(msg))
 	if status >= http.StatusInternalServerError {
 		p.Detail = internalDetail
 		return p
@@ -162,10 +171,54 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 			break
 		}
 	}
-	if len(p.Errors) == 1 {
-		p.Detail = p.Errors[0].Field + ": " + p.Errors[0].Detail
+	if len(p.Errors) > 0 {
+		p.Detail = fieldsDetail(p.Errors)
 	}
 	return p
+}
+
+// fieldsDetail names the first fields that are invalid, and how many follow.
+func fieldsDetail(fields []ProblemField) string {
+	const named = 5
+	var texts []string
+	for _, f := range fields[:min(len(fields), named)] {
+		texts = append(texts, f.Field+": "+f.Detail)
+	}
+	if more := len(fields) - named; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more, see errors[]", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// bodyDetail rewrites huma's message about a body that is missing or too large, so
+// that it says what to do.
+func bodyDetail(msg string) string {
+	if limit, ok := strings.CutPrefix(msg, "request body is too large limit="); ok {
+		return "the body is larger than " + limit + "; send less at once"
+	}
+	if msg == "request body is required" {
+		return "the request has no body; /openapi.json shows what to send"
+	}
+	return msg
+}
+
+// paramDetail rewrites huma's message about a parameter or a media type, so that it
+// says what to do.
+func paramDetail(msg string) string {
+	switch msg {
+	case "invalid integer":
+		return "must be a whole number"
+	case "invalid boolean":
+		return "must be true or false"
+	case "unknown query parameter":
+		return "is unknown; correct its spelling or remove it, /openapi.json lists the parameters"
+	case "required query parameter is missing":
+		return "is missing"
+	}
+	if given, ok := strings.CutPrefix(msg, "unknown content type: "); ok {
+		return fmt.Sprintf("Content-Type %s is not accepted; /openapi.json names the types of this operation", given)
+	}
+	return msg
 }
 
 // Limits of what a problem repeats from a request.
@@ -218,7 +271,7 @@ func problemField(d *huma.ErrorDetail) ProblemField {
 	for _, in := range []string{"body.", "query.", "path.", "header."} {
 		field = strings.TrimPrefix(field, in)
 	}
-	return ProblemField{Field: field, Detail: d.Message}
+	return ProblemField{Field: field, Detail: paramDetail(d.Message)}
 }
 
 const internalDetail = "the server failed unexpectedly; quote the request ID when you ask for help"
