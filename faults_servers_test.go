@@ -205,13 +205,13 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5}, func(cfg *config.Config) {
 		cfg.Database.URL = postgres.Address()
 	})
+	refused, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	id, workload := r.create(6000, false, client.NewPromotion{RatePerSecond: 1000})
 	r.until(id, "begun", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 })
 	if err := postgres.Fill(true); err != nil {
-		t.Fatal(err)
-	}
-	refused, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"})
-	if err != nil {
 		t.Fatal(err)
 	}
 	upload := func() (client.UploadResult, error) {

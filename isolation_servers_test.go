@@ -204,11 +204,11 @@ func TestRedisIsFull(t *testing.T) {
 	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
 }
 
-// TestAHangingProviderStopsNoOtherWork lets the provider never answer. Uploads,
-// coupons and commands go on, and the instance says what is wrong.
+// TestAHangingProviderStopsNoOtherWork lets the provider answer no charge and no
+// lookup. Uploads, coupons and commands go on, and the instance says what is wrong.
 func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{TimeoutRate: 1})
+	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: int(time.Hour.Milliseconds())})
 	id, _ := r.create(500, false, client.NewPromotion{})
 	r.saysDegraded("provider")
 	template, err := r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: t.Name(), TotalQuantity: 100})
