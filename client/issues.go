@@ -18,7 +18,7 @@ type IssueRequest struct {
 	// request does not wait in line: it has an outcome, or its draw is still
 	// open.
 	QueueRank           *int64  `json:"queueRank,omitempty"`
-	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty"` // 0: unknown
+	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty"` // only if WAITING
 	Coupon              *Coupon `json:"coupon,omitempty"`              // only if ISSUED
 	Reason              string  `json:"reason,omitempty"`              // only if REJECTED
 	Duplicate           bool    `json:"duplicate,omitempty"`           // whether this is an earlier request of the user

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -170,17 +172,23 @@ func group(cmd *cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		hint := "see " + cmd.CommandPath() + " --help"
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean " + near[0] + "?"
-		}
-		if !cmd.HasParent() {
-			return wrongUse("there is no command %q; %s", args[0], hint)
-		}
-		return wrongUse("%s has no command %q; %s", shortPath(cmd), args[0], hint)
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	return cmd
+}
+
+// unknownCommand returns the error for a subcommand that a group does not have. It
+// suggests the nearest one.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	hint := "see " + cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		hint = "did you mean " + cmp.Or(config.ClosestName(name, near), near[0]) + "?"
+	}
+	if !cmd.HasParent() {
+		return wrongUse("there is no command %q; %s", name, hint)
+	}
+	return wrongUse("%s has no command %q; %s", shortPath(cmd), name, hint)
 }
 
 // shortPath returns the path of a command without "largesse", which begins

@@ -187,7 +187,7 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		standing = fmt.Sprintf("waits with ticket %d, %s ahead", r.Ticket, people(*r.QueueRank))
 	}
 	if r.EstimatedWaitMillis > 0 {
-		standing += fmt.Sprintf(", about %s left", (time.Duration(r.EstimatedWaitMillis) * time.Millisecond).Round(100*time.Millisecond))
+		standing += fmt.Sprintf(", about %s left", max((time.Duration(r.EstimatedWaitMillis)*time.Millisecond).Round(100*time.Millisecond), 100*time.Millisecond))
 	}
 	_, err := fmt.Fprintf(c.stdout, "user %s %s; to learn the outcome: largesse coupon status %s --user %s\n",
 		printable(user), standing, printable(template), shellWord(printable(user)))
@@ -322,9 +322,12 @@ func (c *cli) couponListCommand() *cobra.Command {
 				}
 			}
 			return printList(c, coupons, listing[client.Coupon]{
-				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "EXPIRES"},
+				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "HELD UNTIL", "EXPIRES"},
 				row: func(one client.Coupon) []string {
-					return []string{one.ID, one.TemplateID, one.UserID, number(one.Ticket), one.Status, one.Code, moment(&one.IssuedAt), moment(one.ExpiresAt)}
+					return []string{
+						one.ID, one.TemplateID, one.UserID, number(one.Ticket), one.Status, one.Code, moment(&one.IssuedAt), moment(one.HeldUntil),
+						moment(one.ExpiresAt),
+					}
 				},
 				limit: limit,
 				empty: "there are no coupons",

@@ -11,6 +11,8 @@ import (
 
 const couponJSON = `{"id":"2","code":"C-2","templateId":"42","userId":"u7","ticket":1005,"status":"ISSUED","issuedAt":"2026-11-21T10:00:00Z","expiresAt":"2026-11-22T10:00:00Z"}`
 
+const heldJSON = `{"id":"3","code":"C-3","templateId":"42","userId":"u8","ticket":1006,"status":"HELD","issuedAt":"2026-11-21T10:00:00Z","heldUntil":"2026-11-21T10:15:00Z","expiresAt":"2026-11-22T10:00:00Z"}`
+
 func TestCouponIssue(t *testing.T) {
 	t.Parallel()
 	const uri = "POST /v1/coupons/42/issue"
@@ -99,8 +101,8 @@ func TestCouponCalls(t *testing.T) {
 		"POST /v1/coupons/2/confirm":                    {body: `{"id":"2","status":"ISSUED"}`},
 		"POST /v1/coupons/2/use":                        {body: `{"id":"2","status":"USED"}`},
 		"POST /v1/coupons/2/cancel":                     {409, `{"code":"COUPON_USED","detail":"coupon 2 is USED"}`},
-		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `]}`},
-		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `]}`},
+		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
+		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
 		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
 	})
 	for _, tt := range []struct {
@@ -119,10 +121,12 @@ expires   2026-11-22 10:00:00Z
 		{[]string{"confirm", "2"}, result{exitDone, "coupon 2 is ISSUED\n", ""}},
 		{[]string{"use", "2"}, result{exitDone, "coupon 2 is USED\n", ""}},
 		{[]string{"cancel", "2"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
-		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
-			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
-		{[]string{"list", "--code", "C-2"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                EXPIRES\n" +
-			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
+			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
+			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--code", "C-2"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
+			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
+			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
 		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
 	} {
 		r := largesseRun(t.Context(), "", env, append([]string{"coupon"}, tt.args...)...)

@@ -49,8 +49,12 @@ var cures = map[string]string{
 	"ROUTE_NOT_FOUND":             "check that the server and this binary have the same version (largesse version)",
 }
 
-// flagError explains what is wrong with a flag, and suggests a similar one.
+// flagError explains what is wrong with a flag, and suggests a similar one. At a group,
+// the flag follows the name of an unknown subcommand, which is the first mistake.
 func flagError(cmd *cobra.Command, err error) error {
+	if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
+		return unknownCommand(cmd, before[0])
+	}
 	text := err.Error()
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {

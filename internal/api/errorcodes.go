@@ -49,7 +49,7 @@ var errorCodes = []errorCode{
 	{reward.CodeUploadNotFound, http.StatusNotFound, "The promotion has no such upload", "Use the reportUrl that the upload returned"},
 	{reward.CodeTemplateNotFound, http.StatusNotFound, "No coupon template has this ID", "Check the ID"},
 	{reward.CodeCouponNotFound, http.StatusNotFound, "No coupon has this ID", "Check the ID; it is not the coupon's code"},
-	{reward.CodeRequestUnknown, http.StatusNotFound, "The user has no request for this template, or Redis lost it before a coupon was issued", "Request the coupon again to get a ticket"},
+	{reward.CodeRequestUnknown, http.StatusNotFound, "The user has no request for this template, or Redis lost it before a coupon was issued", "Request the coupon to get a ticket; after a leave, nothing"},
 	{reward.CodeDeadLetterNotFound, http.StatusNotFound, "No dead letter has this ID", "Check the ID"},
 	{reward.CodeReconciliationNotFound, http.StatusNotFound, "No reconciliation has this ID", "Check the ID"},
 	{reward.CodeAPIKeyNotFound, http.StatusNotFound, "No API key has this ID", "Check the ID; it is not the key itself"},
@@ -75,7 +75,7 @@ var errorCodes = []errorCode{
 	{reward.CodeCouponCancelled, http.StatusConflict, "The coupon was cancelled", "Nothing; this is final"},
 	{reward.CodeCouponExpired, http.StatusConflict, "The coupon has expired", "Nothing; this is final"},
 	{reward.CodeCouponHeld, http.StatusConflict, "The coupon is held and not confirmed yet", "Confirm it first, before heldUntil"},
-	{reward.CodeHoldExpired, http.StatusConflict, "The coupon was not confirmed in time", "Request another coupon"},
+	{reward.CodeHoldExpired, http.StatusConflict, "The coupon was not confirmed in time", "Request another coupon, unless the template has reissueAfterCancel: false"},
 	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is still in progress", "Repeat it after Retry-After seconds to get its response"},
 	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body exceeds the limit of this operation", "Send less at once; uploads of targets have no limit"},
 	{web.CodeUnsupportedMedia, http.StatusUnsupportedMediaType, "The operation does not accept this Content-Type or Content-Encoding", "Use one that /openapi.json names"},
@@ -195,10 +195,10 @@ func commonCodes(op *huma.Operation) []string {
 		codes = append(codes, reward.CodeMalformed)
 	}
 	if op.Method != http.MethodGet {
-		codes = append(codes, web.CodeCrossOrigin)
+		codes = append(codes, web.CodeCrossOrigin, web.CodeBodyTimeout)
 	}
 	if op.RequestBody != nil {
-		codes = append(codes, web.CodeUnsupportedMedia, web.CodeBodyTimeout)
+		codes = append(codes, web.CodeUnsupportedMedia)
 	}
 	if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
 		codes = append(codes, web.CodeTooLarge)

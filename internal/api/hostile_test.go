@@ -101,7 +101,7 @@ func TestSlowSenders(t *testing.T) {
 		},
 		{
 			"BodyThatNobodyWants", "POST /v1/promotions/" + id + "/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
-			endless, "202 Accepted",
+			endless, `"BODY_TIMEOUT"`,
 		},
 		{
 			"BodyOfARead", "GET /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",

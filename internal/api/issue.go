@@ -35,7 +35,7 @@ type IssueRequest struct {
 	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT" doc:"LEFT: the user left the waiting line"`
 	Ticket              int64   `json:"ticket,omitempty" doc:"Ticket number; coupons are issued in the order of their tickets; absent before a draw"`
 	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead; 0 is next; for one ticket it never rises. Only if WAITING; absent before a draw"`
-	EstimatedWaitMillis int64   `json:"estimatedWaitMillis,omitempty" doc:"Only if WAITING; absent: unknown"`
+	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty" doc:"Only if WAITING: from the speed of the last seconds, at least 10; before a draw: until the opening"`
 	Coupon              *Coupon `json:"coupon,omitempty" doc:"Only if ISSUED"`
 	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR" example:"SOLD_OUT"`
 	Duplicate           bool    `json:"duplicate,omitempty" doc:"Whether this is an earlier request of the user"`
@@ -45,8 +45,9 @@ func issueRequestOf(s coupon.Status) *IssueRequest {
 	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
 	case coupon.StatusWaiting:
-		if s.Ticket != 0 {
-			r.QueueRank, r.EstimatedWaitMillis = &s.Rank, s.Wait.Milliseconds()
+		wait := s.Wait.Milliseconds()
+		if r.EstimatedWaitMillis = &wait; s.Ticket != 0 {
+			r.QueueRank = &s.Rank
 		}
 	case coupon.StatusIssued:
 		r.Coupon = couponOf(&s.Coupon)

@@ -99,7 +99,7 @@ func TestIssueEvents(t *testing.T) {
 		"\"coupon\":{\"id\":\"2\",\"code\":\"CODE-2\",\"templateId\":\"42\",\"userId\":\"u7\",\"ticket\":9,\"status\":\"ISSUED\",\"issuedAt\":\"2026-11-21T01:02:03Z\"}}\n\n"
 	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
 	event := func(n string) string {
-		return "event: rank\nid: 9." + n + "\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"ticket\":9,\"queueRank\":" + n + "}\n\n"
+		return "event: rank\nid: 9." + n + "\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"ticket\":9,\"queueRank\":" + n + ",\"estimatedWaitMillis\":0}\n\n"
 	}
 	const beat = ": beat\n\n"
 
@@ -158,7 +158,7 @@ func TestIssueEvents(t *testing.T) {
 				w.shop.news <- s
 			}
 			<-r.done
-			const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\"}\n\n"
+			const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"estimatedWaitMillis\":0}\n\n"
 			if diff := cmp.Diff("retry: 2000\n\n"+entered+event("5")+result, r.text()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

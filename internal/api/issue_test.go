@@ -38,7 +38,7 @@ func TestIssue(t *testing.T) {
 	b.shop.template(42, 10)
 	waits := coupon.Status{Kind: coupon.StatusWaiting, Ticket: 981, Rank: 12, Wait: 1500 * time.Millisecond}
 	again := waits
-	again.Duplicate, again.Rank, again.Wait = true, 0, 0
+	again.Duplicate, again.Rank, again.Wait = true, 0, 10*time.Millisecond
 	has := coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: issued(2, 42, "has", 5)}
 	had := has
 	had.Duplicate, had.Coupon.Status = true, reward.CouponUsed
@@ -58,9 +58,14 @@ func TestIssue(t *testing.T) {
 			"requestId": "42:u/7 ü", "status": "WAITING", "ticket": json.Number("981"), "queueRank": json.Number("12"), "estimatedWaitMillis": json.Number("1500"),
 		}},
 		{"again", again, 202, "/v1/issue-requests/42:again", map[string]any{
-			"requestId": "42:again", "status": "WAITING", "ticket": json.Number("981"), "queueRank": json.Number("0"), "duplicate": true,
+			"requestId": "42:again", "status": "WAITING", "ticket": json.Number("981"), "queueRank": json.Number("0"), "estimatedWaitMillis": json.Number("10"), "duplicate": true,
 		}},
-		{"drawn", coupon.Status{Kind: coupon.StatusWaiting}, 202, "/v1/issue-requests/42:drawn", map[string]any{"requestId": "42:drawn", "status": "WAITING"}},
+		{"drawn", coupon.Status{Kind: coupon.StatusWaiting, Wait: time.Minute}, 202, "/v1/issue-requests/42:drawn", map[string]any{
+			"requestId": "42:drawn", "status": "WAITING", "estimatedWaitMillis": json.Number("60000"),
+		}},
+		{"now", coupon.Status{Kind: coupon.StatusWaiting, Ticket: 1}, 202, "/v1/issue-requests/42:now", map[string]any{
+			"requestId": "42:now", "status": "WAITING", "ticket": json.Number("1"), "queueRank": json.Number("0"), "estimatedWaitMillis": json.Number("0"),
+		}},
 		{"has", has, 201, "/v1/coupons/2", map[string]any{"requestId": "42:has", "status": "ISSUED", "ticket": json.Number("5"), "coupon": wire("ISSUED")}},
 		{"had", had, 200, "/v1/coupons/2", map[string]any{
 			"requestId": "42:had", "status": "ISSUED", "ticket": json.Number("5"), "coupon": wire("USED"), "duplicate": true,

@@ -81,7 +81,7 @@ func couponReconciliationOf(r coupon.Reconciliation) *Reconciliation {
 // Reconcile is the body of POST /v1/reconciliations.
 type Reconcile struct {
 	PromotionID *wireID `json:"promotionId,omitempty" doc:"Only this promotion; without any ID: all active promotions and templates"`
-	TemplateID  *wireID `json:"templateId,omitempty" doc:"Only this coupon template"`
+	TemplateID  *wireID `json:"templateId,omitempty" doc:"Only this coupon template; not together with promotionId"`
 	All         bool    `json:"all,omitempty" doc:"All active promotions and templates; the default without IDs"`
 	Repair      bool    `json:"repair,omitempty" doc:"Repair differences: set stored counts and gates to the values of the rows, and remove finished entries from streams; other differences need a person"`
 }
@@ -104,6 +104,9 @@ func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 	}
 	var cmd reconcileCommand
 	var wrong []reward.FieldError
+	if b.PromotionID != nil && b.TemplateID != nil {
+		wrong = append(wrong, reward.FieldError{Field: "templateId", Detail: "cannot be combined with promotionId; send one request for each, or none of them to compare everything"})
+	}
 	if b.All {
 		wrong = append(wrong, reward.FieldError{Field: "all", Detail: "cannot be combined with promotionId or templateId; set one of them"})
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -17,13 +18,16 @@ func TestReconciliations(t *testing.T) {
 	template := map[string]any{
 		"templateId": "42", "what": "user", "userId": "u7", "store": five, "redis": four, "detail": "5 coupons, the gate says 4", "repaired": true,
 	}
+	// The reports about everything have no single ID.
+	allPromotions, allTemplates := maps.Clone(promotion), maps.Clone(template)
+	allPromotions["promotionId"], allTemplates["templateId"] = "0", "0"
 	for _, tt := range []struct {
 		name, body, id, checked string
 		drifts, skipped         []any
 	}{
 		{"OfAPromotion", `{"promotionId":"7","repair":true}`, "9", "1", []any{promotion}, []any{"charges: no list"}},
 		{"OfATemplate", `{"templateId":42,"repair":true}`, "10", "2", []any{template}, []any{"template 3"}},
-		{"OfOneEach", `{"promotionId":7,"templateId":"42","repair":true}`, "9", "3", []any{promotion, template}, []any{"charges: no list", "template 3"}},
+		{"OfAll", `{"repair":true}`, "9", "3", []any{allPromotions, allTemplates}, []any{"charges: no list", "template 3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +53,7 @@ func TestReconciliations(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{"templateId":"x"}`: "templateId", `{"promotionId":"x"}`: "promotionId", `{"promotionId":1,"all":true}`: "all", `{"templateId":1,"all":true}`: "all",
+		`{"promotionId":7,"templateId":"42"}`: "templateId",
 	} {
 		p := b.json(t, "POST", "/v1/reconciliations", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {

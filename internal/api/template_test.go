@@ -277,3 +277,24 @@ func TestTemplateChange(t *testing.T) {
 	}
 	b.json(t, "POST", "/v1/coupon-templates/9/close", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
 }
+
+// TestBodiesOfOperationsWithoutFields checks that a field that an operation would ignore
+// is an error, as at operations that have fields.
+func TestBodiesOfOperationsWithoutFields(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Spring","totalQuantity":1}`).want(t, http.StatusCreated)
+	for _, body := range []string{"", "{}", " {\n}\n"} {
+		b.json(t, "POST", "/v1/coupon-templates/42/close", body).want(t, http.StatusOK)
+	}
+	for _, call := range []string{"POST /v1/coupon-templates/42/close", "POST /v1/promotions/1/start", "POST /v1/coupons/1/use", "DELETE /v1/issue-requests/42:u7"} {
+		method, path, _ := strings.Cut(call, " ")
+		p := b.json(t, method, path, `{"closesAt":"2030-01-01T00:00:00Z","at":1}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{"at", "closesAt"}, fields(p)); diff != "" {
+			t.Errorf("%s: %s", call, diff)
+		}
+		for _, body := range []string{"{", "[]", "x", `"` + strings.Repeat("x", 70_000) + `"`} {
+			b.json(t, method, path, body).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		}
+	}
+}

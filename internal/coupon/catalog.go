@@ -255,8 +255,14 @@ const (
 )
 
 // History returns the history of a user. It includes the refusals of the templates
-// in more, because a refused request leaves no row.
+// in more, because a refused request leaves no row. CodeTemplateNotFound means that one
+// of these does not exist.
 func (c *Catalog) History(ctx context.Context, user string, more ...reward.TemplateID) (History, error) {
+	for _, id := range more {
+		if _, err := c.templates.get(ctx, id); err != nil {
+			return History{}, err
+		}
+	}
 	outcomes, err := c.rows.IssueHistory(ctx, user, historyMax)
 	if err != nil {
 		return History{}, err

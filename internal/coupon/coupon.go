@@ -35,8 +35,7 @@ type Status struct {
 	RequestID string
 	Kind      StatusKind
 	// Ticket, Rank (requests ahead) and Wait belong to StatusWaiting. Ticket is 0
-	// before a draw; Rank and Wait then mean nothing. Wait is an estimate; zero
-	// means that no service time has been measured yet.
+	// before a draw; Rank then means nothing. Wait is an estimate, and above 0.
 	Ticket int64
 	Rank   int64
 	Wait   time.Duration

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,43 @@ func TestDraw(t *testing.T) {
 		}
 		r.balanced(id)
 		r.balanced(few)
+	})
+}
+
+// TestRepeatedEntry checks that a repeated entry into a draw is a duplicate, on every
+// instance, and that an entrant is told how long it takes until the draw.
+func TestRepeatedEntry(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		r.startAll(2)
+		opens := time.Now().Add(time.Hour)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 30, OpensAt: opens, Draw: reward.Draw{From: time.Now().Add(-time.Hour)}})
+		for n := range 4 {
+			i := r.instances[n/2]
+			s, code := r.request(i, id, "u")
+			if code != "" || s.Kind != StatusWaiting || s.Duplicate != (n > 0) {
+				r.Errorf("request %d: %q %+v", n, code, s)
+			}
+			if s.Wait < 50*time.Minute || s.Wait > time.Hour {
+				r.Errorf("request %d: the draw is in an hour, told %v", n, s.Wait)
+			}
+			if s, err := i.Intake.Status(r.Context(), id, "u"); err != nil || s.Wait < 50*time.Minute {
+				r.Errorf("status: %+v, %v", s, err)
+			}
+		}
+		var wg sync.WaitGroup
+		var fresh atomic.Int64
+		for n := range 20 {
+			wg.Go(func() {
+				if s, code := r.request(r.instances[n%2], id, "many"); code == "" && !s.Duplicate {
+					fresh.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if fresh.Load() != 1 {
+			r.Errorf("%d of 20 requests at once are no duplicates, want 1", fresh.Load())
+		}
 	})
 }
 
@@ -273,4 +311,20 @@ func TestDrawOrder(t *testing.T) {
 	if bytes.Equal(listHash([]string{"ab", "c"}), listHash([]string{"a", "bc"})) {
 		t.Error("two lists have the same hash")
 	}
+}
+
+// TestHistoryOfAnUnknownTemplate checks that a template that is named for a history must
+// exist: otherwise a wrong ID would look like a template that never refused anybody.
+func TestHistoryOfAnUnknownTemplate(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1})
+		if _, err := i.Catalog.History(r.Context(), "u7", id); err != nil {
+			r.Error(err)
+		}
+		if _, err := i.Catalog.History(r.Context(), "u7", id, 999); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+			r.Errorf("history with template 999: %v", err)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,4 +165,36 @@ func TestHoldsOfADraw(t *testing.T) {
 		r.takeWhenFree(i, id, "bob")
 		r.balanced(id)
 	})
+}
+
+// TestLapsedHoldsCount checks that a hold that ended bars its user exactly if the
+// template does not issue again after a cancel, and that the refusal says so.
+func TestLapsedHoldsCount(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) {
+				i := r.start()
+				strict := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second})
+				mild := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+				for _, id := range []reward.TemplateID{strict, mild} {
+					r.holdEnds(r.take(i, id, "ann"))
+					r.holdFor(id, time.Hour)
+				}
+				r.takeWhenFree(i, mild, "ann")
+				r.until("the end of the hold reaches the gate", func() bool {
+					_, code := r.request(i, strict, "ann")
+					return code == reward.CodeUserLimit
+				})
+				_, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: strict, UserID: "ann"})
+				if err == nil || !strings.Contains(err.Error(), "reissueAfterCancel") {
+					r.Errorf("the refusal does not say why: %v", err)
+				}
+				r.takeWhenFree(i, strict, "bob")
+				r.balanced(strict)
+				r.balanced(mild)
+			})
+		})
+	}
 }

@@ -148,7 +148,7 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 			list[0].RequestID = reward.RequestID(id, user)
 			return list[0], nil
 		case err == nil:
-			return Status{}, requestUnknown(id, user)
+			return Status{}, requestUnknown(id, user, "request a coupon to get a ticket")
 		case !errors.Is(err, gate.ErrNotLoaded) || try+1 == requestTriesMax:
 			return Status{}, statusUnavailable(err)
 		}
@@ -188,19 +188,26 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 		}
 	case reward.CodeUserLimit:
 		detail = "this user has reached the limit of coupons per user for this template"
+		if !t.ReissueAfterCancel {
+			detail += "; coupons that were cancelled, or not confirmed in time, count as well (reissueAfterCancel is false)"
+		}
 	}
 	return &reward.Error{Kind: reward.KindConflict, Code: code, Detail: detail, OpensAt: opensAt}
 }
 
-// refuseRejected turns StatusRejected into an error, for a request that was decided
+// refuseDirect turns StatusRejected into an error, for a request that was decided
 // at once and never had a ticket.
 // Nothing is stored for such a request, so the user could not ask for its status
-// later.
-func refuseRejected(t *reward.CouponTemplate, status Status) (Status, error) {
-	if status.Kind == StatusRejected {
-		return Status{}, refuse(t, status.Reason)
+// later. A request that found only places promised to others is unavailable, with the
+// detail promised.
+func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Status, error) {
+	switch {
+	case status.Kind != StatusRejected:
+		return status, nil
+	case status.Reason == reward.ReasonPromised:
+		return Status{}, unavailable(nil, "%s", promised)
 	}
-	return status, nil
+	return Status{}, refuse(t, status.Reason)
 }
 
 // closedRoute handles requests at a closed template whose gate is removed, or no longer

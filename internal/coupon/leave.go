@@ -85,7 +85,7 @@ func (l *leaver) ended(ctx context.Context, id reward.TemplateID, user string) e
 	o, found := outcomes[user]
 	switch {
 	case !found:
-		return requestUnknown(id, user)
+		return requestUnknown(id, user, nothingToLeave)
 	case o.Left():
 		return nil
 	case o.Issued():
@@ -97,11 +97,15 @@ func (l *leaver) ended(ctx context.Context, id reward.TemplateID, user string) e
 	}
 }
 
-// requestUnknown returns the error for a user without a request.
-func requestUnknown(id reward.TemplateID, user string) *reward.Error {
+// requestUnknown returns the error for a user without a request. todo says what the
+// caller can do.
+func requestUnknown(id reward.TemplateID, user, todo string) *reward.Error {
 	return reward.NewError(reward.KindNotFound, reward.CodeRequestUnknown,
-		"no request of user %s for template %s is known: there was none, or Redis lost it before a coupon was issued; request again", reward.Quote(user), id)
+		"no request of user %s for template %s is known: there was none, or Redis lost it before a coupon was issued; %s", reward.Quote(user), id, todo)
 }
+
+// nothingToLeave is what requestUnknown says to a user who wants to leave the line.
+const nothingToLeave = "the user is not in line, so nothing is left to do"
 
 // Leave takes the request of a user out of the waiting line. Its place is free at once.
 // A repeat does nothing.
@@ -140,7 +144,7 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 	switch way {
 	case i.draw:
 		if entered, err := i.leaver.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {
-			return cmp.Or(err, error(requestUnknown(t.ID, user)))
+			return cmp.Or(err, error(requestUnknown(t.ID, user, nothingToLeave)))
 		}
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)

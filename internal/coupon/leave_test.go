@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -70,6 +71,9 @@ func (r *rig) leaveLine(mode reward.IssueMode) {
 		r.Fatalf("%+v, %v", s, err)
 	}
 	r.leaves(i, id, "nobody", reward.CodeRequestUnknown)
+	if err := i.Intake.Leave(r.Context(), id, "nobody"); err == nil || strings.Contains(err.Error(), "request again") || strings.Contains(err.Error(), "request a coupon") {
+		r.Errorf("the answer to somebody who wants to leave: %v", err)
+	}
 	if s, code := r.request(i, id, "dan"); code != "" || s.Ticket != 4 || s.Rank != 2 {
 		r.Fatalf("dan: %+v %q", s, code)
 	}

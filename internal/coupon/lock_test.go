@@ -1,11 +1,14 @@
 package coupon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -63,4 +66,23 @@ func TestTheLockAfterAClockStep(t *testing.T) {
 		}
 		r.balanced(id)
 	})
+}
+
+// TestLockRouteOfPromisedPlaces checks that a request in SYNC mode that finds only places
+// of users in line may be repeated, as on the other routes.
+func TestLockRouteOfPromisedPlaces(t *testing.T) {
+	t.Parallel()
+	r := &lockRoute{
+		checks: newBatcher(1, callTimeout, func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
+			return []gateAnswer{{Answer: gate.Answer{Verdict: gate.Admitted}}}, nil
+		}),
+		issues: newBatcher(1, callTimeout, func(context.Context, reward.TemplateID, []string) ([]Status, error) {
+			return []Status{{Kind: StatusRejected, Reason: reward.ReasonPromised}}, nil
+		}),
+	}
+	defer r.wait()
+	_, err := r.request(t.Context(), &reward.CouponTemplate{ID: 42, Mode: reward.ModeSync}, "u7")
+	if e, ok := errors.AsType[*reward.Error](err); !ok || e.Code != reward.CodeUnavailable || e.Kind != reward.KindUnavailable || e.Detail == "" {
+		t.Errorf("%v", err)
+	}
 }

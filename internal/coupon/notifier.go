@@ -382,7 +382,7 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		case found && (lineErr == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
 			out[i] = statusOf(o)
 		case entered[user]:
-			out[i] = Status{Kind: StatusWaiting}
+			out[i] = Status{Kind: StatusWaiting, Wait: drawWait(t)}
 		}
 	}
 	return out, lineErr

@@ -1,6 +1,10 @@
 package coupon
 
-import "time"
+import (
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
 
 const (
 	// paceWindow is how far back a pace looks.
@@ -11,6 +15,12 @@ const (
 	// paceBatchMin is the number of requests that a smaller batch counts as. A batch of
 	// one takes about as long as a batch of a hundred, so it says little about a line.
 	paceBatchMin = 100
+	// waitMin is the shortest estimate. The request that is next waits, too: the issuer
+	// reads it and commits its batch.
+	waitMin = 10 * time.Millisecond
+	// serviceTimeAssumed is the time per request that estimates assume before the first
+	// batch is settled.
+	serviceTimeAssumed = time.Millisecond
 )
 
 // pace measures the time per settled request: the time that the batches of the last
@@ -79,11 +89,20 @@ func (p *pace) sum() (sum pacedBatch) {
 func (p *pace) each() time.Duration { return p.sum().each() }
 
 // waitOf estimates the wait of a request with a rank. A long line is settled in batches
-// of batchMax, so each request in a batch waits for its end.
+// of batchMax, so each request in a batch waits for its end. A serviceTime of zero means
+// that none has been measured.
 func waitOf(rank int64, serviceTime time.Duration) time.Duration {
+	if serviceTime == 0 {
+		serviceTime = serviceTimeAssumed
+	}
 	requests := rank + 1
 	if requests > batchMax {
 		requests = (requests + batchMax - 1) / batchMax * batchMax
 	}
-	return time.Duration(requests) * serviceTime
+	return max(time.Duration(requests)*serviceTime, waitMin)
+}
+
+// drawWait estimates the wait of an entrant of a draw, which is held at the opening.
+func drawWait(t *reward.CouponTemplate) time.Duration {
+	return max(time.Until(t.OpensAt), waitMin)
 }

@@ -245,3 +245,34 @@ func TestWaitsAreHonestOnRealServers(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitsAreToldBeforeAnythingIsMeasured checks that also the first request of an idle
+// template gets an estimate.
+func TestWaitsAreToldBeforeAnythingIsMeasured(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		rank          int64
+		service, want time.Duration
+	}{
+		{0, 0, 10 * time.Millisecond},
+		{99, 0, 100 * time.Millisecond},
+		{1500, 0, 2 * time.Second},
+		{0, 50 * time.Microsecond, 10 * time.Millisecond},
+		{0, 50 * time.Millisecond, 50 * time.Millisecond},
+		{999, time.Millisecond, time.Second},
+	} {
+		if got := waitOf(tt.rank, tt.service); got != tt.want {
+			t.Errorf("rank %d at %v per request: %v, want %v", tt.rank, tt.service, got, tt.want)
+		}
+	}
+	each(t, func(r *rig) {
+		r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		for n := range 2 {
+			s, code := r.request(r.instances[0], id, "u")
+			if code != "" || s.Kind != StatusWaiting || s.Duplicate != (n > 0) || s.Wait != waitMin {
+				r.Errorf("%q %+v", code, s)
+			}
+		}
+	})
+}

@@ -22,10 +22,7 @@ func (r *databaseRoute) request(ctx context.Context, t *reward.CouponTemplate, u
 	if err != nil {
 		return Status{}, err
 	}
-	if status.Kind == StatusRejected && status.Reason == reward.ReasonPromised {
-		return Status{}, unavailable(nil, "Redis is unavailable, and the coupons that are left are promised to users in line; repeat the request later")
-	}
-	return refuseRejected(t, status)
+	return refuseDirect(t, status, "Redis is unavailable, and the coupons that are left are promised to users in line; repeat the request later")
 }
 
 func (r *databaseRoute) wait() { r.issues.open.Wait() }

@@ -11,15 +11,19 @@ import (
 // drawRoute records the entrants of a draw before the template opens.
 type drawRoute struct {
 	templates *TemplateCache
-	entries   *batcher[bool] // true: the users were entered
+	entries   *batcher[drawEntry]
 }
 
+// drawEntry tells whether a user takes part in a draw, and did so before.
+type drawEntry struct{ entered, repeated bool }
+
 func newDrawRoute(templates *TemplateCache, rows store.Store) *drawRoute {
-	save := func(ctx context.Context, id reward.TemplateID, users []string) ([]bool, error) {
-		entered, err := rows.EntrantSave(ctx, id, users)
-		out := make([]bool, len(users))
-		for n := range out {
-			out[n] = entered
+	save := func(ctx context.Context, id reward.TemplateID, users []string) ([]drawEntry, error) {
+		added, takes, err := rows.EntrantSave(ctx, id, users)
+		out := make([]drawEntry, len(users))
+		for n, user := range users {
+			out[n] = drawEntry{entered: takes, repeated: !added[user]}
+			delete(added, user) // a second request in the same batch is a repeat
 		}
 		return out, err
 	}
@@ -28,12 +32,12 @@ func newDrawRoute(templates *TemplateCache, rows store.Store) *drawRoute {
 
 func (r *drawRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
 	if t.Draw.State == reward.DrawOpen {
-		entered, err := r.entries.do(ctx, t.ID, user)
+		entry, err := r.entries.do(ctx, t.ID, user)
 		if err != nil {
 			return Status{}, err
 		}
-		if entered {
-			return Status{Kind: StatusWaiting}, nil
+		if entry.entered {
+			return Status{Kind: StatusWaiting, Wait: drawWait(t), Duplicate: entry.repeated}, nil
 		}
 	}
 	now := time.Now()

@@ -40,7 +40,7 @@ func (r *lockRoute) request(ctx context.Context, t *reward.CouponTemplate, user 
 		return Status{}, err
 	}
 	if status.Kind != "" {
-		return refuseRejected(t, status)
+		return refuseDirect(t, status, "the coupons that are left are promised to users in line; repeat the request later")
 	}
 	// The stock was gone once the lock was taken.
 	if a, err = r.checks.do(ctx, t.ID, user); err != nil {

@@ -42,7 +42,7 @@ func CheckConfirm(c *reward.Coupon) error {
 	case c.Status == reward.CouponIssued:
 		return nil
 	case c.Status == reward.CouponHeld, c.Status == reward.CouponCancelled && c.CancelReason == reward.ReasonHoldExpired:
-		return refuseCoupon(c, reward.CodeHoldExpired, "was held until", c.HeldUntil, " and not confirmed; request another one")
+		return refuseCoupon(c, reward.CodeHoldExpired, "was held until", c.HeldUntil, " and not confirmed; request another one, unless the template has reissueAfterCancel: false")
 	}
 	return CheckCancel(c, c.ExpiresAt)
 }

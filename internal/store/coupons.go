@@ -180,11 +180,11 @@ type Coupons interface {
 	// touched before. It returns the number of rows that it removed.
 	CodesSweep(ctx context.Context, before time.Time, limit int) (int, error)
 
-	// EntrantSave records users as entrants of a draw and reports whether it
-	// did. A user who is already recorded stays recorded once. It records no
+	// EntrantSave records users as entrants of a draw. takes reports whether it
+	// did, added has the users who were not recorded before. It records no
 	// user unless the draw is OPEN and the clock of the database is between
 	// Draw.From (included) and OpensAt (excluded).
-	EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error)
+	EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (added map[string]bool, takes bool, err error)
 	// EntrantHas reports which of the users are recorded.
 	EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error)
 	// EntrantList returns at most limit entrants with a user ID above after,

@@ -1,11 +1,17 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -13,6 +19,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -115,6 +122,53 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 				&huma.ErrorDetail{Location: "query." + p.Name, Message: wrong})
 			return
 		}
+	}
+	next(ctx)
+}
+
+// unusedBodyMax limits the body of a request to an operation that takes none, in bytes.
+const unusedBodyMax = 64 << 10
+
+// checkNoBody refuses a body with fields at an operation that takes none: huma would
+// ignore it, and with it what the caller asks for. An empty body and an empty object
+// are allowed.
+func (a *Router) checkNoBody(ctx huma.Context, next func(huma.Context)) {
+	op, body := ctx.Operation(), ctx.BodyReader()
+	if op.RequestBody != nil || op.Method == http.MethodGet || body == nil {
+		next(ctx)
+		return
+	}
+	if op.BodyReadTimeout > 0 {
+		_ = ctx.SetReadDeadline(time.Now().Add(op.BodyReadTimeout)) // only test writers have no deadlines
+	}
+	data, err := io.ReadAll(io.LimitReader(body, unusedBodyMax+1))
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		next(ctx)
+		return
+	}
+	var fields map[string]json.RawMessage
+	status := http.StatusBadRequest
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		status, err = http.StatusRequestTimeout, errors.New("the body arrived too slowly; this operation needs none")
+	case err != nil:
+		err = errors.New("the body could not be read; this operation needs none")
+	case len(data) > unusedBodyMax:
+		err = errors.New("this operation takes no body")
+	default:
+		err = unmarshalStrict(data, &fields)
+	}
+	if err != nil {
+		_ = huma.WriteErr(a.huma, ctx, status, err.Error()) // the caller may have left
+		return
+	}
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		wrong = append(wrong, &huma.ErrorDetail{Location: "body." + name, Message: validation.MsgUnexpectedProperty})
+	}
+	if len(wrong) > 0 {
+		_ = huma.WriteErr(a.huma, ctx, http.StatusUnprocessableEntity, "validation failed", wrong...) // the caller may have left
+		return
 	}
 	next(ctx)
 }

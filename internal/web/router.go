@@ -66,7 +66,7 @@ func NewRouter(cfg RouterConfig) *Router {
 	hc.RejectUnknownQueryParameters = true
 	hc.Formats = jsonFormats
 	a.huma = humago.New(a.mux, hc)
-	a.huma.UseMiddleware(a.checkQuery)
+	a.huma.UseMiddleware(a.checkQuery, a.checkNoBody)
 	return a
 }
 

@@ -21,37 +21,42 @@ const (
 ), noted AS (
   INSERT INTO coupon_entrants (template_id, user_id)
   SELECT g.id, u.user_id FROM gate g, unnest($2::text[]) AS u(user_id) WHERE g.takes ORDER BY u.user_id COLLATE "C"
-  ON CONFLICT DO NOTHING
+  ON CONFLICT DO NOTHING RETURNING user_id
 )
-SELECT g.takes FROM gate g`
+SELECT g.takes, ARRAY(SELECT n.user_id FROM noted n) FROM gate g`
 
 	hasEntrants = `SELECT e.user_id FROM (SELECT $1::int8 AS template_id, n.user_id FROM unnest($2::text[]) AS n(user_id) OFFSET 0) u
 JOIN coupon_entrants e ON e.template_id = u.template_id AND e.user_id = u.user_id COLLATE "C"`
 )
 
 // EntrantSave records entrants of a draw.
-func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
+func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (added map[string]bool, takes bool, err error) {
 	for _, u := range users {
 		if err := store.CheckText("user id", u); err != nil {
-			return false, err
+			return nil, false, err
 		}
 	}
-	var exists, takes bool
-	err := s.send(ctx, "save entrants", func(b *pgx.Batch) {
-		exists, takes = false, false
+	exists := false
+	err = s.send(ctx, "save entrants", func(b *pgx.Batch) {
+		exists, takes, added = false, false, make(map[string]bool, len(users))
 		b.Queue(lockTemplate, int64(id))
 		b.Queue(saveEntrants, int64(id), users).Query(each(func(rows pgx.Rows) error {
 			exists = true
-			return rows.Scan(&takes)
+			var list []string
+			err := rows.Scan(&takes, &list)
+			for _, u := range list {
+				added[u] = true
+			}
+			return err
 		}))
 	})
 	switch {
 	case err != nil:
-		return false, err
+		return nil, false, err
 	case !exists:
-		return false, store.NoTemplate(id)
+		return nil, false, store.NoTemplate(id)
 	}
-	return takes, nil
+	return added, takes, nil
 }
 
 // EntrantHas reports which of the users are recorded.

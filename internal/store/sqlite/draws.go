@@ -12,14 +12,14 @@ import (
 )
 
 // EntrantSave records entrants of a draw.
-func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (bool, error) {
+func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (added map[string]bool, takes bool, err error) {
 	for _, u := range users {
 		if err := store.CheckText("user id", u); err != nil {
-			return false, err
+			return nil, false, err
 		}
 	}
-	var takes bool
-	err := s.write(ctx, "save entrants", func(tx *tx) error {
+	err = s.write(ctx, "save entrants", func(tx *tx) error {
+		added = make(map[string]bool, len(users))
 		t, err := templateOf(tx.ctx, tx, id)
 		if err != nil {
 			return err
@@ -33,14 +33,19 @@ func (s *Store) EntrantSave(ctx context.Context, id reward.TemplateID, users []s
 			return nil
 		}
 		for _, u := range users {
-			if err := tx.exec(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?) ON CONFLICT DO NOTHING`,
-				int64(id), u); err != nil {
+			_, fresh, err := one(tx.ctx, tx, scanInt, `INSERT INTO coupon_entrants (template_id, user_id) VALUES (?, ?)
+ON CONFLICT DO NOTHING RETURNING 1`, int64(id), u)
+			if err != nil {
 				return err
 			}
+			added[u] = added[u] || fresh
 		}
 		return nil
 	})
-	return takes && err == nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	return added, takes, nil
 }
 
 // now returns the time of the database.

@@ -301,7 +301,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
 			"snapshot":   func() error { _, _, err := b.snapshot(9); return err },
-			"entrants":   func() error { _, err := b.EntrantSave(b.ctx, 9, nil); return err },
+			"entrants":   func() error { _, _, err := b.EntrantSave(b.ctx, 9, nil); return err },
 			"draw close": func() error { _, err := b.DrawClose(b.ctx, 9, 0); return err },
 			"draw done":  func() error { _, err := b.DrawDone(b.ctx, 9, 0, nil); return err },
 			"end holds":  func() error { _, _, err := b.CouponEndHolds(b.ctx, 9, 1); return err },

@@ -337,7 +337,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					}
 					continue
 				}
-				takes, err := b.EntrantSave(b.ctx, 1, []string{fmt.Sprintf("u%d-%d", w, n)})
+				_, takes, err := b.EntrantSave(b.ctx, 1, []string{fmt.Sprintf("u%d-%d", w, n)})
 				if err != nil {
 					return err
 				}

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ func draw(from, opens time.Duration) func(*reward.CouponTemplate) {
 func exerciseDraws(t *testing.T, open Open) {
 	save := func(b *bundle, id reward.TemplateID, users ...string) bool {
 		b.Helper()
-		takes, err := b.EntrantSave(b.ctx, id, users)
+		_, takes, err := b.EntrantSave(b.ctx, id, users)
 		b.must(err)
 		return takes
 	}
@@ -52,10 +54,30 @@ func exerciseDraws(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "of another", map[string]bool{}, has)
 		for _, bad := range []string{"\xff", "a\x00"} {
-			_, err := b.EntrantSave(b.ctx, 1, []string{"z", bad})
+			_, _, err := b.EntrantSave(b.ctx, 1, []string{"z", bad})
 			b.wantCode(err, reward.CodeInvalid)
 		}
 		same(b, "version", int64(0), b.stands(1).Version)
+	})
+	run(t, open, "TellsWhoHadEnteredBefore", func(b *bundle) {
+		b.template(1, draw(-time.Hour, time.Hour))
+		b.template(2, draw(time.Hour, 2*time.Hour))
+		added := func(id reward.TemplateID, users ...string) []string {
+			b.Helper()
+			got, _, err := b.EntrantSave(b.ctx, id, users)
+			b.must(err)
+			out := []string{}
+			for _, user := range slices.Sorted(maps.Keys(got)) {
+				if got[user] {
+					out = append(out, user)
+				}
+			}
+			return out
+		}
+		same(b, "new", []string{"a", "é"}, added(1, "a", "é", "a"))
+		same(b, "one is new", []string{"b"}, added(1, "a", "b"))
+		same(b, "repeated", []string{}, added(1, "a", "b", "é"))
+		same(b, "not in its time", []string{}, added(2, "a"))
 	})
 	run(t, open, "ClosesOnceTheTemplateIsOpen", func(b *bundle) {
 		b.template(1, draw(-time.Hour, time.Hour))
