@@ -58,6 +58,7 @@ func TestCouponCalls(t *testing.T) {
 				return c.ImportCodes(ctx, "42", strings.NewReader("A\nB"), client.ImportOptions{})
 			}, client.CodesResult{Accepted: 2, ImportedCodes: client.ImportedCodes{Imported: 50, Left: 19, Missing: 3}},
 		},
+		{"ReleasePlaces", "POST /v1/coupon-templates/42/release-places  ", `{"released":7}`, func(c *client.Client) (any, error) { return c.ReleasePlaces(ctx, "42") }, int64(7)},
 		{"CloseTemplate", "POST /v1/coupon-templates/42/close  ", templateJSON, func(c *client.Client) (any, error) { return c.CloseTemplate(ctx, "42") }, template},
 		{
 			"ChangeTemplate", `PATCH /v1/coupon-templates/42  {"name":"N","totalQuantity":5,"opensAt":"2026-11-21T10:00:00Z","closesAt":null,"validForSeconds":null,"holdSeconds":null,"reissueAfterCancel":false}`,

@@ -174,6 +174,17 @@ func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error)
 	return out, err
 }
 
+// ReleasePlaces releases the places of a template that are set aside for a waiting line
+// in a Redis that was removed for good, and returns their number. Users in that line
+// lose their places. While any instance uses Redis, do not call it.
+func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
+	var out struct {
+		Released int64 `json:"released"`
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}}, &out)
+	return out.Released, err
+}
+
 // TemplateCoupons iterates over the coupons of a template in the order of their
 // tickets. It ends after the first error.
 func (c *Client) TemplateCoupons(ctx context.Context, id string) iter.Seq2[Coupon, error] {

@@ -28,6 +28,7 @@ func (c *cli) templateCommand() *cobra.Command {
 		c.templateCodesCommand(),
 		c.templateWatchCommand(),
 		c.templateCloseCommand(),
+		c.templateReleaseCommand(),
 		c.templateEntrantsCommand(),
 	)
 	return cmd
@@ -158,6 +159,42 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func (c *cli) templateReleaseCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "release-places ID",
+		Short: "Release the places set aside for a waiting line in a Redis that was removed for good",
+		Long: `Release the places that are set aside for the waiting line of a template, so that
+everybody can get them and the quantity can be lower. Use it only after redis.url was
+removed from all instances for good. Users who wait in that line lose their places: if
+Redis comes back, some of them get no coupon although they were told to wait. Without
+places set aside, nothing changes.`,
+		Example: `  largesse template release-places 42 --yes
+  largesse template release-places 42 --yes --output json`,
+		Args: templateArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.confirm(yes, "give the places of users in line at template "+args[0]+" to others; if Redis comes back, they may get no coupon"); err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			released, err := cl.ReleasePlaces(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]int64{"released": released})
+			}
+			_, err = fmt.Fprintf(c.stdout, "%s of template %s released\n", countOf(released, "place"), printable(args[0]))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "no question")
+	return cmd
 }
 
 func (c *cli) templateEntrantsCommand() *cobra.Command {

@@ -53,6 +53,8 @@ func TestTemplateSetAndClose(t *testing.T) {
 	env, asked := fakeServer(t, map[string]answer{
 		"PATCH /v1/coupon-templates/42":      {body: templateJSON},
 		"POST /v1/coupon-templates/42/close": {body: templateJSON},
+
+		"POST /v1/coupon-templates/42/release-places": {body: `{"released":7}`},
 	})
 	const changed = "template 42 is changed; show it with: largesse template show 42\n"
 	for _, tt := range []struct {
@@ -68,6 +70,12 @@ func TestTemplateSetAndClose(t *testing.T) {
 			t.Errorf("%v: %+v", tt.args, r)
 		}
 	}
+	if r := largesseRun(t.Context(), "", env, "template", "release-places", "42"); r.code != exitWrongUse || !strings.Contains(r.stderr, "if Redis comes back") {
+		t.Errorf("without --yes: %+v", r)
+	}
+	if r := largesseRun(t.Context(), "", env, "template", "release-places", "42", "--yes"); r != (result{exitDone, "7 places of template 42 released\n", ""}) {
+		t.Errorf("%+v", r)
+	}
 	var out client.Template
 	r := largesseRun(t.Context(), "", env, "template", "close", "42", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || out.Counters.Waiting != 1000 {
@@ -77,7 +85,7 @@ func TestTemplateSetAndClose(t *testing.T) {
 		`PATCH /v1/coupon-templates/42 {"name":"N","totalQuantity":20000,"perUserLimit":3,"mode":"SYNC","reissueAfterCancel":true,"whenRedisAway":"WAIT"}`,
 		`PATCH /v1/coupon-templates/42 {"opensAt":null,"closesAt":"2026-11-21T10:00:00Z","validForSeconds":3600,"holdSeconds":600}`,
 		`PATCH /v1/coupon-templates/42 {"closesAt":null,"validForSeconds":null,"holdSeconds":null}`,
-		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/close",
+		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/release-places", "POST /v1/coupon-templates/42/close",
 	}
 	if diff := cmp.Diff(want, asked()); diff != "" {
 		t.Error(diff)

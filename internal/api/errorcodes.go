@@ -160,6 +160,7 @@ var operationCodes = map[string][]string{
 		campaign.CodeBodyBroken, CodeTooManyUploads,
 	},
 	"close-template":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict},
+	"release-places":         {reward.CodeTemplateNotFound, reward.CodeIllegalState},
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
 
 	"issue-coupon": {

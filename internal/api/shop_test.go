@@ -119,6 +119,11 @@ func (f *fakeShop) Close(ctx context.Context, id reward.TemplateID) (coupon.View
 	return f.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &at})
 }
 
+func (f *fakeShop) ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error) {
+	v, err := f.Get(ctx, id)
+	return v.Promised(), err
+}
+
 func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error) {
 	v, err := f.Get(ctx, id)
 	if err != nil {

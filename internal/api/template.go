@@ -23,6 +23,7 @@ type Templates interface {
 	List(ctx context.Context, before reward.TemplateID, limit int) ([]coupon.View, error)
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
+	ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error)
 	ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error)
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
@@ -318,10 +319,40 @@ func (a *API) addTemplates() {
 		return v, err
 	}))
 	call(a, huma.Operation{
+		OperationID: "release-places", Method: http.MethodPost, Path: path + "/{id}/release-places", Tags: tags,
+		Summary: "Release the places that are set aside for a waiting line in a Redis that was removed for good",
+		Description: "Users in that line lose their places. While any instance uses Redis, do not call it. " +
+			"409 ILLEGAL_STATE: this instance has a gate, or the path of the template is not DATABASE. A repeat releases nothing.",
+	}, a.releasePlaces)
+	call(a, huma.Operation{
 		OperationID: "list-template-entrants", Method: http.MethodGet, Path: path + "/{id}/entrants", Tags: tags,
 		Summary:     "List the entrants of a draw, ordered by the bytes of userId",
 		Description: "draw.listHash is the hash of this list. 409 ILLEGAL_STATE: the draw is OPEN, or the template has no draw.",
 	}, a.listTemplateEntrants)
+}
+
+// ReleasedPlaces is the response of release-places.
+type ReleasedPlaces struct {
+	Released int64 `json:"released" doc:"Places that were set aside, and that everybody can get now"`
+}
+
+type releasedPlacesOutput struct {
+	Body *ReleasedPlaces
+}
+
+func (a *API) releasePlaces(ctx context.Context, in *templateIDInput) (*releasedPlacesOutput, error) {
+	id, err := templateID("id", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	released, err := a.cfg.Templates.ReleasePlaces(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if released > 0 {
+		a.log.Info("places released", "template_id", id, "places", released, "actor", actor(ctx))
+	}
+	return &releasedPlacesOutput{Body: &ReleasedPlaces{Released: released}}, nil
 }
 
 // templateCall returns an operation that takes a template ID and answers with the

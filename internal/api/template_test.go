@@ -298,3 +298,19 @@ func TestBodiesOfOperationsWithoutFields(t *testing.T) {
 		}
 	}
 }
+
+func TestReleasePlaces(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	v := b.shop.templates[42]
+	v.Granted, v.Used = 9, 2
+	b.shop.templates[42] = v
+	a := b.json(t, "POST", "/v1/coupon-templates/42/release-places", "")
+	a.want(t, http.StatusOK)
+	if diff := cmp.Diff(map[string]any{"released": json.Number("7")}, a.object(t)); diff != "" {
+		t.Error(diff)
+	}
+	b.json(t, "POST", "/v1/coupon-templates/9/release-places", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
+	b.json(t, "POST", "/v1/coupon-templates/x/release-places", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+}

@@ -173,6 +173,35 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 	return c.Change(ctx, rules.TemplateChange{ID: id, ClosesAt: &now})
 }
 
+// ReleasePlaces gives the places that are set aside for the gate of a template to
+// everybody, and returns their number. It is for a template whose Redis was removed for
+// good: users who wait in its line get a coupon only if one is left when the line
+// is served, and nobody may ever serve it.
+//
+// CodeIllegalState means that this instance has a gate, or that the template does not
+// issue through the database.
+func (c *Catalog) ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error) {
+	t, err := c.rows.TemplateGet(ctx, id)
+	if err != nil || t.Promised() == 0 {
+		return 0, err
+	}
+	switch {
+	case !c.noGate:
+		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+			"redis.url is set, or this is the only process, so the gate of template %s still needs its places; remove Redis from all instances first", id)
+	case t.Path != reward.PathDatabase:
+		return 0, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+			"template %s does not issue through the database yet; set whenRedisAway to DATABASE, or wait until its path is DATABASE", id)
+	}
+	after, released, err := c.rows.TemplateReleasePlaces(ctx, id)
+	if err != nil || !released {
+		return 0, err
+	}
+	c.templates.hint()
+	c.refusals.forget(id)
+	return t.Granted - after.Granted, nil
+}
+
 // afterChange applies a committed change to the gate, and gives hints to the parts
 // that must know of it. If the apply fails, the GateMaintainer applies it later.
 func (c *Catalog) afterChange(ctx context.Context, change *store.CouponChange) {

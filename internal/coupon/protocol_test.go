@@ -469,6 +469,46 @@ func TestWithoutAGate(t *testing.T) {
 	}
 }
 
+// TestRedisIsRemovedForGood checks that the places that are set aside for a line in Redis
+// can be released once no instance has a gate, and not before.
+func TestRedisIsRemovedForGood(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		with := r.start(func(c *FlowConfig) { c.FallbackAfter = time.Hour })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		r.take(with, id, "ann")
+		if n, err := with.Catalog.ReleasePlaces(r.Context(), id); !reward.HasCode(err, reward.CodeIllegalState) {
+			r.Fatalf("with Redis: %d, %v", n, err)
+		}
+		with.stop()
+		without := r.start(func(c *FlowConfig) { c.NoGate = true })
+		without.gate.set(func(g *faultyGate) { g.down = true })
+		r.until("the template issues through the database", func() bool {
+			t, err := r.rows.TemplateGet(r.Context(), id)
+			return err == nil && t.Path == reward.PathDatabase
+		})
+		if _, err := without.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "bob"}); !reward.HasCode(err, reward.CodeUnavailable) {
+			r.Errorf("bob found a place that is promised: %v", err)
+		}
+		lower := int64(5)
+		if _, err := without.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); !reward.HasCode(err, reward.CodeConflict) {
+			r.Errorf("the promised places do not keep the quantity: %v", err)
+		}
+		for _, want := range []int64{9, 0} { // a repeat releases nothing
+			if n, err := without.Catalog.ReleasePlaces(r.Context(), id); err != nil || n != want {
+				r.Fatalf("released %d, want %d: %v", n, want, err)
+			}
+		}
+		if _, err := without.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
+			r.Error(err)
+		}
+		for n := range 4 {
+			r.take(without, id, fmt.Sprint("u", n))
+		}
+		r.want(without, id, "late", reward.CodeSoldOut)
+	})
+}
+
 // TestATicketThatNoGateGave checks that a forged record becomes a dead letter, and does
 // not move the tickets of the template.
 func TestATicketThatNoGateGave(t *testing.T) {

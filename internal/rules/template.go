@@ -154,6 +154,19 @@ func Shrink(t *reward.CouponTemplate, s Shrunk) bool {
 	return taken
 }
 
+// ReleasePlaces takes back all places that are set aside for the gate of template t. It
+// reports whether it changed t: not while the template uses its gate, or if no place is
+// set aside.
+func ReleasePlaces(t *reward.CouponTemplate) bool {
+	if t.Path != reward.PathDatabase || t.Promised() == 0 {
+		return false
+	}
+	t.Granted = t.Used
+	t.Grants++
+	t.Version++
+	return true
+}
+
 // takeBack is Shrink without a new version.
 func (s *Shrunk) takeBack(t *reward.CouponTemplate) bool {
 	if s == nil || t.Generation != s.Generation || t.Path != reward.PathGate || t.Grants != s.Grants {

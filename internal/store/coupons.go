@@ -25,7 +25,7 @@ import (
 //     slot stays taken.
 //
 // Version of a template grows by exactly 1 in each transaction that changes what
-// the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink,
+// the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink, TemplateReleasePlaces,
 // CouponLeave, CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon,
 // CodesPublish, and each CouponSettle that settled a request. Coupons and rejected
 // requests store the version of their last change.
@@ -73,6 +73,9 @@ type Coupons interface {
 	// TemplateShrink takes back places that the gate has not given, see rules.Shrink.
 	// It returns the template and reports whether it changed it.
 	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
+	// TemplateReleasePlaces takes back all places that are set aside, see
+	// rules.ReleasePlaces. It returns the template and reports whether it changed it.
+	TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error)
 	// TemplateSetFloor sets Floor to a generation, and reports whether it did. It
 	// changes nothing if the template has another generation by now.
 	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)

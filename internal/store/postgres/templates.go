@@ -277,6 +277,13 @@ SET granted = greatest(least(t.granted, $4), t.used), grants = t.grants + 1, ver
 WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, shrunk.Generation, shrunk.Grants, shrunk.Granted)
 }
 
+// TemplateReleasePlaces takes back all places that are set aside, by rules.ReleasePlaces.
+func (s *Store) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error) {
+	return s.write(ctx, "take back all places of a template", id, `UPDATE coupon_templates t
+SET granted = t.used, grants = t.grants + 1, version = t.version + 1
+WHERE t.id = $1 AND t.path = 'DATABASE' AND t.granted > t.used RETURNING t.id`)
+}
+
 // TemplateSetFloor sets the floor of a template to its generation.
 func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
 	_, set, err := s.write(ctx, "set the floor of a coupon template", id,

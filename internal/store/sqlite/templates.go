@@ -161,6 +161,13 @@ func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk
 	})
 }
 
+// TemplateReleasePlaces takes back all places that are set aside.
+func (s *Store) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error) {
+	return s.changeTemplate(ctx, "take back all places of a template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
+		return rules.ReleasePlaces(t), nil
+	})
+}
+
 // TemplateSetFloor sets the floor of a template to its generation.
 func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
 	_, set, err := s.changeTemplate(ctx, "set the floor of a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {

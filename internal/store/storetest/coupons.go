@@ -297,6 +297,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"raise":      func() error { _, _, err := b.TemplateNewGeneration(b.ctx, raise(9, -1, 0)); return err },
 			"grant":      func() error { _, _, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 9}); return err },
 			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, 9, rules.Shrunk{}); return err },
+			"release":    func() error { _, _, err := b.TemplateReleasePlaces(b.ctx, 9); return err },
 			"set floor":  func() error { _, err := b.TemplateSetFloor(b.ctx, 9, 0); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },

@@ -571,6 +571,27 @@ func exercisePromises(t *testing.T, open Open) {
 		same(b, "told", []string{"issued"}, told(res))
 		same(b, "places", []int64{2, 1, 1, 3}, places(res.Template))
 	})
+	run(t, open, "PlacesAreReleasedWithoutAGate", func(b *bundle) {
+		b.template(1, quantity(5))
+		grant(b, store.TemplateGrantParams{Places: 4}, true)
+		b.inOrder(1, asks(1, "a")...)
+		release := func(done bool) reward.CouponTemplate {
+			b.Helper()
+			got, changed, err := b.TemplateReleasePlaces(b.ctx, 1)
+			b.must(err)
+			same(b, "released", done, changed)
+			same(b, "stored", got, b.stands(1))
+			return got
+		}
+		same(b, "while the gate is used", []int64{4, 1, 1, 2}, places(release(false)))
+		_, _, err := b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
+		b.must(err)
+		same(b, "without it", []int64{1, 1, 2, 3}, places(release(true)))
+		same(b, "again", []int64{1, 1, 2, 3}, places(release(false)))
+		direct := store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleDirect, Generation: 1, Path: reward.PathDatabase}
+		direct.Requests = []rules.CouponRequest{ask("b", 2), ask("c", 3), ask("d", 4), ask("e", 5)}
+		same(b, "all are issued", []string{"issued", "issued", "issued", "issued"}, told(b.settle(direct)))
+	})
 	run(t, open, "AShrinkTakesBackWhatWasNotGiven", func(b *bundle) {
 		b.template(1, quantity(9))
 		grant(b, store.TemplateGrantParams{Places: 6}, true)
