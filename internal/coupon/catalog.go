@@ -134,7 +134,7 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	}
 	var t reward.CouponTemplate
 	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || p.Mode != nil && *p.Mode != before.Mode {
-		t, err = c.granter.change(ctx, p, before.Promised() > 0)
+		t, err = c.granter.change(ctx, p, &before.CouponTemplate)
 	} else {
 		t, err = c.rows.TemplateChange(ctx, p)
 	}

@@ -84,12 +84,15 @@ func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf) e
 
 // cover grants the places that users in line need and do not have.
 func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
-	missing := h.Waiting - (h.Granted - h.Used)
-	if missing <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+	if uncovered(h) <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
 		return nil
 	}
-	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, missing)
+	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, uncovered(h))
 }
+
+// uncovered returns how many users in line have no place. There are such users after
+// Redis lost data, and in a line that version 1 has left behind.
+func uncovered(h gate.Header) int64 { return h.Waiting - (h.Granted - h.Used) }
 
 func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, places int64) error {
 	t, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{
@@ -148,11 +151,16 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 // rows decide with the places that are set aside. If the caller crashes in between, the
 // gate has fewer places than the rows; the next grant tells it.
 //
-// load says that a gate that is missing is loaded first: after Redis lost data, places
-// are set aside for users that no gate knows.
-func (g *Granter) change(ctx context.Context, p rules.TemplateChange, load bool) (reward.CouponTemplate, error) {
+// before is the template that is changed. If places are set aside, a gate that is missing
+// is loaded first: after Redis lost data, places are set aside for users that no gate
+// knows. Users in line who have no places get them first. If the gate responds and that
+// fails, the error is CodeUnavailable: the rows would give their places away.
+func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *reward.CouponTemplate) (reward.CouponTemplate, error) {
 	for try := 1; ; try++ {
-		s, version, shrinkErr := g.shrinkForChange(ctx, p.ID, load)
+		s, version, shrinkErr := g.shrinkForChange(ctx, before)
+		if errors.Is(shrinkErr, errUncovered) {
+			return reward.CouponTemplate{}, unavailable(shrinkErr, "users in line at template %s have no places set aside yet; repeat the change", p.ID)
+		}
 		if p.Shrunk = &s; shrinkErr != nil {
 			p.Shrunk = nil
 		}
@@ -174,18 +182,46 @@ func (g *Granter) change(ctx context.Context, p rules.TemplateChange, load bool)
 	}
 }
 
-// shrinkForChange is gateShrink for a change of a template.
-func (g *Granter) shrinkForChange(ctx context.Context, id reward.TemplateID, load bool) (s rules.Shrunk, version int64, err error) {
+// shrinkForChange is gateShrink for a change of a template. It covers the line first.
+func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemplate) (s rules.Shrunk, version int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeGateTimeout)
 	defer cancel()
-	if s, version, err = g.gateShrink(ctx, id); !load || !errors.Is(err, gate.ErrNotLoaded) {
+	h, err := g.header(ctx, before.ID)
+	if err != nil {
 		return s, version, err
 	}
-	if err = g.applier.loader.ensure(ctx, id); err != nil {
-		return s, version, err
+	if !h.Loaded && (h.Exists || before.Promised() > 0) {
+		err = g.applier.loader.ensure(ctx, before.ID)
 	}
-	return g.gateShrink(ctx, id)
+	for try := 0; err == nil && try < grantTriesMax; try++ {
+		if h, err = g.header(ctx, before.ID); err != nil {
+			break
+		}
+		missing := uncovered(h)
+		if missing <= 0 || before.Mode == reward.ModeSync || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+			return g.gateShrink(ctx, before.ID)
+		}
+		err = g.cover(ctx, before.ID, h)
+	}
+	if uncovered(h) > 0 {
+		return s, version, errors.Join(errUncovered, err)
+	}
+	return s, version, err
 }
+
+// header reads the header of a gate.
+func (g *Granter) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	headers, err := g.gate.Headers(ctx, []reward.TemplateID{id})
+	if err != nil {
+		return gate.Header{}, err
+	}
+	return headers[0], nil
+}
+
+// errUncovered means that users in line have no places, and could not get them.
+var errUncovered = errors.New("users in line have no places")
 
 var errPlacesChange = errors.New("the places of the gate keep changing")
 

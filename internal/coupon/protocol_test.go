@@ -615,3 +615,65 @@ func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	h.must(h.loader.leaveDatabase(t.Context(), h.id))
 	h.wantIssued("ann", "bob", "cid")
 }
+
+// TestLoweringCoversTheLineOfVersion1 checks a line that version 1 has left behind, whose
+// users have no places in the rows: a lower quantity does not take their coupons. The
+// gate is loaded already, or not yet.
+func TestLoweringCoversTheLineOfVersion1(t *testing.T) {
+	t.Parallel()
+	for name, loaded := range map[string]bool{"Loaded": true, "NotLoaded": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) {
+				const people = 10
+				i := r.start(func(c *FlowConfig) { c.Issue = false })
+				id := r.create(reward.CouponTemplate{TotalQuantity: 100})
+				for n := range people {
+					r.want(i, id, fmt.Sprint("u", n), "")
+				}
+				// Migration 11 adds granted, used and grants with 0 to the row; the gate has
+				// none of them.
+				row, err := r.rows.TemplateGet(r.Context(), id)
+				if err != nil {
+					r.Fatal(err)
+				}
+				row, done, err := r.rows.TemplateShrink(r.Context(), id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants})
+				if err != nil || !done || row.Promised() != 0 {
+					r.Fatalf("%+v, %v", row, err)
+				}
+				if _, err := i.gate.Apply(r.Context(), gate.ApplyParams{TemplateID: id, From: row.Version - 1, State: stateOf(&row)}); err != nil {
+					r.Fatal(err)
+				}
+				if !loaded {
+					begun, err := i.gate.LoadBegin(r.Context(), id, "version 1")
+					if err != nil || !begun.Held {
+						r.Fatalf("%+v, %v", begun, err)
+					}
+					if err := i.gate.LoadClose(r.Context(), gate.Load{TemplateID: id, Token: "version 1", Run: begun.Run}); err != nil {
+						r.Fatal(err)
+					}
+				}
+				h, err := i.gate.Headers(r.Context(), []reward.TemplateID{id})
+				if err != nil || h[0].Waiting != people || h[0].Granted != h[0].Used || h[0].Loaded != loaded {
+					r.Fatalf("%+v, %v", h, err)
+				}
+				for _, total := range []int64{people - 1, people} {
+					r.until("an answer", func() bool {
+						_, err = i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
+						return !reward.HasCode(err, reward.CodeUnavailable)
+					})
+					if (err == nil) != (total == people) || err != nil && !reward.HasCode(err, reward.CodeConflict) {
+						r.Errorf("lowering to %d with %d in line: %v", total, people, err)
+					}
+				}
+				r.start()
+				for n := range people {
+					if s := r.outcome(i, id, fmt.Sprint("u", n)); s.Kind != StatusIssued {
+						r.Errorf("u%d was told that they wait, and got %s", n, s.Reason)
+					}
+				}
+				r.balanced(id)
+			})
+		})
+	}
+}
