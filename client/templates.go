@@ -175,7 +175,7 @@ func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error)
 }
 
 // ReleasePlaces releases the places of a template that are set aside for a waiting line
-// in a Redis that was removed for good, and returns their number. Users in that line
+// in a Redis that was removed permanently, and returns their number. Users in that line
 // lose their places. While any instance uses Redis, do not call it.
 func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
 	var out struct {

@@ -165,10 +165,10 @@ func (c *cli) templateReleaseCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "release-places ID",
-		Short: "Release the places set aside for a waiting line in a Redis that was removed for good",
+		Short: "Release the places set aside for a waiting line in a Redis that was removed permanently",
 		Long: `Release the places that are set aside for the waiting line of a template, so that
 everybody can get them and the quantity can be lower. Use it only after redis.url was
-removed from all instances for good. Users who wait in that line lose their places: if
+removed from all instances permanently. Users who wait in that line lose their places: if
 Redis comes back, some of them get no coupon although they were told to wait. Without
 places set aside, nothing changes.`,
 		Example: `  largesse template release-places 42 --yes

@@ -320,7 +320,7 @@ func (a *API) addTemplates() {
 	}))
 	call(a, huma.Operation{
 		OperationID: "release-places", Method: http.MethodPost, Path: path + "/{id}/release-places", Tags: tags,
-		Summary: "Release the places that are set aside for a waiting line in a Redis that was removed for good",
+		Summary: "Release the places that are set aside for a waiting line in a Redis that was removed permanently",
 		Description: "Users in that line lose their places. While any instance uses Redis, do not call it. " +
 			"409 ILLEGAL_STATE: this instance has a gate, or the path of the template is not DATABASE. A repeat releases nothing.",
 	}, a.releasePlaces)

@@ -174,8 +174,8 @@ func (c *Catalog) Close(ctx context.Context, id reward.TemplateID) (View, error)
 }
 
 // ReleasePlaces gives the places that are set aside for the gate of a template to
-// everybody, and returns their number. It is for a template whose Redis was removed for
-// good: users who wait in its line get a coupon only if one is left when the line
+// everybody, and returns their number. It is for a template whose Redis was removed
+// permanently: users who wait in its line get a coupon only if one is left when the line
 // is served, and nobody may ever serve it.
 //
 // CodeIllegalState means that this instance has a gate, or that the template does not
