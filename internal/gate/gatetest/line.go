@@ -22,6 +22,7 @@ func exerciseLine(t *testing.T, b *bundle) {
 	s := state()
 	s.Total, s.Settled = 5000, 10
 	b.load(s)
+	b.wantLine(-1<<53, -5, gate.LineResult{UpTo: -5, Generation: 1, Version: 1, Settled: 10, LastTicket: 10})
 	b.wantLine(-1<<53, 10, gate.LineResult{UpTo: 10, Generation: 1, Version: 1, Settled: 10, LastTicket: 10})
 	b.admit(11, "a", "b", "c", "d:e")
 	s.Version, s.Generation = 2, 3

@@ -20,7 +20,7 @@ func (g *Gate) Line(ctx context.Context, id reward.TemplateID, after, upTo int64
 	replies := g.client.DoMulti(
 		ctx,
 		g.client.B().Zrange().Key(keys[1]).Min("("+number(after)).Max(number(upTo)).Byscore().Limit(0, gate.LineMax).Withscores().Build(),
-		g.client.B().Xrange().Key(keys[2]).Start(number(max(after+1, 0))).End(number(upTo)).Count(gate.LineMax).Build(),
+		g.client.B().Xrange().Key(keys[2]).Start(number(max(after+1, 0))).End(number(max(upTo, 0))).Count(gate.LineMax).Build(),
 	)
 	var out gate.LineResult
 	users, err := replies[0].AsZScores()
