@@ -80,8 +80,12 @@ func exerciseBack(t *testing.T, b *bundle) {
 	b.ack(1, 5)
 	equal(t, "before", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, -1, 1, -1})
 	back := []gate.Request{
-		{UserID: "b", Ticket: 2, Generation: 2}, {UserID: "x", Ticket: 3, Generation: 1}, {UserID: "a", Ticket: 1, Generation: 1},
-		{UserID: "c", Ticket: 3, Generation: 1}, {UserID: "e", Ticket: 5, Generation: 1}, {UserID: "nobody", Ticket: 9, Generation: 1},
+		{UserID: "b", Ticket: 2, Generation: 2},
+		{UserID: "x", Ticket: 3, Generation: 1},
+		{UserID: "a", Ticket: 1, Generation: 1},
+		{UserID: "c", Ticket: 3, Generation: 1},
+		{UserID: "e", Ticket: 5, Generation: 1},
+		{UserID: "nobody", Ticket: 9, Generation: 1},
 	}
 	for range 2 {
 		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version, State: s, Back: back, Repair: true}))(t)
