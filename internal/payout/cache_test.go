@@ -152,9 +152,12 @@ func TestCacheFollowsChanges(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		late := c.follow()
 		defer late.end()
+		before := make(map[reward.PromotionID]bool) // those that have changed once
 		expect := func(what string, f *follower, want ...reward.PromotionID) {
 			t.Helper()
 			changed, _ := f.take()
+			// A change during a read of the whole list may be told again after it.
+			maps.DeleteFunc(changed, func(id reward.PromotionID, _ bool) bool { return before[id] && !slices.Contains(want, id) })
 			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(changed))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
@@ -169,6 +172,9 @@ func TestCacheFollowsChanges(t *testing.T) {
 		rows.set(4, reward.Running)
 		time.Sleep(time.Second)
 		expect("changed", early, 2, 3, 4)
+		for _, id := range []reward.PromotionID{2, 3, 4} {
+			before[id] = true
+		}
 		rows.set(2, reward.Running)
 		time.Sleep(time.Second)
 		expect("changed again", early, 2)

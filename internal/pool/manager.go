@@ -162,13 +162,14 @@ func (m *Manager) divide() {
 }
 
 // Wake says that a stream may have unread entries. It starts the pool of the
-// stream, or makes the pool poll sooner. It ignores streams that have no spec or
-// whose promotion is paused.
+// stream, or makes the pool poll sooner. It ignores streams that have no spec, and
+// those whose promotion is paused or is final without work: a message about an entry
+// that is acknowledged by now must not start the pool again.
 func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spec, wanted := m.specs[s.PromotionID]
-	if !wanted || spec.Paused {
+	if !wanted || spec.Paused || spec.over() {
 		return
 	}
 	if p := m.registry.get(s.PromotionID); p != nil {

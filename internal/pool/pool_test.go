@@ -260,6 +260,24 @@ func TestManager(t *testing.T) {
 			}
 		})
 	})
+	t.Run("ALateWakeStartsNoPoolOfAPromotionThatIsOver", func(t *testing.T) {
+		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+			add(t, q, 1, 1)
+			m.Converge(work(1))
+			time.Sleep(time.Second) // fake time
+			ack(t, q, r, r.take())
+			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
+			synctest.Wait()
+			m.Wake(stream)
+			synctest.Wait()
+			if m.Active(7) {
+				t.Fatal("the wake has started a pool")
+			}
+			if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
+				t.Fatalf("Info = %+v, %v; the stream is to be destroyed", info, err)
+			}
+		})
+	})
 	t.Run("WhatIsLeftIsClaimedAfterItsLease", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
 			add(t, q, 1, 1)

@@ -128,8 +128,9 @@ func exerciseDraws(t *testing.T, open Open) {
 			}
 			return ids
 		}
+		last := time.Now().Add(3 * time.Second)
 		for id := reward.TemplateID(1); id <= 4; id++ { // 4 opens first, 1 is not done
-			b.template(id, draw(-time.Hour, 2*time.Second-time.Duration(id)*100*time.Millisecond))
+			b.template(id, draw(-time.Hour, time.Until(last.Add(-time.Duration(id)*100*time.Millisecond))))
 			same(b, "enter", true, save(b, id, "a", fmt.Sprint("b", id)))
 		}
 		same(b, "none is done", []reward.TemplateID{}, list("a", 9))
