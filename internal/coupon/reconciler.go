@@ -220,7 +220,6 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 // compareCounters compares the counters and the places of a gate, and the counters that
 // it publishes for other systems, with the template's row at the same version.
 func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
-	var shrunk gate.ShrinkResult // seen behindGrace ago
 	for range compareTriesMax {
 		h, err := r.header(ctx, id)
 		if err != nil || !h.Loaded {
@@ -231,15 +230,6 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 			return err
 		}
 		done := h.Version == t.Version
-		if places := (gate.ShrinkResult{Generation: h.Generation, Version: h.Version, Granted: h.Granted, Grants: h.Grants}); done &&
-			h.Granted < t.Granted && h.Grants == t.Grants && places != shrunk {
-			// A shrink takes the places at the gate first.
-			shrunk = places
-			if !service.Sleep(ctx, behindGrace) {
-				return context.Cause(ctx)
-			}
-			continue
-		}
 		if done {
 			drifts := counterDrifts(&t, h)
 			if repair && len(drifts) > 0 {
@@ -267,7 +257,7 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 // of a row. It reports whether it did: not if the row or the gate has changed.
 func (r *Reconciler) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header) (bool, error) {
 	switch {
-	case h.Grants > t.Grants, t.Mode == reward.ModeSync && h.Granted != t.Granted:
+	case h.Grants > t.Grants, t.Mode == reward.ModeSync && h.Granted > t.Granted:
 		// The gate takes no grant of the rows any more.
 		return true, ignore(r.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
 	case h.Grants == t.Grants && h.Granted != t.Granted:
@@ -289,6 +279,10 @@ func (r *Reconciler) header(ctx context.Context, id reward.TemplateID) (gate.Hea
 func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 	var drifts []Drift
 	reported := make(map[string]bool)
+	granted := t.Granted
+	if h.Grants == t.Grants && h.Granted >= h.Used+h.Waiting {
+		granted = min(granted, h.Granted) // a shrink takes the free places at the gate first
+	}
 	for _, c := range []struct {
 		what        string
 		rows, redis int64
@@ -299,7 +293,7 @@ func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 		{"issued_total", t.IssuedTotal, h.IssuedTotal},
 		{"issued_total", t.IssuedTotal, h.PublishedIssued},
 		{"settled", t.Settled, h.Settled},
-		{"granted", t.Granted, h.Granted},
+		{"granted", granted, h.Granted},
 		{"used", t.Used, h.Used},
 		{"grants", t.Grants, h.Grants},
 		{"stock", max(t.LiveMax()-t.Live-h.Waiting, 0), h.PublishedStock},
