@@ -90,7 +90,15 @@ func loadGate(t *testing.T, l *ticker) {
 // TestReconcileAMillionHolders: a reconciliation of a template with a million holders,
 // at which fifty people ask per second, is one pass: it costs less than a second of
 // Redis's processor, and the memory of the instance stays flat.
-func TestReconcileAMillionHolders(t *testing.T) {
+func TestReconcileAMillionHolders(t *testing.T) { reconcileAMillion(t, "api,issuer", 0) }
+
+// TestReconcileALongLine is TestReconcileAMillionHolders with 100,000 users in line and
+// no issuer.
+func TestReconcileALongLine(t *testing.T) { reconcileAMillion(t, "api", 100_000) }
+
+// reconcileAMillion compares a template with a million holders and a line.
+func reconcileAMillion(t *testing.T, roles string, line int) {
+	t.Helper()
 	const (
 		holders   = 1_000_000
 		perSecond = 50
@@ -99,21 +107,34 @@ func TestReconcileAMillionHolders(t *testing.T) {
 	)
 	redis := ownRedis(t)
 	r := newCouponRig(t, 0, redis.Address())
-	p := r.startAs("api,issuer")
+	p := r.startAs(roles)
 	id := r.create(client.NewTemplate{TotalQuantity: 2 * holders})
 	db := r.db()
 	for _, sql := range []string{
 		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
 			SELECT n, TEMPLATE, 0, n, n / 1000 + 1, now(), 1, 'code-' || n, 'holder-' || n FROM generate_series(1, HOLDERS) n`,
-		`UPDATE coupon_templates SET live = HOLDERS, issued_total = HOLDERS, settled = HOLDERS, version = HOLDERS / 1000 + 1 WHERE id = TEMPLATE`,
+		`UPDATE coupon_templates SET live = HOLDERS, issued_total = HOLDERS, settled = HOLDERS, version = HOLDERS / 1000 + 1, granted = PLACES, grants = 1 WHERE id = TEMPLATE`,
 		`ANALYZE coupons`,
 	} {
-		sql = strings.NewReplacer("TEMPLATE", id, "HOLDERS", strconv.Itoa(holders)).Replace(sql)
+		sql = strings.NewReplacer("TEMPLATE", id, "HOLDERS", strconv.Itoa(holders), "PLACES", strconv.Itoa(line+10_000)).Replace(sql)
 		if _, err := db.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	loadGate(t, newTicker(t, r, id, redis.Address(), r.prefix()))
+	l := newTicker(t, r, id, redis.Address(), r.prefix())
+	loadGate(t, l)
+	for from := 0; from < line; from += gate.AdmitMax {
+		users := make([]string, min(gate.AdmitMax, line-from))
+		for i := range users {
+			users[i] = fmt.Sprint("waits-", from+i)
+		}
+		if _, err := l.gate.Admit(t.Context(), l.id, users, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h, err := l.gate.Headers(t.Context(), []reward.TemplateID{l.id}); err != nil || h[0].Waiting != int64(line) {
+		t.Fatal(h, err)
+	}
 
 	ctx, stop := context.WithCancel(t.Context())
 	var asking sync.WaitGroup

@@ -31,8 +31,8 @@ func (r Reconciliation) Left() int {
 type Drift struct {
 	PromotionID string `json:"promotionId,omitempty"` // only for a promotion
 	TemplateID  string `json:"templateId,omitempty"`  // only for a coupon template
-	What        string `json:"what"`                  // e.g. counts.succeeded, stream, charges.above; stock, user
-	UserID      string `json:"userId,omitempty"`      // only if What is user
+	What        string `json:"what"`                  // e.g. counts.succeeded, stream, charges.above; stock, user, line
+	UserID      string `json:"userId,omitempty"`      // only if What is user or line
 	Store       *int64 `json:"store"`                 // value of the database rows
 	Redis       *int64 `json:"redis"`
 	Kept        *int64 `json:"kept,omitempty"`

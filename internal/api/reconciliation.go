@@ -42,10 +42,10 @@ type Reconciliation struct {
 type Drift struct {
 	PromotionID string `json:"promotionId,omitempty" doc:"Promotion with the difference"`
 	TemplateID  string `json:"templateId,omitempty" doc:"Coupon template with the difference"`
-	What        string `json:"what" doc:"Compared value. Of a promotion: counts.…, amounts.…, attempts or open (payouts left in an ended promotion) compare kept with store; stream compares redis with store; charges.… compares provider with store. Of a template: live or issuedTotal compare kept with store; total, stock, count, issued_total, settled or user compare redis with store" example:"counts.succeeded"`
-	UserID      string `json:"userId,omitempty" doc:"User with the difference; only if what is user"`
-	Store       *int64 `json:"store" doc:"Value computed from the database rows"`
-	Redis       *int64 `json:"redis" doc:"Value in Redis: in the stream or the gate; null if not compared"`
+	What        string `json:"what" doc:"Compared value. Of a promotion: counts.…, amounts.…, attempts or open (payouts left in an ended promotion) compare kept with store; stream compares redis with store; charges.… compares provider with store. Of a template: live or issuedTotal compare kept with store; total, stock, count, issued_total, settled, granted, used, grants, user or line compare redis with store" example:"counts.succeeded"`
+	UserID      string `json:"userId,omitempty" doc:"User with the difference; only if what is user or line"`
+	Store       *int64 `json:"store" doc:"Value computed from the database rows. Of line: the ticket that should be in line; null if none"`
+	Redis       *int64 `json:"redis" doc:"Value in Redis: in the stream or the gate; null if not compared. Of line: the ticket in line; null if none"`
 	Kept        *int64 `json:"kept,omitempty" doc:"Stored count, maintained in addition to the rows"`
 	Provider    *int64 `json:"provider,omitempty" doc:"Value computed from the provider's charges"`
 	Detail      string `json:"detail" doc:"Explanation for people"`

@@ -122,6 +122,10 @@ func (g *faultyGate) Place(ctx context.Context, id reward.TemplateID, user strin
 	return through(g, func(in gate.Gate) (gate.PlaceResult, error) { return in.Place(ctx, id, user) })
 }
 
+func (g *faultyGate) Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (gate.LineResult, error) {
+	return through(g, func(in gate.Gate) (gate.LineResult, error) { return in.Line(ctx, id, after, upTo) })
+}
+
 func (g *faultyGate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
 	return through(g, func(in gate.Gate) (gate.PositionsResult, error) { return in.Positions(ctx, id, users) })
 }

@@ -105,7 +105,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	}
 	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
 	f.Reconciler = &Reconciler{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
+		rows: cfg.Store, gate: cfg.Gate, loader: f.loader, granter: granter, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
 	}
 	f.issuers = &IssuerManager{
 		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*runningIssuer),

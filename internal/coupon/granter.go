@@ -94,6 +94,17 @@ func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header
 // Redis lost data, and in a line that version 1 has left behind.
 func uncovered(h gate.Header) int64 { return h.Waiting - (h.Granted - h.Used) }
 
+// tell tells a gate its places again, because they differ although the gate has the
+// latest grant: a grant of none has a new number. It reports whether it did: not if there
+// is a later grant.
+func (g *Granter) tell(ctx context.Context, t *reward.CouponTemplate) (bool, error) {
+	row, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{ID: t.ID, Generation: t.Generation, Grants: t.Grants, Granted: -1})
+	if err != nil || !done {
+		return false, err
+	}
+	return true, g.applier.apply(ctx, t.ID, &store.CouponChange{From: row.Version - 1, To: row.Version, Template: row}, applyExtras{})
+}
+
 func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, places int64) error {
 	t, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{
 		ID: id, Generation: at.generation, Grants: at.grants, Granted: at.granted, Places: places,

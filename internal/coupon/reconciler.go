@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -41,6 +42,8 @@ const (
 type Reconciler struct {
 	rows      store.Store
 	gate      gate.Gate
+	loader    *Loader
+	granter   *Granter
 	templates *TemplateCache
 	ids       *service.IDs
 	instance  string
@@ -53,8 +56,10 @@ type Drift struct {
 	TemplateID reward.TemplateID `json:"templateId,string"`
 	// What names the difference: "live" or "issuedTotal" (Kept, the counters of the
 	// template's row, against Store, its coupons), "total", "stock", "count",
-	// "issued_total", "settled" (Redis, the gate, against Store, the template's row),
-	// "user" (the number of UserID's coupons, in Redis against Store).
+	// "issued_total", "settled", "granted", "used", "grants" (Redis, the gate, against
+	// Store, the template's row), "user" (the number of UserID's coupons, in Redis against
+	// Store), "line" (the ticket with which UserID is in line, in Redis, against the one
+	// with which they should be; nil means none).
 	What     string `json:"what"`
 	UserID   string `json:"userId,omitempty"`
 	Store    *int64 `json:"store"`
@@ -177,7 +182,15 @@ func (r *Reconciler) compare(ctx context.Context, id reward.TemplateID, repair b
 	if err := r.recount(ctx, id, report); err != nil {
 		return err
 	}
+	// The line first: a repair of the counters removes some of those who must not be in it.
+	line := &lineComparison{Reconciler: r, id: id}
+	if err := line.compare(ctx, report); err != nil {
+		return err
+	}
 	if err := r.compareCounters(ctx, id, repair, report); err != nil {
+		return err
+	}
+	if err := line.finish(ctx, repair, report); err != nil {
 		return err
 	}
 	return r.compareHolders(ctx, id, repair, report)
@@ -204,8 +217,8 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 	return nil
 }
 
-// compareCounters compares the counters of a gate, and those it publishes for other
-// systems, with the template's row at the same version.
+// compareCounters compares the counters and the places of a gate, and the counters that
+// it publishes for other systems, with the template's row at the same version.
 func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
 	for range compareTriesMax {
 		h, err := r.header(ctx, id)
@@ -220,7 +233,7 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 		if done {
 			drifts := counterDrifts(&t, h)
 			if repair && len(drifts) > 0 {
-				if done, err = r.apply(ctx, h.Version, &t, nil, nil); err != nil {
+				if done, err = r.repairCounters(ctx, &t, h); err != nil {
 					return err
 				}
 				for i := range drifts {
@@ -240,6 +253,20 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 	return nil
 }
 
+// repairCounters overwrites the counters and the places of a gate that is at the version
+// of a row. It reports whether it did: not if the row or the gate has changed.
+func (r *Reconciler) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header) (bool, error) {
+	switch {
+	case h.Grants > t.Grants, t.Mode == reward.ModeSync && h.Granted > t.Granted:
+		// The gate takes no grant of the rows any more.
+		return true, ignore(r.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+	case h.Grants == t.Grants && h.Granted != t.Granted:
+		return r.granter.tell(ctx, t)
+	}
+	result, err := r.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: stateOf(t), Repair: true})
+	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
+}
+
 func (r *Reconciler) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
 	headers, err := r.gate.Headers(ctx, []reward.TemplateID{id})
 	if err != nil {
@@ -252,6 +279,10 @@ func (r *Reconciler) header(ctx context.Context, id reward.TemplateID) (gate.Hea
 func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 	var drifts []Drift
 	reported := make(map[string]bool)
+	granted := t.Granted
+	if h.Grants == t.Grants && h.Granted >= h.Used+h.Waiting {
+		granted = min(granted, h.Granted) // a shrink takes the free places at the gate first
+	}
 	for _, c := range []struct {
 		what        string
 		rows, redis int64
@@ -262,6 +293,9 @@ func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 		{"issued_total", t.IssuedTotal, h.IssuedTotal},
 		{"issued_total", t.IssuedTotal, h.PublishedIssued},
 		{"settled", t.Settled, h.Settled},
+		{"granted", granted, h.Granted},
+		{"used", t.Used, h.Used},
+		{"grants", t.Grants, h.Grants},
 		{"stock", max(t.LiveMax()-t.Live-h.Waiting, 0), h.PublishedStock},
 	} {
 		if c.rows != c.redis && !reported[c.what] {
@@ -443,35 +477,41 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 // the rows and the holdings that differ, except those of users who have changed since.
 // It reports whether it did: not if the gate kept changing.
 func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version int64, differ map[string]heldBoth) (bool, error) {
+	return r.overwrite(ctx, id, version, func(changes *store.CouponChanges, p *gate.ApplyParams) {
+		for _, f := range changes.Holdings {
+			delete(differ, f.UserID)
+		}
+		for _, d := range differ {
+			p.Holdings = append(p.Holdings, d.rows)
+		}
+	})
+}
+
+// overwrite overwrites the gate, which has at least the given version, with the state of
+// the rows and what changed since, to which add adds. It reports whether it did: not if
+// the gate kept changing.
+func (r *Reconciler) overwrite(ctx context.Context, id reward.TemplateID, version int64, add func(*store.CouponChanges, *gate.ApplyParams)) (bool, error) {
 	for range compareTriesMax {
 		changes, err := r.rows.CouponChanges(ctx, id, version, changesMax)
 		if err != nil || changes.More {
 			return false, err
 		}
-		for _, f := range changes.Holdings {
-			delete(differ, f.UserID)
+		t := &changes.Template
+		p := gate.ApplyParams{
+			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
+			Done: settledTickets(t.Generation, changes.Settled), Left: leftRequests(changes.Settled), Repair: true,
 		}
-		facts := holdingsOf(changes.Holdings)
-		for _, d := range differ {
-			facts = append(facts, d.rows)
+		add(&changes, &p)
+		result, err := r.gate.Apply(ctx, p)
+		if err != nil {
+			return false, ignore(err, gate.ErrNotLoaded)
 		}
-		done, err := r.apply(ctx, version, &changes.Template, facts, changes.Settled)
-		if done || err != nil {
-			return done, err
+		if !result.Behind && result.Version == t.Version {
+			return true, nil
 		}
 		if !service.Sleep(ctx, compareInterval) {
 			return false, context.Cause(ctx)
 		}
 	}
 	return false, nil
-}
-
-// apply overwrites the gate, which has at least version from, with a row, holdings and
-// the requests that were settled since. It reports whether the gate is at the row's version then.
-func (r *Reconciler) apply(ctx context.Context, from int64, t *reward.CouponTemplate, facts []gate.Holding, settled []store.SettledRequest) (bool, error) {
-	result, err := r.gate.Apply(ctx, gate.ApplyParams{
-		TemplateID: t.ID, From: from, State: stateOf(t), Holdings: facts,
-		Done: settledTickets(t.Generation, settled), Left: leftRequests(settled), Repair: true,
-	})
-	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
 }

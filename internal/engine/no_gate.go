@@ -94,6 +94,10 @@ func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Hold
 	return nil, "", 0, errNoGate
 }
 
+func (*noGate) Line(context.Context, reward.TemplateID, int64, int64) (gate.LineResult, error) {
+	return gate.LineResult{}, errNoGate
+}
+
 func (*noGate) HoldingsOf(context.Context, reward.TemplateID, []string) (gate.HoldingsOfResult, error) {
 	return gate.HoldingsOfResult{}, errNoGate
 }

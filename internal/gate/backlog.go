@@ -68,6 +68,17 @@ func (b *backlog) pending(after int64, count int) []Request {
 	return out
 }
 
+// between returns requests with tickets above after up to upTo.
+func (b *backlog) between(after, upTo int64, count int) []Request {
+	var out []Request
+	for i := b.after(after); i < len(b.entries) && b.entries[i].Ticket <= upTo && len(out) < count; i++ {
+		if e := &b.entries[i]; !e.gone {
+			out = append(out, e.Request)
+		}
+	}
+	return out
+}
+
 // ack deletes requests of a generation by ticket and returns how many there were.
 func (b *backlog) ack(generation int64, tickets []int64) int {
 	acked := 0

@@ -24,6 +24,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -91,6 +92,37 @@ type PlaceResult struct {
 	// the stream has no request with the ticket.
 	Request
 	GateGeneration, Version int64
+}
+
+// LineResult is the result of Line.
+type LineResult struct {
+	// UpTo is the ticket up to which the page is complete.
+	UpTo int64
+	// InLine are the users in line by ticket, without the generations of their requests.
+	InLine []Request
+	// Requests are the entries of the request stream, by ticket.
+	Requests []Request
+	// Generation, Version, Settled and LastTicket are those of the Header after the page
+	// was read.
+	Generation, Version, Settled, LastTicket int64
+}
+
+// Cut is for drivers. It shortens a page with tickets up to upTo, of which a driver has
+// read LineMax users and requests each, to what is complete.
+func (r *LineResult) Cut(upTo int64) {
+	r.UpTo = upTo
+	if n := len(r.InLine); n == LineMax {
+		last := r.InLine[n-1].Ticket
+		if last > r.InLine[0].Ticket {
+			last-- // further users may have the same ticket, if someone has changed the gate manually
+		}
+		r.UpTo = min(r.UpTo, last)
+	}
+	if n := len(r.Requests); n == LineMax {
+		r.UpTo = min(r.UpTo, r.Requests[n-1].Ticket)
+	}
+	beyond := func(q Request) bool { return q.Ticket > r.UpTo }
+	r.InLine, r.Requests = slices.DeleteFunc(r.InLine, beyond), slices.DeleteFunc(r.Requests, beyond)
 }
 
 // PositionsResult is the result of Positions.
@@ -200,7 +232,11 @@ type ApplyParams struct {
 	Done []SettledTicket
 	// Left are requests whose users leave the line. A user with another ticket stays, and
 	// so does one whose request has another generation.
-	Left     []Request
+	Left []Request
+	// Back are requests in the stream whose users are missing in the line: they get their
+	// places back, unless they are in line or their tickets are settled. ModeKafka ignores
+	// it.
+	Back     []Request
 	Outcomes []Outcome
 	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
@@ -331,6 +367,10 @@ type Gate interface {
 	Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error)
 	// Positions returns the positions of at most PositionsMax users in line.
 	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
+	// Line returns a page of the line and of the request stream, for comparisons: the
+	// tickets above after up to upTo, at most LineMax of each, but at least one ticket. The
+	// line is read before the stream, and the numbers of the result after both.
+	Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (LineResult, error)
 	// Headers describes gates, in one round trip: one per id, in order.
 	Headers(ctx context.Context, ids []reward.TemplateID) ([]Header, error)
 

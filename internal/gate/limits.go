@@ -12,6 +12,8 @@ const (
 	// LoadPageMax limits the users of one LoadPage or LoadCopy. Copying a user costs
 	// the server more than storing a holding.
 	LoadPageMax = 500
+	// LineMax limits the users, and the requests, of one Line.
+	LineMax = 1000
 	// ReadMax limits the requests of one Read or Claim, however large count is.
 	ReadMax = 1000
 )

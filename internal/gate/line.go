@@ -1,6 +1,9 @@
 package gate
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // line holds the waiting users in ticket order. They leave anywhere, mostly at the
 // front. A user who has left stays as a gap until the gaps are at least half of the
@@ -90,11 +93,24 @@ func (l *line) removeUpTo(ticket int64, limit int) int {
 
 // compact removes the gaps once they are at least half of the list.
 func (l *line) compact() {
-	if gaps := len(l.waiters) - l.waiting; gaps < compactGapsMin || gaps < l.waiting {
-		return
+	if gaps := len(l.waiters) - l.waiting; gaps >= compactGapsMin && gaps >= l.waiting {
+		l.rebuild(l.waiters[l.front:])
 	}
+}
+
+// insert adds a user whose ticket may be below others. It takes as long as the line.
+func (l *line) insert(user string, ticket int64) {
+	w := &waiter{user: user, ticket: ticket}
+	at := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].ticket > ticket })
+	l.byUser[user] = w
+	l.waiting++
+	l.rebuild(slices.Insert(l.waiters, at, w))
+}
+
+// rebuild makes the list of those of all who have not left.
+func (l *line) rebuild(all []*waiter) {
 	kept := make([]*waiter, 0, l.waiting+compactGapsMin)
-	for _, w := range l.waiters[l.front:] {
+	for _, w := range all {
 		if !w.left {
 			w.index = len(kept)
 			kept = append(kept, w)

@@ -24,6 +24,15 @@ func TestLine(t *testing.T) {
 					want = append(want, s)
 				}
 			},
+			"insert": func(t *rapid.T) {
+				at := rapid.IntRange(0, len(want)).Draw(t, "at")
+				if before := append([]SettledTicket{{}}, want...)[at].Ticket; at == len(want) || want[at].Ticket > before+1 {
+					ticket = max(ticket, before+1)
+					s := SettledTicket{UserID: fmt.Sprint("u", before+1), Ticket: before + 1}
+					l.insert(s.UserID, s.Ticket)
+					want = slices.Insert(want, at, s)
+				}
+			},
 			"remove": func(t *rapid.T) {
 				every := rapid.IntRange(1, 4).Draw(t, "every")
 				kept := want[:0]

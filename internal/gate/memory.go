@@ -193,6 +193,15 @@ func (g *memoryGate) leave(left []Request) {
 	}
 }
 
+// comeBack puts users back in line whose requests are in the stream.
+func (g *memoryGate) comeBack(back []Request, settled int64) {
+	for _, r := range back {
+		if e := g.requests.find(r.Ticket, r.Generation); e != nil && e.UserID == r.UserID && r.Ticket > settled && g.line.byUser[r.UserID] == nil {
+			g.line.insert(r.UserID, r.Ticket)
+		}
+	}
+}
+
 // Positions implements Gate.
 func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
 	if err := CheckSize("users", len(users), PositionsMax); err != nil {
@@ -211,6 +220,24 @@ func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []st
 			out.Positions[i] = Position{InLine: true, Ticket: w.ticket, Rank: g.line.rank(w)}
 		}
 	}
+	return out, nil
+}
+
+// Line implements Gate.
+func (m *Memory) Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (LineResult, error) {
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return LineResult{}, err
+	}
+	defer m.mu.Unlock()
+	out := LineResult{Generation: g.state.Generation, Version: g.state.Version, Settled: g.state.Settled, LastTicket: g.lastTicket}
+	g.line.page(g.line.upTo(after), LineMax, func(w *waiter) {
+		if w.ticket <= upTo {
+			out.InLine = append(out.InLine, Request{UserID: w.user, Ticket: w.ticket})
+		}
+	})
+	out.Requests = g.requests.between(after, upTo, LineMax)
+	out.Cut(upTo)
 	return out, nil
 }
 
@@ -329,6 +356,9 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 		}
 	}
 	g.leave(p.Left)
+	if p.State.Mode != reward.ModeKafka {
+		g.comeBack(p.Back, p.State.Settled)
+	}
 	before := g.state
 	g.state = p.State
 	g.state.Generation = before.Generation // the gate's promises belong to its own generation

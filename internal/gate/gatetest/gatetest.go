@@ -50,6 +50,8 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"LoadKeepsTheNextTicket":              exerciseLoadNext,
 		"LoadClosesTheGate":                   exerciseLoadCloses,
 		"UsersLeaveTheLine":                   exerciseLeave,
+		"LineAndRequestsArePaged":             exerciseLine,
+		"UsersComeBackToTheLine":              exerciseBack,
 		"OnlyTheRequestThatLeftIsRemoved":     exerciseLeaveGeneration,
 		"LoadRemovesThoseWhoLeft":             exerciseLoadLeft,
 		"StepsOfALostLoadDoNothing":           exerciseLoadLost,

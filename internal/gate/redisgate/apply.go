@@ -61,10 +61,12 @@ func applyArgs(p gate.ApplyParams) []string {
 			done = append(done, d.UserID, number(d.Ticket))
 		}
 	}
-	out := make([]string, 0, 4+len(dropped)+len(set)+len(done)+3*len(p.Left)+4*len(p.Outcomes))
-	out = append(out, number(int64(len(dropped))), number(int64(len(set)/2)), number(int64(len(done)/2)), number(int64(len(p.Left))))
+	out := make([]string, 0, 5+len(dropped)+len(set)+len(done)+3*len(p.Left)+3*len(p.Back)+4*len(p.Outcomes))
+	for _, n := range []int{len(dropped), len(set) / 2, len(done) / 2, len(p.Left), len(p.Back)} {
+		out = append(out, number(int64(n)))
+	}
 	out = append(append(append(out, dropped...), set...), done...)
-	out = appendRequests(out, p.Left)
+	out = appendRequests(appendRequests(out, p.Left), p.Back)
 	for _, o := range p.Outcomes {
 		out = append(out, o.UserID, number(o.Ticket), o.CouponID.String(), o.Reason)
 	}

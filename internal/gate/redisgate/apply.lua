@@ -22,9 +22,10 @@
 -- ARGV[20]  number of users with a holding
 -- ARGV[21]  number of tickets that leave the line
 -- ARGV[22]  number of requests whose users have left
--- ARGV[23…] the users without a holding; users and holdings as in KEYS[4]; users
---           and tickets; requests: user, ticket, generation; outcomes: user, ticket,
---           coupon id, reason
+-- ARGV[23]  number of requests whose users are put back in line
+-- ARGV[24…] the users without a holding; users and holdings as in KEYS[4]; users
+--           and tickets; requests of both kinds: user, ticket, generation; outcomes:
+--           user, ticket, coupon id, reason
 -- returns   {1 if the gate is behind and nothing was done else 0, its version},
 --           or NOTLOADED, also if the gate is of the base or an earlier generation
 --
@@ -50,7 +51,7 @@ redis.call('XLEN', OUTCOMES)
 local dropped, set, done = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 local kafka = ARGV[14] == 'KAFKA'
 redis.call('ZREMRANGEBYSCORE', LINE, '-inf', kafka and 0 or ARGV[7]) -- no ticket is 0
-local first = 23 + dropped + 2 * set
+local first = 24 + dropped + 2 * set
 for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
   local members, left = {}, {}
   local last = math.min(from + 2 * CHUNK, first + 2 * done) - 1
@@ -66,12 +67,20 @@ for from = first, kafka and first + 2 * done - 1 or 0, 2 * CHUNK do
     redis.call('ZREM', LINE, unpack(left))
   end
 end
-local outcomes = first + 2 * done + 3 * tonumber(ARGV[22])
-leave(ARGV[1], first + 2 * done, outcomes - 1, h[5], h[7])
-for from = 23, 22 + dropped, CHUNK do
-  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 22 + dropped)))
+local back = first + 2 * done + 3 * tonumber(ARGV[22])
+leave(ARGV[1], first + 2 * done, back - 1, h[5], h[7])
+local outcomes = back + 3 * tonumber(ARGV[23])
+for i = back, outcomes - 1, 3 do
+  local id, member = ARGV[i + 1] .. '-' .. ARGV[i + 2], ARGV[1] .. ':' .. ARGV[i]
+  local entry = redis.call('XRANGE', REQUESTS, id, id)[1]
+  if entry and entry[2][2] == member and not kafka and tonumber(ARGV[i + 1]) > tonumber(ARGV[7]) then
+    redis.call('ZADD', LINE, 'NX', ARGV[i + 1], member)
+  end
 end
-for from = 23 + dropped, first - 1, 2 * CHUNK do
+for from = 24, 23 + dropped, CHUNK do
+  redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 23 + dropped)))
+end
+for from = 24 + dropped, first - 1, 2 * CHUNK do
   redis.call('HSET', HOLDERS, unpack(ARGV, from, math.min(from + 2 * CHUNK, first) - 1))
 end
 

@@ -62,6 +62,8 @@ var (
 	holdingsText string
 	//go:embed holdings_of.lua
 	holdingsOfText string
+	//go:embed line.lua
+	lineText string
 	//go:embed lock.lua
 	lockText string
 	//go:embed unlock.lua
@@ -88,6 +90,7 @@ var (
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
 	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
+	line         = newScript("line", headText+lineText)
 	lock         = newScript("lock", lockText)
 	unlock       = newScript("unlock", unlockText)
 )
