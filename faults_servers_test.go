@@ -29,13 +29,17 @@ func (r *rig) saysDegraded(part string) {
 	r.t.Helper()
 	r.eventually("/readyz names "+part+" with a reason", func() bool {
 		ready, err := r.api.Ready(r.t.Context())
-		return err == nil && slices.Contains(ready.Degraded, part) &&
-			slices.ContainsFunc(ready.Troubles, func(t client.Trouble) bool { return t.Part == part && t.Reason != "" })
+		return err == nil && slices.Contains(ready.Degraded, part) && explains(ready.Troubles, part)
 	})
 	r.eventually("the metric says "+part, func() bool { return value(r.scrape(), "largesse_degraded", part) == 1 })
 	if n := r.logged(`"instance degraded"`, "part="+part); n != 1 {
 		r.t.Errorf("%d lines say that %s is degraded, want 1", n, part)
 	}
+}
+
+// explains reports whether troubles name a part with a reason.
+func explains(troubles []client.Trouble, part string) bool {
+	return slices.ContainsFunc(troubles, func(t client.Trouble) bool { return t.Part == part && t.Reason != "" })
 }
 
 // logged counts the lines of the log that contain all words.

@@ -121,9 +121,7 @@ func (r *rig) troubled(part string) bool {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return slices.ContainsFunc(all.Items, func(i client.Instance) bool {
-		return slices.ContainsFunc(i.Troubles, func(t client.Trouble) bool { return t.Part == part && t.Reason != "" })
-	})
+	return slices.ContainsFunc(all.Items, func(i client.Instance) bool { return explains(i.Troubles, part) })
 }
 
 // TestInstanceCutOffFromRedis makes Redis hang for one of two instances. The other

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -77,7 +78,7 @@ func (m *monitor) check(ctx context.Context) {
 	m.report(obs.PartView, age > viewLateAfter,
 		"this instance could not read the promotions for more than 3 s, so it starts no charge: check its connection to the database")
 	m.report(obs.PartDisk, time.Since(m.fullAt()) < fullFor,
-		"the disk of the database is full: give it space; until then, what needs space fails or waits, and continues by itself")
+		store.ErrFull.Error()+"; until then, what needs space fails or waits, and continues by itself")
 	if up[partStore] && time.Since(m.askedAt) >= skewInterval {
 		m.askedAt = time.Now()
 		m.compareClocks(ctx)

@@ -383,6 +383,6 @@ func specOf(v store.PromotionView) pool.Spec {
 		Stream: queue.StreamOf(v.Promotion), Total: total, Consumers: v.ConsumersPerInstance,
 		Work:   v.Counts.Payouts[reward.Queued] > 0,
 		Paused: v.Status == reward.Paused,
-		Final:  v.Status == reward.Completed || v.Status == reward.PromotionCancelled,
+		Final:  v.Status.Final(),
 	}
 }

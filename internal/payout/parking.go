@@ -243,8 +243,7 @@ func whyStuck(id reward.PromotionID, err error) string {
 		return what + fmt.Sprintf("its rows or counts break %s of the database; run largesse reconcile --promotion %s --repair, then resume it", broken.Constraint, id)
 	case errors.Is(err, store.ErrLocked):
 		return what + "another session holds a lock on its rows; find it with pg_locks and pg_stat_activity, and end it"
-	}
-	if errors.Is(err, store.ErrFull) {
+	case errors.Is(err, store.ErrFull):
 		return what + store.ErrFull.Error()
 	}
 	return what + "the database does not take them; see the log"

@@ -139,8 +139,7 @@ func (s *Sweeper) run(ctx context.Context) {
 // needsSweeper reports whether there is work for a crew, now or later, while the
 // promotion does not change. A promotion that waits for targets needs none.
 func needsSweeper(v *store.PromotionView) bool {
-	final := v.Status == reward.Completed || v.Status == reward.PromotionCancelled
-	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || final && !v.StreamDestroyed
+	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
 
 // cancellable reports whether payouts of a promotion must become CANCELLED.
@@ -323,7 +322,7 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 // payout waits, and the last dispatch was one dispatch horizon before now, the time
 // of the database, so that no late entry can arrive.
 func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
-	if v.Status != reward.Completed && v.Status != reward.PromotionCancelled || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
+	if !v.Status.Final() || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
 		now.Sub(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return false
 	}

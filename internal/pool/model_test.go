@@ -200,10 +200,11 @@ func (m *model) add(id reward.TargetID, dispatch int32, hint bool) {
 	if err != nil || n != 1 {
 		m.t.Errorf("Add = %d, %v", n, err)
 	}
+	if !hint {
+		return
+	}
 	for _, a := range m.instances {
-		if hint {
-			a.q.wakes <- stream
-		}
+		a.q.wakes <- stream
 	}
 }
 

@@ -295,12 +295,19 @@ func escaped(b []byte) (rune, int) {
 }
 
 // JSONError rewrites an error of encoding/json in terms of JSON instead of Go
-// types, and names the field ("" for the whole value). It returns any other
-// error unchanged.
+// types, and names the field ("" if it is not known). It shortens the value that it
+// repeats. It returns any other error unchanged.
 func JSONError(err error) (field string, out error) {
+	if e, ok := errors.AsType[*time.ParseError](err); ok {
+		return "", fmt.Errorf("%s is not a time as in RFC 3339, for example 2026-11-21T10:00:00Z", Quote(e.Value))
+	}
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return "", err
+	}
+	got := e.Value
+	if digits, isNumber := strings.CutPrefix(got, "number "); isNumber {
+		got = Quote(digits)
 	}
 	want := "a string"
 	switch e.Type.Kind() {
@@ -317,7 +324,7 @@ func JSONError(err error) (field string, out error) {
 	default:
 	}
 	// The path may begin with an embedded struct; these messages have no nested objects.
-	return e.Field[strings.LastIndexByte(e.Field, '.')+1:], fmt.Errorf("must be %s, not %s", want, e.Value)
+	return e.Field[strings.LastIndexByte(e.Field, '.')+1:], fmt.Errorf("must be %s, not %s", want, got)
 }
 
 // AppendJSON appends the message as JSON, with IDs as numbers. It uses no

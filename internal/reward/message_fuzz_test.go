@@ -91,6 +91,7 @@ func FuzzParseRetryMessage(f *testing.F) {
 		`{"promotionId":1,"targetId":7,"notBefore":"2026-11-21T10:00:00.000000001+23:59","dispatch":2147483647}`,
 		`{"promotionId":1,"notBefore":"0001-01-01T00:00:00Z","dispatch":1}`, `{"promotionId":1,"notBefore":"9999-12-31T23:59:59-23:59","dispatch":1}`,
 		`{"dispatch":-1}`, `{"dispatch":2147483648}`, "{}", "",
+		`{"notBefore":"` + strings.Repeat("D", 300) + `T23:59:59-23:59"}`, `{"dispatch":` + strings.Repeat("9", 700) + `}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -112,6 +112,9 @@ const (
 	PromotionCancelled PromotionStatus = "CANCELLED"
 )
 
+// Final reports whether the status is COMPLETED or CANCELLED.
+func (s PromotionStatus) Final() bool { return s == Completed || s == PromotionCancelled }
+
 // State is the state of a payout.
 //
 // READY → QUEUED → SUCCEEDED | FAILED | RETRYING | UNKNOWN | CANCELLED
