@@ -112,14 +112,14 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 }
 
 // prepareRetry reads the template again, and returns the route for it. If why is
-// gate.ErrNotLoaded, it loads the gate first, unless the template has closed and its
-// gate is removed.
+// gate.ErrNotLoaded, it loads the gate first, unless the template is on the database path,
+// or has closed and its gate is removed.
 func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, route, error) {
 	t, err := i.templates.read(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	if errors.Is(why, gate.ErrNotLoaded) {
+	if errors.Is(why, gate.ErrNotLoaded) && t.Path == reward.PathGate {
 		if isGone(ctx, i.loader.gate, t) {
 			return t, i.closed, nil
 		}

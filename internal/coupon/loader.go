@@ -46,7 +46,11 @@ var errNotNow = errors.New("the gate must not be loaded now")
 //
 // A load sets a marker at the gate's server, raises the template's generation, closes
 // the existing gate, reads one snapshot of the rows, and creates or reopens the gate.
-// Before that, it brings the line into order, a page at a time:
+// In KAFKA mode it closes the gate first, and raises the generation once the consumers
+// have passed the records that the gate has published: until then the template stays on
+// its path, so on the database path requests are answered while the consumers lag.
+//
+// Before the gate opens, the load brings the line into order, a page at a time:
 //   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
 //     requests stay. Only users who are settled or have left are removed from the line.
 //   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets.
@@ -190,12 +194,17 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	defer t.keepMarker(ctx)()
+	if row.Mode == reward.ModeKafka {
+		if err := t.passRecords(ctx); err != nil {
+			return false, err
+		}
+	}
 	var raised bool
 	t.row, raised, err = t.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 		ID: id, From: row.Generation, AtLeast: t.old.Generation, Path: reward.PathGate,
 		NewNumbering: t.order.remake || t.old.Exists && !begun.Intact,
 	})
-	if err != nil || !raised {
+	if err != nil || !raised || t.row.Mode != row.Mode {
 		return false, err
 	}
 	t.kind = loadKind(&t.row, t.old)
@@ -203,9 +212,9 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if t.row.Mode == reward.ModeKafka {
-		// Records of earlier generations up to the present ends are settled before
-		// the rows are read; later ones are void.
-		if ok, err := t.raiseFloor(ctx); err != nil || !ok {
+		// The consumers have passed every record whose user was told "accepted". Those of
+		// earlier generations that are not settled now are void.
+		if set, err := t.rows.TemplateSetFloor(ctx, id, t.row.Generation); err != nil || !set {
 			return false, err
 		}
 	}
@@ -353,28 +362,30 @@ func served(h gate.Header, row *reward.CouponTemplate) bool {
 	return h.Loaded && h.Generation == row.Generation && h.Version <= row.Version && h.Settled <= row.Settled && row.Path == reward.PathGate
 }
 
-// raiseFloor waits until the consumers have passed the present end offsets of the
-// topic, and then makes the raised generation the floor: records of earlier
-// generations that are not settled by then are void. The gate is closed, so no user
-// is told that such a record was accepted. raiseFloor reports false if the generation
-// is raised again.
-func (t *loadTry) raiseFloor(ctx context.Context) (bool, error) {
+// passRecords closes the gate and waits until the consumers have passed the end offsets
+// of the topic as they are then. At a closed gate no record is acknowledged, so no user
+// is told that a record behind these ends was accepted. Only a load opens the gate, after
+// it has raised the generation: if that is still the one that was read before, the gate
+// has been closed since.
+func (t *loadTry) passRecords(ctx context.Context) error {
+	if err := t.gate.LoadClose(ctx, t.load); err != nil {
+		return err
+	}
 	ends, err := t.topic.ends(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for {
 		passed, err := t.topic.passed(ctx, ends)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if passed {
-			// Raise the floor only now: until then, records before the ends may have
-			// to be settled.
-			return t.rows.TemplateSetFloor(ctx, t.load.TemplateID, t.row.Generation)
+			// If the gate's server has lost the marker meanwhile, the path must stay as it is.
+			return t.gate.LoadClose(ctx, t.load)
 		}
 		if !service.Sleep(ctx, loadInterval) {
-			return false, fmt.Errorf("waiting for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
+			return fmt.Errorf("waiting for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
 		}
 	}
 }

@@ -51,7 +51,7 @@ var otherCode = map[string]string{
 	"a consumer settles":           "coupon.IssueListener.settle rules.Due store.Coupons.CouponSettle",
 	"a later coupon is the answer": "rules.Due store.Coupons.CouponSettle",
 	"was never given":              "rules.neverGiven coupon.IssueListener.settle",
-	"the end offsets, the floor":   "coupon.loadTry.raiseFloor store.Coupons.TemplateSetFloor",
+	"the end offsets, the floor":   "coupon.loadTry.passRecords coupon.loadTry.run store.Coupons.TemplateSetFloor",
 	"a load without its records":   "coupon.GateMaintainer.reloadForgotten coupon.Loader.remake",
 	"a client locks, and unlocks":  "coupon.DirectIssuer.lock gate.Gate.Lock gate/redisgate/lock.lua gate.Gate.Unlock gate/redisgate/unlock.lua",
 	"a client writes, or must not": "coupon.DirectIssuer.IssueLocked rules.Refuse",

@@ -66,10 +66,10 @@ type kafkaPhase uint8
 
 const (
 	kafkaNoLoad kafkaPhase = iota
-	kafkaRaised
-	kafkaClosed // has read the end offsets
-	kafkaPassed // the consumers have passed them, and the floor is recorded
-	kafkaRead   // has a snapshot of the rows: copies, then swaps
+	kafkaClosed            // has closed the gate and read the end offsets
+	kafkaRaised            // the consumers have passed them, and the generation is raised
+	kafkaFloor             // the floor is recorded
+	kafkaRead              // has a snapshot of the rows: copies, then swaps
 )
 
 // kafkaState is the whole system. The outbox has no snapshot: nobody reads it from a

@@ -386,31 +386,21 @@ func (m *kafkaModel) load(s *kafkaState) {
 	t := *s
 	me := &t.loader
 	switch me.phase {
-	case kafkaRaised:
-		if me.lost {
-			t.endLoad()
-			m.step(t, "Redis has restarted, the load ends")
-			return
-		}
-		if m.without[floorIsRecordedLast] {
-			t.floor = s.generation
-		}
-		t.gate.closed = s.gate.exists && !m.without[gateCloses]
-		for k := range t.records {
-			t.records[k].awaited = s.records[k].log && !s.records[k].done
-		}
-		me.phase = kafkaClosed
-		m.step(t, "the load reads the end offsets and closes the gate")
 	case kafkaClosed:
 		for _, r := range s.records {
-			if r.awaited && !r.done {
+			if r.awaited && !r.done && !m.without[floorIsRecordedLast] {
 				return
 			}
 		}
+		t.generation++
+		t.bypass = false
+		me.phase = kafkaRaised
+		m.step(t, fmt.Sprintf("the consumers have passed them: the load raises the generation to %d", t.generation))
+	case kafkaRaised:
 		t.floor = s.generation
-		me.phase = kafkaPassed
-		m.step(t, fmt.Sprintf("the consumers have passed them: floor %d", t.floor))
-	case kafkaPassed:
+		me.phase = kafkaFloor
+		m.step(t, fmt.Sprintf("the load records the floor %d", t.floor))
+	case kafkaFloor:
 		me.phase, me.version = kafkaRead, s.version
 		m.step(t, "the load reads the rows")
 	case kafkaRead:
@@ -418,7 +408,8 @@ func (m *kafkaModel) load(s *kafkaState) {
 	}
 }
 
-// beginLoad raises the generation.
+// beginLoad closes the gate and reads the end offsets. The rows, and with them the path,
+// stay as they are until the consumers have passed these.
 func (m *kafkaModel) beginLoad(s *kafkaState) {
 	g := &s.gate
 	stranded := g.exists && !s.bypass && !g.closed && g.waiting() > 0 && g.version == s.version && !m.without[strandedAreReloaded]
@@ -430,14 +421,16 @@ func (m *kafkaModel) beginLoad(s *kafkaState) {
 	needed := !g.exists || g.closed || g.generation < s.generation || s.bypass
 	underWay := s.loader.phase != kafkaNoLoad
 	t := *s
-	t.generation++
-	t.bypass = false
 	t.endLoad()
-	t.loader.phase = kafkaRaised
+	t.loader.phase = kafkaClosed
 	if g.exists {
 		t.loader.of = g.generation
 	}
-	text := fmt.Sprintf("a load raises the generation to %d", t.generation)
+	t.gate.closed = g.exists && !m.without[gateCloses]
+	for k := range t.records {
+		t.records[k].awaited = s.records[k].log && !s.records[k].done
+	}
+	const text = "a load closes the gate and reads the end offsets"
 	switch {
 	case underWay && needed && s.may[eventRestart] > 0:
 		m.happens(t, eventRestart, text, record{})

@@ -154,8 +154,8 @@ const (
 	ackNeedsOpenGate
 	// floorVoidsRecords: KAFKA: a record of a generation below the floor is dropped.
 	floorVoidsRecords
-	// floorIsRecordedLast: KAFKA: the floor is recorded after the consumers have passed
-	// the end offsets, not before.
+	// floorIsRecordedLast: KAFKA: the generation is raised and the floor recorded after the
+	// consumers have passed the end offsets, not before.
 	floorIsRecordedLast
 	// strandedAreReloaded: KAFKA: a gate whose line waits for records that do not exist
 	// is loaded.
