@@ -170,6 +170,13 @@ func (g *admitter) refused(ctx context.Context, t *reward.CouponTemplate, user s
 		return Status{Kind: StatusIssued, Ticket: c.Ticket, Coupon: c, Duplicate: true}, nil
 	case gate.NoPlace:
 		return Status{}, unavailable(nil, "coupons are left, but no place was set aside for this request in time; repeat it")
+	case gate.NoTickets:
+		// This instance has not seen that the mode is SYNC, or the gate has not seen that it
+		// no longer is.
+		if err := g.applier.catchUp(ctx, t.ID, a.version); err != nil {
+			return Status{}, err
+		}
+		return Status{}, errTemplateChanged
 	case gate.NotOpen:
 		return Status{}, refuse(t, reward.CodeNotOpen)
 	case gate.Closed:

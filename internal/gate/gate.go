@@ -58,6 +58,10 @@ const (
 	// NoPlace: coupons are left to promise, but no granted place is free; it is checked
 	// after SoldOut. The rows may grant more.
 	NoPlace
+	// NoTickets: coupons are left, but the gate's mode is SYNC, in which it gives no
+	// tickets: nothing sets places aside for users in line. Only an Admit that asks for
+	// tickets gets this verdict.
+	NoTickets
 )
 
 // Answer is the Verdict on one user with the ticket or coupon that belongs to it.

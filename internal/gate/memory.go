@@ -153,6 +153,8 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 		return Answer{Verdict: NoPlace}
 	case !admit:
 		return Answer{Verdict: Admitted, Rank: rank}
+	case s.Mode == reward.ModeSync:
+		return Answer{Verdict: NoTickets}
 	}
 	g.lastTicket++
 	g.line.push(user, g.lastTicket)

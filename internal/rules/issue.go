@@ -49,7 +49,9 @@ const (
 	// and RequestClosed from ClosesAt on. The caller checks the state of a draw.
 	//
 	// The batch is refused with RefusedPath if Path is not the template's, and with
-	// RefusedGeneration if Generation is not. A Fence above 0 must be above the
+	// RefusedGeneration if Generation is not. With a Fence, which is a token of the lock
+	// of mode SYNC, it is refused with RefusedPath in another mode on the path PathGate:
+	// the next tickets then belong to the users in line. A Fence above 0 must be above the
 	// template's (RefusedFence). It is stored unless the batch is refused.
 	SettleDirect
 )
@@ -152,7 +154,7 @@ func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
 		}
 	case SettleDirect:
 		switch {
-		case b.Path != t.Path:
+		case b.Path != t.Path || b.Fence != 0 && b.Path == reward.PathGate && t.Mode != reward.ModeSync:
 			return RefusedPath
 		case b.Generation != t.Generation:
 			return RefusedGeneration

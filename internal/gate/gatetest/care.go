@@ -65,9 +65,16 @@ func exercisePlaces(t *testing.T, b *bundle) {
 	b.id++
 	s := placesState()
 	s.Mode = reward.ModeSync
+	s.Granted, s.Used = 1, 1
 	b.load(s)
-	equal(t, "SYNC needs no places", len(b.answers(names("u", 8)...)), 8)
-	equal(t, "SYNC", b.ranks("u8"), []int64{7})
+	result := must(b.g.Admit(b.ctx, b.id, []string{"a"}, false))(t)
+	equal(t, "SYNC needs no places", result.Answers[0], gate.Answer{Verdict: gate.Admitted})
+	equal(t, "SYNC gives no tickets", b.answers("a")[0], gate.Answer{Verdict: gate.NoTickets})
+	equal(t, "line", b.ranks("a"), []int64{-1})
+	s.Live = s.Total
+	s.Version++
+	b.apply(1, s)
+	equal(t, "SYNC", b.answers("a")[0], soldOut)
 }
 
 // exerciseShrink checks that a shrink takes the places that are not given, and no more.

@@ -85,10 +85,14 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		b.id++
 		s := state()
 		s.Total, s.Mode = 20, mode
+		if mode == reward.ModeSync {
+			s.Mode = reward.ModeStream // a gate gives no tickets in ModeSync
+		}
 		b.load(s)
 		b.admit(1, "a", "b", "c", "d", "e")
 		b.read("old", 2)
 		l := b.begin()
+		s.Mode = mode
 		s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 3, 5, 4, 4, 4
 		if mode == reward.ModeStream {
 			s.Base = 2
@@ -110,7 +114,9 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		if n := b.ack(1, 5, 6); n != 0 {
 			t.Fatalf("%d acknowledged of the old generation", n)
 		}
-		b.admit(9, "f")
+		if mode != reward.ModeSync {
+			b.admit(9, "f")
+		}
 
 		// Nobody waits any more.
 		l = b.begin()
@@ -120,8 +126,10 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		})
 		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 		equal(t, "requests", b.read("c", 10), []int64{})
-		b.admit(51, "g")
-		equal(t, "requests", b.read("c", 10), []int64{51})
+		if mode != reward.ModeSync {
+			b.admit(51, "g")
+			equal(t, "requests", b.read("c", 10), []int64{51})
+		}
 	}
 }
 

@@ -44,7 +44,7 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 				rank++
 				a.Ticket = ticket
 			}
-		case gate.NotOpen, gate.Closed, gate.SoldOut, gate.NoPlace:
+		case gate.NotOpen, gate.Closed, gate.SoldOut, gate.NoPlace, gate.NoTickets:
 		default:
 			r.err = fmt.Errorf("verdict %d", a.Verdict)
 		}

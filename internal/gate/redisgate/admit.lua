@@ -63,8 +63,8 @@ for i = 1, asking do
     out[#out + 1] = 1
     verdict = coupon
   elseif not shut and room > #admitted / 2 then
-    verdict = 5
-    if admits then
+    verdict = admits and h[15] == 'SYNC' and 7 or 5
+    if admits and verdict == 5 then
       local ticket = text(next + #admitted / 2 + 1)
       request(REQUESTS, ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
       admitted[#admitted + 1] = ticket

@@ -152,7 +152,7 @@ var (
 		room:   `g.live_max - g.live - (g.granted - g.used)`,
 		noRoom: `CASE WHEN g.granted > g.used THEN '` + reward.ReasonPromised + `' ELSE ` + soldOutSQL + ` END`,
 		used:   `t.used`, offsets: `true`,
-		refused: `CASE WHEN t.path <> $12 THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
+		refused: `CASE WHEN t.path <> $12 OR $14::int8 <> 0 AND t.path = 'GATE' AND t.mode <> 'SYNC' THEN :REFUSED_PATH WHEN t.generation <> $13 THEN :REFUSED_GENERATION
     WHEN $14::int8 <> 0 AND t.fence >= $14::int8 THEN :REFUSED_FENCE ELSE :REFUSED_NOT END`,
 		shut: `CASE WHEN clock_timestamp() < t.opens_at THEN :REQUEST_NOT_OPEN
     WHEN clock_timestamp() >= t.closes_at THEN :REQUEST_CLOSED ELSE 0 END`,

@@ -42,6 +42,8 @@ func limit(n int) func(*reward.CouponTemplate) {
 	return func(t *reward.CouponTemplate) { t.PerUserLimit = n }
 }
 
+func inSync(t *reward.CouponTemplate) { t.Mode = reward.ModeSync }
+
 func reissue(t *reward.CouponTemplate) { t.ReissueAfterCancel = true }
 
 func validFor(d time.Duration) func(*reward.CouponTemplate) {

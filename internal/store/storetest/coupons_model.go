@@ -139,7 +139,7 @@ func (s *shop) whole(p store.CouponSettleParams) rules.SettleRefusal {
 			return rules.RefusedGeneration
 		}
 	case rules.SettleDirect:
-		if p.Path != s.t.Path {
+		if p.Path != s.t.Path || p.Fence != 0 && p.Path == reward.PathGate && s.t.Mode != reward.ModeSync {
 			return rules.RefusedPath
 		}
 		if p.Generation != s.t.Generation {

@@ -257,7 +257,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		}))
 	})
 	run(t, open, "AFenceWritesOnce", func(b *bundle) {
-		b.template(1)
+		b.template(1, inSync)
 		var won atomic.Int64
 		b.must(together(workers, func(w int) error {
 			for fence := int64(1); fence <= 10; fence++ {

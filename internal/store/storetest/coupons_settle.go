@@ -486,6 +486,21 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		same(b, "not lowered", int64(8), b.stands(1).Fence)
 		same(b, "offsets", map[int32]int64{0: 9}, b.offsets())
 	})
+	run(t, open, "IsRefusedUnderALockInAnotherMode", func(b *bundle) {
+		b.template(1)
+		for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
+			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, Mode: &mode})
+			b.must(err)
+			res := b.settle(store.CouponSettleParams{
+				TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Fence: 4, Requests: []rules.CouponRequest{{UserID: "a", CouponID: 1, Code: "1"}},
+			})
+			if mode == reward.ModeSync {
+				same(b, "told", []string{"issued"}, told(res))
+			} else {
+				same(b, "refused", rules.RefusedPath, res.Refused)
+			}
+		}
+	})
 	for name, test := range map[string]struct {
 		opens, closes time.Duration
 		want          string
@@ -495,7 +510,7 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		"AfterItHasShut": {-2 * time.Hour, -time.Hour, "closed"},
 	} {
 		run(t, open, name, func(b *bundle) {
-			b.template(1, window(test.opens, test.closes))
+			b.template(1, inSync, window(test.opens, test.closes))
 			list := []rules.CouponRequest{{UserID: "a", CouponID: 1, Code: "1"}, {UserID: "b", CouponID: 2, Code: "2"}}
 			res := b.settle(store.CouponSettleParams{
 				TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Fence: 4, Requests: list, Offsets: []store.Offset{{Topic: "t", Next: 1}},

@@ -158,7 +158,9 @@ func rulesOfIssue(a *arena) {
 	for _, requests := range sequences(3, 3) {
 		for j := range 4 * 2 * 3 {
 			o := odometer(j)
-			_, p := s.open(rules.SettleDirect, int64(o.pick(4)), 1+o.pick(2), oneOf(&o, helds...))
+			t, p := s.open(rules.SettleDirect, int64(o.pick(4)), 1+o.pick(2), oneOf(&o, helds...))
+			t.Mode = reward.ModeSync
+			s.templates[t.ID] = *t
 			p.Fence = 6
 			for _, r := range requests {
 				(*batch)(p).ask(users[r], 0, 0)
@@ -187,7 +189,7 @@ func rulesOfRefuse(a *arena) {
 		p.Generation += int64(o.pick(2))
 		(*batch)(p).ask("a", 4, 1)
 	}
-	for i := range 2 * 2 * 4 * 3 * 3 {
+	for i := range 2 * 2 * 4 * 3 * 3 * 3 {
 		o := odometer(i)
 		t, p := s.open(rules.SettleDirect, 3, 1, 0)
 		p.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
@@ -195,6 +197,7 @@ func rulesOfRefuse(a *arena) {
 		p.Fence = oneOf[int64](&o, 0, 4, 5, 6) // the template has 5
 		t.OpensAt = oneOf(&o, time.Time{}, fromNow(-2*time.Hour), fromNow(2*time.Hour))
 		t.ClosesAt = oneOf(&o, time.Time{}, fromNow(-time.Hour), fromNow(3*time.Hour))
+		t.Mode = oneOf(&o, reward.ModeSync, reward.ModeStream, reward.ModeKafka)
 		s.templates[t.ID] = *t
 		(*batch)(p).ask("a", 0, 0)
 	}
