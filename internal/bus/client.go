@@ -167,6 +167,13 @@ func (c *Client) EnsureTopics(ctx context.Context) error {
 	}
 }
 
+// IsTemporary reports whether an error of EnsureTopics may end by itself: the brokers did
+// not answer in time, or refused for a reason that passes.
+func IsTemporary(err error) bool {
+	refusal, ok := errors.AsType[*kerr.Error](err)
+	return !ok || refusal.Retriable
+}
+
 // missing returns the wanted topics that do not exist. pending reports whether
 // some exist but are not usable yet.
 func (c *Client) missing(ctx context.Context, wanted map[string]int32) (missing map[string]int32, pending bool, err error) {

@@ -59,6 +59,8 @@ type Engine struct {
 	provider payout.Provider
 	local    money.LocalProvider // nil: none
 	unbound  bool                // the API has no listener
+	// ensureTopics replaces bus.Client.EnsureTopics in tests; nil: it does not.
+	ensureTopics func(context.Context) error
 
 	closers []func() // called by Stop in reverse order
 	lost    chan error
@@ -276,7 +278,8 @@ func (e *Engine) takeName(ctx context.Context) error {
 	return nil
 }
 
-// fail reports the loss of an exclusive lease, after which this instance must stop.
+// fail reports why this instance must stop: it has lost an exclusive lease, or the
+// topics cannot be created.
 func (e *Engine) fail(err error) {
 	select {
 	case e.lost <- err:
@@ -284,8 +287,8 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// Lost returns a channel that delivers the reason if this instance lost an exclusive
-// lease, of its name or of the queue, and must be stopped.
+// Lost returns a channel that delivers the reason if this instance must be stopped: it
+// has lost an exclusive lease, of its name or of the queue, or could not create the topics.
 func (e *Engine) Lost() <-chan error { return e.lost }
 
 func (e *Engine) openQueue(ctx context.Context) error {
@@ -322,10 +325,7 @@ func (e *Engine) openBus(ctx context.Context) error {
 	}
 	e.bus = c
 	e.onClose(c.Close)
-	if err := c.EnsureTopics(ctx); err != nil {
-		return fmt.Errorf("creating the topics failed: %w", err)
-	}
-	return nil
+	return e.openTopics(ctx)
 }
 
 func (e *Engine) openProvider() error {

@@ -27,6 +27,7 @@ const (
 	PartView          = "view"           // the view of the promotions is too old for new charges
 	PartOutcomes      = "outcomes"       // outcomes of charges cannot be written
 	PartStreams       = "streams"        // entries cannot be added to the streams
+	PartTopics        = "kafka-topics"   // the brokers have not created the topics yet
 )
 
 // Troubles holds the troubles of one instance. The part that sees a trouble
