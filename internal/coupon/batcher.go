@@ -12,6 +12,11 @@ import (
 // callTimeout ends a call that a batcher makes for several callers.
 const callTimeout = 3 * time.Second
 
+// lateMax is how many calls in a row must reach their timeout until those who wait for
+// the next call fail, too. A single one may have met a server or an instance without CPU
+// for a moment.
+const lateMax = 2
+
 // batcher makes one call for several concurrent callers of the same template. A
 // caller that comes while no call is in progress starts one at once. Callers that
 // come during a call share the next one, in order of arrival. A batcher is safe for
@@ -79,6 +84,7 @@ func (b *batcher[T]) failWaiting(l *lane[T], err error) {
 // run makes calls until no caller waits.
 func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 	var users []string
+	late := 0 // calls in a row that reached their timeout
 	for {
 		b.mu.Lock()
 		n := min(len(l.waiting), b.sizeMax)
@@ -111,9 +117,12 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 			}
 			close(c.done)
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			late = 0
+		} else if late++; late == lateMax {
 			// The server hangs, so fail the callers that wait for the next call.
 			// Otherwise each batch would wait for the timeout in turn.
+			late = 0
 			b.failWaiting(l, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +69,50 @@ func TestBatcher(t *testing.T) {
 			t.Errorf("%v", calls)
 		}
 	})
+}
+
+// TestBatcherAfterASlowCall checks that a call that takes too long fails its own callers
+// only, and that a server that hangs fails those who wait after two calls.
+func TestBatcherAfterASlowCall(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		slow   int // calls that take too long, from the first on
+		failed int // of ten callers
+		most   time.Duration
+	}{
+		"OneIsSlow":      {1, 2, 10 * time.Second},
+		"TheServerHangs": {100, 10, 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0 // the only lane makes one call at a time
+				b := newBatcher(2, time.Minute, func(ctx context.Context, _ reward.TemplateID, users []string) ([]string, error) {
+					if calls++; calls <= tc.slow {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return users, nil
+				})
+				var wg sync.WaitGroup
+				var failed atomic.Int64
+				began := time.Now()
+				for n := range 10 {
+					wg.Go(func() {
+						if _, err := b.do(t.Context(), 1, fmt.Sprint("u", n)); err != nil {
+							failed.Add(1)
+						}
+					})
+					if n == 1 {
+						time.Sleep(time.Second) // the others come during the first call
+					}
+				}
+				wg.Wait()
+				if took := time.Since(began); int(failed.Load()) > tc.failed || tc.slow > 1 && int(failed.Load()) < tc.failed || took > time.Minute+tc.most {
+					t.Errorf("%d of 10 failed, after %v and %d calls", failed.Load(), took, calls)
+				}
+				b.open.Wait()
+			})
+		})
+	}
 }
