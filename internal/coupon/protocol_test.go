@@ -390,52 +390,59 @@ func TestLoweringTheQuantity(t *testing.T) {
 // coupon, although several people change the quantity at once.
 func TestConcurrentChangesOfTheQuantity(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
-		r.startAll(2)
-		id := r.create(reward.CouponTemplate{TotalQuantity: 2000})
-		var changing, requesting sync.WaitGroup
-		stop := make(chan struct{})
-		for admin := range 4 {
-			changing.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					total := int64(300 + (n*377+admin*211)%1700)
-					i := r.instances[admin%2]
-					_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
-					if err != nil && !reward.HasCode(err, reward.CodeConflict) {
-						r.Errorf("lowering to %d: %v", total, err)
-					}
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) { r.changeTheQuantity(mode) })
+		})
+	}
+}
+
+func (r *rig) changeTheQuantity(mode reward.IssueMode) {
+	r.startAll(2)
+	id := r.create(reward.CouponTemplate{TotalQuantity: 2000, Mode: mode})
+	var changing, requesting sync.WaitGroup
+	stop := make(chan struct{})
+	for admin := range 4 {
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
 				}
-			})
-		}
-		var mu sync.Mutex // protects admitted
-		var admitted []string
-		for worker := range 8 {
-			requesting.Go(func() {
-				for n := range 60 {
-					user := fmt.Sprintf("u%d-%d", worker, n)
-					if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
-						mu.Lock()
-						admitted = append(admitted, user)
-						mu.Unlock()
-					}
+				total := int64(300 + (n*377+admin*211)%1700)
+				i := r.instances[admin%2]
+				_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
+				if err != nil && !reward.HasCode(err, reward.CodeConflict) {
+					r.Errorf("lowering to %d: %v", total, err)
 				}
-			})
-		}
-		requesting.Wait()
-		close(stop)
-		changing.Wait()
-		for _, user := range admitted {
-			if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
-				r.Errorf("%s was admitted, and then %+v", user, s)
 			}
+		})
+	}
+	var mu sync.Mutex // protects admitted
+	var admitted []string
+	for worker := range 8 {
+		requesting.Go(func() {
+			for n := range 60 {
+				user := fmt.Sprintf("u%d-%d", worker, n)
+				if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
+					mu.Lock()
+					admitted = append(admitted, user)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	requesting.Wait()
+	close(stop)
+	changing.Wait()
+	for _, user := range admitted {
+		if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
+			r.Errorf("%s was admitted, and then %+v", user, s)
 		}
-		r.balanced(id)
-	})
+	}
+	r.balanced(id)
 }
 
 // TestWithoutAGate checks a template of instances that share a database and no Redis.
