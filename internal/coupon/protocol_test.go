@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,33 +253,41 @@ func TestHandsOfAnEarlierGateAreRefused(t *testing.T) {
 // forgetfulPublisher confirms records that it does not publish.
 type forgetfulPublisher struct {
 	bus.Publisher
-	forget bool
+	forget atomic.Bool
 }
 
 func (p *forgetfulPublisher) Publish(ctx context.Context, records []bus.Record) error {
-	if p.forget {
-		p.forget = false
+	if p.forget.Load() {
 		return nil
 	}
 	return p.Publisher.Publish(ctx, records)
 }
 
 // TestTheBrokerLosesRecords checks that users whose records the broker has confirmed
-// and then lost get their coupons.
+// and then lost get their coupons, and newcomers the others.
 func TestTheBrokerLosesRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
+		const lost = 8
 		i := r.start()
-		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher, forget: true}
+		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher}
+		publisher.forget.Store(true)
 		i.loader.topic.publisher = publisher // no issuer runs yet
-		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
-		if s, code := r.request(i, id, "ann"); code != "" || s.Kind != StatusWaiting {
-			r.Fatalf("%q %+v", code, s)
+		id := r.create(reward.CouponTemplate{TotalQuantity: lost + 2, Mode: reward.ModeKafka})
+		for n := range lost {
+			if s, code := r.request(i, id, fmt.Sprint("u", n)); code != "" || s.Kind != StatusWaiting {
+				r.Fatalf("%q %+v", code, s)
+			}
 		}
-		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
-			r.Fatalf("%+v", s)
+		publisher.forget.Store(false)
+		for n := range lost {
+			if s := r.outcome(i, id, fmt.Sprint("u", n)); s.Kind != StatusIssued {
+				r.Fatalf("%+v", s)
+			}
 		}
 		r.take(i, id, "bob")
+		r.take(i, id, "cid")
+		r.want(i, id, "dan", reward.CodeSoldOut)
 		r.balanced(id)
 	})
 }
