@@ -58,7 +58,8 @@ func (c *Client) IssueRequest(ctx context.Context, id string) (IssueRequest, err
 // LeaveLine takes a request out of the waiting line, so that others get its place.
 // A repeat does nothing. If the request was served or rejected before, LeaveLine
 // returns a *Problem with the code REQUEST_ENDED; if it is unknown or was lost,
-// with the code REQUEST_UNKNOWN.
+// with the code REQUEST_UNKNOWN; if its draw has not ended, ILLEGAL_STATE. During a
+// Redis outage the code is UNAVAILABLE: the ticket stays, and you can repeat the call.
 func (c *Client) LeaveLine(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "issue-requests", id}}, nil)
 }

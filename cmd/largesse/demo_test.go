@@ -34,6 +34,9 @@ func TestDemo(t *testing.T) {
 		if r.code != exitDone || strings.Contains(r.stdout, "BROKEN") {
 			t.Fatalf("%+v", r)
 		}
+		if held := "Its hold ends: it is CANCELLED (HOLD_EXPIRED). ben gets the place and confirms: ISSUED."; !strings.Contains(r.stdout, held) {
+			t.Errorf("the output does not show a hold that ends:\n%s", r.stdout)
+		}
 		for _, wrong := range []string{" 1 rows", " 1 targets", "(1 rows", "reportUrl", "/report"} {
 			if strings.Contains(r.stdout, wrong) {
 				t.Errorf("the output has %q:\n%s", wrong, r.stdout)

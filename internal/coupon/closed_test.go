@@ -11,7 +11,7 @@ import (
 // although people still ask, and that no later request loads it again.
 func TestAClosedTemplateLeavesNoKeys(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeSync} {
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			each(t, func(r *rig) {

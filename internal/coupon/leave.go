@@ -37,7 +37,7 @@ func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user strin
 	case err != nil:
 		return err
 	case !place.InLine:
-		return l.ended(ctx, t.ID, user)
+		return l.ended(ctx, t, user)
 	}
 	result, err := l.rows.CouponLeave(ctx, store.CouponLeaveParams{TemplateID: t.ID, Now: time.Now(), Leave: rules.Leave{
 		UserID: user, Ticket: place.Ticket, Generation: place.Generation, GateGeneration: place.GateGeneration,
@@ -60,7 +60,7 @@ func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user strin
 		if err := l.applier.catchUp(ctx, t.ID, place.Version); err != nil {
 			return err
 		}
-		return l.ended(ctx, t.ID, user)
+		return l.ended(ctx, t, user)
 	default:
 		if result.Template.Generation > place.GateGeneration && result.Template.Path == reward.PathGate {
 			return gate.ErrNotLoaded
@@ -77,9 +77,13 @@ func (l *leaver) place(ctx context.Context, id reward.TemplateID, user string) (
 
 // ended returns nil if the latest request of a user, who is not in line, left the line.
 // Otherwise it returns why there is nothing to leave.
-func (l *leaver) ended(ctx context.Context, id reward.TemplateID, user string) error {
+func (l *leaver) ended(ctx context.Context, t *reward.CouponTemplate, user string) error {
+	id := t.ID
 	outcomes, err := l.rows.IssueOutcomes(ctx, id, []string{user})
 	if err != nil {
+		return err
+	}
+	if err := addNotDrawn(ctx, l.rows, t, []string{user}, outcomes); err != nil {
 		return err
 	}
 	o, found := outcomes[user]
@@ -146,6 +150,9 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 		if entered, err := i.leaver.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {
 			return cmp.Or(err, error(requestUnknown(t.ID, user, nothingToLeave)))
 		}
+		if err := i.leaver.ended(ctx, t, user); !reward.HasCode(err, reward.CodeRequestUnknown) {
+			return err // entrants are served one after the other
+		}
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)
 	case i.database:
@@ -156,7 +163,7 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 		}
 		return unavailable(nil, "Redis is unavailable, and only Redis knows who is in line; repeat it later")
 	case i.closed:
-		return i.leaver.ended(ctx, t.ID, user)
+		return i.leaver.ended(ctx, t, user)
 	default:
 		return i.leaver.leave(ctx, t, user)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
@@ -122,6 +123,48 @@ func TestLeavingWithoutALine(t *testing.T) {
 	h.waits("ann", 1)
 	h.gate.set(func(g *faultyGate) { g.down = true })
 	h.leaveFails("ann", reward.CodeUnavailable)
+}
+
+// TestLeavingADraw checks that entrants of a draw cannot leave it, also once it has given
+// them their outcome, and that those who request after it can leave the line.
+func TestLeavingADraw(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1, OpensAt: time.Now().Add(4 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)}})
+		entrants := []string{"ann", "bob"}
+		for _, user := range entrants {
+			r.want(i, id, user, "")
+			r.leaves(i, id, user, reward.CodeIllegalState)
+		}
+		r.leaves(i, id, "cid", reward.CodeRequestUnknown)
+		issues := r.start()
+		for _, user := range entrants {
+			s := r.outcome(i, id, user)
+			if s.Kind == StatusIssued {
+				r.leaves(i, id, user, reward.CodeRequestEnded)
+			} else if s.Reason != reward.ReasonNotDrawn {
+				r.Fatalf("%+v", s)
+			}
+		}
+		r.until("the draw is done", func() bool {
+			v, err := i.Catalog.Get(r.Context(), id)
+			return err == nil && v.Draw.State == reward.DrawDone
+		})
+		for _, user := range entrants {
+			r.leaves(issues, id, user, reward.CodeRequestEnded)
+		}
+		issues.stop()
+		more := int64(2)
+		if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &more}); err != nil {
+			r.Fatal(err)
+		}
+		r.want(i, id, "cid", "")
+		r.leaves(i, id, "cid", "")
+		if s, err := i.Intake.Status(r.Context(), id, "cid"); err != nil || s.Kind != StatusLeft {
+			r.Errorf("%+v, %v", s, err)
+		}
+	})
 }
 
 func (h *hand) leaveFails(user, code string) {

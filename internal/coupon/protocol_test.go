@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,33 +253,41 @@ func TestHandsOfAnEarlierGateAreRefused(t *testing.T) {
 // forgetfulPublisher confirms records that it does not publish.
 type forgetfulPublisher struct {
 	bus.Publisher
-	forget bool
+	forget atomic.Bool
 }
 
 func (p *forgetfulPublisher) Publish(ctx context.Context, records []bus.Record) error {
-	if p.forget {
-		p.forget = false
+	if p.forget.Load() {
 		return nil
 	}
 	return p.Publisher.Publish(ctx, records)
 }
 
 // TestTheBrokerLosesRecords checks that users whose records the broker has confirmed
-// and then lost get their coupons.
+// and then lost get their coupons, and newcomers the others.
 func TestTheBrokerLosesRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
+		const lost = 8
 		i := r.start()
-		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher, forget: true}
+		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher}
+		publisher.forget.Store(true)
 		i.loader.topic.publisher = publisher // no issuer runs yet
-		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
-		if s, code := r.request(i, id, "ann"); code != "" || s.Kind != StatusWaiting {
-			r.Fatalf("%q %+v", code, s)
+		id := r.create(reward.CouponTemplate{TotalQuantity: lost + 2, Mode: reward.ModeKafka})
+		for n := range lost {
+			if s, code := r.request(i, id, fmt.Sprint("u", n)); code != "" || s.Kind != StatusWaiting {
+				r.Fatalf("%q %+v", code, s)
+			}
 		}
-		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
-			r.Fatalf("%+v", s)
+		publisher.forget.Store(false)
+		for n := range lost {
+			if s := r.outcome(i, id, fmt.Sprint("u", n)); s.Kind != StatusIssued {
+				r.Fatalf("%+v", s)
+			}
 		}
 		r.take(i, id, "bob")
+		r.take(i, id, "cid")
+		r.want(i, id, "dan", reward.CodeSoldOut)
 		r.balanced(id)
 	})
 }
@@ -390,52 +399,59 @@ func TestLoweringTheQuantity(t *testing.T) {
 // coupon, although several people change the quantity at once.
 func TestConcurrentChangesOfTheQuantity(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
-		r.startAll(2)
-		id := r.create(reward.CouponTemplate{TotalQuantity: 2000})
-		var changing, requesting sync.WaitGroup
-		stop := make(chan struct{})
-		for admin := range 4 {
-			changing.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					total := int64(300 + (n*377+admin*211)%1700)
-					i := r.instances[admin%2]
-					_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
-					if err != nil && !reward.HasCode(err, reward.CodeConflict) {
-						r.Errorf("lowering to %d: %v", total, err)
-					}
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) { r.changeTheQuantity(mode) })
+		})
+	}
+}
+
+func (r *rig) changeTheQuantity(mode reward.IssueMode) {
+	r.startAll(2)
+	id := r.create(reward.CouponTemplate{TotalQuantity: 2000, Mode: mode})
+	var changing, requesting sync.WaitGroup
+	stop := make(chan struct{})
+	for admin := range 4 {
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
 				}
-			})
-		}
-		var mu sync.Mutex // protects admitted
-		var admitted []string
-		for worker := range 8 {
-			requesting.Go(func() {
-				for n := range 60 {
-					user := fmt.Sprintf("u%d-%d", worker, n)
-					if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
-						mu.Lock()
-						admitted = append(admitted, user)
-						mu.Unlock()
-					}
+				total := int64(300 + (n*377+admin*211)%1700)
+				i := r.instances[admin%2]
+				_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
+				if err != nil && !reward.HasCode(err, reward.CodeConflict) {
+					r.Errorf("lowering to %d: %v", total, err)
 				}
-			})
-		}
-		requesting.Wait()
-		close(stop)
-		changing.Wait()
-		for _, user := range admitted {
-			if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
-				r.Errorf("%s was admitted, and then %+v", user, s)
 			}
+		})
+	}
+	var mu sync.Mutex // protects admitted
+	var admitted []string
+	for worker := range 8 {
+		requesting.Go(func() {
+			for n := range 60 {
+				user := fmt.Sprintf("u%d-%d", worker, n)
+				if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
+					mu.Lock()
+					admitted = append(admitted, user)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	requesting.Wait()
+	close(stop)
+	changing.Wait()
+	for _, user := range admitted {
+		if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
+			r.Errorf("%s was admitted, and then %+v", user, s)
 		}
-		r.balanced(id)
-	})
+	}
+	r.balanced(id)
 }
 
 // TestWithoutAGate checks a template of instances that share a database and no Redis.

@@ -3,23 +3,31 @@
 package redisgate
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // TestALongLineIsLoadedInShortCommands checks that with 2 million users in line and a
 // million holders no step of a load keeps the server busy for longer than 20 ms: first
 // a load that keeps the line, then one that writes it again. It counts the CPU time of
-// the server's main thread, because other programs on the machine also need time.
+// the server's main thread, because other programs on the machine also need time. A
+// Sentinel that gives the server up after 5 s never does so.
 func TestALongLineIsLoadedInShortCommands(t *testing.T) {
 	const inLine, holders, bound = 2_000_000, 1_000_000, 20 * time.Millisecond
-	r := newRig(t, ownRedis(t).Address())
+	server := ownRedis(t)
+	r := newRig(t, server.Address())
+	down := watchedBySentinel(t, server, 5*time.Second)
 	worst := map[string]time.Duration{}
 	busy := func() time.Duration {
 		sum := 0.0
@@ -112,4 +120,51 @@ func TestALongLineIsLoadedInShortCommands(t *testing.T) {
 	if h := r.header(); h.Waiting != inLine-300_000 || h.Backlog != h.Waiting || h.LastTicket != inLine {
 		t.Fatalf("header %+v", h)
 	}
+
+	if seen := down(); seen != 0 {
+		t.Errorf("Sentinel found the server down %d times", seen)
+	}
+	r.ok(server.Hang()) // what Sentinel does see
+	r.until("Sentinel finds a hung server down", func() bool { return down() > 0 })
+	r.ok(server.Resume())
+}
+
+// watchedBySentinel lets a Sentinel watch a server, and returns a function that returns
+// how often it has found the server down.
+func watchedBySentinel(t *testing.T, server *fleet.Server, downAfter time.Duration) func() int64 {
+	t.Helper()
+	in, err := fleet.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sentinel, err := fleet.NewSentinel(t.Context(), in, "gate", server, downAfter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sentinel.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := sentinel.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{strings.TrimPrefix(sentinel.Address(), "redis://")}, ForceSingleClient: true, DisableCache: true, AlwaysRESP2: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := c.Receive(ctx, c.B().Subscribe().Channel("+sdown").Build(), func(rueidis.PubSubMessage) { found.Add(1) })
+		if ctx.Err() == nil {
+			t.Errorf("events of Sentinel: %v", err)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-ended; c.Close() })
+	return found.Load
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +35,34 @@ func NewValkey(ctx context.Context, in Installer) (*Server, error) {
 	}
 	return redisServer("valkey", binary), nil
 }
+
+// NewSentinel finds a Redis and returns a Sentinel that watches a running Redis by the
+// name of master. The Redis is down for it when it has not answered for downAfter.
+func NewSentinel(ctx context.Context, in Installer, master string, of *Server, downAfter time.Duration) (*Server, error) {
+	binary, err := in.findRedis(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find Redis: %w", err)
+	}
+	if !of.Running() {
+		return nil, fmt.Errorf("watch %s: it does not run", of.Name())
+	}
+	settings := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\nsentinel down-after-milliseconds %s %d\n",
+		master, of.at.ports[0], master, downAfter.Milliseconds())
+	return &Server{
+		name: "sentinel", ports: 1, farewell: syscall.SIGTERM, address: redisAddress, answers: redisAnswers,
+		prepare: func(_ context.Context, at place) error { // a Sentinel keeps its state in this file
+			text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\n", at.ports[0], at.dir) + settings
+			return os.WriteFile(sentinelFile(at), []byte(text), 0o600)
+		},
+		command: func(at place) (*exec.Cmd, error) {
+			cmd := exec.Command(binary, sentinelFile(at), "--sentinel") //nolint:noctx // Stop ends it with grace, a context would kill it
+			cmd.Env = cLocale()
+			return cmd, nil
+		},
+	}, nil
+}
+
+func sentinelFile(at place) string { return filepath.Join(at.dir, "sentinel.conf") }
 
 func redisServer(name, binary string) *Server {
 	return &Server{
