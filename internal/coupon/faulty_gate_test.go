@@ -82,7 +82,9 @@ type faultyGate struct {
 	mu        sync.Mutex // protects the fields below
 	down      bool
 	loseApply bool
-	loseLock  int // every so many replies of Lock are lost; 0 = none
+	onShrink  func() // called after each Shrink
+	admits    int    // calls of Admit
+	loseLock  int    // every so many replies of Lock are lost; 0 = none
 	locks     int
 	// clockAhead is how far the clock of the server is ahead.
 	clockAhead time.Duration
@@ -115,6 +117,7 @@ func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
 }
 
 func (g *faultyGate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	g.set(func(g *faultyGate) { g.admits++ })
 	return through(g, func(in gate.Gate) (gate.AdmitResult, error) { return in.Admit(ctx, id, users, admit) })
 }
 
@@ -201,7 +204,19 @@ func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.Swap
 }
 
 func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
-	return through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
+	out, err := through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
+	g.mu.Lock()
+	then := g.onShrink
+	g.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	return out, err
+}
+
+func (g *faultyGate) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.PauseGrants(ctx, id, pause) })
+	return err
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {

@@ -566,6 +566,58 @@ func TestLoweringInARush(t *testing.T) {
 	})
 }
 
+// TestLoweringThatGrantsOvertake checks that a quantity is lowered although a user of
+// another instance needs a place each time the gate has given up its own.
+func TestLoweringThatGrantsOvertake(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		alone := func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false }
+		i, other := r.start(alone), r.start(alone)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000})
+		r.want(i, id, "first", "")
+		var requests sync.WaitGroup
+		shrinks := 0
+		i.gate.set(func(g *faultyGate) {
+			g.onShrink = func() {
+				shrinks++
+				user, answered := fmt.Sprint("u", shrinks), make(chan struct{})
+				other.gate.set(func(g *faultyGate) { g.admits = 0 })
+				requests.Go(func() {
+					defer close(answered)
+					r.want(other, id, user, "")
+				})
+				r.until("the user has a place, or waits for one", func() bool {
+					select {
+					case <-answered:
+						return true
+					default:
+					}
+					waits := false
+					// A request that gets a place asks twice.
+					other.gate.set(func(g *faultyGate) { waits = g.admits > 2 })
+					return waits
+				})
+			}
+		})
+		for n := range 3 {
+			lower := int64(30 - n)
+			if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
+				r.Errorf("lowering to %d after %d tries: %v", lower, shrinks, err)
+			}
+			requests.Wait()
+		}
+		// Or the changing instance crashes after its shrink.
+		i.gate.set(func(g *faultyGate) { g.onShrink = nil })
+		if err := i.gate.PauseGrants(r.Context(), id, changePause); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := i.gate.Shrink(r.Context(), id); err != nil {
+			r.Fatal(err)
+		}
+		r.want(other, id, "last", "")
+	})
+}
+
 // TestLoweringAfterALoss checks that places of users that Redis has lost do not keep the
 // quantity from being lowered.
 func TestLoweringAfterALoss(t *testing.T) {

@@ -86,6 +86,8 @@ func (*noGate) Shrink(context.Context, reward.TemplateID) (gate.ShrinkResult, er
 	return gate.ShrinkResult{}, errNoGate
 }
 
+func (*noGate) PauseGrants(context.Context, reward.TemplateID, time.Duration) error { return errNoGate }
+
 func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, error) {
 	return false, errNoGate
 }

@@ -75,7 +75,9 @@ type AdmitResult struct {
 	// Used, Grants and Waiting as they were before the call.
 	Generation, Version            int64
 	Granted, Used, Grants, Waiting int64
-	ServiceTime                    time.Duration
+	// Paused reports whether a PauseGrants lasts: the caller must have no places granted.
+	Paused      bool
+	ServiceTime time.Duration
 }
 
 // Position is a user's position in line.
@@ -436,6 +438,10 @@ type Gate interface {
 	// then takes the places back in the rows. If it does not, the next grant tells the
 	// gate its places again.
 	Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error)
+	// PauseGrants makes Admit report Paused for a duration from now on, so that no grant
+	// overtakes what the caller of Shrink does next. 0 ends an earlier pause. A load may
+	// end it, too.
+	PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error
 	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
 	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.

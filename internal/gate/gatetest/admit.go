@@ -292,6 +292,7 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	check("Apply", err)
 	_, err = b.g.Shrink(b.ctx, b.id)
 	check("Shrink", err)
+	check("PauseGrants", b.g.PauseGrants(b.ctx, b.id, time.Second))
 	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
 	check("Holdings", err)
 }

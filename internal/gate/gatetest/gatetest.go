@@ -63,6 +63,7 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"MarkerExpires":                       exerciseMarkerExpires,
 		"TicketsAreForGrantedPlaces":          exercisePlaces,
 		"ShrinkTakesBackPlaces":               exerciseShrink,
+		"GrantsPause":                         exercisePause,
 		"RetireRemovesUnusedGates":            exerciseRetire,
 		"HoldingsArePaged":                    exerciseHoldingsPages,
 		"HoldingsOfUsers":                     exerciseHoldingsOf,

@@ -56,6 +56,8 @@ var (
 	loadSwapText string
 	//go:embed shrink.lua
 	shrinkText string
+	//go:embed pause_grants.lua
+	pauseGrantsText string
 	//go:embed retire.lua
 	retireText string
 	//go:embed holdings.lua
@@ -87,6 +89,7 @@ var (
 	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)
 	shrink       = newScript("shrink", headText+shrinkText)
+	pauseGrants  = newScript("pause_grants", headText+pauseGrantsText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
 	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
