@@ -188,6 +188,19 @@ func (g *faultyGate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Requ
 	return err
 }
 
+func (g *faultyGate) LoadMissing(ctx context.Context, l gate.Load, after int64) ([]gate.Request, int64, error) {
+	inner, err := g.reach()
+	if err != nil {
+		return nil, 0, err
+	}
+	return inner.LoadMissing(ctx, l, after)
+}
+
+func (g *faultyGate) LoadBack(ctx context.Context, l gate.Load, back []gate.Request) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadBack(ctx, l, back) })
+	return err
+}
+
 func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
 	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.LoadPage(ctx, l, from) })
 }

@@ -49,7 +49,9 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // Before that, it brings the line into order, a page at a time:
 //   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
 //     requests stay. Only users who are settled or have left are removed from the line.
-//   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets.
+//   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets. In
+//     STREAM mode, users whose requests still wait in the stream, and who are missing in the
+//     line because someone has changed it manually, come back to their places before.
 //
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
@@ -166,6 +168,7 @@ type loadTry struct {
 	kind  gate.LoadKind         // what becomes of its line
 	row   reward.CouponTemplate // with the raised generation
 	state gate.State            // of the snapshot
+	back  int                   // users who came back to the line
 }
 
 // run tries to load the gate. It reports whether the gate is loaded; false means
@@ -226,7 +229,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	t.metrics.GateLoaded()
 	t.templates.hint()
 	t.log.Info("gate loaded", "template_id", id, "generation", t.state.Generation, "version", t.state.Version,
-		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep)
+		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep, "put_back", t.back)
 	return true, nil
 }
 
@@ -291,15 +294,24 @@ func (t *loadTry) prepareLine(ctx context.Context) (copied int64, err error) {
 		}
 		return 0, t.removeLeft(ctx)
 	}
+	if t.row.Mode == reward.ModeStream {
+		if err := t.putBack(ctx); err != nil {
+			return 0, err
+		}
+	}
 	for from := int64(0); ; t.progress() {
 		page, err := t.gate.LoadPage(ctx, t.load, from)
 		if err != nil || len(page) == 0 {
 			return copied, err
 		}
 		from += int64(len(page))
-		users, err := t.waiting(ctx, page)
+		waiting, err := t.waiting(ctx, page)
 		if err != nil {
 			return 0, err
+		}
+		users := make([]string, len(waiting))
+		for i, r := range waiting {
+			users[i] = r.UserID
 		}
 		if err := t.gate.LoadCopy(ctx, t.load, t.state.Generation, t.state.Settled+copied+1, users); err != nil {
 			return 0, err
@@ -328,8 +340,35 @@ func (t *loadTry) removeLeft(ctx context.Context) error {
 	}
 }
 
-// waiting returns those users of a page of the old line who still wait.
-func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]string, error) {
+// putBack puts users back in the old line who still wait by the stream and by the rows. In
+// KAFKA mode the broker has the request of everyone who was told "accepted".
+func (t *loadTry) putBack(ctx context.Context) error {
+	for after := int64(0); ; t.progress() {
+		missing, last, err := t.gate.LoadMissing(ctx, t.load, after)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			// Others have an outcome: normally an apply has taken them out of the line, and
+			// their requests are not acknowledged yet.
+			back, err := t.waiting(ctx, missing)
+			if err != nil {
+				return err
+			}
+			if err := t.gate.LoadBack(ctx, t.load, back); err != nil {
+				return err
+			}
+			t.back += len(back)
+		}
+		if last == after {
+			return nil
+		}
+		after = last
+	}
+}
+
+// waiting returns those requests of the old gate that still wait.
+func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]gate.Request, error) {
 	line := make([]store.LineTicket, len(page))
 	for i, p := range page {
 		line[i] = store.LineTicket(p)
@@ -338,13 +377,13 @@ func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	users := make([]string, 0, len(page))
+	waiting := make([]gate.Request, 0, len(page))
 	for i, p := range page {
 		if wait[i] {
-			users = append(users, p.UserID)
+			waiting = append(waiting, p)
 		}
 	}
-	return users, nil
+	return waiting, nil
 }
 
 // served reports whether a gate may be served: it is loaded, and it agrees with the

@@ -72,6 +72,12 @@ func (*noGate) LoadTrim(context.Context, gate.Load, int64) (int64, error) { retu
 
 func (*noGate) LoadLeft(context.Context, gate.Load, []gate.Request) error { return errNoGate }
 
+func (*noGate) LoadMissing(context.Context, gate.Load, int64) ([]gate.Request, int64, error) {
+	return nil, 0, errNoGate
+}
+
+func (*noGate) LoadBack(context.Context, gate.Load, []gate.Request) error { return errNoGate }
+
 func (*noGate) LoadPage(context.Context, gate.Load, int64) ([]gate.Request, error) {
 	return nil, errNoGate
 }

@@ -421,6 +421,13 @@ type Gate interface {
 	// LoadLeft removes at most LoadMax requests, whose users have left, from the closed
 	// line. Others stay, see ApplyParams.Left.
 	LoadLeft(ctx context.Context, l Load, left []Request) error
+	// LoadMissing returns those of the next requests in the stream of the closed gate, with
+	// tickets above after, whose users are not in line. It looks at no more than LoadPageMax
+	// requests. last is the last ticket that it looked at; after = there are no more.
+	LoadMissing(ctx context.Context, l Load, after int64) (missing []Request, last int64, err error)
+	// LoadBack puts at most LoadPageMax users back in the closed line, whose requests are in
+	// the stream. A user in line stays there.
+	LoadBack(ctx context.Context, l Load, back []Request) error
 	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax,
 	// with their requests as Place does.
 	LoadPage(ctx context.Context, l Load, from int64) ([]Request, error)

@@ -47,6 +47,7 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"ServiceTimeIsTheLatest":              exerciseService,
 		"LoadKeepsLineAndRequests":            exerciseLoadKeep,
 		"LoadMakesLineAndRequestsAgain":       exerciseLoadRemake,
+		"LoadFindsMissingUsers":               exerciseLoadBack,
 		"LoadKeepsTheNextTicket":              exerciseLoadNext,
 		"LoadClosesTheGate":                   exerciseLoadCloses,
 		"UsersLeaveTheLine":                   exerciseLeave,
