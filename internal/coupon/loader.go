@@ -72,8 +72,9 @@ type Loader struct {
 
 // load is a load in progress.
 type load struct {
-	done chan struct{} // closed once err is set
-	err  error
+	order loadOrder
+	done  chan struct{} // closed once err is set
+	err   error
 }
 
 // ensure loads the gate if it must not be served, and waits for the load. If ctx ends
@@ -87,10 +88,11 @@ func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) 
 	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: above})
 }
 
-// remake loads the gate again in any case, and writes the requests of the users in
-// line again, with new tickets. It is for a gate that has lost requests.
-func (l *Loader) remake(ctx context.Context, id reward.TemplateID) error {
-	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: math.MaxInt64, remake: true})
+// remake loads the gate again, and writes the requests of the users in line again, with
+// new tickets. It is for a gate of this generation that has lost requests. If that was
+// done since, remake does no more than ensure.
+func (l *Loader) remake(ctx context.Context, id reward.TemplateID, generation int64) error {
+	return l.join(ctx, id, loadOrder{from: reward.PathGate, lost: generation})
 }
 
 // leaveDatabase loads the gate of a template on the database path, and moves the
@@ -101,33 +103,60 @@ func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error 
 
 // loadOrder says when a gate must be loaded, and how.
 type loadOrder struct {
-	from   reward.IssuePath // the expected path of the template
-	above  int64            // load even a gate that may be served, if its version is below
-	remake bool
+	from  reward.IssuePath // the expected path of the template
+	above int64            // load even a gate that may be served, if its version is below
+	// lost is the generation of a gate that has lost requests: load even a gate that may be
+	// served, with new tickets, unless a new numbering has begun since; 0 = none.
+	lost int64
 }
 
-// join starts a load of a template's gate unless one runs, and waits for it.
+// does reports whether a load with this order does what another one asks for.
+func (o loadOrder) does(another loadOrder) bool {
+	return o.from == another.from && o.above >= another.above && o.lost >= another.lost
+}
+
+// done reports whether a gate that may be served needs no load. row was read after its
+// header.
+func (o loadOrder) done(h gate.Header, row *reward.CouponTemplate) bool {
+	return h.Version >= o.above && (o.lost == 0 || row.Base >= o.lost)
+}
+
+// join waits for a load of a template's gate that does what the order asks for, and starts
+// one if none runs. A load that began before this call is enough for an order that only
+// needs a gate that may be served. Any other order has a reason that such a load may not
+// have seen, so it waits for the next one.
 func (l *Loader) join(ctx context.Context, id reward.TemplateID, order loadOrder) error {
+	onlyServed := order.above == 0 && order.lost == 0
+	for earlier := true; ; earlier = false {
+		one, started := l.start(id, order)
+		select {
+		case <-one.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if started || one.order.does(order) && (onlyServed || !earlier) {
+			return one.err
+		}
+	}
+}
+
+// start starts a load of a template's gate, unless one runs, and returns the one that runs.
+func (l *Loader) start(id reward.TemplateID, order loadOrder) (one *load, started bool) {
 	l.mu.Lock()
-	one := l.loads[id]
-	if one == nil {
-		one = &load{done: make(chan struct{})}
-		l.loads[id] = one
-		l.open.Go(func() {
-			one.err = l.load(id, order)
-			l.mu.Lock()
-			delete(l.loads, id)
-			l.mu.Unlock()
-			close(one.done)
-		})
+	defer l.mu.Unlock()
+	if one = l.loads[id]; one != nil {
+		return one, false
 	}
-	l.mu.Unlock()
-	select {
-	case <-one.done:
-		return one.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	one = &load{order: order, done: make(chan struct{})}
+	l.loads[id] = one
+	l.open.Go(func() {
+		one.err = l.load(id, order)
+		l.mu.Lock()
+		delete(l.loads, id)
+		l.mu.Unlock()
+		close(one.done)
+	})
+	return one, true
 }
 
 // load tries until the gate is loaded, by this instance or another one.
@@ -185,8 +214,8 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	switch {
-	case served(t.old, &row) && t.old.Version >= t.order.above:
-		return true, nil // another instance has loaded it
+	case served(t.old, &row) && t.order.done(t.old, &row):
+		return true, nil // another load was enough
 	case row.Path != t.order.from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
 		return false, errNotNow
 	case !begun.Held:
@@ -196,7 +225,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	var raised bool
 	t.row, raised, err = t.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 		ID: id, From: row.Generation, AtLeast: t.old.Generation, Path: reward.PathGate,
-		NewNumbering: t.order.remake || t.old.Exists && !begun.Intact,
+		NewNumbering: t.order.lost > row.Base || t.old.Exists && !begun.Intact,
 	})
 	if err != nil || !raised {
 		return false, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -199,6 +200,60 @@ func (r *raisingRows) CouponSnapshot(ctx context.Context, id reward.TemplateID, 
 		}
 	}
 	return r.Store.CouponSnapshot(ctx, id, begin, facts)
+}
+
+// heldRows holds back the snapshots of loads.
+type heldRows struct {
+	store.Store
+	held chan struct{} // closed = they are read; nil = they are not held back
+}
+
+func (r *heldRows) CouponSnapshot(
+	ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error,
+) error {
+	if r.held != nil {
+		<-r.held
+	}
+	return r.Store.CouponSnapshot(ctx, id, begin, facts)
+}
+
+// TestARemakeDuringALoad checks that the lost requests of a line are written again although
+// a load runs that keeps the line, and that this is done once.
+func TestARemakeDuringALoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &heldRows{}
+		h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s store.Store) store.Store {
+			rows.Store = s
+			return rows
+		})
+		h.waits("ann", 1)
+		h.waits("bob", 2)
+		lost := h.header().Generation
+		h.move(reward.PathGate)
+		rows.held = make(chan struct{})
+		var loads sync.WaitGroup
+		loads.Go(func() { h.must(h.loader.ensure(t.Context(), h.id)) })
+		synctest.Wait() // the load waits for its snapshot
+		if _, err := h.gate.Ack(t.Context(), h.id, lost, []int64{2}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			loads.Go(func() { h.must(h.loader.remake(t.Context(), h.id, lost)) })
+		}
+		synctest.Wait() // they wait for that load
+		close(rows.held)
+		loads.Wait()
+		after := h.header()
+		if after.Backlog != 2 || after.Waiting != 2 || after.Generation != lost+3 { // moved, loaded, made again
+			t.Errorf("%+v", after)
+		}
+		h.must(h.loader.remake(t.Context(), h.id, lost))
+		if again := h.header(); again.Generation != after.Generation {
+			t.Errorf("made again twice: %+v", again)
+		}
+		h.wantIssued("ann", "bob")
+	})
 }
 
 // TestASnapshotOfAnotherGenerationIsNotLoaded checks that a loader gives up if the
@@ -651,7 +706,7 @@ func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	if _, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants}); err != nil || !done {
 		t.Fatal(done, err)
 	}
-	h.must(h.loader.remake(t.Context(), h.id))
+	h.must(h.loader.remake(t.Context(), h.id, row.Generation))
 	row, err = h.rows.TemplateGet(t.Context(), h.id)
 	h.must(err)
 	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})

@@ -331,7 +331,7 @@ func (c *lineComparison) repair(ctx context.Context) (left []lineDrift, err erro
 		return c.drifts, err
 	}
 	if slices.ContainsFunc(c.drifts, func(d lineDrift) bool { return d.fault == faultLost }) {
-		if err := c.loader.remake(ctx, c.id); err != nil {
+		if err := c.loader.remake(ctx, c.id, c.generation); err != nil {
 			return c.drifts, ignore(err, errNotNow)
 		}
 	}
