@@ -1,4 +1,4 @@
-// Package largesse embeds the Largesse reward engine in a program. It charges each
+// Package largesse embeds the Largesse reward engine in a program. It pays each
 // target of a promotion at most once through a provider that may be slow or
 // unreliable, and it issues coupons from a fixed stock in order of arrival.
 //
@@ -40,7 +40,8 @@ import (
 )
 
 // Config configures an Engine. The zero Config stores everything in ./largesse-data
-// and opens no listener.
+// and does not listen for the API; its embedded Kafka broker listens on a port of
+// the loopback address.
 type Config struct {
 	DataDir      string   // directory of the embedded engines; "": ./largesse-data
 	DatabaseURL  string   // postgres://…; "": SQLite in DataDir
@@ -207,8 +208,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return fmt.Errorf("largesse: %w", err)
 }
 
-// Handler returns the HTTP API with its description, docs, probes and metrics, for
-// the server of the program. It may be mounted below a prefix with
+// Handler returns the HTTP API with its OpenAPI description, docs, health checks and
+// metrics, for the server of the program. It may be mounted below a prefix with
 // http.StripPrefix. It answers 503 before Run has started the instance, and after
 // Run has returned.
 //

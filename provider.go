@@ -16,8 +16,9 @@ import (
 // ErrFailed, ErrThrottled, ErrMisconfigured and ErrNotSent, optionally in a
 // ProviderError. After any other error, a panic, or a call longer than
 // money.timeout, the Engine does not know whether the charge was made. It then
-// calls Lookup until it knows. So a Provider that returns its errors unchanged
-// never charges twice.
+// calls Lookup. If that does not confirm the charge, it may call Charge again with
+// the same key. So a Provider that charges each key once never pays twice, even if it
+// returns its errors unchanged.
 type Provider interface {
 	// Charge charges once per c.Key, however often it is called with that key. A nil
 	// error means that this call or an earlier one made the charge. Charge should
@@ -56,7 +57,8 @@ func (c Charge) Confirm() error {
 
 // The errors with which a Provider explains a failure.
 var (
-	// ErrRefused means that the provider refused the charge. This is final.
+	// ErrRefused means that the provider refused the charge. The payout becomes
+	// FAILED, or is looked up if an earlier call may have charged it.
 	ErrRefused = errors.New("refused")
 	// ErrFailed means that the provider failed and may have made the charge. The
 	// Engine retries the charge, and fails it permanently only after a lookup.

@@ -31,12 +31,12 @@ const (
 	// round checks at least one of them. If there are many, each is checked less
 	// often than Config.Interval.
 	roundBudget = roundInterval / 10
-	// unchangedMax is how many active promotions a round checks that have neither
-	// changed since their books last balanced nor a suspected difference. Their books can
+	// unchangedMax is how many active promotions a round checks that have not changed
+	// since their books last balanced and have no suspected difference. Their books can
 	// only differ by what the provider or a person did meanwhile. After n such checks
 	// the next n rounds make none, so that there is one per round on average. They
-	// are made in a row because an idle instance exchanges with the others what
-	// they know of the provider before the first of several calls.
+	// are made in a row because an idle instance must hear what the others know of the
+	// provider before it calls it (see package governor); checks in a row hear it once.
 	unchangedMax = 5
 	// confirmAfter is the time after which a difference must be found again
 	// before it counts.
@@ -97,7 +97,7 @@ type Config struct {
 // that it expects. The new owner finds a difference by itself, and reports it again.
 //
 // After a resume, a promotion is not paused again for the same difference
-// unless the difference grows or another instance takes over.
+// unless the difference grows, another instance takes over, or this one restarts.
 type Reconciler struct {
 	service.Base
 	cfg Config
@@ -121,7 +121,8 @@ type watched struct {
 	seenAt time.Time // when it was last active
 	gone   bool      // it is no longer active
 	// seen are its counts in the latest view. clean are those of the view before the
-	// latest check, or nil if that check found a difference or could not look.
+	// latest check, or nil if that check found a difference or could not read the
+	// provider's list.
 	seen      reward.Counts
 	clean     *reward.Counts
 	nextAt    time.Time // of the next check

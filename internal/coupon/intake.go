@@ -77,8 +77,8 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 // A user who has reached the limit per user gets CodeUserLimit. If the limit is one
 // coupon and the user has it, the user gets StatusIssued with that coupon instead.
 // CodeSoldOut, CodeNotOpen, CodeClosed and CodeTemplateNotFound also mean that the
-// request was not admitted. CodeUnavailable means that it is unknown whether the
-// request was admitted. The user may repeat it: a user who has a ticket keeps it.
+// request was not admitted. CodeUnavailable means that the request could not be
+// decided now, or that it is unknown whether it was admitted. The user may repeat it: a user who has a ticket keeps it.
 func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) {
 	if err := reward.CheckUserID(cmd.UserID); err != nil {
 		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
@@ -198,8 +198,8 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 // refuseDirect turns StatusRejected into an error, for a request that was decided
 // at once and never had a ticket.
 // Nothing is stored for such a request, so the user could not ask for its status
-// later. A request that found only places promised to others is unavailable, with the
-// detail promised.
+// later. A request that found only places promised to others gets CodeUnavailable, with
+// promised as its text.
 func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Status, error) {
 	switch {
 	case status.Kind != StatusRejected:

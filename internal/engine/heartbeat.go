@@ -13,7 +13,8 @@ import (
 
 const (
 	// heartbeatTTL is how long an instance counts as alive after a heartbeat.
-	// At heartbeatInterval, two heartbeats may be lost.
+	// It is three intervals long: an instance still counts as alive after it missed
+	// two heartbeats in a row.
 	heartbeatTTL      = 15 * time.Second
 	heartbeatInterval = heartbeatTTL / 3
 	// heartbeatDelay is the time from a change of the pools to the heartbeat, so

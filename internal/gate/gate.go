@@ -43,7 +43,8 @@ const AdmitMax = 64
 // Verdict is the gate's decision about one user.
 type Verdict int8
 
-// The verdicts, in the order in which the gate checks for them.
+// The verdicts. The gate checks for them in this order, but for NoPlace before
+// Admitted.
 const (
 	// InLine: the user is in line already, with Ticket and Rank.
 	InLine Verdict = iota
@@ -90,8 +91,8 @@ type Position struct {
 // PlaceResult is the result of Place.
 type PlaceResult struct {
 	InLine bool // false: Request is zero
-	// Request is the request of the user. Its Generation is 0 if the gate has lost it:
-	// the stream has no request with the ticket.
+	// Request is the request of the user. Its Generation is 0 if the stream has
+	// lost it. In ModeKafka it is always the gate's.
 	Request
 	GateGeneration, Version int64
 }
@@ -109,8 +110,9 @@ type LineResult struct {
 	Generation, Version, Settled, LastTicket int64
 }
 
-// Cut is for drivers. It shortens a page with tickets up to upTo, of which a driver has
-// read LineMax users and requests each, to what is complete.
+// Cut is for drivers. A driver has read the tickets up to upTo, at most LineMax users
+// and LineMax requests. Cut sets UpTo to where both lists are complete, and drops what is
+// above.
 func (r *LineResult) Cut(upTo int64) {
 	r.UpTo = upTo
 	if n := len(r.InLine); n == LineMax {
@@ -148,8 +150,8 @@ type Header struct {
 	FirstTicket         int64 // the lowest ticket in line; 0 = the line is empty
 	Total               int64 // quantity of the template
 	Live                int64 // live coupons
-	Granted             int64 // places that the rows have set aside for this gate, ever
-	Used                int64 // granted places whose ticket is settled
+	Granted             int64 // all places granted so far, less those taken back; a load does not reset it
+	Used                int64 // granted places whose ticket is settled, or whose user left the line
 	Grants              int64 // number of the latest change of Granted
 	IssuedTotal         int64 // all coupons ever issued
 	PublishedStock      int64 // the counters for other systems; -1 = missing
@@ -235,15 +237,15 @@ type ApplyParams struct {
 	// Left are requests whose users leave the line. A user with another ticket stays, and
 	// so does one whose request has another generation.
 	Left []Request
-	// Back are requests in the stream whose users are missing in the line: they get their
-	// places back, unless they are in line or their tickets are settled. ModeKafka ignores
+	// Back are requests in the stream whose users are missing in the line: they are put
+	// back in line, unless they are in it or their tickets are settled. ModeKafka ignores
 	// it.
 	Back     []Request
 	Outcomes []Outcome
 	// ServiceTime is the latest measurement; 0 = none, the gate keeps its own.
 	ServiceTime time.Duration
-	// Repair writes State, Holdings and Done even if the gate is at State.Version
-	// already. Outcomes are written only if it is below.
+	// Repair applies everything but Outcomes even if the gate is at State.Version
+	// already.
 	Repair bool
 }
 
@@ -280,7 +282,7 @@ type LoadKind int8
 
 // The kinds of load.
 const (
-	// LoadFresh: there is none; they begin empty.
+	// LoadFresh: there is no gate yet; line and stream begin empty.
 	LoadFresh LoadKind = iota
 	// LoadKeep: both stay as they are. LoadTrim has removed the users up to
 	// State.Settled from the line, LoadLeft those who have left. The requests keep
@@ -369,8 +371,9 @@ type Gate interface {
 	Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error)
 	// Positions returns the positions of at most PositionsMax users in line.
 	Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error)
-	// Line returns a page of the line and of the request stream, for comparisons: the
-	// tickets above after up to upTo, at most LineMax of each, but at least one ticket. The
+	// Line returns a page of the line and of the request stream, for comparisons: all
+	// with after < ticket <= upTo, at most LineMax users and LineMax requests, but those of
+	// one ticket at least. The
 	// line is read before the stream, and the numbers of the result after both.
 	Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (LineResult, error)
 	// Headers describes gates, in one round trip: one per id, in order.
@@ -381,7 +384,7 @@ type Gate interface {
 	// Requests of a lost reply are not read again; Claim returns them.
 	Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (Delivery, error)
 	// Claim claims delivered and unacknowledged requests of any consumer: the first
-	// count with tickets above after, in ticket order. To claim all, call it
+	// count with a ticket > after, in ticket order. To claim all, call it
 	// again with the last ticket until it returns none.
 	Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (Delivery, error)
 	// Ack acknowledges and deletes the requests with these tickets of a generation.
@@ -436,7 +439,7 @@ type Gate interface {
 	LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error
 	// LoadSwap creates or reopens the gate in one step, whose duration does not depend
 	// on the number of users. The gate keeps the service time. With LoadKeep, the next ticket follows the highest one that the gate
-	// has given, otherwise State.Settled and the copied users. The marker is removed.
+	// has given, otherwise it is State.Settled, plus the number of copied users, plus 1. The marker is removed.
 	// A repeat of a successful call is refused, because the generation exists.
 	LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	failuresToOpen     = 20  // failures in a row that open the breaker; if more calls are in flight, as many as those
+	failuresToOpen     = 20  // failures in a row that open the breaker, or the number of calls in flight if that is larger
 	freshShare         = 0.6 // opens the breaker when this share of the recent calls failed, and at least failuresToOpen of them
 	failuresToLimit    = 10  // from so many failures in a row on, only failuresToOpen − failures calls may be in flight, but at least 1
 	probeIntervalMin   = time.Second
@@ -21,7 +21,7 @@ const (
 	// probeGrace is how long a due probe waits for a payout that does not hang.
 	probeGrace = time.Second
 	// probePatience is how long a probe must have been in flight before another
-	// one may start, and probesMax the number of probes in flight.
+	// one may start, and probesMax limits the probes in flight.
 	probePatience = time.Second
 	probesMax     = 3
 )
@@ -220,8 +220,8 @@ func (b *breaker) probed(p *Permit, next time.Duration) {
 }
 
 // giveUp ends this instance's turn although its probe is in flight: for the other
-// instances, that probe failed. They probe after the usual interval. If the probe is
-// answered all the same, that ends the outage.
+// instances, that probe failed. They probe after the usual interval. If the probe
+// succeeds after all, that ends the outage.
 func (b *breaker) giveUp(now time.Duration) {
 	b.tries++
 	b.turn, b.ended, b.probeAt = false, ProbeResult{Ended: true, Tries: b.tries}, now+probeInterval(b.tries)

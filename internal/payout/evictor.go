@@ -26,13 +26,14 @@ type evictor struct {
 	alive *service.View[map[string]bool] // the names of the living instances
 
 	mu sync.Mutex // protects consumed
-	// consumed holds the promotions whose streams may have consumers, with the latest
-	// dispatch by then. One is added when it has QUEUED payouts, and removed when it has
-	// neither these nor consumers. Those of others are in it too, because this instance
-	// may get them any time. After a start, it has the pools that any instance of the
-	// last day had: one of these may have crashed.
+	// consumed holds the promotions whose streams may have consumers, each with the
+	// time of its latest dispatch in the view that added it. A promotion is added when
+	// it has QUEUED payouts and is not PAUSED, and removed when it has neither QUEUED
+	// payouts nor consumers. It also holds promotions that other instances own, because
+	// this instance may take them over. After a start, it gets the promotions of all
+	// pools that instances reported in the last day: one of these may have crashed.
 	consumed map[reward.PromotionID]time.Time
-	inherits bool // it has these pools; only the reads of alive use it
+	inherits bool // consumed has the pools of the last day; only the reads of alive use it
 }
 
 func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log obs.Log) *evictor {
@@ -82,9 +83,9 @@ func readable(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 && v.Status != reward.Paused
 }
 
-// offer replaces the promotions whose streams are checked: those of consumed that are
-// in views and belong to this instance. views are all active promotions; those with
-// QUEUED payouts are in busy.
+// offer adds to consumed the promotions of busy that are readable, and forgets those
+// that are no longer active. Then it gives the crew those that this instance owns.
+// views has all active promotions; busy are those that may have QUEUED payouts.
 func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView, owns func(reward.PromotionID) bool) {
 	e.mu.Lock()
 	for id := range busy {
@@ -106,11 +107,11 @@ func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, v
 	e.crew.offer(ctx, checked)
 }
 
-// evict removes the consumers of one stream that belong to dead instances. The
-// names of the living are younger than a lease, and a consumer has to be idle for
-// a lease. So an instance that is not among the living was not alive when its
-// consumer was last seen: an instance registers no consumer before its first
-// heartbeat.
+// evict removes the consumers of one stream that belong to dead instances. A
+// consumer has to be idle for a lease, and the list of the living is younger than
+// that. So the list is newer than the consumer's latest command. An instance
+// registers no consumer before its first heartbeat. So one that is missing in the
+// list is no longer alive.
 func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, error) {
 	alive, readAt := e.alive.Get()
 	if time.Since(readAt) >= e.lease {

@@ -22,8 +22,8 @@ const (
 	// parkedBackoffMax.
 	parkedBackoff    = 20 * time.Millisecond
 	parkedBackoffMax = 5 * time.Second
-	// stuckAfter is the number of failed writes in a row, of outcomes of this
-	// promotion only, after which a promotion is stuck.
+	// stuckAfter is the number of failed writes in a row after which a promotion is
+	// stuck. Only writes that have no outcomes of other promotions count.
 	stuckAfter = 4
 )
 
@@ -34,8 +34,8 @@ const (
 // reads no new entries, and so holds at most its limit of pending entries; that
 // bounds the memory.
 //
-// A stuck promotion is a trouble of the instance. If the cause is its rows, it is
-// also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
+// A stuck promotion makes the instance degraded (see obs.Troubles). If a constraint
+// of the database refuses its rows, it is also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
 // next try writes them. All methods are safe for concurrent use.
 type parking struct {
 	pause    func(ctx context.Context, id reward.PromotionID, reason string)
@@ -44,15 +44,15 @@ type parking struct {
 
 	mu    sync.Mutex // protects what follows
 	lanes map[reward.PromotionID]*lane
-	ended bool // nothing is parked any more
+	ended bool // park accepts nothing any more
 }
 
 // lane holds the parked outcomes of one promotion.
 type lane struct {
 	outcomes []finished
-	// size is how many outcomes the next try writes. A transaction that the
-	// database refuses because of its rows makes it half as large, and moves these
-	// outcomes to the end. So one bad row does not hold the others up.
+	// size is how many outcomes the next try writes. A try that fails moves its
+	// outcomes to the end. If their rows are the cause, and not a lock, it also halves
+	// size. A success doubles size. So one bad row does not hold the others up.
 	size     int
 	failures int // in a row
 	err      error
@@ -207,13 +207,13 @@ func (p *parking) report() {
 		p.troubles.Clear(obs.PartOutcomes)
 		return
 	}
-	// Those whose rows need a repair come first: the others may only wait.
+	// Those whose rows need a repair come first: the others may recover by themselves.
 	slices.SortFunc(stuck, func(a, b reward.PromotionID) int {
 		return cmp.Or(cmp.Compare(urgency(p.lanes[a].err), urgency(p.lanes[b].err)), cmp.Compare(a, b))
 	})
 	reason := whyStuck(stuck[0], p.lanes[stuck[0]].err)
 	if len(stuck) > 1 {
-		reason += fmt.Sprintf(" (outcomes of %d other promotions wait, too)", len(stuck)-1)
+		reason += fmt.Sprintf(" (other promotions with waiting outcomes: %d)", len(stuck)-1)
 	}
 	p.troubles.Set(obs.PartOutcomes, reason)
 }
@@ -240,7 +240,7 @@ func whyStuck(id reward.PromotionID, err error) string {
 	var broken *store.ConstraintError
 	switch {
 	case errors.As(err, &broken):
-		return what + fmt.Sprintf("its rows or counts break %s of the database; run largesse reconcile --promotion %s --repair, then resume it", broken.Constraint, id)
+		return what + fmt.Sprintf("its rows or counts violate the constraint %s of the database; run largesse reconcile --promotion %s --repair, then resume it", broken.Constraint, id)
 	case errors.Is(err, store.ErrLocked):
 		return what + "another session holds a lock on its rows; find it with pg_locks and pg_stat_activity, and end it"
 	case errors.Is(err, store.ErrFull):

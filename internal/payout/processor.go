@@ -50,7 +50,7 @@ type Limits struct {
 // It checks right before the first byte of the call:
 //   - The promotion is RUNNING, in a view that is at most viewAgeMax old.
 //   - The lease of the entry lasts for a whole call.
-//   - In direct mode, the dispatch is not too old for a call.
+//   - In direct mode (Config.Direct), the dispatch is not too old for a call.
 //
 // A payout whose key the provider may have forgotten is looked up first; see
 // keyMayBeForgotten.
@@ -327,8 +327,8 @@ func (p *Processor) acquire(it *pool.Item, row reward.Payout, out rules.Outcome,
 }
 
 // call makes one charge under a permit and reports its outcome to the governor,
-// even if charge panics. If the charge is a probe without a conclusive response,
-// call also looks up the payout for the governor. A charge that is found means
+// even if charge panics. If the charge is a probe that failed (5xx) or got no
+// conclusive response, call also looks up the payout for the governor. A charge that is found means
 // that the provider works. "Not found" means that it answers lookups but not
 // charges.
 func (p *Processor) call(ctx context.Context, permit *governor.Permit, row reward.Payout, charge func() money.Answer) (ans money.Answer, found money.LookupResult) {
@@ -363,9 +363,9 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	outcome = outcomeOf(found.Answer, time.Since(began))
 	switch {
 	case found.Found, found.NotFound && permit.Probe():
-		outcome.Class = reward.AnswerRefused // the provider works; a lookup's latency does not count
+		outcome.Class = reward.AnswerRefused // the provider responds, which is all that a probe asks; a lookup's latency does not count
 	case found.NotFound:
-		// A provider that cannot charge may still answer "not found".
+		// It proves nothing: a provider that cannot charge may still answer this.
 		outcome = governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	}
 	return found
@@ -374,15 +374,16 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 // keyMayBeForgotten reports whether a charge could pay a second time, so that the
 // payout must be looked up first. One reason is that the provider may have
 // forgotten the key. The other is that the database was restored: an earlier
-// charge may be missing in the rows, and its key may be forgotten, too.
+// charge may be missing in the rows, and its key may be forgotten, too. The payout
+// must also be looked up while the time of the database is not known.
 func (p *Processor) keyMayBeForgotten(ctx context.Context, row reward.Payout) bool {
 	age, known := p.since(ctx, row.FirstDispatchedAt)
 	return !known || age > p.Limits.IdempotencyWindow-p.Limits.SettleAfter ||
 		row.FirstDispatchedAt.Before(p.Cache.LookupUntil())
 }
 
-// since returns how long ago t was, at most, by the clock of the database. It is not
-// known if that clock cannot be read.
+// since returns an upper limit of the time since t, by the clock of the database.
+// known is false if that clock cannot be read.
 func (p *Processor) since(ctx context.Context, t time.Time) (age time.Duration, known bool) {
 	_, now, err := p.clock.between(ctx)
 	return now.Sub(t), err == nil
@@ -541,7 +542,7 @@ func (p *Processor) knownPaused(it *pool.Item) bool {
 
 // wait waits for d, or until the promotion is paused or cancelled, and returns
 // true. If the pool ends, wait returns the payout to READY at once, because no
-// call is in flight, and returns false. If the lease becomes shorter than a call,
+// call is in flight, and returns false. If less of the lease is left than a call may take,
 // it releases the item and returns false.
 func (p *Processor) wait(ctx context.Context, it *pool.Item, d time.Duration) bool {
 	until := time.Now().Add(d)
@@ -578,8 +579,8 @@ func (p *Processor) cancelled(it *pool.Item) bool {
 	return status == reward.PromotionCancelled
 }
 
-// conclude passes on the outcome that follows from a response. After an
-// inconclusive response it looks the payout up once: if the charge is confirmed,
+// conclude passes on the outcome that follows from a response. After no
+// response or an inconclusive one (not a 5xx) it looks the payout up once: if the charge is confirmed,
 // the payout needs no further charge.
 func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, sent bool) {
 	now := time.Now()
@@ -617,7 +618,8 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 }
 
 // noteKeyless counts a success without a transaction key, and pauses the promotion
-// if there are too many in a row. began is when the call began, at the latest.
+// if there are too many in a row. began is a time at or after
+// the start of the call.
 func (p *Processor) noteKeyless(ctx context.Context, it *pool.Item, ans money.Answer, began time.Time) {
 	if p.keyless.add(it.Stream.Type) {
 		p.pauseFor(ctx, it.Stream.PromotionID, began, fmt.Sprintf("the provider responded %d to %d calls in a row, but named no transaction: "+

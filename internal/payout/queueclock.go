@@ -94,15 +94,15 @@ func (c *queueClock) judge(clock service.Clock) string {
 	case clock.Ahead > c.aheadMax():
 		return fmt.Sprintf("Redis's clock is %s ahead of the database's: this instance dispatches no payouts until the difference is below %s; %s", skew, c.aheadMax(), remedy)
 	case clock.Ahead > 0:
-		return fmt.Sprintf("Redis's clock is %s ahead of the database's: dispatching payouts stops at %s; %s", skew, c.aheadMax(), remedy)
+		return fmt.Sprintf("Redis's clock is %s ahead of the database's: this instance stops dispatching if the difference exceeds %s; %s", skew, c.aheadMax(), remedy)
 	}
 	return fmt.Sprintf("Redis's clock is %s behind the database's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
 }
 
-// aheadMax is the largest difference at which an instance dispatches. However
-// far the server's clock is ahead, the deadline is at most one horizon after the
-// dispatch by that clock (see deadline), so a quarter of the horizon is left for the
-// add.
+// aheadMax is the largest difference at which an instance dispatches. At that
+// difference, the server's clock shows three quarters of a horizon after dispatchedAt
+// when the dispatch is made. The deadline is one horizon after dispatchedAt, so a
+// quarter of the horizon is left for the add.
 func (c *queueClock) aheadMax() time.Duration { return c.horizon * 3 / 4 }
 
 // await waits for the first comparison.
@@ -145,14 +145,15 @@ func (c *queueClock) acceptsAll() bool {
 
 // deadline returns the time by the clock of a stream's server after which the
 // queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
-// after dispatchedAt, corrected by the difference of the clocks, but at most a whole
-// horizon after dispatchedAt without any correction. A queue in this process has the
+// after dispatchedAt, corrected by the difference of the clocks, but never more than one
+// horizon after dispatchedAt. A queue in this process has the
 // clock of this instance, so its difference is known exactly and needs no limit.
 //
-// The sweeper returns a row when the stream's server shows a time more than a
-// horizon after dispatchedAt: by the ID of its oldest entry, or by its clock if
-// the stream is empty. So even if the difference was measured wrong, or has
-// changed, no payout is swept that has an entry or still gets one.
+// With Redis, the sweeper returns a row only when the stream's server shows a time
+// more than a horizon after dispatchedAt: by the ID of its oldest entry, or by its
+// clock if the stream is empty. So no payout is swept that has an entry or still gets
+// one, even if the difference was measured wrong. The exception is a clock that is
+// set back; see docs/architecture.md.
 func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time, horizon time.Duration) time.Time {
 	ahead := c.ahead(s)
 	if c == nil || !c.local {

@@ -17,8 +17,8 @@ import (
 const (
 	sweepInterval = time.Second // between sweeps of a promotion
 
-	// The steps of the sweeper that run in parallel, of each kind. A step for a
-	// promotion that hangs keeps its slot until its deadline.
+	// For each kind of work: how many steps run in parallel, and the deadline of a
+	// step. A step that hangs keeps its slot until its deadline.
 	completeSlots, completeTimeout = 4, 5 * time.Second
 	cancelSlots, cancelTimeout     = 2, 10 * time.Second
 	sweepSlots, sweepTimeout       = 16, 5 * time.Second
@@ -29,7 +29,8 @@ const (
 //   - It returns QUEUED payouts to READY if their entry is missing from the
 //     stream. Redis lost the entry, or an instance crashed before it added it.
 //   - It completes promotions.
-//   - It cancels the READY and RETRYING payouts of CANCELLED promotions.
+//   - It makes the READY and RETRYING payouts of CANCELLED promotions CANCELLED, or
+//     UNKNOWN if they may have been charged.
 //   - It removes the consumers of dead instances.
 //   - It destroys the streams of final promotions.
 //
@@ -97,7 +98,7 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 		if v.Counts.Payouts[reward.Queued] == 0 {
 			continue
 		}
-		// The time of a dispatch may be in the future: the clock was set back since.
+		// The time of a dispatch is in the future if the clock was set back since.
 		for n := store.BatchMax; n == store.BatchMax; {
 			if n, err = s.sweepBefore(ctx, v.ID, time.Now().AddDate(100, 0, 0)); err != nil {
 				return err
@@ -142,14 +143,15 @@ func needsSweeper(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
 
-// cancellable reports whether payouts of a promotion must become CANCELLED.
+// cancellable reports whether a CANCELLED promotion still has READY or RETRYING
+// payouts.
 func cancellable(v *store.PromotionView) bool {
 	return v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
 }
 
-// round gives each crew the promotions that need its work. Of those in views, only
-// candidates can. A promotion without QUEUED payouts, and without a stream to
-// destroy, costs the queue no command. While the time of the database is not known,
+// round gives each crew the promotions that need its work. Only candidates can need
+// it; views has all active promotions. A promotion without QUEUED payouts, without
+// consumers, and without a stream to destroy, costs the queue no command. While the time of the database is not known,
 // no stream is destroyed.
 func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
 	var (
@@ -203,7 +205,8 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // the stream.
 //
 // It reads the stream before the rows. The queue adds no entry more than one
-// dispatch horizon after its dispatch, by the clock of the stream's server. So an
+// dispatch horizon after its dispatch, by the clock of the stream's server (see
+// queueClock.deadline). So an
 // entry is missing if its row was dispatched more than one horizon before the
 // oldest entry was added or, if the stream is empty, before the server's time at
 // the read. The time of the database is a second limit, so that a Redis whose clock
@@ -266,7 +269,7 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 	})
 	if n > 0 {
 		s.metrics.Swept(n)
-		s.log.Info("lost payouts returned to READY", "promotion_id", id, "count", n)
+		s.log.Info("lost payouts swept", "promotion_id", id, "count", n)
 	}
 	return n, err
 }
@@ -319,8 +322,9 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 
 // destroyable reports whether the stream of a promotion can be destroyed, or its
 // absence confirmed, as far as this instance knows: the promotion is final, no
-// payout waits, and the last dispatch was one dispatch horizon before now, the time
-// of the database, so that no late entry can arrive.
+// payout waits, this instance runs no pool for it, and the last dispatch was at least
+// one dispatch horizon before now, the time of the database, so that no late entry
+// can arrive.
 func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 	if !v.Status.Final() || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
 		now.Sub(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
@@ -330,7 +334,7 @@ func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 	return !destroyed || ago >= destroyedTwice
 }
 
-// destroy destroys the stream of a final promotion. It first waits until one
+// destroy destroys the stream of a final promotion. It does nothing until one
 // dispatch horizon has passed since the last dispatch, so that no late entry can
 // arrive. If the stream has entries, destroy acknowledges those that need no
 // outcome, and a later round destroys the stream. The promotion's row says that the

@@ -30,7 +30,7 @@ type Item struct {
 // LeaseLeft returns how much longer no consumer may claim the entry. Zero or less
 // means that the lease has expired.
 func (it *Item) LeaseLeft() time.Duration {
-	return time.Duration(it.leaseEnd.Load()) - time.Since(it.pool.startedAt)
+	return time.Duration(it.leaseEnd.Load()) - it.pool.sinceStart()
 }
 
 // ReadContext returns a context that ends when the pool stops reading, because the

@@ -87,11 +87,12 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	// delivered.
 	bounded, cancel := context.WithTimeout(workCtx, p.cfg.StopTimeout)
 	defer cancel()
+	commanded := p.sinceStart()
 	entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
 	if err != nil {
 		return nil, true, err
 	}
-	return p.take(entries, ""), true, nil
+	return p.take(entries, "", commanded), true, nil
 }
 
 // reads returns read requests for all consumers that have capacity. Each request
@@ -200,7 +201,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	for consumer, r := range renewals {
 		// Count the new lease from before the command, so that this pool never
 		// takes it for longer than the server does.
-		asked := time.Since(p.startedAt)
+		commanded := p.sinceStart()
 		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, r.ids)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -209,7 +210,7 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 			continue
 		}
 		for _, id := range owned {
-			r.items[id].leaseEnd.Store(int64(asked + p.cfg.Lease))
+			r.items[id].leaseEnd.Store(int64(commanded + p.cfg.Lease))
 		}
 	}
 }
@@ -265,10 +266,11 @@ func (p *Pool) claimSome(ctx context.Context, from string) (items []*Item, asked
 	asked = min(free, 100)
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
 	defer cancel()
+	commanded := p.sinceStart()
 	claimed, err := p.cfg.Queue.Claim(bounded, queue.ClaimParams{
 		Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: asked, From: from,
 	})
-	return p.take(claimed.Entries, consumer), asked, claimed.Next, err
+	return p.take(claimed.Entries, consumer, commanded), asked, claimed.Next, err
 }
 
 // lockFetch waits until no other read or claim is in progress, and reports false

@@ -95,7 +95,7 @@ type Pool struct {
 
 	// fetch makes a read and a claim wait for each other, from the count of what is
 	// free until the entries are counted as pending. Otherwise both would fill the
-	// same capacity. Who has sent to it has it.
+	// same capacity. It is a lock: a send takes it, and a receive frees it.
 	fetch chan struct{}
 
 	mu       sync.Mutex         // protects what follows
@@ -203,8 +203,8 @@ func (p *Pool) stop() {
 }
 
 // resume makes a pool that was asked to end read again, if it still waits for
-// pending entries. Their calls may hang, so they take no capacity from new ones.
-// resume reports whether it did that.
+// pending entries. Their calls may hang, so they no longer count as calls in flight,
+// only as pending. resume reports whether it did that.
 func (p *Pool) resume() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,10 +220,9 @@ func (p *Pool) resume() bool {
 	return true
 }
 
-// finishPending waits until every item is released, and reports false then. After
-// StopTimeout it cancels the handlers' context and continues to wait. Entries that
-// are not acknowledged stay in the stream. If the pool is resumed before that,
-// finishPending returns true at once.
+// finishPending returns false when every item is released, and true as soon as the
+// pool is resumed. After StopTimeout it cancels the handlers' context, and the pool
+// can no longer be resumed. Entries that are not acknowledged stay in the stream.
 func (p *Pool) finishPending() (resumed bool) {
 	cut := time.AfterFunc(p.cfg.StopTimeout, func() {
 		p.mu.Lock()
@@ -252,13 +251,18 @@ func (p *Pool) acceptsWork() bool {
 
 func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
-// take counts entries as pending, and returns their items.
-func (p *Pool) take(entries []queue.Entry, claimedBy string) []*Item {
+// sinceStart is the time by which leases are counted.
+func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
+
+// take counts entries as pending, and returns their items. Their leases count from
+// commanded, when the command was sent (see sinceStart), so that this pool never takes a
+// lease for longer than the server does.
+func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Duration) []*Item {
 	if len(entries) == 0 {
 		return nil
 	}
 	items := make([]*Item, len(entries))
-	leaseEnd := int64(time.Since(p.startedAt) + p.cfg.Lease)
+	leaseEnd := int64(commanded + p.cfg.Lease)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	index := make(map[string]int, len(p.names))

@@ -149,6 +149,38 @@ func bubble(t *testing.T, test func(t *testing.T, q queue.Queue, r *recorder, m 
 	})
 }
 
+// lateQueue is a queue whose replies to reads and claims are late.
+type lateQueue struct {
+	queue.Queue
+	late time.Duration
+}
+
+func (q *lateQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	defer time.Sleep(q.late)
+	return q.Queue.Read(ctx, s, reads)
+}
+
+func (q *lateQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	defer time.Sleep(q.late)
+	return q.Queue.Claim(ctx, p)
+}
+
+// leases records how much of its lease was left when an entry was handled, by
+// whether it was claimed.
+type leases struct {
+	mu   sync.Mutex // protects left
+	left map[bool]time.Duration
+}
+
+func (l *leases) Handle(_ context.Context, items []*Item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, it := range items {
+		l.left[it.Claimed] = it.LeaseLeft()
+		it.Release()
+	}
+}
+
 func work(total int64) []Spec { return []Spec{{Stream: stream, Total: total, Work: true}} }
 
 func TestManager(t *testing.T) {
@@ -309,6 +341,35 @@ func TestManager(t *testing.T) {
 				t.Fatalf("lease left %v", left)
 			}
 			ack(t, q, r, held)
+		})
+	})
+	t.Run("ALateReplyMakesNoLeaseLonger", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			const late = 4 * time.Second
+			q := &lateQueue{Queue: queue.NewMemory(), late: late}
+			defer q.Close()
+			r := &leases{left: make(map[bool]time.Duration)}
+			m := NewManager(testConfig(q, r))
+			defer m.StopAll()
+			// a consumer that crashes after its read
+			add(t, q, 1, 1)
+			if _, err := q.Queue.Create(t.Context(), stream, []string{"gone"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := q.Queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "gone", Count: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			add(t, q, 2, 1)
+			m.Converge(work(2))
+			time.Sleep(40 * time.Second) // fake time
+			m.Converge(nil)
+			synctest.Wait()
+			for _, claimed := range []bool{false, true} {
+				if left := r.left[claimed]; left <= 0 || left > m.cfg.Lease-late {
+					t.Errorf("claimed %v: lease left %v of %v, %v after the command", claimed, left, m.cfg.Lease, late)
+				}
+			}
 		})
 	})
 	t.Run("StopsWhatIsPausedAndKeepsItsEntries", func(t *testing.T) {

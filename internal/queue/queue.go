@@ -63,7 +63,7 @@ type NewEntry struct {
 	Message  []byte // the payout as a reward.PublishMessage in JSON, for other systems and dead letters
 }
 
-// Entry is a delivered or claimed entry.
+// Entry is an entry of a stream, as Read, Claim and Range return it.
 type Entry struct {
 	ID string // of the entry in its stream
 	// TargetID, Dispatch and Message are those that Add was given. Another
@@ -110,8 +110,8 @@ type ClaimParams struct {
 	From string
 }
 
-// AdoptParams looks for entries that were added at least MinAge ago and belong to no
-// consumer, and gives them to one.
+// AdoptParams looks for entries that were delivered, were added at least MinAge ago
+// and belong to no consumer, and gives them to one.
 type AdoptParams struct {
 	Stream   Stream
 	Consumer string
@@ -162,7 +162,7 @@ func (i Info) Lag() int64 { return max(i.Len-i.Pending, 0) }
 // Queue is the interface of the work queue. All methods are safe for concurrent
 // use. Only Add creates a stream, with its group, which starts at the oldest entry.
 // The other methods treat a missing stream as empty, so that a late call does not
-// leave a stream behind that no promotion needs. Read, Claim and Create create the
+// leave a stream behind that no promotion needs. Add, Read, Claim and Create create the
 // group of a stream that has lost it.
 type Queue interface {
 	// Add appends the first entries of a batch, as many as fit, and returns their
@@ -178,7 +178,7 @@ type Queue interface {
 	// Claim gives entries whose lease has expired to a consumer, and a new lease
 	// to them. FirstDelivery is false for all of them. If there are many pending
 	// entries, a claim scans only a part of them, and five claims that continue at
-	// Next scan all.
+	// Next scan all, unless one of them stops at Count.
 	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
 	// Adopt gives a lease to old entries that were delivered but belong to no
 	// consumer any more, so that a later claim gets them. It looks at a part of the

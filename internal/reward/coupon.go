@@ -155,12 +155,13 @@ type CouponTemplate struct {
 	// Fence is the highest token of the SYNC lock that has written.
 	Fence int64
 	// Base is the generation after which the present numbering of tickets
-	// begins. In a gate of Base or an earlier generation, the numbers belong to
-	// other users: coupons were issued through the database meanwhile.
+	// begins. In a gate of Base or an earlier generation, the numbers no longer
+	// count: coupons were issued through the database meanwhile, or the line was
+	// numbered again.
 	Base int64
-	// Granted is the number of places ever granted to the gate, which gives a
-	// ticket only for a granted place. Used counts those whose ticket is
-	// settled. Grants numbers the changes of Granted.
+	// Granted is the number of all places granted to the gate, less those taken back.
+	// The gate gives a ticket only for a granted place. Used counts those whose ticket
+	// is settled, or whose user left the line. Grants numbers the changes of Granted.
 	Granted, Used, Grants int64
 	// Floor belongs to ModeKafka: a record of an earlier generation that is not
 	// settled is void. The request has a ticket of a later generation.

@@ -332,7 +332,7 @@ type AnswerClass string
 const (
 	AnswerPaid          AnswerClass = "PAID"      // charged, now or earlier
 	AnswerRefused       AnswerClass = "REFUSED"   // final: this call charged nothing
-	AnswerFailed        AnswerClass = "FAILED"    // 5xx: inconclusive, retried
+	AnswerFailed        AnswerClass = "FAILED"    // 5xx: counts an attempt, retried
 	AnswerUnknown       AnswerClass = "UNKNOWN"   // timeout, or connection lost after sending: looked up
 	AnswerThrottled     AnswerClass = "THROTTLED" // 429, 503: counts no attempt
 	AnswerMisconfigured AnswerClass = "MISSET"    // wrong settings: the promotion pauses

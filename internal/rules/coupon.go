@@ -34,7 +34,8 @@ func CheckCancel(c *reward.Coupon, now time.Time) error {
 }
 
 // CheckConfirm returns why a coupon could not be confirmed, or nil if it is
-// ISSUED and needs no confirmation. A coupon that is still HELD has ended. The
+// ISSUED and needs no confirmation. It is called after a confirm that changed
+// nothing: if the coupon is still HELD, its hold has ended. The
 // codes are CodeHoldExpired, CodeCouponUsed, CodeCouponCancelled and
 // CodeCouponExpired.
 func CheckConfirm(c *reward.Coupon) error {

@@ -31,7 +31,7 @@ const (
 	// UNKNOWN if GiveUp is set. No attempt is counted.
 	OutcomeNoAnswer
 	// OutcomeNoLookup: the payout is poison, so it is not charged again. The row
-	// becomes UNKNOWN. No attempt is counted.
+	// becomes UNKNOWN, and the settler looks it up. No attempt is counted.
 	OutcomeNoLookup
 	// OutcomeCancelled: the promotion was cancelled. The row becomes CANCELLED, or
 	// UNKNOWN if it is flagged or Sent is set.

@@ -40,8 +40,8 @@ const (
 	SettleListed
 	// SettleDirect settles requests without tickets: in mode SYNC, and on the path
 	// PathDatabase. An issued request gets the ticket Settled+1. A rejection is not
-	// stored and takes no ticket. It gets only places that are not promised to the
-	// gate, otherwise it is rejected with ReasonPromised. On the path PathDatabase an issued request sets
+	// stored and takes no ticket. A request gets only a coupon that is not promised
+	// to the gate, otherwise it is rejected with ReasonPromised. On the path PathDatabase an issued request sets
 	// Base to the template's generation: the gate, if it still exists, does not know
 	// of the ticket.
 	//

@@ -31,7 +31,7 @@ const (
 // reports whether the ticket and the generation of the request are stored, left whether
 // they are stored with ReasonLeft.
 //
-// The place is free at once: a used place is not promised. In ModeStream the ticket is
+// Its coupon can be promised to others at once: the leave counts the place as used. In ModeStream the ticket is
 // settled in its turn, without a place; in ModeKafka no turn comes, so Settled is raised.
 func (l *Leave) Apply(t *reward.CouponTemplate, settled, left bool) LeaveOutcome {
 	kafka := t.Mode == reward.ModeKafka

@@ -1,5 +1,5 @@
 // Package rules defines how rows change: what an outcome or a lookup does to a
-// payout, when FAILED is final, what a cancel does, which payouts may be
+// payout, when it becomes FAILED, what a cancel does, which payouts may be
 // dispatched, when a promotion ends, and how a batch of coupon requests is
 // settled.
 //
@@ -52,8 +52,8 @@ func changed(r, next Row) (Row, Tally) {
 	return next, Tally{Was: r.State, Became: next.State, Answers: int64(next.Attempts - r.Attempts), Changed: true}
 }
 
-// enter moves a row to a state. An UNKNOWN row may have been charged. Lookups can
-// settle it once the lease of its consumer has ended.
+// enter moves a row to a state. An UNKNOWN row may have been charged. The lease of
+// its consumer ends at SettleFrom; "not found" counts only Terms.SettleAfter later.
 func (r *Row) enter(state reward.State, lease time.Duration, now time.Time) {
 	r.State, r.DueAt, r.UpdatedAt, r.Again = state, instant(now), instant(now), false
 	if state == reward.Unknown {

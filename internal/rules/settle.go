@@ -47,7 +47,8 @@ type Terms struct {
 
 // Settle applies a lookup to a row of promotion p. It returns the row afterwards
 // and the attempts to record. These are recorded even if the row stays as it is.
-// A row that "not found" decides keeps the error code and message that it has.
+// A row that "not found" decides keeps its error code and message. If it has none,
+// it gets those of the attempt.
 func Settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, []reward.Attempt, Tally) {
 	var attempts []reward.Attempt
 	if l.Attempt != nil {

@@ -130,8 +130,8 @@ func SameSettings(a, b *reward.CouponTemplate) bool {
 // Grant grants at most places to the gate of template t, as many as are left. It
 // reports whether it changed t: not if t has another generation, path or number of
 // grants than the gate had seen, or if there is no place and the gate knows that. In
-// ModeSync no gate needs places: those of a gate that does not know of a change of the
-// mode yet would be lost. A gate that knows of fewer than Granted places, because a Shrink was interrupted,
+// ModeSync it grants nothing: only a gate that does not know the new mode yet would ask,
+// and nobody would use its places. A gate that knows of fewer than Granted places, because a Shrink was interrupted,
 // learns of them by a grant of none.
 func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) bool {
 	k := max(min(places, t.LiveMax()-t.Live-t.Promised()), 0)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// View keeps the result of the latest successful read. Run repeats the read in
+// View keeps the result of the latest successful read. Run repeats the read at
 // regular intervals, and sooner after a hint. All methods are safe for
 // concurrent use.
 type View[T any] struct {

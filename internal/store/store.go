@@ -96,9 +96,9 @@ type Promotions interface {
 	// not marked as destroyed.
 	PromotionActive(ctx context.Context) ([]PromotionView, error)
 	// PromotionChanges returns what has changed in the list of PromotionActive since
-	// the call that returned the mark since. It costs as much as there is to return.
-	// It returns the whole list if since is empty, or not from this database as it
-	// is now: the server has restarted, or is another one.
+	// an earlier call; since is the mark which that call returned. It costs as much as
+	// there is to return. It returns the whole list if since is empty, or if the
+	// server has restarted or was replaced after that call.
 	//
 	// Every change that is committed before the call begins, and that the earlier
 	// call did not return, is in the result. The order in which transactions began
@@ -243,10 +243,10 @@ type Payouts interface {
 	// transaction has locked are skipped.
 	//
 	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
-	// set. In a promotion of which many rows were dispatched already, rows that were
-	// saved with an earlier DueAt since then may follow up to 10 s later. No row after the first one that exceeds the budget is taken. If a late
-	// confirmation has already exceeded it, no row is dispatched, not even a
-	// RETRYING one.
+	// set. In PostgreSQL, after 10,000 dispatches of a promotion, a row that is saved
+	// later with an earlier DueAt may be taken up to 10 s late. No row after the first
+	// one that exceeds the budget is taken. If a late confirmation has already
+	// exceeded it, no row is dispatched, not even a RETRYING one.
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
 	// PayoutReturn moves QUEUED rows back to READY and returns how many it moved.
 	// It expects the dispatch numbers of Refs. In a CANCELLED promotion a row
@@ -518,8 +518,7 @@ func (p *PayoutResolveParams) Resolution() rules.Resolution {
 // Summaries reads, checks and repairs the counts of promotions. A summary is the
 // counts of a promotion's payouts that share a SummaryID above 0.
 type Summaries interface {
-	// SummaryList returns at most limit summaries of a promotion with an ID above
-	// 0, ordered by ID.
+	// SummaryList returns at most limit summaries of a promotion, ordered by ID.
 	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
 	// SummaryRecount returns the counts that the rows of a promotion add up to. It
 	// changes nothing.
@@ -532,7 +531,7 @@ type Summaries interface {
 	// moves rows and counts alike. So it holds no lock while it reads the rows. An
 	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
 	// again, in the same transaction. Before it returns, it compares again. If
-	// other programs change the counts meanwhile, that may be in vain and an error.
+	// other programs keep changing the counts, it fails after a few tries.
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
 }
 
@@ -561,7 +560,7 @@ type DeadLetterListParams struct {
 }
 
 // Uploads stores uploads of targets. An open upload keeps its promotion from
-// completing until its lease expires, which is a time of the database (see Clock).
+// completing until its lease expires by the clock of the database (see Clock).
 // A method that changes an upload returns CodeUploadNotFound if it does not exist.
 type Uploads interface {
 	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
@@ -624,8 +623,8 @@ type LeaseTakeParams struct {
 	Name  string
 	Owner string
 	TTL   time.Duration
-	// Among is a prefix of lease names. The result lists the owners of all leases
-	// whose name begins with it. Empty lists none.
+	// Among is a prefix of lease names. The result lists the owners of all valid
+	// leases whose name begins with it. Empty lists none.
 	Among string
 }
 
@@ -647,7 +646,7 @@ const InstanceRetention = 24 * time.Hour
 type Instances interface {
 	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
 	// from now, and returns how many instances are alive, including this one. It
-	// also removes instances that were last seen InstanceRetention ago. A text that
+	// also removes instances that were last seen InstanceRetention ago or earlier. A text that
 	// the database cannot store is CodeInvalid.
 	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
 	// InstanceRemove removes an instance that stops normally. A missing one is no
