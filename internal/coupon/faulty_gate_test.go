@@ -82,7 +82,9 @@ type faultyGate struct {
 	mu        sync.Mutex // protects the fields below
 	down      bool
 	loseApply bool
-	loseLock  int // every so many replies of Lock are lost; 0 = none
+	onShrink  func() // called after each Shrink
+	admits    int    // calls of Admit
+	loseLock  int    // every so many replies of Lock are lost; 0 = none
 	locks     int
 	// clockAhead is how far the clock of the server is ahead.
 	clockAhead time.Duration
@@ -115,6 +117,7 @@ func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
 }
 
 func (g *faultyGate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	g.set(func(g *faultyGate) { g.admits++ })
 	return through(g, func(in gate.Gate) (gate.AdmitResult, error) { return in.Admit(ctx, id, users, admit) })
 }
 
@@ -185,6 +188,19 @@ func (g *faultyGate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Requ
 	return err
 }
 
+func (g *faultyGate) LoadMissing(ctx context.Context, l gate.Load, after int64) ([]gate.Request, int64, error) {
+	inner, err := g.reach()
+	if err != nil {
+		return nil, 0, err
+	}
+	return inner.LoadMissing(ctx, l, after)
+}
+
+func (g *faultyGate) LoadBack(ctx context.Context, l gate.Load, back []gate.Request) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadBack(ctx, l, back) })
+	return err
+}
+
 func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
 	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.LoadPage(ctx, l, from) })
 }
@@ -201,7 +217,19 @@ func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.Swap
 }
 
 func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
-	return through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
+	out, err := through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
+	g.mu.Lock()
+	then := g.onShrink
+	g.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	return out, err
+}
+
+func (g *faultyGate) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.PauseGrants(ctx, id, pause) })
+	return err
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {

@@ -440,7 +440,7 @@ func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTem
 		status.strandedSince = time.Time{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
+		return ignore(m.loader.remake(ctx, t.ID, h.Generation), errNotNow)
 	}
 	return nil
 }
@@ -466,7 +466,7 @@ func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTe
 		*seen = forgotten{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the broker has no record of the first", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.remake(ctx, t.ID), errNotNow)
+		return ignore(m.loader.remake(ctx, t.ID, h.Generation), errNotNow)
 	}
 	return err
 }

@@ -13,19 +13,27 @@ import (
 )
 
 const (
-	// grantMin and grantMax limit the places of one grant. An unused place is one that
+	// grantMin and grantMax limit the places that a grant adds beyond those that users in
+	// line lack. An unused place is one that
 	// nobody gets during a Redis outage; each grant costs a transaction.
 	grantMin, grantMax = 64, 10_000
 	// grantWindow is the time whose grants decide the size of the next one.
 	grantWindow = time.Second
 	// grantWindowsMax limits the templates whose windows are remembered.
 	grantWindowsMax = 10_000
-	// grantTriesMax limits the grants of one call.
+	// grantTriesMax limits the grants for one batch of requests, or for one try of a change.
 	grantTriesMax = 4
 	// shrinkTriesMax and changeTriesMax limit how often places are taken back again
-	// because the gate's places changed in between. A change of the quantity competes
-	// with the grants of a rush.
+	// because the gate's places changed in between. While a change of the quantity tries,
+	// grants pause: only one that was on its way, a load or another change overtakes it.
 	shrinkTriesMax, changeTriesMax = 3, 10
+	// changePause is how long grants pause for one try of a change. If the changing
+	// instance crashes, users who find no place wait for so long.
+	changePause = 2 * time.Second
+	// pauseInterval separates the questions of an instance during a pause, and
+	// pauseTriesMax limits them: about as long as changePause.
+	pauseInterval = 20 * time.Millisecond
+	pauseTriesMax = int(changePause / pauseInterval)
 	// changeGateTimeout ends what a change of a template does at its gate before the
 	// rows decide alone.
 	changeGateTimeout = 2 * time.Second
@@ -49,7 +57,8 @@ type grantWindows struct {
 	before, here int64
 }
 
-// size returns how many places to grant next: twice what the last second needed.
+// size returns how many places to grant next: twice what this instance asked for in the present or the previous window,
+// whichever is more.
 func (g *Granter) size(id reward.TemplateID) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,11 +171,17 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 // rows decide with the places that are set aside. If the caller crashes in between, the
 // gate has fewer places than the rows; the next grant tells it.
 //
+// No instance requests places meanwhile (see gate.PauseGrants): in a rush each try would
+// be overtaken by a grant. One that was on its way may come first, but a grant names the
+// number of the one before, so not two.
+//
 // before is the template that is changed. If places are set aside, a gate that is missing
 // is loaded first: after Redis lost data, places are set aside for users that no gate
 // knows. Users in line who have no places get them first. If the gate responds and that
 // fails, the error is CodeUnavailable: the rows would give their places away.
 func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *reward.CouponTemplate) (reward.CouponTemplate, error) {
+	// If this call fails, the pause ends by itself.
+	defer func() { _ = g.pause(context.WithoutCancel(ctx), p.ID, 0) }()
 	for try := 1; ; try++ {
 		s, version, shrinkErr := g.shrinkForChange(ctx, before)
 		if errors.Is(shrinkErr, errUncovered) {
@@ -193,7 +208,15 @@ func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *re
 	}
 }
 
-// shrinkForChange is gateShrink for a change of a template. It covers the line first.
+// pause keeps all instances from requesting places for a while; 0 ends that.
+func (g *Granter) pause(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return g.gate.PauseGrants(ctx, id, pause)
+}
+
+// shrinkForChange is gateShrink for a change of a template. It covers the line first, and
+// makes grants pause.
 func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemplate) (s rules.Shrunk, version int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeGateTimeout)
 	defer cancel()
@@ -210,6 +233,9 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 		}
 		missing := uncovered(h)
 		if missing <= 0 || before.Mode == reward.ModeSync || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+			if err := g.pause(ctx, before.ID, changePause); err != nil {
+				return s, version, err
+			}
 			return g.gateShrink(ctx, before.ID)
 		}
 		err = g.cover(ctx, before.ID, h)

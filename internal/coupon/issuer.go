@@ -294,13 +294,13 @@ func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate
 			return err
 		}
 		i.settled(i.id)
-		return i.reloadOnGap(ctx, gap)
+		return i.reloadOnGap(ctx, gap, hand.Generation)
 	}, nil
 }
 
-// reloadOnGap reloads the gate when a gap lasts for gapsMax batches. It returns
-// errGap for a gap that may still close.
-func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
+// reloadOnGap reloads the gate of a generation when a gap lasts for gapsMax batches. It
+// returns errGap for a gap that may still close.
+func (i *Issuer) reloadOnGap(ctx context.Context, gap bool, generation int64) error {
 	if !gap {
 		i.gaps = 0
 		return nil
@@ -311,7 +311,7 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool) error {
 	}
 	i.gaps = 0
 	i.log.Error("ticket missing, reloading gate", errGap, "template_id", i.id)
-	return i.loader.remake(ctx, i.id)
+	return i.loader.remake(ctx, i.id, generation)
 }
 
 func (i *Issuer) settleParams(t *reward.CouponTemplate, hand gate.Delivery, now time.Time) store.CouponSettleParams {

@@ -216,7 +216,7 @@ func TestALeaveThatCrashes(t *testing.T) {
 			h.move(reward.PathGate)
 			h.must(h.loader.ensure(h.Context(), h.id))
 		},
-		"Remake": func(h *hand) { h.must(h.loader.remake(h.Context(), h.id)) },
+		"Remake": func(h *hand) { h.must(h.loader.remake(h.Context(), h.id, h.header().Generation)) },
 		"Outage": func(h *hand) {
 			h.move(reward.PathDatabase)
 			h.request("eve")
@@ -288,7 +288,7 @@ func TestATicketThatLeftIsGivenAgain(t *testing.T) {
 	h.memory.lose()
 	h.waits("ann", 1)
 	h.waits("bob", 2)
-	h.must(h.loader.remake(t.Context(), h.id)) // which asks the rows for ticket 2 of bob
+	h.must(h.loader.remake(t.Context(), h.id, h.header().Generation)) // which asks the rows for ticket 2 of bob
 	h.waits("bob", 2)
 	h.waits("cid", 3)
 	if s, err := h.Intake.Status(t.Context(), h.id, "bob"); err != nil || s.Kind != StatusWaiting {

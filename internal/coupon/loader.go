@@ -53,7 +53,9 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // Before the gate opens, the load brings the line into order, a page at a time:
 //   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
 //     requests stay. Only users who are settled or have left are removed from the line.
-//   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets.
+//   - Otherwise (gate.LoadRemake) those who still wait are copied, with new tickets. In
+//     STREAM mode, users whose requests still wait in the stream, and who are missing in the
+//     line because someone has changed it manually, come back to their places before.
 //
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
@@ -74,8 +76,9 @@ type Loader struct {
 
 // load is a load in progress.
 type load struct {
-	done chan struct{} // closed once err is set
-	err  error
+	order loadOrder
+	done  chan struct{} // closed once err is set
+	err   error
 }
 
 // ensure loads the gate if it must not be served, and waits for the load. If ctx ends
@@ -89,10 +92,11 @@ func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) 
 	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: above})
 }
 
-// remake loads the gate again in any case, and writes the requests of the users in
-// line again, with new tickets. It is for a gate that has lost requests.
-func (l *Loader) remake(ctx context.Context, id reward.TemplateID) error {
-	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: math.MaxInt64, remake: true})
+// remake loads the gate again, and writes the requests of the users in line again, with
+// new tickets. It is for a gate of this generation that has lost requests. If that was
+// done since, remake does no more than ensure.
+func (l *Loader) remake(ctx context.Context, id reward.TemplateID, generation int64) error {
+	return l.join(ctx, id, loadOrder{from: reward.PathGate, lost: generation})
 }
 
 // leaveDatabase loads the gate of a template on the database path, and moves the
@@ -103,33 +107,60 @@ func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error 
 
 // loadOrder says when a gate must be loaded, and how.
 type loadOrder struct {
-	from   reward.IssuePath // the expected path of the template
-	above  int64            // load even a gate that may be served, if its version is below
-	remake bool
+	from  reward.IssuePath // the expected path of the template
+	above int64            // load even a gate that may be served, if its version is below
+	// lost is the generation of a gate that has lost requests: load even a gate that may be
+	// served, with new tickets, unless a new numbering has begun since; 0 = none.
+	lost int64
 }
 
-// join starts a load of a template's gate unless one runs, and waits for it.
+// does reports whether a load with this order does what another one asks for.
+func (o loadOrder) does(another loadOrder) bool {
+	return o.from == another.from && o.above >= another.above && o.lost >= another.lost
+}
+
+// done reports whether a gate that may be served needs no load. row was read after its
+// header.
+func (o loadOrder) done(h gate.Header, row *reward.CouponTemplate) bool {
+	return h.Version >= o.above && (o.lost == 0 || row.Base >= o.lost)
+}
+
+// join waits for a load of a template's gate that does what the order asks for, and starts
+// one if none runs. A load that began before this call is enough for an order that only
+// needs a gate that may be served. Any other order has a reason that such a load may not
+// have seen, so it waits for the next one.
 func (l *Loader) join(ctx context.Context, id reward.TemplateID, order loadOrder) error {
+	onlyServed := order.above == 0 && order.lost == 0
+	for earlier := true; ; earlier = false {
+		one, started := l.start(id, order)
+		select {
+		case <-one.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if started || one.order.does(order) && (onlyServed || !earlier) {
+			return one.err
+		}
+	}
+}
+
+// start starts a load of a template's gate, unless one runs, and returns the one that runs.
+func (l *Loader) start(id reward.TemplateID, order loadOrder) (one *load, started bool) {
 	l.mu.Lock()
-	one := l.loads[id]
-	if one == nil {
-		one = &load{done: make(chan struct{})}
-		l.loads[id] = one
-		l.open.Go(func() {
-			one.err = l.load(id, order)
-			l.mu.Lock()
-			delete(l.loads, id)
-			l.mu.Unlock()
-			close(one.done)
-		})
+	defer l.mu.Unlock()
+	if one = l.loads[id]; one != nil {
+		return one, false
 	}
-	l.mu.Unlock()
-	select {
-	case <-one.done:
-		return one.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	one = &load{order: order, done: make(chan struct{})}
+	l.loads[id] = one
+	l.open.Go(func() {
+		one.err = l.load(id, order)
+		l.mu.Lock()
+		delete(l.loads, id)
+		l.mu.Unlock()
+		close(one.done)
+	})
+	return one, true
 }
 
 // load tries until the gate is loaded, by this instance or another one.
@@ -170,6 +201,7 @@ type loadTry struct {
 	kind  gate.LoadKind         // what becomes of its line
 	row   reward.CouponTemplate // with the raised generation
 	state gate.State            // of the snapshot
+	back  int                   // users who came back to the line
 }
 
 // run tries to load the gate. It reports whether the gate is loaded; false means
@@ -186,8 +218,8 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	switch {
-	case served(t.old, &row) && t.old.Version >= t.order.above:
-		return true, nil // another instance has loaded it
+	case served(t.old, &row) && t.order.done(t.old, &row):
+		return true, nil // another load was enough
 	case row.Path != t.order.from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
 		return false, errNotNow
 	case !begun.Held:
@@ -202,7 +234,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	var raised bool
 	t.row, raised, err = t.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
 		ID: id, From: row.Generation, AtLeast: t.old.Generation, Path: reward.PathGate,
-		NewNumbering: t.order.remake || t.old.Exists && !begun.Intact,
+		NewNumbering: t.order.lost > row.Base || t.old.Exists && !begun.Intact,
 	})
 	if err != nil || !raised || t.row.Mode != row.Mode {
 		return false, err
@@ -235,7 +267,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	t.metrics.GateLoaded()
 	t.templates.hint()
 	t.log.Info("gate loaded", "template_id", id, "generation", t.state.Generation, "version", t.state.Version,
-		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep)
+		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep, "put_back", t.back)
 	return true, nil
 }
 
@@ -300,15 +332,24 @@ func (t *loadTry) prepareLine(ctx context.Context) (copied int64, err error) {
 		}
 		return 0, t.removeLeft(ctx)
 	}
+	if t.row.Mode == reward.ModeStream {
+		if err := t.putBack(ctx); err != nil {
+			return 0, err
+		}
+	}
 	for from := int64(0); ; t.progress() {
 		page, err := t.gate.LoadPage(ctx, t.load, from)
 		if err != nil || len(page) == 0 {
 			return copied, err
 		}
 		from += int64(len(page))
-		users, err := t.waiting(ctx, page)
+		waiting, err := t.waiting(ctx, page)
 		if err != nil {
 			return 0, err
+		}
+		users := make([]string, len(waiting))
+		for i, r := range waiting {
+			users[i] = r.UserID
 		}
 		if err := t.gate.LoadCopy(ctx, t.load, t.state.Generation, t.state.Settled+copied+1, users); err != nil {
 			return 0, err
@@ -337,8 +378,35 @@ func (t *loadTry) removeLeft(ctx context.Context) error {
 	}
 }
 
-// waiting returns those users of a page of the old line who still wait.
-func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]string, error) {
+// putBack puts users back in the old line who still wait by the stream and by the rows. In
+// KAFKA mode the broker has the request of everyone who was told "accepted".
+func (t *loadTry) putBack(ctx context.Context) error {
+	for after := int64(0); ; t.progress() {
+		missing, last, err := t.gate.LoadMissing(ctx, t.load, after)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			// Others have an outcome: normally an apply has taken them out of the line, and
+			// their requests are not acknowledged yet.
+			back, err := t.waiting(ctx, missing)
+			if err != nil {
+				return err
+			}
+			if err := t.gate.LoadBack(ctx, t.load, back); err != nil {
+				return err
+			}
+			t.back += len(back)
+		}
+		if last == after {
+			return nil
+		}
+		after = last
+	}
+}
+
+// waiting returns those requests of the old gate that still wait.
+func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]gate.Request, error) {
 	line := make([]store.LineTicket, len(page))
 	for i, p := range page {
 		line[i] = store.LineTicket(p)
@@ -347,13 +415,13 @@ func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	users := make([]string, 0, len(page))
+	waiting := make([]gate.Request, 0, len(page))
 	for i, p := range page {
 		if wait[i] {
-			users = append(users, p.UserID)
+			waiting = append(waiting, p)
 		}
 	}
-	return users, nil
+	return waiting, nil
 }
 
 // served reports whether a gate may be served: it is loaded, and it agrees with the

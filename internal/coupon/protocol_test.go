@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -200,6 +201,60 @@ func (r *raisingRows) CouponSnapshot(ctx context.Context, id reward.TemplateID, 
 		}
 	}
 	return r.Store.CouponSnapshot(ctx, id, begin, facts)
+}
+
+// heldRows holds back the snapshots of loads.
+type heldRows struct {
+	store.Store
+	held chan struct{} // closed = they are read; nil = they are not held back
+}
+
+func (r *heldRows) CouponSnapshot(
+	ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error,
+) error {
+	if r.held != nil {
+		<-r.held
+	}
+	return r.Store.CouponSnapshot(ctx, id, begin, facts)
+}
+
+// TestARemakeDuringALoad checks that the lost requests of a line are written again although
+// a load runs that keeps the line, and that this is done once.
+func TestARemakeDuringALoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &heldRows{}
+		h := newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s store.Store) store.Store {
+			rows.Store = s
+			return rows
+		})
+		h.waits("ann", 1)
+		h.waits("bob", 2)
+		lost := h.header().Generation
+		h.move(reward.PathGate)
+		rows.held = make(chan struct{})
+		var loads sync.WaitGroup
+		loads.Go(func() { h.must(h.loader.ensure(t.Context(), h.id)) })
+		synctest.Wait() // the load waits for its snapshot
+		if _, err := h.gate.Ack(t.Context(), h.id, lost, []int64{2}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			loads.Go(func() { h.must(h.loader.remake(t.Context(), h.id, lost)) })
+		}
+		synctest.Wait() // they wait for that load
+		close(rows.held)
+		loads.Wait()
+		after := h.header()
+		if after.Backlog != 2 || after.Waiting != 2 || after.Generation != lost+3 { // moved, loaded, made again
+			t.Errorf("%+v", after)
+		}
+		h.must(h.loader.remake(t.Context(), h.id, lost))
+		if again := h.header(); again.Generation != after.Generation {
+			t.Errorf("made again twice: %+v", again)
+		}
+		h.wantIssued("ann", "bob")
+	})
 }
 
 // TestASnapshotOfAnotherGenerationIsNotLoaded checks that a loader gives up if the
@@ -582,6 +637,58 @@ func TestLoweringInARush(t *testing.T) {
 	})
 }
 
+// TestLoweringThatGrantsOvertake checks that a quantity is lowered although a user of
+// another instance needs a place each time the gate has given up its own.
+func TestLoweringThatGrantsOvertake(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		alone := func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false }
+		i, other := r.start(alone), r.start(alone)
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000})
+		r.want(i, id, "first", "")
+		var requests sync.WaitGroup
+		shrinks := 0
+		i.gate.set(func(g *faultyGate) {
+			g.onShrink = func() {
+				shrinks++
+				user, answered := fmt.Sprint("u", shrinks), make(chan struct{})
+				other.gate.set(func(g *faultyGate) { g.admits = 0 })
+				requests.Go(func() {
+					defer close(answered)
+					r.want(other, id, user, "")
+				})
+				r.until("the user has a place, or waits for one", func() bool {
+					select {
+					case <-answered:
+						return true
+					default:
+					}
+					waits := false
+					// A request that gets a place asks twice.
+					other.gate.set(func(g *faultyGate) { waits = g.admits > 2 })
+					return waits
+				})
+			}
+		})
+		for n := range 3 {
+			lower := int64(30 - n)
+			if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
+				r.Errorf("lowering to %d after %d tries: %v", lower, shrinks, err)
+			}
+			requests.Wait()
+		}
+		// Or the changing instance crashes after its shrink.
+		i.gate.set(func(g *faultyGate) { g.onShrink = nil })
+		if err := i.gate.PauseGrants(r.Context(), id, changePause); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := i.gate.Shrink(r.Context(), id); err != nil {
+			r.Fatal(err)
+		}
+		r.want(other, id, "last", "")
+	})
+}
+
 // TestLoweringAfterALoss checks that places of users that Redis has lost do not keep the
 // quantity from being lowered.
 func TestLoweringAfterALoss(t *testing.T) {
@@ -615,7 +722,7 @@ func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	if _, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants}); err != nil || !done {
 		t.Fatal(done, err)
 	}
-	h.must(h.loader.remake(t.Context(), h.id))
+	h.must(h.loader.remake(t.Context(), h.id, row.Generation))
 	row, err = h.rows.TemplateGet(t.Context(), h.id)
 	h.must(err)
 	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})

@@ -324,14 +324,14 @@ func (c *lineComparison) caughtUp(ctx context.Context) (gate.Header, error) {
 // repair brings the line into order, and returns the drifts that are left. Users who must
 // not be in line are removed, and those whose request waits get their place back. If
 // requests are lost, the gate is loaded again, which writes the requests of all in line
-// again. That comes last, because it forgets requests whose users are not in line.
+// again.
 func (c *lineComparison) repair(ctx context.Context) (left []lineDrift, err error) {
 	done, err := c.repairTickets(ctx)
 	if err != nil || !done {
 		return c.drifts, err
 	}
 	if slices.ContainsFunc(c.drifts, func(d lineDrift) bool { return d.fault == faultLost }) {
-		if err := c.loader.remake(ctx, c.id); err != nil {
+		if err := c.loader.remake(ctx, c.id, c.generation); err != nil {
 			return c.drifts, ignore(err, errNotNow)
 		}
 	}

@@ -225,6 +225,55 @@ func TestReconcileRepairsTheLineOfKafka(t *testing.T) {
 	})
 }
 
+// TestALoadPutsUsersBackInLine checks that a user who is missing in the line, and whose
+// request is still in the stream, gets a coupon in their turn although the gate is loaded
+// again because the stream has lost another request, or its group.
+func TestALoadPutsUsersBackInLine(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 20})
+		for n := range 6 {
+			r.want(i, id, fmt.Sprint("u", n+1), "")
+		}
+		r.leaves(i, id, "u5", "")
+		generation := r.stateAt(id).Generation
+		r.overwrite(i, id, func(p *gate.ApplyParams) {
+			p.Left = []gate.Request{{UserID: "u4", Ticket: 4, Generation: generation}, {UserID: "u6", Ticket: 6, Generation: generation}}
+		})
+		want := []string{"u1", "u2", "u3", "u4", "u6"}
+		if r.do != nil { // real keys
+			r.do(r, "XGROUP DESTROY", "coupon:request-stream:{"+id.String()+"}", "coupon-issue-group")
+			if err := i.Reconciler.loader.ensure(r.Context(), id); err != nil {
+				r.Fatal(err)
+			}
+			line := map[string]int64{"u1": 1, "u2": 2, "u3": 3, "u4": 4, "u6": 5}
+			if got := r.inLine(i, id); !maps.Equal(got, line) {
+				r.Errorf("in line: %v, want %v", got, line)
+			}
+			generation = r.stateAt(id).Generation
+			r.overwrite(i, id, func(p *gate.ApplyParams) { p.Left = []gate.Request{{UserID: "u4", Ticket: 4, Generation: generation}} })
+		}
+		if _, err := i.gate.Ack(r.Context(), id, generation, []int64{2}); err != nil {
+			r.Fatal(err)
+		}
+		r.start(func(c *FlowConfig) { c.Housekeeping = false })
+		for _, user := range want {
+			if s := r.outcome(i, id, user); s.Kind != StatusIssued {
+				r.Errorf("%s: %+v", user, s)
+			}
+		}
+		var served []string
+		for _, c := range r.coupons(id) {
+			served = append(served, c.UserID)
+		}
+		if !slices.Equal(served, want) {
+			r.Errorf("served %v, want %v", served, want)
+		}
+		r.balanced(id)
+	})
+}
+
 // TestReconcileInARush checks that a reconciliation finds nothing while users request
 // and leave, and instances issue.
 func TestReconcileInARush(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -105,19 +106,28 @@ func (g *admitter) batch(admit bool) func(context.Context, reward.TemplateID, []
 	}
 }
 
-// admit admits users, and has places granted for those who find none free.
+// admit admits users, and has places granted for those who find none free. During a
+// pause of grants it asks the gate again instead.
 func (g *admitter) admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
 	result, err := g.ask(ctx, id, users, admit)
-	for try := 0; err == nil && admit && try < grantTriesMax; try++ {
+	for grants, pauses := 0, 0; err == nil && admit && grants < grantTriesMax && pauses < pauseTriesMax; {
 		left := noPlace(&result)
 		if len(left) == 0 {
 			return result, nil
 		}
-		if err = g.granter.grant(ctx, id, grantOf{
-			generation: result.Generation, version: result.Version, granted: result.Granted, used: result.Used, grants: result.Grants,
-			waiting: result.Waiting,
-		}); err != nil {
-			break
+		if result.Paused {
+			pauses++
+			if !service.Sleep(ctx, pauseInterval) {
+				return result, nil
+			}
+		} else {
+			grants++
+			if err = g.granter.grant(ctx, id, grantOf{
+				generation: result.Generation, version: result.Version, granted: result.Granted, used: result.Used, grants: result.Grants,
+				waiting: result.Waiting,
+			}); err != nil {
+				break
+			}
 		}
 		again := make([]string, len(left))
 		for n, i := range left {

@@ -81,7 +81,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 			t.Helper()
 			c := plainClient(t, redisURL)
 			defer c.Close()
-			if err := c.Do(t.Context(), c.B().Arbitrary(command).Keys(prefix+key).Args(args...).Build()).Error(); err != nil {
+			if err := c.Do(t.Context(), c.B().Arbitrary(strings.Fields(command)...).Keys(prefix+key).Args(args...).Build()).Error(); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -72,6 +72,12 @@ func (*noGate) LoadTrim(context.Context, gate.Load, int64) (int64, error) { retu
 
 func (*noGate) LoadLeft(context.Context, gate.Load, []gate.Request) error { return errNoGate }
 
+func (*noGate) LoadMissing(context.Context, gate.Load, int64) ([]gate.Request, int64, error) {
+	return nil, 0, errNoGate
+}
+
+func (*noGate) LoadBack(context.Context, gate.Load, []gate.Request) error { return errNoGate }
+
 func (*noGate) LoadPage(context.Context, gate.Load, int64) ([]gate.Request, error) {
 	return nil, errNoGate
 }
@@ -85,6 +91,8 @@ func (*noGate) LoadSwap(context.Context, gate.SwapParams) (gate.SwapResult, erro
 func (*noGate) Shrink(context.Context, reward.TemplateID) (gate.ShrinkResult, error) {
 	return gate.ShrinkResult{}, errNoGate
 }
+
+func (*noGate) PauseGrants(context.Context, reward.TemplateID, time.Duration) error { return errNoGate }
 
 func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, error) {
 	return false, errNoGate

@@ -80,7 +80,9 @@ type AdmitResult struct {
 	// Used, Grants and Waiting as they were before the call.
 	Generation, Version            int64
 	Granted, Used, Grants, Waiting int64
-	ServiceTime                    time.Duration
+	// Paused reports whether a PauseGrants lasts: the caller must have no places granted.
+	Paused      bool
+	ServiceTime time.Duration
 }
 
 // Position is a user's position in line.
@@ -426,6 +428,13 @@ type Gate interface {
 	// LoadLeft removes at most LoadMax requests, whose users have left, from the closed
 	// line. Others stay, see ApplyParams.Left.
 	LoadLeft(ctx context.Context, l Load, left []Request) error
+	// LoadMissing returns those of the next requests in the stream of the closed gate, with
+	// tickets above after, whose users are not in line. It looks at no more than LoadPageMax
+	// requests. last is the last ticket that it looked at; after = there are no more.
+	LoadMissing(ctx context.Context, l Load, after int64) (missing []Request, last int64, err error)
+	// LoadBack puts at most LoadPageMax users back in the closed line, whose requests are in
+	// the stream. A user in line stays there.
+	LoadBack(ctx context.Context, l Load, back []Request) error
 	// LoadPage returns the users of the closed line from a rank on, at most LoadPageMax,
 	// with their requests as Place does.
 	LoadPage(ctx context.Context, l Load, from int64) ([]Request, error)
@@ -443,6 +452,10 @@ type Gate interface {
 	// then takes the places back in the rows. If it does not, the next grant tells the
 	// gate its places again.
 	Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error)
+	// PauseGrants makes Admit report Paused for a duration from now on, so that no grant
+	// overtakes what the caller of Shrink does next. 0 ends an earlier pause. A load may
+	// end it, too.
+	PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error
 	// Retire removes a gate, loaded or not, that has an empty line, no unacknowledged
 	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.

@@ -9,7 +9,7 @@ const (
 	// LoadMax limits the holdings of one LoadHoldings, and the users that one LoadTrim
 	// or LoadLeft removes.
 	LoadMax = 1000
-	// LoadPageMax limits the users of one LoadPage or LoadCopy. Copying a user costs
+	// LoadPageMax limits the users of one LoadPage, LoadMissing, LoadBack or LoadCopy. Copying a user costs
 	// the server more than storing a holding.
 	LoadPageMax = 500
 	// LineMax limits the users, and the requests, of one Line.

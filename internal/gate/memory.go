@@ -45,6 +45,7 @@ type memoryGate struct {
 	lastTicket  int64
 	serviceTime time.Duration
 	lastRequest time.Time
+	pausedUntil time.Time // no grants; zero = there is no pause
 	line        *line
 	requests    *backlog
 	holdings    *holdings
@@ -117,6 +118,7 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 	out := AdmitResult{
 		Answers: make([]Answer, len(users)), Generation: g.state.Generation, Version: g.state.Version, ServiceTime: g.serviceTime,
 		Granted: g.state.Granted, Used: g.state.Used, Grants: g.state.Grants, Waiting: int64(g.line.waiting),
+		Paused: now.Before(g.pausedUntil),
 	}
 	for i, user := range users {
 		out.Answers[i] = g.decide(user, now, admit)
@@ -388,6 +390,17 @@ func (m *Memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult
 	s := &g.state
 	s.Granted = min(s.Granted, s.Used+int64(g.line.waiting))
 	return ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants}, nil
+}
+
+// PauseGrants implements Gate.
+func (m *Memory) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+	g, err := m.lockGate(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	g.pausedUntil = time.Now().Add(pause)
+	return nil
 }
 
 // Retire implements Gate.

@@ -3,6 +3,8 @@ package gate
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -122,6 +124,40 @@ func (m *Memory) LoadLeft(ctx context.Context, l Load, left []Request) error {
 		return ErrLoadLost
 	}
 	t.gate.leave(left)
+	return nil
+}
+
+// LoadMissing implements Gate.
+func (m *Memory) LoadMissing(ctx context.Context, l Load, after int64) ([]Request, int64, error) {
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer m.mu.Unlock()
+	if t.gate == nil || !t.gate.closed {
+		return nil, 0, ErrLoadLost
+	}
+	page := t.gate.requests.between(after, math.MaxInt64, LoadPageMax)
+	if len(page) > 0 {
+		after = page[len(page)-1].Ticket
+	}
+	return slices.DeleteFunc(page, func(r Request) bool { return t.gate.line.byUser[r.UserID] != nil }), after, nil
+}
+
+// LoadBack implements Gate.
+func (m *Memory) LoadBack(ctx context.Context, l Load, back []Request) error {
+	if err := CheckSize("requests", len(back), LoadPageMax); err != nil {
+		return err
+	}
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if t.gate == nil || !t.gate.closed {
+		return ErrLoadLost
+	}
+	t.gate.comeBack(back, 0)
 	return nil
 }
 

@@ -292,6 +292,7 @@ func (b *bundle) callAll(check func(what string, err error)) {
 	check("Apply", err)
 	_, err = b.g.Shrink(b.ctx, b.id)
 	check("Shrink", err)
+	check("PauseGrants", b.g.PauseGrants(b.ctx, b.id, time.Second))
 	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
 	check("Holdings", err)
 }
@@ -305,6 +306,7 @@ func exerciseBounds(t *testing.T, b *bundle) {
 	l := gate.Load{TemplateID: b.id, Token: "t"}
 	refused(t, "LoadHoldings", b.g.LoadHoldings(b.ctx, l, make([]gate.Holding, gate.LoadMax+1)))
 	refused(t, "LoadCopy", b.g.LoadCopy(b.ctx, l, 1, 1, make([]string, gate.LoadPageMax+1)))
+	refused(t, "LoadBack", b.g.LoadBack(b.ctx, l, make([]gate.Request, gate.LoadPageMax+1)))
 	refused(t, "LoadLeft", b.g.LoadLeft(b.ctx, l, make([]gate.Request, gate.LoadMax+1)))
 	if h := b.header(); h.Waiting != 0 {
 		t.Fatalf("header %+v", h)

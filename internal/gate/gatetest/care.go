@@ -105,6 +105,34 @@ func exerciseShrink(t *testing.T, b *bundle) {
 	shrink(2, 5)
 }
 
+// exercisePause checks that a pause of grants is told with each answer, changes none,
+// and ends by itself or when it is asked to.
+func exercisePause(t *testing.T, b *bundle) {
+	b.load(placesState())
+	paused := func(want bool) {
+		t.Helper()
+		if got := must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t); got.Paused != want || got.Answers[0].Ticket != 1 {
+			t.Fatalf("%+v, want paused %v", got, want)
+		}
+	}
+	paused(false)
+	b.ok(b.g.PauseGrants(b.ctx, b.id, time.Hour))
+	paused(true)
+	s := placesState()
+	s.Version, s.Granted, s.Grants = 2, 9, 4 // a grant that was on its way
+	b.apply(1, s)
+	paused(true)
+	b.ok(b.g.PauseGrants(b.ctx, b.id, 0))
+	b.ok(b.g.PauseGrants(b.ctx, b.id, 0))
+	paused(false)
+	b.ok(b.g.PauseGrants(b.ctx, b.id, 50*time.Millisecond))
+	for deadline := time.Now().Add(patience); must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t).Paused; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pause does not end")
+		}
+	}
+}
+
 func exerciseRetire(t *testing.T, b *bundle) {
 	s := state()
 	s.Mode = reward.ModeKafka

@@ -3,6 +3,7 @@ package gatetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -133,6 +134,44 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 	}
 }
 
+// exerciseLoadBack checks that a load finds the requests in the stream whose users are
+// missing in the line, page by page, and puts them back in their places.
+func exerciseLoadBack(t *testing.T, b *bundle) {
+	const users = gate.LoadPageMax + 100
+	s := state()
+	s.Total, s.Granted = users, users
+	b.load(s)
+	all := names("u", users)
+	for chunk := range slices.Chunk(all, gate.AdmitMax) {
+		b.answers(chunk...)
+	}
+	request := func(i int) gate.Request { return gate.Request{UserID: all[i-1], Ticket: int64(i), Generation: 1} }
+	var gone []gate.Request
+	for i := 2; i <= users; i += 3 {
+		gone = append(gone, request(i))
+	}
+	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Left: gone, Repair: true}))(t)
+	b.ack(1, gone[1].Ticket)
+	l := b.begin()
+	var found []gate.Request
+	for after, ended := int64(0), false; !ended; {
+		missing, last, err := b.g.LoadMissing(b.ctx, l.Load, after)
+		b.ok(err)
+		if last-after > gate.LoadPageMax+1 {
+			t.Fatalf("a page has the tickets above %d up to %d", after, last)
+		}
+		found = append(found, missing...)
+		ended, after = last == after, last
+	}
+	equal(t, "missing", found, slices.Concat(gone[:1], gone[2:]))
+	another := request(3)
+	another.UserID = "another"
+	b.ok(b.g.LoadBack(b.ctx, l.Load, []gate.Request{request(1), gone[0], gone[0], gone[1], another, {UserID: all[4], Ticket: 8, Generation: 1}, {UserID: all[7], Ticket: 8, Generation: 2}}))
+	page := must(b.g.LoadPage(b.ctx, l.Load, 0))(t)
+	equal(t, "line", page[:6], []gate.Request{request(1), request(2), request(3), request(4), request(6), request(7)})
+	equal(t, "next", page[6], request(9))
+}
+
 // exerciseLoadNext checks that a gate that keeps its line never gives a number twice,
 // although the highest one has left the line and is above Settled of the rows.
 func exerciseLoadNext(t *testing.T, b *bundle) {
@@ -193,9 +232,11 @@ func (b *bundle) stepsLost(what string, l gate.Load) {
 	b.Helper()
 	_, trim := b.g.LoadTrim(b.ctx, l, 1)
 	_, page := b.g.LoadPage(b.ctx, l, 0)
+	_, _, missing := b.g.LoadMissing(b.ctx, l, 0)
 	for step, err := range map[string]error{
 		"LoadClose": b.g.LoadClose(b.ctx, l), "LoadHoldings": b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "u", Held: 1}}),
-		"LoadTrim": trim, "LoadLeft": b.g.LoadLeft(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}), "LoadPage": page, "LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
+		"LoadTrim": trim, "LoadLeft": b.g.LoadLeft(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}), "LoadPage": page, "LoadMissing": missing, "LoadBack": b.g.LoadBack(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}),
+		"LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
 	} {
 		if !errors.Is(err, gate.ErrLoadLost) {
 			b.Fatalf("%s %s: the error is %v, want ErrLoadLost", step, what, err)

@@ -29,7 +29,7 @@ func (g *Gate) Admit(ctx context.Context, id reward.TemplateID, users []string, 
 		Granted: r.number(), Used: r.number(), Grants: r.number(), Answers: make([]gate.Answer, len(users)),
 	}
 	ticket, rank := r.number(), r.number()
-	out.Waiting = rank
+	out.Waiting, out.Paused = rank, r.number() == 1
 	for i := range out.Answers {
 		a := gate.Answer{Verdict: gate.Verdict(r.number())} //nolint:gosec // checked below
 		switch a.Verdict {
@@ -139,6 +139,12 @@ func (g *Gate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkRes
 	r := newReply(m)
 	out := gate.ShrinkResult{Generation: r.number(), Version: r.number(), Granted: r.number(), Grants: r.number()}
 	return out, r.done(shrink, id)
+}
+
+// PauseGrants implements gate.Gate.
+func (g *Gate) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+	_, err := g.exec(ctx, pauseGrants, id, call{admitKeys(g.prefix, id), []string{number(pause.Microseconds())}})
+	return err
 }
 
 // Retire implements gate.Gate.

@@ -5,7 +5,8 @@
 -- ARGV[3]  channel of hints
 -- ARGV[4…] users, at most 64
 -- returns  {generation, version, service time, granted, used, grants, highest ticket
---          before, requests in line before, and per user the verdict as in gate.Verdict, followed for
+--          before, requests in line before, 1 if grants pause else 0, and per user the
+--          verdict as in gate.Verdict, followed for
 --          0 (in line) by ticket and rank, for 1 (at the user limit) by the coupon
 --          id as text}; admitted users have the next tickets and ranks, in order;
 --          or NOTLOADED
@@ -17,7 +18,7 @@
 -- the second, and not at all by a full server.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation', 'version', 'service', 'next',
   'total', 'live', 'limit', 'opens', 'closes', 'last_ask',
-  'granted', 'used', 'grants', 'mode')
+  'granted', 'used', 'grants', 'mode', 'paused_until')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED
 end
@@ -27,13 +28,16 @@ if backlog == 0 and redis.call('EXISTS', REQUESTS) == 0 then
 end
 local next, live, waiting = tonumber(h[5]), tonumber(h[7]), redis.call('ZCARD', LINE)
 local out = {tonumber(h[2]), tonumber(h[3]), tonumber(h[4]),
-  tonumber(h[12]), tonumber(h[13]), tonumber(h[14]), next, waiting}
+  tonumber(h[12]), tonumber(h[13]), tonumber(h[14]), next, waiting, 0}
 local asking = #ARGV - 3
 if asking == 0 then
   return out
 end
 
 local now, limit, admits = micros(), tonumber(h[8]), ARGV[2] == '1'
+if h[16] and now < tonumber(h[16]) then
+  out[9] = 1
+end
 local opens, closes = tonumber(h[9]), tonumber(h[10])
 local shut = opens and now < opens and 2 or closes and now >= closes and 3
 local members = {}

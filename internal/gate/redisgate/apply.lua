@@ -70,12 +70,8 @@ end
 local back = first + 2 * done + 3 * tonumber(ARGV[22])
 leave(ARGV[1], first + 2 * done, back - 1, h[5], h[7])
 local outcomes = back + 3 * tonumber(ARGV[23])
-for i = back, outcomes - 1, 3 do
-  local id, member = ARGV[i + 1] .. '-' .. ARGV[i + 2], ARGV[1] .. ':' .. ARGV[i]
-  local entry = redis.call('XRANGE', REQUESTS, id, id)[1]
-  if entry and entry[2][2] == member and not kafka and tonumber(ARGV[i + 1]) > tonumber(ARGV[7]) then
-    redis.call('ZADD', LINE, 'NX', ARGV[i + 1], member)
-  end
+if not kafka then
+  come_back(ARGV[1], back, outcomes - 1, tonumber(ARGV[7]))
 end
 for from = 24, 23 + dropped, CHUNK do
   redis.call('HDEL', HOLDERS, unpack(ARGV, from, math.min(from + CHUNK - 1, 23 + dropped)))

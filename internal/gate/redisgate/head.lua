@@ -102,6 +102,18 @@ local function leave(template, first, last, generation, mode)
   end
 end
 
+-- come_back puts users back in line whose requests are in the stream, with tickets above
+-- settled. ARGV has user, ticket and generation of each, from first to last.
+local function come_back(template, first, last, settled)
+  for i = first, last, 3 do
+    local id, member = ARGV[i + 1] .. '-' .. ARGV[i + 2], template .. ':' .. ARGV[i]
+    local entry = redis.call('XRANGE', REQUESTS, id, id)[1]
+    if entry and entry[2][2] == member and tonumber(ARGV[i + 1]) > settled then
+      redis.call('ZADD', LINE, 'NX', ARGV[i + 1], member)
+    end
+  end
+end
+
 -- lost reports whether a load cannot continue: the marker has another token, or the
 -- server has another run than when the load began.
 local function lost(token, this_run)

@@ -74,6 +74,29 @@ func (g *Gate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Request) e
 	return err
 }
 
+// LoadMissing implements gate.Gate.
+func (g *Gate) LoadMissing(ctx context.Context, l gate.Load, after int64) (missing []gate.Request, last int64, err error) {
+	m, err := g.step(ctx, loadMissing, l, l.TemplateID.String(), number(after), number(gate.LoadPageMax))
+	if err != nil {
+		return nil, 0, err
+	}
+	r := newReply(m)
+	last = r.number()
+	for r.more() {
+		missing = append(missing, gate.Request{UserID: r.text(), Ticket: r.number(), Generation: r.number()})
+	}
+	return missing, last, r.done(loadMissing, l.TemplateID)
+}
+
+// LoadBack implements gate.Gate.
+func (g *Gate) LoadBack(ctx context.Context, l gate.Load, back []gate.Request) error {
+	if err := gate.CheckSize("requests", len(back), gate.LoadPageMax); err != nil {
+		return err
+	}
+	_, err := g.step(ctx, loadBack, l, appendRequests([]string{l.TemplateID.String()}, back)...)
+	return err
+}
+
 // LoadPage implements gate.Gate.
 func (g *Gate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
 	m, err := g.step(ctx, loadPage, l, l.TemplateID.String(), number(from), number(gate.LoadPageMax))

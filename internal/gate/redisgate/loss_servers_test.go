@@ -137,14 +137,15 @@ func (r *rig) calls() map[string]func() error {
 	later := r.state(1)
 	later.Version, later.Settled = 100, 1
 	return map[string]func() error{
-		"Admit":     func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
-		"Positions": func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
-		"Place":     func() error { _, err := r.g.Place(ctx, r.id, "a"); return err },
-		"Read":      func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
-		"Claim":     func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
-		"Unacked":   func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"Shrink":    func() error { _, err := r.g.Shrink(ctx, r.id); return err },
-		"Holdings":  func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
+		"Admit":       func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
+		"Positions":   func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
+		"Place":       func() error { _, err := r.g.Place(ctx, r.id, "a"); return err },
+		"Read":        func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
+		"Claim":       func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
+		"Unacked":     func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
+		"Shrink":      func() error { _, err := r.g.Shrink(ctx, r.id); return err },
+		"PauseGrants": func() error { return r.g.PauseGrants(ctx, r.id, time.Second) },
+		"Holdings":    func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
 		"Apply": func() error {
 			_, err := r.g.Apply(ctx, gate.ApplyParams{
 				TemplateID: r.id, State: later,
@@ -321,18 +322,18 @@ func TestWrongTypes(t *testing.T) {
 		r := newRig(t, url)
 		keys := allKeys(r.prefix, r.id)
 		needs := map[string][]string{ // calls that must fail
-			keys[0]: {"Admit", "Positions", "Place", "LoadLeft", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
-			keys[1]: {"Admit", "Positions", "Place", "LoadLeft", "Apply", "Shrink", "LoadTrim", "LoadPage", "LoadSwap", "Headers", "Retire"},
-			keys[2]: {"Admit", "Place", "LoadLeft", "LoadPage", "Apply", "Read", "Claim", "Unacked", "Ack", "Headers"},
+			keys[0]: {"Admit", "Positions", "Place", "LoadLeft", "Read", "Claim", "Unacked", "Apply", "Shrink", "PauseGrants", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadMissing", "LoadBack", "LoadPage", "LoadSwap", "Headers", "Retire"},
+			keys[1]: {"Admit", "Positions", "Place", "LoadLeft", "Apply", "Shrink", "LoadTrim", "LoadMissing", "LoadPage", "LoadSwap", "Headers", "Retire"},
+			keys[2]: {"Admit", "Place", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "Apply", "Read", "Claim", "Unacked", "Ack", "Headers"},
 			keys[3]: {"Admit", "Apply", "Holdings"},
 			keys[7]: {"Apply"},
-			keys[8]: {"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadLeft", "LoadPage", "LoadCopy", "LoadSwap"},
+			keys[8]: {"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap"},
 			keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadCopy", "LoadSwap"}, keys[11]: {"LoadSwap"},
 		}
 		for key, must := range needs {
 			for _, name := range []string{
-				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
-				"LoadTrim", "LoadLeft", "LoadPage", "LoadCopy", "LoadSwap", "Headers", "Retire", "Place",
+				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "PauseGrants", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
+				"LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap", "Headers", "Retire", "Place",
 			} {
 				r.do(append([]string{"DEL"}, keys...)...)
 				r.load(r.state(1))
@@ -381,6 +382,10 @@ func (r *rig) callNamed(name string, swap gate.SwapParams) error {
 		_, err = r.g.LoadTrim(ctx, swap.Load, 1)
 	case "LoadLeft":
 		err = r.g.LoadLeft(ctx, swap.Load, []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}})
+	case "LoadMissing":
+		_, _, err = r.g.LoadMissing(ctx, swap.Load, 0)
+	case "LoadBack":
+		err = r.g.LoadBack(ctx, swap.Load, []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}})
 	case "LoadPage":
 		_, err = r.g.LoadPage(ctx, swap.Load, 0)
 	case "LoadCopy":

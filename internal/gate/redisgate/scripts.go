@@ -48,6 +48,10 @@ var (
 	loadTrimText string
 	//go:embed load_left.lua
 	loadLeftText string
+	//go:embed load_missing.lua
+	loadMissingText string
+	//go:embed load_back.lua
+	loadBackText string
 	//go:embed load_page.lua
 	loadPageText string
 	//go:embed load_copy.lua
@@ -56,6 +60,8 @@ var (
 	loadSwapText string
 	//go:embed shrink.lua
 	shrinkText string
+	//go:embed pause_grants.lua
+	pauseGrantsText string
 	//go:embed retire.lua
 	retireText string
 	//go:embed holdings.lua
@@ -83,10 +89,13 @@ var (
 	loadClose    = newScript("load_close", headText+loadCloseText)
 	loadTrim     = newScript("load_trim", headText+loadTrimText)
 	loadLeft     = newScript("load_left", headText+loadLeftText)
+	loadMissing  = newScript("load_missing", headText+loadMissingText)
+	loadBack     = newScript("load_back", headText+loadBackText)
 	loadPage     = newScript("load_page", headText+loadPageText)
 	loadCopy     = newScript("load_copy", headText+loadCopyText)
 	loadSwap     = newScript("load_swap", headText+loadSwapText)
 	shrink       = newScript("shrink", headText+shrinkText)
+	pauseGrants  = newScript("pause_grants", headText+pauseGrantsText)
 	retire       = newScript("retire", headText+retireText)
 	holdings     = newScript("holdings", headText+holdingsText)
 	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)

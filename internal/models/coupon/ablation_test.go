@@ -34,13 +34,16 @@ var streamAblations = []ablation{
 	{copyAsksRows, limitTwo(granted(2, 1, total(3, small(events{eventBypass: 1})))), tooManyCoupons, 7},
 	{answeredAreLeftOut, limitTwo(granted(2, 1, total(3, small(events{eventBypass: 1, eventRequest: 1})))), tooManyCoupons, 3},
 	{leftIsAnAnswer, small(events{eventReload: 1, eventLeave: 1, eventRollback: 1}), tooManyCoupons, 11},
-	{snapshotNamesGeneration, fourLoads(granted(1, 1, total(3, small(events{eventBypass: 2})))), notInLine, 6},
+	// missingComeBack would put the lost user back in this run and in the one of
+	// applyNamesNumbering.
+	{snapshotNamesGeneration, fourLoads(granted(1, 1, total(3, small(events{eventBypass: 2})))).lacking(missingComeBack), notInLine, 6},
 	{reloadBeginsNumbering, limitTwo(small(events{eventReload: 1, eventLeave: 1, eventRollback: 1})), tooManyCoupons, 11},
 	{rowsBeginNumbering, granted(2, 1, total(3, small(events{eventBypass: 1}))), notInLine, 3},
+	{missingComeBack, granted(3, 1, total(3, small(events{eventRemoval: 1, eventReload: 1}))), neverServed, 3},
 	{loadDropsLeft, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 1}), leftInLine, 6},
 	{scriptsAreShort, granted(2, 2, total(3, small(events{eventBypass: 1}))), "one script touches more than a chunk of the line", 3},
 	{placesAreSetAside, small(events{eventBypass: 1, eventRequest: 1}), noPlace, 4},
-	{applyNamesNumbering, granted(2, 2, total(3, small(events{eventBypass: 1}))), notInLine, 4},
+	{applyNamesNumbering, granted(2, 2, total(3, small(events{eventBypass: 1}))).lacking(missingComeBack), notInLine, 4},
 	{applyTakesNewGrants, granted(2, 1, total(3, small(events{eventLower: 2, eventGrant: 3}))), noPlace, 9},
 	{shrinkNamesGrant, granted(2, 1, total(3, small(events{eventLower: 2, eventGrant: 3}))), noPlace, 7},
 	{shrinkNamesGate, small(events{eventLower: 1, eventReload: 1}), noPlace, 9},

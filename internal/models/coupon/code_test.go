@@ -16,6 +16,8 @@ var stepCode = map[step]string{
 	readsRows:      "coupon.loadTry.readRows store.Coupons.CouponSnapshot",
 	trims: "coupon.loadTry.prepareLine gate.Gate.LoadTrim gate/redisgate/load_trim.lua " +
 		"coupon.loadTry.removeLeft gate.Gate.LoadLeft gate/redisgate/load_left.lua",
+	putsBack: "coupon.loadTry.putBack coupon.loadTry.waiting gate.Gate.LoadMissing gate/redisgate/load_missing.lua " +
+		"gate.Gate.LoadBack gate/redisgate/load_back.lua",
 	copies:         "coupon.loadTry.prepareLine coupon.loadTry.waiting gate.Gate.LoadCopy gate/redisgate/load_copy.lua",
 	swaps:          "gate.Gate.LoadSwap gate/redisgate/load_swap.lua",
 	covers:         "coupon.Applier.catchUp gate.Gate.Apply gate/redisgate/apply.lua",

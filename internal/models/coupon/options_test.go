@@ -31,13 +31,14 @@ const (
 	eventRestart                  // a load starts over before the one before it ends
 	eventClock                    // the clock of Redis steps back
 	eventLostReply                // a script takes effect, and nobody learns it
+	eventRemoval                  // somebody takes a user out of the line at the gate
 	eventLeaseExpiry              // a lock expires while its holder still believes it has it
 	eventCount
 )
 
 var eventNames = [eventCount]string{
 	"flush", "rollback", "loss", "crash", "steal", "lost read", "cancel", "request", "bypass", "grant", "lower", "raise", "leave",
-	"confirm", "expiry", "reload", "broker loss", "forged record", "restart", "clock", "lost reply", "lease expiry",
+	"confirm", "expiry", "reload", "broker loss", "forged record", "restart", "clock", "lost reply", "removal", "lease expiry",
 }
 
 // events are numbers of events, by kind.
@@ -120,6 +121,9 @@ const (
 	// leftNamesEntry: a rejection LEFT is of one entry, ticket and generation. A later
 	// entry with the same ticket is not left.
 	leftNamesEntry
+	// missingComeBack: a load that copies the line puts those back before whose requests
+	// wait in the stream.
+	missingComeBack
 	// loadDropsLeft: a load takes out who has left.
 	loadDropsLeft
 	// sweepCountsItsOwn: a sweep of expired holds counts the rows that its own statement
@@ -176,7 +180,7 @@ const (
 var ruleNames = [ruleCount]string{
 	"batchNamesGate", "gateCloses", "gateKeepsNext", "copyAsksRows", "answeredAreLeftOut", "leftIsAnAnswer", "snapshotNamesGeneration",
 	"reloadBeginsNumbering", "rowsBeginNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
-	"shrinkNamesGate", "grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leaveNamesTicket", "leftNamesEntry", "loadDropsLeft",
+	"shrinkNamesGate", "grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leaveNamesTicket", "leftNamesEntry", "missingComeBack", "loadDropsLeft",
 	"sweepCountsItsOwn", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
 	"appliesHaveNoGaps", "readNeedsGate", "idsNameGeneration", "ackNeedsOpenGate", "floorVoidsRecords", "floorIsRecordedLast",
 	"strandedAreReloaded", "ticketsHaveBound", "boundIsQuantity", "lockHasFloor", "lockIsRepeatable",

@@ -91,6 +91,9 @@ var streamRuns = []options{
 	granted(2, 1, total(3, small(events{eventLeave: 1, eventLower: 1}))),
 	small(events{eventLeave: 1, eventReload: 1}),
 	held(small(events{eventExpire: 1, eventConfirm: 1, eventCancel: 1})),
+	granted(3, 1, total(3, small(events{eventRemoval: 1, eventReload: 1}))),
+	granted(3, 1, total(3, small(events{eventRemoval: 1, eventBypass: 1}))),
+	granted(3, 1, total(3, twoUsers(small(events{eventRemoval: 1, eventReload: 1, eventLeave: 1})))),
 }
 
 // kafkaRuns are the runs of make test.

@@ -96,6 +96,15 @@ func (m *model) redis(s *state) {
 		t.gate = gate{}
 		loses(eventFlush, t, flushes)
 	}
+	if s.may[eventRemoval] > 0 && m.serves(s) {
+		for _, q := range s.gate.line[:s.gate.waiting()] {
+			t := *s
+			t.may[eventRemoval]--
+			t.gate.drop(func(other request) bool { return other == q })
+			t.removed |= 1 << (q.user - 1)
+			m.emit(s, t, removes, q.user, 0, "")
+		}
+	}
 	if s.may[eventRollback]+s.may[eventLoss] == 0 {
 		return
 	}

@@ -9,7 +9,12 @@ func (m *model) observe(was, s *state) (breach string) {
 		breach = servedInOrder(was, s)
 	}
 	s.orderPromises()
-	if !m.serves(s) {
+	for w, u := range s.users {
+		if !u.promised || s.gate.place(uint8(w+1)) >= 0 {
+			s.removed &^= 1 << w
+		}
+	}
+	if !m.serves(s) || s.removed != 0 { // who is behind them moves up until they come back
 		return breach
 	}
 	for k, q := range s.gate.line[:s.gate.waiting()] {
@@ -112,7 +117,7 @@ func (s *state) checkLine() string {
 	}
 	if g.generation == s.generation && !s.bypass {
 		for w, u := range s.users {
-			if u.promised && g.place(uint8(w+1)) < 0 {
+			if u.promised && g.place(uint8(w+1)) < 0 && s.removed&(1<<w) == 0 {
 				return "a promised user is not in line"
 			}
 		}

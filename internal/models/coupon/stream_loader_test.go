@@ -116,6 +116,7 @@ func (m *model) prepare(s *state, i uint8) {
 	}
 	switch {
 	case l.mode == loadKeep && m.trim(s, i):
+	case l.mode == loadCopy && l.copied == 0 && m.putBack(s, i):
 	case l.mode == loadCopy && int(l.copied) < g.waiting():
 		t := *s
 		t.all[i].loader.copied++
@@ -130,6 +131,31 @@ func (m *model) prepare(s *state, i uint8) {
 	default:
 		m.swap(s, i)
 	}
+}
+
+// putBack puts a user back in line whose request waits in the stream. It returns false if
+// there is none.
+func (m *model) putBack(s *state, i uint8) bool {
+	if m.without[missingComeBack] {
+		return false
+	}
+	l := &s.all[i].loader
+	for _, e := range s.gate.stream[:s.gate.entries()] {
+		q := request{e.ticket, e.user}
+		if s.gate.place(e.user) >= 0 || m.leftOut(s, l, q) {
+			continue
+		}
+		t := *s
+		line := &t.gate.line
+		k := t.gate.waiting()
+		for ; k > 0 && line[k-1].ticket > e.ticket; k-- {
+			line[k] = line[k-1]
+		}
+		line[k] = q
+		m.emit(s, t, putsBack, i, 0, "")
+		return true
+	}
+	return false
 }
 
 // trim takes a request out of the line that is settled or left. It returns false if

@@ -248,7 +248,7 @@ func (m *model) leave(s *state) {
 	}
 	m.useplace(&t)
 	u := &t.users[l.user-1]
-	if s.waitsWith(l.user, l.ticket) && s.gate.entryOf(l.ticket) == l.entry {
+	if (s.waitsWith(l.user, l.ticket) || s.removed&(1<<(l.user-1)) != 0) && s.gate.entryOf(l.ticket) == l.entry {
 		u.promised = false // otherwise the promise is lost, or of a later request
 	}
 	u.accepted -= min(u.accepted, 1) // LEFT is the answer

@@ -174,7 +174,9 @@ type state struct {
 	users [usersMax]person
 	loads uint8
 	lost  bool // Redis has lost something
-	may   events
+	// removed are the promised users who were taken out of the line, a bit each.
+	removed uint8
+	may     events
 }
 
 // isLive reports whether a row counts as a coupon at a version.

@@ -20,6 +20,7 @@ const (
 	loadEnds
 	readsRows
 	trims
+	putsBack
 	copies
 	swaps
 	covers
@@ -37,6 +38,7 @@ const (
 	flushes
 	writesSnapshot
 	restarts
+	removes
 	crashes
 	losesReply
 	cancels
@@ -64,6 +66,7 @@ var stepTexts = [stepCount]string{
 	closes:         "%s closes the gate",
 	loadEnds:       "%s ends its load: refused",
 	readsRows:      "%s reads the rows for its load",
+	putsBack:       "%s puts one user back in line",
 	trims:          "%s takes one request out of the line",
 	copies:         "%s copies one request",
 	swaps:          "%s swaps: the gate is loaded",
@@ -81,6 +84,7 @@ var stepTexts = [stepCount]string{
 	flushes:        "REDIS LOSES ALL",
 	writesSnapshot: "Redis writes a snapshot",
 	restarts:       "REDIS RESTARTS FROM THE SNAPSHOT",
+	removes:        "SOMEBODY TAKES %s OUT OF THE LINE",
 	crashes:        "%s CRASHES, and starts again",
 	losesReply:     "%s reads %d new, and THE REPLY IS LOST",
 	cancels:        "the coupon of ticket %d is cancelled",
