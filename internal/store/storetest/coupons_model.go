@@ -173,9 +173,16 @@ func (s *shop) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	res.Results = make([]store.RequestResult, len(p.Requests))
 	users := make(map[string]bool)
 	changed, settled := false, s.t.Settled
-	for _, i := range order {
+	for n, i := range order {
 		before := s.t.Settled
-		r := s.one(p, p.Requests[i], settled)
+		var r store.RequestResult
+		if first := order[max(n-1, 0)]; n > 0 && res.Results[first].Outcome == rules.RequestAlreadySettled && p.Kind != rules.SettleDirect &&
+			p.Requests[first].Ticket == p.Requests[i].Ticket && p.Requests[first].Generation == p.Requests[i].Generation {
+			// Of requests with the same ticket, only the first counts.
+			r.Outcome = rules.RequestAlreadySettled
+		} else {
+			r = s.one(p, p.Requests[i], settled)
+		}
 		res.Results[i] = r
 		changed = changed || s.t.Settled > before || r.Outcome == rules.RequestIssued || r.Outcome == rules.RequestRejected && p.Kind != rules.SettleDirect
 		if r.Outcome == rules.RequestIssued {
