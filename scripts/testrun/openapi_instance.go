@@ -249,6 +249,32 @@ func (s *seeding) template(id int, more string, users ...string) {
 	}
 }
 
+// leave makes a request of a user and lets the user leave the waiting line. It repeats
+// both until the request was still in line.
+func (s *seeding) leave(id int, user string) {
+	ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+	defer cancel()
+	for s.err == nil {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := request{http.MethodPost, fmt.Sprintf("%s/v1/coupons/%d/issue", s.in.server, id), s.in.token, "application/json", fmt.Sprintf(`{"userId":%q}`, user)}.send(ctx)
+			answered <- err
+		}()
+		for waits := true; waits && s.err == nil; {
+			_, err := request{http.MethodDelete, fmt.Sprintf("%s/v1/issue-requests/%d:%s", s.in.server, id, user), s.in.token, "", ""}.send(ctx)
+			if err == nil {
+				<-answered
+				return
+			}
+			select {
+			case s.err = <-answered:
+				waits = false
+			default:
+			}
+		}
+	}
+}
+
 // seed fills the instance. The description's examples name the ids 12345, 42 and
 // u7; schemathesis.toml names those from 2000.
 func (in *instance) seed(ctx context.Context) error {
@@ -293,6 +319,10 @@ func (in *instance) seed(ctx context.Context) error {
 	s.template(45, `,"totalQuantity":10,"opensAt":"`+soon+`","draw":{"from":"2000-01-01T00:00:00Z"}`, "u7", "u8")
 	s.template(46, `,"totalQuantity":1,"mode":"SYNC","validForSeconds":1`, "u7")
 	s.until("/v1/coupon-templates/45", `"state":"DONE"`)
+	s.template(47, `,"totalQuantity":100000,"perUserLimit":100,"mode":"KAFKA"`)
+	s.leave(47, "leaver")
+	s.template(48, `,"totalQuantity":2`)
+	s.send(in.token, http.MethodPost, in.server+"/v1/coupon-templates/48/codes", "text/csv", "code\nSPRING-1\nSPRING-2\n")
 	s.post("/v1/coupon-templates/44/close", "")
 	s.post("/v1/reconciliations", `{"promotionId":2}`)
 	return s.err
