@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,14 +18,28 @@ import (
 // outcomeRows are rows that know one template and the outcomes of its requests.
 type outcomeRows struct {
 	store.Store
+
+	mu       sync.Mutex // protects template
 	template reward.CouponTemplate
 }
 
 func (r *outcomeRows) TemplateGet(context.Context, reward.TemplateID) (reward.CouponTemplate, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.template, nil
 }
 
+// settle settles the next requests, and returns the template afterwards.
+func (r *outcomeRows) settle(requests int64) reward.CouponTemplate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.template.Settled += requests
+	return r.template
+}
+
 func (r *outcomeRows) TemplateActive(context.Context, time.Time) ([]reward.CouponTemplate, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return []reward.CouponTemplate{r.template}, nil
 }
 
@@ -94,12 +109,12 @@ func TestRanksAreThrottled(t *testing.T) {
 		}
 		settled := make([]time.Time, people)
 		time.Sleep(time.Second)
-		for v := int64(1); rows.template.Settled < people; v++ {
-			for range each {
-				settled[rows.template.Settled] = time.Now()
-				rows.template.Settled++
+		for v := int64(1); (v-1)*each < people; v++ {
+			for i := (v - 1) * each; i < v*each; i++ {
+				settled[i] = time.Now()
 			}
-			state := stateOf(&rows.template)
+			now := rows.settle(each)
+			state := stateOf(&now)
 			state.Version, state.Live, state.Used = v, state.Settled, state.Settled
 			if _, err := g.Apply(t.Context(), gate.ApplyParams{TemplateID: 42, From: v - 1, State: state}); err != nil {
 				t.Fatal(err)
