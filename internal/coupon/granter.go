@@ -14,8 +14,8 @@ import (
 
 const (
 	// grantMin and grantMax limit the places that a grant adds beyond those that users in
-	// line lack. An unused place is one that
-	// nobody gets during a Redis outage; each grant costs a transaction.
+	// line lack. An unused place is one that nobody gets during a Redis outage; each grant
+	// costs a transaction.
 	grantMin, grantMax = 64, 10_000
 	// grantWindow is the time whose grants decide the size of the next one.
 	grantWindow = time.Second
@@ -57,8 +57,8 @@ type grantWindows struct {
 	before, here int64
 }
 
-// size returns how many places to grant next: twice what this instance asked for in the present or the previous window,
-// whichever is more.
+// size returns how many places to grant next: twice what this instance asked for in the
+// present or the previous window, whichever is more.
 func (g *Granter) size(id reward.TemplateID) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
