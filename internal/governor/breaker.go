@@ -84,8 +84,9 @@ type breaker struct {
 	since uint64
 	fresh int
 
-	// Series of failures are numbered. row is the number of the series that the field
-	// failures is counting now, and freshRow that of the field fresh. seen holds the
+	// Series of failures are numbered. row is the number of the series that
+	// b.failures is counting now, and freshRow the number of the one that b.fresh is
+	// counting. seen holds the
 	// payouts that failed lately, each with row and freshRow as they were at its latest
 	// failure. It is dropped when it is full: then a payout may count twice.
 	seen          map[payee]counted

@@ -137,8 +137,8 @@ func (s *Sweeper) run(ctx context.Context) {
 	alive.Wait()
 }
 
-// needsSweeper reports whether there is work for a crew, now or later, while the
-// promotion does not change. A promotion that waits for targets needs none.
+// needsSweeper reports whether a crew has work with this promotion: now or, even if the
+// promotion does not change again, later. A promotion that waits for targets needs none.
 func needsSweeper(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
@@ -204,15 +204,16 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
 // the stream.
 //
-// It reads the stream before the rows. The queue adds no entry more than one
-// dispatch horizon after its dispatch, by the clock of the stream's server (see
-// queueClock.deadline). So an
-// entry is missing if its row was dispatched more than one horizon before the
-// oldest entry was added or, if the stream is empty, before the server's time at
-// the read. The time of the database is a second limit, so that a Redis whose clock
+// It reads the stream before the rows. The queue refuses an entry half a dispatch
+// horizon after its dispatch and, whatever the clocks show, adds none later than one
+// horizon after it by the clock of the stream's server (see queueClock.deadline). So an
+// entry is missing if its row was dispatched longer than one horizon before a limit:
+// the time at which the oldest entry was added or, if the stream is empty, the server's
+// time at the read. The time of the database is a second limit, so that a Redis whose clock
 // jumps ahead makes nobody sweep early. A payout whose entry waits in the stream is
 // never returned, however old its dispatch is. A queue in this process has the clock
-// of this instance; what counts there is how long ago the oldest entry was added.
+// of this instance, which is not compared with the database's: the limit is the
+// database's time minus the age of the oldest entry.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the
 // others. It always compares with the time of the database. No consumer starts a call
