@@ -35,8 +35,8 @@ const (
 	// whose counts have not changed since their books last balanced, without a
 	// suspected difference. Their books can
 	// only differ by what the provider or a person did meanwhile. After a round with n
-	// such checks, the next one is n rounds later, so that there is one per round on
-	// average. They
+	// such checks, the next such check is n rounds later, so that a round makes one
+	// on average. They
 	// are made in a row because an idle instance must first learn from the other instances
 	// whether the provider works (see package governor). Checks in a row learn that only
 	// once.

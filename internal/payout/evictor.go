@@ -27,7 +27,7 @@ type evictor struct {
 
 	mu sync.Mutex // protects consumed
 	// consumed holds the promotions whose streams may have consumers, each with
-	// LastDispatchedAt of the view because of which it was added. A promotion is added when
+	// the LastDispatchedAt that its view had when offer last added it. A promotion is added when
 	// it has QUEUED payouts and is not PAUSED, and removed when it has neither QUEUED
 	// payouts nor consumers. It also holds promotions that other instances own, because
 	// this instance may take them over. After a start, it gets the promotions of all

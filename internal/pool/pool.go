@@ -256,7 +256,7 @@ func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
 
 // take counts entries as pending, and returns their items. Their leases begin
-// at the time commanded, when the command was sent (see sinceStart). So this pool never
+// when the command was sent; commanded is that time, by sinceStart. So this pool never
 // believes that a lease lasts longer than the server does.
 func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Duration) []*Item {
 	if len(entries) == 0 {
