@@ -14,10 +14,9 @@
 // they share a database, Redis and Kafka.
 //
 // The package handles no signals, reads neither the environment nor flags, and logs
-// only to the logger of WithLogger. It changes one library for the whole process:
-// github.com/danielgtaylor/huma/v2 has its error model (huma.NewError,
-// huma.NewErrorWithContext), huma.ValidateStrictCasing and two validation texts in
-// variables. A program that also uses huma gets the values of Largesse, unless it
+// only to the logger of WithLogger. It sets global variables of one library,
+// github.com/danielgtaylor/huma/v2: its error model (huma.NewError,
+// huma.NewErrorWithContext), huma.ValidateStrictCasing and two validation texts. A program that also uses huma gets the values of Largesse, unless it
 // sets its own in main.
 package largesse
 

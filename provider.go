@@ -72,8 +72,8 @@ var (
 	// ErrNotSent means that the charge did not leave this process. The Engine retries
 	// it.
 	ErrNotSent = errors.New("not sent")
-	// ErrNotCharged is the result of Lookup for a key that was never charged. From
-	// Charge, it explains nothing, like any other error.
+	// ErrNotCharged is the result of Lookup for a key that was never charged. If Charge
+	// returns it, the Engine does not know whether the charge was made.
 	ErrNotCharged = errors.New("not charged")
 )
 

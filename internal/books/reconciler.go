@@ -31,12 +31,15 @@ const (
 	// round checks at least one of them. If there are many, each is checked less
 	// often than Config.Interval.
 	roundBudget = roundInterval / 10
-	// unchangedMax is how many active promotions a round checks that have not changed
-	// since their books last balanced and have no suspected difference. Their books can
-	// only differ by what the provider or a person did meanwhile. After n such checks
-	// the next n rounds make none, so that there is one per round on average. They
-	// are made in a row because an idle instance must hear what the others know of the
-	// provider before it calls it (see package governor); checks in a row hear it once.
+	// unchangedMax limits how many unchanged promotions a round checks: active ones
+	// whose counts have not changed since their books last balanced, without a
+	// suspected difference. Their books can
+	// only differ by what the provider or a person did meanwhile. After a round with n
+	// such checks, the next such check is n rounds later, so that a round makes one
+	// on average. They
+	// are made in a row because an idle instance must first learn from the other instances
+	// whether the provider works (see package governor). Checks in a row learn that only
+	// once.
 	unchangedMax = 5
 	// confirmAfter is the time after which a difference must be found again
 	// before it counts.
@@ -178,9 +181,9 @@ func (r *Reconciler) loop(ctx context.Context) {
 
 // watch updates the watched promotions. It watches those of other instances too:
 // if this instance becomes the owner, it must also check those that are no longer
-// active by then. When a promotion
-// is no longer active, its owner checks it one last time; the other instances drop
-// it after a time in which the owner, or the next one, normally has done so.
+// active by then. When a promotion is no longer active, its owner checks it one last
+// time. The other instances keep it long enough for the owner, or a new owner, to make
+// that check, and then drop it.
 func (r *Reconciler) watch(now time.Time) {
 	views := r.cfg.Views()
 	for id, v := range views {

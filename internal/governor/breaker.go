@@ -13,7 +13,7 @@ import (
 const (
 	failuresToOpen     = 20  // failures in a row that open the breaker, or the number of calls in flight if that is larger
 	freshShare         = 0.6 // opens the breaker when this share of the recent calls failed, and at least failuresToOpen of them
-	failuresToLimit    = 10  // from so many failures in a row on, only failuresToOpen − failures calls may be in flight, but at least 1
+	failuresToLimit    = 10  // after this many failures in a row, max(failuresToOpen − failures, 1) calls may be in flight
 	probeIntervalMin   = time.Second
 	probeIntervalMax   = 3500 * time.Millisecond
 	probeRetryInterval = 100 * time.Millisecond // after a probe that said nothing about the provider
@@ -84,8 +84,9 @@ type breaker struct {
 	since uint64
 	fresh int
 
-	// Series of failures are numbered. row is the number of the series that the field
-	// failures is counting now, and freshRow that of the field fresh. seen holds the
+	// Series of failures are numbered. row is the number of the series that
+	// b.failures is counting now, and freshRow the number of the one that b.fresh is
+	// counting. seen holds the
 	// payouts that failed lately, each with row and freshRow as they were at its latest
 	// failure. It is dropped when it is full: then a payout may count twice.
 	seen          map[payee]counted

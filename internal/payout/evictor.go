@@ -26,8 +26,8 @@ type evictor struct {
 	alive *service.View[map[string]bool] // the names of the living instances
 
 	mu sync.Mutex // protects consumed
-	// consumed holds the promotions whose streams may have consumers, each with the
-	// time of its latest dispatch in the view that added it. A promotion is added when
+	// consumed holds the promotions whose streams may have consumers, each with
+	// the LastDispatchedAt that its view had when offer last added it. A promotion is added when
 	// it has QUEUED payouts and is not PAUSED, and removed when it has neither QUEUED
 	// payouts nor consumers. It also holds promotions that other instances own, because
 	// this instance may take them over. After a start, it gets the promotions of all
@@ -110,8 +110,8 @@ func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, v
 // evict removes the consumers of one stream that belong to dead instances. A
 // consumer has to be idle for a lease, and the list of the living is younger than
 // that. So the list is newer than the consumer's latest command. An instance
-// registers no consumer before its first heartbeat. So one that is missing in the
-// list is no longer alive.
+// registers no consumer before its first heartbeat. So if the instance of an
+// idle consumer is missing in the list, that instance is dead.
 func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, error) {
 	alive, readAt := e.alive.Get()
 	if time.Since(readAt) >= e.lease {
@@ -145,7 +145,7 @@ func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, err
 	}
 	if left == 0 && !readable(&v) {
 		e.mu.Lock()
-		if !e.consumed[v.ID].After(v.LastDispatchedAt) { // otherwise a newer view has been busy
+		if !e.consumed[v.ID].After(v.LastDispatchedAt) { // otherwise offer has added it again from a newer view
 			delete(e.consumed, v.ID)
 		}
 		e.mu.Unlock()

@@ -102,9 +102,9 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 }
 
 // ProcessStreamMessages reads the rows of a batch of entries at once, and starts
-// to charge the payouts that may be charged. Each other entry is passed on with
-// an outcome or a return, stored as a dead letter, or only acknowledged if its
-// dispatch is over. If the rows cannot be read, all entries are released.
+// to charge the payouts that may be charged. Of the other entries,
+// one whose dispatch is over is just acknowledged. The rest go to the finisher with an
+// outcome or as a return, or are stored as dead letters. If the rows cannot be read, all entries are released.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {

@@ -137,8 +137,8 @@ func (s *Sweeper) run(ctx context.Context) {
 	alive.Wait()
 }
 
-// needsSweeper reports whether there is work for a crew, now or later, while the
-// promotion does not change. A promotion that waits for targets needs none.
+// needsSweeper reports whether a crew has work with this promotion: now or, even if the
+// promotion does not change again, later. A promotion that waits for targets needs none.
 func needsSweeper(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
@@ -204,15 +204,17 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
 // the stream.
 //
-// It reads the stream before the rows. The queue adds no entry more than one
-// dispatch horizon after its dispatch, by the clock of the stream's server (see
-// queueClock.deadline). So an
-// entry is missing if its row was dispatched more than one horizon before the
-// oldest entry was added or, if the stream is empty, before the server's time at
-// the read. The time of the database is a second limit, so that a Redis whose clock
+// It reads the stream before the rows. The queue refuses an entry half a dispatch
+// horizon after its dispatch. However far the clocks are apart, it adds none once the
+// clock of the stream's server shows more than the row's time of dispatch plus one
+// horizon (see queueClock.deadline). So an
+// entry is missing if its row was dispatched longer than one horizon before a limit:
+// the time at which the oldest entry was added or, if the stream is empty, the server's
+// time at the read. The time of the database is a second limit, so that a Redis whose clock
 // jumps ahead makes nobody sweep early. A payout whose entry waits in the stream is
 // never returned, however old its dispatch is. A queue in this process has the clock
-// of this instance; what counts there is how long ago the oldest entry was added.
+// of this instance, which is not compared with the database's: the limit is the
+// database's time minus the age of the oldest entry.
 //
 // In direct mode each instance has a queue of its own, and sweep cannot read the
 // others. It always compares with the time of the database. No consumer starts a call
@@ -221,8 +223,8 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 //
 // One step sweeps at most store.BatchMax rows and reads the stream first, so every
 // chunk rests on a stream that was read before its rows. A chunk that comes late
-// is right too: entries are added at the end only, so the oldest entry never gets
-// older. If a row was dispatched more than a horizon before that entry was added, its
+// is right too: entries are added at the end only, so the time at which the
+// oldest entry was added never moves back. If a row was dispatched more than a horizon before that entry was added, its
 // own entry is not in the stream and can no longer be added. If the payout has been
 // dispatched again since the stream was read, its row has a newer dispatch time, and
 // the statement leaves it alone. So it does not matter how long a step takes, how many
@@ -337,9 +339,9 @@ func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 // destroy destroys the stream of a final promotion. It does nothing until one
 // dispatch horizon has passed since the last dispatch, so that no late entry can
 // arrive. If the stream has entries, destroy acknowledges those that need no
-// outcome, and a later round destroys the stream. The promotion's row says that the
-// stream is destroyed only when it is still missing destroyedTwice later: until
-// then, Redis may lose the removal.
+// outcome, and a later round destroys the stream. The promotion's row says so only if
+// the stream is still missing when destroyedTwice has passed: until then, Redis may lose
+// the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	now, _, err := s.store.clock.between(ctx)
 	if err != nil || !s.destroyable(&v, now) {

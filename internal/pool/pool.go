@@ -93,9 +93,9 @@ type Pool struct {
 
 	stopWork context.CancelFunc // ends handling
 
-	// fetch makes a read and a claim wait for each other, from the count of what is
-	// free until the entries are counted as pending. Otherwise both would fill the
-	// same capacity. It is a lock: a send takes it, and a receive frees it.
+	// fetch is a lock, taken by a send and freed by a receive. It is held from counting
+	// the free capacity until the entries are counted as pending. So only one read or
+	// claim runs at a time, and no two fill the same capacity.
 	fetch chan struct{}
 
 	mu       sync.Mutex         // protects what follows
@@ -251,12 +251,13 @@ func (p *Pool) acceptsWork() bool {
 
 func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
 
-// sinceStart is the time by which leases are counted.
+// sinceStart is the pool's own clock, for the ends of leases: the time since the pool
+// started.
 func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
 
-// take counts entries as pending, and returns their items. Their leases count from
-// commanded, when the command was sent (see sinceStart), so that this pool never takes a
-// lease for longer than the server does.
+// take counts entries as pending, and returns their items. Their leases begin
+// when the command was sent; commanded is that time, by sinceStart. So this pool never
+// believes that a lease lasts longer than the server does.
 func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Duration) []*Item {
 	if len(entries) == 0 {
 		return nil

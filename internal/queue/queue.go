@@ -74,8 +74,8 @@ type Entry struct {
 	Readable bool
 	Message  []byte
 	// FirstDelivery reports whether the entry was never delivered before. It is
-	// true only if the server has not restarted or failed over since it stored
-	// the entry, because it may have forgotten a delivery. A consumer charges
+	// false if the server has restarted or failed over since it stored the entry:
+	// such a server may have forgotten a delivery. A consumer charges
 	// only for a first delivery.
 	FirstDelivery bool
 	Consumer      string // name of the consumer that got the entry
@@ -177,8 +177,9 @@ type Queue interface {
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
 	// Claim gives entries whose lease has expired to a consumer, and a new lease
 	// to them. FirstDelivery is false for all of them. If there are many pending
-	// entries, a claim scans only a part of them, and five claims that continue at
-	// Next scan all, unless one of them stops at Count.
+	// entries, a claim scans only a part of them, so ask for the rest at
+	// Next. Five such claims scan all of them, unless one stops early because it has Count
+	// entries.
 	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
 	// Adopt gives a lease to old entries that were delivered but belong to no
 	// consumer any more, so that a later claim gets them. It looks at a part of the

@@ -47,7 +47,8 @@ type Terms struct {
 
 // Settle applies a lookup to a row of promotion p. It returns the row afterwards
 // and the attempts to record. These are recorded even if the row stays as it is.
-// A row that "not found" decides keeps its error code and message. If it has none,
+// A row that becomes FAILED or CANCELLED by "not found" keeps its error code and
+// message. If it has none,
 // it gets those of the attempt.
 func Settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, []reward.Attempt, Tally) {
 	var attempts []reward.Attempt
@@ -150,8 +151,8 @@ func CheckRetry(id reward.PromotionID, status reward.PromotionStatus) error {
 }
 
 // Retry moves a FAILED row back to READY and resets its counted attempts. It
-// changes only rows with the error code code; empty means any. Dispatch number,
-// flag, first dispatch and the last error stay.
+// changes a row only if its error code is code; an empty code matches any row. The
+// dispatch number, the flag "maybe called", the first dispatch and the last error stay.
 func Retry(r Row, code string, now time.Time) (Row, Tally) {
 	if r.State != reward.Failed || code != "" && r.ErrorCode != code {
 		return unchanged(r)
