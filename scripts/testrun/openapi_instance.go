@@ -159,6 +159,10 @@ func newToken(jwks string) (string, error) {
 	return text + "." + encode(ed25519.Sign(private, []byte(text))), nil
 }
 
+// errUnavailable is a request that the instance asks to repeat in a moment: it is
+// starting, or a draw is running.
+var errUnavailable = errors.New("503 Service Unavailable")
+
 // request is an HTTP request; key is an API key or a token.
 type request struct{ method, url, key, contentType, body string }
 
@@ -179,7 +183,11 @@ func (r request) send(ctx context.Context) (string, error) {
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode >= http.StatusBadRequest {
+	switch {
+	case err != nil:
+	case answer.StatusCode == http.StatusServiceUnavailable:
+		err = errUnavailable
+	case answer.StatusCode >= http.StatusBadRequest:
 		err = errors.New(answer.Status)
 	}
 	if err != nil {
@@ -195,13 +203,26 @@ type seeding struct {
 	err error // the first one; then nothing more is sent
 }
 
+// send repeats a request for which the instance is unavailable.
 func (s *seeding) send(key, method, url, contentType, body string) string {
 	if s.err != nil {
 		return ""
 	}
-	var answer string
-	answer, s.err = request{method, url, key, contentType, body}.send(s.ctx)
-	return answer
+	ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+	defer cancel()
+	for {
+		answer, err := request{method, url, key, contentType, body}.send(ctx)
+		if !errors.Is(err, errUnavailable) {
+			s.err = err
+			return answer
+		}
+		select {
+		case <-time.After(seedInterval):
+		case <-ctx.Done():
+			s.err = err
+			return ""
+		}
+	}
 }
 
 func (s *seeding) post(path, body string) string {
@@ -312,10 +333,10 @@ func (in *instance) seed(ctx context.Context) error {
 	s.until("/v1/promotions/2700", `"status":"COMPLETED".*"unknown":30`)
 	s.send("", http.MethodPut, in.money+"/faults", "application/json", `{"refuseRate":0.2}`)
 
-	soon := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339Nano)
 	s.template(42, `,"totalQuantity":1000,"perUserLimit":2`, "u1", "u2", "u7", "u7")
 	s.template(43, `,"totalQuantity":10,"opensAt":"2100-01-01T00:00:00Z"`)
 	s.template(44, `,"totalQuantity":10,"mode":"KAFKA"`, "u7")
+	soon := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339Nano)
 	s.template(45, `,"totalQuantity":10,"opensAt":"`+soon+`","draw":{"from":"2000-01-01T00:00:00Z"}`, "u7", "u8")
 	s.template(46, `,"totalQuantity":1,"mode":"SYNC","validForSeconds":1`, "u7")
 	s.until("/v1/coupon-templates/45", `"state":"DONE"`)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -54,5 +56,21 @@ func TestReadReport(t *testing.T) {
 	}
 	if sections := failedSections(strings.Split(printedByTool, "\n")); len(sections) != 2 || !strings.Contains(sections[0].output, "ST202") {
 		t.Errorf("%+v", sections)
+	}
+}
+
+func TestSeedingRepeatsWhatTheInstanceIsNotReadyFor(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	s := &seeding{ctx: t.Context(), in: &instance{server: server.URL}}
+	s.post("/v1/coupons/45/issue", "{}")
+	if s.err != nil || asked != 3 {
+		t.Errorf("%d requests, then %v, want 3 and no error", asked, s.err)
 	}
 }
