@@ -65,7 +65,7 @@ soak: build ## Run seeded fault runs for MINUTES (default 60) and check the book
 .PHONY: sim-long
 sim-long: ## Take a million steps through the model of gate, issuers and data loss, and see every state of both protocols (~2 h, 16 GB)
 	@scripts/record sim-long-payouts go test -tags load -count=1 -v -timeout 2h -run '^TestProtocolAtLength$$' ./internal/models/payout -full
-	@scripts/record sim-long-coupons go test -tags load -count=1 -v -timeout 4h -run '^(TestProtocolAtLength|TestOpenRuns)$$' ./internal/models/coupon -full
+	@scripts/record sim-long-coupons go test -tags load -count=1 -v -timeout 4h -run '^(TestProtocolAtLength|TestOpenRuns)$$' ./internal/models/coupon -full -each 20m
 	@scripts/record sim-long go test -tags load -count=1 -v -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: clean

@@ -288,8 +288,11 @@ func (s *seeding) leave(id int, user string) {
 				return
 			}
 			select {
-			case s.err = <-answered:
+			case err := <-answered:
 				waits = false
+				if !errors.Is(err, errUnavailable) {
+					s.err = err
+				}
 			default:
 			}
 		}

@@ -18,9 +18,9 @@ type progress struct {
 	began    time.Time
 	end      func()
 
-	mu             sync.Mutex // protects what follows
-	running        []string   // names of suites, or what else takes time
-	passed, failed int
+	mu        sync.Mutex // protects what follows
+	running   []string   // names of suites, or what else takes time
+	good, bad int        // tests
 }
 
 func startProgress(out io.Writer) *progress {
@@ -67,21 +67,35 @@ func (p *progress) begin(suites []suite) {
 	p.print()
 }
 
-// count adds to the counts. A nil progress ignores it.
-func (p *progress) count(passed, failed int) {
+// passed counts a test. A nil progress ignores it.
+func (p *progress) passed() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passed += passed
-	p.failed += failed
+	p.good++
+}
+
+// failed counts a failure and prints its name, so that nobody has to wait for the
+// end to hear of it. A nil progress ignores it.
+func (p *progress) failed(suite, name string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bad++
+	if p.terminal {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	fmt.Fprintf(p.out, "failed: %s: %s\n", suite, name)
 }
 
 func (p *progress) print() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := fmt.Sprintf("%s  %d passed, %d failed  %s", time.Since(p.began).Round(time.Second), p.passed, p.failed, strings.Join(p.running, " "))
+	line := fmt.Sprintf("%s  %d passed, %d failed  %s", time.Since(p.began).Round(time.Second), p.good, p.bad, strings.Join(p.running, " "))
 	if p.terminal {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
 	} else {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,9 @@ import (
 
 // linesKept limits the output that is kept of a test.
 const linesKept = 300
+
+// longestKept is the number of tests that the table of the longest shows.
+const longestKept = 15
 
 // testName names a test; Test is empty for the output of the package itself.
 type testName struct{ Package, Test string }
@@ -35,6 +39,7 @@ type result struct {
 	suite    string
 	passed   int
 	skipped  []string
+	longest  []timed // tests without their subtests, the longest first
 	failures []failure
 	took     time.Duration
 	progress *progress // may be nil
@@ -51,12 +56,28 @@ func newResult(suite string, p *progress) *result {
 
 func (r *result) pass() {
 	r.passed++
-	r.progress.count(1, 0)
+	r.progress.passed()
 }
 
 func (r *result) fail(name, output string) {
 	r.failures = append(r.failures, failure{name, output})
-	r.progress.count(0, 1)
+	r.progress.failed(r.suite, name)
+}
+
+// timed is a test and how long it took.
+type timed struct {
+	name testName
+	took time.Duration
+}
+
+// time keeps the longest tests. Subtests are in the time of their test.
+func (r *result) time(t timed) {
+	if strings.Contains(t.name.Test, "/") {
+		return
+	}
+	r.longest = append(r.longest, t)
+	slices.SortStableFunc(r.longest, func(a, b timed) int { return cmp.Compare(b.took, a.took) })
+	r.longest = r.longest[:min(len(r.longest), longestKept)]
 }
 
 // event is one line of `go test -json`.
@@ -92,6 +113,7 @@ func (r *result) read(e event, builds map[string][]string) {
 		if e.Test == "" {
 			r.endPackage(e, builds[e.FailedBuild])
 		} else {
+			r.time(timed{name, time.Duration(e.Elapsed * float64(time.Second))})
 			r.endTest(name, e.Action)
 		}
 	}
@@ -207,6 +229,18 @@ func (r *report) print(out io.Writer) {
 		for _, f := range res.failures {
 			fmt.Fprintf(out, "failed: %s: %s\n", res.suite, f.name)
 		}
+	}
+	all := &result{}
+	for _, res := range r.results {
+		for _, t := range res.longest {
+			all.time(t)
+		}
+	}
+	if len(all.longest) > 0 {
+		fmt.Fprintln(out, "The longest tests, in seconds:")
+	}
+	for _, t := range all.longest {
+		fmt.Fprintf(out, "%7.1f  %s\n", t.took.Seconds(), t.name)
 	}
 	fmt.Fprintf(out, "%.1f minutes in all; packages and suites run at the same time, so theirs can add up to more\n", time.Since(r.began).Minutes())
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, r.failed())

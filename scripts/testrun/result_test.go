@@ -175,6 +175,34 @@ func TestReportEndsWithALineOfCounts(t *testing.T) {
 	}
 }
 
+func TestTheLongestTestsAreShown(t *testing.T) {
+	t.Parallel()
+	r := newResult("x", nil)
+	for i := range 3 * longestKept {
+		feed(r, fmt.Sprintf(`{"Action":"pass","Package":"p","Test":"Test%d","Elapsed":%d}`, i, i), `{"Action":"pass","Package":"p","Test":"TestOther/Part","Elapsed":999}`)
+	}
+	var out strings.Builder
+	(&report{began: time.Now(), results: []*result{r}}).print(&out)
+	last := 3*longestKept - 1
+	for text, want := range map[string]bool{
+		fmt.Sprintf("%7.1f  p Test%d\n", float64(last), last): true, "p Test2\n": false, "TestOther": false,
+	} {
+		if strings.Contains(out.String(), text) != want {
+			t.Errorf("%q is in the report: %v, want %v\n%s", text, !want, want, out.String())
+		}
+	}
+}
+
+func TestAFailureIsPrintedAtOnce(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	r := newResult("x", &progress{out: &out})
+	r.fail("internal/x TestA", "it is wrong")
+	if want := "failed: x: internal/x TestA\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
 func TestTheEndOfALongOutputIsKept(t *testing.T) {
 	t.Parallel()
 	var many []string
