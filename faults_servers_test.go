@@ -291,63 +291,6 @@ func TestRedisHangs(t *testing.T) {
 	r.eventually("the instance works again", func() bool { return len(r.degraded()) == 0 })
 }
 
-// endless is a file of targets without an end, until it is closed.
-type endless struct {
-	next  int
-	lines []byte
-	over  atomic.Bool
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	if e.over.Load() {
-		return 0, io.EOF
-	}
-	for len(e.lines) < len(p) {
-		if e.next == 0 {
-			e.lines = append(e.lines, "targetId,userId,amount\n"...)
-		}
-		e.next++
-		e.lines = fmt.Appendf(e.lines, "%d,u%d,5\n", e.next, e.next)
-	}
-	n := copy(p, e.lines)
-	e.lines = e.lines[n:]
-	return n, nil
-}
-
-// TestAnEndlessUploadHoldsNoPayoutUp pays a promotion while somebody uploads targets
-// without an end into another one.
-func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
-	alone := r.pace()
-	made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := &endless{}
-	type uploaded struct {
-		result client.UploadResult
-		err    error
-	}
-	ended := make(chan uploaded, 1)
-	go func() {
-		result, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{})
-		ended <- uploaded{result, err}
-	}()
-	r.until(made.ID, "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
-	r.keepsPace(alone, "an endless upload")
-	before := r.until(made.ID, "begun", func(client.Promotion) bool { return true }).TotalCount
-	file.over.Store(true)
-	last := <-ended
-	if last.err != nil || last.result.Accepted < before {
-		t.Errorf("the upload ended with %+v, %v, want at least %d", last.result, last.err, before)
-	}
-	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount == last.result.Accepted })
-	if now.Counts.Ready != last.result.Accepted {
-		t.Errorf("%d targets are ready, %d were accepted", now.Counts.Ready, last.result.Accepted)
-	}
-}
-
 // TestAFloodOfReadsIsRefused pays a promotion while many clients of one caller list
 // payouts without a pause. Too many reads get a 429 or 503 with Retry-After, which
 // largesse_http_requests_total counts. TestReadsOfLargeTables measures the payouts.
