@@ -36,7 +36,7 @@ func raceTests(files []testFile) call {
 	c := callOf(files, func(f testFile, _ string) bool {
 		return !f.load && !strings.HasPrefix(f.pkg, module+"/internal/models/")
 	})
-	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-p", "3", "-gcflags=modernc.org/...=-race=false"}}
+	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-gcflags=modernc.org/...=-race=false"}}
 }
 
 // modelTests runs the tests that compare the code with a model in random steps,
