@@ -61,21 +61,27 @@ func (b *Broadcast) options() []kgo.Opt {
 }
 
 func (b *Broadcast) run(ctx context.Context) {
-	kafka, err := kgo.NewClient(b.options()...)
-	if err != nil {
-		b.log.Error("creating Kafka client failed", err, "topic", b.cfg.Topic)
-		return
-	}
-	defer kafka.Close()
 	b.log.Info("broadcast reader started", "topic", b.cfg.Topic)
 	defer b.log.Info("broadcast reader stopped", "topic", b.cfg.Topic)
+	for ctx.Err() == nil {
+		kafka, err := kgo.NewClient(b.options()...)
+		if err != nil {
+			b.log.Error("creating Kafka client failed", err, "topic", b.cfg.Topic)
+			return
+		}
+		b.read(ctx, kafka)
+		kafka.Close()
+	}
+}
 
+// read reads the topic from its beginning until ctx ends or the topic is recreated.
+func (b *Broadcast) read(ctx context.Context, kafka *kgo.Client) {
 	behind := b.ends(ctx)
 	for ctx.Err() == nil && len(behind) > 0 {
 		polling, cancel := context.WithTimeout(ctx, catchUpInterval)
-		records := poll(polling, kafka, defaultBatchMax, b.log)
+		records, recreated := poll(polling, kafka, defaultBatchMax, b.log)
 		cancel()
-		if !b.work(ctx, records) {
+		if !b.work(ctx, records) || recreated {
 			return
 		}
 		for _, r := range records {
@@ -91,8 +97,10 @@ func (b *Broadcast) run(ctx context.Context) {
 		return
 	}
 	b.once.Do(func() { close(b.ready) })
-	for ctx.Err() == nil {
-		if !b.work(ctx, poll(ctx, kafka, defaultBatchMax, b.log)) {
+	for recreated := false; ctx.Err() == nil && !recreated; {
+		var records []*kgo.Record
+		records, recreated = poll(ctx, kafka, defaultBatchMax, b.log)
+		if !b.work(ctx, records) {
 			return
 		}
 	}

@@ -98,7 +98,8 @@ func (l *Listener) options(m *membership) []kgo.Opt {
 	)
 }
 
-// run is a member of the group while the instance is healthy.
+// run is a member of the group while the instance is healthy, of a new one after the topic
+// was recreated.
 func (l *Listener) run(ctx context.Context) {
 	for l.await(ctx, true, joinInterval) {
 		session, end := context.WithCancel(ctx)
@@ -130,7 +131,8 @@ func (l *Listener) await(ctx context.Context, want bool, interval time.Duration)
 	return false
 }
 
-// consume joins the group, handles records until ctx ends, and leaves the group.
+// consume joins the group, handles records until ctx ends or the topic is recreated, and
+// leaves the group.
 func (l *Listener) consume(ctx context.Context) {
 	m := &membership{owned: map[int32]uint64{}}
 	kafka, err := kgo.NewClient(l.options(m)...)
@@ -140,8 +142,9 @@ func (l *Listener) consume(ctx context.Context) {
 		return
 	}
 	l.log.Info("consumer joined group", "topic", l.cfg.Topic, "group", l.cfg.Group)
-	for ctx.Err() == nil {
-		records := poll(ctx, kafka, l.cfg.BatchMax, l.log)
+	for recreated := false; ctx.Err() == nil && !recreated; {
+		var records []*kgo.Record
+		records, recreated = poll(ctx, kafka, l.cfg.BatchMax, l.log)
 		l.work(ctx, kafka, m, records)
 		kafka.AllowRebalance()
 	}

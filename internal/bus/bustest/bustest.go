@@ -50,6 +50,7 @@ func Exercise(t *testing.T, brokers []string) {
 		"WhatIsPublishedIsReadIntactByOtherClients": testPublishedIntact,
 		"OneKeyStaysOnOnePartition":                 testKeys,
 		"AbortedTransactionsAreNotRead":             testTransactions,
+		"ATopicThatIsRecreatedIsUsed":               testRecreated,
 		"ALargeRecordPasses":                        testLarge,
 		"ARecordTooLargeIsAnError":                  testTooLarge,
 		"DeadLettersKeepTheBytes":                   testDeadLetter,
