@@ -102,6 +102,11 @@ func isClosed(t *reward.CouponTemplate) bool {
 	return !t.ClosesAt.IsZero() && !time.Now().Before(t.ClosesAt)
 }
 
+// inDraw reports whether a template has a draw that is not done. It has no gate then.
+func inDraw(t *reward.CouponTemplate) bool {
+	return t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
+}
+
 // isGone reports whether a template has closed and its gate is removed. Nobody waits
 // then, nobody is admitted any more, and the rows know every outcome: the gate need not
 // be loaded again.

@@ -84,6 +84,7 @@ type faultyGate struct {
 	loseApply bool
 	onShrink  func() // called after each Shrink
 	admits    int    // calls of Admit
+	closes    int    // calls of LoadClose
 	loseLock  int    // every so many replies of Lock are lost; 0 = none
 	locks     int
 	// clockAhead is how far the clock of the server is ahead.
@@ -170,6 +171,7 @@ func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token 
 }
 
 func (g *faultyGate) LoadClose(ctx context.Context, l gate.Load) error {
+	g.set(func(g *faultyGate) { g.closes++ })
 	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadClose(ctx, l) })
 	return err
 }

@@ -56,6 +56,7 @@ type FlowConfig struct {
 	// end holds and reconcile gates.
 	Issue, Housekeeping bool
 	Metrics             *obs.Metrics
+	Troubles            *obs.Troubles
 	Log                 obs.Log
 }
 
@@ -93,7 +94,8 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	topic := &IssueTopic{rows: cfg.Store, publisher: bus.NewPublisher(cfg.Bus), inspector: cfg.Bus}
 	f.loader = &Loader{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, topic: topic, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
-		onLoad: f.hint, ctx: loading, loads: make(map[reward.TemplateID]*load),
+		onLoad: f.hint, fallbackAfter: cfg.FallbackAfter, ctx: loading, loads: make(map[reward.TemplateID]*load),
+		passed: make(chan struct{}, largeLoadsMax),
 	}
 	f.Notifier.load = f.loader.ensure
 	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
@@ -120,7 +122,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.maintainer = &GateMaintainer{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
 		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
-		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
+		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
 	if !cfg.Issue {
@@ -170,6 +172,8 @@ func (f *Flow) Start(ctx context.Context) error {
 		f.assigning.Start(ctx, f.issuers.run)
 		f.maintaining.Start(ctx, f.maintainer.run)
 		f.listener.Start(ctx)
+	} else {
+		f.maintaining.Start(ctx, f.maintainer.watch)
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.expire)

@@ -40,6 +40,8 @@ const (
 	// not limited: together they use at most drawMemory.
 	tasksMax      = 32
 	largeLoadsMax = 4
+	// recordsPatience is how long a task waits for a load in KAFKA mode.
+	recordsPatience = 100 * time.Millisecond
 )
 
 // GateMaintainer keeps the gates of the templates that this instance issues
@@ -64,6 +66,7 @@ type GateMaintainer struct {
 	// fallbackAfter is how long an outage lasts before templates move to the
 	// database path; queueTTL is when an unused gate is removed.
 	fallbackAfter, queueTTL time.Duration
+	troubles                *obs.Troubles
 	log                     obs.Log
 
 	statuses map[reward.TemplateID]*gateStatus
@@ -75,6 +78,11 @@ type GateMaintainer struct {
 	suspectedAt atomic.Int64
 	downSince   time.Time // when the gate's server stopped responding; zero = it responds
 	contactAt   time.Time // when the gate's server responded last
+
+	// What watch remembers: when it checked for issuing instances, and how often in a row
+	// it found none.
+	seenIssuersAt time.Time
+	unissued      int
 }
 
 // gateStatus is what the GateMaintainer remembers of a template. While busy is
@@ -100,8 +108,8 @@ type gateStatus struct {
 type forgotten struct {
 	ticket int64 // the first ticket in line; 0 = nothing is observed
 	since  time.Time
-	ends   map[int32]int64 // of the topic, read strandedGrace later
-	passed bool            // the consumers have passed the ends
+	ends   topicEnds // read strandedGrace later
+	passed bool      // the consumers have passed the ends
 }
 
 // run maintains the gates until ctx ends.
@@ -133,11 +141,11 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			status = &gateStatus{report: m.log.Streak("maintaining gates failed", "")}
 			m.statuses[t.ID] = status
 		}
-		drawing := t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
+		drawing := inDraw(t)
 		if !drawing {
 			all = append(all, t) // busy or not: a task may wait for a server that hangs
 		}
-		if status.busy.Load() {
+		if status.busy.Load() || m.loader.runs(t.ID) {
 			continue
 		}
 		if drawing {
@@ -322,11 +330,7 @@ var (
 func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	now := time.Now()
 	if t.Path == reward.PathDatabase {
-		err := m.loader.leaveDatabase(ctx, t.ID)
-		if err == nil {
-			m.log.Info("gate available again", "template_id", t.ID, "path", reward.PathGate)
-		}
-		return ignore(err, errNotNow)
+		return m.awaitLoad(ctx, t, m.loader.leaveDatabase)
 	}
 	status.checkAt = now
 	if !h.Exists {
@@ -366,6 +370,17 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	return nil
 }
 
+// awaitLoad loads a gate. In KAFKA mode a load may wait for the consumers for minutes, so
+// it continues without this task, whose slot others need.
+func (m *GateMaintainer) awaitLoad(ctx context.Context, t *reward.CouponTemplate, load func(context.Context, reward.TemplateID) error) error {
+	if t.Mode == reward.ModeKafka {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, recordsPatience, errNotNow)
+		defer cancel()
+	}
+	return ignore(load(ctx, t.ID), errNotNow)
+}
+
 // keepPlaces grants places to users in line who have none, and takes back places that
 // a gate without requests does not need: during a Redis outage others could get them.
 func (m *GateMaintainer) keepPlaces(ctx context.Context, t *reward.CouponTemplate, h gate.Header) error {
@@ -392,7 +407,7 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 	}
 	if !served(h, &row) {
 		status.behindSince = time.Time{}
-		return ignore(m.loader.ensure(ctx, t.ID), errNotNow)
+		return m.awaitLoad(ctx, &row, m.loader.ensure)
 	}
 	switch {
 	case h.Version == row.Version:
@@ -458,10 +473,14 @@ func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTe
 	case seen.ticket != h.FirstTicket:
 		*seen = forgotten{ticket: h.FirstTicket, since: time.Now()}
 	case time.Since(seen.since) < strandedGrace:
-	case seen.ends == nil:
+	case seen.ends.log == "":
 		seen.ends, err = m.topic.ends(ctx)
 	case !seen.passed:
-		seen.passed, err = m.topic.passed(ctx, seen.ends)
+		var behind int64
+		behind, err = m.topic.behind(ctx, seen.ends)
+		if seen.passed = err == nil && behind == 0; errors.Is(err, errLogCut) {
+			*seen, err = forgotten{}, nil // observe the line again, with the ends of today
+		}
 	default:
 		*seen = forgotten{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the broker has no record of the first", h.Waiting),

@@ -81,18 +81,39 @@ func (g *heavyGate) Headers(_ context.Context, ids []reward.TemplateID) ([]gate.
 }
 
 func (g *heavyGate) LoadBegin(ctx context.Context, _ reward.TemplateID, _ string) (gate.LoadBeginResult, error) {
+	if g.rows.heavy.Mode == reward.ModeKafka {
+		return gate.LoadBeginResult{Held: true}, nil // the load then waits for the consumers
+	}
 	g.rows.most.Store(max(g.rows.most.Load(), g.rows.now.Add(1)))
 	<-ctx.Done()
 	return gate.LoadBeginResult{}, context.Cause(ctx)
 }
 
+func (*heavyGate) LoadClose(context.Context, gate.Load) error { return nil }
+
+func (*heavyGate) LoadHoldings(context.Context, gate.Load, []gate.Holding) error { return nil }
+
+// unreadTopic is a topic with a record that nobody settles.
+type unreadTopic struct{ TopicInspector }
+
+func (unreadTopic) LogID(context.Context, string) (string, error) { return "log", nil }
+
+func (unreadTopic) Ends(context.Context, string) (map[int32]int64, error) {
+	return map[int32]int64{0: 1}, nil
+}
+
+func (*heavyRows) OffsetsGet(context.Context, string) (map[int32]int64, error) {
+	return map[int32]int64{0: 0}, nil
+}
+
 // TestLongWorkBlocksNoOtherTemplate checks that a template is cared for while the draws,
-// or the loads, of a hundred others last.
+// or the loads, of a hundred others last, or their loads wait for Kafka's consumers.
 func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
 	t.Parallel()
 	for name, heavy := range map[string]reward.CouponTemplate{
-		"Draws": {TotalQuantity: 10, Path: reward.PathGate, Draw: reward.Draw{State: reward.DrawClosed}},
-		"Loads": {TotalQuantity: 2_000_000, Live: 1_000_000, Path: reward.PathGate},
+		"Draws":   {TotalQuantity: 10, Path: reward.PathGate, Draw: reward.Draw{State: reward.DrawClosed}},
+		"Loads":   {TotalQuantity: 2_000_000, Live: 1_000_000, Path: reward.PathGate},
+		"Records": {TotalQuantity: 10, Path: reward.PathDatabase, Mode: reward.ModeKafka},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +126,8 @@ func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
 				for id := reward.TemplateID(1); id <= lightTemplate; id++ {
 					issuers.issuers[id] = &runningIssuer{issuer: &Issuer{}}
 				}
-				loader := &Loader{rows: rows, gate: g, templates: templates, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
+				topic := &IssueTopic{rows: rows, inspector: unreadTopic{}}
+				loader := &Loader{rows: rows, gate: g, templates: templates, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
 				m := &GateMaintainer{
 					rows: rows, gate: g, templates: templates, issuers: issuers, loader: loader,
 					drawer:   &drawer{rows: rows, templates: templates, settled: func(reward.TemplateID) {}},

@@ -35,6 +35,52 @@ func TestTheDatabasePathBeginsInTime(t *testing.T) {
 	}
 }
 
+// TestTheDatabasePathBeginsWithoutAnIssuer checks the same for instances without the role
+// issuer, when no other instance is there. Nobody is served before an issuer starts, but
+// everyone who asks during the hang gets a coupon.
+func TestTheDatabasePathBeginsWithoutAnIssuer(t *testing.T) {
+	t.Parallel()
+	const fallbackAfter, quantity, line = 3 * time.Second, 4000, 1000
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeSync} { // in KAFKA mode nobody gets an answer without an issuer
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			server := ownServer(t)
+			s := openServersAt(t, server.Address())
+			r := &rig{TB: t, servers: s, rows: s.rows(t)}
+			for range 2 {
+				r.start(func(c *FlowConfig) { c.Issue, c.FallbackAfter = false, fallbackAfter })
+			}
+			id := r.create(reward.CouponTemplate{TotalQuantity: quantity, Mode: mode})
+			told := r.rush(r.instances[0], id, "line", line)
+			if err := server.Hang(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			wake := time.AfterFunc(8*time.Second, func() {
+				if err := server.Resume(); err != nil {
+					t.Error(err)
+				}
+			})
+			defer wake.Stop()
+			var newcomers sync.WaitGroup
+			var got []string
+			newcomers.Go(func() { got = r.rush(r.instances[1], id, "new", line) })
+			r.onPath(id, reward.PathDatabase)
+			if moved := time.Since(began); moved < fallbackAfter-time.Second || moved > fallbackAfter+time.Second {
+				t.Errorf("the database path began after %v", moved)
+			}
+			newcomers.Wait()
+			r.start()
+			r.onPath(id, reward.PathGate)
+			r.served(id, append(told, got...))
+			if len(told) != line || len(got) != line {
+				t.Errorf("%d and %d users were admitted", len(told), len(got))
+			}
+			r.balanced(id)
+		})
+	}
+}
+
 // TestALongLineOutlivesAHang checks a line of 3,000 users that nobody has served when
 // Redis begins to hang for 30 s. Each of them gets one coupon, although newcomers
 // request coupons through the database meanwhile, and with a limit of 2 the users in

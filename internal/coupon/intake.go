@@ -59,7 +59,7 @@ var errTemplateChanged = errors.New("the template has changed in the meantime")
 // route chooses the route for a template.
 func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
-	case t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed:
+	case inDraw(t):
 		return i.draw
 	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.closedRetention:
 		return i.closed

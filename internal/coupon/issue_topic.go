@@ -2,6 +2,8 @@ package coupon
 
 import (
 	"context"
+	"errors"
+	"maps"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
@@ -39,42 +41,63 @@ func (t *IssueTopic) publish(ctx context.Context, id reward.TemplateID, requests
 	return t.publisher.Publish(ctx, records)
 }
 
-// ends returns the present end offset of each partition.
-func (t *IssueTopic) ends(ctx context.Context) (map[int32]int64, error) {
-	return t.inspector.Ends(ctx, bus.TopicCouponIssue)
+// topicEnds are the end offsets of the partitions of one log.
+type topicEnds struct {
+	log string
+	at  map[int32]int64
 }
 
-// passed reports whether all records before the ends are settled.
-func (t *IssueTopic) passed(ctx context.Context, ends map[int32]int64) (bool, error) {
+// errLogCut means that the broker has lost records before the ends that were read, or
+// that the topic was recreated: nobody can settle all records before these ends.
+var errLogCut = errors.New("the log of " + bus.TopicCouponIssue + " ends earlier than before, or is another one")
+
+// ends returns the present end offset of each partition. If the topic is recreated between
+// the two reads, the ends are too high for the new log, which behind notices.
+func (t *IssueTopic) ends(ctx context.Context) (topicEnds, error) {
+	at, err := t.inspector.Ends(ctx, bus.TopicCouponIssue)
+	if err != nil {
+		return topicEnds{}, err
+	}
 	log, err := t.inspector.LogID(ctx, bus.TopicCouponIssue)
+	return topicEnds{log: log, at: at}, err
+}
+
+// behind returns how many records before the ends are not settled. It returns errLogCut
+// if the log has lost some of them.
+func (t *IssueTopic) behind(ctx context.Context, ends topicEnds) (int64, error) {
+	stored, err := t.rows.OffsetsGet(ctx, ends.log)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	stored, err := t.rows.OffsetsGet(ctx, log)
-	if err != nil {
-		return false, err
-	}
-	var open []int32
-	for partition, end := range ends {
-		if at, known := stored[partition]; known && at < end {
-			return false, nil
-		} else if !known && end > 0 {
-			open = append(open, partition)
+	positions := stored
+	for partition, end := range ends.at {
+		if _, known := stored[partition]; !known && end > 0 {
+			// These rows have no offset for the partition. Records before the position
+			// where the listener starts are never read, so they count as settled.
+			group, err := t.inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
+			if err != nil {
+				return 0, err
+			}
+			maps.Copy(group, stored)
+			positions = group
+			break
 		}
 	}
-	if len(open) == 0 {
-		return true, nil
+	behind := int64(0)
+	for partition, end := range ends.at {
+		behind += max(0, end-positions[partition])
 	}
-	// These rows have no offset for the open partitions. Records before the position
-	// where the listener starts are never read, so they count as passed.
-	positions, err := t.inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
+	if behind == 0 {
+		return 0, nil
+	}
+	now, err := t.ends(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	for _, partition := range open {
-		if positions[partition] < ends[partition] {
-			return false, nil
+	for partition, end := range ends.at {
+		if now.log != ends.log || now.at[partition] < end {
+			return 0, errLogCut
 		}
 	}
-	return true, nil
+	return behind, nil
 }

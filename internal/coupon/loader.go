@@ -35,6 +35,8 @@ var (
 	errLoadStalled = errors.New("the load made no progress for " + loadStepTimeout.String())
 	// errOvertaken means that the rows have a later generation than this load.
 	errOvertaken = errors.New("another load has raised the generation")
+	// errConsumersLag is the reason of a log line.
+	errConsumersLag = errors.New("the gate cannot be loaded before the consumers of " + bus.TopicCouponIssue + " have settled the records of its line")
 )
 
 // errNotNow means that the gate must not be loaded now: the template is on another
@@ -48,7 +50,9 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // the existing gate, reads one snapshot of the rows, and creates or reopens the gate.
 // In KAFKA mode it closes the gate first, and raises the generation once the consumers
 // have passed the records that the gate has published: until then the template stays on
-// its path, so on the database path requests are answered while the consumers lag.
+// its path, so on the database path requests are answered while the consumers lag. On the
+// gate path nobody is answered meanwhile, so a load that waits for long moves the template
+// to the database path instead.
 //
 // Before the gate opens, the load brings the line into order, a page at a time:
 //   - If the tickets in line are still valid (see gate.LoadKeep), the line and the
@@ -67,7 +71,12 @@ type Loader struct {
 	metrics   *obs.Metrics
 	log       obs.Log
 	onLoad    func(id reward.TemplateID) // called after each load
-	ctx       context.Context            //nolint:containedctx // its end cancels all loads
+	// fallbackAfter is how long a load on the gate path waits for the topic's consumers
+	// before it moves the template to the database path.
+	fallbackAfter time.Duration
+	ctx           context.Context //nolint:containedctx // its end cancels all loads
+	// passed has one element per load whose records are passed, and limits these loads.
+	passed chan struct{}
 
 	mu    sync.Mutex // protects loads
 	loads map[reward.TemplateID]*load
@@ -155,12 +164,22 @@ func (l *Loader) start(id reward.TemplateID, order loadOrder) (one *load, starte
 	l.loads[id] = one
 	l.open.Go(func() {
 		one.err = l.load(id, order)
+		if errors.Is(one.err, errLoadStalled) {
+			l.log.Warn("loading gate failed", one.err, "template_id", id) // perhaps nobody waits for it
+		}
 		l.mu.Lock()
 		delete(l.loads, id)
 		l.mu.Unlock()
 		close(one.done)
 	})
 	return one, true
+}
+
+// runs reports whether a load of a template's gate runs.
+func (l *Loader) runs(id reward.TemplateID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.loads[id] != nil
 }
 
 // load tries until the gate is loaded, by this instance or another one.
@@ -174,7 +193,7 @@ func (l *Loader) load(id reward.TemplateID, order loadOrder) error {
 		t := &loadTry{Loader: l, order: order, load: gate.Load{TemplateID: id, Token: token}, progress: func() { stalled.Reset(loadStepTimeout) }}
 		done, err := t.run(ctx)
 		switch {
-		case errors.Is(err, gate.ErrLoadLost), errors.Is(err, errOvertaken):
+		case errors.Is(err, gate.ErrLoadLost), errors.Is(err, errOvertaken), errors.Is(err, errLogCut):
 		case err != nil:
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -220,15 +239,23 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	switch {
 	case served(t.old, &row) && t.order.done(t.old, &row):
 		return true, nil // another load was enough
-	case row.Path != t.order.from, row.Draw.State == reward.DrawOpen, row.Draw.State == reward.DrawClosed:
+	case row.Path != t.order.from, inDraw(&row):
 		return false, errNotNow
 	case !begun.Held:
 		return false, nil
 	}
 	defer t.keepMarker(ctx)()
 	if row.Mode == reward.ModeKafka {
-		if err := t.passRecords(ctx); err != nil {
+		if err := t.passRecords(ctx, &row); err != nil {
 			return false, err
+		}
+		// Many loads may have waited for the same consumers.
+		select {
+		case t.passed <- struct{}{}:
+			defer func() { <-t.passed }()
+			t.progress()
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
 		}
 	}
 	var raised bool
@@ -268,6 +295,9 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	t.templates.hint()
 	t.log.Info("gate loaded", "template_id", id, "generation", t.state.Generation, "version", t.state.Version,
 		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep, "put_back", t.back)
+	if t.order.from == reward.PathDatabase {
+		t.log.Info("gate available again", "template_id", id, "path", reward.PathGate)
+	}
 	return true, nil
 }
 
@@ -435,7 +465,10 @@ func served(h gate.Header, row *reward.CouponTemplate) bool {
 // is told that a record behind these ends was accepted. Only a load opens the gate, after
 // it has raised the generation: if that is still the one that was read before, the gate
 // has been closed since.
-func (t *loadTry) passRecords(ctx context.Context) error {
+//
+// Consumers that lag are no stalled load as long as they settle records: the ends stay
+// those of the beginning, so the load gets there however many records follow.
+func (t *loadTry) passRecords(ctx context.Context, row *reward.CouponTemplate) error {
 	if err := t.gate.LoadClose(ctx, t.load); err != nil {
 		return err
 	}
@@ -443,17 +476,40 @@ func (t *loadTry) passRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		passed, err := t.topic.passed(ctx, ends)
-		if err != nil {
+	began, least := time.Now(), int64(math.MaxInt64)
+	for try := 0; ; try++ {
+		behind, err := t.topic.behind(ctx, ends)
+		switch {
+		case err != nil:
 			return err
-		}
-		if passed {
+		case behind == 0:
 			// If the gate's server has lost the marker meanwhile, the path must stay as it is.
 			return t.gate.LoadClose(ctx, t.load)
+		case behind < least:
+			least = behind
+			t.progress()
 		}
-		if !service.Sleep(ctx, loadInterval) {
+		if row.Path == reward.PathGate && row.WhenRedisAway == reward.FallbackDatabase && time.Since(began) >= t.fallbackAfter {
+			return t.leaveGate(ctx, row)
+		}
+		if !service.Sleep(ctx, service.Backoff(try, loadInterval, loadIntervalMax)) {
 			return fmt.Errorf("waiting for the consumers of %s: %w", bus.TopicCouponIssue, context.Cause(ctx))
 		}
 	}
+}
+
+// leaveGate moves a template whose consumers lag to the database path, where requests are
+// answered meanwhile, and returns errNotNow. The next load waits for the consumers there.
+func (t *loadTry) leaveGate(ctx context.Context, row *reward.CouponTemplate) error {
+	_, moved, err := t.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
+		ID: row.ID, From: row.Generation, AtLeast: t.old.Generation, Path: reward.PathDatabase,
+	})
+	if err != nil {
+		return err
+	}
+	if moved {
+		t.log.Warn("gate not loaded, issuing through the database", errConsumersLag, "template_id", row.ID)
+		t.templates.hint()
+	}
+	return errNotNow
 }

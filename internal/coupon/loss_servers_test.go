@@ -4,11 +4,9 @@ package coupon
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -153,12 +151,15 @@ func failedOver(t *testing.T) lossy {
 	}
 }
 
+// lossyServers are the ways in which a Redis loses what happened last.
+var lossyServers = map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver}
+
 // TestPromisesThroughLosses checks that users who were told that they wait get their
 // coupons when Redis loses what happened last. Users that Redis itself lost get an
 // answer that says so, and may request again.
 func TestPromisesThroughLosses(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver} {
+	for name, open := range lossyServers {
 		for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
 			t.Run(name+string(mode), func(t *testing.T) {
 				t.Parallel()
@@ -166,33 +167,6 @@ func TestPromisesThroughLosses(t *testing.T) {
 			})
 		}
 	}
-}
-
-// rush requests coupons for users with a name, and returns those who were told that
-// they wait or who have one. The others are refused as sold out.
-func (r *rig) rush(i *instance, id reward.TemplateID, name string, users int) (told []string) {
-	r.Helper()
-	var mu sync.Mutex // protects told
-	var requesting sync.WaitGroup
-	const workers = 8
-	for worker := range workers {
-		requesting.Go(func() {
-			for n := worker; n < users; n += workers {
-				user := fmt.Sprint(name, n)
-				switch _, code := r.request(i, id, user); code {
-				case "":
-					mu.Lock()
-					told = append(told, user)
-					mu.Unlock()
-				case reward.CodeSoldOut:
-				default:
-					r.Errorf("%s: %s", user, code)
-				}
-			}
-		})
-	}
-	requesting.Wait()
-	return told
 }
 
 func exerciseLoss(t *testing.T, mode reward.IssueMode, all bool, redis lossy) {
@@ -252,7 +226,7 @@ func exerciseLoss(t *testing.T, mode reward.IssueMode, all bool, redis lossy) {
 // loses what happened last, and that their places are there for others, once.
 func TestLeavesThroughLosses(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) lossy{"Flush": flushed, "Rollback": rolledBack, "Failover": failedOver} {
+	for name, open := range lossyServers {
 		for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
 			t.Run(name+string(mode), func(t *testing.T) {
 				t.Parallel()

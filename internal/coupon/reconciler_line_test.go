@@ -80,13 +80,16 @@ func (r *rig) overwrite(i *instance, id reward.TemplateID, change func(*gate.App
 // inLine returns the users in line with their tickets.
 func (r *rig) inLine(i *instance, id reward.TemplateID) map[string]int64 {
 	r.Helper()
-	page, err := i.gate.Line(r.Context(), id, -ticketMax, ticketMax)
-	if err != nil {
-		r.Fatal(err)
-	}
 	out := make(map[string]int64)
-	for _, u := range page.InLine {
-		out[u.UserID] = u.Ticket
+	for after := int64(-ticketMax); after < ticketMax; {
+		page, err := i.gate.Line(r.Context(), id, after, ticketMax)
+		if err != nil {
+			r.Fatal(err)
+		}
+		for _, u := range page.InLine {
+			out[u.UserID] = u.Ticket
+		}
+		after = page.UpTo
 	}
 	return out
 }

@@ -132,7 +132,7 @@ func TestManyForeignRecords(t *testing.T) {
 func TestStopDoesNotWaitForALoad(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
-		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		i := r.start(func(c *FlowConfig) { c.Issue, c.FallbackAfter = false, patience })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
 		r.publish(`{"nobody":"reads this"}`)
 		if _, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {

@@ -75,7 +75,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 			t.Cleanup(g.Close)
 			return &faultyGate{now: func() gate.Gate { return g }, hints: g.Hints()}
 		},
-		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-",
+		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-", database: database,
 		flush: func(t testing.TB) { deleteKeys(t, redisURL, prefix) },
 		do: func(t testing.TB, command, key string, args ...string) {
 			t.Helper()

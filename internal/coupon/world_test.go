@@ -24,6 +24,8 @@ type servers struct {
 	gate    func(t testing.TB) *faultyGate
 	brokers []string
 	prefix  string // of topics
+	// database is the URL of the rows' database. It is empty for SQLite.
+	database string
 	// flush deletes all data of the gate's server.
 	flush func(t testing.TB)
 	// do sends the gate's server a command for a key, given without its prefix. It is
@@ -185,6 +187,33 @@ func (r *rig) request(i *instance, id reward.TemplateID, user string) (Status, s
 	}
 }
 
+// rush requests coupons for users with a name, and returns those who were told that
+// they wait or who have one. The others are refused as sold out.
+func (r *rig) rush(i *instance, id reward.TemplateID, name string, users int) (told []string) {
+	r.Helper()
+	var mu sync.Mutex // protects told
+	var requesting sync.WaitGroup
+	const workers = 8
+	for worker := range workers {
+		requesting.Go(func() {
+			for n := worker; n < users; n += workers {
+				user := fmt.Sprint(name, n)
+				switch _, code := r.request(i, id, user); code {
+				case "":
+					mu.Lock()
+					told = append(told, user)
+					mu.Unlock()
+				case reward.CodeSoldOut:
+				default:
+					r.Errorf("%s: %s", user, code)
+				}
+			}
+		})
+	}
+	requesting.Wait()
+	return told
+}
+
 // outcome waits until a request is settled.
 func (r *rig) outcome(i *instance, id reward.TemplateID, user string) Status {
 	r.Helper()
@@ -229,6 +258,31 @@ func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 		}
 		out = append(out, page...)
 		after = page[len(page)-1].Ticket
+	}
+}
+
+// served waits until each of the users has a coupon, and checks that none has two.
+func (r *rig) served(id reward.TemplateID, users []string) {
+	r.Helper()
+	var none, many int
+	r.until(fmt.Sprintf("each of %d users has a coupon", len(users)), func() bool {
+		has := make(map[string]int)
+		for _, c := range r.coupons(id) {
+			has[c.UserID]++
+		}
+		none, many = 0, 0
+		for _, user := range users {
+			switch {
+			case has[user] == 0:
+				none++
+			case has[user] > 1:
+				many++
+			}
+		}
+		return none == 0
+	})
+	if many > 0 {
+		r.Errorf("%d of %d users have several coupons for one request", many, len(users))
 	}
 }
 

@@ -505,7 +505,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
 		ReconcileEvery: e.cfg.Reconcile.Interval,
 		Issue:          e.plays(config.RoleIssuer), Housekeeping: e.plays(config.RoleHousekeeping),
-		Metrics: e.metrics, Log: e.log,
+		Metrics: e.metrics, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err

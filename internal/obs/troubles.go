@@ -28,6 +28,7 @@ const (
 	PartOutcomes      = "outcomes"       // outcomes of charges cannot be written
 	PartStreams       = "streams"        // entries cannot be added to the streams
 	PartTopics        = "kafka-topics"   // the brokers have not created the topics yet
+	PartIssuer        = "issuer"         // no instance issues the coupons of users in line
 )
 
 // Troubles holds the troubles of one instance. The part that sees a trouble

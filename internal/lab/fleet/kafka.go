@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,4 +85,23 @@ func NewKafka(ctx context.Context, in Installer) (*Server, error) {
 			return client.Ping(ctx)
 		},
 	}, nil
+}
+
+// LoseTopic deletes the records of a topic from the disk of a Kafka that does not run. The
+// next start begins the topic, which keeps its ID, with an empty log.
+func LoseTopic(s *Server, topic string) error {
+	if s.Running() {
+		return fmt.Errorf("delete the records of %s: %s runs; stop it first", topic, s.name)
+	}
+	partitions, err := filepath.Glob(filepath.Join(s.at.dir, "log", topic+"-*"))
+	if err == nil && len(partitions) == 0 {
+		err = errors.New("it has no partition there")
+	}
+	for _, dir := range partitions {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("delete the records of %s at %s: %w", topic, s.Address(), err)
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ var stepCode = map[step]string{
 	asksRows:       "coupon.DirectIssuer.IssueBatch",
 	applies:        "coupon.Applier.apply gate.Gate.Apply gate/redisgate/apply.lua",
 	cancels:        "coupon.Catalog.Cancel store.Coupons.CouponCancel",
-	bypasses:       "coupon.GateMaintainer.fallBack",
+	bypasses:       "coupon.GateMaintainer.fallBack coupon.GateMaintainer.standIn coupon.loadTry.leaveGate",
 	grants:         "coupon.Granter.grant store.Coupons.TemplateGrant rules.Grant",
 	shrinks:        "coupon.Granter.gateShrink gate.Gate.Shrink gate/redisgate/shrink.lua",
 	takesBack:      "coupon.Granter.shrink store.Coupons.TemplateShrink rules.Shrink",

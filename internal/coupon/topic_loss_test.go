@@ -1,0 +1,137 @@
+package coupon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// countedTopic counts the reads of the end offsets.
+type countedTopic struct {
+	TopicInspector
+	ends *atomic.Int64
+}
+
+func (c countedTopic) Ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	defer c.ends.Add(1)
+	return c.TopicInspector.Ends(ctx, topic)
+}
+
+// admin returns a client for the brokers, and a function that closes it.
+func (r *rig) admin() (*kadm.Client, func()) {
+	r.Helper()
+	raw, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.DisableClientMetrics())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return kadm.NewClient(raw), raw.Close
+}
+
+// noConsumers waits until no instance reads coupon requests.
+func (r *rig) noConsumers() {
+	r.Helper()
+	admin, done := r.admin()
+	defer done()
+	r.until("the consumers have left", func() bool {
+		groups, err := admin.DescribeGroups(r.Context(), r.prefix+bus.GroupCouponIssue)
+		if err != nil {
+			r.Fatal(err)
+		}
+		return len(groups[r.prefix+bus.GroupCouponIssue].Members) == 0
+	})
+}
+
+// recreateTopic deletes the topic of coupon requests and creates it again.
+func (r *rig) recreateTopic() {
+	r.Helper()
+	admin, done := r.admin()
+	defer done()
+	topic := r.prefix + bus.TopicCouponIssue
+	if _, err := admin.DeleteTopics(r.Context(), topic); err != nil {
+		r.Fatal(err)
+	}
+	r.until("the topic is gone", func() bool {
+		details, err := admin.ListTopics(r.Context(), topic)
+		d, listed := details[topic]
+		return err == nil && (!listed || errors.Is(d.Err, kerr.UnknownTopicOrPartition))
+	})
+	client, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: "maker", Partitions: 3})
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.EnsureTopics(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// topicLoss is a loss of the records of coupon requests.
+type topicLoss struct {
+	early int    // users who have their coupons before it
+	line  int    // users who were told that they wait, and whose records nobody has settled
+	spare int    // coupons for newcomers
+	rush  bool   // the newcomers come at once, and not after the line
+	lose  func() // loses the records
+}
+
+// exerciseTopicLoss checks that all users in line get their coupons although the broker
+// loses their records, and that newcomers get those that are left.
+func exerciseTopicLoss(r *rig, c topicLoss) {
+	r.Helper()
+	var settle atomic.Bool
+	var ends atomic.Int64
+	settle.Store(true)
+	for range 2 {
+		i := r.start(func(c *FlowConfig) { c.Connected = settle.Load })
+		i.loader.topic.inspector = countedTopic{i.loader.topic.inspector, &ends} // no template exists
+	}
+	quantity := c.early + c.line + c.spare
+	id := r.create(reward.CouponTemplate{TotalQuantity: int64(quantity), Mode: reward.ModeKafka})
+	r.rush(r.instances[0], id, "early", c.early)
+	r.until("the first users have their coupons", func() bool { return len(r.coupons(id)) == c.early })
+	settle.Store(false)
+	r.noConsumers()
+	told := r.rush(r.instances[0], id, "line", c.line)
+	if len(told) != c.line {
+		r.Fatalf("%d of %d users were admitted", len(told), c.line)
+	}
+	// The line makes no progress, so the maintainer notes where the records end.
+	noted := ends.Load()
+	r.until("the maintainer notes the ends", func() bool { return ends.Load() > noted })
+	c.lose()
+	settle.Store(true)
+	var newcomers sync.WaitGroup
+	var got []string
+	come := func() { got = r.rush(r.instances[1], id, "new", 2*c.spare) }
+	if c.rush {
+		newcomers.Go(come)
+	}
+	r.served(id, told)
+	if !c.rush {
+		come()
+	}
+	newcomers.Wait()
+	if len(got) != c.spare {
+		r.Errorf("%d newcomers were admitted, want %d", len(got), c.spare)
+	}
+	r.until("all are issued", func() bool { return len(r.coupons(id)) == quantity })
+	r.balanced(id)
+}
+
+// TestTheTopicIsRecreated checks that users in line get their coupons although someone
+// deletes the topic with their records and creates it again while instances run.
+func TestTheTopicIsRecreated(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		exerciseTopicLoss(r, topicLoss{early: 5, line: 8, spare: 4, rush: true, lose: r.recreateTopic})
+	})
+}
