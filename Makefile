@@ -10,11 +10,11 @@ build: ## Build bin/largesse
 	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
 
 .PHONY: test
-test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~9 min)
+test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~13 min)
 	@go run ./scripts/testrun
 
 .PHONY: test-long
-test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~30 min)
+test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~55 min)
 	@go run ./scripts/testrun -long
 
 .PHONY: test-fast
@@ -55,8 +55,8 @@ bench: ## Measure payouts and coupons on real servers: DATABASE_URL=postgres://â
 	@scripts/record bench-coupons go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 
 .PHONY: chaos
-chaos: ## Pay 200,000 targets while instances are killed and Redis and PostgreSQL lose their data (~5 min)
-	@LARGESSE_CHAOS_TARGETS=200000 scripts/record chaos go run ./scripts/testrun -suite load -run TestChaos -v
+chaos: ## Pay 200,000 targets, and issue coupons for a minute per mode, with every fault (~10 min)
+	@LARGESSE_CHAOS_TARGETS=200000 LARGESSE_STORM=1m scripts/record chaos go run ./scripts/testrun -suite load -run '^(TestChaos|TestCouponStorm|TestEveryFaultAtOnce)$$' -v
 
 .PHONY: soak
 soak: build ## Run seeded fault runs for MINUTES (default 60) and check the books of each

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -279,7 +280,22 @@ CREATE FUNCTION note_coupon() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER note AFTER UPDATE ON coupon_templates FOR EACH ROW EXECUTE FUNCTION note_template();
 CREATE TRIGGER note AFTER INSERT OR UPDATE ON coupons FOR EACH ROW EXECUTE FUNCTION note_coupon();`
 
-// TestCouponStorm: for a minute per mode people ask, leave the line, confirm, cancel, use and ask again, while
+// stormLasts is how long a storm lasts per mode: long enough for each fault once. `make
+// chaos` asks for more.
+func stormLasts(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("LARGESSE_STORM")
+	if text == "" {
+		return 24 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 24*time.Second {
+		t.Fatalf("LARGESSE_STORM=%q is no duration from 24s", text)
+	}
+	return d
+}
+
+// TestCouponStorm: in each mode people ask, leave the line, confirm, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
 // everything, and holds end early: never more live than there is, no user has more
 // than their limit, a confirmed coupon stays and one whose hold ended never comes back, the
@@ -292,10 +308,8 @@ func TestCouponStorm(t *testing.T) {
 
 func couponStorm(t *testing.T, mode string) {
 	t.Helper()
-	const (
-		stock, limit, people = 50, 2, 200
-		lasts                = time.Minute
-	)
+	const stock, limit, people = 50, 2, 200
+	lasts := stormLasts(t)
 	redis := ownRedis(t)
 	r := newCouponRig(t, 3, redis.Address())
 	db := r.db()

@@ -237,12 +237,13 @@ func announce(t *testing.T, p lab.Publishing, promotion int64, targets int) {
 	t.Helper()
 	c, err := bus.Open(t.Context(), bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer c.Close()
 	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":"POINT","totalCount":%d}`, promotion, targets)
 	if err := bus.NewPublisher(c).Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Value: []byte(value)}}); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 }
 

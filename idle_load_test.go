@@ -22,7 +22,7 @@ func TestIdleInstancesCostLittle(t *testing.T) {
 		benchIdle(t, "--instances", "20", "--promotions", "10000")
 	})
 	t.Run("OfThree", func(t *testing.T) {
-		rates := benchIdle(t, "--instances", "3", "--promotions", "10,100,1000,10000")
+		rates := benchIdle(t, "--instances", "3", "--promotions", "10,10000")
 		for _, what := range []string{"transactions per second", "Redis commands per second"} {
 			few, many := rates["10 promotions, 3 instances: "+what], rates["10,000 promotions, 3 instances: "+what]
 			if many > 2*few+10 {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,14 +209,20 @@ func TestIdlePromotionsCostNothing(t *testing.T) {
 		"--redis-stream-idle-timeout-seconds", "1",
 	)
 	r := rigOf(t, p, simURL)
-	publishing := lab.Publishing{Brokers: []string{brokers}, TopicPrefix: name + "-", Targets: 1, Unannounced: true}
-	for i := range promotions {
-		publishing.PromotionID = int64(i + 1)
-		if _, err := publishing.Publish(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		announce(t, publishing, publishing.PromotionID, 2)
+	var publishing sync.WaitGroup
+	var last atomic.Int64
+	for range 8 {
+		publishing.Go(func() {
+			p := lab.Publishing{Brokers: []string{brokers}, TopicPrefix: name + "-", Targets: 1, Unannounced: true}
+			for p.PromotionID = last.Add(1); p.PromotionID <= promotions; p.PromotionID = last.Add(1) {
+				if _, err := p.Publish(t.Context()); err != nil {
+					t.Error(err)
+				}
+				announce(t, p, p.PromotionID, 2)
+			}
+		})
 	}
+	publishing.Wait()
 	for i := range promotions {
 		r.until(strconv.Itoa(i+1), "waiting for its second target", func(p client.Promotion) bool {
 			return p.Status == "RUNNING" && p.Counts.Succeeded == 1

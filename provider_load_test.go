@@ -197,13 +197,16 @@ func TestResumeNextToHangingCalls(t *testing.T) {
 }
 
 // TestThreeInstancesShareTheProvider: a Retry-After that one of three instances
-// receives holds for all, and an outage of a minute gets one probe at a time. All
+// receives holds for all, and an outage of a minute (with a rate, half a minute) gets one probe at a time. All
 // instances say why they wait, and no longer when it is over.
 func TestThreeInstancesShareTheProvider(t *testing.T) {
-	for name, args := range map[string][]string{"NoRate": nil, "ARate": {"--money-rate-per-second", "400"}} {
+	for name, v := range map[string]struct {
+		args   []string
+		outage time.Duration
+	}{"NoRate": {nil, time.Minute}, "ARate": {[]string{"--money-rate-per-second", "400"}, 30 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			const targets = 60_000
-			m, c, r := moodyCrowd(t, 3, append(args, "--money-max-concurrency", "20")...)
+			m, c, r := moodyCrowd(t, 3, append(v.args, "--money-max-concurrency", "20")...)
 			id, _ := r.create(targets, false, client.NewPromotion{})
 			r.paid(id, 1000)
 
@@ -232,7 +235,7 @@ func TestThreeInstancesShareTheProvider(t *testing.T) {
 			}
 			worksAgain()
 
-			const outage = time.Minute
+			outage := v.outage
 			began := time.Now()
 			m.down.Store(http.StatusBadGateway)
 			time.Sleep(10 * time.Second)
@@ -254,7 +257,8 @@ func TestThreeInstancesShareTheProvider(t *testing.T) {
 			t.Logf("an outage of %v: %d calls, %d of them after the first 5 s", outage, all, probes)
 			// A probe is a charge and a lookup. Two probes fail in the first 5 s. Then all
 			// instances together start one every 3.5 s, less a fifth at most: 55 s / 2.8 s < 20.
-			if probes > 2*20 || probes < 5 || all > 250 {
+			most := int64((outage-5*time.Second)/(2800*time.Millisecond)) + 1
+			if int64(probes) > 2*most || probes < 5 || all > 250 {
 				t.Errorf("an outage of %v: %d calls, %d of them after the first 5 s", outage, all, probes)
 			}
 			p := r.until(id, "paid again", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 })
