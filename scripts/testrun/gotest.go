@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,13 +16,14 @@ type call struct {
 	packages []string
 	tests    []string // names of functions; empty means all
 	args     []string // for the test binaries
+	timeout  string   // of the tests of one package; empty means 30m
 }
 
 // packageTests tests every package of these suites, in their order. It leaves the
 // race detector to the race suite: with it a clean clone takes ten minutes more.
 func packageTests(files []testFile, suites []string) call {
 	// Most tests wait for servers and timers, so more can run than there are cores.
-	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}}
+	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}, timeout: "12m"}
 	for _, name := range suites {
 		c.packages = append(c.packages, callOf(files, func(f testFile, _ string) bool { return !f.load && ownerOf(f.pkg) == name }).packages...)
 	}
@@ -88,7 +90,7 @@ func (c call) commandLine(run string) []string {
 		run = "^(" + strings.Join(c.tests, "|") + ")$"
 	}
 	// golangci-lint has vetted all packages with more checks than go test does.
-	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, c.flags...)
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", cmp.Or(c.timeout, "30m")}, c.flags...)
 	if run != "" {
 		args = append(args, "-run", run)
 	}
