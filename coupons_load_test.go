@@ -42,7 +42,7 @@ func newCouponRig(t *testing.T, instances int, redis string) *couponRig {
 	r := &couponRig{t: t, database: ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)}
 	r.args = []string{
 		"--database-url", r.database, "--redis-url", redis, "--redis-key-prefix", name + ":",
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name + "-", "--reconcile-interval", "2s",
+		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name), "--reconcile-interval", "2s",
 		"--coupon-fallback-after", "1s",
 	}
 	r.transport = &http.Transport{MaxIdleConnsPerHost: 256}

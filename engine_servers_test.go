@@ -60,7 +60,7 @@ func servers(queue string) world {
 		cfg.Redis.URL = server(t, queue)
 		cfg.Redis.KeyPrefix = name + ":"
 		cfg.Kafka.Brokers = []string{server(t, "LARGESSE_TEST_KAFKA")}
-		cfg.Kafka.TopicPrefix = name + "-"
+		cfg.Kafka.TopicPrefix = ownTopics(t, name)
 	}}
 }
 
@@ -71,6 +71,20 @@ func server(t *testing.T, variable string) string {
 		t.Fatalf("%s is not set: this test needs a real server; run it by make test", variable)
 	}
 	return address
+}
+
+// ownTopics returns a prefix for topics that go with the test.
+func ownTopics(t *testing.T, name string) string {
+	t.Helper()
+	brokers, prefix := []string{server(t, "LARGESSE_TEST_KAFKA")}, name+"-"
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := fleet.DeleteTopics(ctx, brokers, prefix); err != nil {
+			t.Log(err)
+		}
+	})
+	return prefix
 }
 
 // ownSchema makes a schema that goes with the test, and returns a URL in whose

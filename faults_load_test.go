@@ -35,7 +35,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	c := &crowd{t: t, args: []string{
 		"--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
 		"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name + ":",
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name + "-",
+		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 		"--money-timeout", "1s", "--money-settle-after", "2s", "--redis-stream-lease-seconds", "3", "--redis-stream-in-flight-per-consumer", "8",
 	}}
 	for range 3 {

@@ -73,7 +73,7 @@ func TestAnInstanceIsKilledBesideAnother(t *testing.T) {
 		return serve(t,
 			"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", database,
 			"--redis-url", server(t, "LARGESSE_TEST_VALKEY"), "--redis-key-prefix", name+":",
-			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 			"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3",
 			"--redis-stream-in-flight-per-consumer", "16",
 		)

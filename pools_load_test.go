@@ -85,7 +85,7 @@ func TestOneOpenCallPerConsumer(t *testing.T) {
 		p = serve(t,
 			"--data-dir", t.TempDir(), "--money-url", provider.URL, "--database-url", database,
 			"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name+":",
-			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 			"--redis-stream-in-flight-per-consumer", "1",
 			"--redis-stream-min-consumer-per-instance", "8", "--redis-stream-max-consumer-per-instance", "8",
 		)
@@ -145,7 +145,7 @@ func TestEveryInstanceDoesItsShare(t *testing.T) {
 	name := "share_" + strings.ToLower(rand.Text()[:10])
 	args := []string{
 		"--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name + "-",
+		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 		"--redis-stream-in-flight-per-consumer", "2",
 	}
 	c := &crowd{t: t, args: args}
@@ -306,7 +306,7 @@ func TestRedisIsAwayForAMinute(t *testing.T) {
 	name := "away_" + strings.ToLower(rand.Text()[:10])
 	p := serve(t,
 		"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name+"-",
+		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 		"--redis-stream-in-flight-per-consumer", "8", "--money-timeout", "1s", "--redis-stream-lease-seconds", "3",
 	)
 	r := rigOf(t, p, simURL)

@@ -88,7 +88,7 @@ func moodyCrowd(t *testing.T, n int, more ...string) (*moody, *crowd, *rig) {
 	c := &crowd{t: t, args: append([]string{
 		"--money-url", provider.URL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
 		"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name + ":",
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", name + "-",
+		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
 	}, more...)}
 	for range n {
 		c.start()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -64,6 +65,14 @@ func openServersAt(t testing.TB, redisURL string) servers {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deleteKeys(t, redisURL, prefix) })
+	brokers := strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ",")
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := fleet.DeleteTopics(ctx, brokers, name+"-"); err != nil {
+			t.Log(err)
+		}
+	})
 	return servers{
 		rows: rows,
 		gate: func(t testing.TB) *faultyGate {
@@ -75,7 +84,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 			t.Cleanup(g.Close)
 			return &faultyGate{now: func() gate.Gate { return g }, hints: g.Hints()}
 		},
-		brokers: strings.Split(serverOf(t, "LARGESSE_TEST_KAFKA"), ","), prefix: name + "-", database: database,
+		brokers: brokers, prefix: name + "-", database: database,
 		flush: func(t testing.TB) { deleteKeys(t, redisURL, prefix) },
 		do: func(t testing.TB, command, key string, args ...string) {
 			t.Helper()

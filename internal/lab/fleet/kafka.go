@@ -9,14 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // kafkaSettings configures a single node that is both broker and controller.
-// Internal topics have one replica, because there is one node.
+// Internal topics have one replica, because there is one node. A busy machine may delay
+// the broker's heartbeats to the controller: that must not look like its loss.
 const kafkaSettings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[2]d
@@ -34,6 +37,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=60000
 `
 
 // NewKafka finds an Apache Kafka and returns a single node that creates topics
@@ -45,7 +49,7 @@ func NewKafka(ctx context.Context, in Installer) (*Server, error) {
 	}
 	jvm := func(class string, args ...string) []string {
 		return append([]string{
-			"-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+			"-Xmx1g", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 			"-cp", classPath, class,
 		}, args...)
 	}
@@ -102,6 +106,38 @@ func LoseTopic(s *Server, topic string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("delete the records of %s at %s: %w", topic, s.Address(), err)
+	}
+	return nil
+}
+
+// DeleteTopics deletes the topics whose names begin with prefix. A broker keeps every
+// partition in memory: with over 10,000, those of a few hundred tests, it stops responding.
+func DeleteTopics(ctx context.Context, brokers []string, prefix string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
+	if err != nil {
+		return fmt.Errorf("delete the topics of %s: %w", prefix, err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("delete the topics of %s: %w", prefix, err)
+	}
+	var names []string
+	for _, name := range topics.Names() {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	deleted, err := admin.DeleteTopics(ctx, names...)
+	if err == nil {
+		err = deleted.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("delete the topics of %s: %w", prefix, err)
 	}
 	return nil
 }
