@@ -18,8 +18,7 @@ import (
 )
 
 // kafkaSettings configures a single node that is both broker and controller.
-// Internal topics have one replica, because there is one node. A busy machine may delay
-// the broker's heartbeats to the controller: that must not look like its loss.
+// Internal topics have one replica, because there is one node.
 const kafkaSettings = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:%[2]d
@@ -37,7 +36,6 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=60000
 `
 
 // NewKafka finds an Apache Kafka and returns a single node that creates topics
