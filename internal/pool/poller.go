@@ -13,7 +13,9 @@ import (
 const pollIntervalMin = time.Millisecond
 
 // poll reads new entries for all consumers that have capacity, in one round trip,
-// and passes them to the handler. It returns when readCtx ends or the pool has
+// and passes them to the handler. A claim that is due comes first: in a backlog the
+// reads use all capacity, and maintain would find none for its claims for as long as
+// the backlog lasts. poll returns when readCtx ends or the pool has
 // been idle for IdleTimeout. After an empty read it pauses: first for
 // pollIntervalMin, then twice as long each time, up to PollInterval. A hint, or
 // capacity that becomes free, ends the pause. poll never uses a blocking read.
@@ -35,6 +37,9 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			if exists {
 				log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", len(names))
 			}
+		}
+		if p.claimDue.Load() && p.healthy() {
+			p.claim(workCtx)
 		}
 		items, asked, err := p.read(readCtx, workCtx)
 		if !asked {
@@ -153,11 +158,12 @@ func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
 	defer tick.Stop()
-	adoptFrom, from := "", "" // where the next Adopt and the next Claim continue
+	adoptFrom := "" // where the next Adopt continues
 	for {
+		p.claimDue.Store(true)
 		if p.healthy() {
 			adoptFrom = p.adopt(ctx, log, adoptFrom)
-			from = p.claim(ctx, log, from)
+			p.claim(ctx)
 		}
 		select {
 		case <-tick.C:
@@ -230,13 +236,12 @@ func (p *Pool) adopt(ctx context.Context, log obs.Log, from string) (next string
 	return next
 }
 
-// claim takes over entries whose lease has expired. It stops when a claim has
-// found fewer than it asked for. from is where the claim before stopped; claim
-// returns where the next one continues.
-func (p *Pool) claim(ctx context.Context, log obs.Log, from string) (next string) {
-	for ctx.Err() == nil {
-		items, asked, next, err := p.claimSome(ctx, from)
-		from = next
+// claim takes over entries whose lease has expired, until it finds fewer than it
+// asks for or no consumer has capacity. In the latter case the claim stays due.
+func (p *Pool) claim(ctx context.Context) {
+	log := p.cfg.Log.For(obs.Consumer)
+	for more := true; more && ctx.Err() == nil; {
+		items, full, err := p.claimSome(ctx)
 		if len(items) > 0 {
 			p.cfg.Metrics.Claimed(len(items))
 			log.Info("expired entries claimed", "promotion_id", p.stream.PromotionID, "count", len(items))
@@ -245,32 +250,33 @@ func (p *Pool) claim(ctx context.Context, log obs.Log, from string) (next string
 		if err != nil && ctx.Err() == nil {
 			log.Debug("claiming entries failed", "error", err, "promotion_id", p.stream.PromotionID)
 		}
-		if err != nil || len(items) < asked || asked == 0 {
-			break
-		}
+		more = full
 	}
-	return from
 }
 
-// claimSome claims entries for the consumer with the most capacity. asked is how
-// many it wanted.
-func (p *Pool) claimSome(ctx context.Context, from string) (items []*Item, asked int, next string, err error) {
+// claimSome claims entries for the consumer with the most capacity. full is true if
+// it got as many as it asked for, so that there may be more. Otherwise, and after an
+// error, no claim is due before the next round of maintain.
+func (p *Pool) claimSome(ctx context.Context) (items []*Item, full bool, err error) {
 	if !p.lockFetch(ctx) {
-		return nil, 0, from, nil
+		return nil, false, nil
 	}
 	defer p.unlockFetch()
 	consumer, free := p.freest()
 	if free <= 0 {
-		return nil, 0, from, nil
+		return nil, false, nil
 	}
-	asked = min(free, 100)
+	asked := min(free, 100)
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
 	defer cancel()
 	commanded := p.sinceStart()
 	claimed, err := p.cfg.Queue.Claim(bounded, queue.ClaimParams{
-		Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: asked, From: from,
+		Stream: p.stream, Consumer: consumer, MinIdle: p.cfg.Lease, Count: asked, From: p.claimFrom,
 	})
-	return p.take(claimed.Entries, consumer, commanded), asked, claimed.Next, err
+	p.claimFrom = claimed.Next
+	full = err == nil && len(claimed.Entries) >= asked
+	p.claimDue.Store(full)
+	return p.take(claimed.Entries, consumer, commanded), full, err
 }
 
 // lockFetch waits until no other read or claim is in progress, and reports false

@@ -96,7 +96,9 @@ type Pool struct {
 	// fetch is a lock, taken by a send and freed by a receive. It is held from counting
 	// the free capacity until the entries are counted as pending. So only one read or
 	// claim runs at a time, and no two fill the same capacity.
-	fetch chan struct{}
+	fetch     chan struct{}
+	claimFrom string      // where the next claim continues; protected by fetch
+	claimDue  atomic.Bool // poll claims before it reads: the latest claim lacked capacity, or maintain asks for one
 
 	mu       sync.Mutex         // protects what follows
 	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -500,6 +501,79 @@ func TestAReadAndAClaimShareTheCapacity(t *testing.T) {
 		time.Sleep(time.Minute) // fake time: many claims
 		if got := m.Pools()[0].Pending; got != cfg.InFlight {
 			t.Errorf("%d entries are pending, want %d", got, cfg.InFlight)
+		}
+	})
+}
+
+// busyHandler takes a while for each entry, and notes when it got a claimed one.
+type busyHandler struct {
+	q    queue.Queue
+	each time.Duration
+
+	mu      sync.Mutex // protects claimed
+	claimed []time.Time
+}
+
+func (b *busyHandler) Handle(_ context.Context, items []*Item) {
+	for _, it := range items {
+		if it.Claimed {
+			b.mu.Lock()
+			b.claimed = append(b.claimed, time.Now())
+			b.mu.Unlock()
+		}
+		go func() {
+			time.Sleep(b.each) // fake time
+			if b.q.Ack(context.Background(), it.Stream, []string{it.ID}) == nil {
+				it.Release()
+			}
+		}()
+	}
+}
+
+// claimCounter counts claims.
+type claimCounter struct {
+	queue.Queue
+	claims atomic.Int64
+}
+
+func (q *claimCounter) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
+	q.claims.Add(1)
+	return q.Queue.Claim(ctx, p)
+}
+
+// TestABacklogHidesNoExpiredEntry: a consumer crashes while others have more to
+// read than they have capacity for. Its entries are claimed a lease later, not when
+// the backlog is done; and those who wait for them ask rarely.
+func TestABacklogHidesNoExpiredEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const left, each = 5, 710 * time.Millisecond
+		q := &claimCounter{Queue: queue.NewMemory()}
+		defer q.Close()
+		add(t, q, 1, 2000) // 3 at once take 8 minutes
+		if got, err := q.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead", Count: left}}); err != nil || len(got) != left {
+			t.Fatal(len(got), err)
+		}
+		crashed := time.Now()
+		h := &busyHandler{q: q, each: each}
+		cfg := testConfig(q, h)
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		defer m.StopAll()
+		m.Converge(work(1))
+		time.Sleep(4 * cfg.Lease) // fake time
+		h.mu.Lock()
+		claimed := slices.Clone(h.claimed)
+		h.mu.Unlock()
+		if len(claimed) != left {
+			t.Fatalf("%d of %d expired entries were claimed", len(claimed), left)
+		}
+		if took, most := claimed[left-1].Sub(crashed), cfg.Lease+cfg.Lease/5+2*each; took > most {
+			t.Errorf("the last expired entry was claimed after %v, want at most %v", took, most)
+		}
+		// One each lease/5, and one after each claim that found something.
+		if claims := q.claims.Load(); claims < 4*5 || claims > 4*5+1+left {
+			t.Errorf("%d claims in four leases, want about five in each", claims)
 		}
 	})
 }

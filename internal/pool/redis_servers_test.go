@@ -600,3 +600,62 @@ func TestConsumersComeBackAfterALoss(t *testing.T) {
 		w.until(patience, "all consumers are registered again", func() bool { return slices.Equal(w.consumers(voucher), all) })
 	})
 }
+
+// busyProvider is a handler whose calls take a while, so that a backlog uses all of
+// the capacity all the time.
+type busyProvider struct {
+	w *world
+	q queue.Queue
+
+	mu      sync.Mutex // protects what follows
+	open    sync.WaitGroup
+	claimed int
+}
+
+func (b *busyProvider) Handle(_ context.Context, items []*pool.Item) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, it := range items {
+		if it.Claimed {
+			b.claimed++
+		}
+		b.open.Add(1)
+		time.AfterFunc(30*time.Millisecond, func() {
+			defer b.open.Done()
+			defer it.Release()
+			if err := b.q.Ack(context.Background(), it.Stream, []string{it.ID}); err != nil {
+				b.w.Errorf("acknowledge %s: %v", it.ID, err)
+			}
+		})
+	}
+}
+
+// TestABacklogOnRedisHidesNoExpiredEntry: the entries of a consumer that crashed are
+// claimed a lease later, although those that were not delivered yet take all capacity
+// for long after that.
+func TestABacklogOnRedisHidesNoExpiredEntry(t *testing.T) {
+	overServers(t, func(t *testing.T, w *world) {
+		const left, backlog = 5, 3000 // 3 calls of 30 ms at once: 30 s
+		b := &busyProvider{w: w}
+		in := w.instance("host-1", func(cfg *pool.Config) {
+			cfg.Handler, cfg.InFlight, cfg.MaxConsumers, cfg.Lease = b, 3, 1, time.Second
+		})
+		b.q = in.q
+		defer b.open.Wait()
+		defer in.StopAll()
+		w.enqueue(in.q, voucher, 0, left+backlog)
+		if got, err := in.q.Read(t.Context(), voucher, []queue.ReadParams{{Consumer: "dead", Count: left}}); err != nil || len(got) != left {
+			t.Fatal(len(got), err)
+		}
+		in.Start(spec(voucher, 1))
+		w.until(patience, "the entries of the dead consumer are claimed", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.claimed >= left
+		})
+		info, err := in.q.Info(t.Context(), voucher)
+		if err != nil || info.Lag() == 0 {
+			t.Fatalf("Info = %+v, %v; the backlog was to outlast the claims", info, err)
+		}
+	})
+}
