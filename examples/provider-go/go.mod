@@ -1,0 +1,3 @@
+module provider
+
+go 1.26.0
