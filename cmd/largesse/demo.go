@@ -180,7 +180,7 @@ func (d *demo) play(ctx context.Context) error {
 
 // start starts the provider and the engine.
 func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
-	if err := os.MkdirAll(d.dir, 0o750); err != nil {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of --data: %w", err)
 	}
 	logFile, err := os.Create(filepath.Join(d.dir, "largesse.log"))

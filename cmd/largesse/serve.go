@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,7 @@ Without settings, all engines run in this process and store their data in
 		if err != nil {
 			return err
 		}
+		ownFilesOnly()
 		e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
 		if err != nil {
 			return &usageError{err.Error()} // New checks only the settings
@@ -43,6 +45,10 @@ Without settings, all engines run in this process and store their data in
 	}
 	return cmd
 }
+
+// ownFilesOnly makes every file that this process creates from now on readable for its
+// own user only.
+func ownFilesOnly() { syscall.Umask(0o077) }
 
 // announce prints that the instance is ready, and the addresses of its API (""
 // if it has none) and of Kafka, for people and for scripts that use port 0.

@@ -102,7 +102,7 @@ func (s *simulation) run(ctx context.Context) (err error) {
 		if s.dir, err = os.MkdirTemp("", "largesse-sim-"); err != nil {
 			return fmt.Errorf("create a directory for the run: %w", err)
 		}
-	} else if err := os.MkdirAll(s.dir, 0o750); err != nil {
+	} else if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("create the directory of --data: %w", err)
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {

@@ -2,10 +2,16 @@ package bus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -30,7 +36,19 @@ type BrokerConfig struct {
 	// Retention is the time that records are retained. Zero means
 	// DefaultRetention.
 	Retention time.Duration
-	Log       obs.Log
+	// Login is what clients authenticate with, by SCRAM-SHA-256 or SCRAM-SHA-512. Nil
+	// means that every process of this machine may read and write.
+	Login *SASL
+	Log   obs.Log
+}
+
+// BrokerMechanisms lists the SASL mechanisms of the embedded broker. PLAIN is not among
+// them: the library accepts unknown users who send an empty password.
+var BrokerMechanisms = []string{"SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+// PrivateLogin returns a login that only this process knows.
+func PrivateLogin() *SASL {
+	return &SASL{Mechanism: BrokerMechanisms[0], User: "largesse", Password: rand.Text()}
 }
 
 // Broker is a Kafka broker in this process, which any Kafka client can use. It
@@ -58,7 +76,11 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		cfg.Retention = DefaultRetention
 	}
 	log := cfg.Log.For(obs.Broker)
-	kafka, err := kfake.NewCluster(
+	login, err := brokerLogin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts := append(login,
 		kfake.NumBrokers(1),
 		kfake.ClusterID("largesse"),
 		kfake.DataDir(cfg.Dir),
@@ -71,11 +93,12 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		}),
 		kfake.WithLogger(brokerLog{log}),
 	)
+	kafka, err := kfake.NewCluster(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded broker on %s in %s: %w", cfg.Listen, cfg.Dir, err)
 	}
 	b := &Broker{kafka: kafka, addr: kafka.ListenAddrs()[0], log: log}
-	if err := ping(ctx, b.addr); err != nil {
+	if err := ping(ctx, b.addr, cfg.Login); err != nil {
 		kafka.Close()
 		return nil, fmt.Errorf("embedded broker on %s: %w", b.addr, err)
 	}
@@ -98,8 +121,36 @@ func checkLoopback(listen string) error {
 	return fmt.Errorf("embedded broker: %q is not a loopback address, and the broker has no authentication", listen)
 }
 
-func ping(ctx context.Context, addr string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.DisableClientMetrics())
+// brokerLogin returns the options that make a broker ask for its login.
+func brokerLogin(cfg BrokerConfig) ([]kfake.Opt, error) {
+	// The broker stores its users, and would prefer them to those of this start.
+	if err := os.Remove(filepath.Join(cfg.Dir, "sasl.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("embedded broker: %w", err)
+	}
+	l := cfg.Login
+	if l == nil {
+		return nil, nil
+	}
+	if !slices.Contains(BrokerMechanisms, l.Mechanism) {
+		return nil, fmt.Errorf("embedded broker: SASL mechanism %q is none of %s", l.Mechanism, strings.Join(BrokerMechanisms, ", "))
+	}
+	password, err := l.password()
+	if err != nil {
+		return nil, fmt.Errorf("embedded broker: kafka.sasl-password-file %w", err)
+	}
+	return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(l.Mechanism, l.User, password)}, nil
+}
+
+func ping(ctx context.Context, addr string, login *SASL) error {
+	opts := []kgo.Opt{kgo.SeedBrokers(addr), kgo.DisableClientMetrics()}
+	if login != nil {
+		mechanism, err := login.mechanism(obs.Log{})
+		if err != nil {
+			return err
+		}
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return err
 	}

@@ -26,12 +26,23 @@ type SASL struct {
 	// PasswordFile holds one line, the password. It is read for each
 	// connection, so that an operator can rotate it without a restart.
 	PasswordFile string
+	// Password replaces PasswordFile, unless it is empty.
+	Password string
+}
+
+// password returns the password as it is now. The error continues a sentence that
+// begins with the name of the setting.
+func (s *SASL) password() (string, error) {
+	if s.Password != "" {
+		return s.Password, nil
+	}
+	return readPassword(s.PasswordFile)
 }
 
 // CheckPassword returns an error if PasswordFile is unusable. The error
 // continues a sentence that begins with the name of the setting.
 func (s *SASL) CheckPassword() error {
-	_, err := readPassword(s.PasswordFile)
+	_, err := s.password()
 	return err
 }
 
@@ -40,7 +51,7 @@ func (s *SASL) CheckPassword() error {
 func (s *SASL) mechanism(log obs.Log) (sasl.Mechanism, error) {
 	report := log.Streak("SASL password file unusable, keeping the last one", "SASL password file usable again")
 	password, err := service.NewReloaded(0, func() (string, error) {
-		password, err := readPassword(s.PasswordFile)
+		password, err := s.password()
 		if err != nil {
 			return "", fmt.Errorf("kafka.sasl-password-file %w", err)
 		}

@@ -38,8 +38,16 @@ func TestValidateSecurity(t *testing.T) {
 			"kafka.sasl-mechanism": "PLAIN", "kafka.sasl-user": "u", "kafka.sasl-password-file": password,
 		}, []string{
 			"kafka.tls: " + embedded, "kafka.ca-file: " + embedded, "kafka.client-cert: " + embedded, "kafka.client-key: " + embedded,
-			"kafka.sasl-mechanism: " + embedded, "kafka.sasl-user: " + embedded, "kafka.sasl-password-file: " + embedded,
+			"kafka.sasl-mechanism: must be one of SCRAM-SHA-256, SCRAM-SHA-512",
 		}},
+		"ALoginForTheEmbeddedBroker": {flags{
+			"auth.mode": "apikey", "kafka.embedded-listen": "127.0.0.1:9092",
+			"kafka.sasl-mechanism": "SCRAM-SHA-256", "kafka.sasl-user": "u", "kafka.sasl-password-file": password,
+		}, nil},
+		"TheEmbeddedBrokerOpenToAll": {
+			flags{"auth.mode": "apikey", "kafka.embedded-listen": "127.0.0.1:9092"},
+			[]string{"kafka.embedded-listen: would let every process"},
+		},
 		"FilesWithoutTLS": {
 			brokers(flags{"kafka.ca-file": cert, "kafka.client-cert": cert, "kafka.client-key": key}),
 			[]string{"kafka.ca-file: " + withoutTLS, "kafka.client-cert: " + withoutTLS, "kafka.client-key: " + withoutTLS},

@@ -117,8 +117,12 @@ func (v *validation) kafka(c Kafka) {
 	if !topicPrefix.MatchString(c.TopicPrefix) {
 		v.wrong("kafka.topic-prefix", "must be at most 64 letters, digits and . _ -")
 	}
-	if len(c.Brokers) == 0 {
-		v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker does not authenticate its clients")
+	if len(c.Brokers) > 0 {
+		return
+	}
+	v.listen("kafka.embedded-listen", c.EmbeddedListen, "the embedded broker does not encrypt its connections")
+	if s, _ := settingByName("kafka.embedded-listen"); v.config.Auth.Mode != auth.ModeNone && c.SASLMechanism == "" && c.EmbeddedListen != s.Default {
+		v.wrong("kafka.embedded-listen", "would let every process of this machine publish payouts without an API key: set kafka.sasl-mechanism, kafka.sasl-user and kafka.sasl-password-file, or remove this setting")
 	}
 }
 
@@ -127,10 +131,8 @@ func (v *validation) kafkaSecurity(c Kafka) {
 	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
 	if len(c.Brokers) == 0 {
 		v.unset("applies only to kafka.brokers, which is empty: remove this setting, or set kafka.brokers",
-			slices.Concat([]string{"kafka.tls"}, files, []string{"kafka.sasl-mechanism"}, login)...)
-		return
-	}
-	if c.TLS {
+			slices.Concat([]string{"kafka.tls"}, files)...)
+	} else if c.TLS {
 		v.kafkaFiles(c)
 	} else {
 		v.unset("has no effect without kafka.tls: set that to true, or remove this setting", files...)
@@ -164,7 +166,11 @@ func (v *validation) kafkaFiles(c Kafka) {
 }
 
 func (v *validation) kafkaLogin(c Kafka) {
-	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, bus.SASLMechanisms...)
+	mechanisms := bus.SASLMechanisms
+	if len(c.Brokers) == 0 {
+		mechanisms = bus.BrokerMechanisms
+	}
+	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, mechanisms...)
 	if c.SASLUser == "" {
 		v.wrong("kafka.sasl-user", "is missing, but kafka.sasl-mechanism needs it")
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -40,8 +39,8 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 		}
 	}
 	if cfg.Database.URL == "" {
-		if err := os.MkdirAll(cfg.Data.Dir, 0o750); err != nil {
-			return APIKey{}, fmt.Errorf("creating data.dir failed: %w", err)
+		if err := makeDataDir(cfg.Data.Dir); err != nil {
+			return APIKey{}, err
 		}
 	}
 	s, err := OpenStore(ctx, cfg, "apikey")

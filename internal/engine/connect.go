@@ -3,6 +3,7 @@ package engine
 import (
 	"path/filepath"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/money"
@@ -32,6 +33,16 @@ func busConfig(cfg config.Config, instance string, log obs.Log) bus.Config {
 		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.Kafka.TopicPrefix, ClientID: instance,
 		TLS: cfg.Kafka.TLSFiles(), SASL: cfg.Kafka.SASL(), Log: log,
 	}
+}
+
+// embeddedLogin returns the login of the embedded broker. Without a configured one, any
+// process of this machine may use the broker if auth.mode is none, and otherwise only
+// this instance: a publisher of payouts needs no API key.
+func embeddedLogin(cfg config.Config) *bus.SASL {
+	if login := cfg.Kafka.SASL(); login != nil || cfg.Auth.Mode == auth.ModeNone {
+		return login
+	}
+	return bus.PrivateLogin()
 }
 
 func moneyConfig(cfg config.Config, log obs.Log) money.Config {

@@ -27,7 +27,16 @@ func lookAtData(_ context.Context, cfg config.Config) []Check {
 	if cfg.Database.URL != "" && len(cfg.Kafka.Brokers) > 0 {
 		return []Check{passed("data", "data.dir is not needed: the database and Kafka run on servers")}
 	}
-	return []Check{lookAtDir(cfg.Data.Dir), lookAtDisk(cfg.Data.Dir)}
+	return []Check{lookAtDir(cfg.Data.Dir), lookAtAccess(cfg.Data.Dir), lookAtDisk(cfg.Data.Dir)}
+}
+
+// lookAtAccess checks whether other users of this machine may enter data.dir.
+func lookAtAccess(dir string) Check {
+	if err := openDir(dir); err != nil {
+		found, advice, _ := strings.Cut(err.Error(), ": ")
+		return passed("data.access", "%s", found).but(CheckWarn, "%s", advice)
+	}
+	return passed("data.access", "no other user of this machine may enter %s", dir)
 }
 
 // lookAtDir checks whether an instance could use data.dir, or uses it.
@@ -142,6 +151,9 @@ func judgeDisk(dir string, free uint64) Check {
 // lookAtListen checks whether the embedded broker could listen.
 func lookAtListen(ctx context.Context, cfg config.Config) Check {
 	address := cfg.Kafka.EmbeddedListen
+	if login := embeddedLogin(cfg); login != nil && cfg.Kafka.SASLMechanism == "" {
+		return passed("kafka", "the embedded broker is for this instance only; set kafka.sasl-mechanism, kafka.sasl-user and kafka.sasl-password-file to publish from other programs")
+	}
 	if host, port, _ := config.HostPort(address); port == 0 {
 		return passed("kafka", "the embedded broker uses any free port of %s", host)
 	}

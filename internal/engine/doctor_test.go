@@ -426,6 +426,16 @@ func files(t *testing.T, dir string) map[string]int64 {
 	return all
 }
 
+// closedDir returns a directory that only this user may enter.
+func closedDir(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := makeDataDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func TestLookAtEmbedded(t *testing.T) {
 	t.Parallel()
 	look := func(t *testing.T, cfg config.Config) []Check {
@@ -445,7 +455,7 @@ func TestLookAtEmbedded(t *testing.T) {
 	t.Run("ChangesNothing", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
-		cfg.Data.Dir = t.TempDir()
+		cfg.Data.Dir = closedDir(t)
 		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -464,7 +474,7 @@ func TestLookAtEmbedded(t *testing.T) {
 	t.Run("InUseIsNoFault", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
-		cfg.Data.Dir = t.TempDir()
+		cfg.Data.Dir = closedDir(t)
 		lock, err := lockDir(cfg.Data.Dir, "holder-7")
 		if err != nil {
 			t.Fatal(err)
@@ -499,7 +509,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		}
 		defer l.Close()
 		cfg := config.Default()
-		cfg.Data.Dir, cfg.Kafka.EmbeddedListen = t.TempDir(), l.Addr().String()
+		cfg.Data.Dir, cfg.Kafka.EmbeddedListen = closedDir(t), l.Addr().String()
 		onlyBut(t, look(t, cfg), CheckFail, "kafka")
 	})
 

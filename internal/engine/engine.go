@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -171,6 +170,12 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 			return err
 		}
 		e.onClose(lock.release)
+		if err := closeDataDir(e.cfg); err != nil {
+			e.own.Warn("closing data.dir to other users failed", err)
+		}
+		if err := openDir(e.cfg.Data.Dir); err != nil {
+			e.own.Warn("data.dir is open", err)
+		}
 	}
 	// Find an address in use before other instances can see this one.
 	if err := e.bindAPI(ctx); err != nil {
@@ -308,8 +313,9 @@ func (e *Engine) openQueue(ctx context.Context) error {
 func (e *Engine) openBus(ctx context.Context) error {
 	cfg := busConfig(e.cfg, e.instance, e.log)
 	if len(cfg.Brokers) == 0 {
+		cfg.SASL = embeddedLogin(e.cfg)
 		b, err := bus.StartBroker(ctx, bus.BrokerConfig{
-			Dir: filepath.Join(e.cfg.Data.Dir, "kafka"), Listen: e.cfg.Kafka.EmbeddedListen, Log: e.log,
+			Dir: brokerDir(e.cfg), Listen: e.cfg.Kafka.EmbeddedListen, Login: cfg.SASL, Log: e.log,
 		})
 		if err != nil {
 			return err

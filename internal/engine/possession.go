@@ -31,11 +31,11 @@ type dirLock struct{ file *os.File }
 // lockDir creates the directory and locks it. If another process holds the lock, it
 // returns ErrInUse with the name of the holder.
 func lockDir(dir, instance string) (*dirLock, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("creating data.dir failed: %w", err)
+	if err := makeDataDir(dir); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(dir, lockName)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the path is the operator's own setting
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock of data.dir failed: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -46,6 +47,15 @@ type Store struct {
 // Open opens the file at path and creates it if it does not exist. It does not
 // migrate.
 func Open(ctx context.Context, path string) (*Store, error) {
+	// SQLite would let every user read a file that it creates. It gives its other files
+	// the same mode.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
 	writer, err := sql.Open("sqlite", dsn(path, "_txlock=immediate"))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

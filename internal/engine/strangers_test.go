@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/config/configtest"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// start starts an instance and stops it at the end of the test.
+func start(t *testing.T, cfg config.Config, log obs.Log) *Engine {
+	t.Helper()
+	e, err := New(cfg, log, WithoutListener())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Stop)
+	return e
+}
+
+// publish publishes a target as another process would, and returns the error.
+func publish(t *testing.T, e *Engine, login sasl.Mechanism) error {
+	t.Helper()
+	opts := []kgo.Opt{kgo.SeedBrokers(e.Brokers()...), kgo.RecordDeliveryTimeout(2 * time.Second)}
+	if login != nil {
+		opts = append(opts, kgo.SASL(login))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	record := &kgo.Record{Topic: bus.TopicPointPublish, Key: []byte("7"), Value: []byte(`{"promotionId":1,"promotionSummaryId":1,"targetId":7,"userId":"u7","amount":1000}`)}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	return client.ProduceSync(ctx, record).FirstErr()
+}
+
+// TestBrokerRefusesStrangers publishes payouts to the embedded broker without an API
+// key, as any process of the machine could.
+func TestBrokerRefusesStrangers(t *testing.T) {
+	t.Parallel()
+	scramLogin := func(user, password string) sasl.Mechanism {
+		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
+	}
+	guesses := map[string]sasl.Mechanism{
+		"nothing": nil, "admin": scramLogin("admin", "admin"), "largesse": scramLogin("largesse", ""), "wrong": scramLogin("publisher", "guess"),
+		"plain": plain.Auth{User: "nobody"}.AsMechanism(),
+	}
+	settings := func(t *testing.T, mode string) config.Config {
+		t.Helper()
+		cfg := config.Default()
+		cfg.Data.Dir, cfg.Money.URL, cfg.Auth.Mode = t.TempDir(), "http://127.0.0.1:9", mode
+		return cfg
+	}
+	t.Run("WithoutALogin", func(t *testing.T) {
+		t.Parallel()
+		e := start(t, settings(t, auth.ModeAPIKey), obs.Log{})
+		for name, guess := range guesses {
+			if err := publish(t, e, guess); err == nil {
+				t.Errorf("%s: published", name)
+			}
+		}
+	})
+	t.Run("WithALogin", func(t *testing.T) {
+		t.Parallel()
+		cfg := settings(t, auth.ModeAPIKey)
+		cfg.Kafka.SASLMechanism, cfg.Kafka.SASLUser = "SCRAM-SHA-256", "publisher"
+		cfg.Kafka.SASLPasswordFile = configtest.PutFile(t, filepath.Join(t.TempDir(), "password"), "secret\n")
+		for _, password := range []string{"secret", "rotated"} {
+			if err := os.WriteFile(cfg.Kafka.SASLPasswordFile, []byte(password+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := New(cfg, obs.Log{}, WithoutListener())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := publish(t, e, scramLogin("publisher", password)); err != nil {
+				t.Errorf("%s: %v", password, err)
+			}
+			for name, guess := range guesses {
+				if err := publish(t, e, guess); err == nil {
+					t.Errorf("%s: published", name)
+				}
+			}
+			if password == "rotated" && publish(t, e, scramLogin("publisher", "secret")) == nil {
+				t.Error("published with the password of the previous start")
+			}
+			e.Stop()
+		}
+	})
+	t.Run("WithoutAuthentication", func(t *testing.T) {
+		t.Parallel()
+		if err := publish(t, start(t, settings(t, auth.ModeNone), obs.Log{}), nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDataDirIsClosed checks that other users read nothing of what an instance stores,
+// also where a directory and files of an earlier version exist, and that it says so
+// when they may enter the directory.
+func TestDataDirIsClosed(t *testing.T) {
+	for name, mode := range map[string]fs.FileMode{"Open": 0o755, "Closed": 0o700} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.Data.Dir, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), "http://127.0.0.1:9"
+			before := syscall.Umask(0o022)
+			defer syscall.Umask(before)
+			if err := os.MkdirAll(filepath.Join(cfg.Data.Dir, "kafka"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(cfg.Data.Dir, mode); err != nil {
+				t.Fatal(err)
+			}
+			for _, old := range []string{"largesse.db", "lock", "kafka/old.json"} {
+				if err := os.WriteFile(filepath.Join(cfg.Data.Dir, old), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out lockedBuffer
+			log, err := obs.NewLog(&out, "info", "text")
+			if err != nil {
+				t.Fatal(err)
+			}
+			start(t, cfg, log)
+			for _, path := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm", "lock", "kafka", "kafka/old.json"} {
+				stat, err := os.Stat(filepath.Join(cfg.Data.Dir, path))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if stat.Mode().Perm()&0o077 != 0 {
+					t.Errorf("%s is open to others: %v", path, stat.Mode())
+				}
+			}
+			if warned := strings.Contains(out.String(), "is open to other users"); warned != (name == "Open") {
+				t.Errorf("warned: %v\n%s", warned, out.String())
+			}
+			if doctor := verdict(t, lookAtData(t.Context(), cfg), "data.access"); (doctor == CheckWarn) != (name == "Open") {
+				t.Errorf("doctor: %q", doctor)
+			}
+		})
+	}
+}
