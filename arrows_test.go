@@ -57,6 +57,7 @@ var packages = map[string]room{
 	"internal/auth":     {seams, with("internal/store")},
 	"internal/governor": {seams, with()},
 	"internal/pool":     {seams, with("internal/queue", "internal/store")},
+	"internal/webhook":  {seams, with()},
 	// The statements that both drivers of the store share.
 	"internal/store/rows": {seams, with("internal/store", "internal/rules")},
 

@@ -69,7 +69,11 @@ func bodyOf(in any) string {
 	if body = body.FieldByName("Body"); !body.IsValid() {
 		return ""
 	}
-	text, err := json.Marshal(body.Interface())
+	shown := body.Interface()
+	if secret, ok := shown.(interface{ forAudit() any }); ok {
+		shown = secret.forAudit()
+	}
+	text, err := json.Marshal(shown)
 	if err != nil { // it was read from JSON
 		return ""
 	}

@@ -98,7 +98,7 @@ func newProgressHub(a *API) *progressHub {
 		read: func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
 			return a.cfg.Rows.PromotionViews(store.ForViewer(ctx), ids)
 		},
-		show: a.promotionOf, log: a.log,
+		show: a.promotionForAll, log: a.log,
 		hint: service.NewHint(), topics: make(map[reward.PromotionID]*progressTopic),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // Promotion is a promotion in JSON.
@@ -31,7 +33,7 @@ type Promotion struct {
 	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: no limit"`
 	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: no canary"`
 	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts automatically; absent: it is started manually"`
-	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it"`
+	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
 	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
 	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Name of the second person, who approved it"`
 	Closed               bool       `json:"closed" doc:"Whether the promotion is closed to further targets"`
@@ -83,6 +85,25 @@ func countsOf(c *reward.Counts) Counts {
 		Failed: c.Payouts[reward.Failed], Cancelled: c.Payouts[reward.Cancelled],
 	}
 }
+
+// promotionFor returns a promotion as the caller may see it. The URL of a receiver is
+// often all that proves a call to it, so a viewer does not see its secret parts.
+func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *Promotion {
+	if seesURLs(ctx) {
+		return a.promotionOf(v)
+	}
+	return a.promotionForAll(v)
+}
+
+// promotionForAll returns a promotion as every caller may see it.
+func (a *API) promotionForAll(v store.PromotionView) *Promotion {
+	p := a.promotionOf(v)
+	p.WebhookURL = webhook.MaskURL(p.WebhookURL)
+	return p
+}
+
+// seesURLs reports whether the caller sees the URLs of receivers as they are.
+func seesURLs(ctx context.Context) bool { return slices.Contains(operators, callerOf(ctx).Role) }
 
 func (a *API) promotionOf(v store.PromotionView) *Promotion {
 	p := &Promotion{
@@ -148,6 +169,12 @@ type CreatePromotion struct {
 type CreateCanary struct {
 	Targets        int64    `json:"targets" minimum:"1" doc:"Number of targets that are paid first"`
 	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
+}
+
+// forAudit returns the body without the secret parts of the URL.
+func (b CreatePromotion) forAudit() any {
+	b.WebhookURL = webhook.MaskURL(b.WebhookURL)
+	return b
 }
 
 // Resolve checks what the schema cannot express, so that one response names all
@@ -309,7 +336,7 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 	if err != nil {
 		return nil, err
 	}
-	p := a.promotionOf(v)
+	p := a.promotionFor(ctx, v)
 	for _, s := range summaries {
 		p.Summaries = append(p.Summaries, &Summary{
 			PromotionSummaryID: s.ID.String(), TotalCount: s.Total(), Counts: countsOf(&s.Counts),
@@ -344,7 +371,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*prom
 	out := &promotionListOutput{}
 	out.Body.Items = make([]*Promotion, len(views))
 	for i, v := range views {
-		out.Body.Items[i] = a.promotionOf(v)
+		out.Body.Items[i] = a.promotionFor(ctx, v)
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorPromotions, int64(views[len(views)-1].ID))

@@ -1,41 +1,34 @@
 package campaign
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 const (
-	webhookInterval    = time.Second      // between looks for deliveries that are due
-	webhookBatch       = 64               // deliveries claimed at once
-	webhookLease       = time.Minute      // of a claimed delivery
-	webhookCallsMax    = 8                // calls in flight
-	webhookWaitingMax  = 256              // claimed deliveries that wait for one host
-	webhookTimeout     = 10 * time.Second // of one call, including the dial
-	webhookRowsTimeout = 2 * time.Second  // of one read or write of rows
-	webhookStopTimeout = 3 * time.Second  // of calls in flight during a stop
-	webhookResponseMax = 64 << 10         // bytes read of a response's headers, and of its body
+	webhookInterval    = time.Second     // between looks for deliveries that are due
+	webhookBatch       = 64              // deliveries claimed at once
+	webhookLease       = time.Minute     // of a claimed delivery
+	webhookCallsMax    = 8               // calls in flight
+	webhookWaitingMax  = 256             // claimed deliveries that wait for one host
+	webhookRowsTimeout = 2 * time.Second // of one read or write of rows
+	webhookStopTimeout = 3 * time.Second // of calls in flight during a stop
 	// A failed delivery is tried again after webhookBackoff, doubled each time
 	// up to webhookBackoffMax. It is abandoned webhookAbandonAfter after its
 	// event.
@@ -66,9 +59,11 @@ type WebhooksConfig struct {
 	Rows WebhookRows
 	// Secret signs deliveries. If it is empty, nothing is sent, because
 	// receivers could not verify the sender.
-	Secret  string
-	Metrics *obs.Metrics
-	Log     obs.Log
+	Secret string
+	// AllowPrivate allows receivers whose address is not public.
+	AllowPrivate bool
+	Metrics      *obs.Metrics
+	Log          obs.Log
 }
 
 // Webhooks sends the events of promotions to their webhooks. Each delivery is a
@@ -105,35 +100,11 @@ type claimedDelivery struct {
 
 // NewWebhooks returns Webhooks that send nothing before Start.
 func NewWebhooks(cfg WebhooksConfig) *Webhooks {
-	dialer := &net.Dialer{Timeout: webhookTimeout, Control: refuseLinkLocal}
 	return &Webhooks{
 		cfg: cfg, log: cfg.Log.For(obs.Webhook),
 		slots: make(chan struct{}, webhookCallsMax), hosts: make(map[string]*webhookHost),
-		// Use the transport directly: an http.Client would follow redirects.
-		// Use no proxy: the address check happens when this process dials.
-		client: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: webhookTimeout,
-			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: webhookResponseMax,
-		},
+		client: webhook.NewTransport(cfg.AllowPrivate),
 	}
-}
-
-var errLinkLocal = errors.New("link-local addresses are refused: cloud platforms serve credentials there")
-
-// metadataIPv6 serves credentials too, although it is not link-local.
-var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
-
-// refuseLinkLocal checks the address that a host name resolved to.
-func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("the address %s cannot be parsed: %w", reward.Quote(address), err)
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip == metadataIPv6 {
-		return errLinkLocal
-	}
-	return nil
 }
 
 // Start sends in the background until Stop.
@@ -250,7 +221,7 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, b
 	for ctx.Err() == nil && len(h.waiting) > 0 {
 		d := h.waiting[0]
 		h.waiting = h.waiting[1:]
-		if time.Until(d.until) > webhookTimeout+3*webhookRowsTimeout {
+		if time.Until(d.until) > webhook.Timeout+3*webhookRowsTimeout {
 			return d, true
 		}
 	}
@@ -362,30 +333,13 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 	})
 }
 
-// post sends a delivery once and returns the status. It reads a limited part of
-// the response body, so that a receiver can finish writing it.
+// post sends a delivery once and returns the status.
 func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
-	if err != nil {
-		return 0, errors.New("the webhook's URL cannot be parsed") // without the cause, which contains the URL and its secrets
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "largesse")
-	req.Header.Set(headerEvent, d.Event)
-	req.Header.Set(headerDelivery, strconv.FormatInt(d.ID, 10))
-	req.Header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
-	resp, err := w.client.RoundTrip(req)
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return 0, fmt.Errorf("no response within %v", webhookTimeout)
-		}
-		return 0, fmt.Errorf("no response: %w", err)
-	}
-	_, _ = io.CopyN(io.Discard, resp.Body, webhookResponseMax)
-	_ = resp.Body.Close()
-	return resp.StatusCode, nil
+	header := http.Header{}
+	header.Set(headerEvent, d.Event)
+	header.Set(headerDelivery, strconv.FormatInt(d.ID, 10))
+	header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
+	return webhook.Post(ctx, w.client, d.URL, header, body)
 }
 
 // signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The

@@ -126,10 +126,12 @@ type Approval struct {
 	Above int `koanf:"above"`
 }
 
-// Webhook configures the signature of webhooks. Without a Secret, no webhooks are
-// sent.
+// Webhook configures webhooks. Without a Secret, those of a promotion's webhookUrl are
+// not sent.
 type Webhook struct {
 	Secret string `koanf:"secret"`
+	// AllowPrivate allows receivers whose address is not public.
+	AllowPrivate bool `koanf:"allow-private"`
 }
 
 // Coupon configures the issuing of coupons.

@@ -454,7 +454,9 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Store: e.store, Queue: streams, Charges: flow, Views: flow.Views, Owns: flow.Owns, Hint: flow.Hint,
 		Interval: e.cfg.Reconcile.Interval, DispatchHorizon: limits.DispatchHorizon(), Metrics: e.metrics, Log: e.log,
 	})
-	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{Rows: e.store, Secret: e.cfg.Webhook.Secret, Metrics: e.metrics, Log: e.log})
+	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{
+		Rows: e.store, Secret: e.cfg.Webhook.Secret, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
+	})
 	// They stop concurrently, so that they wait for their calls in flight together.
 	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
 	if err := flow.Start(ctx); err != nil {

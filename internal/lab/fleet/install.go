@@ -215,8 +215,21 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 // Schemathesis returns the command line of a tester of API descriptions: a
 // Python in its own virtual environment, and its arguments.
 func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
-	sum := sha256.Sum256(schemathesisRequirements)
-	dir := filepath.Join(in.Cache, "schemathesis-"+hex.EncodeToString(sum[:6]))
+	python, err := in.pythonWith(ctx, "schemathesis", schemathesisRequirements)
+	return []string{python, "-m", "schemathesis.cli"}, err
+}
+
+// StandardWebhooks returns a Python that has the library of the Standard Webhooks
+// specification.
+func (in Installer) StandardWebhooks(ctx context.Context) (python string, err error) {
+	return in.pythonWith(ctx, "standardwebhooks", []byte("standardwebhooks==1.1.0\n"))
+}
+
+// pythonWith returns a Python in its own virtual environment, which has the packages
+// of a list of requirements.
+func (in Installer) pythonWith(ctx context.Context, name string, requirements []byte) (string, error) {
+	sum := sha256.Sum256(requirements)
+	dir := filepath.Join(in.Cache, name+"-"+hex.EncodeToString(sum[:6]))
 	err := in.once(dir, func(tmp string) error {
 		python, err := in.lookOrApt(ctx, "python3", "python3")
 		if err != nil {
@@ -225,13 +238,13 @@ func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
 			return err
 		}
-		fmt.Fprintln(in.Out, "downloading schemathesis")
+		fmt.Fprintln(in.Out, "downloading", name)
 		// Use the system's pip: Debian's venv has none.
 		if text, err := Output(ctx, "", nil, python, "-m", "venv", "--without-pip", tmp); err != nil {
 			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
 		list := filepath.Join(tmp, "requirements.txt")
-		if err := os.WriteFile(list, schemathesisRequirements, 0o600); err != nil {
+		if err := os.WriteFile(list, requirements, 0o600); err != nil {
 			return fmt.Errorf("write requirements.txt: %w", err)
 		}
 		text, err := Output(ctx, "", nil, "pip", "--python", filepath.Join(tmp, "bin", "python"), "install", "--only-binary=:all:", "-r", list)
@@ -242,7 +255,7 @@ func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 	})
 	// The directory was renamed after it was filled, so its scripts do not
 	// work.
-	return []string{filepath.Join(dir, "bin", "python"), "-m", "schemathesis.cli"}, err
+	return filepath.Join(dir, "bin", "python"), err
 }
 
 // findKafka returns the path of java and a class path with the broker.

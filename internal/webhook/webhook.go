@@ -1,0 +1,62 @@
+// Package webhook holds what webhooks need to leave: the check of the address that is
+// dialled, calls to receivers, and signatures. Receivers are named by people, and
+// resolved by name servers of others, so nothing about them is trusted.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// Timeout limits one call, including the dial.
+	Timeout = 10 * time.Second
+
+	responseMax = 64 << 10 // bytes read of a response's headers, and of its body
+)
+
+// NewTransport returns a transport for calls to receivers. It follows no redirect, and
+// uses no proxy: the address is checked when this process dials.
+func NewTransport(allowPrivate bool) *http.Transport {
+	return newTransport(&net.Dialer{Control: control(allowPrivate)})
+}
+
+func newTransport(dialer *net.Dialer) *http.Transport {
+	dialer.Timeout = Timeout
+	return &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: Timeout,
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: responseMax,
+	}
+}
+
+// Post sends a body once and returns the status of the response. It reads a limited
+// part of the response, so that a receiver can finish writing it. An error means that
+// there was no response. It shows neither the path nor the query of the address.
+func Post(ctx context.Context, transport http.RoundTripper, address string, header http.Header, body []byte) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, errors.New("the webhook's URL cannot be parsed") // without the cause, which contains the URL and its secrets
+	}
+	req.Header = header.Clone()
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "largesse")
+	// Use the transport directly: an http.Client would follow redirects.
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return 0, fmt.Errorf("no response within %v", Timeout)
+		}
+		return 0, fmt.Errorf("no response: %w", err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, responseMax)
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
