@@ -219,14 +219,19 @@ func ParseStartedMessage(value []byte) (StartedMessage, error) {
 
 // ParseRetryMessage parses the value of a retry record.
 func ParseRetryMessage(value []byte) (RetryMessage, error) {
-	var m RetryMessage
+	var m struct {
+		RetryMessage
+		TargetID *TargetID `json:"targetId"`
+	}
 	if err := decode(value, &m); err != nil {
 		return RetryMessage{}, err
 	}
-	if m.PromotionID == 0 || m.Dispatch <= 0 || m.NotBefore.IsZero() {
-		return RetryMessage{}, fmt.Errorf("promotionId, dispatch or notBefore is missing")
+	if m.PromotionID == 0 || m.TargetID == nil || m.Dispatch <= 0 || m.NotBefore.IsZero() {
+		return RetryMessage{}, fmt.Errorf("promotionId, targetId, dispatch or notBefore is missing")
 	}
-	return m, nil
+	out := m.RetryMessage
+	out.TargetID = *m.TargetID
+	return out, nil
 }
 
 // MessageMax limits a message, in bytes.
