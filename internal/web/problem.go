@@ -142,6 +142,10 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 			status = http.StatusBadRequest
 		}
 	}
+	if msg == "cannot read request body" {
+		// huma blames the server, but only the caller can break a body off.
+		status, msg, errs = http.StatusBadRequest, "the body ended early, or its chunks cannot be parsed; send it again completely", nil
+	}
 	code, ok := codes[status]
 	if !ok {
 		code = CodeInternal

@@ -152,7 +152,7 @@ func (a *Router) checkNoBody(ctx huma.Context, next func(huma.Context)) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status, err = http.StatusRequestTimeout, errors.New("the body arrived too slowly; this operation needs none")
 	case err != nil:
-		err = errors.New("the body could not be read; this operation needs none")
+		err = errors.New("the body ended early, or its chunks cannot be parsed; this operation needs none")
 	case len(data) > unusedBodyMax:
 		err = errors.New("this operation takes no body")
 	default:
