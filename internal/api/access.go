@@ -91,13 +91,17 @@ func checkOwnUser(ctx context.Context, user string) error {
 // bearer is the name of the security scheme in /openapi.json.
 const bearer = "bearer"
 
+// secured is the security of every operation that is not public: a key or token, or
+// nothing if auth.mode is none.
+var secured = []map[string][]string{{bearer: {}}, {}}
+
 // describeAccess adds the roles that may call an operation to its description.
 func describeAccess(op *huma.Operation) {
 	allowed := permissions[op.OperationID]
 	if allowed == nil {
 		return
 	}
-	op.Security = []map[string][]string{{bearer: {}}, {}}
+	op.Security = secured
 	op.Description = strings.TrimSpace(op.Description + "\n\nRoles: " + oneOf(allowed) + ".")
 }
 

@@ -173,7 +173,7 @@ func New(cfg Config) *API {
 	a.addInstances()
 	a.addHealth()
 	a.addMetrics()
-	a.AddDocs()
+	web.AddDocs(a.Router, errorCodes)
 	a.spec = a.finishDescription()
 	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")

@@ -52,6 +52,7 @@ func (a *API) addCodes() {
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			string(campaign.FormatCSV): {Schema: str, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
+			string(formatAny):          {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
 		}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "All codes of the file were imported", Content: map[string]*huma.MediaType{
@@ -85,7 +86,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 	if err := onlyQuery(r.URL.Query()); err != nil {
 		return CodesResult{}, err
 	}
-	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV); err != nil {
+	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
 		return CodesResult{}, err
 	}
 	body, err := a.uploadBody(w, r)

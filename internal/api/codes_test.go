@@ -47,7 +47,7 @@ func TestImportCodes(t *testing.T) {
 	for n, zipped := range []bool{false, true} {
 		body, headers := "A\nB\nC\n", []string(nil)
 		if zipped {
-			body, headers = gzipped(t, body), []string{"Content-Encoding", "gzip", "Content-Type", "text/csv"}
+			body, headers = gzipped(t, body), []string{"Content-Encoding", "gzip", "Content-Type", "application/octet-stream"}
 		}
 		a := b.upload(t, path, body, headers...)
 		a.want(t, http.StatusOK)

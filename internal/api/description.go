@@ -17,14 +17,29 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
+// serverURL is the address in /openapi.json, relative to its own: the root of the
+// server, or the path below which an API is mounted.
+const serverURL = "/"
+
 // descriptionText is the introduction in /openapi.json.
 const descriptionText = `Issues rewards at scale: bulk payouts to many targets, and coupons that many users request.
 
 IDs are strings, amounts are integers in minor units, and times are RFC 3339 in UTC. Unknown fields and query parameters are errors. Lists have pages: pass the ` + "`nextCursor`" + ` of a page as ` + "`cursor`" + ` until there is none.
 
-Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless the server runs with ` + "`auth.mode: none`" + ` on a loopback address. Operations that create something accept an ` + "`Idempotency-Key`" + `.
+Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless the server runs with ` + "`auth.mode: none`" + ` on a loopback address. Operations that create something accept an ` + "`Idempotency-Key`" + `. With ` + "`auth.mode: none`" + `, the header ` + "`Largesse-Actor`" + ` (1 to 200 characters) names who makes a change; nothing verifies it.
 
-Every response has the header ` + "`X-Request-Id`" + `, which is the caller's own ID if the request had one. Errors are ` + "`application/problem+json`" + `: ` + "`code`" + ` is for programs, ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
+JSON that is read has an ` + "`ETag`" + `. With that in ` + "`If-None-Match`" + ` the answer is 304 without a body while nothing has changed. Later versions may add fields to answers.
+
+Every response has the header ` + "`X-Request-Id`" + `, which is the caller's own ID if the request had one. Errors are ` + "`application/problem+json`" + `: ` + "`code`" + ` is for programs, ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.
+
+Sums of amounts are 64-bit integers that may exceed 2^53, up to which JavaScript reads numbers exactly; their descriptions say so.`
+
+// bigNumbers lists the fields with integers that may exceed 2^53, by schema. The
+// list is complete: new fields of this size are strings.
+var bigNumbers = map[string][]string{
+	"Promotion": {"amountTotal", "amountSucceeded", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"},
+	"UploadResult": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
+}
 
 // tags lists the groups of operations in the order in which they are shown.
 var tags = []*huma.Tag{
@@ -47,6 +62,7 @@ const (
 	schemaTargetID  = "TargetID"
 	schemaRequestID = "RequestID"
 	schemaUserID    = "UserID"
+	schemaCursor    = "Cursor"
 )
 
 // sharedParameters maps the path parameters with a shared schema to its name.
@@ -115,12 +131,17 @@ const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7
 func (a *API) finishDescription() []byte {
 	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
+	doc.Info.Description += "\n\nOperations name their own errors. Each can also answer with " + quotedCodes(sharedCodes(doc)) + "."
+	doc.Info.License = &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}
+	doc.Servers = []*huma.Server{{URL: serverURL, Description: "The server of this description"}}
+	doc.Security = secured
 	doc.Tags = tags
-	doc.Extensions = map[string]any{"x-error-codes": errorCodes}
+	doc.Components.Schemas.Schema(reflect.TypeFor[web.Problem](), true, "")
 	schemas := doc.Components.Schemas.Map()
 	schemas[schemaID] = idSchema(1)
 	schemas[schemaTargetID] = idSchema(0)
 	schemas[schemaUserID] = &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(reward.UserIDMax), Description: "1 to 255 bytes of UTF-8 without U+0000"}
+	schemas[schemaCursor] = &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9_-]*$", Description: "nextCursor of the previous page; absent: the first page"}
 	schemas[schemaRequestID] = &huma.Schema{
 		Type: huma.TypeString, Pattern: "^" + idPattern(1) + `:[^\x00]{1,255}$`, Description: "{templateId}:{userId}; the first colon separates them",
 	}
@@ -130,7 +151,7 @@ func (a *API) finishDescription() []byte {
 			if example := bodyExamples[op.OperationID]; example != nil {
 				op.RequestBody.Content["application/json"].Example = example
 			}
-			describeErrors(op, doc.Components.Schemas)
+			describeErrors(op)
 		}
 	}
 	whole := tree{}
@@ -147,11 +168,40 @@ func (a *API) finishDescription() []byte {
 		lines[i] = c.Code
 	}
 	all["LineError"].(tree)["properties"].(tree)["code"].(tree)["enum"] = lines
-	narrow(all, bodySchemas(whole["paths"].(tree), all))
+	problems := make([]any, len(errorCodes))
+	for i, c := range errorCodes {
+		problems[i] = c.Code
+	}
+	all["Problem"].(tree)["properties"].(tree)["code"].(tree)["enum"] = problems
+	for name, fields := range bigNumbers {
+		for _, field := range fields {
+			property := all[name].(tree)["properties"].(tree)[field].(tree)
+			property["description"] = fmt.Sprintf("%s; may exceed 2^53", property["description"])
+		}
+	}
+	shareEnums(whole["paths"], all)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		shareEnums(all[name], all)
+	}
+	bodies := bodySchemas(whole["paths"].(tree), all)
+	narrow(all, bodies)
+	open(all, bodies)
+	shareFields(all)
+	share(whole)
 	if text, err = json.Marshal(whole); err != nil {
 		panic(err)
 	}
 	return text
+}
+
+// open removes the rule that there are no other fields from the schemas of responses:
+// later versions may add some.
+func open(schemas tree, bodies []string) {
+	for name, schema := range schemas {
+		if !slices.Contains(bodies, name) {
+			delete(schema.(tree), "additionalProperties")
+		}
+	}
 }
 
 // tree is a part of /openapi.json.
@@ -212,7 +262,9 @@ func bodySchemas(paths, schemas tree) []string {
 func orNull(schema tree) tree {
 	null := tree{"type": "null"}
 	if ref, ok := schema["$ref"]; ok {
-		return tree{"description": schema["description"], "oneOf": []any{tree{"$ref": ref}, null}}
+		schema["oneOf"] = []any{tree{"$ref": ref}, null}
+		delete(schema, "$ref")
+		return schema
 	}
 	if choices, ok := schema["oneOf"].([]any); ok {
 		schema["oneOf"] = append(choices, null)
@@ -252,7 +304,7 @@ func describeParameters(op *huma.Operation) {
 				}
 			}
 		case p.In == "query" && p.Name == "cursor":
-			better.Schema = &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9_-]*$"}
+			better.Schema, better.Description = refTo(schemaCursor), ""
 			better.Example = cursorExamples[op.OperationID]
 		case p.In == "query" && p.Name == "templateId":
 			better.Schema = &huma.Schema{Type: huma.TypeArray, Items: refTo(schemaID)}
@@ -281,54 +333,72 @@ const schemaPrefix = "#/components/schemas/"
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
 
-// describeErrors lists the possible error codes of each status.
-func describeErrors(op *huma.Operation, schemas huma.Registry) {
-	problem := schemas.Schema(reflect.TypeFor[web.Problem](), true, "Problem")
+// describeErrors lists the statuses of errors, for tests; see share. It adds the error
+// codes of the operation itself to its text.
+func describeErrors(op *huma.Operation) {
 	delete(op.Responses, "default")
 	for status := range op.Responses {
 		if status >= "400" {
 			delete(op.Responses, status)
 		}
 	}
-	for status, codes := range codesOf(op) {
-		enum := make([]any, len(codes))
-		for i, c := range codes {
-			enum[i] = c
-		}
-		answer := &huma.Response{
-			Description: http.StatusText(status),
-			Content: map[string]*huma.MediaType{web.ProblemType: {Schema: &huma.Schema{
-				Ref: problem.Ref, Properties: map[string]*huma.Schema{"code": {Enum: enum}},
-			}}},
-		}
-		switch status {
-		case http.StatusUnauthorized:
-			answer.Headers = map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "Bearer"}}
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			answer.Headers = map[string]*huma.Param{"Retry-After": {
-				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0)}, Description: "Seconds to wait before the next attempt",
-			}}
-		}
-		op.Responses[strconv.Itoa(status)] = answer
+	for status := range codesOf(op) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
+	}
+	if own := operationCodes[op.OperationID]; len(own) > 0 {
+		op.Description = strings.TrimSpace(op.Description + "\n\nErrors: " + quotedCodes(own) + ".")
 	}
 }
 
+// sharedCodes returns the codes that depend on how operations are called, in the
+// order of errorCodes.
+func sharedCodes(doc *huma.OpenAPI) []string {
+	common := map[string]bool{}
+	for _, item := range doc.Paths {
+		for _, op := range operationsOf(item) {
+			for _, code := range commonCodes(op) {
+				common[code] = true
+			}
+		}
+	}
+	var out []string
+	for _, c := range errorCodes {
+		if common[c.Code] {
+			out = append(out, c.Code)
+		}
+	}
+	return out
+}
+
+func quotedCodes(codes []string) string { return "`" + strings.Join(codes, "`, `") + "`" }
+
 // eventSchema returns the schema of a server-sent event, given the schemas of its data
-// by event name.
+// by event name. Events with the same data are one form.
 func eventSchema(data map[string]*huma.Schema) *huma.Schema {
-	out := &huma.Schema{Description: "One event of the stream"}
 	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
+	var forms []*huma.Schema
 	for _, name := range slices.Sorted(maps.Keys(data)) {
+		i := slices.IndexFunc(forms, func(form *huma.Schema) bool {
+			return reflect.DeepEqual(form.Properties["data"].Extensions["contentSchema"], data[name])
+		})
+		if i >= 0 {
+			event := forms[i].Properties["event"]
+			event.Enum = append(event.Enum, name)
+			continue
+		}
 		body := text("JSON")
 		body.Extensions = map[string]any{"contentMediaType": "application/json", "contentSchema": data[name]}
-		out.OneOf = append(out.OneOf, &huma.Schema{
+		forms = append(forms, &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"event", "id", "data"},
 			Properties: map[string]*huma.Schema{
 				"event": {Type: huma.TypeString, Enum: []any{name}}, "id": text("Value for Last-Event-ID"), "data": body,
 			},
 		})
 	}
-	return out
+	if len(forms) == 1 {
+		return forms[0]
+	}
+	return &huma.Schema{OneOf: forms}
 }
 
 // idSchema returns the schema of an ID.

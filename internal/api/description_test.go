@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // described reads the description as anybody would.
@@ -20,6 +21,32 @@ func (b *bundle) described(t *testing.T) tree {
 		t.Fatal(err)
 	}
 	return doc
+}
+
+// walk calls f for each object of a part of the description.
+func walk(part any, f func(at tree)) {
+	switch part := part.(type) {
+	case []any:
+		for _, one := range part {
+			walk(one, f)
+		}
+	case tree:
+		f(part)
+		for _, one := range part {
+			walk(one, f)
+		}
+	}
+}
+
+// operationsIn returns the operations of the description by method and path.
+func operationsIn(doc tree) map[string]tree {
+	out := map[string]tree{}
+	for path, item := range doc["paths"].(tree) {
+		for method, op := range item.(tree) {
+			out[strings.ToUpper(method)+" "+path] = op.(tree)
+		}
+	}
+	return out
 }
 
 func TestDescription(t *testing.T) {
@@ -55,24 +82,149 @@ func TestDescription(t *testing.T) {
 
 	t.Run("RefersToWhatIsThere", func(t *testing.T) {
 		t.Parallel()
-		schemas := doc["components"].(tree)["schemas"].(tree)
-		var visit func(v any)
-		visit = func(v any) {
-			switch v := v.(type) {
-			case []any:
-				for _, one := range v {
-					visit(one)
-				}
-			case tree:
-				if ref, ok := v["$ref"].(string); ok && schemas[strings.TrimPrefix(ref, schemaPrefix)] == nil {
-					t.Errorf("nothing is at %s", ref)
-				}
-				for _, one := range v {
-					visit(one)
+		used := map[string]bool{}
+		walk(doc, func(at tree) {
+			ref, ok := at["$ref"].(string)
+			if !ok {
+				return
+			}
+			used[ref] = true
+			if below(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...) == nil {
+				t.Errorf("nothing is at %s", ref)
+			}
+		})
+		for kind, named := range doc["components"].(tree) {
+			for name := range named.(tree) {
+				if kind != "securitySchemes" && !used["#/components/"+kind+"/"+name] {
+					t.Errorf("nothing refers to %s %s", kind, name)
 				}
 			}
 		}
-		visit(doc)
+	})
+
+	t.Run("RepeatsNothing", func(t *testing.T) {
+		t.Parallel()
+		seen := map[string]bool{}
+		once := func(pattern string, part any) {
+			text, err := json.Marshal(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) > 120 && seen[string(text)] {
+				t.Errorf("%s repeats %s: let share make a component of it", pattern, text)
+			}
+			seen[string(text)] = true
+		}
+		for pattern, op := range operationsIn(doc) {
+			if list, ok := op["parameters"].([]any); ok {
+				for _, p := range list {
+					once(pattern, p)
+				}
+			}
+			for status, answer := range op["responses"].(tree) {
+				once(pattern, answer)
+				if status >= "300" && status != "default" {
+					t.Errorf("%s describes %s by itself, not by the shared response of errors", pattern, status)
+				}
+			}
+			if below(op, "responses", "default")["$ref"] != "#/components/responses/Problem" {
+				t.Errorf("%s lacks the shared response of errors", pattern)
+			}
+		}
+	})
+
+	t.Run("HasItsHead", func(t *testing.T) {
+		t.Parallel()
+		server := doc["servers"].([]any)[0].(tree)
+		if license := below(doc, "info", "license"); server["url"] != "/" || license["identifier"] != "Apache-2.0" {
+			t.Errorf("server %v, license %v", server, license)
+		}
+		text, _ := below(doc, "info")["description"].(string)
+		for _, want := range []string{CodeUnauthenticated, web.CodeInternal, web.IfNoneMatchHeader, ActorHeader, "2^53"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the introduction does not name %s", want)
+			}
+		}
+	})
+
+	t.Run("KeepsTheCodesOfErrors", func(t *testing.T) {
+		t.Parallel()
+		codes, _ := below(doc, "components", "schemas", "Problem", "properties", "code")["enum"].([]any)
+		if len(codes) != len(errorCodes) {
+			t.Errorf("Problem.code has %d values, want %d", len(codes), len(errorCodes))
+		}
+		for pattern, op := range operationsIn(doc) {
+			id, _ := op["operationId"].(string)
+			text, _ := op["description"].(string)
+			for _, code := range operationCodes[id] {
+				if !strings.Contains(text, "`"+code+"`") {
+					t.Errorf("%s does not name its error %s: %s", pattern, code, text)
+				}
+			}
+		}
+	})
+
+	t.Run("NamesListsOfValuesThatOccurTwice", func(t *testing.T) {
+		t.Parallel()
+		seen := map[string]int{}
+		walk(doc, func(at tree) {
+			if values, ok := at["enum"].([]any); ok && len(values) > 1 {
+				seen[joined(values)]++
+			}
+		})
+		for list, n := range seen {
+			if n > 1 {
+				t.Errorf("%s occurs %d times: add it to enums", list, n)
+			}
+		}
+		for name, list := range enums {
+			if seen[list] != 1 {
+				t.Errorf("enums has %s, which occurs %d times", name, seen[list])
+			}
+		}
+	})
+
+	t.Run("MarksNumbersThatJavaScriptWouldRound", func(t *testing.T) {
+		t.Parallel()
+		marked := map[string]bool{}
+		for name, fields := range bigNumbers {
+			for _, field := range fields {
+				marked[name+"."+field] = true
+			}
+		}
+		for name, schema := range below(doc, "components", "schemas") {
+			parts, _ := schema.(tree)["allOf"].([]any)
+			for _, part := range append(parts, schema) {
+				for field, property := range below(part.(tree), "properties") {
+					text, err := json.Marshal(property)
+					if err != nil {
+						t.Fatal(err)
+					}
+					integer := strings.Contains(string(text), `"integer"`)
+					highest, bounded := property.(tree)["maximum"].(float64)
+					big := integer && strings.Contains(strings.ToLower(field), "amount") && (!bounded || highest > 1<<53)
+					if big && !marked[name+"."+field] {
+						t.Errorf("%s.%s may exceed 2^53: make it a string, or give it a maximum", name, field)
+					}
+					if marked[name+"."+field] && (!strings.Contains(string(text), "2^53") || !strings.Contains(string(text), "int64")) {
+						t.Errorf("%s.%s does not say that it may exceed 2^53: %s", name, field, text)
+					}
+				}
+			}
+		}
+	})
+
+	t.Run("HasFilesThatGeneratorsSend", func(t *testing.T) {
+		t.Parallel()
+		for pattern, op := range operationsIn(doc) {
+			content := below(op, "requestBody", "content")
+			if content == nil || content["application/json"] != nil {
+				continue
+			}
+			if schema := below(content, "application/octet-stream", "schema"); schema["format"] != "binary" {
+				t.Errorf("%s takes %v, and no application/octet-stream", pattern, content)
+			}
+		}
 	})
 
 	t.Run("TakesNullForNothingInBodies", func(t *testing.T) {

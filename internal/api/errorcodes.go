@@ -34,8 +34,8 @@ type errorCode struct {
 	Action  string `json:"action"`
 }
 
-// errorCodes lists all codes, ordered by status. docs/errors.md and /openapi.json are
-// generated from this list, and a test produces each code.
+// errorCodes lists all codes, ordered by status. docs/errors.md, /docs and the codes
+// in /openapi.json come from this list, and a test produces each code.
 var errorCodes = []errorCode{
 	{reward.CodeMalformed, http.StatusBadRequest, "A part of the request cannot be parsed: an ID, a cursor, a header or the JSON body", "Fix what errors[] or detail names; the same request fails again"},
 	{CodeBadGzip, http.StatusBadRequest, "The upload is declared as gzip, but the body is not gzip or is truncated", "Upload it again; accepted targets are kept and count as duplicates, and of a file of codes nothing was imported"},

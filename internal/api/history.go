@@ -54,7 +54,7 @@ type HistoryPayout struct {
 	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	PauseReason     string    `json:"pauseReason,omitempty" doc:"Why the promotion is PAUSED"`
 	TargetID        string    `json:"targetId"`
-	Amount          int64     `json:"amount" doc:"In minor units"`
+	Amount          int64     `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
 	Attempts        int32     `json:"attempts" doc:"Provider responses that count as attempts"`

@@ -24,7 +24,7 @@ type Payout struct {
 	TargetID           string    `json:"targetId" doc:"A whole number as a string"`
 	UserID             string    `json:"userId"`
 	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
-	Amount             int64     `json:"amount" doc:"In minor units"`
+	Amount             int64     `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
 	VoucherCode        string    `json:"voucherCode,omitempty"`
 	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
 	Attempts           int32     `json:"attempts" doc:"Provider responses that count as attempts"`

@@ -23,7 +23,7 @@ type Promotion struct {
 	Name                 string     `json:"name" doc:"Empty while only Kafka records name the promotion"`
 	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
 	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount               int64      `json:"amount,omitempty" doc:"Default amount of a target, in minor units; absent: each target has its own"`
+	Amount               int64      `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default amount of a target, in minor units; absent: each target has its own"`
 	VoucherCode          string     `json:"voucherCode,omitempty" doc:"Default voucher code of a target"`
 	Currency             string     `json:"currency"`
 	MaxRetries           int        `json:"maxRetries" doc:"Maximum number of retries after the first call"`

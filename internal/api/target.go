@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"compress/flate"
 	"compress/gzip"
 	"context"
@@ -75,7 +76,7 @@ func (a *API) addTargets() {
 		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
 		Summary: "Add targets from a file",
 		Description: "The file is streamed and may have any size. Uploads are idempotent by target: if you upload the same file again, all targets are duplicates. CSV has a header line with targetId and any of userId, amount and voucherCode; " +
-			"NDJSON has one object per line with the same names. Invalid lines are reported, and all other lines are accepted.",
+			"NDJSON has one object per line with the same names. application/octet-stream is either of them: NDJSON if it begins with {. Invalid lines are reported, and all other lines are accepted.",
 		Parameters: []*huma.Param{
 			text("id", "path", true, "Promotion ID", str),
 			text("dryRun", "query", false, "Validate and sum up the file without accepting targets", boolean),
@@ -84,6 +85,7 @@ func (a *API) addTargets() {
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			string(campaign.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
 			string(campaign.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
+			string(formatAny):             {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "targetId,userId,amount\n7,u7,1000\n"},
 		}},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The file was read to its end", Content: map[string]*huma.MediaType{
@@ -164,11 +166,37 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 	if cmd.DryRun, err = dryRun(r); err != nil {
 		return cmd, err
 	}
-	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatNDJSON); err != nil {
+	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatNDJSON, formatAny); err != nil {
 		return cmd, err
 	}
-	cmd.Body, err = a.uploadBody(w, r)
+	if cmd.Body, err = a.uploadBody(w, r); err == nil && cmd.Format == formatAny {
+		cmd.Format, cmd.Body = detectFormat(cmd.Body)
+	}
 	return cmd, err
+}
+
+// formatAny is the media type of files whose format their first character shows, for
+// generated clients: some of them cannot send text/csv.
+const formatAny campaign.Format = "application/octet-stream"
+
+// detectFormat returns the format of a file, and the whole file. Space at the beginning
+// does not count, nor does a byte order mark.
+func detectFormat(body io.Reader) (campaign.Format, io.Reader) {
+	r := bufio.NewReader(body)
+	for n := 1; n <= r.Size(); n++ {
+		head, err := r.Peek(n)
+		if err != nil {
+			break // the reader of the file reports it
+		}
+		if head = bytes.TrimLeft(head, "\ufeff \t\r\n"); len(head) == 0 || bytes.HasPrefix([]byte("\ufeff"), head) {
+			continue
+		}
+		if head[0] == '{' {
+			return campaign.FormatNDJSON, r
+		}
+		break
+	}
+	return campaign.FormatCSV, r
 }
 
 // uploadBody returns the body of an upload, decompressed. It waits for the first
@@ -299,17 +327,19 @@ func (b *guardedBody) read(p []byte) (int, error) {
 // gzipBody decompresses a body as it is read. The size needs no limit, because the
 // body is processed line by line.
 type gzipBody struct {
-	r  io.Reader
-	zr *gzip.Reader
+	r   io.Reader
+	zr  *gzip.Reader
+	err error // why there is no zr
 }
 
 func (b *gzipBody) Read(p []byte) (int, error) {
-	if b.zr == nil {
-		zr, err := gzip.NewReader(b.r)
-		if err != nil {
-			return 0, badGzip(err)
+	if b.zr == nil && b.err == nil {
+		if b.zr, b.err = gzip.NewReader(b.r); b.err != nil {
+			b.zr = nil
 		}
-		b.zr = zr
+	}
+	if b.err != nil {
+		return 0, badGzip(b.err)
 	}
 	n, err := b.zr.Read(p)
 	return n, badGzip(err)

@@ -154,6 +154,27 @@ func TestUploadTargets(t *testing.T) {
 		}
 	})
 
+	t.Run("AnyFormat", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		path := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","amount":5}`) + "/targets?dryRun=true"
+		const csv, ndjson = "targetId\n1\n2\n", `{"targetId":1}` + "\n" + `{"targetId":2}` + "\n"
+		for _, file := range []string{
+			csv, ndjson, "\ufeff" + csv, "\r\n \t" + ndjson, "\ufeff" + ndjson,
+			csv + strings.Repeat("1\n", 5000), ndjson + strings.Repeat(`{"targetId":1}`+"\n", 5000),
+		} {
+			for _, headers := range [][]string{nil, {"Content-Encoding", "gzip"}} {
+				body := file
+				if headers != nil {
+					body = gzipped(t, file)
+				}
+				if r := b.upload(t, path, body, append(headers, "Content-Type", "application/octet-stream")...).result(t); r.Accepted != 2 || r.Rejected != 0 {
+					t.Errorf("%.20q with %v: %+v", file, headers, r)
+				}
+			}
+		}
+	})
+
 	t.Run("Refusals", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
@@ -182,6 +203,9 @@ func TestUploadTargets(t *testing.T) {
 			{"UnknownColumn", path, "targetId,sum\n1,5\n", csv, 422, "UNKNOWN_COLUMN"},
 			{"DuplicateColumn", path, "targetId,targetId\n1,5\n", csv, 422, "DUPLICATE_COLUMN"},
 			{"UTF16", path, "\xff\xfet\x00", csv, 422, "INVALID_UTF8"},
+			{"EmptyOfAnyFormat", path, "", []string{"Content-Type", "application/octet-stream"}, 422, "EMPTY_FILE"},
+			{"SpaceOfAnyFormat", path, strings.Repeat(" ", 10_000), []string{"Content-Type", "application/octet-stream"}, 422, "NO_HEADER"},
+			{"NotGzipOfAnyFormat", path, "targetId\n1\n", []string{"Content-Encoding", "gzip", "Content-Type", "application/octet-stream"}, 400, "BAD_GZIP"},
 			{"NotGzip", path, "targetId\n1\n", zipped, 400, "BAD_GZIP"},
 			{"CorruptGzip", path, whole[:10] + "\x07\x07\x07\x07", zipped, 400, "BAD_GZIP"},
 			{"WrongChecksum", path, whole[:len(whole)-8] + "12345678", zipped, 400, "BAD_GZIP"},

@@ -4,6 +4,7 @@
 // attributes, never into markup, so nothing in the description can become code.
 (() => {
   const byID = (id) => document.getElementById(id);
+  const errorCodes = /*errors*/ [];
   const methods = ["get", "post", "put", "patch", "delete"];
   let spec;
 
@@ -27,6 +28,10 @@
       const { $ref, ...beside } = thing;
       thing = { ...target, ...beside, properties: { ...(target || {}).properties, ...beside.properties } };
       if (Object.keys(thing.properties).length === 0) delete thing.properties;
+    }
+    if (thing && thing.allOf) {
+      const parts = thing.allOf.map(resolve);
+      thing = { ...thing, type: "object", properties: Object.assign({}, ...parts.map((part) => part.properties)), required: parts.flatMap((part) => part.required || []) };
     }
     return thing || {};
   }
@@ -74,10 +79,16 @@
     return parts.join(", ");
   }
 
+  // codeOf shows code; an error code links to its meaning.
+  function codeOf(text) {
+    const code = make("code", null, text);
+    return errorCodes.some((one) => one.code === text) ? make("a", { href: "#error-" + text }, code) : code;
+  }
+
   // paragraphs turns a description into paragraphs, `code` in it into code.
   function paragraphs(text) {
     return (text || "").split(/\n{2,}/).filter((part) => part.trim() !== "").map((part) => make("p", null,
-      part.split("`").map((piece, i) => (i % 2 ? make("code", null, piece) : piece))));
+      part.split("`").map((piece, i) => (i % 2 ? codeOf(piece) : piece))));
   }
 
   // field is a row: a name, what it is, what it means, and a given example.
@@ -212,26 +223,14 @@
     });
   }
 
-  // codesOf lists the error codes that an answer can carry.
-  function codesOf(answer) {
-    const media = (answer.content || {})["application/problem+json"];
-    const code = media && media.schema && resolve(media.schema).properties;
-    const own = media && media.schema && media.schema.properties && media.schema.properties.code;
-    return (own && own.enum) || (code && code.code && code.code.enum) || [];
-  }
-
   function answerOf(status, given) {
     const answer = resolve(given);
-    const codes = codesOf(answer);
     const headers = Object.entries(answer.headers || {}).map(([name, header]) => {
       const whole = resolve(header);
       return make("p", { class: "type" }, make("code", null, name), " ", whole.description || resolve(whole.schema || {}).description || "");
     });
-    const problem = status >= "400";
-    return make("div", { class: "answer " + (problem ? "bad" : "good") }, make("strong", null, status), make("div", null,
-      make("p", null, answer.description || ""),
-      codes.length ? make("p", { class: "codes" }, codes.map((code) => make("a", { href: "#error-" + code }, make("code", null, code)))) : null,
-      headers, problem && codes.length ? null : contentOf(answer.content)));
+    return make("div", { class: "answer " + (status >= "400" ? "bad" : "good") }, make("strong", null, status), make("div", null,
+      paragraphs(answer.description), headers, contentOf(answer.content)));
   }
 
   function bodyOf(operation) {
@@ -266,7 +265,7 @@
     return details;
   }
 
-  // errorsOf lists all error codes, which the description carries as x-error-codes.
+  // errorsOf lists all error codes.
   function errorsOf(codes) {
     return make("section", { "aria-labelledby": "errors" }, make("h2", { id: "errors" }, "Errors"),
       make("table", { class: "errors" }, make("thead", null, make("tr", null, ["Code", "Status", "Meaning", "What to do"].map((text) => make("th", { scope: "col" }, text)))),
@@ -282,8 +281,7 @@
         const given = item[method];
         const parameters = [...(item.parameters || []), ...(given.parameters || [])].map(resolve);
         const operation = { ...given, path, method, parameters, tag: (given.tags || ["others"])[0] };
-        operation.text = [method, path, given.operationId, given.summary, given.description, operation.tag, ...parameters.map((one) => one.name),
-          ...Object.values(given.responses || {}).flatMap((answer) => codesOf(resolve(answer)))].join(" ").toLowerCase();
+        operation.text = [method, path, given.operationId, given.summary, given.description, operation.tag, ...parameters.map((one) => one.name)].join(" ").toLowerCase();
         all.push(operation);
       }
     }
@@ -321,9 +319,8 @@
       navigation.append(block);
       sections.push({ section, block, members });
     }
-    const codes = spec["x-error-codes"] || [];
-    if (codes.length) {
-      byID("list").append(errorsOf(codes));
+    if (errorCodes.length) {
+      byID("list").append(errorsOf(errorCodes));
       navigation.append(make("div", null, make("h2", null, "more"), make("ul", null, make("li", null, make("a", { href: "#errors" }, make("span", { class: "method" }, ""), make("span", null, "Errors"))))));
     }
     filterBy(operations, sections);

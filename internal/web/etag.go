@@ -97,10 +97,13 @@ func matches(headers []string, tag string) bool {
 	return false
 }
 
+// IfNoneMatchHeader carries the ETag of the response that the caller already has.
+const IfNoneMatchHeader = "If-None-Match"
+
 // ETag adds If-None-Match and status 304 to the description of a read.
 func ETag(op *huma.Operation) {
 	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "If-None-Match", In: "header", Description: "ETag of the response that the caller already has; if it has not changed, the status is 304",
+		Name: IfNoneMatchHeader, In: "header", Description: "ETag of the response that the caller already has; if it has not changed, the status is 304",
 		Schema: &huma.Schema{Type: huma.TypeString},
 	})
 	if op.Responses == nil {
