@@ -421,13 +421,16 @@ func TestIdempotency(t *testing.T) {
 			if again.status != first.status || again.body != first.body || again.header.Get("Location") != first.header.Get("Location") {
 				t.Errorf("%d %s\n%d %s", first.status, first.body, again.status, again.body)
 			}
+			if first.header.Get(ReplayedHeader) != "" || again.header.Get(ReplayedHeader) != "true" {
+				t.Errorf("%s is %q at first and %q at the repeat", ReplayedHeader, first.header.Get(ReplayedHeader), again.header.Get(ReplayedHeader))
+			}
 			for _, r := range b.rows.records {
 				if strings.Contains(string(r.Answer), "Spring") || strings.Contains(string(r.Answer), "lgs_") {
 					t.Error("an answer is kept in clear text")
 				}
 			}
-			if a := post(t, b, path, "k1", strings.Replace(strings.Replace(body, "{", `{"x":1,`, 1), ",}", "}", 1)); a.status != http.StatusUnprocessableEntity {
-				t.Errorf("%d %s", a.status, a.body)
+			if a := post(t, b, path, "k1", strings.Replace(strings.Replace(body, "{", `{"x":1,`, 1), ",}", "}", 1)); a.status != http.StatusUnprocessableEntity || a.header.Get(ReplayedHeader) != "" {
+				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
 			if other := post(t, b, path, "k2", body); other.status != http.StatusCreated || path != "/v1/reconciliations" && other.body == first.body {
 				t.Errorf("another key: %d %s", other.status, other.body)
@@ -477,6 +480,9 @@ func TestIdempotency(t *testing.T) {
 			b.shop.mu.Unlock()
 			again := post(t, b, path, "k1", body)
 			again.want(t, http.StatusCreated)
+			if again.header.Get(ReplayedHeader) != "" {
+				t.Error("the request that ran again is marked as a repeated response")
+			}
 			switch path {
 			case "/v1/promotions", "/v1/coupon-templates":
 				if again.object(t)["id"] != first.object(t)["id"] {
@@ -545,7 +551,7 @@ func TestIdempotency(t *testing.T) {
 				first := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
 				b.shop.statuses["42:u7"] = tc.now
 				a := post(t, b, "/v1/coupons/42/issue", "k1", `{"userId":"u7"}`)
-				if a.status != tc.want || !strings.Contains(a.body, tc.says) || a.status < 300 && !strings.Contains(a.body, `"duplicate":true`) {
+				if a.status != tc.want || a.header.Get(ReplayedHeader) != "true" || !strings.Contains(a.body, tc.says) || a.status < 300 && !strings.Contains(a.body, `"duplicate":true`) {
 					t.Errorf("%d %s, then %d %s", first.status, first.body, a.status, a.body)
 				}
 			})

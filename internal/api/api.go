@@ -213,6 +213,7 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 	}
 	if creating[op.OperationID] {
 		op.Parameters = append(op.Parameters, idempotencyParam())
+		op.Middlewares = append(op.Middlewares, withReplayed)
 		carry := f
 		f = func(ctx context.Context, in *I) (*O, error) { return once(ctx, a, op.OperationID, in, carry) }
 	}

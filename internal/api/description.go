@@ -151,6 +151,9 @@ func (a *API) finishDescription() []byte {
 			if example := bodyExamples[op.OperationID]; example != nil {
 				op.RequestBody.Content["application/json"].Example = example
 			}
+			if creating[op.OperationID] {
+				describeReplays(op)
+			}
 			describeErrors(op)
 		}
 	}
@@ -332,6 +335,18 @@ func payoutStates() []any {
 const schemaPrefix = "#/components/schemas/"
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
+
+// describeReplays adds the header of repeated responses to an operation.
+func describeReplays(op *huma.Operation) {
+	for _, answer := range op.Responses {
+		if answer.Headers == nil {
+			answer.Headers = map[string]*huma.Param{}
+		}
+		answer.Headers[ReplayedHeader] = &huma.Param{
+			Description: "true: this is the stored response to an earlier request with the same " + web.IdempotencyHeader, Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true"}},
+		}
+	}
+}
 
 // describeErrors lists the statuses of errors, for tests; see share. It adds the error
 // codes of the operation itself to its text.

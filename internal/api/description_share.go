@@ -87,6 +87,7 @@ func problemResponse() tree {
 			"WWW-Authenticate":   header("string", "Bearer; only with status 401"),
 			"Retry-After":        header("integer", "Seconds to wait before the next attempt; with status 429 and 503, and with IDEMPOTENCY_IN_PROGRESS"),
 			"Preference-Applied": header("string", "The granted wait; absent: none"),
+			ReplayedHeader:       header("string", "true: this is the outcome of an earlier coupon request with the same Idempotency-Key"),
 		},
 	}
 }

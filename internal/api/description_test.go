@@ -147,6 +147,22 @@ func TestDescription(t *testing.T) {
 		}
 	})
 
+	t.Run("SaysWhichAnswersAreRepeated", func(t *testing.T) {
+		t.Parallel()
+		for pattern, op := range operationsIn(doc) {
+			id, _ := op["operationId"].(string)
+			for status, answer := range op["responses"].(tree) {
+				whole := answer.(tree)
+				if ref, ok := whole["$ref"].(string); ok {
+					whole = below(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+				}
+				if _, marked := below(whole, "headers")[ReplayedHeader]; status != "default" && marked != creating[id] {
+					t.Errorf("%s %s describes %s: %t", pattern, status, ReplayedHeader, marked)
+				}
+			}
+		}
+	})
+
 	t.Run("KeepsTheCodesOfErrors", func(t *testing.T) {
 		t.Parallel()
 		codes, _ := below(doc, "components", "schemas", "Problem", "properties", "code")["enum"].([]any)

@@ -36,6 +36,16 @@ var creating = map[string]bool{
 	"create-promotion": true, "create-template": true, "issue-coupon": true, "reconcile": true, "create-api-key": true,
 }
 
+// ReplayedHeader marks the response to a repeated request, which ran nothing.
+const ReplayedHeader = "Idempotent-Replayed"
+
+type replayedKey struct{}
+
+// withReplayed lets once mark the response.
+func withReplayed(ctx huma.Context, next func(huma.Context)) {
+	next(huma.WithValue(ctx, replayedKey{}, func() { ctx.SetHeader(ReplayedHeader, "true") }))
+}
+
 type claimKey struct{}
 
 // claimOf returns the record of the idempotency key that the request of ctx holds,
@@ -73,6 +83,9 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 	case string(rec.Fingerprint) != string(print):
 		return nil, web.NewProblem(http.StatusUnprocessableEntity, CodeKeyReused, "this "+web.IdempotencyHeader+" belongs to another request; use a new key for each new resource")
 	case rec.Done:
+		if mark, ok := ctx.Value(replayedKey{}).(func()); ok {
+			mark()
+		}
 		out := new(O)
 		if err := unseal(seal, rec.Answer, out); err != nil {
 			return nil, err
@@ -138,7 +151,7 @@ func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
-		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same response and creates nothing new. " +
+		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same response, with the header " + ReplayedHeader + ", and creates nothing new. " +
 			"A different request with the key is 422 IDEMPOTENCY_KEY_REUSED; a repeat while the first is in progress is 409 IDEMPOTENCY_IN_PROGRESS. Failed requests can be repeated with the same key",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}

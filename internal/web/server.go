@@ -231,7 +231,7 @@ func allowOrigin(h http.Header, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
 	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+IdempotencyHeader+", If-None-Match, Last-Event-ID, Prefer, "+requestIDHeader)
-	h.Set("Access-Control-Expose-Headers", "ETag, Location, Preference-Applied, Retry-After, "+requestIDHeader)
+	h.Set("Access-Control-Expose-Headers", "ETag, Idempotent-Replayed, Location, Preference-Applied, Retry-After, "+requestIDHeader)
 	h.Set("Access-Control-Max-Age", "600")
 }
 
