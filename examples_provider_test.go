@@ -16,6 +16,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -29,6 +30,9 @@ type sample struct {
 	cmd     *exec.Cmd
 	log     lockedBuffer
 }
+
+// sampleToken is the token that the samples ask for.
+const sampleToken = "right"
 
 // samplePorts counts the ports that newSample has tried.
 var samplePorts atomic.Int64
@@ -75,12 +79,13 @@ func newSample(t *testing.T, command []string) *sample {
 
 func (s *sample) start() {
 	s.t.Helper()
-	s.cmd = exec.CommandContext(s.t.Context(), s.command[0], append(s.command[1:], "--listen", s.listen, "--file", s.file)...) //nolint:gosec // the test names it
+	s.cmd = exec.CommandContext(s.t.Context(), s.command[0], append(s.command[1:], "--listen", s.listen, "--file", s.file)...)
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.cmd.Stderr = &s.log
+	s.cmd.Env = append(os.Environ(), "PROVIDER_TOKEN="+sampleToken)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -108,6 +113,7 @@ func (s *sample) charges(promotion string) map[string]string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
+		req.Header.Set("Authorization", "Bearer "+sampleToken)
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			s.t.Fatal(err)
@@ -133,6 +139,26 @@ func (s *sample) charges(promotion string) map[string]string {
 	}
 }
 
+// check lets largesse provider check judge the sample.
+func (s *sample) check() {
+	s.t.Helper()
+	cfg := config.Default()
+	cfg.Money.URL = s.url
+	cfg.Money.TokenFile = filepath.Join(s.t.TempDir(), "token")
+	if err := os.WriteFile(cfg.Money.TokenFile, []byte(sampleToken), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	checks, err := engine.CheckProvider(s.t.Context(), cfg, engine.ProviderCheckParams{User: "u7", RefuseUser: "closed-7", VoucherCode: "V"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, c := range checks {
+		if c.Status == engine.CheckFail || c.Status == engine.CheckWarn && c.Name != "latency" {
+			s.t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestExampleProviders pays through each of the sample providers, which is killed
 // in the middle and started again.
 func TestExampleProviders(t *testing.T) {
@@ -145,7 +171,7 @@ func TestExampleProviders(t *testing.T) {
 			t.Parallel()
 			s := newSample(t, command)
 			r := newRig(t, embedded, moneysim.Faults{}, func(cfg *config.Config) {
-				cfg.Money.URL = s.url
+				cfg.Money.URL, cfg.Money.AuthHeader = s.url, "Authorization: Bearer "+sampleToken
 				cfg.Reconcile.Interval = time.Second
 			})
 			const paid, closed = 600, 20
@@ -175,6 +201,7 @@ func TestExampleProviders(t *testing.T) {
 			if done.Counts.Succeeded != paid || done.Counts.Failed != closed {
 				t.Errorf("counts %+v", done.Counts)
 			}
+			s.check()
 			listed := s.charges(p.ID)
 			if len(listed) != paid {
 				t.Errorf("%d charges for %d paid", len(listed), paid)

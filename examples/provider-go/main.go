@@ -92,8 +92,11 @@ func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.Key, c.Transaction = r.Header.Get("Idempotency-Key"), ""
-	voucher := r.URL.Path == "/v1/vouchers/charge"
-	if c.Key == "" || c.Key != c.PromotionID+":"+c.TargetID || c.UserID == "" || c.Amount < 0 || voucher != (c.VoucherCode != "") {
+	least, voucher := int64(1), r.URL.Path == "/v1/vouchers/charge"
+	if voucher {
+		least = 0
+	}
+	if c.Key == "" || c.Key != c.PromotionID+":"+c.TargetID || c.UserID == "" || c.Amount < least || voucher != (c.VoucherCode != "") {
 		refuse(w, http.StatusUnprocessableEntity, "INVALID")
 		return
 	}

@@ -26,7 +26,7 @@ function charge(url, key, c) {
   const { promotionId, targetId, userId, amount, voucherCode = '' } = c;
   const voucher = url === '/v1/vouchers/charge';
   if (!key || key !== `${promotionId}:${targetId}` || typeof userId !== 'string' || !userId
-    || !Number.isSafeInteger(amount) || amount < 0 || typeof voucherCode !== 'string' || voucher !== (voucherCode !== '')) {
+    || !Number.isSafeInteger(amount) || amount < (voucher ? 0 : 1) || typeof voucherCode !== 'string' || voucher !== (voucherCode !== '')) {
     return [422, { code: 'INVALID' }];
   }
   let known = byKey.get(key);

@@ -30,12 +30,12 @@ class Provider(BaseHTTPRequestHandler):
         try:
             c = json.loads(raw)
             key, user, amount = c["promotionId"] + ":" + c["targetId"], c["userId"], c["amount"]
-            voucher = c.get("voucherCode", "")
+            voucher, least = c.get("voucherCode", ""), 0 if self.path == "/v1/vouchers/charge" else 1
         except (ValueError, TypeError, KeyError, AttributeError):
             return self.answer(400, {"code": "MALFORMED"})
         if (self.path not in ("/v1/points/charge", "/v1/vouchers/charge")
                 or self.headers.get("Idempotency-Key") != key or not isinstance(user, str) or type(amount) is not int
-                or not 0 <= amount < 2**63 or (self.path == "/v1/vouchers/charge") != bool(voucher)):
+                or not least <= amount < 2**63 or (self.path == "/v1/vouchers/charge") != bool(voucher)):
             return self.answer(422, {"code": "INVALID"})
         body = json.dumps([self.path, user, amount, voucher])
         with lock:  # the UNIQUE key decides, also between processes

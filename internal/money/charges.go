@@ -63,7 +63,13 @@ func (e *ChargesError) Unwrap() error { return e.Answer.Err }
 // cursor is "", the next one is the NextCursor of the page. The error is
 // ErrNoCharges or a *ChargesError.
 func (c *Client) Charges(ctx context.Context, p reward.PromotionID, cursor string) (ChargesPage, error) {
-	query := url.Values{"promotionId": {p.String()}, "limit": {strconv.Itoa(chargesLimit)}}
+	return c.ChargesUpTo(ctx, p, cursor, chargesLimit)
+}
+
+// ChargesUpTo is like Charges, but asks for pages of at most limit charges. The
+// provider may send more.
+func (c *Client) ChargesUpTo(ctx context.Context, p reward.PromotionID, cursor string, limit int) (ChargesPage, error) {
+	query := url.Values{"promotionId": {p.String()}, "limit": {strconv.Itoa(limit)}}
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}

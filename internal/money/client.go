@@ -206,6 +206,16 @@ func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.Targ
 	return res
 }
 
+// Probe posts a body that no payout has, to learn how the provider handles it. An
+// empty key sends none.
+func (c *Client) Probe(ctx context.Context, path, key string, body []byte) Answer {
+	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, answerMax: answerMax, page: true})
+	if failure != nil {
+		return *failure
+	}
+	return classify(r, nil, time.Now())
+}
+
 // request is one call to make.
 type request struct {
 	method, path string
@@ -247,7 +257,9 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 		// in memory, and sends it in one packet with the headers.
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(q.body)), int64(len(q.body))
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", q.key)
+		if q.key != "" {
+			req.Header.Set("Idempotency-Key", q.key)
+		}
 	}
 	c.signer.sign(req.Header)
 

@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/config"
+)
+
+// brokenProvider is a provider that does what it should, but for its flaw.
+type brokenProvider struct {
+	flaw   string
+	began  time.Time
+	paying sync.Mutex // makes check and payment one step
+
+	mu   sync.Mutex // protects list
+	list []brokenCharge
+}
+
+type brokenCharge struct {
+	IdempotencyKey string `json:"idempotencyKey"`
+	Amount         int64  `json:"amount"`
+	TransactionKey string `json:"transactionKey"`
+}
+
+func (p *brokenProvider) has(flaw string) bool { return p.flaw == flaw }
+
+func (p *brokenProvider) find(key string) (brokenCharge, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.has("forgets") && time.Since(p.began) > 300*time.Millisecond {
+		return brokenCharge{}, false
+	}
+	i := slices.IndexFunc(p.list, func(c brokenCharge) bool { return c.IdempotencyKey == key })
+	if i < 0 {
+		return brokenCharge{}, false
+	}
+	return p.list[i], true
+}
+
+func (p *brokenProvider) pay(key string, amount int64) brokenCharge {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := brokenCharge{key, amount, "T-" + strconv.Itoa(len(p.list)+1)}
+	p.list = append(p.list, c)
+	return c
+}
+
+func (p *brokenProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	say := func(status int, body any) {
+		if p.has("HTML errors") && status != http.StatusOK {
+			http.Error(w, "<html>sorry</html>", status)
+			return
+		}
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	refused := func(status int, code string) { say(status, map[string]string{"code": code}) }
+	key, isLookup := strings.CutPrefix(r.URL.Path, "/v1/transactions/")
+	switch {
+	case r.Header.Get("Authorization") != "Bearer right" && !p.has("accepts everybody"):
+		refused(cmp.Or(map[string]int{"refuses by 422 for credentials": 422}[p.flaw], http.StatusUnauthorized), "UNAUTHORIZED")
+	case isLookup:
+		c, found := p.find(key)
+		switch {
+		case found && p.has("lookup invents its answer"), !found && p.has("lookup finds everything"):
+			say(http.StatusOK, map[string]string{"transactionKey": "T-" + key})
+		case !found || p.has("lookup finds nothing"):
+			refused(http.StatusNotFound, "NOT_FOUND")
+		default:
+			say(http.StatusOK, map[string]string{"transactionKey": c.TransactionKey})
+		}
+	case r.URL.Path == "/v1/charges":
+		p.page(r, say)
+	default:
+		p.charge(r, say, refused)
+	}
+}
+
+func (p *brokenProvider) page(r *http.Request, say func(int, any)) {
+	from, _ := strconv.Atoi(r.FormValue("cursor"))
+	limit, _ := strconv.Atoi(r.FormValue("limit"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.list
+	if p.has("lists twice what it paid once") {
+		list = append(slices.Clone(list), list[0])
+	}
+	end := min(from+limit, len(list))
+	page := map[string]any{"charges": list[min(from, end):end]}
+	if end < len(list) {
+		next := end
+		switch p.flaw {
+		case "pages repeat":
+			next--
+		case "pages skip":
+			next++
+		}
+		page["nextCursor"] = strconv.Itoa(next)
+	}
+	say(http.StatusOK, page)
+}
+
+func (p *brokenProvider) charge(r *http.Request, say func(int, any), refused func(int, string)) {
+	var body struct {
+		UserID string
+		Amount *int64
+	}
+	err := json.NewDecoder(r.Body).Decode(&body)
+	key := r.Header.Get("Idempotency-Key")
+	if p.has("pays anything") && body.Amount == nil {
+		body.Amount = new(int64)
+	}
+	switch {
+	case p.has("fails at malformed charges") && err != nil:
+		refused(http.StatusInternalServerError, "EXCEPTION")
+		return
+	case p.has("pays anything"):
+	case err != nil, key == "", body.Amount == nil, *body.Amount < 1 && !strings.Contains(r.URL.Path, "voucher"):
+		refused(http.StatusBadRequest, "MALFORMED")
+		return
+	}
+	if body.UserID == "closed" {
+		if p.has("refuses with 500") {
+			refused(http.StatusInternalServerError, "CLOSED")
+			return
+		}
+		if p.has("notes what it refuses") {
+			p.pay(key, *body.Amount)
+		}
+		refused(http.StatusUnprocessableEntity, "CLOSED")
+		return
+	}
+	if !p.has("checks, then pays") {
+		p.paying.Lock()
+		defer p.paying.Unlock()
+	}
+	c, found := p.find(key)
+	if p.has("checks, then pays") {
+		time.Sleep(20 * time.Millisecond) // the window in which the others check, too
+	}
+	switch {
+	case found && p.has("refuses a repeat"):
+		refused(http.StatusUnprocessableEntity, "DUPLICATE")
+		return
+	case found && c.Amount != *body.Amount && !p.has("pays another body again"):
+		refused(http.StatusUnprocessableEntity, "KEY_REUSED")
+		return
+	case !found, p.has("pays a repeat"), p.has("pays another body again") && c.Amount != *body.Amount:
+		c = p.pay(key, *body.Amount)
+	case p.has("names a repeat differently"):
+		c.TransactionKey += "-again"
+	}
+	switch {
+	case p.has("names no transaction"):
+		say(http.StatusOK, map[string]string{"status": "done"})
+	case p.has("one transaction for all"):
+		say(http.StatusOK, map[string]string{"transactionKey": "T"})
+	case p.has("answers 201"):
+		say(http.StatusCreated, map[string]string{"transactionKey": c.TransactionKey})
+	default:
+		say(http.StatusOK, map[string]string{"transactionKey": c.TransactionKey})
+	}
+}
+
+// TestProviderCheck plays against providers that are right but for one thing. Each
+// fails at the check for it, with an advice that says what to change.
+func TestProviderCheck(t *testing.T) {
+	t.Parallel()
+	for flaw, want := range map[string][2]string{ // name of the failed or warned check, and a part of its advice
+		"":                               {},
+		"pays a repeat":                  {"repeat", "look the key up before you pay, in the same transaction"},
+		"names a repeat differently":     {"repeat", "answer a known one with its transactionKey"},
+		"refuses a repeat":               {"repeat", "answer the same charge again with 200"},
+		"checks, then pays":              {"concurrent", "a unique key in one transaction, or a lock"},
+		"pays another body again":        {"other-body", "whatever the body: refuse a known key"},
+		"lookup finds nothing":           {"lookup.known", "as soon as it is made"},
+		"lookup finds everything":        {"lookup.unknown", "payouts count as paid that nobody paid"},
+		"lookup invents its answer":      {"lookup.known", "with the transactionKey of the charge"},
+		"forgets":                        {"lookup.later", "never forget a charge"},
+		"refuses with 500":               {"refusal", "refuse with 422 and a JSON code: a 5xx is charged again"},
+		"notes what it refuses":          {"refusal", "answer 404 with a JSON code for a key that was refused"},
+		"names no transaction":           {"charge", `200 and {"transactionKey": "…"}`},
+		"answers 201":                    {"charge", `200 and {"transactionKey": "…"}`},
+		"one transaction for all":        {"burst", "a transactionKey of its own"},
+		"HTML errors":                    {"lookup.unknown", `add a code to the 404`},
+		"accepts everybody":              {"credentials", "check the credentials of each call"},
+		"refuses by 422 for credentials": {"credentials", "answer 401 or 403"},
+		"pays anything":                  {"malformed", "refuse it with 400"},
+		"fails at malformed charges":     {"malformed", "the same charge comes again"},
+		"lists twice what it paid once":  {"list", "begin each page after the last charge"},
+		"pages repeat":                   {"list", "begin each page after the last charge"},
+		"pages skip":                     {"list", "begin each page where the one before ended"},
+	} {
+		t.Run(cmp.Or(flaw, "none"), func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(&brokenProvider{flaw: flaw, began: time.Now()})
+			defer server.Close()
+			cfg := config.Default()
+			cfg.Money.URL = server.URL
+			cfg.Money.TokenFile = filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(cfg.Money.TokenFile, []byte("right\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := ProviderCheckParams{User: `u"7`, RefuseUser: "closed", VoucherCode: "V"}
+			if flaw == "forgets" {
+				p.Wait = 700 * time.Millisecond
+			}
+			checks, err := CheckProvider(t.Context(), cfg, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines strings.Builder
+			for _, c := range checks {
+				fmt.Fprintf(&lines, "%s %s: %s; %s\n", c.Status, c.Name, c.Found, c.Advice)
+			}
+			if flaw == "" {
+				for _, c := range checks {
+					if c.Status != CheckOK {
+						t.Errorf("a provider without a flaw:\n%s", lines.String())
+					}
+				}
+				if len(checks) != 15 {
+					t.Errorf("%d checks:\n%s", len(checks), lines.String())
+				}
+				return
+			}
+			found := slices.ContainsFunc(checks, func(c Check) bool {
+				wanted := CheckFail
+				if flaw == "fails at malformed charges" {
+					wanted = CheckWarn
+				}
+				return c.Status == wanted && c.Name == want[0] && strings.Contains(c.Advice, want[1])
+			})
+			if !found {
+				t.Errorf("no failed check %q says %q:\n%s", want[0], want[1], lines.String())
+			}
+		})
+	}
+}
+
+// TestProviderCheckOfNothing names what is wrong when nobody answers.
+func TestProviderCheckOfNothing(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Money.URL = "http://127.0.0.1:1"
+	checks, err := CheckProvider(t.Context(), cfg, ProviderCheckParams{User: "u", VoucherCode: "V"})
+	if err != nil || len(checks) != 1 || checks[0].Status != CheckFail || !strings.Contains(checks[0].Advice, "scheme, host and port") {
+		t.Errorf("%+v, %v", checks, err)
+	}
+}
