@@ -31,6 +31,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionShowCommand(),
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
+		c.promotionErrorsCommand(),
 		c.promotionExportCommand(),
 		c.promotionRetryCommand(),
 		c.promotionResolveCommand(),

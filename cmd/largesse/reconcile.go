@@ -10,11 +10,12 @@ import (
 
 func (c *cli) reconcileCommand() *cobra.Command {
 	var (
-		promotion, template string
-		all, repair         bool
+		promotion, template  string
+		all, repair, earlier bool
+		limit                int
 	)
 	cmd := c.talks(&cobra.Command{
-		Use:   "reconcile --promotion ID | --template ID | --all",
+		Use:   "reconcile --promotion ID | --template ID | --all | --list",
 		Short: "Compare the books with the database rows",
 		Long: `Compare the books with the database rows. For promotions: the stored counts, the
 streams and the provider's charges. Differences that may be temporary are checked
@@ -24,22 +25,28 @@ again after 10 s. For coupon templates: the counters and the gate in Redis.
 gates. It never moves money. The exit code is 1 if a difference remains.`,
 		Example: `  largesse reconcile --all
   largesse reconcile --promotion 12345 --repair
-  largesse reconcile --template 42 --repair`,
+  largesse reconcile --template 42 --repair
+  largesse reconcile --list --limit 5`,
 		Args: args(),
 	})
 	cmd.Flags().StringVar(&promotion, "promotion", "", "promotion to compare")
 	cmd.Flags().StringVar(&template, "template", "", "coupon template to compare")
 	cmd.Flags().BoolVar(&all, "all", false, "compare all active promotions and coupon templates")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences that can be repaired")
+	cmd.Flags().BoolVar(&earlier, "list", false, "list earlier reconciliations, newest first")
+	limitFlag(cmd, &limit)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := 0
-		for _, one := range []bool{promotion != "", template != "", all} {
+		for _, one := range []bool{promotion != "", template != "", all, earlier} {
 			if one {
 				given++
 			}
 		}
-		if given != 1 {
-			return wrongUse("reconcile needs either --promotion ID, --template ID or --all; see %s --help", cmd.CommandPath())
+		if given != 1 || earlier && repair || !earlier && cmd.Flags().Changed("limit") {
+			return wrongUse("reconcile needs either --promotion ID, --template ID, --all or --list; see %s --help", cmd.CommandPath())
+		}
+		if earlier {
+			return c.listReconciliations(cmd, limit)
 		}
 		run, thing := (*client.Client).Reconcile, "book"
 		id := ""

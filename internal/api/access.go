@@ -37,6 +37,7 @@ var permissions = map[string][]auth.Role{
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-payouts": readers, "get-payout": readers,
 	"list-dead-letters": readers, "get-dead-letter": readers, "list-instances": readers, "get-reconciliation": readers,
+	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-me": everyRole,
 	"list-audit": readers,
 
 	"create-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
@@ -51,6 +52,7 @@ var permissions = map[string][]auth.Role{
 	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
 
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
+	"list-settings": admins,
 }
 
 // Intervals at which the caller of a long operation is verified again. A key can be

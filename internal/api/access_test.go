@@ -54,7 +54,7 @@ var mayCall = map[string]string{
 	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
 	"GET /v1/dead-letters": "voa", "GET /v1/dead-letters/{id}": "voa", "POST /v1/dead-letters/{id}/replay": "oa",
 	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
-	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
+	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "voa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
 	"GET /v1/coupon-templates": "vioas", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
 	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
@@ -62,6 +62,7 @@ var mayCall = map[string]string{
 	"GET /v1/issue-requests/{requestId}/events": "vioas", "GET /v1/coupons": "vioa", "GET /v1/coupons/{couponId}": "vioas",
 	"POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
+	"GET /v1/me": "vioas", "GET /v1/settings": "a", "GET /v1/payouts": "voa", "GET /v1/promotions/{id}/errors": "voa",
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
 

@@ -74,6 +74,8 @@ type Config struct {
 	UploadsMost int
 	// ReadsPerCaller limits the reads that run for a caller at a time. Zero means 4.
 	ReadsPerCaller int
+	// Settings are the settings of the instance, with secrets masked.
+	Settings []Setting
 	// Version is the program's version, for /openapi.json. Empty means dev.
 	Version string
 	Log     obs.Log
@@ -86,6 +88,9 @@ type Rows interface {
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
+	ReconciliationList(ctx context.Context, before int64, limit int) ([]store.Reconciliation, error)
+	PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams) ([]reward.Payout, error)
+	PayoutErrors(ctx context.Context, id reward.PromotionID) ([]store.PayoutError, error)
 	Ping(ctx context.Context) error
 }
 
@@ -159,6 +164,7 @@ func New(cfg Config) *API {
 	a.addPromotionEvents()
 	a.addTargets()
 	a.addPayouts()
+	a.addUnknown()
 	a.addTemplates()
 	a.addCodes()
 	a.addCoupons()
@@ -168,6 +174,7 @@ func New(cfg Config) *API {
 	a.addDeadLetters()
 	a.addReconciliations()
 	a.addAPIKeys()
+	a.addMe()
 	a.addAudit()
 	a.addStreams()
 	a.addInstances()

@@ -22,6 +22,8 @@ const (
 	cursorUserCoupons     = "usercoupon"
 	cursorAPIKeys         = "apikey"
 	cursorAudit           = "audit"
+	cursorReconciliations = "reconciliation"
+	cursorUnknown         = "unknown"
 )
 
 // encodeCursor returns a cursor of a list that is ordered by ID.

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -92,6 +94,10 @@ var cursorExamples = map[string]any{
 	"list-user-coupons":      encodeCursor(cursorUserCoupons, 12345),
 	"list-api-keys":          encodeCursor(cursorAPIKeys, 12345),
 	"list-audit":             encodeCursor(cursorAudit, 12345),
+	"list-reconciliations":   encodeCursor(cursorReconciliations, 12345),
+	"list-unknown-payouts": encodeUnknownCursor(store.UnknownPlace{
+		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), PayoutID: store.PayoutID{PromotionID: 12345, TargetID: 7},
+	}),
 }
 
 // patterns describe checks of body fields that are made in Go, by schema and field.
@@ -311,7 +317,7 @@ func describeParameters(op *huma.Operation) {
 			better.Example = cursorExamples[op.OperationID]
 		case p.In == "query" && p.Name == "templateId":
 			better.Schema = &huma.Schema{Type: huma.TypeArray, Items: refTo(schemaID)}
-		case p.In == "query" && p.Name == "state":
+		case p.In == "query" && p.Name == "state" && op.OperationID != "list-unknown-payouts":
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}

@@ -38,6 +38,16 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
+// repaired returns how many drifts were repaired.
+func (r *Reconciliation) repaired() (n int64) {
+	for _, d := range r.Drifts {
+		if d.Repaired {
+			n++
+		}
+	}
+	return n
+}
+
 // Drift is a difference between two sides of the books.
 type Drift struct {
 	PromotionID string `json:"promotionId,omitempty" doc:"Promotion with the difference"`
@@ -153,6 +163,11 @@ func (a *API) addReconciliations() {
 		Description: "Differences of a promotion that may be temporary are checked again after 10 s. A running promotion is paused if the provider's charges differ from the rows.",
 	}, a.reconcile)
 	call(a, huma.Operation{
+		OperationID: "list-reconciliations", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary:     "List reconciliations, newest first",
+		Description: "Contains those that somebody requested, and automatic ones that found differences.",
+	}, a.listReconciliations)
+	call(a, huma.Operation{
 		OperationID: "get-reconciliation", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
 		Summary: "Show the report of a reconciliation",
 	}, a.getReconciliation)
@@ -209,7 +224,9 @@ func (a *API) storeReconciliation(ctx context.Context, report *Reconciliation) e
 	if err != nil {
 		return err
 	}
-	return a.cfg.Rows.ReconciliationSave(ctx, store.Reconciliation{ID: id, Report: text, At: report.At})
+	return a.cfg.Rows.ReconciliationSave(ctx, store.Reconciliation{
+		ID: id, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
+	})
 }
 
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
@@ -229,4 +246,52 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 		report.Drifts = []Drift{}
 	}
 	return &reconciliationOutput{Body: report}, nil
+}
+
+// ReconciliationSummary is a reconciliation without its differences.
+type ReconciliationSummary struct {
+	ID       string    `json:"id"`
+	At       time.Time `json:"at"`
+	Checked  *int64    `json:"checked,omitempty" doc:"Number of compared promotions and coupon templates; absent in reports of versions that did not store it"`
+	Drifts   *int64    `json:"drifts,omitempty" doc:"Number of differences; absent as checked is"`
+	Repaired *int64    `json:"repaired,omitempty" doc:"Number of differences that were repaired; absent as checked is"`
+}
+
+type reconciliationListInput struct {
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type reconciliationListOutput struct {
+	Body struct {
+		Items      []ReconciliationSummary `json:"items" nullable:"false"`
+		NextCursor string                  `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) listReconciliations(ctx context.Context, in *reconciliationListInput) (*reconciliationListOutput, error) {
+	var before int64
+	if in.Cursor != "" {
+		var err error
+		if before, err = decodeCursor(cursorReconciliations, in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := a.cfg.Rows.ReconciliationList(ctx, before, pageRead(in.Limit))
+	if err != nil {
+		return nil, err
+	}
+	rows, more := page(rows, in.Limit)
+	out := &reconciliationListOutput{}
+	out.Body.Items = make([]ReconciliationSummary, len(rows))
+	for i, r := range rows {
+		out.Body.Items[i] = ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
+		if r.Checked >= 0 {
+			out.Body.Items[i].Checked, out.Body.Items[i].Drifts, out.Body.Items[i].Repaired = &r.Checked, &r.Drifts, &r.Repaired
+		}
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorReconciliations, rows[len(rows)-1].ID)
+	}
+	return out, nil
 }

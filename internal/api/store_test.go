@@ -56,6 +56,29 @@ func (f *fakeStore) ReconciliationGet(_ context.Context, id int64) (store.Reconc
 	return r, nil
 }
 
+func (f *fakeStore) ReconciliationList(_ context.Context, before int64, limit int) ([]store.Reconciliation, error) {
+	defer f.lock()()
+	var out []store.Reconciliation
+	for _, r := range f.reports {
+		if before == 0 || r.ID < before {
+			r.Report = nil
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Reconciliation) int { return cmp.Compare(b.ID, a.ID) })
+	return out[:min(len(out), limit)], f.away
+}
+
+func (f *fakeStore) PayoutUnknown(context.Context, store.PayoutUnknownParams) ([]reward.Payout, error) {
+	defer f.lock()()
+	return nil, f.away
+}
+
+func (f *fakeStore) PayoutErrors(context.Context, reward.PromotionID) ([]store.PayoutError, error) {
+	defer f.lock()()
+	return nil, f.away
+}
+
 func (f *fakeStore) lock() func() {
 	f.mu.Lock()
 	return f.mu.Unlock

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Role says what a caller may do.
@@ -42,6 +43,8 @@ type Principal struct {
 	KeyID int64
 	// User is the only user that a Shopper acts for; "" for all other roles.
 	User string
+	// ExpiresAt is when the key or token expires; the zero time if it does not.
+	ExpiresAt time.Time
 }
 
 // ErrUnauthenticated means that the key or token does not authenticate the caller: it

@@ -193,7 +193,7 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 		if err != nil {
 			return Principal{}, err
 		}
-		return Principal{Name: user, Role: RoleShopper, User: user}, nil
+		return Principal{Name: user, Role: RoleShopper, User: user, ExpiresAt: expiry(claims)}, nil
 	}
 	text, _ := named.(string)
 	role, ok := ParseRole(text)
@@ -204,7 +204,16 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	return Principal{Name: name, Role: role}, nil
+	return Principal{Name: name, Role: role, ExpiresAt: expiry(claims)}, nil
+}
+
+// expiry returns when a token expires.
+func expiry(claims jwt.MapClaims) time.Time {
+	at, err := claims.GetExpirationTime()
+	if err != nil || at == nil {
+		return time.Time{}
+	}
+	return at.UTC()
 }
 
 // timeMax is the last second of the year 9999. Much later seconds overflow 64

@@ -124,7 +124,7 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 	k.mu.Lock()
 	k.used[key.ID] = time.Now()
 	k.mu.Unlock()
-	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID}, nil
+	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID, ExpiresAt: key.ExpiresAt}, nil
 }
 
 // Cached reports whether a key is cached, and exists.

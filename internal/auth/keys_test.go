@@ -75,9 +75,11 @@ func TestKeys(t *testing.T) {
 	}
 	t.Run("LetsInWhoHasOne", func(t *testing.T) {
 		t.Parallel()
-		_, k, text := setup()
+		rows, k, text := setup()
+		expires := time.Now().Add(time.Hour)
+		rows.edit(func() { rows.keys[0].ExpiresAt = expires })
 		p, err := k.Verify(t.Context(), text)
-		if want := (Principal{Name: "till", Role: RoleIssuer, KeyID: 7}); err != nil || p != want {
+		if want := (Principal{Name: "till", Role: RoleIssuer, KeyID: 7, ExpiresAt: expires}); err != nil || p != want {
 			t.Errorf("%+v %v", p, err)
 		}
 	})

@@ -32,6 +32,16 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
+// repaired returns how many drifts were repaired.
+func (rec *Reconciliation) repaired() (n int64) {
+	for _, d := range rec.Drifts {
+		if d.Repaired {
+			n++
+		}
+	}
+	return n
+}
+
 // doubt holds the differences that count only if a second check finds them.
 type doubt struct {
 	id      reward.PromotionID

@@ -532,5 +532,7 @@ func (r *Reconciler) save(ctx context.Context, report Reconciliation) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	return r.cfg.Store.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
+	return r.cfg.Store.ReconciliationSave(ctx, store.Reconciliation{
+		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
+	})
 }

@@ -78,6 +78,16 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
+// repaired returns how many drifts were repaired.
+func (r *Reconciliation) repaired() (n int64) {
+	for _, d := range r.Drifts {
+		if d.Repaired {
+			n++
+		}
+	}
+	return n
+}
+
 // ReconcileCommand requests a reconciliation.
 type ReconcileCommand struct {
 	TemplateID *reward.TemplateID // nil = all active templates
@@ -124,7 +134,9 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	if err != nil {
 		return err
 	}
-	return r.rows.ReconciliationSave(ctx, store.Reconciliation{ID: report.ID, Report: text, At: report.At})
+	return r.rows.ReconciliationSave(ctx, store.Reconciliation{
+		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
+	})
 }
 
 // run reconciles and repairs in rounds while this instance holds the lease, until

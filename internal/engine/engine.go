@@ -610,7 +610,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		}),
 		ReadsPerCaller: max(1, e.cfg.Database.ReadConnections-1),
 		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
-		Version: e.version, Metrics: e.metrics, Log: e.log,
+		Settings: shownSettings(e.cfg), Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	e.onClose(func() { e.mount.Close(notUp) })
 	if e.server != nil {
@@ -622,6 +622,16 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	}
 	e.mount.Open(handler.Router)
 	return nil
+}
+
+// shownSettings returns the settings with secrets masked.
+func shownSettings(cfg config.Config) []api.Setting {
+	values := cfg.Values()
+	shown := make([]api.Setting, len(values))
+	for i, v := range values {
+		shown[i] = api.Setting(v)
+	}
+	return shown
 }
 
 // openVerifier opens the verifier of callers. It returns nil if callers do not have to

@@ -312,6 +312,13 @@ type Payouts interface {
 	// descending promotion ID, then target ID. All are read in one snapshot.
 	// Payouts without a user ID belong to no user.
 	PayoutHistory(ctx context.Context, user string, limit int) ([]UserPayout, error)
+	// PayoutUnknown returns a page of the UNKNOWN payouts of all promotions, ordered by
+	// the time at which they became UNKNOWN, then by promotion and target.
+	PayoutUnknown(ctx context.Context, p PayoutUnknownParams) ([]reward.Payout, error)
+	// PayoutErrors counts the FAILED, RETRYING and UNKNOWN payouts of a promotion by
+	// their error code, most payouts first. It counts the first PayoutErrorsMax codes
+	// in alphabetical order.
+	PayoutErrors(ctx context.Context, id reward.PromotionID) ([]PayoutError, error)
 	// OffsetsGet returns the next offsets stored for a log, by partition. It is
 	// empty for an unknown log.
 	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
@@ -727,6 +734,9 @@ type Reconciliations interface {
 	ReconciliationSave(ctx context.Context, r Reconciliation) error
 	// ReconciliationGet returns a report, or CodeReconciliationNotFound.
 	ReconciliationGet(ctx context.Context, id int64) (Reconciliation, error)
+	// ReconciliationList returns at most limit reports without their texts, by
+	// descending ID. The first has an ID below before, unless before is 0.
+	ReconciliationList(ctx context.Context, before int64, limit int) ([]Reconciliation, error)
 	// RestoreMarkSet records that the database was restored from a backup. Charges
 	// may then exist that its rows do not show. A time before the recorded one
 	// changes nothing.
@@ -740,4 +750,8 @@ type Reconciliation struct {
 	ID     int64
 	Report []byte
 	At     time.Time
+	// Checked counts what was compared, Drifts the differences, and Repaired those
+	// that were repaired. All are -1 in the report of a version that did not store
+	// them.
+	Checked, Drifts, Repaired int64
 }

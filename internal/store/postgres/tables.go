@@ -3,14 +3,19 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, Walk: walk}
+var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, Walk: walk, PayoutsOfUser: `(
+  SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $6
+  ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
+) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`}
 
 // walk compares rows, and orders by the columns too. With plain equality, the
 // planner may walk the primary key instead and expect to find a page soon. It

@@ -10,16 +10,28 @@ import (
 
 // ReconciliationSave stores a report and replaces an earlier one.
 func (t *Tables) ReconciliationSave(ctx context.Context, r store.Reconciliation) error {
-	return t.exec(ctx, "store a reconciliation", `INSERT INTO reconciliations (id, report, at) VALUES ($1, $2, $3)
-ON CONFLICT (id) DO UPDATE SET report = excluded.report, at = excluded.at`, r.ID, r.Report, r.At)
+	return t.exec(ctx, "store a reconciliation", `INSERT INTO reconciliations (id, report, at, checked, drifts, repaired)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (id) DO UPDATE SET report = excluded.report, at = excluded.at, checked = excluded.checked, drifts = excluded.drifts,
+  repaired = excluded.repaired`, r.ID, r.Report, r.At, r.Checked, r.Drifts, r.Repaired)
 }
 
 // ReconciliationGet returns a report.
 func (t *Tables) ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error) {
 	found, err := list(ctx, t.db.Read, "read a reconciliation", func(scan Scan, r *store.Reconciliation) error {
-		return scan(&r.ID, &r.Report, (*at)(&r.At))
-	}, `SELECT id, report, at FROM reconciliations WHERE id = $1`, id)
+		return scan(&r.ID, &r.Report, (*at)(&r.At), &r.Checked, &r.Drifts, &r.Repaired)
+	}, `SELECT id, report, at, coalesce(checked, -1), coalesce(drifts, -1), coalesce(repaired, -1) FROM reconciliations WHERE id = $1`, id)
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id))
+}
+
+const listReconciliations = `SELECT id, at, coalesce(checked, -1), coalesce(drifts, -1), coalesce(repaired, -1) FROM reconciliations
+WHERE id < $1 ORDER BY id DESC LIMIT $2`
+
+// ReconciliationList returns a page of reports by descending ID.
+func (t *Tables) ReconciliationList(ctx context.Context, before int64, limit int) ([]store.Reconciliation, error) {
+	return list(ctx, t.db.Read, "list reconciliations", func(scan Scan, r *store.Reconciliation) error {
+		return scan(&r.ID, (*at)(&r.At), &r.Checked, &r.Drifts, &r.Repaired)
+	}, listReconciliations, below(before), max(limit, 0))
 }
 
 // RestoreMarkSet records that the database was restored from a backup.

@@ -67,6 +67,12 @@ type Dialect struct {
 	// rows have an ID below $1 and the given values in the given columns. The
 	// database must walk the index on these columns and the ID.
 	Walk func(columns, values []string) (where, order string)
+	// ByCode follows the name of the table payouts. It makes a statement use the
+	// index by error code, if the database needs that.
+	ByCode string
+	// PayoutsOfUser is a FROM clause with the payouts of user $6 of the latest
+	// promotions, as p.
+	PayoutsOfUser string
 }
 
 // Tables implements the shared part of store.Store. Its methods are safe for
@@ -82,15 +88,17 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds string
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
+	listUnknown, listUnknownOf, payoutErrors string
 }
 
 func (d Dialect) texts() texts {
-	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked).Replace
+	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":payouts_of_user", d.PayoutsOfUser).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
+		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(),
 	}
 }
 
@@ -124,6 +132,8 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter":                                 closeLetter,
 		"assign a template":                                   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
+		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
+		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,
 	}
 }
 

@@ -145,6 +145,7 @@ func TestPlans(t *testing.T) {
 		return append(slices.Repeat([]string{"SEARCH dead_letters USING COVERING INDEX " + index, "SCAN s"}, 3), "SCAN page",
 			"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)")
 	}
+	const inState = "SEARCH p USING COVERING INDEX payouts_code (promotion_id=? AND error_code=? AND state=?)"
 	shared := dialect.Statements()
 	for name, want := range map[string][]string{
 		"find an API key":    {"SEARCH api_keys USING INDEX api_keys_hash (hash=?)"},
@@ -202,6 +203,16 @@ func TestPlans(t *testing.T) {
 			"SEARCH c USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
 			"SEARCH c EXISTS USING COVERING INDEX coupons_held (template_id=? AND held_until<?)", "SCAN CONSTANT ROW",
 		},
+		"list UNKNOWN payouts":           {"SEARCH p USING INDEX payouts_unknown_since ((updated_at,promotion_id,target_id)>(?,?,?) AND updated_at<?)", "SCAN CONSTANT ROW"},
+		"list UNKNOWN payouts of a user": {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SCAN CONSTANT ROW"},
+		"count error codes": slices.Concat([]string{
+			"SCAN CONSTANT ROW", "SEARCH p USING COVERING INDEX payouts_code (promotion_id=?)", "SCAN c",
+			"SEARCH p USING COVERING INDEX payouts_code (promotion_id=? AND error_code>?)", "SCAN c",
+		}, slices.Repeat([]string{inState, "SCAN counted"}, 3), slices.Repeat([]string{inState}, 3)),
+		"example of an error code": {
+			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
+		},
+		"list reconciliations": {"SEARCH reconciliations USING INTEGER PRIMARY KEY (rowid<?)"},
 		"recount coupons": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",
 		},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
@@ -19,7 +21,9 @@ var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (w
 		where += c + ` = ` + values[i] + ` AND `
 	}
 	return where + `id < $1`, `id DESC`
-}}
+}, ByCode: `INDEXED BY payouts_code`, PayoutsOfUser: `(
+  SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = $6 AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
+) p`}
 
 // tables runs the statements of package rows.
 type tables struct {

@@ -457,6 +457,7 @@ func exerciseReconciliations(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeReconciliationNotFound)
 		big := store.Reconciliation{
 			ID: 1<<63 - 1, At: at(5), Report: []byte(`{"b": 1,"a":"nul\u0000 ` + strings.Repeat("x", 1<<20) + `", "b":2.0}`),
+			Checked: 1 << 40, Drifts: 3, Repaired: 2,
 		}
 		small := store.Reconciliation{ID: 1, At: at(6), Report: []byte(`{}`)}
 		for range 2 {
@@ -473,6 +474,21 @@ func exerciseReconciliations(t *testing.T, open Open) {
 		got, err := b.ReconciliationGet(b.ctx, 1)
 		b.must(err)
 		same(b, "written again", store.Reconciliation{ID: 1, Report: small.Report, At: at(7)}, got)
+		big.ID = 1 << 40
+		b.must(b.ReconciliationSave(b.ctx, big))
+		small, big.Report = got, nil
+		small.Report = nil
+		for _, page := range []struct {
+			before int64
+			limit  int
+			want   []store.Reconciliation
+		}{
+			{1 << 41, 9, []store.Reconciliation{big, small}}, {1 << 41, 1, []store.Reconciliation{big}}, {big.ID, 9, []store.Reconciliation{small}}, {1, 9, nil}, {0, 0, nil},
+		} {
+			list, err := b.ReconciliationList(b.ctx, page.before, page.limit)
+			b.must(err)
+			same(b, "page", page.want, list)
+		}
 	})
 	run(t, open, "TheRestoreMarkIsTheLatest", func(b *bundle) {
 		mark := func() time.Time {

@@ -36,6 +36,7 @@ func Exercise(t *testing.T, open Open) {
 		"Lookups":         exerciseLookups,
 		"Reads":           exerciseReads,
 		"PayoutHistory":   exercisePayoutHistory,
+		"PayoutErrors":    exercisePayoutErrors,
 		"DeadLetters":     exerciseDeadLetters,
 		"Webhooks":        exerciseWebhooks,
 		"Reconciliations": exerciseReconciliations,

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+func (c *cli) meCommand() *cobra.Command {
+	return c.talks(&cobra.Command{
+		Use:   "me",
+		Short: "Show who you are to the server, and your role",
+		Example: `  largesse me
+  largesse me --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			me, err := cl.Me(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(me)
+			}
+			line := fmt.Sprintf("%s, role %s", me.Name, me.Role)
+			if me.ExpiresAt != nil {
+				line += ", until " + moment(me.ExpiresAt)
+			}
+			_, err = fmt.Fprintln(c.stdout, printable(line))
+			return err
+		},
+	})
+}
+
+func (c *cli) payoutCommand() *cobra.Command {
+	cmd := c.talks(group(&cobra.Command{
+		Use:     "payout",
+		Aliases: []string{"payouts"},
+		Short:   "Show payouts over all promotions",
+		Example: `  largesse payout unknown --older-than 15m`,
+	}))
+	cmd.AddCommand(c.payoutUnknownCommand())
+	return cmd
+}
+
+// age matches the values of --older-than.
+var age = regexp.MustCompile(`^[0-9]{1,5}[smhd]$`)
+
+func (c *cli) payoutUnknownCommand() *cobra.Command {
+	var (
+		limit int
+		f     client.UnknownFilter
+	)
+	cmd := &cobra.Command{
+		Use:   "unknown",
+		Short: "List the UNKNOWN payouts of all promotions, oldest first",
+		Long: `List the UNKNOWN payouts of all promotions, oldest first. Largesse looks them up
+automatically. Settle one that stays UNKNOWN with: largesse promotion resolve`,
+		Example: `  largesse payout unknown
+  largesse payout unknown --older-than 2h --output json
+  largesse payout unknown --user u7`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			if f.OlderThan != "" && !age.MatchString(f.OlderThan) {
+				return wrongUse("--older-than %q must be a number and s, m, h or d, e.g. 15m", f.OlderThan)
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.UnknownPayouts(cmd.Context(), f), listing[client.UnknownPayout]{
+				header: []string{"SINCE", "PROMOTION", "TARGET", "USER", "AMOUNT", "ATTEMPTS", "ERROR"},
+				row: func(p client.UnknownPayout) []string {
+					return []string{
+						moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, number(p.Amount), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
+					}
+				},
+				limit: limit,
+				empty: "there are no such payouts",
+				cuts:  []string{"USER", "ERROR"},
+			})
+		},
+	}
+	limitFlag(cmd, &limit)
+	cmd.Flags().StringVar(&f.OlderThan, "older-than", "", "only payouts that have been UNKNOWN for at least so long, e.g. 15m or 2d")
+	cmd.Flags().StringVar(&f.UserID, "user", "", "only payouts of this user")
+	return cmd
+}
+
+func (c *cli) promotionErrorsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "errors ID",
+		Short: "Count the payouts of a promotion by error code, most first",
+		Example: `  largesse promotion errors 12345
+  largesse promotion errors 12345 --output json`,
+		Args: promotionArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			errors, err := cl.PromotionErrors(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(errors)
+			}
+			if len(errors) == 0 {
+				_, err := fmt.Fprintln(c.stdout, "no payout has an error")
+				return err
+			}
+			t := c.table("CODE", "CLASS", "FAILED", "RETRYING", "UNKNOWN", "EXAMPLE")
+			for _, e := range errors {
+				if err := t.add(e.Code, e.Class, number(e.Failed), number(e.Retrying), number(e.Unknown), "target "+e.ExampleTargetID+": "+e.Example); err != nil {
+					return err
+				}
+			}
+			return t.flush()
+		},
+	}
+}
+
+// listReconciliations prints earlier reconciliations.
+func (c *cli) listReconciliations(cmd *cobra.Command, limit int) error {
+	if err := checkLimit(limit); err != nil {
+		return err
+	}
+	cl, err := c.connect()
+	if err != nil {
+		return err
+	}
+	return printList(c, cl.Reconciliations(cmd.Context()), listing[client.ReconciliationSummary]{
+		header: []string{"ID", "AT", "COMPARED", "DIFFERENCES", "REPAIRED"},
+		row: func(r client.ReconciliationSummary) []string {
+			return []string{r.ID, moment(&r.At), known(r.Checked), known(r.Drifts), known(r.Repaired)}
+		},
+		limit: limit,
+		empty: "there are no reconciliations",
+	})
+}
+
+// known returns a number, or nothing if it is not known.
+func known(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return number(*n)
+}

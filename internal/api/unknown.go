@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// UnknownPayout is an UNKNOWN payout of any promotion.
+type UnknownPayout struct {
+	PromotionID string `json:"promotionId"`
+	Payout
+}
+
+type unknownListInput struct {
+	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN" doc:"UNKNOWN is the only state that can be listed over all promotions"`
+	OlderThan string `query:"olderThan" pattern:"^[0-9]{1,5}[smhd]$" doc:"Only payouts that became UNKNOWN at least so long ago, in seconds, minutes, hours or days" example:"15m"`
+	UserID    string `query:"userId" maxLength:"255" doc:"Only payouts of this user; at most 10,000 payouts of the latest promotions are searched"`
+	Cursor    string `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type unknownListOutput struct {
+	Body struct {
+		Items      []UnknownPayout `json:"items" nullable:"false"`
+		NextCursor string          `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+// PromotionError counts the payouts of a promotion with one error code.
+type PromotionError struct {
+	Code            string `json:"code" doc:"errorCode of the payouts"`
+	Example         string `json:"example" doc:"errorMessage of one of them; empty if there is none, and from the 101st code on"`
+	ExampleTargetID string `json:"exampleTargetId" doc:"Target of that payout"`
+	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Class of the latest attempt of that payout with this code; empty if there is none"`
+	Failed          int64  `json:"failed" doc:"FAILED payouts; counted up to 1,000,000"`
+	Retrying        int64  `json:"retrying" doc:"RETRYING payouts; counted up to 1,000,000"`
+	Unknown         int64  `json:"unknown" doc:"UNKNOWN payouts; counted up to 1,000,000"`
+}
+
+type promotionErrorsOutput struct {
+	Body []PromotionError `nullable:"false"`
+}
+
+func (a *API) addUnknown() {
+	tags := []string{"payouts"}
+	call(a, huma.Operation{
+		OperationID: "list-unknown-payouts", Method: http.MethodGet, Path: "/v1/payouts", Tags: tags,
+		Summary: "List the UNKNOWN payouts of all promotions, those first that have been UNKNOWN for longest",
+	}, a.listUnknown)
+	call(a, huma.Operation{
+		OperationID: "list-promotion-errors", Method: http.MethodGet, Path: "/v1/promotions/{id}/errors", Tags: tags,
+		Summary:     "Count the payouts of a promotion by error code, most first",
+		Description: "Counts payouts that are FAILED, RETRYING or UNKNOWN now. Of more than 1,000 codes, the first 1,000 in alphabetical order are counted.",
+	}, a.listPromotionErrors)
+}
+
+func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownListOutput, error) {
+	p := store.PayoutUnknownParams{Limit: pageRead(in.Limit), OlderThan: olderThan(in.OlderThan), UserID: in.UserID}
+	if in.Cursor != "" {
+		var err error
+		if p.After, err = decodeUnknownCursor(in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := a.cfg.Rows.PayoutUnknown(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	rows, more := page(rows, in.Limit)
+	out := &unknownListOutput{}
+	out.Body.Items = make([]UnknownPayout, len(rows))
+	for i, r := range rows {
+		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutOf(r)}
+	}
+	if more {
+		out.Body.NextCursor = encodeUnknownCursor(store.PlaceOfUnknown(rows[len(rows)-1]))
+	}
+	return out, nil
+}
+
+// olderThan parses an age of the form that the schema describes. "" is zero.
+func olderThan(text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	last := len(text) - 1
+	n, _ := strconv.Atoi(text[:last]) // the schema allows digits only
+	return time.Duration(n) * map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[text[last]]
+}
+
+// encodeUnknownCursor returns a cursor of the list of UNKNOWN payouts.
+func encodeUnknownCursor(p store.UnknownPlace) string {
+	return encodeUserCursor(cursorUnknown, fmt.Sprintf("%d:%d:%d", p.Since.UnixMicro(), p.PromotionID, p.TargetID))
+}
+
+func decodeUnknownCursor(cursor string) (store.UnknownPlace, error) {
+	var n [3]int64
+	parts := strings.Split(cursorText(cursorUnknown, cursor), ":")
+	for i := range min(len(parts), len(n)) {
+		n[i], _ = strconv.ParseInt(parts[i], 10, 64) // another text does not encode to the same cursor
+	}
+	p := store.UnknownPlace{Since: time.UnixMicro(n[0]).UTC(), PayoutID: store.PayoutID{PromotionID: reward.PromotionID(n[1]), TargetID: reward.TargetID(n[2])}}
+	if encodeUnknownCursor(p) != cursor || p.Since.Year() < 1970 || p.Since.Year() > 9999 {
+		return p, noCursor()
+	}
+	return p, nil
+}
+
+func (a *API) listPromotionErrors(ctx context.Context, in *promotionIDInput) (*promotionErrorsOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.cfg.Promotions.Get(ctx, id); err != nil {
+		return nil, err
+	}
+	rows, err := a.cfg.Rows.PayoutErrors(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &promotionErrorsOutput{Body: make([]PromotionError, len(rows))}
+	for i, r := range rows {
+		out.Body[i] = PromotionError{
+			Code: r.Code, Example: r.Message, ExampleTargetID: r.TargetID.String(), Class: r.Class,
+			Failed: r.Failed, Retrying: r.Retrying, Unknown: r.Unknown,
+		}
+	}
+	return out, nil
+}

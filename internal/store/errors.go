@@ -1,0 +1,55 @@
+package store
+
+import (
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// PayoutUnknownParams selects a page of UNKNOWN payouts of all promotions.
+type PayoutUnknownParams struct {
+	After UnknownPlace // only payouts behind this one; zero starts at the oldest
+	Limit int
+	// OlderThan selects payouts that became UNKNOWN so long ago, by the clock of the
+	// database. Zero means all.
+	OlderThan time.Duration
+	// UserID selects the payouts of one user, among the UserPayoutsMax of the
+	// latest promotions. Empty means all.
+	UserID string
+}
+
+// UserPayoutsMax limits the payouts of a user among which PayoutUnknown looks.
+const UserPayoutsMax = 10_000
+
+// UnknownPlace is the place of a payout in the order of PayoutUnknown.
+type UnknownPlace struct {
+	Since time.Time // when it became UNKNOWN: its UpdatedAt
+	PayoutID
+}
+
+// PlaceOfUnknown returns the place of a payout.
+func PlaceOfUnknown(p reward.Payout) UnknownPlace {
+	return UnknownPlace{Since: p.UpdatedAt, PayoutID: PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}}
+}
+
+// Limits of PayoutErrors.
+const (
+	PayoutErrorsMax     = 1000      // codes
+	PayoutErrorCountMax = 1_000_000 // payouts of a code in one state; more are not counted
+	PayoutErrorExamples = 100       // codes with a message and a class
+)
+
+// PayoutError counts the payouts of a promotion with one error code. Each count is
+// at most PayoutErrorCountMax.
+type PayoutError struct {
+	Code                      string
+	Failed, Retrying, Unknown int64
+	// TargetID is an example: the first FAILED payout, or else the first UNKNOWN or
+	// RETRYING one. Message is its ErrorMessage, and Class that of its latest attempt
+	// with this code, or empty. Only the first PayoutErrorExamples codes have both.
+	TargetID       reward.TargetID
+	Message, Class string
+}
+
+// Payouts returns the sum of the counts.
+func (e PayoutError) Payouts() int64 { return e.Failed + e.Retrying + e.Unknown }

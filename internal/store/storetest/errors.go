@@ -1,0 +1,111 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func exercisePayoutErrors(t *testing.T, open Open) {
+	unknown := func(b *bundle, promotion reward.PromotionID, target reward.TargetID, second int) {
+		b.Helper()
+		_, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(second), Outcomes: []rules.Outcome{{
+			Ref: ref(promotion, target, 1), Kind: rules.OutcomeNoAnswer, GiveUp: true, Code: "TIMEOUT", Message: fmt.Sprintf("no response for %d", target),
+		}}})
+		b.must(err)
+		b.wantState(promotion, target, reward.Unknown)
+	}
+	run(t, open, "UnknownOfAllPromotions", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		b.saveQueued(1, 0, 1, 2)
+		b.saveQueued(2, 0, 7)
+		unknown(b, 2, 7, 30)
+		unknown(b, 1, 2, 40)
+		unknown(b, 1, 0, 40)
+		unknown(b, 2, 0, 20)
+		pages := func(p store.PayoutUnknownParams) (all []store.PayoutID) {
+			b.Helper()
+			for {
+				page, err := b.PayoutUnknown(b.ctx, p)
+				b.must(err)
+				for _, got := range page {
+					same(b, "row", b.payout(got.PromotionID, got.TargetID), got)
+					all = append(all, store.PayoutID{PromotionID: got.PromotionID, TargetID: got.TargetID})
+				}
+				if len(page) < p.Limit {
+					return all
+				}
+				p.After = store.PlaceOfUnknown(page[len(page)-1])
+			}
+		}
+		id := func(promotion reward.PromotionID, target reward.TargetID) store.PayoutID {
+			return store.PayoutID{PromotionID: promotion, TargetID: target}
+		}
+		for _, limit := range []int{1, 2, 3, 9} {
+			same(b, fmt.Sprintf("in pages of %d", limit), []store.PayoutID{id(2, 0), id(2, 7), id(1, 0), id(1, 2)}, pages(store.PayoutUnknownParams{Limit: limit}))
+		}
+		// The database's clock decides. It is far ahead of these times, or far behind.
+		now, err := b.Clock(b.ctx)
+		b.must(err)
+		same(b, "older", []store.PayoutID{id(2, 0), id(2, 7)}, pages(store.PayoutUnknownParams{Limit: 9, OlderThan: now.Sub(at(35))}))
+		same(b, "none so old", 0, len(pages(store.PayoutUnknownParams{Limit: 9, OlderThan: now.Sub(at(-3600))})))
+		same(b, "of a user", []store.PayoutID{id(2, 7)}, pages(store.PayoutUnknownParams{Limit: 1, UserID: b.payout(2, 7).UserID}))
+		same(b, "of a user and older", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: b.payout(1, 2).UserID, OlderThan: now.Sub(at(35))})))
+		same(b, "of nobody", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: "nobody"})))
+		same(b, "of no user", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: "a\x00b"})))
+		_, err = b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: id(2, 0), Note: "n", By: "b", Now: at(50)})
+		b.must(err)
+		same(b, "after one is resolved", []store.PayoutID{id(2, 7), id(1, 0), id(1, 2)}, pages(store.PayoutUnknownParams{Limit: 9}))
+	})
+	run(t, open, "ErrorsByCode", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		targets := []reward.TargetID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+		b.saveQueued(1, targets...)
+		b.saveQueued(2, 1)
+		refuse := func(promotion reward.PromotionID, target reward.TargetID, code string) {
+			o := rules.Outcome{Ref: ref(promotion, target, 1), Kind: rules.OutcomeRefused, Code: code, Message: "said " + code}
+			o.Attempts = []reward.Attempt{
+				{Dispatch: 1, At: at(1), Class: reward.AnswerFailed, Code: code}, {Dispatch: 1, At: at(2), Class: reward.AnswerRefused, Code: code},
+			}
+			b.finish(o)
+		}
+		for _, target := range targets[4:7] {
+			refuse(1, target, "LIMIT")
+		}
+		refuse(1, 9, "ä code")
+		refuse(1, 8, "")
+		refuse(2, 1, "OTHER")
+		unknown(b, 1, 3, 30)
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, Code: "TIMEOUT", Message: "slow", RetryAt: at(99)})
+		b.wantState(1, 2, reward.Retrying)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+		list, err := b.PayoutErrors(b.ctx, 1)
+		b.must(err)
+		same(b, "errors", []store.PayoutError{
+			{Code: "LIMIT", Failed: 3, TargetID: 4, Message: "said LIMIT", Class: "REFUSED"},
+			{Code: "TIMEOUT", Retrying: 1, Unknown: 1, TargetID: 3, Message: "no response for 3"},
+			{Code: "ä code", Failed: 1, TargetID: 9, Message: "said ä code", Class: "REFUSED"},
+		}, list)
+		// What a person retries has no error any more.
+		for _, target := range []reward.TargetID{4, 5} {
+			_, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Targets: []reward.TargetID{target}, Now: at(60)})
+			b.must(err)
+		}
+		list, err = b.PayoutErrors(b.ctx, 1)
+		b.must(err)
+		slices.SortFunc(list, func(a, c store.PayoutError) int { return int(c.Unknown - a.Unknown) })
+		same(b, "first", "TIMEOUT", list[0].Code)
+		for _, e := range list[1:] {
+			same(b, "failed with "+e.Code, 1, e.Failed)
+		}
+		list, err = b.PayoutErrors(b.ctx, 9)
+		b.must(err)
+		same(b, "of no promotion", 0, len(list))
+	})
+}
