@@ -215,19 +215,19 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 // Schemathesis returns the command line of a tester of API descriptions: a
 // Python in its own virtual environment, and its arguments.
 func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
-	python, err := in.pythonWith(ctx, "schemathesis", schemathesisRequirements)
+	python, err := in.PythonWith(ctx, "schemathesis", schemathesisRequirements)
 	return []string{python, "-m", "schemathesis.cli"}, err
 }
 
 // StandardWebhooks returns a Python that has the library of the Standard Webhooks
 // specification.
 func (in Installer) StandardWebhooks(ctx context.Context) (python string, err error) {
-	return in.pythonWith(ctx, "standardwebhooks", []byte("standardwebhooks==1.1.0\n"))
+	return in.PythonWith(ctx, "standardwebhooks", []byte("standardwebhooks==1.1.0\n"))
 }
 
-// pythonWith returns a Python in its own virtual environment, which has the packages
+// PythonWith returns a Python in its own virtual environment, which has the packages
 // of a list of requirements.
-func (in Installer) pythonWith(ctx context.Context, name string, requirements []byte) (string, error) {
+func (in Installer) PythonWith(ctx context.Context, name string, requirements []byte) (string, error) {
 	sum := sha256.Sum256(requirements)
 	dir := filepath.Join(in.Cache, name+"-"+hex.EncodeToString(sum[:6]))
 	err := in.once(dir, func(tmp string) error {
@@ -256,6 +256,13 @@ func (in Installer) pythonWith(ctx context.Context, name string, requirements []
 	// The directory was renamed after it was filled, so its scripts do not
 	// work.
 	return filepath.Join(dir, "bin", "python"), err
+}
+
+// KafkaLibraries returns the path of java and the directory of Kafka's libraries, with
+// those of its clients. Maven downloaded them.
+func (in Installer) KafkaLibraries(ctx context.Context) (java, dir string, err error) {
+	java, classPath, err := in.findKafka(ctx)
+	return java, filepath.Dir(classPath), err
 }
 
 // findKafka returns the path of java and a class path with the broker.
