@@ -103,6 +103,7 @@ type request struct {
 	accept string // media type; empty: JSON
 	// unbounded calls end only with their context; see Options.Timeout.
 	unbounded bool
+	etag      *string // gets the ETag of the response; nil: not wanted
 }
 
 // call sends a request and decodes the JSON response into out, unless out is
@@ -121,6 +122,9 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	body, err := r.read(res)
 	if err != nil || out == nil {
 		return err
+	}
+	if r.etag != nil {
+		*r.etag = res.Header.Get("ETag")
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return fmt.Errorf("parsing the response to %s failed; check that %s is a Largesse server: %w", r.what(), c.Server(), err)

@@ -97,6 +97,16 @@ func TestCalls(t *testing.T) {
 			},
 		},
 		{
+			"ChangePromotion", `PATCH /v1/promotions/7 {"name":"N","ratePerSecond":null,"maxAmount":500,"metadata":{"a":"b","c":null}}`, `{"id":"7"}`,
+			func(c *client.Client) (any, error) {
+				return c.ChangePromotion(ctx, "7", client.PromotionChange{
+					Name: new("N"), RatePerSecond: client.Clear[int](), MaxAmount: client.Set(int64(500)),
+					Metadata: client.Set(map[string]*string{"a": new("b"), "c": nil}),
+				})
+			},
+			client.Promotion{ID: "7"},
+		},
+		{
 			"Retry", `POST /v1/promotions/7/payouts/retry {"state":"FAILED","code":"X"}`, `{"requeued":12}`,
 			func(c *client.Client) (any, error) { return c.RetryPayouts(ctx, "7", "X") }, int64(12),
 		},

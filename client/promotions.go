@@ -30,22 +30,25 @@ type Promotion struct {
 	MaxRetries      int    `json:"maxRetries"`
 	// ConsumersPerInstance is the number of consumers on each instance. Zero:
 	// it depends on the number of targets.
-	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
-	RatePerSecond        int        `json:"ratePerSecond,omitempty"` // maximum calls of all instances together; 0: no limit of its own
-	Weight               int        `json:"weight,omitempty"`        // share of the calls relative to other promotions
-	MaxAmount            int64      `json:"maxAmount,omitempty"`     // budget in minor units; 0: no limit
-	Canary               *Canary    `json:"canary,omitempty"`        // nil: no canary
-	StartsAt             *time.Time `json:"startsAt,omitempty"`      // when a DRAFT starts automatically; nil: it is started manually
-	WebhookURL           string     `json:"webhookUrl,omitempty"`
-	CreatedBy            string     `json:"createdBy,omitempty"`
-	ApprovedBy           string     `json:"approvedBy,omitempty"`
-	Closed               bool       `json:"closed"` // whether it is closed to further targets
-	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *float64   `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
-	CreatedAt            time.Time  `json:"createdAt"`
-	StartedAt            *time.Time `json:"startedAt,omitempty"`
-	FinishedAt           *time.Time `json:"finishedAt,omitempty"`
-	Summaries            []Summary  `json:"summaries,omitempty"`
+	ConsumersPerInstance int               `json:"consumersPerInstance,omitempty"`
+	RatePerSecond        int               `json:"ratePerSecond,omitempty"` // maximum calls of all instances together; 0: no limit of its own
+	Weight               int               `json:"weight,omitempty"`        // share of the calls relative to other promotions
+	MaxAmount            int64             `json:"maxAmount,omitempty"`     // budget in minor units; 0: no limit
+	Canary               *Canary           `json:"canary,omitempty"`        // nil: no canary
+	StartsAt             *time.Time        `json:"startsAt,omitempty"`      // when a DRAFT starts automatically; nil: it is started manually
+	WebhookURL           string            `json:"webhookUrl,omitempty"`
+	Metadata             map[string]string `json:"metadata,omitempty"`
+	CreatedBy            string            `json:"createdBy,omitempty"`
+	ApprovedBy           string            `json:"approvedBy,omitempty"`
+	Closed               bool              `json:"closed"` // whether it is closed to further targets
+	PauseReason          string            `json:"pauseReason,omitempty"`
+	ETASeconds           *float64          `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
+	CreatedAt            time.Time         `json:"createdAt"`
+	StartedAt            *time.Time        `json:"startedAt,omitempty"`
+	FinishedAt           *time.Time        `json:"finishedAt,omitempty"`
+	Summaries            []Summary         `json:"summaries,omitempty"`
+	// ETag is for PromotionChange.IfMatch. It is empty in lists and in events.
+	ETag string `json:"-"`
 }
 
 // Ended reports whether the promotion changes no more without another request.
@@ -102,11 +105,12 @@ type NewPromotion struct {
 	RatePerSecond int `json:"ratePerSecond,omitempty"`
 	// Weight is the share of the calls relative to other promotions, 1 to 100.
 	// Zero means 1.
-	Weight     int        `json:"weight,omitempty"`
-	MaxAmount  int64      `json:"maxAmount,omitempty"` // budget in minor units; 0: no limit
-	Canary     *NewCanary `json:"canary,omitempty"`    // nil: no canary
-	StartsAt   *time.Time `json:"startsAt,omitempty"`  // nil: it is started manually
-	WebhookURL string     `json:"webhookUrl,omitempty"`
+	Weight     int               `json:"weight,omitempty"`
+	MaxAmount  int64             `json:"maxAmount,omitempty"` // budget in minor units; 0: no limit
+	Canary     *NewCanary        `json:"canary,omitempty"`    // nil: no canary
+	StartsAt   *time.Time        `json:"startsAt,omitempty"`  // nil: it is started manually
+	WebhookURL string            `json:"webhookUrl,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
 }
 
 // NewCanary describes the canary of a promotion to create.
@@ -126,10 +130,48 @@ func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion
 	return out, err
 }
 
+// PromotionChange describes a change of a promotion. Nil fields stay.
+type PromotionChange struct {
+	Name          *string           `json:"name,omitempty"`
+	RatePerSecond *Clearable[int]   `json:"ratePerSecond,omitempty"`
+	Weight        *Clearable[int]   `json:"weight,omitempty"`
+	MaxAmount     *Clearable[int64] `json:"maxAmount,omitempty"`
+	MaxRetries    *int              `json:"maxRetries,omitempty"`
+	// Metadata sets each entry with a value and removes each entry with nil.
+	// Other entries stay.
+	Metadata *Clearable[map[string]*string] `json:"metadata,omitempty"`
+
+	// The following fields can change only while the promotion is a DRAFT.
+	Amount      *Clearable[int64]     `json:"amount,omitempty"`
+	VoucherCode *Clearable[string]    `json:"voucherCode,omitempty"`
+	Currency    *Clearable[string]    `json:"currency,omitempty"`
+	Canary      *Clearable[NewCanary] `json:"canary,omitempty"`
+	StartsAt    *Clearable[time.Time] `json:"startsAt,omitempty"`
+
+	// IfMatch is the ETag of an earlier response. If the settings have changed
+	// since, the change is refused with the code PRECONDITION_FAILED. Empty: any.
+	IfMatch string `json:"-"`
+}
+
+// ChangePromotion changes the settings of a promotion, also while it runs. Every
+// instance follows within a second.
+func (c *Client) ChangePromotion(ctx context.Context, id string, change PromotionChange) (Promotion, error) {
+	body, header, err := jsonBody(change)
+	if err != nil {
+		return Promotion{}, err
+	}
+	if change.IfMatch != "" {
+		header.Set("If-Match", change.IfMatch)
+	}
+	var out Promotion
+	err = c.call(ctx, request{method: http.MethodPatch, path: []string{"v1", "promotions", id}, header: header, body: body, etag: &out.ETag}, &out)
+	return out, err
+}
+
 // Promotion returns a promotion with its counts.
 func (c *Client) Promotion(ctx context.Context, id string) (Promotion, error) {
 	var out Promotion
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id}}, &out)
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id}, etag: &out.ETag}, &out)
 	return out, err
 }
 

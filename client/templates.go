@@ -10,15 +10,16 @@ import (
 
 // Template is a coupon template: a limited stock of coupons.
 type Template struct {
-	ID              string     `json:"id"`
-	Name            string     `json:"name"`
-	TotalQuantity   int64      `json:"totalQuantity"`             // maximum number of live coupons
-	PerUserLimit    int        `json:"perUserLimit"`              // maximum number of coupons per user
-	OpensAt         *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
-	ClosesAt        *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
-	ValidForSeconds int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
-	HoldSeconds     int64      `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
-	Mode            string     `json:"mode"`                      // STREAM, KAFKA or SYNC
+	ID              string            `json:"id"`
+	Name            string            `json:"name"`
+	Metadata        map[string]string `json:"metadata,omitempty"`
+	TotalQuantity   int64             `json:"totalQuantity"`             // maximum number of live coupons
+	PerUserLimit    int               `json:"perUserLimit"`              // maximum number of coupons per user
+	OpensAt         *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
+	ClosesAt        *time.Time        `json:"closesAt,omitempty"`        // nil: it does not close
+	ValidForSeconds int64             `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds     int64             `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
+	Mode            string            `json:"mode"`                      // STREAM, KAFKA or SYNC
 	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
 	// get another.
 	ReissueAfterCancel bool   `json:"reissueAfterCancel"`
@@ -78,19 +79,20 @@ type Draw struct {
 
 // NewTemplate describes a template to create. The server chooses empty fields.
 type NewTemplate struct {
-	ID                 string     `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
-	Name               string     `json:"name"`
-	TotalQuantity      int64      `json:"totalQuantity"`
-	PerUserLimit       int        `json:"perUserLimit,omitempty"` // 0 means 1
-	OpensAt            *time.Time `json:"opensAt,omitempty"`
-	ClosesAt           *time.Time `json:"closesAt,omitempty"`
-	ValidForSeconds    int64      `json:"validForSeconds,omitempty"` // 0: coupons do not expire
-	HoldSeconds        int64      `json:"holdSeconds,omitempty"`     // at most ValidForSeconds; 0: coupons are not held
-	Mode               string     `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
-	ReissueAfterCancel *bool      `json:"reissueAfterCancel,omitempty"`
-	WhenRedisAway      string     `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
-	Codes              *CodeStyle `json:"codes,omitempty"`         // nil: 26 random letters and digits
-	Draw               *NewDraw   `json:"draw,omitempty"`          // nil: no draw
+	ID                 string            `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
+	Name               string            `json:"name"`
+	Metadata           map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
+	TotalQuantity      int64             `json:"totalQuantity"`
+	PerUserLimit       int               `json:"perUserLimit,omitempty"` // 0 means 1
+	OpensAt            *time.Time        `json:"opensAt,omitempty"`
+	ClosesAt           *time.Time        `json:"closesAt,omitempty"`
+	ValidForSeconds    int64             `json:"validForSeconds,omitempty"` // 0: coupons do not expire
+	HoldSeconds        int64             `json:"holdSeconds,omitempty"`     // at most ValidForSeconds; 0: coupons are not held
+	Mode               string            `json:"mode,omitempty"`            // STREAM, KAFKA or SYNC; empty: STREAM
+	ReissueAfterCancel *bool             `json:"reissueAfterCancel,omitempty"`
+	WhenRedisAway      string            `json:"whenRedisAway,omitempty"` // DATABASE or WAIT; empty: DATABASE
+	Codes              *CodeStyle        `json:"codes,omitempty"`         // nil: 26 random letters and digits
+	Draw               *NewDraw          `json:"draw,omitempty"`          // nil: no draw
 }
 
 // NewDraw describes the draw of a template to create. It requires OpensAt.
@@ -100,9 +102,12 @@ type NewDraw struct {
 
 // TemplateChange describes a change of a template. Nil fields stay.
 type TemplateChange struct {
-	Name          *string `json:"name,omitempty"`
-	TotalQuantity *int64  `json:"totalQuantity,omitempty"`
-	PerUserLimit  *int    `json:"perUserLimit,omitempty"`
+	Name *string `json:"name,omitempty"`
+	// Metadata sets each entry with a value and removes each entry with nil.
+	// Other entries stay.
+	Metadata      *Clearable[map[string]*string] `json:"metadata,omitempty"`
+	TotalQuantity *int64                         `json:"totalQuantity,omitempty"`
+	PerUserLimit  *int                           `json:"perUserLimit,omitempty"`
 	// OpensAt, ClosesAt, ValidForSeconds and HoldSeconds can be cleared; see Clear.
 	OpensAt            *Clearable[time.Time] `json:"opensAt,omitempty"`
 	ClosesAt           *Clearable[time.Time] `json:"closesAt,omitempty"`

@@ -40,7 +40,7 @@ var permissions = map[string][]auth.Role{
 	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-me": everyRole,
 	"list-audit": readers,
 
-	"create-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
+	"create-promotion": operators, "change-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
 	"resume-promotion": operators, "cancel-promotion": operators, "close-promotion": operators, "approve-promotion": operators,
 	"upload-targets": operators, "retry-payouts": operators, "resolve-payout": operators,
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,

@@ -45,7 +45,7 @@ func guarded(c *Config) { c.Verifier = badges{} }
 var mayCall = map[string]string{
 	"GET /healthz": "*", "GET /readyz": "*", "GET /metrics": "*", "GET /openapi.json": "*", "GET /docs": "*",
 
-	"GET /v1/promotions": "voa", "POST /v1/promotions": "oa", "GET /v1/promotions/{id}": "voa", "DELETE /v1/promotions/{id}": "oa",
+	"GET /v1/promotions": "voa", "POST /v1/promotions": "oa", "GET /v1/promotions/{id}": "voa", "PATCH /v1/promotions/{id}": "oa", "DELETE /v1/promotions/{id}": "oa",
 	"POST /v1/promotions/{id}/start": "oa", "POST /v1/promotions/{id}/pause": "oa", "POST /v1/promotions/{id}/resume": "oa",
 	"POST /v1/promotions/{id}/cancel": "oa", "POST /v1/promotions/{id}/close": "oa", "POST /v1/promotions/{id}/approve": "oa",
 	"GET /v1/promotions/{id}/events": "voa", "GET /v1/promotions/{id}/stream": "voa",

@@ -39,7 +39,7 @@ Sums of amounts are 64-bit integers that may exceed 2^53, up to which JavaScript
 // bigNumbers lists the fields with integers that may exceed 2^53, by schema. The
 // list is complete: new fields of this size are strings.
 var bigNumbers = map[string][]string{
-	"Promotion": {"amountTotal", "amountSucceeded", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"},
+	"Promotion": {"amountTotal", "amountSucceeded", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"}, "ChangePromotion": {"maxAmount"},
 	"UploadResult": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
 }
 
@@ -118,6 +118,7 @@ var bodyExamples = map[string]tree{
 	"create-promotion":     {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
 	"retry-payouts":        {"state": "FAILED"},
 	"resolve-payout":       {"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
+	"change-promotion":     {"ratePerSecond": 200},
 	"create-template":      {"name": "Spring", "totalQuantity": 1000},
 	"change-template":      {"totalQuantity": 2000},
 	"issue-coupon":         {"userId": "u7"},

@@ -17,7 +17,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	paths, _ := doc["paths"].(map[string]any)
 	for _, want := range []string{
-		"post /v1/promotions", "get /v1/promotions", "get /v1/promotions/{id}", "delete /v1/promotions/{id}",
+		"post /v1/promotions", "get /v1/promotions", "get /v1/promotions/{id}", "patch /v1/promotions/{id}", "delete /v1/promotions/{id}",
 		"post /v1/promotions/{id}/start", "post /v1/promotions/{id}/pause", "post /v1/promotions/{id}/resume", "post /v1/promotions/{id}/cancel",
 		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads/{uploadId}/report",
 		"get /v1/promotions/{id}/payouts", "get /v1/promotions/{id}/payouts/{targetId}", "get /v1/dead-letters", "get /healthz", "get /readyz",

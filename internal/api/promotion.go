@@ -34,6 +34,7 @@ type Promotion struct {
 	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: no canary"`
 	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts automatically; absent: it is started manually"`
 	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
+	Metadata             Metadata   `json:"metadata,omitempty" doc:"What callers store with the promotion; absent: nothing"`
 	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
 	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Name of the second person, who approved it"`
 	Closed               bool       `json:"closed" doc:"Whether the promotion is closed to further targets"`
@@ -49,6 +50,9 @@ type Promotion struct {
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
 	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One entry per promotionSummaryId, the first 1000; absent in lists"`
 }
+
+// Metadata is what callers store with a promotion or a template.
+type Metadata map[string]string
 
 // Canary describes the first payouts of a promotion, whose results decide whether the
 // others follow.
@@ -110,7 +114,7 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
 		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: v.StartsAt.UTC(), WebhookURL: v.WebhookURL,
-		CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy,
+		Metadata: v.Metadata.Map(), CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
@@ -162,6 +166,7 @@ type CreatePromotion struct {
 	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units; no payout that could exceed it is dispatched; absent: no limit"`
 	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay some targets first, and the others only if these succeed"`
 	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"A time in the future when the promotion starts automatically"`
+	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https:// URL that is notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
 }
 
@@ -196,6 +201,7 @@ func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError
 		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
 		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
 		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
+		Metadata: b.Metadata,
 	}
 	if b.Canary != nil {
 		cmd.Canary = &campaign.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
@@ -216,11 +222,13 @@ type promotionIDInput struct {
 }
 
 type promotionOutput struct {
+	ETag string `header:"ETag" doc:"For If-Match of a change, which compares the settings only"`
 	Body *Promotion
 }
 
 type promotionCreatedOutput struct {
 	Location string `header:"Location" doc:"Absolute path of the promotion"`
+	ETag     string `header:"ETag" doc:"For If-Match of a change, which compares the settings only"`
 	Body     *Promotion
 }
 
@@ -299,7 +307,7 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if err != nil {
 		return nil, err
 	}
-	return &promotionCreatedOutput{Location: web.Location(ctx, "/v1/promotions/"+out.Body.ID), Body: out.Body}, nil
+	return &promotionCreatedOutput{Location: web.Location(ctx, "/v1/promotions/"+out.Body.ID), ETag: out.ETag, Body: out.Body}, nil
 }
 
 // createdBefore returns the promotion that an earlier attempt of the same request
@@ -343,7 +351,7 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 			AmountSucceeded: int64(s.Amounts[reward.Succeeded]),
 		})
 	}
-	return &promotionOutput{Body: p}, nil
+	return &promotionOutput{ETag: web.SettingsTag(v.Version), Body: p}, nil
 }
 
 func (a *API) deletePromotion(ctx context.Context, in *promotionIDInput) (*struct{}, error) {

@@ -38,6 +38,7 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 type Template struct {
 	ID                 string         `json:"id" doc:"A whole number as a string" example:"42"`
 	Name               string         `json:"name"`
+	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with the template; absent: nothing"`
 	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
 	PerUserLimit       int            `json:"perUserLimit" doc:"Maximum number of coupons per user"`
 	OpensAt            time.Time      `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
@@ -78,7 +79,7 @@ type Draw struct {
 
 func templateOf(v coupon.View) *Template {
 	t := &Template{
-		ID: v.ID.String(), Name: v.Name, TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
+		ID: v.ID.String(), Name: v.Name, Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
 		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(),
@@ -111,6 +112,7 @@ func drawOf(d *reward.Draw) *Draw {
 type CreateTemplate struct {
 	ID                 *wireID     `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID"`
 	Name               string      `json:"name" minLength:"1" maxLength:"200"`
+	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000"`
 	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
@@ -145,7 +147,7 @@ func (b *CreateTemplate) Resolve(huma.Context) []error {
 
 func (b *CreateTemplate) template() (reward.CouponTemplate, []reward.FieldError) {
 	t := reward.CouponTemplate{
-		Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: 1, Mode: reward.IssueMode(b.Mode),
+		Name: b.Name, Metadata: reward.NewMetadata(b.Metadata), TotalQuantity: b.TotalQuantity, PerUserLimit: 1, Mode: reward.IssueMode(b.Mode),
 		ReissueAfterCancel: true, WhenRedisAway: reward.RedisFallback(b.WhenRedisAway),
 	}
 	assign(&t.PerUserLimit, b.PerUserLimit)
@@ -199,16 +201,17 @@ func fieldErrors(wrong []reward.FieldError) []error {
 
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
-	Name               *string                  `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64                   `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests; with imported codes, a higher quantity needs a code for each coupon left to issue"`
-	PerUserLimit       *int                     `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
-	OpensAt            web.Clearable[time.Time] `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
-	ClosesAt           web.Clearable[time.Time] `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
-	ValidForSeconds    web.Clearable[int64]     `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
-	HoldSeconds        web.Clearable[int64]     `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"Applies to coupons issued from now on; null: they are ISSUED at once"`
-	Mode               *string                  `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
-	ReissueAfterCancel *bool                    `json:"reissueAfterCancel,omitempty"`
-	WhenRedisAway      *string                  `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
+	Name               *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
+	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
+	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests; with imported codes, a higher quantity needs a code for each coupon left to issue"`
+	PerUserLimit       *int                          `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
+	OpensAt            web.Clearable[time.Time]      `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
+	ClosesAt           web.Clearable[time.Time]      `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
+	ValidForSeconds    web.Clearable[int64]          `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
+	HoldSeconds        web.Clearable[int64]          `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"Applies to coupons issued from now on; null: they are ISSUED at once"`
+	Mode               *string                       `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
+	ReissueAfterCancel *bool                         `json:"reissueAfterCancel,omitempty"`
+	WhenRedisAway      *string                       `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
 }
 
 // Resolve checks what the schema cannot express. Templates.Change checks what depends
@@ -222,7 +225,7 @@ func (b *ChangeTemplate) Resolve(huma.Context) []error {
 
 func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 	p := rules.TemplateChange{
-		ID: id, Name: b.Name, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
+		ID: id, Name: b.Name, Metadata: (*reward.MetadataChange)(b.Metadata.Change()), TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
 		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisFallback)(b.WhenRedisAway),
 	}

@@ -45,7 +45,8 @@ type CreateCommand struct {
 	Canary        *CanaryCommand // nil means none
 	StartsAt      *time.Time     // in the future; nil means that an operator starts it
 	WebhookURL    string         // http:// or https://, at most 2000 bytes; may be empty
-	By            string         // the caller
+	Metadata      map[string]string
+	By            string // the caller
 }
 
 // CanaryCommand describes a canary.
@@ -67,7 +68,7 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	}
 	if n := utf8.RuneCountInString(c.Name); n == 0 || n > reward.PromotionNameMax {
 		refuse("name", "must have 1 to %d characters, not %d", reward.PromotionNameMax, n)
-	} else if err := reward.CheckText(c.Name); err != nil {
+	} else if err := reward.CheckLabel(c.Name); err != nil {
 		refuse("name", "%v", err)
 	}
 	if c.Type != string(reward.Point) && c.Type != string(reward.Voucher) {
@@ -93,7 +94,7 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 			reward.PromotionConsumersMax, *n)
 	}
 	c.checkControls(now, refuse)
-	return wrong
+	return append(wrong, reward.CheckMetadata(reward.NewMetadata(c.Metadata))...)
 }
 
 // checkControls checks the fields that control the promotion while it runs.
@@ -169,15 +170,12 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 		})
 	}
 	if len(wrong) > 0 {
-		return store.PromotionView{}, &reward.Error{
-			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-			Detail: fmt.Sprintf("the promotion has %d invalid fields", len(wrong)), Fields: wrong,
-		}
+		return store.PromotionView{}, invalidFields(wrong)
 	}
 	p := reward.Promotion{
 		Name: c.Name, Type: reward.PromotionType(c.Type), Status: reward.Draft, VoucherCode: c.VoucherCode,
 		Currency: c.Currency, MaxRetries: reward.MaxRetries, Weight: 1, WebhookURL: c.WebhookURL,
-		CreatedBy: c.By, CreatedAt: time.Now().UTC(),
+		Metadata: reward.NewMetadata(c.Metadata), CreatedBy: c.By, CreatedAt: time.Now().UTC(),
 	}
 	if s.cfg.MaxRetries != nil {
 		p.MaxRetries = *s.cfg.MaxRetries
@@ -202,6 +200,14 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 		return store.PromotionView{}, err
 	}
 	return s.changed(ctx, p.ID, "created")
+}
+
+// invalidFields returns the error of a command with invalid fields.
+func invalidFields(wrong []reward.FieldError) error {
+	return &reward.Error{
+		Kind: reward.KindInvalid, Code: reward.CodeInvalid,
+		Detail: fmt.Sprintf("the promotion has %d invalid fields", len(wrong)), Fields: wrong,
+	}
 }
 
 // setControls sets the fields that control the promotion while it runs.

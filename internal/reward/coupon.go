@@ -114,6 +114,7 @@ type Draw struct {
 type CouponTemplate struct {
 	ID            TemplateID
 	Name          string
+	Metadata      Metadata
 	TotalQuantity int64
 	PerUserLimit  int
 	OpensAt       time.Time // zero: at once
@@ -370,10 +371,11 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 	case n > TemplateNameMax:
 		wrong("name", "has %d characters, more than %d", n, TemplateNameMax)
 	default:
-		if err := CheckText(t.Name); err != nil {
+		if err := CheckLabel(t.Name); err != nil {
 			wrong("name", "%v", err)
 		}
 	}
+	errs = append(errs, CheckMetadata(t.Metadata)...)
 	if t.TotalQuantity < 1 || t.TotalQuantity > TemplateQuantityMax {
 		wrong("totalQuantity", "%d is not from 1 to %d", t.TotalQuantity, TemplateQuantityMax)
 	}

@@ -12,13 +12,15 @@ type Kind string
 
 // The kinds.
 const (
-	KindMalformed   Kind = "malformed"   // cannot be parsed (400)
-	KindTimeout     Kind = "timeout"     // the request did not arrive in time (408)
-	KindInvalid     Kind = "invalid"     // well formed, but invalid (422)
-	KindNotFound    Kind = "not_found"   // 404
-	KindConflict    Kind = "conflict"    // the state does not allow it (409)
-	KindUnavailable Kind = "unavailable" // a required service is unavailable; try again (503)
-	KindInternal    Kind = "internal"    // a fault of Largesse (500)
+	KindMalformed Kind = "malformed" // cannot be parsed (400)
+	KindTimeout   Kind = "timeout"   // the request did not arrive in time (408)
+	KindInvalid   Kind = "invalid"   // well formed, but invalid (422)
+	KindNotFound  Kind = "not_found" // 404
+	KindConflict  Kind = "conflict"  // the state does not allow it (409)
+	// KindPrecondition means that If-Match names another version (412).
+	KindPrecondition Kind = "precondition"
+	KindUnavailable  Kind = "unavailable" // a required service is unavailable; try again (503)
+	KindInternal     Kind = "internal"    // a fault of Largesse (500)
 )
 
 // Error is an error with a kind and a stable code for programs. Detail is for
@@ -81,6 +83,9 @@ const (
 	CodeTypeMismatch   = "TYPE_MISMATCH"
 	CodeNeverGiven     = "NEVER_GIVEN" // a record of a coupon request has a ticket that no gate gave
 	CodeConflict       = "CONFLICT"
+	// CodeImmutable means that a field cannot change, or not in this state.
+	CodeImmutable          = "IMMUTABLE"
+	CodePreconditionFailed = "PRECONDITION_FAILED"
 	// CodePoison means that too many deliveries in a row ended without an
 	// outcome.
 	CodePoison = "POISON"

@@ -196,6 +196,11 @@ type Promotion struct {
 	// WebhookURL gets a notification when the promotion finishes or Largesse
 	// pauses it; "" means none.
 	WebhookURL string
+	// Metadata is read for single promotions and for pages of the API. It is empty
+	// in the lists of running promotions, which are read often.
+	Metadata Metadata
+	// Version counts the changes of the settings, from 1.
+	Version int64
 	// CreatedBy and ApprovedBy name persons; "" means none so far.
 	CreatedBy, ApprovedBy string
 	// Registered reports whether a Kafka record created this DRAFT and no API

@@ -38,12 +38,17 @@ func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, capacity 
 		a.first = max(p.Canary.Targets-p.Canary.Dispatched, 0)
 	}
 	if p.MaxAmount > 0 {
-		a.budget = p.MaxAmount - flagged
-		for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
-			a.budget -= c.Amounts[state]
-		}
+		a.budget = p.MaxAmount - Spent(c, flagged)
 	}
 	return a
+}
+
+// Spent returns what a promotion has paid or may have paid. flagged is as in Allow.
+func Spent(c reward.Counts, flagged reward.Amount) reward.Amount {
+	for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
+		flagged += c.Amounts[state]
+	}
+	return flagged
 }
 
 // Capacity returns how many more rows may be taken, before budget and canary are

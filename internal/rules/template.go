@@ -12,7 +12,7 @@ import (
 // ignored. A template that breaks a rule is CodeInvalid.
 func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
-		ID: t.ID, Name: t.Name, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
+		ID: t.ID, Name: t.Name, Metadata: t.Metadata, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
 		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
 		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
 		Path: reward.PathGate,
@@ -51,6 +51,7 @@ func checkTemplate(t *reward.CouponTemplate) error {
 type TemplateChange struct {
 	ID                 reward.TemplateID
 	Name               *string
+	Metadata           *reward.MetadataChange
 	TotalQuantity      *int64
 	PerUserLimit       *int
 	OpensAt, ClosesAt  *time.Time // zero means none
@@ -71,6 +72,9 @@ type Shrunk struct{ Generation, Grants, Granted int64 }
 // CodeInvalid.
 func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	set(&t.Name, c.Name)
+	if c.Metadata != nil {
+		t.Metadata = c.Metadata.Apply(t.Metadata)
+	}
 	set(&t.TotalQuantity, c.TotalQuantity)
 	set(&t.PerUserLimit, c.PerUserLimit)
 	set(&t.OpensAt, c.OpensAt)
@@ -82,7 +86,11 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.WhenRedisAway, c.WhenRedisAway)
 	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
 	c.Shrunk.takeBack(&t)
-	return t, checkTemplate(&t)
+	checked := t
+	if c.Name == nil {
+		checked.Name = "-" // an old name may break a later rule
+	}
+	return t, checkTemplate(&checked)
 }
 
 func set[T any](field *T, to *T) {
@@ -122,7 +130,7 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 // SameSettings reports whether a and b agree in every field that TemplateChange
 // can change.
 func SameSettings(a, b *reward.CouponTemplate) bool {
-	return a.Name == b.Name && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
+	return a.Name == b.Name && a.Metadata == b.Metadata && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
 		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.HoldFor == b.HoldFor && a.Mode == b.Mode &&
 		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
 }

@@ -74,7 +74,8 @@ type Promotions interface {
 	// amount and so on), but only once. A known ID of another type is
 	// CodeTypeMismatch. Any other known ID is CodeExists.
 	//
-	// Weight 0 becomes 1. ApprovedBy is empty afterwards, even if the registered
+	// Weight 0 becomes 1. Version is ignored: a new promotion has 1, and a
+	// completion counts as a change. ApprovedBy is empty afterwards, even if the registered
 	// DRAFT was approved. The progress fields of p.Canary are ignored.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that the promotions named by Kafka records
@@ -89,6 +90,10 @@ type Promotions interface {
 	// PromotionViews returns the promotions among ids that exist, ordered by ID.
 	// More than BatchMax ids are CodeInvalid.
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]PromotionView, error)
+	// PromotionChange changes the settings of a promotion by
+	// rules.PromotionChange, whose Apply says which errors it returns. It returns
+	// the promotion afterwards, and decides under the lock of its counts.
+	PromotionChange(ctx context.Context, c rules.PromotionChange) (PromotionView, error)
 	// PromotionList returns a page of promotions by descending ID.
 	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
 	// PromotionActive returns the promotions that still need work, ordered by ID:

@@ -67,7 +67,7 @@ func CheckPromotion(p reward.Promotion) error {
 			"max failure rate %v of the canary is not between 0 and 1", p.Canary.MaxFailureRate)
 	}
 	for field, s := range map[string]string{
-		"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency, "webhook URL": p.WebhookURL, "creator": p.CreatedBy,
+		"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency, "metadata": string(p.Metadata), "webhook URL": p.WebhookURL, "creator": p.CreatedBy,
 	} {
 		if err := CheckText(field, s); err != nil {
 			return err

@@ -33,6 +33,9 @@ func (c Clearable[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.valu
 // IsZero reports whether the field was absent.
 func (c Clearable[T]) IsZero() bool { return !c.given }
 
+// Value returns the value; nil if there is none.
+func (c Clearable[T]) Value() *T { return c.value }
+
 // Change returns the value to set: nil for no change, the zero value to clear.
 func (c Clearable[T]) Change() *T {
 	if c.given && c.value == nil {

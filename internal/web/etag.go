@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -62,14 +63,19 @@ func (w *taggedWriter) pass() {
 	}
 }
 
-// end sends the buffered response with its ETag.
+// end sends the buffered response with its ETag. If the operation has set one for
+// the part that callers can change, the ETag begins with it.
 func (w *taggedWriter) end() {
 	if w.passing || w.status == 0 {
 		return
 	}
 	sum := sha256.Sum256(w.buffered)
-	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	h := w.Header()
+	tag := hex.EncodeToString(sum[:16])
+	if settings := strings.Trim(h.Get("ETag"), `"`); settings != "" {
+		tag = settings + tagSeparator + tag
+	}
+	tag = `"` + tag + `"`
 	h.Set("ETag", tag)
 	h.Set("Cache-Control", "private, no-cache") // callers must revalidate each time
 	h.Add("Vary", "Authorization")
@@ -99,6 +105,36 @@ func matches(headers []string, tag string) bool {
 
 // IfNoneMatchHeader carries the ETag of the response that the caller already has.
 const IfNoneMatchHeader = "If-None-Match"
+
+// tagSeparator stands between the tag of the part that callers can change and that
+// of the whole response.
+const tagSeparator = "-"
+
+// SettingsTag returns the ETag of version n of what callers can change.
+func SettingsTag(n int64) string { return `"v` + strconv.FormatInt(n, 10) + `"` }
+
+// IfMatch returns the versions that an If-Match header accepts: those of its tags,
+// whatever the rest of the response was. It returns nil for any version.
+func IfMatch(header string) ([]int64, error) {
+	header = strings.TrimSpace(header)
+	if header == "" || header == "*" {
+		return nil, nil
+	}
+	versions := []int64{}
+	for tag := range strings.SplitSeq(header, ",") {
+		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/") // proxies that compress make tags weak
+		if len(tag) < 2 || tag[0] != '"' || strings.Index(tag[1:], `"`) != len(tag)-2 {
+			return nil, Malformed("If-Match", "must be the ETag of an earlier response, in its quotes, several of them with commas between, or *")
+		}
+		version, _, _ := strings.Cut(strings.Trim(tag, `"`), tagSeparator)
+		if number, ok := strings.CutPrefix(version, "v"); ok {
+			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+				versions = append(versions, n)
+			}
+		}
+	}
+	return versions, nil
+}
 
 // ETag adds If-None-Match and status 304 to the description of a read.
 func ETag(op *huma.Operation) {

@@ -34,13 +34,14 @@ const (
 
 // statuses maps the kinds of errors to HTTP statuses.
 var statuses = map[reward.Kind]int{
-	reward.KindMalformed:   http.StatusBadRequest,
-	reward.KindTimeout:     http.StatusRequestTimeout,
-	reward.KindInvalid:     http.StatusUnprocessableEntity,
-	reward.KindNotFound:    http.StatusNotFound,
-	reward.KindConflict:    http.StatusConflict,
-	reward.KindUnavailable: http.StatusServiceUnavailable,
-	reward.KindInternal:    http.StatusInternalServerError,
+	reward.KindMalformed:    http.StatusBadRequest,
+	reward.KindTimeout:      http.StatusRequestTimeout,
+	reward.KindInvalid:      http.StatusUnprocessableEntity,
+	reward.KindNotFound:     http.StatusNotFound,
+	reward.KindConflict:     http.StatusConflict,
+	reward.KindPrecondition: http.StatusPreconditionFailed,
+	reward.KindUnavailable:  http.StatusServiceUnavailable,
+	reward.KindInternal:     http.StatusInternalServerError,
 }
 
 // codes maps the statuses of huma's errors to codes.

@@ -27,7 +27,7 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
 		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
-		&created, &started, &finished, &dispatched, &p.StreamDestroyed,
+		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		if err := rows.Scan(into...); err != nil {
@@ -77,27 +77,30 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		made = false
 		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
-  created_by, registered, stream_gone, created_at)
-VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17)
+  created_by, registered, stream_gone, created_at, metadata, search)
+VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17, $18, $19)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
   currency = excluded.currency, max_retries = excluded.max_retries,
   consumers_per_instance = excluded.consumers_per_instance, rate_per_second = excluded.rate_per_second,
   weight = excluded.weight, max_amount = excluded.max_amount, canary_targets = excluded.canary_targets,
   canary_max_failure_rate = excluded.canary_max_failure_rate, starts_at = excluded.starts_at,
-  webhook_url = excluded.webhook_url, created_by = excluded.created_by, approved_by = '', registered = false
+  webhook_url = excluded.webhook_url, created_by = excluded.created_by, approved_by = '', registered = false,
+  metadata = excluded.metadata, search = excluded.search, version = m.version + 1
 WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 			p.ConsumersPerInstance, p.RatePerSecond, max(p.Weight, 1), int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, maybe(instant(p.StartsAt)), p.WebhookURL, p.CreatedBy, instant(p.CreatedAt),
+			string(p.Metadata), reward.SearchText(&p),
 		).Query(each(func(rows pgx.Rows) error {
 			made = true
 			return nil
 		}))
 		b.Queue(addTotals, []int64{int64(p.ID)})
-		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).Query(each(func(rows pgx.Rows) error {
-			stands = reward.Promotion{}
-			return promotionScanner(&stands)(rows)
-		}))
+		b.Queue(`SELECT `+promotionColumns+`, `+rows.PromotionDetails+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).
+			Query(each(func(rows pgx.Rows) error {
+				stands = reward.Promotion{}
+				return promotionScanner(&stands, (*text)(&stands.Metadata))(rows)
+			}))
 	})
 	switch {
 	case err != nil:
@@ -192,9 +195,38 @@ func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]s
 	return list, nil
 }
 
+// detailSQL reads promotions with their counts and details.
+var detailSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
+
+// detailScanner returns a function that scans a row of detailSQL into v, and the
+// columns after it into more.
+func detailScanner(v *store.PromotionView, more ...any) func(pgx.Rows) error {
+	return promotionScanner(&v.Promotion, append(append(countsInto(&v.Counts), (*text)(&v.Metadata)), more...)...)
+}
+
+// details reads promotions with their counts and details.
+func (s *Store) details(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
+	var list []store.PromotionView
+	var v store.PromotionView
+	scan := detailScanner(&v)
+	err := s.read(ctx, what, func(b *pgx.Batch) {
+		list = nil
+		b.Queue(detailSQL+where, args...).Query(each(func(rows pgx.Rows) error {
+			err := scan(rows)
+			list = append(list, v)
+			return err
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	list, err := s.views(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
+	list, err := s.details(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -221,9 +253,9 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 		before = 1<<63 - 1
 	}
 	if p.Status == "" {
-		return s.views(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
+		return s.details(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
 	}
-	return s.views(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
+	return s.details(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
 }
 
 const (

@@ -942,7 +942,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 // of its filters.
 func lists() map[string]string {
 	all := map[string]string{
-		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"), "list promotions": viewSQL + promotionsAll, "list promotions in a status": viewSQL + promotionsIn,
+		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"), "list promotions": detailSQL + promotionsAll, "list promotions in a status": detailSQL + promotionsIn,
 	}
 	for s := range reward.StateCount {
 		all["list "+s.String()], all["list "+s.String()+" with a code"] = listSQL(&s, ""), listSQL(&s, "A")
@@ -1030,7 +1030,7 @@ func statements() map[string]string {
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
 		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
-		"move": moveSQL, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
+		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
 		"confirm a coupon": confirmCoupon, "end holds": endHolds, "holdings after ended holds": endedHoldings, "cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,

@@ -16,13 +16,16 @@ p.error_message, p.updated_at`
 	PromotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
 m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
 m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
-m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone`
+m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version`
+
+	// PromotionDetails are read for single promotions and pages only.
+	PromotionDetails = `m.metadata`
 
 	TemplateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
 t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
 t.issued_total, t.path, t.epoch, t.owner, t.fence, t.base, t.floor, t.granted,
 t.used, t.grants, t.hold_seconds, t.code_prefix, t.code_length, t.code_alphabet,
-t.codes_imported`
+t.codes_imported, t.metadata`
 
 	CouponColumns = `c.id, c.code, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
 c.cancelled_at, c.expires_at, c.held_until, c.cancel_reason`

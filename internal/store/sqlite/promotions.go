@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,24 +20,49 @@ import (
 var viewSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
 
-// viewScanner returns a function that scans rows of viewSQL. It reuses its
-// variables for every row.
-func viewScanner() func(*sql.Rows) (store.PromotionView, error) {
+// viewScanner returns a function that scans rows of viewSQL, and the columns after
+// them into more. It reuses its variables for every row.
+func viewScanner(more ...any) func(*sql.Rows) (store.PromotionView, error) {
 	var v store.PromotionView
 	var created int64
 	var starts, started, finished, dispatched sql.NullInt64
-	into := append([]any{
+	into := slices.Concat([]any{
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
 		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
 		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Registered, &v.ExpectedCount,
-		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed,
-	}, countsInto(&v.Counts)...)
+		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version,
+	}, countsInto(&v.Counts), more)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
 		err := rows.Scan(into...)
 		v.StartsAt, v.CreatedAt, v.StartedAt = maybeTime(starts), timeOf(created), maybeTime(started)
 		v.FinishedAt, v.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
 		return v, err
 	}
+}
+
+// detailSQL reads promotions with their counts and details. detailScanner scans its
+// rows.
+var detailSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
+
+// detailScanner returns a function that scans rows of detailSQL.
+func detailScanner() func(*sql.Rows) (store.PromotionView, error) {
+	var metadata reward.Metadata
+	scan := viewScanner(&metadata)
+	return func(rows *sql.Rows) (store.PromotionView, error) {
+		v, err := scan(rows)
+		v.Metadata = metadata
+		return v, err
+	}
+}
+
+// detail reads one promotion with its details inside the transaction.
+func (t *tx) detail(id reward.PromotionID) (store.PromotionView, error) {
+	v, found, err := one(t.ctx, t, detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
+	if err == nil && !found {
+		err = store.NoPromotion(id)
+	}
+	return v, err
 }
 
 // view reads one promotion inside the transaction.
@@ -64,8 +90,14 @@ func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.Promotion
 	return views, nil
 }
 
+// putDetails stores the details of a promotion and its version.
+func (t *tx) putDetails(p *reward.Promotion) error {
+	return t.exec(`UPDATE promotions SET metadata = ?, search = ?, version = ? WHERE id = ?`,
+		string(p.Metadata), reward.SearchText(p), p.Version, int64(p.ID))
+}
+
 // put stores every field of a promotion that can change, except those that
-// recordDispatch writes.
+// recordDispatch and putDetails write.
 func (t *tx) put(p *reward.Promotion) error {
 	err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
   consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
@@ -85,7 +117,7 @@ func given(p reward.Promotion) reward.Promotion {
 		MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, RatePerSecond: p.RatePerSecond,
 		Weight: max(p.Weight, 1), MaxAmount: p.MaxAmount,
 		Canary:   reward.Canary{Targets: p.Canary.Targets, MaxFailureRate: p.Canary.MaxFailureRate},
-		StartsAt: instant(p.StartsAt), WebhookURL: p.WebhookURL, CreatedBy: p.CreatedBy,
+		StartsAt: instant(p.StartsAt), WebhookURL: p.WebhookURL, Metadata: p.Metadata, Version: 1, CreatedBy: p.CreatedBy,
 	}
 }
 
@@ -112,12 +144,15 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 	}
 	var made reward.Promotion
 	err := s.write(ctx, "create a promotion", func(tx *tx) error {
-		v, err := tx.view(p.ID)
+		v, err := tx.detail(p.ID)
 		switch {
 		case reward.HasCode(err, reward.CodeNotFound):
 			made = given(p)
 			made.CreatedAt = instant(p.CreatedAt)
-			return tx.insert(&made)
+			if err := tx.insert(&made); err != nil {
+				return err
+			}
+			return tx.putDetails(&made)
 		case err != nil:
 			return err
 		case v.Type != p.Type:
@@ -127,8 +162,11 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		}
 		made = given(p)
 		made.Status, made.CreatedAt, made.StreamDestroyed = v.Status, v.CreatedAt, v.StreamDestroyed
-		made.ExpectedCount, made.Closed = v.ExpectedCount, v.Closed
-		return tx.put(&made)
+		made.ExpectedCount, made.Closed, made.Version = v.ExpectedCount, v.Closed, v.Version+1
+		if err := tx.put(&made); err != nil {
+			return err
+		}
+		return tx.putDetails(&made)
 	})
 	if err != nil {
 		return reward.Promotion{}, err
@@ -145,7 +183,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 			p := v.Promotion
 			if reward.HasCode(err, reward.CodeNotFound) {
 				p = reward.Promotion{
-					ID: r.ID, Type: r.Type, MaxRetries: reward.MaxRetries, Weight: 1, Registered: true, CreatedAt: instant(now),
+					ID: r.ID, Type: r.Type, MaxRetries: reward.MaxRetries, Weight: 1, Version: 1, Registered: true, CreatedAt: instant(now),
 				}
 				err = tx.insert(&p)
 			}
@@ -179,7 +217,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(ctx, s.reader, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(ctx, s.reader, detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
 	switch {
 	case err != nil:
 		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
@@ -217,7 +255,7 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 	if p.Status != "" {
 		query = promotionsIn
 	}
-	list, err := collect(ctx, s.reader, viewScanner(), query, before, max(p.Limit, 0), string(p.Status))
+	list, err := collect(ctx, s.reader, detailScanner(), query, before, max(p.Limit, 0), string(p.Status))
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
 	}
@@ -225,8 +263,8 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 }
 
 var (
-	listPromotions = viewSQL + `WHERE m.id < ?1 ORDER BY m.id DESC LIMIT ?2`
-	promotionsIn   = viewSQL + `WHERE m.id < ?1 AND m.status = ?3 ORDER BY m.id DESC LIMIT ?2`
+	listPromotions = detailSQL + `WHERE m.id < ?1 ORDER BY m.id DESC LIMIT ?2`
+	promotionsIn   = detailSQL + `WHERE m.id < ?1 AND m.status = ?3 ORDER BY m.id DESC LIMIT ?2`
 )
 
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
@@ -318,6 +356,35 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 		*m = next
 		return tx.recordEvent(m, p.Event, p.Now)
 	})
+}
+
+// PromotionChange changes the settings of a promotion.
+func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error) {
+	var v store.PromotionView
+	err := s.write(ctx, "change a promotion", func(tx *tx) error {
+		var err error
+		if v, err = tx.detail(c.ID); err != nil {
+			return err
+		}
+		var flagged int64
+		if err := tx.QueryRowContext(tx.ctx, spentReady, int64(c.ID)).Scan(&flagged); err != nil {
+			return err
+		}
+		if v.Promotion, err = c.Apply(v.Promotion, v.Counts, reward.Amount(flagged)); err != nil {
+			return err
+		}
+		if err := store.CheckPromotion(v.Promotion); err != nil {
+			return err
+		}
+		if err := tx.put(&v.Promotion); err != nil {
+			return err
+		}
+		return tx.putDetails(&v.Promotion)
+	})
+	if err != nil {
+		return store.PromotionView{}, err
+	}
+	return v, nil
 }
 
 // PromotionClose records that no more targets will come.

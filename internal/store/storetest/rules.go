@@ -107,7 +107,7 @@ var statuses = []reward.PromotionStatus{reward.Running, reward.Paused, reward.Co
 // promotion returns a promotion in a status.
 func promotion(id reward.PromotionID, status reward.PromotionStatus) reward.Promotion {
 	p := reward.Promotion{
-		ID: id, Name: "summer", Type: reward.Point, Status: status, Amount: 100, Currency: "KRW", MaxRetries: 3, Weight: 1, CreatedAt: at(-3600),
+		ID: id, Name: "summer", Type: reward.Point, Status: status, Amount: 100, Currency: "KRW", MaxRetries: 3, Weight: 1, Version: 1, CreatedAt: at(-3600),
 	}
 	if status != reward.Draft {
 		p.StartedAt, p.LastDispatchedAt = at(-600), at(-300)

@@ -27,6 +27,7 @@ func Exercise(t *testing.T, open Open) {
 		"Store":           exerciseStore,
 		"Promotions":      exercisePromotions,
 		"Registrations":   exerciseRegistrations,
+		"Steering":        exerciseSteering,
 		"Completion":      exerciseCompletion,
 		"Save":            exerciseSave,
 		"Dispatch":        exerciseDispatch,

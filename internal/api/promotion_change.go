@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// ChangePromotion is the body of PATCH /v1/promotions/{id}. Absent fields stay.
+type ChangePromotion struct {
+	Name          *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
+	RatePerSecond web.Clearable[int]            `json:"ratePerSecond,omitempty,omitzero" minimum:"1" maximum:"1000000" doc:"null: no limit of its own"`
+	Weight        web.Clearable[int]            `json:"weight,omitempty,omitzero" minimum:"1" maximum:"100" doc:"null: 1"`
+	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what is paid or may have been paid; null: no limit"`
+	MaxRetries    *int                          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Takes hold at the next response to each payout"`
+	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
+	Amount        web.Clearable[int64]          `json:"amount,omitempty,omitzero" minimum:"0" maximum:"1000000000000000" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
+	VoucherCode   web.Clearable[string]         `json:"voucherCode,omitempty,omitzero" maxLength:"200" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
+	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Only while DRAFT; three capital letters. null: none"`
+	Canary        web.Clearable[ChangeCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT. null: no canary"`
+	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; a time in the future. null: it is started manually"`
+	ImmutableFields
+}
+
+// metadataChange changes entries of metadata; nil removes an entry.
+type metadataChange map[string]*string
+
+// ChangeCanary is the canary of a changed promotion.
+type ChangeCanary struct {
+	Targets        int64    `json:"targets" minimum:"1" doc:"Number of targets that are paid first"`
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
+}
+
+// ImmutableFields are the fields of Promotion that never change, or by other calls
+// only. They are not described, but have an error of their own.
+type ImmutableFields struct {
+	ID                   immutable `json:"id,omitempty" hidden:"true"`
+	Type                 immutable `json:"type,omitempty" hidden:"true"`
+	Status               immutable `json:"status,omitempty" hidden:"true"`
+	ConsumersPerInstance immutable `json:"consumersPerInstance,omitempty" hidden:"true"`
+	WebhookURL           immutable `json:"webhookUrl,omitempty" hidden:"true"`
+	CreatedBy            immutable `json:"createdBy,omitempty" hidden:"true"`
+	ApprovedBy           immutable `json:"approvedBy,omitempty" hidden:"true"`
+	Closed               immutable `json:"closed,omitempty" hidden:"true"`
+	TotalCount           immutable `json:"totalCount,omitempty" hidden:"true"`
+	ExpectedCount        immutable `json:"expectedCount,omitempty" hidden:"true"`
+	Counts               immutable `json:"counts,omitempty" hidden:"true"`
+	AmountTotal          immutable `json:"amountTotal,omitempty" hidden:"true"`
+	AmountSucceeded      immutable `json:"amountSucceeded,omitempty" hidden:"true"`
+	PauseReason          immutable `json:"pauseReason,omitempty" hidden:"true"`
+	ETASeconds           immutable `json:"etaSeconds,omitempty" hidden:"true"`
+	CreatedAt            immutable `json:"createdAt,omitempty" hidden:"true"`
+	StartedAt            immutable `json:"startedAt,omitempty" hidden:"true"`
+	FinishedAt           immutable `json:"finishedAt,omitempty" hidden:"true"`
+	Summaries            immutable `json:"summaries,omitempty" hidden:"true"`
+}
+
+// immutable is any JSON value of a field that cannot change.
+type immutable json.RawMessage
+
+// Schema allows every value: the field itself is wrong.
+func (immutable) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
+
+// UnmarshalJSON keeps the value.
+func (i *immutable) UnmarshalJSON(b []byte) error { return (*json.RawMessage)(i).UnmarshalJSON(b) }
+
+// MarshalJSON returns the value, for the audit.
+func (i immutable) MarshalJSON() ([]byte, error) { return json.RawMessage(i).MarshalJSON() }
+
+// check returns CodeImmutable if the body names a field that cannot change.
+func (f *ImmutableFields) check() error {
+	var wrong []web.ProblemField
+	for _, field := range []struct {
+		name  string
+		value immutable
+	}{
+		{"id", f.ID},
+		{"type", f.Type},
+		{"status", f.Status},
+		{"consumersPerInstance", f.ConsumersPerInstance},
+		{"webhookUrl", f.WebhookURL},
+		{"createdBy", f.CreatedBy},
+		{"approvedBy", f.ApprovedBy},
+		{"closed", f.Closed},
+		{"totalCount", f.TotalCount},
+		{"expectedCount", f.ExpectedCount},
+		{"counts", f.Counts},
+		{"amountTotal", f.AmountTotal},
+		{"amountSucceeded", f.AmountSucceeded},
+		{"pauseReason", f.PauseReason},
+		{"etaSeconds", f.ETASeconds},
+		{"createdAt", f.CreatedAt},
+		{"startedAt", f.StartedAt},
+		{"finishedAt", f.FinishedAt},
+		{"summaries", f.Summaries},
+	} {
+		if field.value != nil {
+			wrong = append(wrong, web.ProblemField{Field: field.name, Detail: "cannot change"})
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	p := web.NewProblem(http.StatusUnprocessableEntity, reward.CodeImmutable,
+		wrong[0].Field+" cannot change; remove it, /openapi.json lists the fields that can")
+	p.Errors = wrong
+	return p
+}
+
+// Resolve checks what the schema cannot express. Promotions.Change checks what depends
+// on the promotion.
+func (b *ChangePromotion) Resolve(huma.Context) []error {
+	c := b.change(0)
+	return fieldErrors(campaign.CheckChange(&c, reward.Voucher, time.Time{})) // points have narrower limits
+}
+
+func (b *ChangePromotion) change(id reward.PromotionID) rules.PromotionChange {
+	c := rules.PromotionChange{
+		ID: id, Name: b.Name, RatePerSecond: b.RatePerSecond.Change(), Weight: b.Weight.Change(), MaxRetries: b.MaxRetries,
+		MaxAmount: (*reward.Amount)(b.MaxAmount.Change()), Metadata: (*reward.MetadataChange)(b.Metadata.Change()),
+		Amount: (*reward.Amount)(b.Amount.Change()), VoucherCode: b.VoucherCode.Change(), Currency: b.Currency.Change(), StartsAt: b.StartsAt.Change(),
+	}
+	if n := b.Canary.Change(); n != nil {
+		c.Canary = &reward.Canary{Targets: n.Targets}
+		if n.Targets > 0 {
+			c.Canary.MaxFailureRate = campaign.CanaryMaxFailureRate
+		}
+		assign(&c.Canary.MaxFailureRate, n.MaxFailureRate)
+	}
+	return c
+}
+
+type promotionChangeInput struct {
+	ID      string `path:"id" doc:"Promotion ID"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; if the settings have changed since, the status is 412. Progress does not count"`
+	Body    ChangePromotion
+}
+
+func (a *API) addPromotionChange() {
+	call(a, huma.Operation{
+		OperationID: "change-promotion", Method: http.MethodPatch, Path: "/v1/promotions/{id}", Tags: []string{"promotions"},
+		Summary: "Change the settings of a promotion, also while it runs; absent fields stay",
+		Description: "Every instance follows within a second. 422 IMMUTABLE: the field cannot change, or only while the promotion is a DRAFT. " +
+			"409 CONFLICT: maxAmount is below what is paid or may have been paid.",
+	}, a.changePromotion)
+}
+
+func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*promotionOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.Body.check(); err != nil {
+		return nil, err
+	}
+	c := in.Body.change(id)
+	if c.Versions, err = web.IfMatch(in.IfMatch); err != nil {
+		return nil, err
+	}
+	if c.Empty() && c.Versions == nil {
+		v, err := a.cfg.Promotions.Get(ctx, id) // nothing to change
+		return a.withSummaries(ctx, v, err)
+	}
+	v, err := a.cfg.Promotions.Change(ctx, c)
+	return a.withSummaries(ctx, v, err)
+}

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestChangeOfAPromotion(t *testing.T) {
+	t.Parallel()
+	b, _ := setupSQLite(t)
+	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
+	path := "/v1/promotions/" + b.create(t, `{"id":7,"name":"Spring","type":"VOUCHER","maxAmount":5,"metadata":{"team":"growth","cost centre":"42"}}`)
+	fields := func(a answer, names ...string) map[string]any {
+		t.Helper()
+		a.want(t, http.StatusOK)
+		got := map[string]any{}
+		for _, name := range names {
+			got[name] = a.object(t)[name]
+		}
+		return got
+	}
+	change := func(body string, headers ...string) answer {
+		t.Helper()
+		return b.do(t, "PATCH", path, strings.NewReader(body), append(headers, "Content-Type", "application/json")...)
+	}
+	want := map[string]any{
+		"name": "Autumn", "ratePerSecond": json.Number("10"), "weight": json.Number("3"), "maxAmount": json.Number("500"),
+		"maxRetries": json.Number("0"), "metadata": map[string]any{"team": "sales", "note": "x"}, "amount": json.Number("20"), "voucherCode": "V",
+		"currency": "EUR", "startsAt": later,
+		"canary": map[string]any{"targets": json.Number("9"), "maxFailureRate": json.Number("0.5"), "dispatched": json.Number("0"), "judged": false},
+	}
+	names := make([]string, 0, len(want))
+	for name := range want {
+		names = append(names, name)
+	}
+	changed := change(`{"name":"Autumn","ratePerSecond":10,"weight":3,"maxAmount":500,"maxRetries":0,"metadata":{"team":"sales","note":"x","cost centre":null},
+		"amount":20,"voucherCode":"V","currency":"EUR","canary":{"targets":9},"startsAt":"` + later + `"}`)
+	for _, a := range []answer{changed, b.json(t, "GET", path, ""), change(`{}`)} {
+		if diff := cmp.Diff(want, fields(a, names...)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	cleared := change(`{"ratePerSecond":null,"weight":null,"maxAmount":null,"metadata":null,"amount":null,"voucherCode":null,"currency":null,"canary":null,"startsAt":null}`)
+	want = map[string]any{
+		"ratePerSecond": nil, "weight": json.Number("1"), "maxAmount": nil, "metadata": nil, "amount": nil, "voucherCode": nil, "currency": "", "canary": nil,
+		"startsAt": nil, "name": "Autumn",
+	}
+	if diff := cmp.Diff(want, fields(cleared, "ratePerSecond", "weight", "maxAmount", "metadata", "amount", "voucherCode", "currency", "canary", "startsAt", "name")); diff != "" {
+		t.Errorf("cleared (-want +got):\n%s", diff)
+	}
+
+	before := b.json(t, "GET", path, "").body
+	for body, field := range map[string]string{
+		`{"name":""}`:                         "name",
+		`{"name":"a\nb"}`:                     "name",
+		`{"name":"a\u001b[2J"}`:               "name",
+		`{"name":"a\u202eb"}`:                 "name",
+		`{"name":null}`:                       "",
+		`{"ratePerSecond":0}`:                 "ratePerSecond",
+		`{"weight":101}`:                      "weight",
+		`{"maxAmount":0}`:                     "maxAmount",
+		`{"maxRetries":21}`:                   "maxRetries",
+		`{"currency":"eur"}`:                  "currency",
+		`{"canary":{"targets":0}}`:            "canary.targets",
+		`{"startsAt":"2020-01-01T00:00:00Z"}`: "startsAt",
+		`{"metadata":{"":"x"}}`:               "metadata",
+		`{"metadata":{"k":"\u0007"}}`:         "metadata",
+		`{"metadata":{"k":7}}`:                "metadata.k",
+		`{"metadata":{"k":"` + strings.Repeat("é", 201) + `"}}`: "metadata",
+		`{"metadata":{` + entries(21) + `}}`:                    "metadata",
+		`{"voucherCode":"=1"}`:                                  "voucherCode",
+		`{"nonsense":1}`:                                        "nonsense",
+	} {
+		a := change(body)
+		if field == "" {
+			a.want(t, http.StatusOK) // null means absent where nothing can be cleared
+			continue
+		}
+		if p := a.wantProblem(t, http.StatusUnprocessableEntity, "INVALID"); len(p.Errors) != 1 || p.Errors[0].Field != field {
+			t.Errorf("%s: %+v", body, p)
+		}
+	}
+	for _, field := range []string{"id", "type", "status", "consumersPerInstance", "webhookUrl", "createdBy", "closed", "counts", "totalCount", "createdAt"} {
+		p := change(`{"name":"other","`+field+`":null}`).wantProblem(t, http.StatusUnprocessableEntity, "IMMUTABLE")
+		if len(p.Errors) != 1 || p.Errors[0].Field != field {
+			t.Errorf("%s: %+v", field, p)
+		}
+	}
+	if after := b.json(t, "GET", path, "").body; after != before {
+		t.Errorf("a refused change changed %s to %s", before, after)
+	}
+	b.json(t, "PATCH", "/v1/promotions/8", `{"name":"x"}`).wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
+	b.json(t, "PATCH", "/v1/promotions/x", `{"name":"x"}`).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+
+	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
+	for field, value := range map[string]string{"amount": "1", "voucherCode": `"V"`, "currency": "null", "canary": `{"targets":1}`, "startsAt": "null"} {
+		p := change(`{"weight":2,"`+field+`":`+value+`}`).wantProblem(t, http.StatusUnprocessableEntity, "IMMUTABLE")
+		if len(p.Errors) != 1 || p.Errors[0].Field != field || !strings.Contains(p.Detail, "DRAFT") {
+			t.Errorf("%s: %+v", field, p)
+		}
+	}
+	if got := fields(change(`{"weight":2}`), "weight", "status"); got["weight"] != json.Number("2") || got["status"] != "RUNNING" {
+		t.Errorf("%v", got)
+	}
+	points := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT"}`)
+	p := b.json(t, "PATCH", points, `{"voucherCode":"V"}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	if len(p.Errors) != 1 || p.Errors[0].Field != "voucherCode" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// entries returns n entries of a JSON object.
+func entries(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"%d":"x"`, i)
+	}
+	return strings.Join(all, ",")
+}
+
+func TestChangesExpectAVersion(t *testing.T) {
+	t.Parallel()
+	b, _ := setupSQLite(t)
+	path := "/v1/promotions/" + b.create(t, `{"name":"Spring","type":"POINT","amount":10}`)
+	change := func(name, tag string) answer {
+		t.Helper()
+		return b.do(t, "PATCH", path, strings.NewReader(`{"name":"`+name+`"}`), "Content-Type", "application/json", "If-Match", tag)
+	}
+	first := b.json(t, "GET", path, "").header.Get("ETag")
+	// Progress is no change of the settings, but another response.
+	b.upload(t, path+"/targets", "targetId\n1\n").want(t, http.StatusOK)
+	second := b.json(t, "GET", path, "").header.Get("ETag")
+	if first == second || first == "" {
+		t.Errorf("%s is followed by %s", first, second)
+	}
+	b.do(t, "GET", path, nil, "If-None-Match", second).want(t, http.StatusNotModified)
+	changed := change("one", first)
+	changed.want(t, http.StatusOK)
+	for _, tag := range []string{first, second, "W/" + second, `"v1", "other"`, `"x"`, `""`, `"v99"`} {
+		change("two", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	}
+	b.do(t, "PATCH", path, strings.NewReader(`{}`), "Content-Type", "application/json", "If-Match", first).
+		wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	for _, tag := range []string{"v1", `"v1`, `"v1" "v2"`, ","} {
+		change("two", tag).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	}
+	if got := b.json(t, "GET", path, "").text(t, "name"); got != "one" {
+		t.Errorf("the name is %s", got)
+	}
+	change("two", first+", "+changed.header.Get("ETag")).want(t, http.StatusOK)
+	change("three", "*").want(t, http.StatusOK)
+	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
+	change("four", b.json(t, "GET", path, "").header.Get("ETag")).want(t, http.StatusOK)
+}
+
+func TestBudgetsOfRunningPromotions(t *testing.T) {
+	t.Parallel()
+	b, s := setupSQLite(t)
+	path := "/v1/promotions/" + b.create(t, `{"id":7,"name":"Spring","type":"POINT","amount":10,"maxAmount":25}`)
+	b.upload(t, path+"/targets", "targetId\n1\n2\n3\n").want(t, http.StatusOK)
+	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
+	dispatch := func() int {
+		t.Helper()
+		list, err := s.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: 7, Limit: 9, MaxLen: 9, Now: testTime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if got := dispatch(); got != 2 {
+		t.Errorf("%d of 3 fit into the budget", got)
+	}
+	p := b.json(t, "PATCH", path, `{"maxAmount":19}`).wantProblem(t, http.StatusConflict, "CONFLICT")
+	if !strings.Contains(p.Detail, "20 or more") {
+		t.Error(p.Detail)
+	}
+	b.json(t, "PATCH", path, `{"maxAmount":20}`).want(t, http.StatusOK)
+	// As the guard does when the budget is spent.
+	b.json(t, "POST", path+"/pause", "").want(t, http.StatusAccepted)
+	b.json(t, "PATCH", path, `{"maxAmount":30}`).want(t, http.StatusOK)
+	b.json(t, "POST", path+"/resume", "").want(t, http.StatusAccepted)
+	if got := dispatch(); got != 1 {
+		t.Errorf("%d more fit into the raised budget", got)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	b, _ := setupSQLite(t)
+	for _, path := range []string{"/v1/promotions", "/v1/coupon-templates"} {
+		rest := `"name":"x","type":"POINT"`
+		if path == "/v1/coupon-templates" {
+			rest = `"name":"x","totalQuantity":1`
+		}
+		long := strings.Repeat("é", 200)
+		a := b.json(t, "POST", path, `{`+rest+`,"metadata":{"`+long+`":"`+long+`","empty":"",`+entries(18)+`}}`)
+		a.want(t, http.StatusCreated)
+		m, _ := a.object(t)["metadata"].(map[string]any)
+		if empty, there := m["empty"]; len(m) != 20 || m[long] != long || empty != "" || !there {
+			t.Errorf("%s: %v", path, m)
+		}
+		one := path + "/" + a.text(t, "id")
+		b.json(t, "PATCH", one, `{"metadata":{"more":"x"}}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		b.json(t, "PATCH", one, `{"metadata":{"more":"x","empty":null}}`).want(t, http.StatusOK)
+		m, _ = b.json(t, "GET", one, "").object(t)["metadata"].(map[string]any)
+		if len(m) != 20 || m["more"] != "x" {
+			t.Errorf("%s: %v", path, m)
+		}
+		b.json(t, "PATCH", one, `{"metadata":null}`).want(t, http.StatusOK)
+		if m := b.json(t, "GET", one, "").object(t)["metadata"]; m != nil {
+			t.Errorf("%s: %v", path, m)
+		}
+		for _, bad := range []string{`{` + entries(21) + `}`, `{"` + long + `e":""}`, `{"a":"` + long + `e"}`, `{"a":"\n"}`, `{"\u2066":"a"}`, `{"a":null}`, `{"a":{}}`, `[]`, `"x"`} {
+			a := b.json(t, "POST", path, `{`+rest+`,"metadata":`+bad+`}`)
+			if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, "metadata") {
+				t.Errorf("%s %s: %d %s", path, bad, a.status, a.body)
+			}
+		}
+		for _, bad := range []string{`a\nb`, `\u001b[31m`, `a\u202eb`, `\u2028`, `\u0085`, `\u200f`} {
+			a := b.json(t, "POST", path, `{`+strings.Replace(rest, `"x"`, `"`+bad+`"`, 1)+`}`)
+			if p := a.wantProblem(t, http.StatusUnprocessableEntity, "INVALID"); len(p.Errors) != 1 || p.Errors[0].Field != "name" {
+				t.Errorf("%s %s: %+v", path, bad, p)
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package reward
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The limits of metadata.
+const (
+	MetadataEntriesMax = 20
+	MetadataTextMax    = 200 // characters of a key and of a value
+)
+
+// Metadata is what callers store with a promotion or a template: a JSON object of
+// strings, with sorted keys. It is empty if there is none.
+type Metadata string
+
+// NewMetadata returns the entries as Metadata.
+func NewMetadata(entries map[string]string) Metadata {
+	if len(entries) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(entries)
+	if err != nil { // strings always have a JSON form
+		panic(err)
+	}
+	return Metadata(text)
+}
+
+// Map returns the entries; nil if there are none.
+func (m Metadata) Map() map[string]string {
+	var entries map[string]string
+	if m != "" {
+		// Only NewMetadata makes Metadata, so it is JSON.
+		_ = json.Unmarshal([]byte(m), &entries)
+	}
+	return entries
+}
+
+// MetadataChange changes single entries: a value sets an entry, nil removes it. A
+// nil MetadataChange removes all entries.
+type MetadataChange map[string]*string
+
+// Apply returns m with the change.
+func (c MetadataChange) Apply(m Metadata) Metadata {
+	if c == nil {
+		return ""
+	}
+	entries := m.Map()
+	if entries == nil {
+		entries = make(map[string]string, len(c))
+	}
+	for key, value := range c {
+		if value == nil {
+			delete(entries, key)
+		} else {
+			entries[key] = *value
+		}
+	}
+	return NewMetadata(entries)
+}
+
+// CheckMetadata returns what is invalid in metadata.
+func CheckMetadata(m Metadata) []FieldError {
+	var wrong []FieldError
+	refuse := func(format string, args ...any) {
+		wrong = append(wrong, FieldError{Field: "metadata", Detail: fmt.Sprintf(format, args...)})
+	}
+	entries := m.Map()
+	if n := len(entries); n > MetadataEntriesMax {
+		refuse("must have at most %d entries, not %d", MetadataEntriesMax, n)
+	}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if n := utf8.RuneCountInString(key); n == 0 || n > MetadataTextMax {
+			refuse("key %s must have 1 to %d characters, not %d", Quote(key), MetadataTextMax, n)
+		} else if err := CheckLabel(key); err != nil {
+			refuse("key %s %v", Quote(key), err)
+		}
+		value := entries[key]
+		if n := utf8.RuneCountInString(value); n > MetadataTextMax {
+			refuse("value of %s must have at most %d characters, not %d", Quote(key), MetadataTextMax, n)
+		} else if err := CheckLabel(value); err != nil {
+			refuse("value of %s %v", Quote(key), err)
+		}
+	}
+	if len(wrong) > 1 {
+		return wrong[:1] // one error per field
+	}
+	return wrong
+}
+
+// CheckLabel returns an error for a name, description or value of metadata that
+// people could misread: with a control character such as a line break or ESC, a
+// line separator, or a character that changes the direction of the text.
+func CheckLabel(s string) error {
+	if err := CheckText(s); err != nil {
+		return err
+	}
+	if i := strings.IndexFunc(s, misleading); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(s[i:])
+		return fmt.Errorf("contains %U, which is a control character; remove it", r)
+	}
+	return nil
+}
+
+// misleading reports whether r is a control character, a line separator or a
+// directional control.
+func misleading(r rune) bool {
+	switch {
+	case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
+		return true
+	}
+	return r == '\u2028' || r == '\u2029'
+}
+
+// SearchText returns the text in which a search finds a promotion: its name, ID
+// and metadata in lower case.
+func SearchText(p *Promotion) string {
+	lines := []string{p.Name, p.ID.String()}
+	entries := p.Metadata.Map()
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		lines = append(lines, key+"="+entries[key])
+	}
+	return strings.ToLower(strings.Join(lines, "\n"))
+}

@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// PromotionChange is a change of the settings of a promotion. A nil field keeps its
+// value. The zero value of a field that may be absent clears it.
+type PromotionChange struct {
+	ID            reward.PromotionID
+	Name          *string
+	RatePerSecond *int
+	Weight        *int
+	MaxAmount     *reward.Amount
+	MaxRetries    *int
+	Metadata      *reward.MetadataChange
+
+	// The remaining fields can change only while the promotion is a DRAFT.
+	Amount      *reward.Amount
+	VoucherCode *string
+	Currency    *string
+	Canary      *reward.Canary // without progress
+	StartsAt    *time.Time
+
+	// Versions are the versions that the caller accepts; nil means any.
+	Versions []int64
+}
+
+// Empty reports whether the change names no field.
+func (c *PromotionChange) Empty() bool {
+	return c.Name == nil && c.RatePerSecond == nil && c.Weight == nil && c.MaxAmount == nil && c.MaxRetries == nil && c.Metadata == nil &&
+		len(c.draftFields()) == 0
+}
+
+// draftFields returns the fields of the change that only a DRAFT may change.
+func (c *PromotionChange) draftFields() []string {
+	var fields []string
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"amount", c.Amount != nil},
+		{"voucherCode", c.VoucherCode != nil},
+		{"currency", c.Currency != nil},
+		{"canary", c.Canary != nil},
+		{"startsAt", c.StartsAt != nil},
+	} {
+		if f.given {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
+// Apply returns promotion p with the change and the next version. c and flagged are
+// as in Allow. An unexpected version is CodePreconditionFailed. A field that only a
+// DRAFT may change is CodeImmutable. A new budget below what is spent is
+// CodeConflict. Metadata that has too many entries afterwards is CodeInvalid. The
+// caller has checked the other values.
+func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagged reward.Amount) (reward.Promotion, error) {
+	if c.Versions != nil && !slices.Contains(c.Versions, p.Version) {
+		return p, reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,
+			"promotion %d was changed since the version that If-Match names; read it again, and repeat the change if it is still right", p.ID)
+	}
+	if fields := c.draftFields(); len(fields) > 0 && p.Status != reward.Draft {
+		err := reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d is %s, and %s can change only while it is a DRAFT",
+			p.ID, p.Status, fields[0])
+		for _, f := range fields {
+			err.Fields = append(err.Fields, reward.FieldError{Field: f, Detail: "can change only while the promotion is a DRAFT"})
+		}
+		return p, err
+	}
+	spent := Spent(counts, flagged)
+	if c.MaxAmount != nil && *c.MaxAmount > 0 && *c.MaxAmount < spent && *c.MaxAmount != p.MaxAmount {
+		return p, reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"promotion %d has paid, or may have paid, %d, so maxAmount cannot be %d; set %d or more, or pause it", p.ID, spent, *c.MaxAmount, spent)
+	}
+	set(&p.Name, c.Name)
+	set(&p.RatePerSecond, c.RatePerSecond)
+	set(&p.Weight, c.Weight)
+	set(&p.MaxAmount, c.MaxAmount)
+	set(&p.MaxRetries, c.MaxRetries)
+	if c.Metadata != nil {
+		p.Metadata = c.Metadata.Apply(p.Metadata)
+	}
+	set(&p.Amount, c.Amount)
+	set(&p.VoucherCode, c.VoucherCode)
+	set(&p.Currency, c.Currency)
+	if c.Canary != nil {
+		p.Canary.Targets, p.Canary.MaxFailureRate = c.Canary.Targets, c.Canary.MaxFailureRate
+	}
+	set(&p.StartsAt, c.StartsAt)
+	p.StartsAt, p.Weight = instant(p.StartsAt), max(p.Weight, 1)
+	p.Version++
+	if fields := reward.CheckMetadata(p.Metadata); len(fields) > 0 {
+		err := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion %d: metadata %s", p.ID, fields[0].Detail)
+		err.Fields = fields
+		return p, err
+	}
+	return p, nil
+}

@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// shown is a text that names and metadata may have.
+const shown = "O'Brien \"; DROP TABLE payouts; -- \\ 🎁 한국어 {$1} %s ?"
+
+// everything changes every setting of a DRAFT.
+func everything(id reward.PromotionID) rules.PromotionChange {
+	return rules.PromotionChange{
+		ID: id, Name: new(shown), RatePerSecond: new(7), Weight: new(8), MaxAmount: new(reward.Amount(9)), MaxRetries: new(10),
+		Metadata: &reward.MetadataChange{"a": new(shown), "b": nil}, Amount: new(reward.Amount(11)), VoucherCode: new(shown), Currency: new("EUR"),
+		Canary: &reward.Canary{Targets: 12, MaxFailureRate: 0.25}, StartsAt: new(at(13)),
+	}
+}
+
+func exerciseSteering(t *testing.T, open Open) {
+	run(t, open, "AChangeChangesWhatItNames", func(b *bundle) {
+		for id := range reward.PromotionID(2) {
+			_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+				ID: 1 + id, Name: "n", Type: reward.Voucher, Amount: 1, VoucherCode: "v", Currency: "KRW", MaxRetries: 2, RatePerSecond: 3, Weight: 4,
+				MaxAmount: 5, Canary: reward.Canary{Targets: 6, MaxFailureRate: 0.5}, StartsAt: at(7), WebhookURL: "https://hook",
+				Metadata: `{"b":"c","d":"e"}`, CreatedBy: "kim", CreatedAt: epoch,
+			})
+			b.must(err)
+		}
+		_, err := b.PromotionApprove(b.ctx, 1, "lee")
+		b.must(err)
+		was, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		want := was
+		want.Name, want.RatePerSecond, want.Weight, want.MaxAmount, want.MaxRetries = shown, 7, 8, 9, 10
+		want.Metadata = reward.NewMetadata(map[string]string{"a": shown, "d": "e"})
+		want.Amount, want.VoucherCode, want.Currency, want.StartsAt = 11, shown, "EUR", at(13)
+		want.Canary.Targets, want.Canary.MaxFailureRate, want.Version = 12, 0.25, 2
+		got, err := b.PromotionChange(b.ctx, everything(1))
+		b.must(err)
+		same(b, "changed", want, got)
+		got, err = b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "read", want, got)
+		list, err := b.PromotionList(b.ctx, store.PromotionListParams{Limit: 9})
+		b.must(err)
+		want.ID, want.CreatedAt = was.ID, was.CreatedAt
+		same(b, "listed", want, list[1])
+		other := was
+		other.ID, other.ApprovedBy = 2, ""
+		same(b, "the other one", other, list[0])
+
+		want.Name, want.Version = "once more", 3
+		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Versions: []int64{9, 2}})
+		b.must(err)
+		same(b, "one field", want, got)
+		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version = 0, 1, 0, "", 4
+		want.Amount, want.VoucherCode, want.Currency, want.Canary, want.StartsAt = 0, "", "", reward.Canary{}, time.Time{}
+		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{
+			ID: 1, RatePerSecond: new(int), Weight: new(int), MaxAmount: new(reward.Amount), Metadata: new(reward.MetadataChange),
+			Amount: new(reward.Amount), VoucherCode: new(string), Currency: new(string), Canary: new(reward.Canary), StartsAt: new(time.Time),
+		})
+		b.must(err)
+		same(b, "cleared", want, got)
+	})
+	run(t, open, "ARefusedChangeChangesNothing", func(b *bundle) {
+		b.draft(1)
+		was, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		many := reward.MetadataChange{}
+		for i := range reward.MetadataEntriesMax + 1 {
+			many[fmt.Sprint(i)] = new("")
+		}
+		for _, c := range []struct {
+			change rules.PromotionChange
+			code   string
+		}{
+			{rules.PromotionChange{ID: 2, Name: new("n")}, reward.CodeNotFound},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []int64{}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []int64{0, 2}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("nul\x00")}, reward.CodeInvalid},
+			{rules.PromotionChange{ID: 1, Metadata: &many}, reward.CodeInvalid},
+			{rules.PromotionChange{ID: 1, Metadata: &reward.MetadataChange{"a": new(strings.Repeat("ü", reward.MetadataTextMax+1))}}, reward.CodeInvalid},
+			{rules.PromotionChange{ID: 1, Metadata: &reward.MetadataChange{"esc": new("\x1b[2J")}}, reward.CodeInvalid},
+			{rules.PromotionChange{ID: 1, Weight: new(1<<30 + 1)}, reward.CodeInvalid},
+		} {
+			_, err := b.PromotionChange(b.ctx, c.change)
+			b.wantCode(err, c.code)
+		}
+		now, err := b.PromotionGet(b.ctx, 1)
+		b.must(err)
+		same(b, "promotion", was, now)
+	})
+	// Every status, with budgets around what is spent: 400 by rows of four states,
+	// and 50 by a READY row that may have been charged.
+	run(t, open, "TheStatusAndWhatIsSpentLimitAChange", func(b *bundle) {
+		const spent = 450
+		id := reward.PromotionID(0)
+		for _, status := range statuses {
+			for _, budget := range []reward.Amount{0, 1, spent - 1, spent, spent + 1} {
+				for _, draft := range []bool{false, true} {
+					id++
+					b.spent(id, status)
+					was, err := b.PromotionGet(b.ctx, id)
+					b.must(err)
+					change := rules.PromotionChange{ID: id, MaxAmount: &budget, MaxRetries: new(0)}
+					if draft {
+						change = everything(id)
+						change.MaxAmount = &budget
+					}
+					got, err := b.PromotionChange(b.ctx, change)
+					flagged := reward.Amount(50)
+					if status == reward.Draft {
+						flagged = 0
+					}
+					want := was
+					var refused error
+					if want.Promotion, refused = change.Apply(was.Promotion, was.Counts, flagged); refused != nil {
+						want = was
+						if err == nil || !strings.HasSuffix(err.Error(), refused.Error()) {
+							b.Fatalf("%s, budget %d: error is %v, want %v", status, budget, err, refused)
+						}
+						got, err = b.PromotionGet(b.ctx, id)
+					}
+					b.must(err)
+					same(b, fmt.Sprintf("%s, budget %d", status, budget), want, got)
+					switch {
+					case status == reward.Draft && refused != nil:
+						b.Fatalf("a DRAFT has spent nothing: %v", refused)
+					case status != reward.Draft && draft:
+						b.wantCode(refused, reward.CodeImmutable)
+					case status != reward.Draft && budget > 0 && budget < spent:
+						b.wantCode(refused, reward.CodeConflict)
+					case refused != nil:
+						b.Fatalf("%s, budget %d: %v", status, budget, refused)
+					}
+				}
+			}
+		}
+	})
+	run(t, open, "ABudgetThatIsExceededAlreadyAllowsOtherChanges", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		b.saveAmounts(plenty, 1, 0, 60, 40)
+		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomeRefused})
+		b.saveAmounts(plenty, 1, 2, 60)
+		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomePaid, TransactionKey: "T"}) // paid after all: 160 of 100
+		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("n"), MaxAmount: new(reward.Amount(100))})
+		b.must(err)
+		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxAmount: new(reward.Amount(99))})
+		b.wantCode(err, reward.CodeConflict)
+	})
+	// A row that waits for its next call has more attempts than the new limit. It is
+	// called once more, and that response decides.
+	run(t, open, "FewerRetriesTakeHoldAtTheNextResponse", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
+		same(b, "called again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
+		b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomeFailed, RetryAt: at(11)})
+		same(b, "attempts", int32(2), b.payout(1, 1).Attempts)
+		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxRetries: new(0)})
+		b.must(err)
+		b.wantState(1, 1, reward.Retrying)
+		same(b, "called once more", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
+		b.finish(rules.Outcome{Ref: ref(1, 1, 3), Kind: rules.OutcomeFailed, RetryAt: at(30)})
+		b.wantState(1, 1, reward.Unknown)
+	})
+	run(t, open, "ARaisedBudgetPaysTheRest", func(b *bundle) {
+		b.bounded(1, 100, reward.Canary{})
+		same(b, "within the budget", []reward.TargetID{0}, b.saveAmounts(plenty, 1, 0, 60, 50, 40))
+		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxAmount: new(reward.Amount(149))})
+		b.must(err)
+		same(b, "within the raised one", []reward.TargetID{1}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "AChangeIsInTheChanges", func(b *bundle) {
+		b.running(1)
+		first, err := b.PromotionChanges(b.ctx, "")
+		b.must(err)
+		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, RatePerSecond: new(3), Weight: new(4)})
+		b.must(err)
+		next, err := b.PromotionChanges(b.ctx, first.Mark)
+		b.must(err)
+		same(b, "changes", []store.PromotionView{b.asRead(1)}, next.Active)
+		same(b, "rate", 3, next.Active[0].RatePerSecond)
+	})
+	// Changes of the same version, dispatches and a start race. One change per
+	// version succeeds, and the budget never falls below what is spent.
+	run(t, open, "ChangesRaceWithEachOtherAndWithDispatches", func(b *bundle) {
+		b.bounded(1, 1000, reward.Canary{})
+		amounts := make([]reward.Amount, 100)
+		for i := range amounts {
+			amounts[i] = 10
+		}
+		b.saveAmounts(0, 1, 0, amounts...)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		changed, refused := 0, 0
+		for i := range 8 {
+			wg.Go(func() {
+				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new(fmt.Sprint(i)), Versions: []int64{1}})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					changed++
+				} else if reward.HasCode(err, reward.CodePreconditionFailed) {
+					refused++
+				}
+			})
+			wg.Go(func() {
+				budget := reward.Amount(990 - 110*i)
+				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxAmount: &budget})
+				if err != nil && !reward.HasCode(err, reward.CodeConflict) {
+					b.Errorf("%v", err)
+				}
+			})
+			wg.Go(func() {
+				if _, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 9, MaxLen: plenty, Now: at(20)}); err != nil {
+					b.Errorf("%v", err)
+				}
+				v, err := b.PromotionGet(b.ctx, 1)
+				if err != nil || exposed(v.Counts) > v.MaxAmount {
+					b.Errorf("%d of %d is spent: %v", exposed(v.Counts), v.MaxAmount, err)
+				}
+			})
+		}
+		wg.Wait()
+		if changed > 1 || changed+refused != 8 {
+			b.Fatalf("%d changes of one version succeeded, %d were refused", changed, refused)
+		}
+	})
+}
+
+// spent creates a promotion in a status, which has spent 450 unless it is a DRAFT: 100
+// each by a SUCCEEDED, QUEUED, RETRYING and UNKNOWN row, and 50 by a READY row that
+// may have been charged.
+func (b *bundle) spent(id reward.PromotionID, status reward.PromotionStatus) {
+	b.Helper()
+	b.draft(id)
+	if status == reward.Draft {
+		b.saveAmounts(0, id, 0, 1000)
+		return
+	}
+	b.move(id, reward.Running)
+	b.saveAmounts(plenty, id, 0, 100, 100, 100, 100, 50, 7)
+	b.finish(rules.Outcome{Ref: ref(id, 0, 1), Kind: rules.OutcomePaid, TransactionKey: "T"})
+	b.finish(rules.Outcome{Ref: ref(id, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(100)})
+	b.finish(rules.Outcome{Ref: ref(id, 3, 1), Kind: rules.OutcomeNoAnswer})
+	for target, maybe := range map[reward.TargetID]bool{4: true, 5: false} {
+		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(id, target, 1)}, MaybeCalled: maybe, Now: at(10)})
+		b.must(err)
+	}
+	if status != reward.Running {
+		b.move(id, status)
+	}
+	v, err := b.PromotionGet(b.ctx, id)
+	b.must(err)
+	if diff := cmp.Diff(reward.Amount(400), exposed(v.Counts)); diff != "" {
+		b.Fatal(diff)
+	}
+}
