@@ -20,7 +20,7 @@ func (m *Manager) Stop(id reward.PromotionID) {
 		m.mu.Unlock()
 		return
 	}
-	m.end(id, p)
+	m.end(id, p, endStopped)
 	m.mu.Unlock()
 	<-p.done
 }

@@ -110,9 +110,11 @@ func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 		switch s, wanted := m.specs[id]; {
 		case !wanted:
 			p.final.Store(true)
-			p.stop()
-		case s.Paused || s.over():
-			m.end(id, p)
+			p.stop(endCompleted)
+		case s.over():
+			m.end(id, p, endCompleted)
+		case s.Paused:
+			m.end(id, p, endPaused)
 		default:
 			m.apply(p, s)
 		}
@@ -169,6 +171,9 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spec, wanted := m.specs[s.PromotionID]
+	if !wanted {
+		m.cfg.Log.For(obs.Registry).Debug("promotion not found", "promotion_id", s.PromotionID)
+	}
 	if !wanted || spec.Paused || spec.over() {
 		return
 	}
@@ -235,11 +240,11 @@ func (m *Manager) changed() {
 
 // end asks a pool to end, and to destroy the stream if nothing is left to do for
 // the promotion. The caller holds mu.
-func (m *Manager) end(id reward.PromotionID, p *Pool) {
+func (m *Manager) end(id reward.PromotionID, p *Pool, why string) {
 	if m.specs[id].over() {
 		p.final.Store(true)
 	}
-	p.stop()
+	p.stop(why)
 }
 
 // Active reports whether this instance has a pool for the promotion.
@@ -272,7 +277,7 @@ func (m *Manager) StopAll() {
 	m.ended = true
 	pools := m.registry.all()
 	for id, p := range pools {
-		m.end(id, p)
+		m.end(id, p, endStopped)
 	}
 	m.mu.Unlock()
 	for _, p := range pools {

@@ -12,6 +12,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,9 @@ type Pool struct {
 	// final makes the pool destroy the stream when it has removed its consumers,
 	// because nothing is left to do for the promotion.
 	final atomic.Bool
+
+	// why says why the pool was asked to end, for its last log line.
+	why atomic.Value // string
 
 	stopWork context.CancelFunc // ends handling
 
@@ -179,13 +183,14 @@ func (p *Pool) start(ended func()) {
 			readCtx := p.reading()
 			p.poll(readCtx, workCtx)
 			if readCtx.Err() == nil { // it was idle
-				p.stop()
+				p.stop(endIdle)
 			}
 			resumed = p.finishPending()
 		}
 		stopWork()
 		maintaining.Wait()
 		p.removeConsumers()
+		p.cfg.Log.For(obs.Manager).Info("pool stopped", "promotion_id", p.stream.PromotionID, "reason", p.why.Load())
 	}()
 }
 
@@ -196,9 +201,18 @@ func (p *Pool) reading() context.Context {
 	return p.readCtx
 }
 
+// The reasons of a pool to end.
+const (
+	endCompleted = "promotion finished"
+	endPaused    = "promotion paused"
+	endStopped   = "instance stops"
+	endIdle      = "idle"
+)
+
 // stop asks the pool to end, and does not wait. When the pool has ended, done is
 // closed.
-func (p *Pool) stop() {
+func (p *Pool) stop(why string) {
+	p.why.Store(why)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopRead()
@@ -222,6 +236,9 @@ func (p *Pool) resume() bool {
 	return true
 }
 
+// errStopTimeout is the reason to cut off calls.
+var errStopTimeout = errors.New("their handlers did not end in time after the pool was stopped; another instance claims the entries when their lease has expired")
+
 // finishPending returns false when every item is released, and true as soon as the
 // pool is resumed. After StopTimeout it cancels the handlers' context, and the pool
 // can no longer be resumed. Entries that are not acknowledged stay in the stream.
@@ -229,10 +246,12 @@ func (p *Pool) finishPending() (resumed bool) {
 	cut := time.AfterFunc(p.cfg.StopTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.readCtx.Err() != nil {
-			p.over = true
-			p.stopWork()
+		if p.readCtx.Err() == nil || len(p.items) == 0 {
+			return
 		}
+		p.over = true
+		p.stopWork()
+		p.cfg.Log.For(obs.Registry).Warn("cutting off calls in flight", errStopTimeout, "promotion_id", p.stream.PromotionID, "pending", len(p.items))
 	})
 	defer cut.Stop()
 	p.mu.Lock()
@@ -343,12 +362,13 @@ func (p *Pool) removeConsumers() {
 	for _, name := range names {
 		own[name] = true
 	}
+	log := p.cfg.Log.For(obs.Registry)
 	all, err := p.cfg.Queue.Consumers(ctx, p.stream)
 	if err != nil {
-		p.cfg.Log.For(obs.Registry).Warn("listing consumers failed", err, "promotion_id", p.stream.PromotionID)
+		log.Warn("listing consumers failed", err, "promotion_id", p.stream.PromotionID)
 		return
 	}
-	heir := ""
+	heir, removed := "", 0
 	for _, c := range all {
 		if !own[c.Name] {
 			heir = c.Name
@@ -358,10 +378,17 @@ func (p *Pool) removeConsumers() {
 		if !own[c.Name] {
 			continue
 		}
-		if _, err := p.cfg.Queue.RemoveConsumer(ctx, p.stream, c.Name, heir); err != nil {
-			p.cfg.Log.For(obs.Registry).Warn("removing consumer failed", err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
+		gone, err := p.cfg.Queue.RemoveConsumer(ctx, p.stream, c.Name, heir)
+		if err != nil {
+			log.Warn("removing consumer failed", err, "promotion_id", p.stream.PromotionID, "consumer", c.Name)
 			return
 		}
+		if gone {
+			removed++
+		}
+	}
+	if removed > 0 {
+		log.Info("local consumers deleted", "promotion_id", p.stream.PromotionID, "consumers", removed, "others", len(all)-removed)
 	}
 	if !p.final.Load() {
 		return
@@ -369,7 +396,10 @@ func (p *Pool) removeConsumers() {
 	// The queue destroys only empty streams. A late add may create this one
 	// again. The sweeper then destroys it, because the promotion's row does
 	// not say yet that the stream is destroyed.
-	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
-		p.cfg.Log.For(obs.Registry).Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
+	switch destroyed, err := p.cfg.Queue.Destroy(ctx, p.stream); {
+	case err != nil:
+		log.Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
+	case destroyed:
+		log.Info("stream destroyed", "promotion_id", p.stream.PromotionID)
 	}
 }

@@ -608,6 +608,71 @@ func TestAPoolThatCannotListItsConsumersSaysSo(t *testing.T) {
 	})
 }
 
+// TestTheLogTellsAPoolsLife: why a pool ended, whose consumers are left, and what a stop
+// cut off.
+func TestTheLogTellsAPoolsLife(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		handler Handler
+		end     func(m *Manager)
+		want    []string
+		last    string
+	}{
+		"Completed": {&leases{left: map[bool]time.Duration{}}, func(m *Manager) { m.Converge(nil) }, nil, `msg="pool stopped" component=manager promotion_id=7 reason="promotion finished"`},
+		"Paused": {
+			&leases{left: map[bool]time.Duration{}}, func(m *Manager) { m.Converge([]Spec{{Stream: stream, Total: 1, Work: true, Paused: true}}) },
+			nil, `msg="pool stopped" component=manager promotion_id=7 reason="promotion paused"`,
+		},
+		"Idle": {
+			&busyHandler{}, func(m *Manager) { m.Converge([]Spec{{Stream: stream, Total: 1}}) },
+			nil, `msg="pool stopped" component=manager promotion_id=7 reason=idle`,
+		},
+		"Cut": {
+			&stuckHandler{released: make(chan struct{})}, func(m *Manager) { m.StopAll() },
+			[]string{`msg="cutting off calls in flight" component=registry promotion_id=7 pending=1`},
+			`msg="pool stopped" component=manager promotion_id=7 reason="instance stops"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				q := queue.NewMemory()
+				defer q.Close()
+				var lines bytes.Buffer
+				log, err := obs.NewLog(&lines, "debug", "text")
+				if err != nil {
+					t.Fatal(err)
+				}
+				add(t, q, 1, 1)
+				if _, err := q.Create(t.Context(), stream, []string{"other-1-0"}); err != nil {
+					t.Fatal(err)
+				}
+				if h, ok := tc.handler.(*busyHandler); ok {
+					h.q = q
+				}
+				cfg := testConfig(q, tc.handler)
+				cfg.Log = log
+				m := NewManager(cfg)
+				m.Run(t.Context())
+				m.Converge(work(1))
+				time.Sleep(time.Second) // fake time
+				tc.end(m)
+				time.Sleep(2 * time.Minute) // fake time
+				m.StopAll()
+				m.Wake(queue.Stream{Type: reward.Point, PromotionID: 8})
+				got := lines.String()
+				for _, want := range append(tc.want,
+					`msg="pool started"`, `msg="consumers registered"`, `msg="local consumers deleted" component=registry promotion_id=7 consumers=1 others=1`, tc.last,
+					`msg="promotion not found" component=registry promotion_id=8`) {
+					if strings.Count(got, want) != 1 {
+						t.Errorf("want one line with %s, the log is\n%s", want, got)
+					}
+				}
+			})
+		})
+	}
+}
+
 // stuckHandler holds items until its context ends.
 type stuckHandler struct{ released chan struct{} }
 
