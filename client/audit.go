@@ -16,6 +16,7 @@ type AuditLine struct {
 	Subject   string     `json:"subject"`          // path of the call
 	Detail    string     `json:"detail,omitempty"` // first 8 KiB of the call's JSON body
 	RequestID string     `json:"requestId"`
+	Address   string     `json:"address,omitempty"` // IP address of the client; empty if it is not known
 	EndedAt   *time.Time `json:"endedAt,omitempty"` // nil: the outcome is unknown
 	Status    int        `json:"status,omitempty"`  // HTTP status of the response
 	Code      string     `json:"code,omitempty"`    // code of the response's problem

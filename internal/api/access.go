@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -127,6 +126,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 	}
 	if err != nil {
 		cancel()
+		a.refuse(r, operation, principal, token, err)
 		return nil, nil, err
 	}
 	if token != "" && long[operation] {
@@ -157,18 +157,14 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, "send exactly one Authorization header: Bearer and an API key or token")
 	}
-	// Each guess costs a database read.
-	from := remoteHost(r)
-	if a.failures.Exhausted(from) && !a.cfg.Verifier.Cached(token) {
-		return p, "", tooMany(time.Second, "too many API keys and tokens from this address were invalid")
-	}
 	p, err = a.cfg.Verifier.Verify(r.Context(), token)
 	switch {
 	case err == nil:
 		return p, token, nil
 	case errors.Is(err, auth.ErrUnauthenticated):
-		_, _ = a.failures.Allow(from) // count the failure; the request is refused anyway
-		return p, "", web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnauthenticated.Error()+": "))
+		return p, token, web.NewProblem(http.StatusUnauthorized, CodeUnauthenticated, strings.TrimPrefix(err.Error(), auth.ErrUnauthenticated.Error()+": "))
+	case errors.Is(err, auth.ErrGuessed):
+		return p, token, tooMany(time.Second, "too many API keys were wrong; this one is wrong, too")
 	default:
 		a.log.Warn("authentication unavailable", err, "request_id", web.RequestID(r.Context()))
 		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the API key or token cannot be verified now; try again later")
@@ -232,13 +228,4 @@ func oneOf(roles []auth.Role) string {
 		names[i] = string(r)
 	}
 	return strings.Join(names, ", ")
-}
-
-// remoteHost returns the address of the client.
-func remoteHost(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -66,6 +67,9 @@ type Config struct {
 	Audits        store.Audits
 	Idempotencies store.Idempotencies
 	IDs           *service.IDs
+	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
+	// headers name the client.
+	TrustedProxies []netip.Prefix
 	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
 	// UploadIdle is the longest pause within an upload. Zero means 30 s.
@@ -110,11 +114,8 @@ type API struct {
 	progress *progressHub
 	uploads  chan struct{} // holds one token per upload that is read
 	reads    *readLimits
-	failures *auth.RateLimiter // invalid keys and tokens by address
+	refusals *refusals
 }
-
-// failuresPerSecond limits the invalid keys and tokens from one address.
-const failuresPerSecond = 10
 
 const (
 	bodyTimeoutDefault = 10 * time.Second
@@ -151,11 +152,17 @@ func New(cfg Config) *API {
 	}
 	a := &API{
 		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
-		uploads:  make(chan struct{}, cfg.UploadsMost),
-		reads:    newReadLimits(cfg.ReadsPerCaller),
-		failures: auth.NewLimits(failuresPerSecond),
+		uploads: make(chan struct{}, cfg.UploadsMost),
+		reads:   newReadLimits(cfg.ReadsPerCaller),
 	}
-	a.Router = web.NewRouter(web.RouterConfig{Title: Title, Version: cfg.Version, Gate: a.admit, Metrics: cfg.Metrics, Log: cfg.Log})
+	a.refusals = newRefusals(a)
+	a.Router = web.NewRouter(web.RouterConfig{
+		Title: Title, Version: cfg.Version, Gate: a.admit, TrustedProxies: cfg.TrustedProxies,
+		Refused: func(r *http.Request, operation string, status int) {
+			a.refusals.record(r.Context(), accessRefusal{operation: operation, status: status, caller: callerOf(r.Context()).Principal})
+		},
+		Metrics: cfg.Metrics, Log: cfg.Log,
+	})
 	a.progress = newProgressHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt; nothing if auth.mode is none",
@@ -189,6 +196,14 @@ func New(cfg Config) *API {
 	})
 	return a
 }
+
+// Start starts to record refused requests in the audit and the log. Requests are
+// answered without it, too.
+func (a *API) Start(ctx context.Context) { a.refusals.Start(ctx) }
+
+// Stop records the last refused requests. It may be called more than once, or without
+// Start.
+func (a *API) Stop() { a.refusals.Stop() }
 
 // call adds a JSON operation. If it changes something, it is audited. If it only
 // reads, it has the limits of reads. See operationCodes for its errors.

@@ -36,7 +36,7 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	c := callerOf(ctx)
 	line := store.AuditLine{
 		ID: a.cfg.IDs.Next(), At: time.Now(), Actor: c.Name, Role: string(c.Role),
-		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: web.RequestID(ctx),
+		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: web.RequestID(ctx), Address: web.ClientAddress(ctx),
 	}
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
@@ -87,12 +87,13 @@ func bodyOf(in any) string {
 type AuditLine struct {
 	ID        string    `json:"id" doc:"A whole number as a string"`
 	At        time.Time `json:"at"`
-	Actor     string    `json:"actor" doc:"Name of the caller; not verified if auth.mode is none"`
+	Actor     string    `json:"actor" doc:"Name of the caller; not verified if auth.mode is none; empty for refused callers who are not authenticated"`
 	Role      string    `json:"role"`
-	Action    string    `json:"action" doc:"ID of the operation" example:"start-promotion"`
+	Action    string    `json:"action" doc:"ID of the operation; refused-access: requests were refused because of their caller, detail has their count and subject the operation" example:"start-promotion"`
 	Subject   string    `json:"subject" doc:"Path of the request" example:"/v1/promotions/12345/start"`
 	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the request body, as JSON"`
 	RequestID string    `json:"requestId"`
+	Address   string    `json:"address,omitempty" doc:"IP address of the client; absent for commands on the database, callers in the same process, and entries of earlier versions" example:"192.0.2.7"`
 	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: the outcome is unknown, the instance may have crashed"`
 	Status    int       `json:"status,omitempty" doc:"HTTP status of the response"`
 	Code      string    `json:"code,omitempty" doc:"Error code of the response"`
@@ -139,7 +140,7 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 	for i, l := range lines {
 		out.Body.Items[i] = AuditLine{
 			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, Action: l.Action, Subject: l.Subject,
-			Detail: l.Detail, RequestID: l.RequestID, EndedAt: l.EndedAt.UTC(), Status: l.Status, Code: l.Code,
+			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: l.EndedAt.UTC(), Status: l.Status, Code: l.Code,
 		}
 	}
 	if more {

@@ -291,8 +291,6 @@ func (r *revocable) Verify(context.Context, string) (auth.Principal, error) {
 	return auth.Principal{Name: "reader", Role: auth.RoleViewer}, nil
 }
 
-func (r *revocable) Cached(string) bool { return true }
-
 // TestEventStreamsOverTheNetwork: what a Server does with them.
 func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()

@@ -66,18 +66,8 @@ func (c Authenticator) Verify(ctx context.Context, token string) (Principal, err
 	return c.Tokens.Verify(ctx, token)
 }
 
-// Cached implements Verifier.
-func (c Authenticator) Cached(token string) bool {
-	if c.Tokens == nil || IsKeyText(token) {
-		return c.Keys.Cached(token)
-	}
-	return c.Tokens.Cached(token)
-}
-
-// Verifier authenticates a caller by a bearer token. Errors either wrap
-// ErrUnauthenticated or are the reason why the token cannot be verified now.
+// Verifier authenticates a caller by a bearer token. Errors wrap ErrUnauthenticated or
+// ErrGuessed, or are the reason why the token cannot be verified now.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (Principal, error)
-	// Cached reports whether Verify needs no request for this token.
-	Cached(token string) bool
 }

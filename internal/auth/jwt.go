@@ -105,10 +105,6 @@ func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 // known keys.
 func (t *TokenVerifier) Close() { t.keys.close() }
 
-// Cached implements Verifier. It always returns true: one fetch of the keys
-// serves all tokens.
-func (t *TokenVerifier) Cached(string) bool { return true }
-
 // Verify returns the principal of a token. A token without a role is a
 // Shopper's, for the user that it names. A token with one of Roles has that
 // role, and its claim sub is the name. An error that does not wrap

@@ -58,8 +58,9 @@ func (k KeySecret) Hash() []byte {
 // for concurrent use.
 type KeyVerifier struct {
 	service.Base
-	rows store.APIKeys
-	log  obs.Log
+	rows    store.APIKeys
+	log     obs.Log
+	guesses *guesses
 
 	mu    sync.Mutex // protects the fields below
 	known map[[sha256.Size]byte]*knownKey
@@ -78,7 +79,7 @@ type knownKey struct {
 // NewKeys returns Keys. Without Start, the last use of keys is not recorded.
 func NewKeys(rows store.APIKeys, log obs.Log) *KeyVerifier {
 	return &KeyVerifier{
-		rows: rows, log: log.For(obs.API),
+		rows: rows, log: log.For(obs.API), guesses: newGuesses(rows),
 		known: make(map[[sha256.Size]byte]*knownKey), used: make(map[int64]time.Time),
 	}
 }
@@ -127,23 +128,6 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID, ExpiresAt: key.ExpiresAt}, nil
 }
 
-// Cached reports whether a key is cached, and exists.
-func (k *KeyVerifier) Cached(token string) bool {
-	hash := [sha256.Size]byte(KeySecret(token).Hash())
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	known := k.known[hash]
-	if known == nil {
-		return false
-	}
-	select {
-	case <-known.read:
-		return known.found
-	default:
-		return false
-	}
-}
-
 type keyRow store.APIKey
 
 // check returns an error if a key is revoked or has expired.
@@ -161,6 +145,15 @@ func (r keyRow) check(now time.Time) error {
 // same key share one read.
 func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) {
 	hash := [sha256.Size]byte(text.Hash())
+	if k.guesses.many(text) {
+		exists, err := k.exists(ctx, hash)
+		if err != nil {
+			return keyRow{}, fmt.Errorf("look up an API key: %w", err)
+		}
+		if !exists {
+			return keyRow{}, ErrGuessed
+		}
+	}
 	for {
 		k.mu.Lock()
 		known := k.known[hash]
@@ -185,6 +178,7 @@ func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) 
 		case known.found:
 			return keyRow(known.key), nil
 		case reward.HasCode(known.err, reward.CodeAPIKeyNotFound):
+			k.guesses.wrong(text)
 			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnauthenticated)
 		case mine || ctx.Err() != nil || !errors.Is(known.err, context.Canceled):
 			return keyRow{}, fmt.Errorf("look up an API key: %w", known.err)

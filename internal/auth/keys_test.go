@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ type keyRows struct {
 	mu    sync.Mutex // protects what follows
 	keys  []store.APIKey
 	reads int
+	lists int // reads of the list of all keys
 	used  map[int64]time.Time
 	away  error
 	block chan struct{} // reads wait for it, unless it is nil
@@ -51,6 +53,16 @@ func (r *keyRows) APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, 
 		}
 	}
 	return store.APIKey{}, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such key")
+}
+
+func (r *keyRows) APIKeyList(_ context.Context, before int64, _ int) ([]store.APIKey, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before != 0 {
+		return nil, nil
+	}
+	r.lists++
+	return slices.Clone(r.keys), r.away
 }
 
 func (r *keyRows) APIKeyUsed(_ context.Context, used map[int64]time.Time) error {
@@ -182,6 +194,7 @@ func TestKeys(t *testing.T) {
 	t.Run("RemembersABoundedNumber", func(t *testing.T) {
 		t.Parallel()
 		_, k, text := setup()
+		k.guesses.prefixes, k.guesses.all = NewLimits(0), NewLimits(0)
 		for i := range 3 * keysMax {
 			if _, err := k.Verify(t.Context(), fmt.Sprintf("lgs_%d", i)); !errors.Is(err, ErrUnauthenticated) {
 				t.Fatal(err)

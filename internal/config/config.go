@@ -169,6 +169,9 @@ type HTTP struct {
 	RateLimitPerUser int `koanf:"rate-limit-per-user"`
 	// AllowedOrigins lists the origins of web pages that may call the API.
 	AllowedOrigins []string `koanf:"allowed-origins"`
+	// TrustedProxies lists the networks (CIDR) of proxies that name the client of a
+	// request in Forwarded or X-Forwarded-For.
+	TrustedProxies []string `koanf:"trusted-proxies"`
 }
 
 // Auth configures how callers of the API authenticate.

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"fmt"
+	"net/netip"
+
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
@@ -25,6 +28,24 @@ func (c Kafka) SASL() *bus.SASL {
 		return nil
 	}
 	return &bus.SASL{Mechanism: c.SASLMechanism, User: c.SASLUser, PasswordFile: c.SASLPasswordFile}
+}
+
+// Proxies returns the networks of trusted proxies. The error continues a sentence that
+// begins with the name of the setting.
+func (c HTTP) Proxies() ([]netip.Prefix, error) {
+	networks := make([]netip.Prefix, len(c.TrustedProxies))
+	for i, text := range c.TrustedProxies {
+		network, err := netip.ParsePrefix(text)
+		if address, wrong := netip.ParseAddr(text); wrong == nil {
+			address = address.Unmap().WithZone("")
+			network, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("has %q; each must be a network like 10.0.0.0/8 or an IP address", text)
+		}
+		networks[i] = network
+	}
+	return networks, nil
 }
 
 // Tokens returns the configuration for the verification of tokens.

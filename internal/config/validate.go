@@ -247,6 +247,9 @@ func (v *validation) http(c Config) {
 			v.wrong("http.allowed-origins", fmt.Sprintf("has %q; each must be like https://shop.example, without a path", origin))
 		}
 	}
+	if _, err := c.HTTP.Proxies(); err != nil {
+		v.wrong("http.trusted-proxies", err.Error())
+	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		v.wrong("http.tls-cert", "must be set together with http.tls-key, or not at all")
 	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // instances with other roles may lack the right to read the files

@@ -592,8 +592,13 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	proxies, err := e.cfg.HTTP.Proxies()
+	if err != nil {
+		return err // Validate refuses them
+	}
 	handler := api.New(api.Config{
-		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
+		TrustedProxies: proxies,
+		Verifier:       verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
@@ -612,6 +617,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
 		Settings: shownSettings(e.cfg), Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
+	handler.Start(context.WithoutCancel(ctx))
+	e.onClose(handler.Stop)
 	e.onClose(func() { e.mount.Close(notUp) })
 	if e.server != nil {
 		// Stop it first, so that requests end before the parts that they need.

@@ -60,6 +60,7 @@ type Metrics struct {
 	holds                 *prometheus.CounterVec
 	gateLoads             prometheus.Counter
 	requests              *prometheus.CounterVec
+	refusals              *prometheus.CounterVec
 	troubles              *prometheus.GaugeVec
 
 	pools    poolCollector
@@ -109,6 +110,8 @@ func NewMetrics() *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "largesse_http_requests_total", Help: "API requests that this instance answered, by operation and HTTP status.",
 		}, []string{"operation", "status"}),
+		refusals: counters("largesse_http_refusals_total",
+			"API requests that were refused because of their caller, by HTTP status: 401, 403, 421, or 429 after many wrong API keys.", "status"),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_degraded", Help: "1 while a part of this instance is degraded; /readyz gives the reason.",
 		}, []string{"part"}),
@@ -119,7 +122,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.troubles,
+		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -499,6 +502,13 @@ func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 func (m *Metrics) RequestAnswered(operation string, status int) {
 	if !m.off() {
 		m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+	}
+}
+
+// Refused counts an API request that was refused because of its caller.
+func (m *Metrics) Refused(status int) {
+	if !m.off() {
+		m.refusals.WithLabelValues(strconv.Itoa(status)).Inc()
 	}
 }
 

@@ -49,6 +49,7 @@ func gather(t *testing.T, m *Metrics, name string) map[string]float64 {
 // useEverything calls every method once.
 func useEverything(m *Metrics) {
 	m.RequestAnswered("get-promotion", 200)
+	m.Refused(401)
 	NewTroubles(m, Log{}).Set(PartProvider, "away")
 	m.CouponAsked("WAITING")
 	m.CouponsIssued(1)

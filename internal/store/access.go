@@ -72,9 +72,12 @@ type AuditLine struct {
 	// body as JSON; empty if there was none.
 	Action, Subject, Detail string
 	RequestID               string
-	EndedAt                 time.Time // zero means that the result is unknown
-	Status                  int       // HTTP status of the response; 0 until the end
-	Code                    string    // error code of the response; empty means none
+	// Address is the IP address of the client. It is empty for callers in this process,
+	// for commands on the database, and for lines of earlier versions.
+	Address string
+	EndedAt time.Time // zero means that the result is unknown
+	Status  int       // HTTP status of the response; 0 until the end
+	Code    string    // error code of the response; empty means none
 }
 
 // AuditListParams selects a page of the audit. An empty text means any.

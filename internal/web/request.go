@@ -58,11 +58,16 @@ func IDOf(what, text string) (int64, error) {
 	return id, nil
 }
 
+// identified gives a request its ID and the address of its client.
+func (a *Router) identified(w http.ResponseWriter, r *http.Request) *http.Request {
+	return withClient(withRequestID(w, r), a.proxies)
+}
+
 // ServeHTTP answers one request. It gives the request an ID, asks the gate, turns
 // panics and unknown routes into problems, and calls the operation.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	r = withMountPrefix(withRequestID(w, r))
+	r = withMountPrefix(a.identified(w, r))
 	id := RequestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	tw := &trackedWriter{ResponseWriter: w}
@@ -71,7 +76,7 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { a.metrics.RequestAnswered(operation, tw.status) }()
 		a.recovered(tw, r, recover())
 		a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
-			"status", tw.status, "millis", time.Since(began).Milliseconds())
+			"status", tw.status, "millis", time.Since(began).Milliseconds(), "client", ClientAddress(r.Context()))
 	}()
 	_, pattern := a.mux.Handler(r)
 	resource, path := a.paths.Handler(r)
@@ -88,6 +93,11 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	defer func() {
+		if tw.status == http.StatusUnauthorized || tw.status == http.StatusForbidden {
+			a.refused(admitted, operation, tw.status)
+		}
+	}()
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		// url.Values would leave out the malformed part, such as a filter or dryRun.
 		a.Fail(tw, r, Malformed("query", "cannot be parsed: "+err.Error()))

@@ -9,6 +9,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"net/netip"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -30,6 +31,12 @@ type RouterConfig struct {
 	Gate Gate
 	// Metrics counts the responses. Nil counts nothing.
 	Metrics *obs.Metrics
+	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
+	// headers count.
+	TrustedProxies []netip.Prefix
+	// Refused is called for requests that are answered with 401, 403 or 421 although the
+	// gate let them pass or was not asked. Nil means nobody.
+	Refused func(r *http.Request, operation string, status int)
 	Log     obs.Log
 }
 
@@ -39,6 +46,8 @@ type RouterConfig struct {
 // request. After that, a Router is safe for concurrent use.
 type Router struct {
 	gate     Gate
+	proxies  []netip.Prefix
+	refused  func(r *http.Request, operation string, status int)
 	metrics  *obs.Metrics
 	log      obs.Log
 	outage   *outage
@@ -55,8 +64,11 @@ type Router struct {
 // NewRouter returns a Router without operations.
 func NewRouter(cfg RouterConfig) *Router {
 	a := &Router{
-		gate: cfg.Gate, metrics: cfg.Metrics, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
+		gate: cfg.Gate, proxies: cfg.TrustedProxies, refused: cfg.Refused, metrics: cfg.Metrics, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
 		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
+	}
+	if a.refused == nil {
+		a.refused = func(*http.Request, string, int) {}
 	}
 	a.outage = newOutage(a.log)
 	hc := huma.DefaultConfig(cfg.Title, cfg.Version)

@@ -207,12 +207,14 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 				return
 			}
 		}
-		r = withRequestID(w, r)
+		r = api.identified(w, r)
 		if err := cross.Check(r); err != nil {
+			api.refused(r, "", http.StatusForbidden)
 			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "pages of this origin may not do this; http.allowed-origins lists the origins that may"))
 			return
 		}
 		if authMode == auth.ModeNone && !auth.IsLoopback(hostOf(r.Host)) {
+			api.refused(r, "", http.StatusMisdirectedRequest)
 			api.Fail(w, r, NewProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none, this server accepts only localhost and loopback addresses as the host"))
 			return

@@ -235,7 +235,7 @@ func (b *bundle) keyIDs(before int64, limit int) []int64 {
 func auditLine(id int64) store.AuditLine {
 	return store.AuditLine{
 		ID: id, At: at(int(id % 1000)), Actor: "kim " + hostile, Role: "admin", Action: "start-promotion", Subject: "/v1/promotions/12",
-		Detail: `{"name":"nul\u0000 ` + hostile + `"}`, RequestID: "r1",
+		Detail: `{"name":"nul\u0000 ` + hostile + `"}`, RequestID: "r1", Address: "2001:db8::7",
 	}
 }
 
@@ -308,6 +308,7 @@ func exerciseAudits(t *testing.T, open Open) {
 			func(l *store.AuditLine) { l.Subject = "nul\x00" },
 			func(l *store.AuditLine) { l.Detail = "nul\x00" },
 			func(l *store.AuditLine) { l.RequestID = "\xff" },
+			func(l *store.AuditLine) { l.Address = "nul\x00" },
 		} {
 			l := auditLine(1)
 			spoil(&l)

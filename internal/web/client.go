@@ -1,0 +1,103 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+type clientKey struct{}
+
+// ClientAddress returns the IP address of the client of the request that ctx belongs
+// to, or "" for a request from this process.
+func ClientAddress(ctx context.Context) string {
+	address, _ := ctx.Value(clientKey{}).(string)
+	return address
+}
+
+// withClient records the address of the client, unless it is recorded already.
+func withClient(r *http.Request, trusted []netip.Prefix) *http.Request {
+	if _, known := r.Context().Value(clientKey{}).(string); known {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), clientKey{}, clientAddress(r, trusted)))
+}
+
+// clientAddress returns the address that a request came from. If that is a trusted
+// proxy, it is the last address in Forwarded or X-Forwarded-For that is not a trusted
+// proxy: everything to the left of it is only what the client claims. If the request has
+// both headers and they differ, the client may have sent one of them, so it is the
+// proxy's own address.
+func clientAddress(r *http.Request, trusted []netip.Prefix) string {
+	peer, ok := parseAddress(r.RemoteAddr)
+	if !ok {
+		return ""
+	}
+	if !isTrusted(peer, trusted) {
+		return peer.String()
+	}
+	standard, list := r.Header.Values("Forwarded"), r.Header.Values("X-Forwarded-For")
+	a, b := lastUntrusted(peer, forwardedFor(standard), trusted), lastUntrusted(peer, splitList(list), trusted)
+	switch {
+	case len(standard) == 0:
+		return b.String()
+	case len(list) == 0 || a == b:
+		return a.String()
+	}
+	return peer.String()
+}
+
+// lastUntrusted walks a chain of addresses from the right to the first one that is not a
+// trusted proxy. It stops at an address that cannot be parsed, with the one before it.
+func lastUntrusted(peer netip.Addr, chain []string, trusted []netip.Prefix) netip.Addr {
+	for _, text := range slices.Backward(chain) {
+		address, ok := parseAddress(text)
+		if !ok {
+			return peer
+		}
+		if peer = address; !isTrusted(address, trusted) {
+			return address
+		}
+	}
+	return peer
+}
+
+func isTrusted(a netip.Addr, trusted []netip.Prefix) bool {
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// parseAddress parses an IP address with or without a port.
+func parseAddress(text string) (netip.Addr, bool) {
+	text = strings.TrimSpace(text)
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
+	}
+	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return a.Unmap().WithZone(""), err == nil
+}
+
+func splitList(values []string) []string {
+	if len(values) == 0 {
+		return nil
+	}
+	return strings.Split(strings.Join(values, ","), ",")
+}
+
+// forwardedFor returns the for parameter of each element of Forwarded (RFC 7239), or ""
+// for an element without one. It splits quoted strings too: with an open quote, a client
+// could otherwise hide what the proxy appends.
+func forwardedFor(values []string) []string {
+	chain := splitList(values)
+	for i, element := range chain {
+		chain[i] = ""
+		for pair := range strings.SplitSeq(element, ";") {
+			if name, value, _ := strings.Cut(pair, "="); strings.EqualFold(strings.TrimSpace(name), "for") {
+				chain[i] = strings.Trim(strings.TrimSpace(value), `"`)
+			}
+		}
+	}
+	return chain
+}
