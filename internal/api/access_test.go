@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,9 +65,46 @@ var mayCall = map[string]string{
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
 
+// keyring verifies API keys of rows, and the tokens of badges.
+type keyring struct {
+	badges
+	keys *auth.KeyVerifier
+}
+
+func (k keyring) Verify(ctx context.Context, token string) (auth.Principal, error) {
+	if auth.IsKeyText(token) {
+		return k.keys.Verify(ctx, token)
+	}
+	return k.badges.Verify(ctx, token)
+}
+
+// strangers are the Authorization headers of callers who may call public operations only,
+// and what the answer to another call says.
+func strangers(t *testing.T, rows *fakeRows) map[string]string {
+	t.Helper()
+	now := time.Now()
+	past := now.Add(-time.Hour)
+	expired, expiredText := auth.NewKey(1, "expired", auth.RoleAdmin, "cli", &past, now.Add(-2*time.Hour))
+	revoked, revokedText := auth.NewKey(2, "revoked", auth.RoleAdmin, "cli", nil, now)
+	revoked.RevokedAt = past
+	for _, key := range []store.APIKey{expired, revoked} {
+		if err := rows.APIKeyCreate(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]string{
+		"": "has no API key", "Bearer " + string(expiredText): "expired", "Bearer " + string(revokedText): "revoked",
+		"Bearer nobody": "no such API key",
+	}
+}
+
+// TestWhoMayCallWhat calls every operation with every role, and as strangers.
 func TestWhoMayCallWhat(t *testing.T) {
 	t.Parallel()
-	b := setup(t, guarded)
+	b := setup(t, guarded, func(c *Config) {
+		rows, _ := c.Keys.(*fakeRows)
+		c.Verifier = keyring{keys: auth.NewKeys(rows, obs.Log{})}
+	})
 	for pattern := range b.api.Operations() {
 		if _, known := mayCall[pattern]; !known {
 			t.Errorf("mayCall has no entry for %s", pattern)
@@ -82,6 +120,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	if !strings.Contains(text, `"security":[{"bearer":[]},{}]`) {
 		t.Error("no key or token is described")
 	}
+	others := strangers(t, b.rows)
 	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7")
 	letters := map[string]string{"v": "viewer", "i": "issuer", "o": "operator", "a": "admin", "s": "shopper"}
 	for pattern, allowed := range mayCall {
@@ -89,15 +128,25 @@ func TestWhoMayCallWhat(t *testing.T) {
 			t.Errorf("%s is no call", pattern)
 			continue
 		}
+		if allowed != "*" && (allowed == "" || strings.Trim(allowed, "vioas") != "") {
+			t.Errorf("%s may be called by %q", pattern, allowed)
+		}
 		method, path, _ := strings.Cut(pattern, " ")
 		body := ""
-		if method == "POST" || method == "PATCH" {
+		if method == "POST" || method == "PATCH" || method == "PUT" {
 			body = "{}"
+		}
+		call := func(t *testing.T, authorization string) answer {
+			headers := []string{"Content-Type", "application/json", "Authorization", authorization}
+			if authorization == "" {
+				headers = headers[:2]
+			}
+			return b.do(t, method, anyPlace.ReplaceAllString(fill.Replace(path), "5"), strings.NewReader(body), headers...)
 		}
 		t.Run(pattern, func(t *testing.T) {
 			t.Parallel()
 			for letter, role := range letters {
-				a := b.do(t, method, fill.Replace(path), strings.NewReader(body), "Content-Type", "application/json", "Authorization", "Bearer "+role)
+				a := call(t, "Bearer "+role)
 				in := a.status != http.StatusUnauthorized && a.status != http.StatusForbidden
 				if may := allowed == "*" || strings.Contains(allowed, letter); in != may {
 					t.Errorf("%s: %d %s", role, a.status, a.body)
@@ -106,9 +155,11 @@ func TestWhoMayCallWhat(t *testing.T) {
 					t.Errorf("%s: %s", role, a.body)
 				}
 			}
-			a := b.do(t, method, fill.Replace(path), strings.NewReader(body), "Content-Type", "application/json")
-			if out := a.status == http.StatusUnauthorized; out == (allowed == "*") {
-				t.Errorf("without a key: %d %s", a.status, a.body)
+			for authorization, why := range others {
+				a := call(t, authorization)
+				if out := a.status == http.StatusUnauthorized; out == (allowed == "*") || out && !strings.Contains(a.body, why) {
+					t.Errorf("%q: %d %s", authorization, a.status, a.body)
+				}
 			}
 			if secured := described.Paths[path][strings.ToLower(method)].Security == nil; secured == (allowed == "*") && path != "/docs" && path != "/openapi.json" {
 				t.Errorf("its description requires a key: %t", secured)
@@ -116,6 +167,9 @@ func TestWhoMayCallWhat(t *testing.T) {
 		})
 	}
 }
+
+// anyPlace is a path parameter.
+var anyPlace = regexp.MustCompile(`\{[A-Za-z]+\}`)
 
 func TestWhoProvesNothing(t *testing.T) {
 	t.Parallel()
