@@ -49,6 +49,7 @@ var suites = []suite{
 	{name: "bus", dirs: []string{"internal/bus"}},
 	{name: "house", dirs: []string{"scripts", "internal/reward", "internal/service", "internal/obs"}},
 	{name: "openapi", check: openapi, joined: true},
+	{name: "clients", check: clients, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
 	{name: "models", long: true, call: modelTests},

@@ -35,6 +35,21 @@ var pom []byte
 //go:embed schemathesis.txt
 var schemathesisRequirements []byte
 
+// openapiPythonClient pins the packages of openapi-python-client, like
+// schemathesis.txt.
+//
+//go:embed openapi_python_client.txt
+var openapiPythonClient []byte
+
+// typeScript and typeScriptLock are the files of npm with openapi-typescript,
+// openapi-fetch and the compiler. To update them: npm install --package-lock-only.
+//
+//go:embed typescript.json
+var typeScript []byte
+
+//go:embed typescript_lock.json
+var typeScriptLock []byte
+
 // errMissing is the error of an Installer with LookOnly.
 var errMissing = errors.New("it is missing: run `make servers` once to install it")
 
@@ -225,6 +240,12 @@ func (in Installer) StandardWebhooks(ctx context.Context) (python string, err er
 	return in.PythonWith(ctx, "standardwebhooks", []byte("standardwebhooks==1.1.0\n"))
 }
 
+// OpenAPIPythonClient returns a Python that has the module openapi_python_client,
+// a generator of clients, and what such clients need.
+func (in Installer) OpenAPIPythonClient(ctx context.Context) (python string, err error) {
+	return in.PythonWith(ctx, "openapi-python-client", openapiPythonClient)
+}
+
 // PythonWith returns a Python in its own virtual environment, which has the packages
 // of a list of requirements.
 func (in Installer) PythonWith(ctx context.Context, name string, requirements []byte) (string, error) {
@@ -238,7 +259,7 @@ func (in Installer) PythonWith(ctx context.Context, name string, requirements []
 		if _, err := in.lookOrApt(ctx, "pip", "python3-pip"); err != nil {
 			return err
 		}
-		fmt.Fprintln(in.Out, "downloading", name)
+		fmt.Fprintf(in.Out, "downloading %s\n", name)
 		// Use the system's pip: Debian's venv has none.
 		if text, err := Output(ctx, "", nil, python, "-m", "venv", "--without-pip", tmp); err != nil {
 			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
@@ -253,8 +274,7 @@ func (in Installer) PythonWith(ctx context.Context, name string, requirements []
 		}
 		return nil
 	})
-	// The directory was renamed after it was filled, so its scripts do not
-	// work.
+	// The directory was renamed after it was filled, so its scripts do not work.
 	return filepath.Join(dir, "bin", "python"), err
 }
 
@@ -263,6 +283,33 @@ func (in Installer) PythonWith(ctx context.Context, name string, requirements []
 func (in Installer) KafkaLibraries(ctx context.Context) (java, dir string, err error) {
 	java, classPath, err := in.findKafka(ctx)
 	return java, filepath.Dir(classPath), err
+}
+
+// TypeScript returns the path of node, and a directory node_modules with
+// openapi-typescript, openapi-fetch and the compiler.
+func (in Installer) TypeScript(ctx context.Context) (node, modules string, err error) {
+	if node, err = in.lookOrApt(ctx, "node", "nodejs"); err != nil {
+		return "", "", err
+	}
+	sum := sha256.Sum256(typeScriptLock)
+	dir := filepath.Join(in.Cache, "typescript-"+hex.EncodeToString(sum[:6]))
+	err = in.once(dir, func(tmp string) error {
+		npm, err := in.lookOrApt(ctx, "npm", "npm")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(in.Out, "downloading openapi-typescript")
+		for name, text := range map[string][]byte{"package.json": typeScript, "package-lock.json": typeScriptLock} {
+			if err := os.WriteFile(filepath.Join(tmp, name), text, 0o600); err != nil {
+				return fmt.Errorf("write %s: %w", name, err)
+			}
+		}
+		if text, err := Output(ctx, tmp, nil, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"); err != nil {
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
+		}
+		return nil
+	})
+	return node, filepath.Join(dir, "node_modules"), err
 }
 
 // findKafka returns the path of java and a class path with the broker.
