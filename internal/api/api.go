@@ -80,6 +80,9 @@ type Config struct {
 	ReadsPerCaller int
 	// Settings are the settings of the instance, with secrets masked.
 	Settings []Setting
+	// HeldMost limits the event streams and waiting coupon requests that are open at a
+	// time. Zero means 16,000.
+	HeldMost int
 	// Version is the program's version, for /openapi.json. Empty means dev.
 	Version string
 	Log     obs.Log
@@ -115,6 +118,7 @@ type API struct {
 	uploads  chan struct{} // holds one token per upload that is read
 	reads    *readLimits
 	refusals *refusals
+	held     *heldAnswers
 }
 
 const (
@@ -138,6 +142,9 @@ func New(cfg Config) *API {
 	if cfg.ReadsPerCaller == 0 {
 		cfg.ReadsPerCaller = readsDefault
 	}
+	if cfg.HeldMost == 0 {
+		cfg.HeldMost = heldDefault
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
@@ -155,7 +162,7 @@ func New(cfg Config) *API {
 		uploads: make(chan struct{}, cfg.UploadsMost),
 		reads:   newReadLimits(cfg.ReadsPerCaller),
 	}
-	a.refusals = newRefusals(a)
+	a.refusals, a.held = newRefusals(a), newHeldAnswers(cfg.HeldMost)
 	a.Router = web.NewRouter(web.RouterConfig{
 		Title: Title, Version: cfg.Version, Gate: a.admit, TrustedProxies: cfg.TrustedProxies,
 		Refused: func(r *http.Request, operation string, status int) {

@@ -182,7 +182,12 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 		return nil, err
 	}
 	if status.Kind == coupon.StatusWaiting && in.wait > 0 {
-		status = a.await(ctx, id, in.Body.UserID, status, in.wait)
+		if leave, err := a.hold(ctx); err != nil {
+			in.wait = 0 // the preference is not granted; the request is made, and waits
+		} else {
+			status = a.await(ctx, id, in.Body.UserID, status, in.wait)
+			leave()
+		}
 	}
 	out := &issueOutput{Applied: in.applied()}
 	return out, out.setStatus(ctx, status)

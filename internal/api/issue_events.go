@@ -44,13 +44,18 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 	if err != nil {
 		return nil, err
 	}
+	leave, err := a.hold(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		if status.Kind != coupon.StatusWaiting && in.LastEventID == eventID(status) {
+			leave()
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
 		send := func(ctx context.Context, out *web.Stream) { a.sendIssueEvents(ctx, out, id, user, status) }
-		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() {})
+		a.StreamEvents(ctx, hc, a.alive(ctx), send, leave)
 	}}, nil
 }
 

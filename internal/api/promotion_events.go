@@ -48,22 +48,30 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 	if err != nil {
 		return nil, err
 	}
+	release, err := a.holdPromotion(ctx)
+	if err != nil {
+		return nil, err
+	}
 	w := a.progress.watch(id)
+	leave := func() {
+		a.progress.leave(w)
+		release()
+	}
 	first, err := a.firstUpdate(ctx, w)
 	if err != nil {
-		a.progress.leave(w)
+		leave()
 		return nil, err
 	}
 	seen := parseEventID(in.LastEventID)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		if first.done && seen == first.id {
-			a.progress.leave(w)
+			leave()
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
 		w.first = first
 		send := func(ctx context.Context, out *web.Stream) { a.sendProgress(ctx, out, w, seen) }
-		a.StreamEvents(ctx, hc, a.alive(ctx), send, func() { a.progress.leave(w) })
+		a.StreamEvents(ctx, hc, a.alive(ctx), send, leave)
 	}}, nil
 }
 

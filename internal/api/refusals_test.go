@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,10 +41,18 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 		cfg := b.api.cfg
 		cfg.Verifier = auth.Authenticator{Keys: auth.NewKeys(b.rows, obs.Log{})}
 		b.api = New(cfg) // its channels belong to the bubble
+		var mu sync.Mutex // protects got
 		got := map[int]int{}
+		var guessing sync.WaitGroup
 		for range 2000 {
-			got[b.send("GET", "/v1/promotions", string(auth.NewKeyText()), "198.51.100.1").Code]++
+			guessing.Go(func() {
+				status := b.send("GET", "/v1/promotions", string(auth.NewKeyText()), "198.51.100.1").Code
+				mu.Lock()
+				got[status]++
+				mu.Unlock()
+			})
 		}
+		guessing.Wait()
 		if got[http.StatusUnauthorized] < 100 || got[http.StatusTooManyRequests] < 1000 || len(got) != 2 {
 			t.Errorf("guesses were answered %v", got)
 		}
@@ -134,7 +143,7 @@ func TestRefusalsAreRecorded(t *testing.T) {
 func TestChangesNameTheClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded, behindProxy)
-	for _, path := range []string{"/v1/promotions/12/start", "/v1/coupon-templates/42/close", "/v1/promotions/12/targets"} {
+	for _, path := range []string{"/v1/promotions/12/start", "/v1/coupon-templates/42/close", "/v1/promotions/12/cancel"} {
 		b.send("POST", path, "operator", "203.0.113.9, 198.51.100.1")
 	}
 	defer b.rows.lock()()

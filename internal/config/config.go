@@ -163,6 +163,10 @@ type HTTP struct {
 	TLSKey  string `koanf:"tls-key"`
 	// MaxConnections is the maximum number of open connections. Further clients wait.
 	MaxConnections int `koanf:"max-connections"`
+	// MaxHeldAnswers is the maximum number of event streams and waiting coupon requests.
+	MaxHeldAnswers int `koanf:"max-held-answers"`
+	// ProbeListen is the address of /healthz, /readyz and /metrics. Empty means Listen.
+	ProbeListen string `koanf:"probe-listen"`
 	// RateLimit limits the calls per second of each caller on an instance, and
 	// RateLimitPerUser the coupon requests of each user. 0 means unlimited.
 	RateLimit        int `koanf:"rate-limit"`

@@ -257,6 +257,14 @@ func (v *validation) http(c Config) {
 			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
 		}
 	}
+	v.between("http.max-held-answers", c.HTTP.MaxHeldAnswers, 1, 1_000_000)
+	if at := c.HTTP.ProbeListen; at != "" {
+		if _, port, ok := HostPort(at); !ok {
+			v.wrong("http.probe-listen", "must be host:port with a port from 0 to 65535")
+		} else if at == c.HTTP.Listen && port != 0 {
+			v.wrong("http.probe-listen", "must differ from http.listen")
+		}
+	}
 	v.between("http.max-connections", c.HTTP.MaxConnections, 10, 1_000_000)
 }
 
@@ -310,6 +318,7 @@ func (c Config) warnings() []string {
 	if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS {
 		warnings = append(warnings, "kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
 	}
+	warnings = append(warnings, c.plainText()...)
 	// Instances with other roles may share a file, but a flag is for this instance.
 	if source := c.Source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
 		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add the role, or omit the address",

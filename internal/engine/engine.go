@@ -73,6 +73,7 @@ type Engine struct {
 	coupons *coupon.Flow
 	mount   *web.Mount
 	server  *web.Server // nil without the role api, or unbound
+	probes  *web.Server // nil without http.probe-listen, the role api, or a listener
 	pulse   *pulse
 }
 
@@ -547,8 +548,23 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	if !e.plays(config.RoleAPI) || e.unbound {
 		return nil
 	}
+	var without []string
+	if at := e.cfg.HTTP.ProbeListen; at != "" {
+		probes, err := web.NewServer(web.ServerConfig{
+			Listen: at, AuthMode: e.cfg.Auth.Mode, Only: probePaths, Limits: web.Limits{Connections: probeConnections}, Log: e.log,
+		})
+		if err != nil {
+			return err
+		}
+		if err := probes.Bind(ctx); err != nil {
+			return err
+		}
+		e.probes, without = probes, []string{"/metrics"}
+		e.onClose(probes.Stop)
+	}
 	server, err := web.NewServer(web.ServerConfig{
-		Listen: e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
+		Without: without,
+		Listen:  e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
 		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
 		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
 	})
@@ -562,6 +578,12 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	e.onClose(server.Stop)
 	return nil
 }
+
+// probePaths lists what the listener for probes serves. It has its own connections, so
+// that clients of the API cannot take them.
+var probePaths = []string{"/healthz", "/readyz", "/metrics"}
+
+const probeConnections = 64
 
 // promotions returns the operations on promotions, for the API and for schedules.
 func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
@@ -597,8 +619,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		return err // Validate refuses them
 	}
 	handler := api.New(api.Config{
-		TrustedProxies: proxies,
-		Verifier:       verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
+		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(apiConnections(e.cfg, openFilesMax())*4/5, 1)),
+		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
@@ -620,6 +642,11 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	handler.Start(context.WithoutCancel(ctx))
 	e.onClose(handler.Stop)
 	e.onClose(func() { e.mount.Close(notUp) })
+	if e.probes != nil {
+		if err := e.probes.Start(ctx, handler.Router); err != nil {
+			return err
+		}
+	}
 	if e.server != nil {
 		// Stop it first, so that requests end before the parts that they need.
 		e.onClose(e.server.Stop)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -33,6 +34,10 @@ const (
 	// request was refused, before the connection is closed.
 	lingerTimeout = 500 * time.Millisecond
 	lingerMax     = 256 << 10 // bytes that the client may send in this time
+	// idleMin is the time without a request after which a connection may be closed for
+	// another client, and idleRetry separates the searches for one.
+	idleMin   = time.Second
+	idleRetry = 20 * time.Millisecond
 )
 
 // newListenConfig limits what the system buffers for clients that do not read.
@@ -48,7 +53,7 @@ func newListenConfig() *net.ListenConfig {
 	}}
 }
 
-var errConnectionLimit = errors.New("all connections are in use and new clients wait: raise http.max-connections, or find the clients that hold them")
+var errConnectionLimit = errors.New("all connections are in use, idle ones are closed, and new clients may wait: raise http.max-connections, or find the clients that hold them")
 
 // warnInterval is the minimum interval between two warnings about the limit.
 const warnInterval = time.Minute
@@ -63,10 +68,52 @@ type limitedListener struct {
 	closed   chan struct{}
 	end      func() // closes closed, once
 	warnedAt time.Time
+	idle     idleConns
+}
+
+// idleConns holds the connections without a request, longest idle first. It is safe for
+// concurrent use.
+type idleConns struct {
+	mu    sync.Mutex // protects what follows
+	conns list.List  // of *headConn
+	place map[*headConn]*list.Element
+}
+
+// set adds a connection, or removes it.
+func (i *idleConns) set(c *headConn, idle bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if at, known := i.place[c]; known {
+		i.conns.Remove(at)
+		delete(i.place, c)
+	}
+	if idle {
+		c.idleSince = time.Now()
+		i.place[c] = i.conns.PushBack(c)
+	}
+}
+
+// closeOldest closes the connection that has had no request for the longest time, if
+// that is at least idleMin.
+func (i *idleConns) closeOldest() {
+	i.mu.Lock()
+	var oldest *headConn
+	if front := i.conns.Front(); front != nil {
+		if c, _ := front.Value.(*headConn); time.Since(c.idleSince) >= idleMin {
+			oldest = c
+			i.conns.Remove(front)
+			delete(i.place, c)
+		}
+	}
+	i.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.slot.Close() // the client sees the end, and connects again
+	}
 }
 
 func newLimitedListener(ln net.Listener, most int, tls *tls.Config, log obs.Log) *limitedListener {
 	l := &limitedListener{Listener: ln, tls: tls, log: log, slots: make(chan struct{}, most), closed: make(chan struct{})}
+	l.idle.place = make(map[*headConn]*list.Element)
 	l.end = sync.OnceFunc(func() { close(l.closed) })
 	return l
 }
@@ -77,21 +124,41 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		l.warnedAt = time.Now()
 		l.log.Warn("connection limit reached", errConnectionLimit, "connections", cap(l.slots))
 	}
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
+	if err := l.takeSlot(); err != nil {
+		return nil, err
 	}
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		<-l.slots
 		return nil, err
 	}
-	conn = &slotConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}
-	if l.tls != nil {
+	slot := &slotConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}
+	if conn = slot; l.tls != nil {
 		conn = tls.Server(conn, l.tls)
 	}
-	return &headConn{Conn: conn}, nil
+	return &headConn{Conn: conn, slot: slot, idle: &l.idle}, nil
+}
+
+// takeSlot waits for a free slot. While there is none, it closes idle connections.
+func (l *limitedListener) takeSlot() error {
+	for {
+		select {
+		case l.slots <- struct{}{}:
+			return nil
+		default:
+		}
+		l.idle.closeOldest()
+		retry := time.NewTimer(idleRetry)
+		select {
+		case l.slots <- struct{}{}:
+			retry.Stop()
+			return nil
+		case <-l.closed:
+			retry.Stop()
+			return net.ErrClosed
+		case <-retry.C:
+		}
+	}
 }
 
 // Close closes the listener and ends a waiting Accept.
@@ -144,6 +211,9 @@ type headConnKey struct{}
 // the handshake.
 type headConn struct {
 	net.Conn
+	slot      *slotConn // the connection below TLS
+	idle      *idleConns
+	idleSince time.Time // protected by idle.mu
 	// headersRead reports whether the headers are complete. net/http may read on
 	// while the request is answered.
 	headersRead atomic.Bool
@@ -226,8 +296,13 @@ func trackRequests(srv *http.Server) {
 		return context.WithValue(ctx, headConnKey{}, conn)
 	}
 	srv.ConnState = func(conn net.Conn, state http.ConnState) {
-		if c, ok := conn.(*headConn); ok && state == http.StateIdle {
+		c, ok := conn.(*headConn)
+		if !ok {
+			return
+		}
+		if state == http.StateIdle {
 			c.reset()
 		}
+		c.idle.set(c, state == http.StateNew || state == http.StateIdle)
 	}
 }

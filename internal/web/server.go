@@ -35,8 +35,11 @@ type ServerConfig struct {
 	// TLSCert and TLSKey are PEM files. They are reread when they change. If they
 	// are empty, the Server uses plain HTTP.
 	TLSCert, TLSKey string
-	Limits          Limits
-	Log             obs.Log
+	// Only lists the paths that the Server serves, for every host name and page; empty
+	// means all of the Router. Without lists paths that it does not serve.
+	Only, Without []string
+	Limits        Limits
+	Log           obs.Log
 }
 
 // Server serves a Router on a TCP address. It is safe for concurrent use.
@@ -64,7 +67,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q is not host:port: %w", cfg.Listen, err)
 	}
-	if cfg.AuthMode == auth.ModeNone && !auth.IsLoopback(host) {
+	if cfg.AuthMode == auth.ModeNone && len(cfg.Only) == 0 && !auth.IsLoopback(host) {
 		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none, everybody who can reach it could pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
 	cross := http.NewCrossOriginProtection()
@@ -120,7 +123,9 @@ func (s *Server) Start(ctx context.Context, api *Router) error {
 	}
 	ln := s.bound
 	s.bound, s.live = nil, true
-	api.Undrain()
+	if len(s.cfg.Only) == 0 {
+		api.Undrain()
+	}
 	s.base.Stop() // a previous run has set live to false: wait until it has returned
 	s.base.Start(ctx, func(ctx context.Context) {
 		s.serve(ctx, ln, api)
@@ -153,7 +158,7 @@ func (s *Server) Addr() string {
 
 func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	srv := &http.Server{
-		Handler:           s.cfg.Limits.handler(guard(api, s.cross, s.cfg.AuthMode, s.cfg.Origins)),
+		Handler:           s.cfg.Limits.handler(s.handler(api)),
 		ReadHeaderTimeout: s.cfg.Limits.Header,
 		WriteTimeout:      s.cfg.Limits.Write, // Limits.handler sets its own deadlines
 		IdleTimeout:       s.cfg.Limits.Idle,
@@ -177,18 +182,39 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 		return
 	case <-ctx.Done():
 	}
-	api.Drain()
+	if len(s.cfg.Only) == 0 {
+		api.Drain()
+	}
 	s.log.Info("API server stopping", "address", ln.Addr().String())
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if err := srv.Shutdown(wait); err != nil {
 		_ = srv.Close() // the connections are closed even if it returns an error
 	}
-	api.streams.close(wait)
+	if len(s.cfg.Only) == 0 {
+		api.streams.close(wait)
+	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		s.log.Error("API shutdown failed", err)
 	}
 	s.log.Info("API server stopped", "address", ln.Addr().String())
+}
+
+// handler returns the handler of the paths that the Server serves.
+func (s *Server) handler(api *Router) http.Handler {
+	var all http.Handler = api
+	if len(s.cfg.Only) == 0 {
+		all = guard(api, s.cross, s.cfg.AuthMode, s.cfg.Origins)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if len(s.cfg.Only) > 0 && !slices.Contains(s.cfg.Only, path) || slices.Contains(s.cfg.Without, path) {
+			r = api.identified(w, r)
+			api.Fail(w, r, NewProblem(http.StatusNotFound, CodeRouteNotFound, "this path is not served at this address; see http.probe-listen"))
+			return
+		}
+		all.ServeHTTP(w, r)
+	})
 }
 
 // guard protects the API from web pages of origins that are not configured. Such a

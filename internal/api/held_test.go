@@ -1,0 +1,78 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/coupon"
+)
+
+// TestHeldAnswersAreLimited opens thousands of event streams with one key, and with keys
+// of several roles. Each gets its share, others get theirs, and places become free again.
+func TestHeldAnswersAreLimited(t *testing.T) {
+	t.Parallel()
+	const most = 150
+	b := setup(t, guarded, func(c *Config) { c.HeldMost = most })
+	id := b.jsonAs(t, "operator", "POST", "/v1/promotions", `{"name":"x","type":"POINT","amount":5}`).text(t, "id")
+	open := func(token string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/"+id+"/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		res, err := b.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	got := map[int]int{}
+	var held *http.Response
+	for range 3000 {
+		res := open("viewer")
+		if got[res.StatusCode]++; res.StatusCode == http.StatusOK {
+			held = res
+		} else if res.Header.Get("Retry-After") != "5" {
+			t.Fatalf("%d without Retry-After", res.StatusCode)
+		}
+	}
+	if got[http.StatusOK] != heldPerReader || got[http.StatusTooManyRequests] != 3000-heldPerReader {
+		t.Fatalf("3000 streams of one key: %v", got)
+	}
+	_ = held.Body.Close()
+	waitFor(t, func() bool { return b.held() == heldPerReader-1 })
+	if res := open("viewer"); res.StatusCode != http.StatusOK { //nolint:bodyclose // open closes it at the end
+		t.Errorf("after one was closed: %d", res.StatusCode)
+	}
+	b.jsonAs(t, "viewer", "GET", "/v1/promotions/"+id, "").want(t, http.StatusOK)
+	for range most - heldPerReader {
+		leave, err := b.api.held.enter(caller{token: "t", Principal: auth.Principal{Role: auth.RoleOperator, Name: "ann", KeyID: 9}}, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+	}
+	b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}
+	b.jsonAs(t, "shopper", "GET", "/v1/issue-requests/42:u7/events", "").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+	// A request that cannot be held is answered at once.
+	a := b.jsonAs(t, "shopper", "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
+	if a.status != http.StatusAccepted || a.header.Get("Preference-Applied") != "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+}
+
+// jsonAs sends a JSON request with a token; headers are pairs.
+func (b *bundle) jsonAs(t *testing.T, token, method, path, body string, headers ...string) answer {
+	t.Helper()
+	return b.do(t, method, path, strings.NewReader(body), append(headers, "Content-Type", "application/json", "Authorization", "Bearer "+token)...)
+}
+
+// held returns the number of held responses.
+func (b *bundle) held() int {
+	b.api.held.mu.Lock()
+	defer b.api.held.mu.Unlock()
+	return b.api.held.all
+}

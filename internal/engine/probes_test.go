@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// TestProbesHaveTheirOwnPort takes every connection of the API with requests that never
+// end. The probes and the metrics answer on their own port, and only there.
+func TestProbesHaveTheirOwnPort(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Data.Dir, cfg.Money.URL, cfg.Auth.Mode = t.TempDir(), "http://127.0.0.1:9", auth.ModeAPIKey
+	cfg.HTTP.Listen, cfg.HTTP.ProbeListen, cfg.HTTP.MaxConnections = "127.0.0.1:0", "127.0.0.1:0", 50
+	e, err := New(cfg, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer e.Stop()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(address, path string) int {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return 0
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	for path, want := range map[string][2]int{
+		"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {404, 200}, "/openapi.json": {200, 404}, "/v1/promotions": {401, 404},
+	} {
+		if got := [2]int{get(e.Addr(), path), get(e.probes.Addr(), path)}; got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	for range 2 * cfg.HTTP.MaxConnections {
+		conn, err := net.Dial("tcp", e.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range probePaths {
+		if got := get(e.probes.Addr(), path); got != 200 {
+			t.Errorf("%s while the API has no connection left: %d", path, got)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/auth"
+)
+
+// TestIdleConnectionsGiveWay opens far more connections than the server may have, and
+// leaves them idle: some never send anything, some send one request. A new client is
+// answered all the same, and one with a request in progress keeps its connection.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	t.Parallel()
+	const most, idle = 1000, 2000
+	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: Limits{Connections: most}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := setup(t)
+	began, finish := make(chan struct{}), make(chan struct{})
+	b.api.Handle("alive", "GET /slow", func(w http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-finish
+		w.WriteHeader(http.StatusOK)
+	})
+	if err := s.Start(t.Context(), b.api); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	busy, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	if _, err := busy.Write([]byte("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	for n := range idle {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if n%2 == 0 && n < most {
+			if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr()+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		cancel()
+		if err != nil {
+			t.Fatalf("a new client: %v", err)
+		}
+		_ = res.Body.Close()
+	}
+	close(finish)
+	first := make([]byte, len("HTTP/1.1 200"))
+	if _, err := io.ReadFull(busy, first); err != nil || string(first) != "HTTP/1.1 200" {
+		t.Errorf("the request in progress: %q, %v", first, err)
+	}
+}
