@@ -97,6 +97,16 @@ func TestCalls(t *testing.T) {
 			},
 		},
 		{
+			"FindPromotions", "GET /v1/promotions?createdAfter=2026-11-21T10%3A00%3A00Z&createdBy=kim&limit=200&q=a%25&sort=-name&status=DRAFT ", `{"items":[{"id":"7"}]}`,
+			func(c *client.Client) (any, error) {
+				for p, err := range c.FindPromotions(ctx, client.PromotionFilter{Status: "DRAFT", Search: "a%", CreatedBy: "kim", CreatedAfter: tenSharp, Sort: "-name"}) {
+					return p, err
+				}
+				return nil, nil
+			},
+			client.Promotion{ID: "7"},
+		},
+		{
 			"ChangePromotion", `PATCH /v1/promotions/7 {"name":"N","ratePerSecond":null,"maxAmount":500,"metadata":{"a":"b","c":null}}`, `{"id":"7"}`,
 			func(c *client.Client) (any, error) {
 				return c.ChangePromotion(ctx, "7", client.PromotionChange{

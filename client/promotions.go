@@ -190,6 +190,32 @@ func (c *Client) Promotions(ctx context.Context, status string) iter.Seq2[Promot
 	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, filled(map[string]string{"status": status}))
 }
 
+// PromotionFilter selects and orders promotions. Empty fields select all.
+type PromotionFilter struct {
+	Status        string
+	Search        string // in the name, ID or metadata; upper and lower case are the same
+	CreatedBy     string
+	CreatedAfter  time.Time // at this time or later
+	CreatedBefore time.Time // before this time
+	// Sort is id, createdAt or name, with a minus for descending. Empty: newest
+	// first.
+	Sort string
+}
+
+// FindPromotions iterates over the promotions that a filter selects. It ends after
+// the first error.
+func (c *Client) FindPromotions(ctx context.Context, f PromotionFilter) iter.Seq2[Promotion, error] {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, filled(map[string]string{
+		"status": f.Status, "q": f.Search, "createdBy": f.CreatedBy, "createdAfter": at(f.CreatedAfter), "createdBefore": at(f.CreatedBefore), "sort": f.Sort,
+	}))
+}
+
 // StartPromotion starts a DRAFT.
 func (c *Client) StartPromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "start")

@@ -29,6 +29,8 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionCreateCommand(),
 		c.promotionListCommand(),
 		c.promotionShowCommand(),
+		c.promotionSetCommand(),
+		c.promotionDeleteCommand(),
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
 		c.promotionErrorsCommand(),
@@ -79,29 +81,50 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 // type.
 var promotionStatuses = []string{"draft", "running", "paused", "completed", "cancelled"}
 
+// promotionSorts lists the orders of promotions.
+var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name"}
+
 func (c *cli) promotionListCommand() *cobra.Command {
 	var (
-		limit  int
-		status string
+		limit                       int
+		f                           client.PromotionFilter
+		createdAfter, createdBefore string
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List promotions, newest first",
 		Example: `  largesse promotion list
-  largesse promotion list --status running --output json`,
+  largesse promotion list --status running --output json
+  largesse promotion list --query summer --created-by kim --created-after 2026-06-01T00:00:00Z --sort name`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
-			if status != "" && !slices.Contains(promotionStatuses, strings.ToLower(status)) {
-				return wrongUse("--status %q must be one of %s", status, strings.Join(promotionStatuses, ", "))
+			if f.Status != "" && !slices.Contains(promotionStatuses, strings.ToLower(f.Status)) {
+				return wrongUse("--status %q must be one of %s", f.Status, strings.Join(promotionStatuses, ", "))
 			}
+			if f.Sort != "" && !slices.Contains(promotionSorts, f.Sort) {
+				return wrongUse("--sort %q must be one of %s", f.Sort, strings.Join(promotionSorts, ", "))
+			}
+			for _, at := range []struct {
+				flag, value string
+				to          *time.Time
+			}{{"created-after", createdAfter, &f.CreatedAfter}, {"created-before", createdBefore, &f.CreatedBefore}} {
+				if at.value == "" {
+					continue
+				}
+				var err error
+				if *at.to, err = timeFlag(at.flag, at.value); err != nil {
+					return err
+				}
+			}
+			f.Status = strings.ToUpper(f.Status)
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			return printList(c, cl.Promotions(cmd.Context(), strings.ToUpper(status)), listing[client.Promotion]{
+			return printList(c, cl.FindPromotions(cmd.Context(), f), listing[client.Promotion]{
 				header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
 				row: func(p client.Promotion) []string {
 					return []string{
@@ -116,8 +139,15 @@ func (c *cli) promotionListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&status, "status", "", "only promotions with this status: "+strings.Join(promotionStatuses, ", "))
+	flags := cmd.Flags()
+	flags.StringVar(&f.Status, "status", "", "only promotions with this status: "+strings.Join(promotionStatuses, ", "))
+	flags.StringVar(&f.Search, "query", "", "only promotions with this text in their name, ID or metadata")
+	flags.StringVar(&f.CreatedBy, "created-by", "", "only promotions of this creator")
+	flags.StringVar(&createdAfter, "created-after", "", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z")
+	flags.StringVar(&createdBefore, "created-before", "", "only promotions created before this time")
+	flags.StringVar(&f.Sort, "sort", "", "order: "+strings.Join(promotionSorts, ", ")+"; a minus means descending; default: newest first")
 	complete(cmd, "status", promotionStatuses...)
+	complete(cmd, "sort", promotionSorts...)
 	return cmd
 }
 
@@ -243,6 +273,7 @@ func printControls(line func(name, value string), p client.Promotion) {
 	}
 	line("starts", moment(p.StartsAt))
 	line("webhook", p.WebhookURL)
+	printMetadata(line, p.Metadata)
 	line("created by", p.CreatedBy)
 	line("approved by", p.ApprovedBy)
 }

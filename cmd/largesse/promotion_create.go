@@ -28,6 +28,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		canary    client.NewCanary
 		failures  float64
 		startsAt  string
+		metadata  []string
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -56,9 +57,23 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
 	flags.StringVar(&startsAt, "starts-at", "", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
+	metadataFlag(cmd, &metadata)
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
+		entries, err := parseMetadata(metadata)
+		if err != nil {
+			return err
+		}
+		for key, value := range entries {
+			if value == nil {
+				return wrongUse("--metadata %s needs a value: --metadata %s=VALUE", key, key)
+			}
+			if p.Metadata == nil {
+				p.Metadata = make(map[string]string)
+			}
+			p.Metadata[key] = *value
+		}
 		switch {
 		case p.Name == "":
 			return wrongUse("--name is missing; see %s --help", cmd.CommandPath())

@@ -175,6 +175,7 @@ func New(cfg Config) *API {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt; nothing if auth.mode is none",
 	}}
 	a.addPromotions()
+	a.addPromotionList()
 	a.addPromotionChange()
 	a.addPromotionEvents()
 	a.addTargets()

@@ -232,19 +232,6 @@ type promotionCreatedOutput struct {
 	Body     *Promotion
 }
 
-type promotionListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-	Status string `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only promotions with this status"`
-}
-
-type promotionListOutput struct {
-	Body struct {
-		Items      []*Promotion `json:"items" nullable:"false"`
-		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
-	}
-}
-
 func (a *API) addPromotions() {
 	const path = "/v1/promotions"
 	tags := []string{"promotions"}
@@ -252,10 +239,6 @@ func (a *API) addPromotions() {
 		OperationID: "create-promotion", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Create a promotion", DefaultStatus: http.StatusCreated,
 	}, a.createPromotion)
-	call(a, huma.Operation{
-		OperationID: "list-promotions", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List promotions, newest first",
-	}, a.listPromotions)
 	call(a, huma.Operation{
 		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
 		Summary: "Show a promotion",
@@ -360,29 +343,4 @@ func (a *API) deletePromotion(ctx context.Context, in *promotionIDInput) (*struc
 		return nil, err
 	}
 	return nil, a.cfg.Promotions.Delete(ctx, id)
-}
-
-func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*promotionListOutput, error) {
-	p := store.PromotionListParams{Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status)}
-	if in.Cursor != "" {
-		before, err := decodeCursor(cursorPromotions, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		p.Before = reward.PromotionID(before)
-	}
-	views, err := a.cfg.Promotions.List(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	views, more := page(views, in.Limit)
-	out := &promotionListOutput{}
-	out.Body.Items = make([]*Promotion, len(views))
-	for i, v := range views {
-		out.Body.Items[i] = a.promotionFor(ctx, v)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorPromotions, int64(views[len(views)-1].ID))
-	}
-	return out, nil
 }

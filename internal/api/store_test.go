@@ -123,7 +123,7 @@ func (f *fakeStore) PromotionList(_ context.Context, p store.PromotionListParams
 	var out []store.PromotionView
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.ps))) {
 		v := f.ps[id]
-		if (p.Before == 0 || id < p.Before) && (p.Status == "" || p.Status == v.Status) && len(out) < p.Limit {
+		if (p.Last.ID == 0 || id < p.Last.ID) && (p.Status == "" || p.Status == v.Status) && len(out) < p.Limit {
 			out = append(out, v)
 		}
 	}

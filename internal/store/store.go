@@ -94,7 +94,8 @@ type Promotions interface {
 	// rules.PromotionChange, whose Apply says which errors it returns. It returns
 	// the promotion afterwards, and decides under the lock of its counts.
 	PromotionChange(ctx context.Context, c rules.PromotionChange) (PromotionView, error)
-	// PromotionList returns a page of promotions by descending ID.
+	// PromotionList returns a page of promotions. A text that no promotion can have
+	// is CodeInvalid.
 	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
 	// PromotionActive returns the promotions that still need work, ordered by ID:
 	// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
@@ -189,12 +190,42 @@ type PromotionChanges struct {
 	Mark string
 }
 
-// PromotionListParams selects a page of promotions.
+// PromotionListParams selects a page of promotions. A zero filter means any.
 type PromotionListParams struct {
-	Before reward.PromotionID // only IDs below; 0 starts at the newest
-	Limit  int
-	Status reward.PromotionStatus // empty means any
+	Limit     int
+	Status    reward.PromotionStatus
+	CreatedBy string
+	// Search selects promotions whose name, ID or metadata contain it, whatever the
+	// case of the letters.
+	Search        string
+	CreatedAfter  time.Time // at this time or later
+	CreatedBefore time.Time // before this time
+	Sort          PromotionSort
+	// Last is the last promotion of the previous page. ID 0 starts at the first
+	// page. Name and CreatedAt are needed if Sort orders by them.
+	Last PromotionPosition
 }
+
+// PromotionPosition is the place of a promotion in every order.
+type PromotionPosition struct {
+	ID        reward.PromotionID
+	Name      string
+	CreatedAt time.Time
+}
+
+// PromotionSort is an order of promotions. Those that are equal by it are ordered
+// by their ID, in the same direction.
+type PromotionSort string
+
+// The orders. A minus means descending. Names are compared by their bytes.
+const (
+	SortIDDown      PromotionSort = "-id"
+	SortID          PromotionSort = "id"
+	SortCreatedDown PromotionSort = "-createdAt"
+	SortCreated     PromotionSort = "createdAt"
+	SortNameDown    PromotionSort = "-name"
+	SortName        PromotionSort = "name"
+)
 
 // PromotionMoveParams is a change of status.
 type PromotionMoveParams struct {

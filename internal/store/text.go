@@ -129,6 +129,11 @@ func (p AuditListParams) Check() error {
 	return checkTexts([]namedText{{"actor", p.Actor}, {"action", p.Action}, {"subject", p.Subject}})
 }
 
+// Check returns CodeInvalid for a filter that no promotion can match.
+func (p PromotionListParams) Check() error {
+	return checkTexts([]namedText{{"search", p.Search}, {"creator", p.CreatedBy}, {"name", p.Last.Name}})
+}
+
 // Below returns the range of subjects that begin with Subject, ordered by bytes:
 // from is included, before is not. It reports whether Subject ends with a slash;
 // otherwise there is no range.

@@ -206,13 +206,13 @@ func detailScanner(v *store.PromotionView, more ...any) func(pgx.Rows) error {
 }
 
 // details reads promotions with their counts and details.
-func (s *Store) details(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
+func (s *Store) details(ctx context.Context, what, sql string, args ...any) ([]store.PromotionView, error) {
 	var list []store.PromotionView
 	var v store.PromotionView
 	scan := detailScanner(&v)
 	err := s.read(ctx, what, func(b *pgx.Batch) {
 		list = nil
-		b.Queue(detailSQL+where, args...).Query(each(func(rows pgx.Rows) error {
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
 			err := scan(rows)
 			list = append(list, v)
 			return err
@@ -226,7 +226,7 @@ func (s *Store) details(ctx context.Context, what, where string, args ...any) ([
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	list, err := s.details(ctx, "read a promotion", `WHERE m.id = $1`, int64(id))
+	list, err := s.details(ctx, "read a promotion", detailSQL+`WHERE m.id = $1`, int64(id))
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -246,25 +246,19 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	return s.views(ctx, "read promotions", viewsOf, ids)
 }
 
-// PromotionList returns a page of promotions by descending ID.
+// promotionPages is detailSQL that reads promotions before their counts. Otherwise
+// the planner may read all counts and sort.
+var promotionPages = `SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
+FROM promotions m CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s `
+
+// PromotionList returns a page of promotions.
 func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
-	before := int64(p.Before)
-	if before == 0 {
-		before = 1<<63 - 1
+	if err := p.Check(); err != nil {
+		return nil, err
 	}
-	if p.Status == "" {
-		return s.details(ctx, "list promotions", promotionsAll, before, max(p.Limit, 0))
-	}
-	return s.details(ctx, "list promotions", promotionsIn, before, max(p.Limit, 0), string(p.Status))
+	where, args := dialect.PromotionPage(p)
+	return s.details(ctx, "list promotions", promotionPages+where, args...)
 }
-
-const (
-	promotionsAll = `WHERE m.id < $1 ORDER BY m.id DESC LIMIT $2`
-
-	// promotionsIn lists the promotions with status $3. Like listIn, it orders by
-	// the column of the filter.
-	promotionsIn = `WHERE (m.status, m.id) < ($3::text, $1::int8) AND m.status >= $3::text ORDER BY m.status DESC, m.id DESC LIMIT $2`
-)
 
 const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 

@@ -67,6 +67,8 @@ type Dialect struct {
 	// rows have an ID below $1 and the given values in the given columns. The
 	// database must walk the index on these columns and the ID.
 	Walk func(columns, values []string) (where, order string)
+	// ByBytes follows a text that is compared by its bytes.
+	ByBytes string
 	// ByCode follows the name of the table payouts. It makes a statement use the
 	// index by error code, if the database needs that.
 	ByCode string

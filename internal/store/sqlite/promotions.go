@@ -245,27 +245,22 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	return list, nil
 }
 
-// PromotionList returns a page of promotions by descending ID.
+// promotionPages is detailSQL that reads promotions before their counts. Otherwise the
+// planner may read all counts and sort.
+var promotionPages = strings.Replace(detailSQL, "JOIN", "CROSS JOIN", 1)
+
+// PromotionList returns a page of promotions.
 func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
-	before := int64(p.Before)
-	if before == 0 {
-		before = 1<<63 - 1
+	if err := p.Check(); err != nil {
+		return nil, err
 	}
-	query := listPromotions
-	if p.Status != "" {
-		query = promotionsIn
-	}
-	list, err := collect(ctx, s.reader, detailScanner(), query, before, max(p.Limit, 0), string(p.Status))
+	where, args := dialect.PromotionPage(p)
+	list, err := collect(ctx, s.reader, detailScanner(), promotionPages+where, bind(args)...)
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
 	}
 	return list, nil
 }
-
-var (
-	listPromotions = detailSQL + `WHERE m.id < ?1 ORDER BY m.id DESC LIMIT ?2`
-	promotionsIn   = detailSQL + `WHERE m.id < ?1 AND m.status = ?3 ORDER BY m.id DESC LIMIT ?2`
-)
 
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 

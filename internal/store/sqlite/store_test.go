@@ -99,9 +99,6 @@ func TestPlans(t *testing.T) {
 		"answers of a user": {historyAnswers, []string{
 			"SEARCH p USING COVERING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
 		}},
-		"list promotions in a status": {promotionsIn, []string{
-			"SEARCH m USING INDEX promotions_status (status=? AND rowid<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
-		}},
 		"due": {dueSQL, []string{
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		}},
@@ -122,6 +119,20 @@ func TestPlans(t *testing.T) {
 		}},
 		"coupons of ended holds": {couponsOfEndedHolds, []string{"SEARCH coupons USING INDEX coupons_held (template_id=? AND held_until<?)"}},
 		"holders":                {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
+	}
+	for name, step := range map[string]string{
+		"list promotions": "INTEGER PRIMARY KEY (rowid<?)", "list promotions by ID": "INTEGER PRIMARY KEY (rowid>?)", "search promotions": "INTEGER PRIMARY KEY (rowid<?)",
+		"list promotions in a status": "INDEX promotions_status (status=? AND rowid<?)", "list promotions of a creator": "INDEX promotions_creator (created_by=? AND id<?)",
+		"list promotions of a time": "INDEX promotions_created (created_at>? AND created_at<?)",
+	} {
+		checks[name] = check{promotionPages + dialect.PromotionPages()[name], []string{"SEARCH m USING " + step, "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"}}
+	}
+	for name, index := range map[string]string{"list promotions by name": "promotions_name", "list promotions by time, down": "promotions_created"} {
+		pages := dialect.PromotionPages()
+		counts := "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"
+		checks[name] = check{promotionPages + pages[name], []string{"SCAN m USING INDEX " + index, counts}}
+		compared := map[string]string{"promotions_name": "(name>?)", "promotions_created": "(created_at<?)"}[index]
+		checks[name+", next"] = check{promotionPages + pages[name+", next page"], []string{"SEARCH m USING INDEX " + index + " " + compared, counts}}
 	}
 	for state, index := range map[reward.State]string{
 		reward.Ready: "payouts_settled", reward.Retrying: "payouts_rare", reward.Unknown: "payouts_rare",

@@ -88,7 +88,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			closed, err := b.PromotionClose(b.ctx, id)
 			b.must(err)
 			same(b, "closed", consumers, closed.ConsumersPerInstance)
-			list, err = b.PromotionList(b.ctx, store.PromotionListParams{Before: id + 1, Limit: 1})
+			list, err = b.PromotionList(b.ctx, store.PromotionListParams{Last: store.PromotionPosition{ID: id + 1}, Limit: 1})
 			b.must(err)
 			same(b, "listed", consumers, list[0].ConsumersPerInstance)
 			again, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, at(30))
@@ -206,8 +206,8 @@ func exercisePromotions(t *testing.T, open Open) {
 			return ids
 		}
 		same(b, "first page", []reward.PromotionID{5, 4}, ids(store.PromotionListParams{Limit: 2}))
-		same(b, "second page", []reward.PromotionID{3, 2}, ids(store.PromotionListParams{Limit: 2, Before: 4}))
-		same(b, "last page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Before: 2}))
+		same(b, "second page", []reward.PromotionID{3, 2}, ids(store.PromotionListParams{Limit: 2, Last: store.PromotionPosition{ID: 4}}))
+		same(b, "last page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Last: store.PromotionPosition{ID: 2}}))
 		same(b, "running", []reward.PromotionID{4, 2}, ids(store.PromotionListParams{Limit: 9, Status: reward.Running}))
 	})
 	run(t, open, "ActiveIsWhatNeedsCare", func(b *bundle) {

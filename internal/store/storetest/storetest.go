@@ -28,6 +28,7 @@ func Exercise(t *testing.T, open Open) {
 		"Promotions":      exercisePromotions,
 		"Registrations":   exerciseRegistrations,
 		"Steering":        exerciseSteering,
+		"PromotionPages":  exercisePromotionPages,
 		"Completion":      exerciseCompletion,
 		"Save":            exerciseSave,
 		"Dispatch":        exerciseDispatch,

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+type promotionListInput struct {
+	Cursor        string    `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit         int       `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+	Status        string    `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only promotions with this status"`
+	Search        string    `query:"q" maxLength:"200" doc:"Only promotions whose name, ID or metadata contain this text; upper and lower case are the same. An entry of metadata reads key=value"`
+	CreatedAfter  time.Time `query:"createdAfter" doc:"Only promotions created at this time or later"`
+	CreatedBefore time.Time `query:"createdBefore" doc:"Only promotions created before this time"`
+	CreatedBy     string    `query:"createdBy" maxLength:"200" doc:"Only promotions of this creator"`
+	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Order; a minus means descending, and names are compared by their bytes. Absent: -id, or -createdAt with createdAfter or createdBefore"`
+}
+
+type promotionListOutput struct {
+	Body struct {
+		Items      []*Promotion `json:"items" nullable:"false"`
+		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) addPromotionList() {
+	call(a, huma.Operation{
+		OperationID: "list-promotions", Method: http.MethodGet, Path: "/v1/promotions", Tags: []string{"promotions"},
+		Summary:     "List promotions, newest first",
+		Description: "All filters together select. A cursor continues its list in the same order, so repeat sort and the filters with it.",
+	}, a.listPromotions)
+}
+
+func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*promotionListOutput, error) {
+	p := store.PromotionListParams{
+		Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status), Search: in.Search, CreatedBy: in.CreatedBy,
+		CreatedAfter: in.CreatedAfter.UTC(), CreatedBefore: in.CreatedBefore.UTC(), Sort: store.PromotionSort(in.Sort),
+	}
+	if p.Sort == "" {
+		p.Sort = store.SortIDDown
+		if !in.CreatedAfter.IsZero() || !in.CreatedBefore.IsZero() {
+			p.Sort = store.SortCreatedDown
+		}
+	}
+	if in.Cursor != "" {
+		var err error
+		if p.Last, err = decodePosition(p.Sort, in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	views, err := a.cfg.Promotions.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	views, more := page(views, in.Limit)
+	out := &promotionListOutput{}
+	out.Body.Items = make([]*Promotion, len(views))
+	for i, v := range views {
+		out.Body.Items[i] = a.promotionFor(ctx, v)
+	}
+	if more {
+		out.Body.NextCursor = encodePosition(p.Sort, views[len(views)-1].Promotion)
+	}
+	return out, nil
+}
+
+// encodePosition returns the cursor of a list in an order, after a promotion. It
+// contains the order and what that compares.
+func encodePosition(sort store.PromotionSort, p reward.Promotion) string {
+	last := p.ID.String()
+	switch sort {
+	case store.SortIDDown:
+		return encodeCursor(cursorPromotions, int64(p.ID))
+	case store.SortCreated, store.SortCreatedDown:
+		last += ":" + strconv.FormatInt(p.CreatedAt.UnixMicro(), 10)
+	case store.SortName, store.SortNameDown:
+		last += ":" + p.Name
+	}
+	return encodeUserCursor(cursorPromotions+string(sort), last)
+}
+
+// decodePosition parses a cursor of encodePosition for the same order, and refuses all
+// other texts.
+func decodePosition(sort store.PromotionSort, cursor string) (store.PromotionPosition, error) {
+	var at store.PromotionPosition
+	list := cursorPromotions + string(sort)
+	if sort == store.SortIDDown {
+		list = cursorPromotions
+	}
+	id, rest, _ := strings.Cut(cursorText(list, cursor), ":")
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || n < 0 {
+		return at, noCursor()
+	}
+	at.ID = reward.PromotionID(n)
+	switch sort {
+	case store.SortCreated, store.SortCreatedDown:
+		micros, err := strconv.ParseInt(rest, 10, 64)
+		if err != nil {
+			return at, noCursor()
+		}
+		at.CreatedAt = time.UnixMicro(micros).UTC()
+	case store.SortName, store.SortNameDown:
+		at.Name = rest
+	}
+	if reward.CheckText(at.Name) != nil || encodePosition(sort, reward.Promotion{ID: at.ID, Name: at.Name, CreatedAt: at.CreatedAt}) != cursor {
+		return at, noCursor()
+	}
+	return at, nil
+}

@@ -1,0 +1,102 @@
+package rows
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// searchedText is what a search looks through. A promotion that the previous
+// version created has only its name and ID.
+const searchedText = `coalesce(m.search, lower(m.name) || '
+' || CAST(m.id AS text))`
+
+// literal escapes the wildcards of LIKE.
+var literal = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+
+// PromotionPage returns the condition and order of a page of promotions m, and its
+// arguments. A filter by status or creator alone has an index in the order of IDs.
+// Every order has an index, which other filters walk.
+func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []any) {
+	var where []string
+	arg := func(value any) string {
+		args = append(args, value)
+		return "$" + strconv.Itoa(len(args))
+	}
+	order, direction, compare := "", "", ">"
+	if p.Sort == "" || strings.HasPrefix(string(p.Sort), "-") {
+		direction, compare = " DESC", "<"
+	}
+	status, creator := p.Status != "", p.CreatedBy != ""
+	switch p.Sort {
+	case "", store.SortIDDown:
+		walk := "m.id < " + arg(below(int64(p.Last.ID)))
+		order = "m.id DESC"
+		switch {
+		case creator:
+			walk, order = d.Walk([]string{"m.created_by"}, []string{arg(p.CreatedBy)})
+			creator = false
+		case status:
+			walk, order = d.Walk([]string{"m.status"}, []string{arg(string(p.Status))})
+			status = false
+		}
+		where = append(where, walk)
+	case store.SortID:
+		where, order = append(where, "m.id > "+arg(int64(p.Last.ID))), "m.id"
+	default:
+		column, last := "m.created_at", any(p.Last.CreatedAt)
+		if p.Sort == store.SortName || p.Sort == store.SortNameDown {
+			column, last = "m.name"+d.ByBytes, p.Last.Name
+		}
+		if p.Last.ID > 0 {
+			where = append(where, "("+column+", m.id) "+compare+" ("+arg(last)+", "+arg(int64(p.Last.ID))+")")
+		}
+		order = column + direction + ", m.id" + direction
+	}
+	if status {
+		where = append(where, "m.status = "+arg(string(p.Status)))
+	}
+	if creator {
+		where = append(where, "m.created_by = "+arg(p.CreatedBy))
+	}
+	if !p.CreatedAfter.IsZero() {
+		where = append(where, "m.created_at >= "+arg(p.CreatedAfter))
+	}
+	if !p.CreatedBefore.IsZero() {
+		where = append(where, "m.created_at < "+arg(p.CreatedBefore))
+	}
+	if p.Search != "" {
+		where = append(where, searchedText+" LIKE "+arg("%"+literal.Replace(strings.ToLower(p.Search))+"%")+` ESCAPE '\'`)
+	}
+	if len(where) > 0 {
+		sql = "WHERE " + strings.Join(where, " AND ") + " "
+	}
+	return sql + "ORDER BY " + order + " LIMIT " + arg(max(p.Limit, 0)), args
+}
+
+// PromotionPages returns pages with each filter and each order, by name. Tests of the
+// drivers check their query plans.
+func (d Dialect) PromotionPages() map[string]string {
+	pages := make(map[string]string)
+	for name, p := range map[string]store.PromotionListParams{
+		"list promotions": {}, "list promotions in a status": {Status: "DRAFT"}, "list promotions of a creator": {CreatedBy: "a"},
+		"list promotions of a creator in a status": {CreatedBy: "a", Status: "DRAFT"}, "search promotions": {Search: "a"},
+		"list promotions by ID": {Sort: store.SortID}, "list promotions by name": {Sort: store.SortName},
+		"list promotions by name, down": {Sort: store.SortNameDown}, "list promotions by time": {Sort: store.SortCreated},
+		"list promotions by time, down":          {Sort: store.SortCreatedDown},
+		"list promotions of a time":              {Sort: store.SortCreatedDown, CreatedAfter: epoch, CreatedBefore: epoch},
+		"search promotions of a creator by name": {Sort: store.SortName, CreatedBy: "a", Search: "a"},
+	} {
+		for page, id := range []int64{0, 7} {
+			p.Last.ID = reward.PromotionID(id)
+			pages[name+[]string{"", ", next page"}[page]], _ = d.PromotionPage(p)
+		}
+	}
+	return pages
+}
+
+// epoch is any time.
+var epoch = time.Unix(0, 0)
