@@ -117,6 +117,42 @@ type Money struct {
 	ClientCert string `koanf:"client-cert"`
 	ClientKey  string `koanf:"client-key"`
 	CAFile     string `koanf:"ca-file"`
+	// Request, Response and Lookup describe an API other than the Money API. They
+	// have no effect without Request.Path.
+	Request  MoneyRequest  `koanf:"request"`
+	Response MoneyResponse `koanf:"response"`
+	Lookup   MoneyLookup   `koanf:"lookup"`
+}
+
+// MoneyRequest configures what is sent to a provider with an API of its own.
+type MoneyRequest struct {
+	Path              string `koanf:"path"`
+	Method            string `koanf:"method"`
+	Headers           string `koanf:"headers"`
+	Key               string `koanf:"key"`
+	Body              string `koanf:"body"`
+	Signature         string `koanf:"signature"`
+	SignatureKeyFile  string `koanf:"signature-key-file"`
+	SignatureEncoding string `koanf:"signature-encoding"`
+}
+
+// MoneyResponse configures what the responses to a charge mean.
+type MoneyResponse struct {
+	Paid           string `koanf:"paid"`
+	TransactionKey string `koanf:"transaction-key"`
+	Refused        string `koanf:"refused"`
+	Misconfigured  string `koanf:"misconfigured"`
+	Throttled      string `koanf:"throttled"`
+	Code           string `koanf:"code"`
+}
+
+// MoneyLookup configures lookups, or what happens without them.
+type MoneyLookup struct {
+	Path           string `koanf:"path"`
+	Found          string `koanf:"found"`
+	TransactionKey string `koanf:"transaction-key"`
+	NotFound       string `koanf:"not-found"`
+	Without        string `koanf:"without"`
 }
 
 // Approval configures which promotions a second person must approve.

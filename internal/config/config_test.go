@@ -38,6 +38,10 @@ func TestLoadConfig(t *testing.T) {
 			Money: Money{
 				Timeout: 5 * time.Second, MaxConcurrency: 2048, MaxRetries: 5, SettleAfter: time.Minute,
 				IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour, RefusalCodes: []string{},
+				Request: MoneyRequest{Method: "POST", Key: `promotionId + ":" + targetId`, SignatureEncoding: "hex"},
+				Response: MoneyResponse{
+					Misconfigured: "status in [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 413, 415]", Throttled: "status == 429",
+				},
 			},
 			Coupon: Coupon{
 				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second,

@@ -61,3 +61,19 @@ func (c Money) Credentials() money.Credentials {
 		Header: c.AuthHeader, TokenFile: c.TokenFile, CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey,
 	}
 }
+
+// Custom returns the description of an API other than the Money API. It is zero for
+// the Money API.
+func (c Money) Custom() money.Custom {
+	if c.Request.Path == "" {
+		return money.Custom{}
+	}
+	return money.Custom{
+		Method: c.Request.Method, Path: c.Request.Path, Headers: c.Request.Headers, Key: c.Request.Key, Body: c.Request.Body,
+		Signature: c.Request.Signature, SignatureKeyFile: c.Request.SignatureKeyFile, SignatureEncoding: c.Request.SignatureEncoding,
+		Paid: c.Response.Paid, TransactionKey: c.Response.TransactionKey, Refused: c.Response.Refused, Misconfigured: c.Response.Misconfigured,
+		Throttled: c.Response.Throttled, Code: c.Response.Code,
+		LookupPath: c.Lookup.Path, LookupFound: c.Lookup.Found, LookupTransactionKey: c.Lookup.TransactionKey, LookupNotFound: c.Lookup.NotFound,
+		WithoutLookup: c.Lookup.Without,
+	}
+}

@@ -206,6 +206,25 @@ func (v *validation) money(c Money) {
 	if (c.ClientCert == "") != (c.ClientKey == "") {
 		v.wrong("money.client-cert", "must be set together with money.client-key, or not at all")
 	}
+	v.customMoney(c)
+}
+
+// customMoney checks the description of an API other than the Money API.
+func (v *validation) customMoney(c Money) {
+	if custom := c.Custom(); custom != (money.Custom{}) {
+		for _, problem := range money.CheckCustom(custom) {
+			v.wrong(problem.Setting, problem.Detail)
+		}
+		v.unset("has no effect with money.request.path: write the codes into money.response.refused", "money.refusal-codes")
+		return
+	}
+	for _, s := range Settings {
+		for _, group := range []string{"money.request.", "money.response.", "money.lookup."} {
+			if strings.HasPrefix(s.Name, group) {
+				v.unset("has no effect without money.request.path: set that, or remove this setting", s.Name)
+			}
+		}
+	}
 }
 
 func (v *validation) coupon(c Config) {

@@ -28,6 +28,10 @@ func lookAtMoney(ctx context.Context, cfg config.Config) []Check {
 		return []Check{passed("money", "%s", oneLine(err)).but(CheckFail, "correct that setting")}
 	}
 	defer client.Close()
+	if cfg.Money.Request.Path != "" && cfg.Money.Lookup.Path == "" {
+		return []Check{passed("money", "not checked: the settings name no lookup (money.lookup.path)").
+			but(CheckWarn, "try a charge with: largesse provider check")}
+	}
 	asked := time.Now()
 	// Promotion IDs start at 1, so this key was never charged.
 	answer := client.Lookup(ctx, 0, 0)

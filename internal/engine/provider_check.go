@@ -110,8 +110,10 @@ func (t *trial) run() {
 	if a.Class == reward.AnswerPaid {
 		t.add(passed("charge", "a charge of %d to user %s is answered with transactionKey %s", checkAmount, reward.Quote(t.with.User), a.TransactionKey))
 		t.repeats(first, a.TransactionKey)
-		t.known(first, a.TransactionKey)
-		t.lostReply()
+		if t.looksUp() {
+			t.known(first, a.TransactionKey)
+			t.lostReply()
+		}
 		t.burst()
 		t.voucher()
 	} else {
@@ -120,16 +122,29 @@ func (t *trial) run() {
 			return
 		}
 	}
-	t.stranger()
+	if t.looksUp() {
+		t.stranger()
+	}
 	t.refusals()
-	t.malformed()
+	if t.cfg.Money.Request.Path == "" {
+		t.malformed()
+	}
 	t.credentials()
 	if a.Class == reward.AnswerPaid {
 		service.Sleep(t.ctx, t.with.Wait-time.Since(began))
-		t.later(first, a.TransactionKey)
-		t.list()
+		if t.looksUp() {
+			t.later(first, a.TransactionKey)
+		}
+		if t.cfg.Money.Request.Path == "" {
+			t.list()
+		}
 		t.latency()
 	}
+}
+
+// looksUp reports whether the provider has lookups.
+func (t *trial) looksUp() bool {
+	return t.cfg.Money.Request.Path == "" || t.cfg.Money.Lookup.Path != ""
 }
 
 // described describes a response in one line.

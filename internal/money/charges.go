@@ -69,6 +69,9 @@ func (c *Client) Charges(ctx context.Context, p reward.PromotionID, cursor strin
 // ChargesUpTo is like Charges, but asks for pages of at most limit charges. The
 // provider may send more.
 func (c *Client) ChargesUpTo(ctx context.Context, p reward.PromotionID, cursor string, limit int) (ChargesPage, error) {
+	if c.custom != nil {
+		return ChargesPage{}, ErrNoCharges
+	}
 	query := url.Values{"promotionId": {p.String()}, "limit": {strconv.Itoa(limit)}}
 	if cursor != "" {
 		query.Set("cursor", cursor)

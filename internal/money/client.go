@@ -43,7 +43,10 @@ type Config struct {
 	// status, including 401 to 415 and 429.
 	RefusalCodes []string
 	Credentials  Credentials
-	Log          obs.Log
+	// Custom describes another API than the Money API. The zero value stands for
+	// the Money API.
+	Custom Custom
+	Log    obs.Log
 	// Metrics counts and times the calls; nil: not counted.
 	Metrics *obs.Metrics
 }
@@ -84,6 +87,7 @@ type Client struct {
 	cfg       Config
 	url       string // without a trailing slash
 	refusals  map[string]bool
+	custom    *custom // nil: the Money API
 	signer    *signer
 	transport *http.Transport
 	slots     chan struct{} // holds one item per call in flight
@@ -110,6 +114,16 @@ func New(cfg Config) (*Client, error) {
 		slots:    make(chan struct{}, cfg.MaxConcurrency),
 		closed:   make(chan struct{}),
 		log:      log,
+	}
+	if cfg.Custom != (Custom{}) {
+		api, problems := newCustom(cfg.Custom, log)
+		if len(problems) > 0 {
+			return nil, problems[0]
+		}
+		if u, err := url.Parse(c.url); err == nil {
+			api.base = u.EscapedPath()
+		}
+		c.custom = api
 	}
 	for _, code := range cfg.RefusalCodes {
 		c.refusals[clean(code, codeMax)] = true
@@ -154,15 +168,28 @@ type chargeBody struct {
 // ChargePoint asks the provider to pay points. CheckFunc explains check.
 func (c *Client) ChargePoint(ctx context.Context, ch Charge, check CheckFunc) Answer {
 	ch.VoucherCode = ""
-	return c.charge(ctx, "/v1/points/charge", ch, check)
+	return c.charge(ctx, reward.Point, ch, check)
 }
 
 // ChargeVoucher asks the provider to give a voucher. CheckFunc explains check.
 func (c *Client) ChargeVoucher(ctx context.Context, ch Charge, check CheckFunc) Answer {
-	return c.charge(ctx, "/v1/vouchers/charge", ch, check)
+	return c.charge(ctx, reward.Voucher, ch, check)
 }
 
-func (c *Client) charge(ctx context.Context, path string, ch Charge, check CheckFunc) Answer {
+// chargePaths are the paths of charges in the Money API.
+var chargePaths = map[reward.PromotionType]string{reward.Point: "/v1/points/charge", reward.Voucher: "/v1/vouchers/charge"}
+
+// chargeRequest returns the request of a charge, without its check. If there is
+// none, it returns the answer to that.
+func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, *Answer) {
+	if c.custom != nil {
+		q, err := c.custom.request(ch, t, time.Now())
+		if err != nil {
+			a := unsendable(err)
+			return request{}, &a
+		}
+		return q, nil
+	}
 	body, err := json.Marshal(chargeBody{
 		PromotionID: ch.PromotionID.String(),
 		TargetID:    ch.TargetID.String(),
@@ -171,17 +198,29 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 		VoucherCode: ch.VoucherCode,
 	})
 	if err != nil {
-		return unsent("INTERNAL", fmt.Errorf("encode the charge: %w", err))
-	}
-	if check == nil {
-		check = func() error { return nil } // without a check, a charge is still sent only once
+		a := unsent("INTERNAL", fmt.Errorf("encode the charge: %w", err))
+		return request{}, &a
 	}
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
-	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, check: check, answerMax: answerMax})
+	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body, answerMax: answerMax}, nil
+}
+
+func (c *Client) charge(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {
+	q, failure := c.chargeRequest(t, ch)
+	var r reply
+	if failure == nil {
+		if q.check = check; check == nil {
+			q.check = func() error { return nil } // without a check, a charge is still sent only once
+		}
+		r, failure = c.do(ctx, q)
+	}
 	var a Answer
-	if failure != nil {
+	switch {
+	case failure != nil:
 		a = *failure
-	} else {
+	case c.custom != nil:
+		a = c.custom.classify(r, q.customKey, time.Now())
+	default:
 		a = classify(r, c.refusals, time.Now())
 	}
 	c.cfg.Metrics.Charged(a.Class)
@@ -194,16 +233,30 @@ func (c *Client) charge(ctx context.Context, path string, ch Charge, check Check
 
 // Lookup asks the provider whether it has charged a payout's key.
 func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
-	key := reward.IdempotencyKey(p, t)
-	r, failure := c.do(ctx, request{method: http.MethodGet, path: "/v1/transactions/" + key, answerMax: answerMax})
-	res := LookupResult{}
-	if failure != nil {
-		res.Answer = *failure
-	} else {
-		res = classifyLookup(r, time.Now())
-	}
+	res := c.lookup(ctx, p, t)
 	c.cfg.Metrics.LookedUp(res.class())
 	return res
+}
+
+func (c *Client) lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
+	q := request{method: http.MethodGet, path: "/v1/transactions/" + reward.IdempotencyKey(p, t), answerMax: answerMax}
+	if c.custom != nil {
+		if c.custom.with.LookupPath == "" {
+			return LookupResult{Answer: Answer{Class: reward.AnswerUnknown, Code: CodeNoLookup, Message: errNoLookup.Error(), Err: errNoLookup}}
+		}
+		var err error
+		if q, err = c.custom.lookupRequest(p, t, time.Now()); err != nil {
+			return LookupResult{Answer: unsendable(err)}
+		}
+	}
+	r, failure := c.do(ctx, q)
+	switch {
+	case failure != nil:
+		return LookupResult{Answer: *failure}
+	case c.custom != nil:
+		return c.custom.classifyLookup(r, q.customKey, time.Now())
+	}
+	return classifyLookup(r, time.Now())
 }
 
 // Probe posts a body that no payout has, to learn how the provider handles it. An
@@ -219,8 +272,10 @@ func (c *Client) Probe(ctx context.Context, path, key string, body []byte) Answe
 // request is one call to make.
 type request struct {
 	method, path string
-	key          string // charges only
-	body         []byte // charges only
+	key          string      // charges only
+	customKey    string      // of a Custom, whose headers may have it
+	body         []byte      // charges only
+	headers      http.Header // in addition
 	check        CheckFunc
 	answerMax    int64 // maximum bytes read of the response's body
 	page         bool  // a page of a list, whose duration does not count as a charge's
@@ -260,6 +315,9 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 		if q.key != "" {
 			req.Header.Set("Idempotency-Key", q.key)
 		}
+	}
+	for name, values := range q.headers {
+		req.Header[name] = values
 	}
 	c.signer.sign(req.Header)
 

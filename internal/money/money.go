@@ -35,13 +35,15 @@ type Answer struct {
 	Message        string        // short, valid UTF-8, for humans
 	RetryAfter     time.Duration // of any response that had it; 0: none
 	Err            error         // UNSENT and UNKNOWN: the cause
+	// Open reports that no rule of a Custom matches the response.
+	Open bool
 }
 
 // WithoutKey reports whether a complete response says success but names no
 // transaction that Largesse can read. The charge may have taken effect. The provider
 // or the settings are wrong.
 func (a Answer) WithoutKey() bool {
-	return a.Class == reward.AnswerUnknown && a.Status >= 200 && a.Status <= 299 &&
+	return a.Class == reward.AnswerUnknown && !a.Open && a.Status >= 200 && a.Status <= 299 &&
 		a.Code != CodeTimeout && a.Code != CodeReset && a.Code != CodeStopped
 }
 

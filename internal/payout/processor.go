@@ -364,8 +364,9 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	switch {
 	case found.Found, found.NotFound && permit.Probe():
 		outcome.Class = reward.AnswerRefused // the provider responds, which is all that a probe asks; a lookup's latency does not count
-	case found.NotFound:
-		// It proves nothing: a provider that cannot charge may still answer this.
+	case found.NotFound, found.Answer.Code == money.CodeNoLookup:
+		// It proves nothing: a provider that cannot charge may still answer this, and
+		// one that has no lookup was not asked.
 		outcome = governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	}
 	return found
@@ -436,9 +437,10 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		return true, false
 	default:
 		// Nothing is known, and this round has sent no charge: look it up again
-		// later, unless the row is overdue.
+		// later, unless the row is overdue or the provider has no lookup.
 		now := time.Now()
-		out.Kind, out.Sent, out.GiveUp = rules.OutcomeNoAnswer, sent, p.overdue(ctx, row)
+		out.Kind, out.Sent = rules.OutcomeNoAnswer, sent
+		out.GiveUp = p.overdue(ctx, row) || found.Answer.Code == money.CodeNoLookup
 		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 		out.Code, out.Message = found.Answer.Code, found.Answer.Message
 		if found.Answer.WithoutKey() {

@@ -1,0 +1,610 @@
+package money
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/vm"
+	"github.com/google/uuid"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+)
+
+// Custom describes the API of a provider that has not the Money API: what is sent,
+// and what the responses mean. The zero value stands for the Money API. The fields
+// are settings below "money."; docs/provider-settings.md explains them.
+//
+// Bodies are expressions whose value is encoded as JSON, so no value of a payout
+// can change their structure.
+type Custom struct {
+	Method  string // POST or PUT
+	Path    string // with placeholders such as {key}
+	Headers string // a "Name: value" per line, with placeholders
+	Key     string // expression: the idempotency key
+	Body    string // expression
+
+	Signature         string // expression: the text to sign; "": no signature
+	SignatureKeyFile  string
+	SignatureEncoding string // hex or base64
+
+	// The rules, in the order in which they are tried. A response that none of them matches leaves
+	// open whether the charge was made.
+	Paid, Refused, Misconfigured, Throttled string
+	TransactionKey, Code                    string
+
+	LookupPath                                        string // "": the provider has no lookup
+	LookupFound, LookupTransactionKey, LookupNotFound string
+	// WithoutLookup must be CustomRepeat if there is no lookup.
+	WithoutLookup string
+}
+
+// CustomRepeat confirms that a charge without a conclusive response may be repeated
+// with the same key, because the provider pays each key once.
+const CustomRepeat = "repeat"
+
+// CodeNoLookup is the code of a lookup that the provider does not have.
+const CodeNoLookup = "NO_LOOKUP"
+
+// codeNotSendable is the code of a charge that cannot be expressed as a request.
+const codeNotSendable = "NOT_SENDABLE"
+
+var errNoLookup = errors.New("the settings name no lookup (money.lookup.path)")
+
+// CustomError is what is wrong with one setting of a Custom.
+type CustomError struct {
+	Setting string // e.g. money.request.body
+	Detail  string // continues a sentence that begins with the setting
+}
+
+// Error returns the setting and what is wrong.
+func (e CustomError) Error() string { return e.Setting + " " + e.Detail }
+
+// chargeEnv holds the names that expressions of a request may use.
+type chargeEnv struct {
+	Key         string `expr:"key"`
+	PromotionID string `expr:"promotionId"`
+	TargetID    string `expr:"targetId"`
+	Type        string `expr:"type"`
+	UserID      string `expr:"userId"`
+	Amount      int    `expr:"amount"`
+	VoucherCode string `expr:"voucherCode"`
+}
+
+type keyEnv struct {
+	PromotionID string `expr:"promotionId"`
+	TargetID    string `expr:"targetId"`
+}
+
+type signEnv struct {
+	Method    string `expr:"method"`
+	Path      string `expr:"path"`
+	Body      string `expr:"body"`
+	Timestamp string `expr:"timestamp"`
+	Key       string `expr:"key"`
+}
+
+// replyEnv holds the names that rules may use.
+type replyEnv struct {
+	Key    string `expr:"key"` // that was sent
+	Status int    `expr:"status"`
+	Body   any    `expr:"body"` // nil if the body is not JSON
+	Text   string `expr:"text"`
+}
+
+// custom is a compiled Custom. It is safe for concurrent use.
+type custom struct {
+	with     Custom
+	base     string // path of money.url, which is signed, too
+	key      *vm.Program
+	body     *vm.Program
+	sign     *vm.Program               // nil: no signature
+	secret   *service.Reloaded[string] // nil: no signature
+	headers  [][2]string
+	paid     *vm.Program
+	refused  *vm.Program
+	misset   *vm.Program
+	throttle *vm.Program
+	txKey    *vm.Program
+	code     *vm.Program // nil: the field code of the body
+	found    *vm.Program
+	foundKey *vm.Program
+	notFound *vm.Program
+}
+
+// CheckCustom returns everything that is wrong with c.
+func CheckCustom(c Custom) []CustomError {
+	_, problems := newCustom(c, obs.Log{})
+	return problems
+}
+
+// newCustom compiles c. It tries the request with a hostile charge.
+func newCustom(c Custom, log obs.Log) (*custom, []CustomError) {
+	p := &custom{with: c}
+	var problems []CustomError
+	wrong := func(setting, detail string, args ...any) {
+		problems = append(problems, CustomError{Setting: setting, Detail: fmt.Sprintf(detail, args...)})
+	}
+	compile := func(setting, text string, env any, option expr.Option, required bool) *vm.Program {
+		if strings.TrimSpace(text) == "" {
+			if required {
+				wrong(setting, "is missing, but money.request.path needs it")
+			}
+			return nil
+		}
+		program, err := expr.Compile(text, append(customOptions, expr.Env(env), option)...)
+		if err != nil {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			wrong(setting, "is not a valid expression: %s", first)
+			return nil
+		}
+		return program
+	}
+	if c.Method != http.MethodPost && c.Method != http.MethodPut {
+		wrong("money.request.method", "must be POST or PUT")
+	}
+	checkPlaces(c.Path, "money.request.path", pathPlaces, wrong)
+	p.headers = readHeaders(c.Headers, wrong)
+	p.key = compile("money.request.key", c.Key, keyEnv{}, expr.AsKind(reflect.String), true)
+	p.body = compile("money.request.body", c.Body, chargeEnv{}, expr.AsAny(), true)
+	p.paid = compile("money.response.paid", c.Paid, replyEnv{}, expr.AsBool(), true)
+	p.txKey = compile("money.response.transaction-key", c.TransactionKey, replyEnv{}, expr.AsAny(), true)
+	p.refused = compile("money.response.refused", c.Refused, replyEnv{}, expr.AsBool(), false)
+	p.misset = compile("money.response.misconfigured", c.Misconfigured, replyEnv{}, expr.AsBool(), false)
+	p.throttle = compile("money.response.throttled", c.Throttled, replyEnv{}, expr.AsBool(), false)
+	p.code = compile("money.response.code", c.Code, replyEnv{}, expr.AsAny(), false)
+	p.compileLookup(compile, wrong)
+	p.openSignature(compile, wrong, log)
+	if len(problems) == 0 {
+		p.tryOut(wrong)
+	}
+	return p, problems
+}
+
+func (p *custom) compileLookup(compile func(string, string, any, expr.Option, bool) *vm.Program, wrong func(string, string, ...any)) {
+	c := p.with
+	has := c.LookupPath != ""
+	switch {
+	case has && c.WithoutLookup != "":
+		wrong("money.lookup.without", "has no effect, because money.lookup.path is set: keep one of them")
+	case !has && c.WithoutLookup != CustomRepeat:
+		wrong("money.lookup.without", "must be %s if money.lookup.path is empty: charges without a conclusive response are then repeated with the same key, which the provider must pay once",
+			CustomRepeat)
+	case has:
+		checkPlaces(c.LookupPath, "money.lookup.path", lookupPlaces, wrong)
+	}
+	for _, rule := range []struct {
+		setting, text string
+		option        expr.Option
+		program       **vm.Program
+	}{
+		{"money.lookup.found", c.LookupFound, expr.AsBool(), &p.found},
+		{"money.lookup.transaction-key", c.LookupTransactionKey, expr.AsAny(), &p.foundKey},
+		{"money.lookup.not-found", c.LookupNotFound, expr.AsBool(), &p.notFound},
+	} {
+		if !has && rule.text != "" {
+			wrong(rule.setting, "has no effect without money.lookup.path")
+			continue
+		}
+		*rule.program = compile(rule.setting, rule.text, replyEnv{}, rule.option, has)
+	}
+}
+
+func (p *custom) openSignature(compile func(string, string, any, expr.Option, bool) *vm.Program, wrong func(string, string, ...any), log obs.Log) {
+	c := p.with
+	signs := slices.ContainsFunc(p.headers, func(h [2]string) bool { return strings.Contains(h[1], "{signature}") })
+	if (c.Signature != "") != signs || (c.Signature != "") != (c.SignatureKeyFile != "") {
+		wrong("money.request.signature", "belongs together with money.request.signature-key-file and a header that has {signature}: set all or none")
+		return
+	}
+	if c.SignatureEncoding != "hex" && c.SignatureEncoding != "base64" {
+		wrong("money.request.signature-encoding", "must be hex or base64")
+	}
+	p.sign = compile("money.request.signature", c.Signature, signEnv{}, expr.AsKind(reflect.String), false)
+	if p.sign == nil {
+		return
+	}
+	report := log.Streak("signature key unusable, keeping the last one", "signature key usable again")
+	secret, err := service.NewReloaded(tokenMaxAge, func() (string, error) { return readToken(c.SignatureKeyFile) }, func(err error) { report(err) })
+	if err != nil {
+		wrong("money.request.signature-key-file", "%s", strings.TrimPrefix(err.Error(), "money.token-file "))
+		return
+	}
+	p.secret = secret
+}
+
+// tryOut makes requests of unusual charges.
+func (p *custom) tryOut(wrong func(string, string, ...any)) {
+	for _, voucher := range []string{"", "V\"}\n"} {
+		ch := Charge{PromotionID: 1<<63 - 1, TargetID: 0, UserID: "u \"'\\\n{é", Amount: 1, VoucherCode: voucher}
+		t := reward.Point
+		if voucher != "" {
+			t = reward.Voucher
+		}
+		if _, err := p.keyOf(ch.PromotionID, ch.TargetID); err != nil {
+			wrong("money.request.key", "%v", err)
+			return
+		}
+		if _, err := p.request(ch, t, time.Now()); err != nil && !errors.Is(err, errNotInPath) {
+			wrong("money.request.body", "cannot be made for a charge of type %s: %v", t, err)
+			return
+		}
+	}
+}
+
+// customOptions hold what expressions may not do, and the functions they have in
+// addition. The body of a charge must not depend on the time.
+var customOptions = []expr.Option{
+	expr.DisableBuiltin("now"),
+	expr.DisableBuiltin("date"),
+	expr.DisableBuiltin("timezone"),
+	expr.Function("decimal", func(args ...any) (any, error) { return decimal(args[0].(int), args[1].(int)) }, new(func(int, int) string)),
+	expr.Function("number", func(args ...any) (any, error) { return jsonNumber(args[0].(string)) }, new(func(string) any)),
+	expr.Function("uuid", func(args ...any) (any, error) {
+		return uuid.NewSHA1(keySpace, []byte(args[0].(string))).String(), nil
+	}, new(func(string) string)),
+	expr.Function("hash", func(args ...any) (any, error) { return hash(args[0].(string), args[1].(int)) }, new(func(string, int) string)),
+}
+
+// keySpace makes the UUIDs of keys different from those of others.
+var keySpace = uuid.MustParse("6fbd4d34-5c9c-4c7c-8d35-6f2a51c7d1a9")
+
+// decimal writes an amount in minor units with a decimal point: 1050 is 10.50.
+func decimal(amount, places int) (string, error) {
+	if places < 0 || places > 6 {
+		return "", errors.New("decimal has 0 to 6 places")
+	}
+	if places == 0 {
+		return strconv.Itoa(amount), nil
+	}
+	text := fmt.Sprintf("%0*d", places+1, amount)
+	return text[:len(text)-places] + "." + text[len(text)-places:], nil
+}
+
+// jsonNumber turns a decimal into a number with the same digits.
+func jsonNumber(text string) (any, error) {
+	if !decimalText.MatchString(text) {
+		return nil, fmt.Errorf("%q is not a number", text)
+	}
+	return json.Number(text), nil
+}
+
+var decimalText = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
+// hash returns the first characters of the SHA-256 of a text, in hex.
+func hash(text string, length int) (string, error) {
+	if length < 24 || length > 64 {
+		return "", errors.New("hash has 24 to 64 characters: fewer could be the same for two charges")
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:length], nil
+}
+
+var (
+	place        = regexp.MustCompile(`\{([A-Za-z]*)\}`)
+	pathPlaces   = []string{"key", "promotionId", "targetId", "type", "userId", "voucherCode"}
+	lookupPlaces = []string{"key", "promotionId", "targetId"}
+	headerPlaces = []string{"key", "promotionId", "targetId", "type", "timestamp", "signature"}
+	// literalPath matches what a path may have outside of its placeholders.
+	literalPath = regexp.MustCompile(`^/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*(\?[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?$`)
+	// keyText is what an idempotency key may be: nothing that a URL would change.
+	keyText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~:@=,-]{0,199}$`)
+)
+
+// checkPlaces checks a path with placeholders.
+func checkPlaces(path, setting string, known []string, wrong func(string, string, ...any)) {
+	if !literalPath.MatchString(place.ReplaceAllString(path, "x")) {
+		wrong(setting, "must begin with / and be a path as in a URL, with placeholders such as {key}")
+	}
+	for _, name := range unknownPlaces(path, known) {
+		wrong(setting, "has the unknown placeholder {%s}; it may have {%s}", name, strings.Join(known, "}, {"))
+	}
+}
+
+func unknownPlaces(text string, known []string) []string {
+	var unknown []string
+	for _, match := range place.FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(known, match[1]) {
+			unknown = append(unknown, match[1])
+		}
+	}
+	return unknown
+}
+
+// readHeaders reads "Name: value" lines.
+func readHeaders(text string, wrong func(string, string, ...any)) [][2]string {
+	const setting = "money.request.headers"
+	var headers [][2]string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		name, value = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
+		switch {
+		case !ok || !headerName.MatchString(name) || value == "" || strings.ContainsFunc(value, unicode.IsControl):
+			wrong(setting, "must have a \"Name: value\" per line")
+		case slices.Contains(ourHeaders, name) && name != "Idempotency-Key":
+			wrong(setting, "must not have %s, which each call sets itself", name)
+		case slices.ContainsFunc(headers, func(h [2]string) bool { return h[0] == name }):
+			wrong(setting, "has %s twice", name)
+		}
+		for _, unknown := range unknownPlaces(value, headerPlaces) {
+			wrong(setting, "has the unknown placeholder {%s}; it may have {%s}. Other values belong into the body", unknown, strings.Join(headerPlaces, "}, {"))
+		}
+		headers = append(headers, [2]string{name, value})
+	}
+	return headers
+}
+
+// errNotInPath means that a value of a charge must not be in a path.
+var errNotInPath = errors.New("contains characters that must not be in the path of a URL")
+
+// fill replaces the placeholders of a path. A value in front of the query must not
+// be able to name another path.
+func fill(path string, values map[string]string) (string, error) {
+	var failed error
+	before, query, hasQuery := strings.Cut(path, "?")
+	before = place.ReplaceAllStringFunc(before, func(name string) string {
+		value := values[name[1:len(name)-1]]
+		if value == "" || value == "." || value == ".." || strings.ContainsAny(value, `/\`) || strings.ContainsFunc(value, unicode.IsControl) {
+			failed = fmt.Errorf("%s %w", name, errNotInPath)
+		}
+		return url.PathEscape(value)
+	})
+	if !hasQuery {
+		return before, failed
+	}
+	return before + "?" + place.ReplaceAllStringFunc(query, func(name string) string {
+		return url.QueryEscape(values[name[1:len(name)-1]])
+	}), failed
+}
+
+// keyOf returns the provider's idempotency key of a payout.
+func (p *custom) keyOf(promotion reward.PromotionID, target reward.TargetID) (string, error) {
+	value, err := expr.Run(p.key, keyEnv{PromotionID: promotion.String(), TargetID: target.String()})
+	if err != nil {
+		return "", shortError(err)
+	}
+	key, _ := value.(string)
+	if !keyText.MatchString(key) {
+		return "", errors.New("must give 1 to 200 letters, digits and ._~:@=,- that begin with a letter or digit")
+	}
+	return key, nil
+}
+
+// request returns the request of a charge, without its check.
+func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (request, error) {
+	key, err := p.keyOf(ch.PromotionID, ch.TargetID)
+	if err != nil {
+		return request{}, err
+	}
+	env := chargeEnv{
+		Key: key, PromotionID: ch.PromotionID.String(), TargetID: ch.TargetID.String(), Type: string(t),
+		UserID: ch.UserID, Amount: int(ch.Amount), VoucherCode: ch.VoucherCode,
+	}
+	path, err := fill(p.with.Path, map[string]string{
+		"key": key, "promotionId": env.PromotionID, "targetId": env.TargetID, "type": env.Type, "userId": env.UserID, "voucherCode": env.VoucherCode,
+	})
+	if err != nil {
+		return request{}, err
+	}
+	value, err := expr.Run(p.body, env)
+	if err != nil {
+		return request{}, shortError(err)
+	}
+	body, err := encode(value)
+	if err != nil {
+		return request{}, err
+	}
+	q := request{method: p.with.Method, path: path, customKey: key, body: body, answerMax: answerMax}
+	q.headers, err = p.sendHeaders(q, key, ch.PromotionID, ch.TargetID, string(t), now)
+	return q, err
+}
+
+// encode encodes a value as JSON. It does not escape <, > and &, because a body is
+// no HTML, and signatures are of what is sent.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func (p *custom) lookupRequest(promotion reward.PromotionID, target reward.TargetID, now time.Time) (request, error) {
+	key, err := p.keyOf(promotion, target)
+	if err != nil {
+		return request{}, err
+	}
+	path, err := fill(p.with.LookupPath, map[string]string{"key": key, "promotionId": promotion.String(), "targetId": target.String()})
+	if err != nil {
+		return request{}, err
+	}
+	q := request{method: http.MethodGet, path: path, customKey: key, answerMax: answerMax}
+	q.headers, err = p.sendHeaders(q, key, promotion, target, "", now)
+	return q, err
+}
+
+// sendHeaders returns the headers of a request. They have no values that a payout
+// could choose.
+func (p *custom) sendHeaders(q request, key string, promotion reward.PromotionID, target reward.TargetID, kind string, now time.Time) (http.Header, error) {
+	values := map[string]string{
+		"key": key, "promotionId": promotion.String(), "targetId": target.String(), "type": kind, "timestamp": strconv.FormatInt(now.Unix(), 10),
+	}
+	if p.sign != nil {
+		text, err := expr.Run(p.sign, signEnv{Method: q.method, Path: p.base + q.path, Body: string(q.body), Timestamp: values["timestamp"], Key: key})
+		if err != nil {
+			return nil, shortError(err)
+		}
+		mac := hmac.New(sha256.New, []byte(p.secret.Get()))
+		_, _ = io.WriteString(mac, text.(string)) // a hash never fails
+		if values["signature"] = hex.EncodeToString(mac.Sum(nil)); p.with.SignatureEncoding == "base64" {
+			values["signature"] = base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		}
+	}
+	headers := http.Header{}
+	for _, h := range p.headers {
+		headers.Set(h[0], place.ReplaceAllStringFunc(h[1], func(name string) string { return values[name[1:len(name)-1]] }))
+	}
+	return headers, nil
+}
+
+// shortError returns the first line of an error of an expression.
+func shortError(err error) error {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(first)
+}
+
+// env returns what the rules see of a response.
+func (r reply) env(key string) replyEnv {
+	env := replyEnv{Key: key, Status: r.status, Text: string(r.body)}
+	d := json.NewDecoder(bytes.NewReader(r.body))
+	d.UseNumber() // a number may be a transaction key, with all its digits
+	var body any
+	if d.Decode(&body) == nil && !d.More() {
+		env.Body = plain(body)
+	}
+	return env
+}
+
+// plain replaces the numbers in a JSON value by integers where possible.
+func plain(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		if f, err := v.Float64(); err == nil {
+			return f
+		}
+		return v.String()
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = plain(v[name])
+		}
+	}
+	return value
+}
+
+// matches reports whether a rule matches. A rule that cannot be evaluated, for
+// example because the body has no such field, does not.
+func matches(rule *vm.Program, env replyEnv) bool {
+	if rule == nil {
+		return false
+	}
+	value, err := expr.Run(rule, env)
+	yes, _ := value.(bool)
+	return err == nil && yes
+}
+
+// textOf returns the text or integer that an expression gives, otherwise "".
+func textOf(program *vm.Program, env replyEnv, limit int) string {
+	if program == nil {
+		return ""
+	}
+	value, err := expr.Run(program, env)
+	if err != nil {
+		return ""
+	}
+	switch v := value.(type) {
+	case string:
+		return clean(v, limit)
+	case int:
+		return strconv.Itoa(v)
+	}
+	return ""
+}
+
+// classify classifies the response to a charge by the rules.
+func (p *custom) classify(r reply, key string, now time.Time) Answer {
+	env := r.env(key)
+	b := readBody(r.body)
+	a := Answer{
+		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: b.message(r.body),
+		RetryAfter: parseRetryAfter(r.retryAfter, now),
+	}
+	if a.Code == "" {
+		a.Code = string(b.Code)
+	}
+	if a.Code == "" {
+		a.Code = fmt.Sprintf("HTTP_%d", r.status)
+	}
+	switch {
+	case matches(p.paid, env):
+		if key := textOf(p.txKey, env, textMax); key != "" {
+			return Answer{Class: reward.AnswerPaid, Status: r.status, TransactionKey: key, RetryAfter: a.RetryAfter}
+		}
+		a.Code, a.Err = CodeNoKey, errors.New("money.response.paid matches, but money.response.transaction-key gives no text")
+		return a
+	case matches(p.refused, env):
+		a.Class = reward.AnswerRefused
+	case matches(p.misset, env):
+		a.Class = reward.AnswerMisconfigured
+	case matches(p.throttle, env):
+		a.Class = reward.AnswerThrottled
+	default:
+		a.Open, a.Err = true, fmt.Errorf("status %d matches no rule of money.response", r.status)
+	}
+	return a
+}
+
+// classifyLookup classifies the response to a lookup by the rules.
+func (p *custom) classifyLookup(r reply, key string, now time.Time) LookupResult {
+	env := r.env(key)
+	a := p.classify(r, key, now)
+	found, notFound := matches(p.found, env), matches(p.notFound, env)
+	tx := textOf(p.foundKey, env, textMax)
+	switch {
+	case found && !notFound && tx != "":
+		return LookupResult{Found: true, TransactionKey: tx, Answer: Answer{
+			Class: reward.AnswerPaid, Status: r.status, TransactionKey: tx, RetryAfter: a.RetryAfter,
+		}}
+	case notFound && !found:
+		a.Class, a.Err, a.TransactionKey = reward.AnswerRefused, nil, ""
+		return LookupResult{NotFound: true, Answer: a}
+	case a.Class == reward.AnswerThrottled, a.Class == reward.AnswerMisconfigured:
+		return LookupResult{Answer: a}
+	}
+	// The rules for charges prove nothing about a lookup.
+	return LookupResult{Answer: Answer{
+		Class: reward.AnswerUnknown, Status: r.status, Code: a.Code, Message: a.Message, RetryAfter: a.RetryAfter,
+		Open: true, Err: fmt.Errorf("status %d matches no rule of money.lookup, or both", r.status),
+	}}
+}
+
+// unsendable is the answer of a charge for which there is no request. Nothing was
+// sent. A value that must not be in a path is refused, because it never can be
+// sent; anything else is a mistake of the settings.
+func unsendable(err error) Answer {
+	a := Answer{Class: reward.AnswerMisconfigured, Code: codeNotSendable, Message: clean(err.Error(), textMax)}
+	if errors.Is(err, errNotInPath) {
+		a.Class = reward.AnswerRefused
+	}
+	return a
+}

@@ -1,0 +1,260 @@
+package money
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// goodCustom is an API with orders.
+func goodCustom() Custom {
+	return Custom{
+		Method: "POST", Path: "/v2/{type}/orders", Headers: "Idempotency-Key: {key}\nX-Target: {targetId}",
+		Key: `promotionId + ":" + targetId`, SignatureEncoding: "hex",
+		Body: `{"externalId": key, "to": {"name": userId, "code": voucherCode}, "value": number(decimal(amount, 2)), "kind": type}`,
+		Paid: `status == 201 && body.state == "DONE"`, TransactionKey: `body.id`,
+		Refused: `status == 422 && body.error.kind == "recipient"`, Throttled: `status == 429`, Misconfigured: `status in [401, 403]`,
+		Code: `body.error.name`, LookupPath: "/v2/orders?externalId={key}", LookupFound: `status == 200 && len(body.orders) == 1`,
+		LookupTransactionKey: `body.orders[0].id`, LookupNotFound: `status == 200 && len(body.orders) == 0`,
+	}
+}
+
+func compiled(t *testing.T, c Custom) *custom {
+	t.Helper()
+	p, problems := newCustom(c, obs.Log{})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return p
+}
+
+// TestCustomBodies: whatever a payout holds, the body has the structure of the
+// expression, and the values arrive unchanged.
+func TestCustomBodies(t *testing.T) {
+	t.Parallel()
+	c := goodCustom()
+	c.Path = "/v2/accounts/{userId}/orders?ref={userId}"
+	p := compiled(t, c)
+	rapid.Check(t, func(rt *rapid.T) {
+		user, code := rapid.String().Draw(rt, "user"), rapid.StringMatching(`["\\{}\n,:a-z]*`).Draw(rt, "code")
+		amount := rapid.Int64Range(0, int64(reward.AmountMax)).Draw(rt, "amount")
+		q, err := p.request(Charge{PromotionID: 12, TargetID: 7, UserID: user, Amount: reward.Amount(amount), VoucherCode: code}, reward.Voucher, time.Now())
+		if err != nil {
+			if strings.ContainsAny(user, `/\`) || user == "" || user == "." || user == ".." || strings.ContainsFunc(user, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
+				return
+			}
+			rt.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://h"+q.path, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if req.URL.Path != "/v2/accounts/"+user+"/orders" || req.URL.Query().Get("ref") != user || len(req.URL.Query()) != 1 || req.URL.Fragment != "" {
+			rt.Fatalf("%q became %q", user, q.path)
+		}
+		var body struct {
+			ExternalID string                      `json:"externalId"`
+			To         struct{ Name, Code string } `json:"to"`
+			Value      json.Number                 `json:"value"`
+			Kind       string                      `json:"kind"`
+		}
+		d := json.NewDecoder(strings.NewReader(string(q.body)))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&body); err != nil || d.More() {
+			rt.Fatalf("%s: %v", q.body, err)
+		}
+		want, _ := decimal(int(amount), 2)
+		if body.To.Name != user || body.To.Code != code || body.ExternalID != "12:7" || body.Value.String() != want || body.Kind != "VOUCHER" {
+			rt.Fatalf("%s", q.body)
+		}
+	})
+}
+
+func TestCustomFunctions(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`decimal(amount, 2)`:         `"0.05"`,
+		`number(decimal(amount, 3))`: `0.005`,
+		`decimal(amount, 0)`:         `"5"`,
+		`hash(key, 30)`:              `"678a7cf2d37e2dd70cd53f8a53e82b"`,
+		`uuid(key)`:                  `"db4959ad-9d3f-5ac1-b281-727c70f7c3fa"`,
+		`[userId, type]`:             `["<u&>","POINT"]`,
+		`type == "POINT" ? 1 : 2`:    `1`,
+	} {
+		c := goodCustom()
+		c.Body = body
+		q, err := compiled(t, c).request(Charge{PromotionID: 12, TargetID: 7, UserID: "<u&>", Amount: 5}, reward.Point, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(q.body); got != want {
+			t.Errorf("%s is %s, want %s", body, got, want)
+		}
+	}
+}
+
+func TestCustomRules(t *testing.T) {
+	t.Parallel()
+	p := compiled(t, goodCustom())
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   reward.AnswerClass
+		key    string
+		code   string
+	}{
+		"paid":             {201, `{"state": "DONE", "id": "o-1"}`, reward.AnswerPaid, "o-1", ""},
+		"a number as key":  {201, `{"state": "DONE", "id": 9007199254740993}`, reward.AnswerPaid, "9007199254740993", ""},
+		"paid without key": {201, `{"state": "DONE"}`, reward.AnswerUnknown, "", CodeNoKey},
+		"pending":          {201, `{"state": "PENDING", "id": "o-1"}`, reward.AnswerUnknown, "", "HTTP_201"},
+		"other status":     {200, `{"state": "DONE", "id": "o-1"}`, reward.AnswerUnknown, "", "HTTP_200"},
+		"refused":          {422, `{"error": {"kind": "recipient", "name": "CLOSED"}}`, reward.AnswerRefused, "", "CLOSED"},
+		"other 422":        {422, `{"error": {"kind": "other"}, "code": "X"}`, reward.AnswerUnknown, "", "X"},
+		"HTML":             {422, `<html>`, reward.AnswerUnknown, "", "HTTP_422"},
+		"two values":       {422, `{"error": {"kind": "recipient"}} {}`, reward.AnswerUnknown, "", "HTTP_422"},
+		"odd types":        {422, `{"error": 17}`, reward.AnswerUnknown, "", "HTTP_422"},
+		"throttled":        {429, ``, reward.AnswerThrottled, "", "HTTP_429"},
+		"wrong key":        {401, `{}`, reward.AnswerMisconfigured, "", "HTTP_401"},
+		"failed":           {500, ``, reward.AnswerUnknown, "", "HTTP_500"},
+		"unavailable":      {503, ``, reward.AnswerUnknown, "", "HTTP_503"},
+	} {
+		a := p.classify(reply{status: tc.status, body: []byte(tc.body)}, "k", time.Now())
+		if a.Class != tc.want || a.TransactionKey != tc.key || a.Code != tc.code {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if a.WithoutKey() != (name == "paid without key") {
+			t.Errorf("%s: WithoutKey is %t", name, a.WithoutKey())
+		}
+	}
+	for name, tc := range map[string]struct {
+		status   int
+		body     string
+		found    string
+		notFound bool
+		class    reward.AnswerClass
+	}{
+		"found":       {200, `{"orders": [{"id": "o-1"}]}`, "o-1", false, reward.AnswerPaid},
+		"without key": {200, `{"orders": [{}]}`, "", false, reward.AnswerUnknown},
+		"not found":   {200, `{"orders": []}`, "", true, reward.AnswerRefused},
+		"two":         {200, `{"orders": [{}, {}]}`, "", false, reward.AnswerUnknown},
+		"no list":     {200, `{}`, "", false, reward.AnswerUnknown},
+		"404":         {404, `{"orders": []}`, "", false, reward.AnswerUnknown},
+		"a charge":    {201, `{"state": "DONE", "id": "o-1"}`, "", false, reward.AnswerUnknown},
+		"a refusal":   {422, `{"error": {"kind": "recipient"}}`, "", false, reward.AnswerUnknown},
+		"wrong key":   {401, ``, "", false, reward.AnswerMisconfigured},
+		"throttled":   {429, ``, "", false, reward.AnswerThrottled},
+	} {
+		r := p.classifyLookup(reply{status: tc.status, body: []byte(tc.body)}, "k", time.Now())
+		if r.Found != (tc.found != "") || r.TransactionKey != tc.found || r.NotFound != tc.notFound || r.Answer.Class != tc.class || r.Answer.WithoutKey() {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// TestCustomMistakes: each mistake is found before anything is sent, and named.
+func TestCustomMistakes(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change  func(c *Custom)
+		setting string
+		detail  string
+	}{
+		"method":              {func(c *Custom) { c.Method = "GET" }, "money.request.method", "POST or PUT"},
+		"path":                {func(c *Custom) { c.Path = "v2/x" }, "money.request.path", "begin with /"},
+		"path with space":     {func(c *Custom) { c.Path = "/v2/x y" }, "money.request.path", "as in a URL"},
+		"fragment":            {func(c *Custom) { c.Path = "/v2/x#y" }, "money.request.path", "as in a URL"},
+		"placeholder":         {func(c *Custom) { c.Path = "/v2/{user}" }, "money.request.path", "unknown placeholder {user}"},
+		"user in a lookup":    {func(c *Custom) { c.LookupPath = "/v2/{userId}" }, "money.lookup.path", "unknown placeholder {userId}"},
+		"user in a header":    {func(c *Custom) { c.Headers = "X-User: {userId}" }, "money.request.headers", "belong into the body"},
+		"header":              {func(c *Custom) { c.Headers = "X-User" }, "money.request.headers", "Name: value"},
+		"our header":          {func(c *Custom) { c.Headers = "Host: x" }, "money.request.headers", "must not have Host"},
+		"header twice":        {func(c *Custom) { c.Headers = "X-A: 1\nx-a: 2" }, "money.request.headers", "X-A twice"},
+		"body":                {func(c *Custom) { c.Body = `{"a": }` }, "money.request.body", "not a valid expression"},
+		"no body":             {func(c *Custom) { c.Body = "" }, "money.request.body", "is missing"},
+		"unknown name":        {func(c *Custom) { c.Body = `{"a": user}` }, "money.request.body", "unknown name user"},
+		"time":                {func(c *Custom) { c.Body = `{"a": now()}` }, "money.request.body", "unknown name now"},
+		"fails for some":      {func(c *Custom) { c.Body = `{"a": split(voucherCode, "}")[1]}` }, "money.request.body", "charge of type POINT"},
+		"no JSON":             {func(c *Custom) { c.Body = `{"a": 1 / 0}` }, "money.request.body", "cannot be made"},
+		"key":                 {func(c *Custom) { c.Key = `promotionId + "/" + targetId` }, "money.request.key", "letters, digits"},
+		"key of a user":       {func(c *Custom) { c.Key = `userId` }, "money.request.key", "unknown name userId"},
+		"key that is none":    {func(c *Custom) { c.Key = `17` }, "money.request.key", "not a valid expression"},
+		"short hash":          {func(c *Custom) { c.Key = `hash(targetId, 8)` }, "money.request.key", "24 to 64"},
+		"rule":                {func(c *Custom) { c.Paid = `status` }, "money.response.paid", "not a valid expression"},
+		"no rule":             {func(c *Custom) { c.Paid = "" }, "money.response.paid", "is missing"},
+		"no transaction":      {func(c *Custom) { c.TransactionKey = "" }, "money.response.transaction-key", "is missing"},
+		"refused":             {func(c *Custom) { c.Refused = `status = 4` }, "money.response.refused", "not a valid expression"},
+		"lookup rule":         {func(c *Custom) { c.LookupNotFound = "" }, "money.lookup.not-found", "is missing"},
+		"rule without lookup": {func(c *Custom) { c.LookupPath, c.WithoutLookup = "", CustomRepeat }, "money.lookup.found", "has no effect"},
+		"no lookup": {func(c *Custom) {
+			c.LookupPath, c.LookupFound, c.LookupTransactionKey, c.LookupNotFound = "", "", "", ""
+		}, "money.lookup.without", "must be repeat"},
+		"both":             {func(c *Custom) { c.WithoutLookup = CustomRepeat }, "money.lookup.without", "keep one"},
+		"signature":        {func(c *Custom) { c.Signature = "body" }, "money.request.signature", "set all or none"},
+		"header unsigned":  {func(c *Custom) { c.Headers = "X-S: {signature}" }, "money.request.signature", "set all or none"},
+		"no signature key": {func(c *Custom) { c.Headers, c.Signature, c.SignatureKeyFile = "X-S: {signature}", "body", "/none" }, "money.request.signature-key-file", "cannot be read"},
+	} {
+		c := goodCustom()
+		tc.change(&c)
+		problems := CheckCustom(c)
+		if len(problems) == 0 || problems[0].Setting != tc.setting || !strings.Contains(problems[0].Detail, tc.detail) || strings.Contains(problems[0].Detail, "\n") {
+			t.Errorf("%s: %+v", name, problems)
+		}
+	}
+}
+
+// TestCustomCalls sends a charge and a lookup, both signed.
+func TestCustomCalls(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mac := hmac.New(sha256.New, []byte("secret"))
+		_, _ = io.WriteString(mac, r.Method+"\n"+r.URL.RequestURI()+"\n"+r.Header.Get("X-Time")+"\n"+string(body))
+		if r.Header.Get("X-Sign") != "v1="+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		seen = append(seen, r.Method+" "+r.URL.RequestURI()+" "+r.Header.Get("X-Api")+" "+string(body))
+		if r.Method == http.MethodPut {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"state": "DONE", "id": 5}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"orders": [{"id": 5}]}`)
+	}))
+	defer server.Close()
+	c := goodCustom()
+	c.Method, c.Path, c.Body = "PUT", "/v2/orders/{key}", `{"to": userId}`
+	c.Headers = "X-Time: {timestamp}\nX-Sign: v1={signature}"
+	c.Signature = `method + "\n" + path + "\n" + timestamp + "\n" + body`
+	c.SignatureKeyFile, c.SignatureEncoding = filepath.Join(t.TempDir(), "key"), "base64"
+	if err := os.WriteFile(c.SignatureKeyFile, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := New(Config{URL: server.URL + "/api", Credentials: Credentials{Header: "X-Api: k"}, Custom: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	checked := 0
+	a := client.ChargePoint(t.Context(), Charge{PromotionID: 12, TargetID: 7, UserID: "<é>", Amount: 5}, func() error { checked++; return nil })
+	found := client.Lookup(t.Context(), 12, 7)
+	want := `PUT /api/v2/orders/12:7 k {"to":"<é>"},GET /api/v2/orders?externalId=12%3A7 k `
+	if a.Class != reward.AnswerPaid || a.TransactionKey != "5" || !found.Found || checked != 1 || strings.Join(seen, ",") != want {
+		t.Errorf("%+v, %+v, %d checks, %q", a, found, checked, seen)
+	}
+}
