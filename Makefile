@@ -37,6 +37,10 @@ servers: ## Start the real servers, print their addresses and keep them up until
 lint: ## Check the format, vet and lint with golangci-lint
 	@go run ./scripts/testrun -suite lint
 
+.PHONY: console
+console: ## Build the web console (needs Node 20)
+	@scripts/console
+
 .PHONY: fmt
 fmt: ## Format all Go files
 	$(LINT) gofumpt -w .

@@ -41,7 +41,9 @@ var forDriversOf = map[string][]string{"internal/store": {"internal/rules"}}
 // packages is the map of packages. Drivers, such as internal/store/postgres, are not in
 // it: they may import their interface, the ground layer and the packages for drivers.
 var packages = map[string]room{
-	"internal/reward":  {ground, []string{}},
+	"internal/reward": {ground, []string{}},
+	// The built web console: files.
+	"console":          {ground, []string{}},
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
 	// The allowed changes of a row: pure functions, for the store and for flows.
@@ -73,7 +75,7 @@ var packages = map[string]room{
 	"internal/lab": {wiring, with("internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
-	"internal/engine": {wiring, with("internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
+	"internal/engine": {wiring, with("console", "internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
 		"internal/pool", "internal/payout", "internal/campaign", "internal/books", "internal/coupon", "internal/web", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},

@@ -31,7 +31,7 @@ var (
 // permissions lists the roles that may call each operation. The operations
 // themselves limit shoppers to their own coupons and requests.
 var permissions = map[string][]auth.Role{
-	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public,
+	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public, "console": public,
 
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-payouts": readers, "get-payout": readers,

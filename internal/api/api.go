@@ -83,6 +83,8 @@ type Config struct {
 	// HeldMost limits the event streams and waiting coupon requests that are open at a
 	// time. Zero means 16,000.
 	HeldMost int
+	// Pages are the files of the console. Nil means that there is none.
+	Pages web.Pages
 	// Version is the program's version, for /openapi.json. Empty means dev.
 	Version string
 	Log     obs.Log
@@ -197,6 +199,7 @@ func New(cfg Config) *API {
 	a.addHealth()
 	a.addMetrics()
 	web.AddDocs(a.Router, errorCodes)
+	a.AddPages(cfg.Pages)
 	a.spec = a.finishDescription()
 	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/console"
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/books"
@@ -618,8 +619,13 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err // Validate refuses them
 	}
+	pages, err := web.ReadPages(console.Files())
+	if err != nil {
+		return err
+	}
 	handler := api.New(api.Config{
 		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(apiConnections(e.cfg, openFilesMax())*4/5, 1)),
+		Pages:    pages,
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -72,6 +73,14 @@ func newRouter(log obs.Log) *Router {
 	a.Handle("list-things", "GET /v1/things", answer(http.StatusOK))
 	a.Handle("create-thing", "POST /v1/things", answer(http.StatusCreated))
 	AddDocs(a, []map[string]string{{"code": "NOT_FOUND", "meaning": "a </script> of others"}})
+	pages, err := ReadPages(fstest.MapFS{
+		"index.html": {Data: []byte("<!doctype html>console")}, "drop.html": {Data: []byte("<!doctype html>drop")},
+		"assets/index.js": {Data: []byte("let a")}, "assets/app.css": {Data: []byte("a{}")},
+	})
+	if err != nil {
+		panic(err)
+	}
+	a.AddPages(pages)
 	return a
 }
 

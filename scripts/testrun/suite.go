@@ -50,6 +50,7 @@ var suites = []suite{
 	{name: "house", dirs: []string{"scripts", "internal/reward", "internal/service", "internal/obs"}},
 	{name: "openapi", check: openapi, joined: true},
 	{name: "clients", check: clients, joined: true},
+	{name: "console", check: consoleBuild, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
 	{name: "models", long: true, call: modelTests},
@@ -199,4 +200,14 @@ func lint(ctx context.Context, r runner, res *result) {
 			res.pass()
 		}
 	}
+}
+
+// consoleBuild checks the types of the console against the API, and that the
+// committed build is what its sources give.
+func consoleBuild(ctx context.Context, r runner, res *result) {
+	if text, err := fleet.Output(ctx, r.root, nil, "scripts/console", "--check"); err != nil {
+		res.fail("scripts/console --check", fmt.Sprintf("%v\n%s", err, fleet.Tail(text, 40)))
+		return
+	}
+	res.pass()
 }

@@ -1,0 +1,1 @@
+import{C as e,T as t,x as n}from"./app.js";var r=t(`<h1>Drop</h1>`);function i(t){var n=r();e(t,n)}n(i,{target:document.getElementById(`app`)});

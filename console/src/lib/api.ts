@@ -1,0 +1,74 @@
+// Calls of the API, typed by its description.
+
+import createClient from 'openapi-fetch';
+import { base } from './base';
+import type { components, paths } from './schema';
+import { session } from './session.svelte';
+
+export type Schemas = components['schemas'];
+export type Promotion = Schemas['Promotion'];
+export type Counts = Schemas['Counts'];
+export type Payout = Schemas['Payout'];
+export type Template = Schemas['Template'];
+export type Coupon = Schemas['Coupon'];
+export type ProblemBody = Schemas['Problem'];
+
+/** Problem is an answer of the API that says what went wrong. */
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly body: Partial<ProblemBody>,
+  ) {
+    super(body.detail ?? body.title ?? `The server answered with status ${status}.`);
+  }
+  get code(): string {
+    return this.body.code ?? '';
+  }
+  /** fields maps a field to what is wrong with it. */
+  get fields(): Record<string, string> {
+    return Object.fromEntries((this.body.errors ?? []).map((e) => [e.field, e.detail]));
+  }
+}
+
+export const api = createClient<paths>({ baseUrl: location.origin + base.replace(/\/$/, '') });
+
+api.use({
+  onRequest({ request }) {
+    for (const [name, value] of Object.entries(session.header)) request.headers.set(name, value);
+    return request;
+  },
+  async onResponse({ response }) {
+    if (response.ok || response.status === 304) return response;
+    throw await problemOf(response);
+  },
+});
+
+/** problemOf reads an answer that is not a success. A refused key ends the session. */
+export async function problemOf(response: Response): Promise<Problem> {
+  if (response.status === 401) session.leave();
+  let body: Partial<ProblemBody> = {};
+  try {
+    body = (await response.json()) as ProblemBody;
+  } catch {
+    // Something between us and the server answered.
+  }
+  return new Problem(response.status, body);
+}
+
+/** Result is what a call of the client returns. */
+interface Result<T> {
+  data?: T;
+  response: Response;
+}
+
+/** read returns the data of a call; failures are thrown. */
+export async function read<T>(call: Promise<Result<T>>): Promise<T> {
+  return (await call).data as T;
+}
+
+/** said is one sentence about a failure, and the ID to look for in the log. */
+export function said(err: unknown): { text: string; requestId?: string } {
+  if (err instanceof Problem) return { text: err.message, requestId: err.body.requestId };
+  if (err instanceof TypeError) return { text: 'The server does not answer.' };
+  return { text: err instanceof Error ? err.message : String(err) };
+}

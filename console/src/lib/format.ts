@@ -1,0 +1,83 @@
+// How numbers, money, times and durations look everywhere.
+
+const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const bits = new Intl.NumberFormat(undefined, { style: 'percent', maximumFractionDigits: 1 });
+
+/** number groups digits. Strings are integers that may exceed 2^53. */
+export function number(n: number | string | bigint | undefined | null): string {
+  if (n === undefined || n === null || n === '') return '–';
+  if (typeof n === 'string') {
+    try {
+      return whole.format(BigInt(n));
+    } catch {
+      return n;
+    }
+  }
+  return whole.format(n);
+}
+
+/** rate shows one decimal place below ten. */
+export function rate(n: number | undefined | null): string {
+  if (n === undefined || n === null) return '–';
+  return n !== 0 && Math.abs(n) < 10 ? tenths.format(n) : whole.format(n);
+}
+
+/** percent shows a share of 0 to 1. A share that is not everything never looks like it. */
+export function percent(share: number): string {
+  if (share > 0.999 && share < 1) return bits.format(0.999);
+  return bits.format(share);
+}
+
+/** money shows minor units with the currency's name. */
+export function money(amount: number | string | undefined | null, currency?: string): string {
+  return currency ? `${number(amount)} ${currency}` : number(amount);
+}
+
+/** plural writes "1 target", "2 targets". */
+export function plural(n: number | string, one: string, many = one + 's'): string {
+  return `${number(n)} ${String(n) === '1' ? one : many}`;
+}
+
+const dayAndTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const timeOnly = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
+
+/** moment is a time in the local zone; today's without the day. */
+export function moment(at: string | Date): string {
+  const d = new Date(at);
+  return d.toDateString() === new Date().toDateString() ? timeOnly.format(d) : dayAndTime.format(d);
+}
+
+/** utc is a time in UTC, for hovering and copying. */
+export function utc(at: string | Date): string {
+  return new Date(at).toISOString().replace('T', ' ').replace(/\.\d+Z$/, ' UTC').replace(/Z$/, ' UTC');
+}
+
+/** duration writes seconds in at most two units: "2 h 5 min", "12 s". */
+export function duration(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return s % 60 && s < 600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 60)} min`;
+  if (s < 86400) return s % 3600 >= 60 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 3600)} h`;
+  const days = Math.floor(s / 86400);
+  const hours = Math.floor((s % 86400) / 3600);
+  return hours ? `${days} d ${hours} h` : `${days} d`;
+}
+
+/** ago writes how long ago a time is, by the browser's clock. */
+export function ago(at: string | Date, now: number): string {
+  const seconds = (now - new Date(at).getTime()) / 1000;
+  if (seconds < 0) return `in ${duration(-seconds)}`;
+  return seconds < 2 ? 'now' : `${duration(seconds)} ago`;
+}
+
+/** millis writes a latency. */
+export function millis(ms: number | undefined | null): string {
+  if (ms === undefined || ms === null) return '–';
+  return ms < 10_000 ? `${whole.format(ms)} ms` : duration(ms / 1000);
+}
+
+/** words makes "UNKNOWN" readable: "unknown". */
+export function words(code: string): string {
+  return code.toLowerCase().replaceAll('_', ' ');
+}

@@ -1,0 +1,94 @@
+// One sentence per reward that answers "why did I not get it?", and everything in the
+// order of time.
+
+import type { Schemas } from './api';
+import { money, moment, words } from './format';
+
+export interface Moment {
+  at: string;
+  title: string;
+  text: string;
+  state: string; // as Badge knows it
+  to?: string; // a view
+}
+
+export interface Verdict {
+  got: boolean | undefined; // undefined: not decided yet
+  text: string;
+  to: string;
+}
+
+type History = Schemas['History'];
+type HistoryPayout = Schemas['HistoryPayout'];
+
+const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${p.voucherCode}` : money(p.amount));
+const promotion = (p: HistoryPayout) => p.promotionName || `promotion ${p.promotionId}`;
+
+export function payoutVerdict(p: HistoryPayout): Verdict {
+  const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
+  const why = p.errorMessage || (p.errorCode && words(p.errorCode));
+  switch (p.state) {
+    case 'SUCCEEDED':
+      return { got: true, text: `${promotion(p)}: paid ${reward(p)} at ${moment(p.updatedAt)}.`, to };
+    case 'FAILED':
+      return { got: false, text: `${promotion(p)}: not paid, because the provider refused it${why ? `: ${why}` : ''}.`, to };
+    case 'CANCELLED':
+      return { got: false, text: `${promotion(p)}: not paid, because the promotion was cancelled before.`, to };
+    case 'UNKNOWN':
+      return { got: undefined, text: `${promotion(p)}: the provider has not said whether it paid. It is looked up, and not charged again before that is known.`, to };
+    case 'RETRYING':
+      return { got: undefined, text: `${promotion(p)}: not paid yet. The provider failed${why ? ` (${why})` : ''}, and it is tried again.`, to };
+  }
+  if (p.promotionStatus === 'PAUSED') return { got: undefined, text: `${promotion(p)}: not paid yet, because the promotion is paused${p.pauseReason ? `: ${p.pauseReason}` : ''}.`, to };
+  if (p.promotionStatus === 'DRAFT') return { got: undefined, text: `${promotion(p)}: not paid yet, because the promotion has not started.`, to };
+  return { got: undefined, text: `${promotion(p)}: not paid yet, it waits for its turn.`, to };
+}
+
+const refusals: Record<string, string> = {
+  SOLD_OUT: 'all coupons were gone', NOT_OPEN: 'it was not open yet', CLOSED: 'it was closed', USER_LIMIT: 'the user already had the most that one user may have',
+  NOT_DRAWN: 'the draw chose others',
+};
+const refused = (reason: string | undefined) => refusals[reason ?? ''] ?? words(reason ?? 'no reason is recorded');
+
+export function couponVerdict(i: Schemas['HistoryItem']): Verdict {
+  const to = `/coupons/${i.templateId}` + (i.coupon ? `/${i.coupon.id}` : '');
+  const template = `Template ${i.templateId}`;
+  if (i.coupon) {
+    const c = i.coupon;
+    const ends: Record<string, string> = {
+      HELD: 'it is held for them and ends unless they confirm', ISSUED: 'it can be used', USED: 'it is used',
+      EXPIRED: 'it has expired since', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'it ended because nobody confirmed it in time' : 'it was cancelled since',
+    };
+    return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${c.code}, and ${ends[c.status] ?? words(c.status)}.`, to };
+  }
+  if (i.status === 'LEFT') return { got: false, text: `${template}: no coupon, because the user left the line.`, to };
+  return { got: false, text: `${template}: no coupon, because ${refused(i.reason)}.`, to };
+}
+
+/** timeOrder lists everything that happened to a person, latest first. */
+export function timeOrder(h: History): Moment[] {
+  const all: Moment[] = [];
+  for (const p of h.payouts ?? []) {
+    const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
+    for (const a of p.attemptLog ?? []) {
+      all.push({
+        at: a.at, to, state: a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING',
+        title: `${promotion(p)}: ${a.class === 'RESOLVED' ? 'settled by a person' : `the provider answered ${words(a.class)}`}`,
+        text: [a.code, a.message].filter(Boolean).join(': '),
+      });
+    }
+    all.push({ at: p.updatedAt, to, state: p.state, title: `${promotion(p)}: ${words(p.state)}`, text: reward(p) + (p.transactionKey ? `, transaction ${p.transactionKey}` : '') });
+  }
+  for (const i of h.items ?? []) {
+    const to = `/coupons/${i.templateId}`;
+    all.push({ at: i.at, to, state: i.status, title: `Template ${i.templateId}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${i.coupon.code}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
+    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `Template ${i.templateId}: coupon used`, text: `code ${i.coupon.code}` });
+    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `Template ${i.templateId}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${i.coupon.code}` });
+  }
+  return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
+}
+
+/** refusalText says in which time a template refused everybody. */
+export function refusalText(r: Schemas['HistoryRefusal']): string {
+  return `Template ${r.templateId} refused every request from ${moment(r.since)} ${r.until ? `to ${moment(r.until)}` : 'until now'}: ${refused(r.reason)}.`;
+}

@@ -1,0 +1,75 @@
+// Who is signed in. The key stays in this module's memory; in session storage only
+// if the user asked for it, so that a reload keeps it.
+
+import { base } from './base';
+
+export type Role = 'viewer' | 'issuer' | 'operator' | 'admin';
+export interface Me {
+  name: string;
+  role: Role;
+  expiresAt?: string;
+}
+
+const storage = 'largesse.key';
+const order: Role[] = ['viewer', 'issuer', 'operator', 'admin'];
+
+class Session {
+  me = $state<Me | null>(null);
+  #key = '';
+
+  /** header returns what every request carries. */
+  get header(): Record<string, string> {
+    return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
+  }
+
+  /** may tells whether the role allows what needs this role. An issuer reads nothing more than its own calls. */
+  may(role: 'operator' | 'admin'): boolean {
+    return this.me !== null && order.indexOf(this.me.role) >= order.indexOf(role);
+  }
+
+  /** resume signs in with a kept key, or without one where the server asks for none. */
+  async resume(): Promise<void> {
+    this.#key = sessionStorage.getItem(storage) ?? '';
+    const said = await this.#ask();
+    if (!said) this.leave();
+  }
+
+  /** enter signs in, and returns why not. */
+  async enter(key: string, keep: boolean): Promise<string> {
+    this.#key = key.trim();
+    // A header cannot carry other characters.
+    if (!/^[\x21-\x7e]+$/.test(this.#key)) {
+      this.#key = '';
+      return 'A key or token has no spaces and only plain characters. Copy it again.';
+    }
+    let said: boolean;
+    try {
+      said = await this.#ask();
+    } catch {
+      this.#key = '';
+      return 'The server does not answer. Try again.';
+    }
+    if (!said) {
+      this.#key = '';
+      return 'The server does not accept this key. It may be mistyped, expired or revoked.';
+    }
+    if (keep) sessionStorage.setItem(storage, this.#key);
+    return '';
+  }
+
+  leave(): void {
+    this.#key = '';
+    this.me = null;
+    sessionStorage.removeItem(storage);
+  }
+
+  async #ask(): Promise<boolean> {
+    const answer = await fetch(base + 'v1/me', { headers: this.header });
+    if (answer.status === 401 || answer.status === 403) return false;
+    if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    this.me = (await answer.json()) as Me;
+    return true;
+  }
+}
+
+export const session = new Session();

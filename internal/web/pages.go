@@ -1,0 +1,99 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// pagePolicy is the Content-Security-Policy of the pages: everything comes from this
+// server, nothing is inline, and nobody may frame them.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// page is a file as it is sent.
+type page struct {
+	kind         string
+	plain, small []byte // small is compressed with gzip
+	tag          string
+}
+
+// Pages are the files of the console by the pattern that serves them.
+type Pages map[string]*page
+
+// ReadPages reads the pages of the console: index.html for /, drop.html for
+// /drop/{template}, and everything in the folder assets.
+func ReadPages(files fs.FS) (Pages, error) {
+	names := map[string]string{"GET /{$}": "index.html", "GET /drop/{template}": "drop.html"}
+	assets, err := fs.ReadDir(files, "assets")
+	if err != nil {
+		return nil, fmt.Errorf("read the console: %w", err)
+	}
+	for _, f := range assets {
+		name := path.Join("assets", f.Name())
+		names["GET /"+name] = name
+	}
+	pages := make(Pages)
+	for pattern, name := range names {
+		if pages[pattern], err = readPage(files, name); err != nil {
+			return nil, err
+		}
+	}
+	return pages, nil
+}
+
+// AddPages adds the operation console, which serves the pages.
+func (a *Router) AddPages(pages Pages) {
+	for pattern, p := range pages {
+		a.Handle("console", pattern, p.ServeHTTP)
+	}
+}
+
+func readPage(files fs.FS, name string) (*page, error) {
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the console: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	p := &page{kind: mime.TypeByExtension(path.Ext(name)), plain: text, tag: `"` + hex.EncodeToString(sum[:12])}
+	var small bytes.Buffer
+	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
+	if err != nil {
+		return nil, fmt.Errorf("compress the console: %w", err)
+	}
+	_, _ = w.Write(text) // a buffer takes everything
+	_ = w.Close()
+	p.small = small.Bytes()
+	return p, nil
+}
+
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", p.kind)
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache") // a new version may have other files
+	h.Add("Vary", "Accept-Encoding")
+	body, tag := p.plain, p.tag+`"`
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		body, tag = p.small, p.tag+`-gzip"`
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("ETag", tag)
+	if r.Header.Get("If-None-Match") == tag {
+		h.Del("Content-Encoding")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // the caller may have left
+}

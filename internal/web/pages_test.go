@@ -1,0 +1,46 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// TestPages: the console comes from this server alone, compressed if the browser
+// can, and not again while it is the same.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for path, kind := range map[string]string{
+		"/": "text/html; charset=utf-8", "/drop/42": "text/html; charset=utf-8",
+		"/assets/index.js": "text/javascript; charset=utf-8", "/assets/app.css": "text/css; charset=utf-8",
+	} {
+		a := b.do(t, "GET", path, nil, "Accept-Encoding", "identity")
+		a.want(t, http.StatusOK)
+		if got := a.header.Get("Content-Type"); got != kind {
+			t.Errorf("%s: content type %q", path, got)
+		}
+		policy := a.header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: the policy %q lacks %s", path, policy, want)
+			}
+		}
+		if a := b.do(t, "GET", path, nil, "Accept-Encoding", "identity", "If-None-Match", a.header.Get("ETag")); a.status != http.StatusNotModified || a.body != "" {
+			t.Errorf("%s again: %d, %d bytes", path, a.status, len(a.body))
+		}
+		small := b.do(t, "GET", path, nil, "Accept-Encoding", "gzip")
+		if small.header.Get("Content-Encoding") != "gzip" || small.header.Get("ETag") == a.header.Get("ETag") {
+			t.Errorf("%s compressed: %v", path, small.header)
+		}
+	}
+	b.do(t, "GET", "/assets/none.js", nil).want(t, http.StatusNotFound)
+}
+
+func TestReadPagesOfAnIncompleteBuild(t *testing.T) {
+	t.Parallel()
+	if _, err := ReadPages(fstest.MapFS{"index.html": {}, "assets/index.js": {}}); err == nil || !strings.Contains(err.Error(), "drop.html") {
+		t.Errorf("error is %v", err)
+	}
+}
