@@ -201,9 +201,15 @@ func New(cfg Config) *API {
 	web.AddDocs(a.Router, errorCodes)
 	a.AddPages(cfg.Pages)
 	a.spec = a.finishDescription()
-	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(a.spec) // the caller may have left
+	zipped := compressed(a.spec)
+	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		text, h := a.spec, w.Header()
+		if h.Set("Vary", "Accept-Encoding"); acceptsGzip(r.Header.Values("Accept-Encoding")) {
+			h.Set("Content-Encoding", "gzip")
+			text = zipped
+		}
+		h.Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(text) // the caller may have left
 	})
 	return a
 }

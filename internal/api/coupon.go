@@ -102,23 +102,23 @@ func (a *API) addCoupons() {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
 	for _, act := range []struct {
-		name, summary, codes string
-		do                   func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+		name, summary string
+		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
-			"confirm", "Confirm a HELD coupon, which makes it ISSUED; an ISSUED coupon stays as it is", "HOLD_EXPIRED, ",
+			"confirm", "Confirm a HELD coupon, which makes it ISSUED; an ISSUED coupon stays as it is",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Confirm(ctx, id)
 			},
 		},
 		{
-			"use", "Use an ISSUED coupon that has not expired", "COUPON_HELD, ",
+			"use", "Use an ISSUED coupon that has not expired",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", "",
+			"cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
@@ -126,7 +126,6 @@ func (a *API) addCoupons() {
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-coupon", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags, Summary: act.summary,
-			Description: "409: " + act.codes + "COUPON_USED, COUPON_CANCELLED, COUPON_EXPIRED.",
 		}, a.couponCall(act.do))
 	}
 	call(a, huma.Operation{

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -193,6 +195,7 @@ func (a *API) finishDescription() []byte {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		shareEnums(all[name], all)
 	}
+	walkTree(all, shortenInteger)
 	bodies := bodySchemas(whole["paths"].(tree), all)
 	narrow(all, bodies)
 	open(all, bodies)
@@ -212,6 +215,50 @@ func open(schemas tree, bodies []string) {
 			delete(schema.(tree), "additionalProperties")
 		}
 	}
+}
+
+// shortenInteger drops the format int64 of an integer that fits 32 bits.
+func shortenInteger(schema tree) {
+	if highest, ok := schema["maximum"].(float64); ok && highest <= math.MaxInt32 && schema["type"] == "integer" {
+		delete(schema, "format")
+	}
+}
+
+// walkTree calls f for each object in a part of the description.
+func walkTree(at any, f func(at tree)) {
+	switch at := at.(type) {
+	case []any:
+		for _, one := range at {
+			walkTree(one, f)
+		}
+	case tree:
+		f(at)
+		for _, one := range at {
+			walkTree(one, f)
+		}
+	}
+}
+
+// compressed returns a text in gzip.
+func compressed(text []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(text) // writing to memory never fails
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// acceptsGzip reports whether one of the codings in Accept-Encoding headers is gzip,
+// and not refused by q=0.
+func acceptsGzip(headers []string) bool {
+	for coding := range strings.SplitSeq(strings.ToLower(strings.Join(headers, ",")), ",") {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
+		if name == "gzip" && (weight == "" || err == nil && q > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // tree is a part of /openapi.json.

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"math"
 	"regexp"
 	"slices"
@@ -21,21 +23,6 @@ func (b *bundle) described(t *testing.T) tree {
 		t.Fatal(err)
 	}
 	return doc
-}
-
-// walk calls f for each object of a part of the description.
-func walk(part any, f func(at tree)) {
-	switch part := part.(type) {
-	case []any:
-		for _, one := range part {
-			walk(one, f)
-		}
-	case tree:
-		f(part)
-		for _, one := range part {
-			walk(one, f)
-		}
-	}
 }
 
 // operationsIn returns the operations of the description by method and path.
@@ -83,7 +70,7 @@ func TestDescription(t *testing.T) {
 	t.Run("RefersToWhatIsThere", func(t *testing.T) {
 		t.Parallel()
 		used := map[string]bool{}
-		walk(doc, func(at tree) {
+		walkTree(doc, func(at tree) {
 			ref, ok := at["$ref"].(string)
 			if !ok {
 				return
@@ -99,6 +86,30 @@ func TestDescription(t *testing.T) {
 					t.Errorf("nothing refers to %s %s", kind, name)
 				}
 			}
+		}
+	})
+
+	t.Run("IsSmall", func(t *testing.T) {
+		t.Parallel()
+		whole := b.do(t, "GET", "/openapi.json", nil, "Accept-Encoding", "identity, gzip;q=0")
+		short := b.do(t, "GET", "/openapi.json", nil, "Accept-Encoding", "br, gzip;q=0.5")
+		for _, a := range []answer{whole, short} {
+			if a.header.Get("Vary") != "Accept-Encoding" || a.header.Get("Content-Type") != "application/openapi+json" {
+				t.Errorf("headers %v", a.header)
+			}
+		}
+		r, err := gzip.NewReader(strings.NewReader(short.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(r); err != nil || string(text) != whole.body || short.header.Get("Content-Encoding") != "gzip" || whole.header.Get("Content-Encoding") != "" {
+			t.Errorf("compressed it is another description: %v", err)
+		}
+		// 54 operations, as many as there were when each listed all of its errors in 240 kB,
+		// have less than 90 kB.
+		const perOperation = 90_000 / 54
+		if n := len(operationsIn(doc)); len(whole.body) > n*perOperation || len(short.body) > 30_000 {
+			t.Errorf("%d operations have %d bytes, compressed %d: shorten texts, or let share make components", n, len(whole.body), len(short.body))
 		}
 	})
 
@@ -183,7 +194,7 @@ func TestDescription(t *testing.T) {
 	t.Run("NamesListsOfValuesThatOccurTwice", func(t *testing.T) {
 		t.Parallel()
 		seen := map[string]int{}
-		walk(doc, func(at tree) {
+		walkTree(doc, func(at tree) {
 			if values, ok := at["enum"].([]any); ok && len(values) > 1 {
 				seen[joined(values)]++
 			}

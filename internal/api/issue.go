@@ -144,7 +144,7 @@ func (a *API) addIssuing() {
 		Summary: "Request a coupon", DefaultStatus: http.StatusAccepted,
 		Description: "202: the request waits; GET /v1/issue-requests/{requestId} shows its progress. 201: the coupon is issued. " +
 			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket while the request waits. " +
-			"409: SOLD_OUT, NOT_OPEN (with opensAt), CLOSED, USER_LIMIT, and after a wait also NOT_DRAWN, LEFT and ERROR.",
+			"NOT_OPEN has opensAt. NOT_DRAWN, LEFT and ERROR come after a wait.",
 	}, a.issueCoupon)
 	answers := a.OpenAPI().Paths[path].Post.Responses
 	for status, what := range map[string]string{"200": "The user's existing coupon", "201": "The coupon is issued"} {

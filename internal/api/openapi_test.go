@@ -2,9 +2,47 @@ package api
 
 import (
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
+
+// TestPagesNameCalls checks that the calls which docs/api.md names exist, with their
+// query parameters.
+func TestPagesNameCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for pattern := range b.api.Operations() {
+		known[anyPlace.ReplaceAllString(pattern, "{}")] = true
+	}
+	parameters := map[string]bool{}
+	for pattern, op := range describedOperations(b.api) {
+		for _, p := range op.Parameters {
+			parameters[anyPlace.ReplaceAllString(pattern, "{}")+" "+p.Name] = true
+		}
+	}
+	calls := regexp.MustCompile("`(GET|POST|PATCH|PUT|DELETE) (/[^ `?]+)(?:\\?([^ `]+))?`").FindAllStringSubmatch(string(page), -1)
+	if len(calls) < 60 {
+		t.Errorf("the page names %d calls", len(calls))
+	}
+	for _, call := range calls {
+		pattern := anyPlace.ReplaceAllString(call[1]+" "+call[2], "{}")
+		if !known[pattern] {
+			t.Errorf("there is no call %s %s", call[1], call[2])
+		}
+		for query := range strings.SplitSeq(call[3], "&") {
+			if name, _, _ := strings.Cut(query, "="); name != "" && !parameters[pattern+" "+name] {
+				t.Errorf("%s %s has no parameter %s", call[1], call[2], name)
+			}
+		}
+	}
+}
 
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
