@@ -24,7 +24,7 @@ var (
 )
 
 // secretFiles lists the settings that name files with secrets.
-var secretFiles = []string{"http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "money.client-key", "money.token-file"}
+var secretFiles = []string{"http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "money.client-key", "money.token-file", "money.request.signature-key-file"}
 
 // lookAtFiles checks the files that the settings name, and the settings file. It
 // skips files that cannot be read: the check of the part that needs them fails.
