@@ -171,7 +171,8 @@ func keyState(k client.APIKey, now time.Time) string {
 }
 
 func (c *cli) apiKeyRevokeCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:     "revoke ID",
 		Short:   "Revoke an API key permanently; every instance refuses it within a second",
 		Example: `  largesse apikey revoke ID`,
@@ -179,6 +180,9 @@ func (c *cli) apiKeyRevokeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
+				return err
+			}
+			if err := c.ask(yes, func() (string, error) { return "revoke API key " + printable(args[0]) + " permanently", nil }); err != nil {
 				return err
 			}
 			if err := cl.RevokeAPIKey(cmd.Context(), args[0]); err != nil {
@@ -191,4 +195,6 @@ func (c *cli) apiKeyRevokeCommand() *cobra.Command {
 			return err
 		},
 	}
+	yesFlag(cmd, &yes)
+	return cmd
 }

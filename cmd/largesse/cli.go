@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +41,9 @@ type cli struct {
 	output string // --output
 	server string // --server
 	apiKey string // --api-key
-	actor  string // --actor
+	// apiKeyFile and caFile are --api-key-file and --ca-file.
+	apiKeyFile, caFile string
+	actor              string // --actor
 	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
 }
@@ -127,6 +131,8 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		c.userCommand(),
 		c.versionCommand(),
 	)
+	root.Version = buildVersion().Version
+	root.SetVersionTemplate("largesse {{.Version}}\n")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	furnish(root)
@@ -262,6 +268,8 @@ func (w world) live() bool {
 func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&c.server, "server", "", "URL of the server; default: LARGESSE_SERVER, then "+client.DefaultServer)
 	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show")
+	cmd.PersistentFlags().StringVar(&c.apiKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE")
+	cmd.PersistentFlags().StringVar(&c.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then those of the system")
 	cmd.PersistentFlags().StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
 	return cmd
 }
@@ -302,6 +310,20 @@ func (c *cli) confirm(yes bool, what string) error {
 	return nil
 }
 
+// ask asks before an action that cannot be undone, if a person is at a terminal. what
+// says what would happen. Scripts go on without a question.
+func (c *cli) ask(yes bool, what func() (string, error)) error {
+	f, ok := c.stdin.(*os.File)
+	if yes || !ok || !isatty.IsTerminal(f.Fd()) {
+		return nil
+	}
+	text, err := what()
+	if err != nil {
+		return err
+	}
+	return c.confirm(false, text)
+}
+
 // connect creates the client of the selected server.
 func (c *cli) connect() (*client.Client, error) {
 	server, key := c.server, c.apiKey
@@ -311,13 +333,42 @@ func (c *cli) connect() (*client.Client, error) {
 	if server == "" {
 		server = client.DefaultServer
 	}
-	if key == "" {
+	if key == "" && c.apiKeyFile == "" {
 		key = c.env("LARGESSE_API_KEY")
 	}
+	if file := cmp.Or(c.apiKeyFile, c.env("LARGESSE_API_KEY_FILE")); key == "" && file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, wrongUse("read the API key: %v", err)
+		}
+		if key = strings.TrimSpace(string(text)); key == "" {
+			return nil, wrongUse("the file %s has no API key", file)
+		}
+	}
 	c.transport = patientTransport(c.patience)
+	if file := cmp.Or(c.caFile, c.env("LARGESSE_CA_FILE")); file != "" {
+		pool, err := authorities(file)
+		if err != nil {
+			return nil, err
+		}
+		c.transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
 	cl, err := client.New(server, client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}
 	return cl, nil
+}
+
+// authorities returns the certificates of a PEM file.
+func authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, wrongUse("read the certificates of --ca-file: %v", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, wrongUse("--ca-file %s has no PEM certificate", file)
+	}
+	return pool, nil
 }

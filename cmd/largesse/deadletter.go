@@ -176,6 +176,11 @@ all. --all asks first; where no terminal can answer, add --yes.`,
 					return err
 				}
 			}
+			if s.verb == "discard" && !selection.All {
+				if err := c.ask(yes, func() (string, error) { return discarded(ids), nil }); err != nil {
+					return err
+				}
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
@@ -205,8 +210,16 @@ all. --all asks first; where no terminal can answer, add --yes.`,
 	}
 	letterFilterFlags(cmd, &selection.Source, &selection.Reason)
 	cmd.Flags().BoolVar(&selection.All, "all", false, "all OPEN dead letters")
-	cmd.Flags().BoolVar(&yes, "yes", false, "no question before --all")
+	yesFlag(cmd, &yes)
 	return cmd
+}
+
+// discarded says which dead letters would be discarded.
+func discarded(ids []string) string {
+	if len(ids) == 0 {
+		return "discard all open dead letters of this source or reason"
+	}
+	return "discard " + countOf(int64(len(ids)), "dead letter")
 }
 
 // letterArgs accepts between least and most dead letter IDs.

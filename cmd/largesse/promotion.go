@@ -50,7 +50,8 @@ func (c *cli) promotionCommand() *cobra.Command {
 
 // promotionMoveCommand creates the command of one change of status.
 func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
 		Example: fmt.Sprintf("  largesse promotion %s 12345\n  largesse promotion %s 12345 --output json", verb, verb),
@@ -59,6 +60,14 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 			cl, err := c.connect()
 			if err != nil {
 				return err
+			}
+			if question := questions[verb]; question != nil {
+				if err := c.ask(yes, func() (string, error) {
+					p, err := cl.Promotion(cmd.Context(), args[0])
+					return question(p), err
+				}); err != nil {
+					return err
+				}
 			}
 			p, err := move(cl, cmd.Context(), args[0])
 			if err != nil {
@@ -75,6 +84,18 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 			return err
 		},
 	}
+	if questions[verb] != nil {
+		yesFlag(cmd, &yes)
+	}
+	return cmd
+}
+
+// questions say what a change of status that cannot be undone would do.
+var questions = map[string]func(client.Promotion) string{
+	"cancel": func(p client.Promotion) string {
+		return fmt.Sprintf("cancel %s not yet paid of %s", countOf(p.TotalCount-p.Counts.Done(), "payout"), nameOf(p))
+	},
+	"close": func(p client.Promotion) string { return fmt.Sprintf("close %s to further targets", nameOf(p)) },
 }
 
 // promotionStatuses lists the statuses of a promotion, in the form that users

@@ -29,6 +29,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		failures  float64
 		startsAt  string
 		metadata  []string
+		strict    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -36,6 +37,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		Example: `  largesse promotion create --name Spring --type point --amount 1000
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
   largesse promotion create --name Spring --type point --amount 1000 --max-amount 5000000 --canary-targets 100 --canary-max-failure-rate 0.02
+  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --strict --start
   largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
 		Args: args(),
 	}
@@ -57,6 +59,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
 	flags.StringVar(&startsAt, "starts-at", "", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
+	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
 	metadataFlag(cmd, &metadata)
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -143,6 +146,12 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return fmt.Errorf("promotion %s is created, but its upload failed: %w; continue with: largesse promotion upload %s %s", id, err, id, path)
 			}
 			out.Upload = &result
+			if refused := refusedUpload(result, strict); refused != "" {
+				if err := c.printCreated(out); err != nil {
+					return err
+				}
+				return fmt.Errorf("promotion %s is created, but not started: %s; correct the file, and continue with: largesse promotion upload %s %s", id, refused, id, path)
+			}
 		}
 		if start {
 			if _, err := cl.StartPromotion(ctx, id); err != nil {
@@ -154,19 +163,39 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return fmt.Errorf("promotion %s is created, but cannot be shown: %w", id, err)
 			}
 		}
-		if c.output == outputJSON {
-			return c.printJSON(out)
-		}
-		if out.Upload != nil {
-			if err := c.printUpload(*out.Upload, false); err != nil {
-				return err
-			}
+		if err := c.printCreated(out); err != nil || c.output == outputJSON {
+			return err
 		}
 		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; watch it with: largesse promotion watch %s\n",
 			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(id))
 		return err
 	}
 	return cmd
+}
+
+// refusedUpload returns why a promotion must not start after an upload, or "".
+func refusedUpload(r client.UploadResult, strict bool) string {
+	switch wrong := r.Rejected + r.Conflicts; {
+	case r.Accepted+r.Duplicates == 0 && wrong == 0:
+		return "the file has no targets"
+	case r.Accepted+r.Duplicates == 0:
+		return "no line of the file was accepted"
+	case strict && wrong > 0:
+		return countOf(wrong, "line") + " of the file not accepted"
+	}
+	return ""
+}
+
+// printCreated prints what promotion create made: all of it as JSON, or the counts of
+// the upload.
+func (c *cli) printCreated(out created) error {
+	switch {
+	case c.output == outputJSON:
+		return c.printJSON(out)
+	case out.Upload != nil:
+		return c.printUpload(*out.Upload, false)
+	}
+	return nil
 }
 
 // checkCreate makes the server's checks, with the names of the flags. amount

@@ -46,7 +46,10 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 var outcomes = []string{"succeeded", "failed"}
 
 func (c *cli) promotionResolveCommand() *cobra.Command {
-	var r client.Resolution
+	var (
+		r   client.Resolution
+		yes bool
+	)
 	cmd := &cobra.Command{
 		Use:   "resolve ID TARGET --outcome succeeded|failed --note WHY",
 		Short: "Settle an UNKNOWN payout by what you learned from the provider",
@@ -67,6 +70,7 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 	flags.StringVar(&r.Outcome, "outcome", "", "what happened to the payout: "+strings.Join(outcomes, " or ")+" (required)")
 	flags.StringVar(&r.TransactionKey, "transaction-key", "", "transaction key of the provider; only and always with --outcome succeeded")
 	flags.StringVar(&r.Note, "note", "", "how you know the outcome; stored with the payout's attempts (required)")
+	yesFlag(cmd, &yes)
 	complete(cmd, "outcome", outcomes...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		outcome := strings.ToLower(r.Outcome)
@@ -83,6 +87,11 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 		r.Outcome = strings.ToUpper(outcome)
 		cl, err := c.connect()
 		if err != nil {
+			return err
+		}
+		if err := c.ask(yes, func() (string, error) {
+			return fmt.Sprintf("settle payout %s of promotion %s as %s", args[1], args[0], r.Outcome), nil
+		}); err != nil {
 			return err
 		}
 		p, err := cl.ResolvePayout(cmd.Context(), args[0], args[1], r)

@@ -231,7 +231,7 @@ func (c *cli) promotionDeleteCommand() *cobra.Command {
 
 // yesFlag adds --yes.
 func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVar(yes, "yes", false, "do not ask; needed without a terminal")
+	cmd.Flags().BoolVar(yes, "yes", false, "no question")
 }
 
 // nameOf names a promotion in a question.
@@ -239,5 +239,5 @@ func nameOf(p client.Promotion) string {
 	if p.Name == "" {
 		return "promotion " + p.ID
 	}
-	return fmt.Sprintf("%s (%s)", p.Name, p.ID)
+	return fmt.Sprintf("%s (%s)", printable(p.Name), p.ID)
 }

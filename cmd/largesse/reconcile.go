@@ -13,6 +13,7 @@ func (c *cli) reconcileCommand() *cobra.Command {
 		promotion, template  string
 		all, repair, earlier bool
 		limit                int
+		yes                  bool
 	)
 	cmd := c.talks(&cobra.Command{
 		Use:   "reconcile --promotion ID | --template ID | --all | --list",
@@ -35,6 +36,7 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences that can be repaired")
 	cmd.Flags().BoolVar(&earlier, "list", false, "list earlier reconciliations, newest first")
 	limitFlag(cmd, &limit)
+	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := 0
 		for _, one := range []bool{promotion != "", template != "", all, earlier} {
@@ -65,6 +67,16 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 		cl, err := c.connect()
 		if err != nil {
 			return err
+		}
+		if repair {
+			if err := c.ask(yes, func() (string, error) {
+				if all {
+					return "repair the books of all active promotions and templates", nil
+				}
+				return "repair the books of " + thing + " " + id, nil
+			}); err != nil {
+				return err
+			}
 		}
 		r, err := run(cl, cmd.Context(), id, repair)
 		if err != nil {

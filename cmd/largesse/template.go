@@ -137,7 +137,8 @@ func (c *cli) templateShowCommand() *cobra.Command {
 }
 
 func (c *cli) templateCloseCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:   "close ID",
 		Short: "Close a coupon template to further requests; waiting requests are still served",
 		Example: `  largesse template close 42
@@ -146,6 +147,12 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
+				return err
+			}
+			if err := c.ask(yes, func() (string, error) {
+				t, err := cl.Template(cmd.Context(), args[0])
+				return fmt.Sprintf("close template %s (%s) to further requests", printable(t.Name), t.ID), err
+			}); err != nil {
 				return err
 			}
 			t, err := cl.CloseTemplate(cmd.Context(), args[0])
@@ -159,6 +166,8 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 			return err
 		},
 	}
+	yesFlag(cmd, &yes)
+	return cmd
 }
 
 func (c *cli) templateReleaseCommand() *cobra.Command {

@@ -115,7 +115,7 @@ var lineCodes = []lineCode{
 	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
 	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range"},
 	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
-	{campaign.LineFormula, "A value starts like a spreadsheet formula"},
+	{campaign.LineFormula, "voucherCode starts like a spreadsheet formula"},
 	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
 	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
 	{campaign.LineInvalidUTF8, "The line is not valid UTF-8, or contains U+0000 or a lone surrogate"},

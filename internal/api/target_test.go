@@ -61,7 +61,7 @@ const tenBadLines = "targetId,userId,amount,voucherCode\n" + // 1
 	"5,u5,10\n" + // 6 WRONG_COLUMNS
 	"6,u\xff6,10,V-1\n" + // 7 INVALID_UTF8
 	"7,u7,10,\n" + // 8 BAD_VOUCHER
-	"8,=HYPERLINK(1),10,V-1\n" + // 9 FORMULA
+	"8,u8,10,=HYPERLINK(1)\n" + // 9 FORMULA
 	"9,u\x019,10,V-1\n" + // 10 BAD_USER
 	"10,\"u10,10,V-1\n" + // 11 BAD_QUOTE
 	"%s\n" + // 12 LINE_TOO_LONG

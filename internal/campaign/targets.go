@@ -192,11 +192,10 @@ func (t *TargetReader) row(c cells) (store.NewPayout, *lineFault) {
 	return row, nil
 }
 
-// checkUser checks a user id.
+// checkUser checks a user id. It may begin like a spreadsheet formula, as phone
+// numbers do with a plus; exports quote such cells.
 func checkUser(s string) *lineFault {
 	switch {
-	case startsFormula(s):
-		return faultf(LineFormula, "%s %s begins like a spreadsheet formula", columnUser, reward.Quote(s))
 	case len(s) > reward.UserIDMax:
 		return faultf(LineBadUser, "%s is longer than %d bytes", columnUser, reward.UserIDMax)
 	case reward.HasControl(s):

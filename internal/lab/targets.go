@@ -35,7 +35,7 @@ var badLines = []badLine{
 	{"BAD_AMOUNT", "%d,someone,12.50"},
 	{"WRONG_COLUMNS", "%d,someone,100,EXTRA"},
 	{"INVALID_UTF8", "%d,\xff\xfe,100"},
-	{"FORMULA", "%d,=HYPERLINK(1),100"},
+	{"BAD_USER", "%d,\x1b[2J,100"},
 }
 
 // firstTarget keeps the target IDs of a file apart from those of its bad lines.
