@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
@@ -34,6 +35,9 @@ const (
 	recordInterval = 200 * time.Millisecond
 	// tokenParty is the issuer and the audience of tokens.
 	tokenParty = "https://largesse.invalid" //nolint:gosec // an address, no credentials
+	// kafkaUser and kafkaPassword are the login of the embedded broker, which asks for one
+	// because the instance requires keys or tokens.
+	kafkaUser, kafkaPassword = "tester", "for a test only"
 	// unknownPromotion is the promotion with UNKNOWN payouts.
 	unknownPromotion = "2700"
 )
@@ -80,6 +84,10 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sign a token: %w", err)
 	}
+	password := filepath.Join(dir, "kafka-password")
+	if err := os.WriteFile(password, []byte(kafkaPassword), 0o600); err != nil {
+		return nil, fmt.Errorf("write the password of Kafka: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	in := &instance{token: token, cancel: cancel, done: make(chan error, 2), log: &printed{}}
 	in.money, err = in.start(ctx, dir, "listens on ", binary, "moneysim", "--listen", "127.0.0.1:0", "--refuse-rate", "0.2")
@@ -87,6 +95,7 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 		// Without webhook.secret nothing calls the invented webhook addresses.
 		in.server, err = in.start(ctx, dir, "serving on ", binary, "serve", "--data-dir", data, "--listen", "127.0.0.1:0",
 			"--money-url", in.money, "--money-timeout", "300ms", "--money-give-up-after", "1s", "--money-settle-after", "1h",
+			"--kafka-sasl-mechanism", "SCRAM-SHA-256", "--kafka-sasl-user", kafkaUser, "--kafka-sasl-password-file", password,
 			"--auth-mode", "jwt",
 			"--auth-jwt-jwks", jwks, "--auth-jwt-issuer", tokenParty, "--auth-jwt-audience", tokenParty, "--log-level", "warn")
 	}
@@ -383,7 +392,7 @@ func (in *instance) balanced(ctx context.Context) error {
 // announce starts promotions through Kafka and publishes an unreadable record.
 // It announces more targets than exist, so the promotions stay RUNNING.
 func (in *instance) announce(ctx context.Context, promotions ...int) error {
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.kafka))
+	kafka, err := in.publisher()
 	if err != nil {
 		return fmt.Errorf("connect to Kafka: %w", err)
 	}
@@ -394,6 +403,12 @@ func (in *instance) announce(ctx context.Context, promotions ...int) error {
 		}
 	}
 	return publish(ctx, kafka, "campaign-promotion-point-publish", "unreadable")
+}
+
+// publisher returns a client of the instance's broker.
+func (in *instance) publisher() (*kgo.Client, error) {
+	login := scram.Auth{User: kafkaUser, Pass: kafkaPassword}
+	return kgo.NewClient(kgo.SeedBrokers(in.kafka), kgo.SASL(login.AsSha256Mechanism()))
 }
 
 func publish(ctx context.Context, kafka *kgo.Client, topic, value string) error {
@@ -411,7 +426,7 @@ func (in *instance) keepPublishing(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
-		kafka, err := kgo.NewClient(kgo.SeedBrokers(in.kafka))
+		kafka, err := in.publisher()
 		if err != nil {
 			failed <- err
 			return
