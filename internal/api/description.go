@@ -130,6 +130,9 @@ var bodyExamples = map[string]tree{
 	"create-api-key":       {"name": "till 4", "role": "issuer"},
 }
 
+// tagPattern matches an ETag of If-Match.
+const tagPattern = `(W/)?"[!#-+\-.-~]*"`
+
 // printed matches texts without control characters and without spaces at the ends.
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`
 
@@ -369,6 +372,8 @@ func describeParameters(op *huma.Operation) {
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}
+		case p.Name == "If-Match":
+			better.Schema = &huma.Schema{Type: huma.TypeString, MaxLength: p.Schema.MaxLength, Pattern: `^(\*|` + tagPattern + `( *, *` + tagPattern + `)*)?$`}
 		case p.Name == web.IdempotencyHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: "^[!-~]([ -~]*[!-~])?$"}
 		default:

@@ -22,7 +22,7 @@ type UnknownPayout struct {
 
 type unknownListInput struct {
 	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN" doc:"UNKNOWN is the only state that can be listed over all promotions"`
-	OlderThan string `query:"olderThan" pattern:"^[0-9]{1,5}[smhd]$" doc:"Only payouts that became UNKNOWN at least so long ago, in seconds, minutes, hours or days" example:"15m"`
+	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"Only payouts that became UNKNOWN at least so long ago, in seconds, minutes, hours or days" example:"15m"`
 	UserID    string `query:"userId" maxLength:"255" doc:"Only payouts of this user; at most 10,000 payouts of the latest promotions are searched"`
 	Cursor    string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
