@@ -59,7 +59,7 @@ var packages = map[string]room{
 	"internal/auth":     {seams, with("internal/store")},
 	"internal/governor": {seams, with()},
 	"internal/pool":     {seams, with("internal/queue", "internal/store")},
-	"internal/webhook":  {seams, with()},
+	"internal/webhook":  {seams, with("internal/store")},
 	// The statements that both drivers of the store share.
 	"internal/store/rows": {seams, with("internal/store", "internal/rules")},
 
@@ -76,7 +76,7 @@ var packages = map[string]room{
 		"internal/pool", "internal/payout", "internal/coupon", "client")},
 	"internal/config": {wiring, with("internal/auth", "internal/bus", "internal/money")},
 	"internal/engine": {wiring, with("console", "internal/config", "internal/store", "internal/queue", "internal/gate", "internal/bus", "internal/money",
-		"internal/pool", "internal/payout", "internal/campaign", "internal/books", "internal/coupon", "internal/web", "internal/api", "internal/auth",
+		"internal/pool", "internal/payout", "internal/campaign", "internal/books", "internal/coupon", "internal/web", "internal/webhook", "internal/api", "internal/auth",
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 

@@ -50,6 +50,10 @@ var permissions = map[string][]auth.Role{
 	"find-coupons": staff, "get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
 	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
 
+	"list-webhook-endpoints": readers, "get-webhook-endpoint": readers, "list-webhook-deliveries": readers, "get-webhook-delivery": readers,
+	"test-webhook-endpoint": operators, "resend-webhook-delivery": operators,
+	"create-webhook-endpoint": admins, "change-webhook-endpoint": admins, "delete-webhook-endpoint": admins, "rotate-webhook-secret": admins,
+
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
 	"list-settings": admins,
 }

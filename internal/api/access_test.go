@@ -74,6 +74,10 @@ var mayCall = map[string]string{
 	"POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"GET /v1/users/{userId}/coupons": "vioas", "GET /v1/users/{userId}/history": "vioas",
 	"GET /v1/me": "vioas", "GET /v1/settings": "a", "GET /v1/payouts": "voa", "GET /v1/promotions/{id}/errors": "voa",
+	"GET /v1/webhook-endpoints": "voa", "POST /v1/webhook-endpoints": "a", "GET /v1/webhook-endpoints/{id}": "voa",
+	"PATCH /v1/webhook-endpoints/{id}": "a", "DELETE /v1/webhook-endpoints/{id}": "a", "POST /v1/webhook-endpoints/{id}/rotate-secret": "a",
+	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "voa",
+	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "voa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
 	"POST /v1/api-keys": "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
 
@@ -133,7 +137,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		t.Error("no key or token is described")
 	}
 	others := strangers(t, b.rows)
-	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7")
+	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7", "{deliveryId}", "5")
 	letters := map[string]string{"v": "viewer", "i": "issuer", "o": "operator", "a": "admin", "s": "shopper"}
 	for pattern, allowed := range mayCall {
 		if _, there := b.api.Operations()[pattern]; !there {

@@ -70,6 +70,10 @@ type Config struct {
 	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
 	// headers name the client.
 	TrustedProxies []netip.Prefix
+	// Webhooks are the webhook endpoints. WebhookAllowPrivate allows receivers whose
+	// address is not public.
+	Webhooks            store.WebhookEndpoints
+	WebhookAllowPrivate bool
 	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
 	// UploadIdle is the longest pause within an upload. Zero means 30 s.
@@ -192,6 +196,7 @@ func New(cfg Config) *API {
 	a.addDeadLetters()
 	a.addReconciliations()
 	a.addAPIKeys()
+	a.addWebhookEndpoints()
 	a.addMe()
 	a.addAudit()
 	a.addStreams()

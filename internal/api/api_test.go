@@ -82,7 +82,7 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: f},
 		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
-		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids,
+		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids, Webhooks: noEndpoints{},
 		Rows: f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {

@@ -24,6 +24,7 @@ const (
 	cursorAudit           = "audit"
 	cursorReconciliations = "reconciliation"
 	cursorUnknown         = "unknown"
+	cursorDeliveries      = "delivery"
 )
 
 // encodeCursor returns a cursor of a list that is ordered by ID.

@@ -55,6 +55,7 @@ var tags = []*huma.Tag{
 	{Name: "dead letters"},
 	{Name: "reconciliations"},
 	{Name: "instances"},
+	{Name: "webhooks", Description: "Endpoints that receive events, and what was delivered to them"},
 	{Name: "api-keys"},
 	{Name: "audit"},
 	{Name: "health"},
@@ -71,7 +72,7 @@ const (
 
 // sharedParameters maps the path parameters with a shared schema to its name.
 var sharedParameters = map[string]string{
-	"id": schemaID, "templateId": schemaID, "couponId": schemaID, "uploadId": schemaID,
+	"id": schemaID, "templateId": schemaID, "couponId": schemaID, "uploadId": schemaID, "deliveryId": schemaID,
 	"targetId": schemaTargetID, "requestId": schemaRequestID, "userId": schemaUserID,
 }
 
@@ -87,16 +88,17 @@ var examples = []struct{ prefix, name, value string }{
 
 // cursorExamples are example cursors by operation.
 var cursorExamples = map[string]any{
-	"list-promotions":        encodeCursor(cursorPromotions, 12345),
-	"list-payouts":           encodeCursor(cursorPayouts, 7),
-	"list-dead-letters":      encodeCursor(cursorDeadLetters, 12345),
-	"list-templates":         encodeCursor(cursorTemplates, 42),
-	"list-template-coupons":  encodeCursor(cursorTemplateCoupons, 7),
-	"list-template-entrants": encodeUserCursor(cursorEntrants, "u7"),
-	"list-user-coupons":      encodeCursor(cursorUserCoupons, 12345),
-	"list-api-keys":          encodeCursor(cursorAPIKeys, 12345),
-	"list-audit":             encodeCursor(cursorAudit, 12345),
-	"list-reconciliations":   encodeCursor(cursorReconciliations, 12345),
+	"list-promotions":         encodeCursor(cursorPromotions, 12345),
+	"list-payouts":            encodeCursor(cursorPayouts, 7),
+	"list-dead-letters":       encodeCursor(cursorDeadLetters, 12345),
+	"list-templates":          encodeCursor(cursorTemplates, 42),
+	"list-template-coupons":   encodeCursor(cursorTemplateCoupons, 7),
+	"list-template-entrants":  encodeUserCursor(cursorEntrants, "u7"),
+	"list-user-coupons":       encodeCursor(cursorUserCoupons, 12345),
+	"list-api-keys":           encodeCursor(cursorAPIKeys, 12345),
+	"list-audit":              encodeCursor(cursorAudit, 12345),
+	"list-webhook-deliveries": encodeCursor(cursorDeliveries, 12345),
+	"list-reconciliations":    encodeCursor(cursorReconciliations, 12345),
 	"list-unknown-payouts": encodeUnknownCursor(store.UnknownPlace{
 		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), PayoutID: store.PayoutID{PromotionID: 12345, TargetID: 7},
 	}),
@@ -109,29 +111,36 @@ var patterns = map[string]map[string]string{
 		"voucherCode": `^([^=+@\-\x00-\x1F\x7F-\x9F][^\x00-\x1F\x7F-\x9F]*)?$`,
 		"webhookUrl":  `^(https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?([/?][!"$-~]*)?)?$`,
 	},
-	"CreateTemplate": {"name": `\S`},
-	"ChangeTemplate": {"name": `\S`},
-	"CreateAPIKey":   {"name": printed},
-	"ResolvePayout":  {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
+	"CreateTemplate":        {"name": `\S`},
+	"ChangeTemplate":        {"name": `\S`},
+	"CreateAPIKey":          {"name": printed},
+	"CreateWebhookEndpoint": {"url": receiverURL, "description": `^[^\x00-\x1F\x7F-\x9F]*$`},
+	"ChangeWebhookEndpoint": {"url": receiverURL, "description": `^[^\x00-\x1F\x7F-\x9F]*$`},
+	"ResolvePayout":         {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
 }
 
 // bodyExamples are example bodies by operation.
 var bodyExamples = map[string]tree{
-	"create-promotion":     {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
-	"retry-payouts":        {"state": "FAILED"},
-	"resolve-payout":       {"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
-	"change-promotion":     {"ratePerSecond": 200},
-	"create-template":      {"name": "Spring", "totalQuantity": 1000},
-	"change-template":      {"totalQuantity": 2000},
-	"issue-coupon":         {"userId": "u7"},
-	"replay-dead-letters":  {"reason": "MALFORMED"},
-	"discard-dead-letters": {"reason": "MALFORMED"},
-	"reconcile":            {"promotionId": "12345"},
-	"create-api-key":       {"name": "till 4", "role": "issuer"},
+	"create-promotion":        {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
+	"retry-payouts":           {"state": "FAILED"},
+	"resolve-payout":          {"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
+	"change-promotion":        {"ratePerSecond": 200},
+	"create-template":         {"name": "Spring", "totalQuantity": 1000},
+	"change-template":         {"totalQuantity": 2000},
+	"issue-coupon":            {"userId": "u7"},
+	"replay-dead-letters":     {"reason": "MALFORMED"},
+	"discard-dead-letters":    {"reason": "MALFORMED"},
+	"reconcile":               {"promotionId": "12345"},
+	"create-api-key":          {"name": "till 4", "role": "issuer"},
+	"create-webhook-endpoint": {"url": "https://hooks.example/largesse", "events": []any{"promotion.completed"}},
+	"change-webhook-endpoint": {"enabled": false},
 }
 
 // tagPattern matches an ETag of If-Match.
 const tagPattern = `(W/)?"[!#-+\-.-~]*"`
+
+// receiverURL matches the URLs of receivers.
+const receiverURL = `^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?([/?][!"$-~]*)?$`
 
 // printed matches texts without control characters and without spaces at the ends.
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`

@@ -103,6 +103,8 @@ var enums = map[string]string{
 	"DeadLetterStatus": "OPEN,REPLAYED,DISCARDED",
 	"Role":             "viewer,issuer,operator,admin",
 	"ContentEncoding":  "gzip,identity",
+	"WebhookEvent":     "promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used",
+	"DeliveryState":    "PENDING,DELIVERED,ABANDONED",
 }
 
 // shareEnums replaces the lists of values in a part of the description by references to

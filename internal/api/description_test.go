@@ -294,7 +294,7 @@ func TestDescription(t *testing.T) {
 
 	t.Run("HasCursorsOfItsLists", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
+		b := setup(t, func(c *Config) { c.Webhooks = anEndpoint{} })
 		b.create(t, `{"id":12345,"name":"x","type":"POINT"}`)
 		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"x","totalQuantity":5}`).want(t, 201)
 		b.shop.mu.Lock()

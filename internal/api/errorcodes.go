@@ -53,6 +53,8 @@ var errorCodes = []errorCode{
 	{reward.CodeDeadLetterNotFound, http.StatusNotFound, "No dead letter has this ID", "Check the ID"},
 	{reward.CodeReconciliationNotFound, http.StatusNotFound, "No reconciliation has this ID", "Check the ID"},
 	{reward.CodeAPIKeyNotFound, http.StatusNotFound, "No API key has this ID", "Check the ID; it is not the key itself"},
+	{reward.CodeEndpointNotFound, http.StatusNotFound, "No webhook endpoint has this ID", "Check the ID; it may have been deleted"},
+	{reward.CodeDeliveryNotFound, http.StatusNotFound, "The webhook endpoint has no delivery with this ID", "Check both IDs; deliveries are deleted a week after their end"},
 	{web.CodeMethodNotAllowed, http.StatusMethodNotAllowed, "The path does not support this method", "Use a method that the Allow header names"},
 	{web.CodeBodyTimeout, http.StatusRequestTimeout, "The body arrived too slowly or stalled", "Send it again; an upload keeps its accepted targets"},
 	{reward.CodeIllegalState, http.StatusConflict, "The current state does not allow this action", "Read the state; detail names the allowed actions"},
@@ -76,6 +78,8 @@ var errorCodes = []errorCode{
 	{reward.CodeCouponExpired, http.StatusConflict, "The coupon has expired", "Nothing; this is final"},
 	{reward.CodeCouponHeld, http.StatusConflict, "The coupon is held and not confirmed yet", "Confirm it first, before heldUntil"},
 	{reward.CodeHoldExpired, http.StatusConflict, "The coupon was not confirmed in time", "Request another coupon, unless the template has reissueAfterCancel: false"},
+	{reward.CodeEndpointDisabled, http.StatusConflict, "The webhook endpoint is disabled, so nothing is sent to it", "Enable it first"},
+	{reward.CodeTooManyEndpoints, http.StatusConflict, "There are as many webhook endpoints as possible", "Delete one that is not used, or let one receive more events"},
 	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is still in progress", "Repeat it after Retry-After seconds to get its response"},
 	{reward.CodePreconditionFailed, http.StatusPreconditionFailed, "The settings were changed since the version that If-Match names", "Read them again, and repeat the change if it is still right"},
 	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body exceeds the limit of this operation", "Send less at once; uploads of targets have no limit"},
@@ -185,6 +189,14 @@ var operationCodes = map[string][]string{
 
 	"reconcile": {reward.CodeNotFound, reward.CodeTemplateNotFound}, "get-reconciliation": {reward.CodeReconciliationNotFound},
 	"list-instances": nil, "list-audit": nil,
+	"create-webhook-endpoint": {reward.CodeExists, reward.CodeTooManyEndpoints}, "list-webhook-endpoints": nil,
+	"get-webhook-endpoint": {reward.CodeEndpointNotFound}, "change-webhook-endpoint": {reward.CodeEndpointNotFound},
+	"delete-webhook-endpoint": {reward.CodeEndpointNotFound}, "rotate-webhook-secret": {reward.CodeEndpointNotFound},
+	"test-webhook-endpoint":   {reward.CodeEndpointNotFound, reward.CodeEndpointDisabled},
+	"list-webhook-deliveries": {reward.CodeEndpointNotFound},
+	"get-webhook-delivery":    {reward.CodeDeliveryNotFound},
+	"resend-webhook-delivery": {reward.CodeEndpointNotFound, reward.CodeDeliveryNotFound, reward.CodeEndpointDisabled},
+
 	"create-api-key": nil, "list-api-keys": nil, "revoke-api-key": {reward.CodeAPIKeyNotFound},
 }
 

@@ -40,7 +40,7 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := b.api.cfg
 		cfg.Verifier = auth.Authenticator{Keys: auth.NewKeys(b.rows, obs.Log{})}
-		b.api = New(cfg) // its channels belong to the bubble
+		b.api = New(cfg)  // its channels belong to the bubble
 		var mu sync.Mutex // protects got
 		got := map[int]int{}
 		var guessing sync.WaitGroup

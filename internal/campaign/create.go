@@ -120,15 +120,15 @@ func (c CreateCommand) checkControls(now time.Time, refuse func(field, format st
 		refuse("startsAt", "%s has passed; omit it to start the promotion manually", c.StartsAt.UTC().Format(time.RFC3339))
 	}
 	if c.WebhookURL != "" {
-		if err := checkWebhookURL(c.WebhookURL); err != nil {
+		if err := CheckWebhookURL(c.WebhookURL); err != nil {
 			refuse("webhookUrl", "%v", err)
 		}
 	}
 }
 
-// checkWebhookURL checks the URL. Its errors never show the URL, which may hold
+// CheckWebhookURL checks the URL of a webhook. Its errors never show the URL, which may hold
 // a secret.
-func checkWebhookURL(address string) error {
+func CheckWebhookURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case len(address) > PromotionWebhookURLMax:

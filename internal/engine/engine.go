@@ -37,6 +37,7 @@ import (
 	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/web"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // stopTimeout limits the time that Stop waits for calls in flight.
@@ -459,14 +460,16 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{
 		Rows: e.store, Secret: e.cfg.Webhook.Secret, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
 	})
+	deliverer := webhook.NewDeliverer(webhook.Config{Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log})
 	// They stop concurrently, so that they wait for their calls in flight together.
-	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop) })
+	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop, deliverer.Stop) })
 	if err := flow.Start(ctx); err != nil {
 		return err
 	}
 	if e.plays(config.RoleHousekeeping) {
 		e.books.Start(context.WithoutCancel(ctx))
 		webhooks.Start(context.WithoutCancel(ctx))
+		deliverer.Start(context.WithoutCancel(ctx))
 	}
 	return nil
 }
@@ -627,6 +630,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(apiConnections(e.cfg, openFilesMax())*4/5, 1)),
 		Pages:    pages,
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
+		Webhooks: e.store, WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids),
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{

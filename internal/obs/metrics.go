@@ -47,21 +47,23 @@ var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 type Metrics struct {
 	registry *prometheus.Registry // nil: counts nothing
 
-	claims, sweeps        prometheus.Counter
-	poolStarts, idleStops prometheus.Counter
-	deadLetters, payouts  *prometheus.CounterVec
-	calls                 *prometheus.CounterVec
-	callSeconds           prometheus.Histogram
-	callsOpen             prometheus.Gauge
-	breaches              prometheus.Counter
-	broken                *prometheus.GaugeVec
-	webhooks              *prometheus.CounterVec
-	couponAsks, coupons   *prometheus.CounterVec
-	holds                 *prometheus.CounterVec
-	gateLoads             prometheus.Counter
-	requests              *prometheus.CounterVec
-	refusals              *prometheus.CounterVec
-	troubles              *prometheus.GaugeVec
+	claims, sweeps                   prometheus.Counter
+	poolStarts, idleStops            prometheus.Counter
+	deadLetters, payouts             *prometheus.CounterVec
+	calls                            *prometheus.CounterVec
+	callSeconds                      prometheus.Histogram
+	callsOpen                        prometheus.Gauge
+	breaches                         prometheus.Counter
+	broken                           *prometheus.GaugeVec
+	webhooks                         *prometheus.CounterVec
+	webhooksDropped                  prometheus.Counter
+	webhookBacklog, webhooksDisabled prometheus.Gauge
+	couponAsks, coupons              *prometheus.CounterVec
+	holds                            *prometheus.CounterVec
+	gateLoads                        prometheus.Counter
+	requests                         *prometheus.CounterVec
+	refusals                         *prometheus.CounterVec
+	troubles                         *prometheus.GaugeVec
 
 	pools    poolCollector
 	parts    partCollector
@@ -99,7 +101,14 @@ func NewMetrics() *Metrics {
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_balance_broken", Help: "1 while the books of the promotion do not balance.",
 		}, []string{"promotion_id"}),
-		webhooks: counters("largesse_webhooks_total", "Attempts of this instance to deliver a webhook, by outcome.", "outcome"),
+		webhooks:        counters("largesse_webhooks_total", "Attempts of this instance to deliver a webhook, by outcome.", "outcome"),
+		webhooksDropped: counter("largesse_webhook_events_dropped_total", "Events that this instance dropped because too many deliveries to their webhook endpoint were pending."),
+		webhookBacklog: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "largesse_webhook_backlog", Help: "Pending deliveries to all webhook endpoints, measured once a minute by each instance with the role housekeeping.",
+		}),
+		webhooksDisabled: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "largesse_webhook_endpoints_disabled", Help: "Disabled webhook endpoints, measured like the backlog.",
+		}),
 		couponAsks: counters("largesse_coupon_asks_total",
 			"Coupon requests that this instance answered, by answer: WAITING, ISSUED, or the code of the refusal.", "answer"),
 		coupons: counters("largesse_coupons_total",
@@ -122,7 +131,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
+		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -254,6 +263,22 @@ func (m *Metrics) SetBalance(id reward.PromotionID, broken bool) {
 		m.broken.WithLabelValues(id.String()).Set(1)
 	} else {
 		m.broken.DeleteLabelValues(id.String())
+	}
+}
+
+// WebhooksDropped counts events that were dropped.
+func (m *Metrics) WebhooksDropped(n int) {
+	if !m.off() {
+		m.webhooksDropped.Add(float64(n))
+	}
+}
+
+// WebhookEndpoints records the pending deliveries to all webhook endpoints, and how many
+// endpoints are disabled.
+func (m *Metrics) WebhookEndpoints(backlog, disabled int) {
+	if !m.off() {
+		m.webhookBacklog.Set(float64(backlog))
+		m.webhooksDisabled.Set(float64(disabled))
 	}
 }
 

@@ -97,6 +97,14 @@ const (
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
 	CodeAPIKeyNotFound         = "API_KEY_NOT_FOUND" //nolint:gosec // a code, not a key
 
+	// CodeEndpointNotFound and CodeDeliveryNotFound: unknown ID of a webhook endpoint, or
+	// of one of its deliveries. CodeEndpointDisabled means that nothing is sent to it, and
+	// CodeTooManyEndpoints that no more can be created.
+	CodeEndpointNotFound = "ENDPOINT_NOT_FOUND"
+	CodeDeliveryNotFound = "DELIVERY_NOT_FOUND"
+	CodeEndpointDisabled = "ENDPOINT_DISABLED"
+	CodeTooManyEndpoints = "TOO_MANY_ENDPOINTS"
+
 	// The codes of coupons. CodeSoldOut, CodeNotOpen, CodeClosed and
 	// CodeUserLimit are why nothing is issued.
 	CodeTemplateNotFound = "TEMPLATE_NOT_FOUND"

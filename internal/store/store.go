@@ -45,6 +45,7 @@ type Store interface {
 	Leases
 	Instances
 	Webhooks
+	WebhookEndpoints
 	Reconciliations
 	Coupons
 	APIKeys

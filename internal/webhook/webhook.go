@@ -1,5 +1,6 @@
-// Package webhook holds what webhooks need to leave: the check of the address that is
-// dialled, calls to receivers, and signatures. Receivers are named by people, and
+// Package webhook delivers events to webhook endpoints. It also holds what every webhook
+// needs to leave: the check of the address that is dialled, calls to receivers, and
+// signatures. Receivers are named by people, and
 // resolved by name servers of others, so nothing about them is trusted.
 package webhook
 

@@ -102,7 +102,7 @@ func issueSQL(k issueKind) string {
     CASE WHEN d.hold_seconds > 0 THEN :COUPON_HELD ELSE :COUPON_ISSUED END,
     CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
-)` + rejected + `, sums AS MATERIALIZED (
+), ` + couponEventsSQL() + rejected + `, sums AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top,
     count(ticket) FILTER (WHERE verdict <> '` + reward.ReasonLeft + `') AS settled FROM decided
 ), moved AS (

@@ -194,7 +194,7 @@ func withdrawSQL(found, next, maybeCalled, failures, result string) string {
     looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
     handovers = least(p.handovers + ` + failures + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + tally("moved") + `
+), ` + tally("moved") + `, ` + payoutEventsSQL() + `
 SELECT (SELECT count(*) FROM moved)` + result)
 }
 

@@ -35,10 +35,10 @@ var finishHeldSQL = named(strings.ReplaceAll(`WITH written AS (
     error_message = CASE WHEN o.kind = :OUTCOME_PAID THEN '' WHEN o.code = '' AND o.message = '' THEN p.error_message ELSE o.message END
   FROM (SELECT o.*, :QUEUED AS state FROM `+outcomesGiven+` WHERE o.kind <= :OUTCOME_CANCELLED OFFSET 0) o
   WHERE p.promotion_id = o.promotion_id AND p.target_id = o.target_id AND p.state = o.state AND p.dispatch = o.named
-  RETURNING o.ord, p.promotion_id, p.summary_id, p.amount, p.state, p.attempts, p.due_at, (o.kind <= :OUTCOME_FAILED)::int AS answers
+  RETURNING o.ord, p.promotion_id, p.target_id, p.summary_id, p.amount, p.state, p.attempts, p.due_at, (o.kind <= :OUTCOME_FAILED)::int AS answers
 ), moved AS MATERIALIZED (
-  SELECT promotion_id, summary_id, amount, :QUEUED::int2 AS was, state AS became, answers FROM written
-), `+tally("moved")+`
+  SELECT promotion_id, target_id, summary_id, amount, :QUEUED::int2 AS was, state AS became, answers FROM written
+), `+tally("moved")+`, `+payoutEventsSQL()+`
 SELECT ord, state, attempts, due_at, true, '' FROM written`, ":became", `(CASE o.kind
       WHEN :OUTCOME_PAID THEN :SUCCEEDED
       WHEN :OUTCOME_REFUSED THEN CASE WHEN p.maybe_called OR o.sent THEN :UNKNOWN ELSE :FAILED END
@@ -85,7 +85,7 @@ var finishSQL = named(`WITH found AS MATERIALIZED (
     error_code = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_code ELSE v.code END,
     error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN v.code = '' AND v.message = '' THEN p.error_message ELSE v.message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + keepSecondCharges + `, ` + tally("moved") + `
+), ` + keepSecondCharges + `, ` + tally("moved") + `, ` + payoutEventsSQL() + `
 SELECT ord, became, attempts + CASE WHEN became <> was AND kind <= :OUTCOME_FAILED THEN 1 ELSE 0 END,
   CASE WHEN became = was THEN due_at WHEN became = :RETRYING THEN retry_at ELSE $1::timestamptz END, became <> was, recorded
 FROM judged`)
@@ -278,7 +278,7 @@ var settleSQL = named(`WITH found AS MATERIALIZED (
     error_message = CASE WHEN v.became = :SUCCEEDED THEN '' WHEN p.error_code = '' AND p.error_message = '' THEN v.message
       ELSE p.error_message END
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + keepSecondCharges + `, ` + tally("moved") + `
+), ` + keepSecondCharges + `, ` + tally("moved") + `, ` + payoutEventsSQL() + `
 SELECT ord, recorded FROM found WHERE recorded <> ''`)
 
 // PayoutSettle writes the results of lookups.
@@ -418,7 +418,7 @@ var resolveSQL = named(`WITH found AS MATERIALIZED (
   INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
   SELECT f.promotion_id, f.target_id, $1::timestamptz, f.dispatch, 0, '` + string(reward.AnswerResolved) + `', $6, $7 FROM found f
   ON CONFLICT DO NOTHING
-), ` + tally("moved") + `
+), ` + tally("moved") + `, ` + payoutEventsSQL() + `
 SELECT ` + payoutColumns + ` FROM written p`)
 
 // PayoutResolve settles one UNKNOWN row as an operator decided.

@@ -1,12 +1,51 @@
 package postgres
 
-// eventSQL returns the CTE that records an event for the webhooks of
-// promotions. source names a CTE with their id and webhook_url. It records
-// nothing for a promotion without a webhook, or for the empty event.
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/largesse/largesse/internal/store"
+)
+
+// eventSQL returns the CTEs that record an event of promotions, for their webhooks and
+// for endpoints. source names a CTE with their id and webhook_url. They record nothing for
+// the empty event, or for a promotion without a webhook. Endpoints hear of a breach;
+// triggers record for them that the status changed.
 func eventSQL(source, event, at string) string {
 	return `told AS (
   INSERT INTO webhooks (promotion_id, event, url, at, due_at)
   SELECT id, ` + event + `::text, webhook_url, ` + at + `::timestamptz, ` + at + `::timestamptz FROM ` + source + `
   WHERE webhook_url <> '' AND ` + event + `::text <> '' ORDER BY id
+), told_endpoints AS (
+  INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+  SELECT e.id, ` + strconv.Itoa(store.WebhookBreach) + `, clock_timestamp(), clock_timestamp(), s.id FROM webhook_endpoints e, ` + source + ` s
+  WHERE ` + event + `::text = '` + store.EventBreach + `' AND ` + asks("e", strconv.Itoa(store.WebhookBreach)) + ` ORDER BY e.id
+)`
+}
+
+// asks is the condition that an endpoint asks for an event.
+func asks(endpoint, event string) string {
+	return fmt.Sprintf("%[1]s.enabled AND %[1]s.events >> %[2]s & 1 = 1", endpoint, event)
+}
+
+// payoutEventsSQL returns the CTE that records which payouts became FAILED or UNKNOWN.
+// moved is the source of tally, with target_id. Without an endpoint that asks for it, moved
+// is not read.
+func payoutEventsSQL() string {
+	event := fmt.Sprintf("(CASE v.became WHEN :FAILED THEN %d ELSE %d END)", store.WebhookPayoutFailed, store.WebhookPayoutUnknown)
+	return `told AS (
+  INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id, target_id)
+  SELECT e.id, ` + event + `, clock_timestamp(), clock_timestamp(), v.promotion_id, v.target_id FROM webhook_endpoints e, moved v
+  WHERE v.became IN (:FAILED, :UNKNOWN) AND ` + asks("e", event) + ` ORDER BY e.id, v.promotion_id, v.target_id
+)`
+}
+
+// couponEventsSQL returns the CTE that records which coupons issueSQL has issued.
+func couponEventsSQL() string {
+	event := strconv.Itoa(store.WebhookCouponIssued)
+	return `told AS (
+  INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, coupon_id)
+  SELECT e.id, ` + event + `, clock_timestamp(), clock_timestamp(), d.id FROM webhook_endpoints e, decided d
+  WHERE ` + asks("e", event) + ` AND d.verdict = '' AND d.hold_seconds = 0 ORDER BY e.id, d.ord
 )`
 }

@@ -1,6 +1,6 @@
 // Package rows holds the methods of the store whose statements are the same in
 // every database: API keys, the audit, idempotency keys, dead letters, uploads,
-// leases, instances, webhook deliveries, reports, and single statements about
+// leases, instances, webhook endpoints and deliveries, reports, and single statements about
 // templates, draws and offsets.
 //
 // A driver embeds Tables and gives it a DB. All statements of a call are sent
@@ -92,6 +92,8 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
 	listUnknown, listUnknownOf, payoutErrors string
+
+	webhooks webhookTexts
 }
 
 func (d Dialect) texts() texts {
@@ -101,6 +103,7 @@ func (d Dialect) texts() texts {
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(),
+		webhooks: webhookTextsOf(text),
 	}
 }
 
@@ -136,6 +139,9 @@ func (d Dialect) Statements() map[string]string {
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,
+		"find due endpoints": t.webhooks.due, "claim deliveries": t.webhooks.claim, "list deliveries": listAll,
+		"list deliveries with a state": listIn, "count pending deliveries": countPending, "find bulk events to drop": bulkToDrop,
+		"delete old deliveries": t.webhooks.deleteOld, "abandon old deliveries": t.webhooks.abandonOld, "delete deliveries of nobody": deleteOrphans,
 	}
 }
 

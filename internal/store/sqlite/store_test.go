@@ -224,6 +224,42 @@ func TestPlans(t *testing.T) {
 			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
 		},
 		"list reconciliations": {"SEARCH reconciliations USING INTEGER PRIMARY KEY (rowid<?)"},
+		"find due endpoints": {
+			"SCAN e", "SEARCH d EXISTS USING COVERING INDEX webhook_deliveries_due (endpoint_id=? AND due_at<?)", "SCAN CONSTANT ROW",
+		},
+		"claim deliveries": {
+			"SEARCH webhook_deliveries USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH webhook_deliveries USING COVERING INDEX webhook_deliveries_due (endpoint_id=? AND due_at<?)",
+			"SCAN CONSTANT ROW", "SCAN due",
+		},
+		"list deliveries": {
+			"SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=? AND id<?)",
+			"SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=? AND id<?)",
+			"SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=? AND id<?)", "SCAN p",
+			"SEARCH a USING PRIMARY KEY (delivery_id=?) LEFT-JOIN",
+		},
+		"list deliveries with a state": {
+			"SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=? AND id<?)", "SCAN p",
+			"SEARCH a USING PRIMARY KEY (delivery_id=?) LEFT-JOIN",
+		},
+		"count pending deliveries": {
+			"SEARCH webhook_deliveries USING COVERING INDEX webhook_deliveries_listed (endpoint_id=? AND state=?)", "SCAN n",
+		},
+		"find bulk events to drop": {
+			"SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=?)", "SEARCH n",
+		},
+		"delete old deliveries": {
+			"SEARCH webhook_deliveries USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH webhook_deliveries USING COVERING INDEX webhook_deliveries_done (endpoint_id=? AND done_at>? AND done_at<?)", "SCAN CONSTANT ROW",
+			"SEARCH webhook_attempts USING PRIMARY KEY (delivery_id=?)",
+		},
+		"abandon old deliveries": {
+			"SEARCH webhook_deliveries USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH webhook_deliveries USING INDEX webhook_deliveries_listed (endpoint_id=? AND state=?)", "SCAN n",
+		},
+		"delete deliveries of nobody": {
+			"SEARCH webhook_deliveries USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH webhook_deliveries USING COVERING INDEX webhook_deliveries_listed (endpoint_id=?)", "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH webhook_attempts USING PRIMARY KEY (delivery_id=?)",
+		},
 		"recount coupons": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",
 		},

@@ -4,15 +4,23 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
-// recordEvent records an event for the webhook of a promotion. It does nothing
-// if the promotion has no webhook or the event is empty.
+// recordEvent records an event for the webhook of a promotion, if it has one, and a
+// breach for endpoints. It does nothing if the event is empty. Triggers record the other
+// events of endpoints.
 func (t *tx) recordEvent(p *reward.Promotion, event string, now time.Time) error {
+	if event == store.EventBreach {
+		if err := t.exec(`INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+SELECT id, ?1, `+clock+`, `+clock+`, ?2 FROM webhook_endpoints WHERE enabled AND events >> ?1 & 1 = 1 ORDER BY id`,
+			store.WebhookBreach, int64(p.ID)); err != nil {
+			return err
+		}
+	}
 	if event == "" || p.WebhookURL == "" {
 		return nil
 	}
-	err := t.exec(`INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES (?1, ?2, ?3, ?4, ?4)`,
+	return t.exec(`INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES (?1, ?2, ?3, ?4, ?4)`,
 		int64(p.ID), event, p.WebhookURL, micros(now))
-	return err
 }

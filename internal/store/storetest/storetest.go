@@ -41,6 +41,7 @@ func Exercise(t *testing.T, open Open) {
 		"PayoutErrors":    exercisePayoutErrors,
 		"DeadLetters":     exerciseDeadLetters,
 		"Webhooks":        exerciseWebhooks,
+		"Endpoints":       exerciseWebhookEndpoints,
 		"Reconciliations": exerciseReconciliations,
 		"Starts":          exerciseStarts,
 		"Budget":          exerciseBudget,

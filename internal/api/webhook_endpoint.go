@@ -1,0 +1,476 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
+	"github.com/largesse/largesse/internal/webhook"
+)
+
+const (
+	// previousSecretTTL is the time in which deliveries are signed with a replaced
+	// secret, too.
+	previousSecretTTL = 24 * time.Hour
+
+	// pendingShown limits the pending deliveries that are counted for an endpoint.
+	pendingShown = 100_000
+)
+
+// The states of an endpoint.
+const (
+	endpointActive      = "ACTIVE"
+	endpointFailing     = "FAILING"
+	endpointOverflowing = "OVERFLOWING"
+	endpointDisabled    = "DISABLED"
+)
+
+// WebhookEndpoint is a receiver of events in JSON.
+type WebhookEndpoint struct {
+	ID                  string    `json:"id" doc:"A whole number as a string"`
+	URL                 string    `json:"url" doc:"For viewers, without what may be a secret"`
+	Description         string    `json:"description,omitempty"`
+	Events              []string  `json:"events" nullable:"false"`
+	Enabled             bool      `json:"enabled"`
+	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: so many deliveries are pending that the oldest payout and coupon events are dropped"`
+	DisabledReason      string    `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent if a person disabled it"`
+	DisabledAt          time.Time `json:"disabledAt,omitzero"`
+	FailingSince        time.Time `json:"failingSince,omitzero" doc:"First of the attempts that failed since the last success"`
+	FailedAttempts      int       `json:"failedAttempts" doc:"Attempts that failed since the last success"`
+	LastError           string    `json:"lastError,omitempty"`
+	DeliveredAt         time.Time `json:"deliveredAt,omitzero" doc:"The latest success, to the minute"`
+	PendingCount        int       `json:"pendingCount" doc:"Deliveries that are pending; at most 100000 are counted"`
+	DroppedCount        int64     `json:"droppedCount" doc:"Events that were dropped because too many deliveries were pending"`
+	DroppedAt           time.Time `json:"droppedAt,omitzero"`
+	Secret              string    `json:"secret,omitempty" doc:"Verifies deliveries; only in the response that creates or rotates it"`
+	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"Deliveries are signed with the previous secret, too, until then"`
+	CreatedAt           time.Time `json:"createdAt"`
+	CreatedBy           string    `json:"createdBy"`
+}
+
+func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint {
+	out := &WebhookEndpoint{
+		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: endpointActive,
+		DisabledReason: e.DisabledReason, DisabledAt: e.DisabledAt.UTC(), FailingSince: e.FailingSince.UTC(), FailedAttempts: e.Failures,
+		LastError: e.LastError, DeliveredAt: e.DeliveredAt.UTC(), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: e.DroppedAt.UTC(),
+		PreviousSecretUntil: e.PreviousUntil.UTC(), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
+	}
+	switch {
+	case !e.Enabled:
+		out.State = endpointDisabled
+	case e.Overflowing:
+		out.State = endpointOverflowing
+	case e.Failures > 0:
+		out.State = endpointFailing
+	}
+	if !seesURLs(ctx) {
+		out.URL = webhook.MaskURL(e.URL)
+	}
+	return out
+}
+
+// WebhookDelivery is an event for an endpoint in JSON.
+type WebhookDelivery struct {
+	ID            string           `json:"id" doc:"A whole number as a string"`
+	MessageID     string           `json:"messageId" doc:"The header webhook-id of each attempt"`
+	EndpointID    string           `json:"endpointId"`
+	Event         string           `json:"event"`
+	At            time.Time        `json:"at" doc:"Time of the event"`
+	PromotionID   string           `json:"promotionId,omitempty"`
+	TargetID      string           `json:"targetId,omitempty"`
+	CouponID      string           `json:"couponId,omitempty"`
+	State         string           `json:"state" enum:"PENDING,DELIVERED,ABANDONED"`
+	NextAttemptAt time.Time        `json:"nextAttemptAt,omitzero" doc:"Only while it is PENDING; an endpoint that does not respond, or is disabled, delays it"`
+	EndedAt       time.Time        `json:"endedAt,omitzero"`
+	Attempts      []WebhookAttempt `json:"attempts" nullable:"false"`
+}
+
+// WebhookAttempt is a call of a receiver in JSON.
+type WebhookAttempt struct {
+	Number int       `json:"number"`
+	At     time.Time `json:"at"`
+	Status int       `json:"status,omitempty" doc:"HTTP status; absent: no response"`
+	Millis int64     `json:"millis"`
+	Error  string    `json:"error,omitempty" doc:"Absent if the receiver accepted the delivery"`
+}
+
+// deliveryStates are the names of store.WebhookDeliveryState.
+var deliveryStates = []string{"PENDING", "DELIVERED", "ABANDONED"}
+
+func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
+	out := &WebhookDelivery{
+		ID: strconv.FormatInt(d.ID, 10), MessageID: webhook.MessageID(d), EndpointID: strconv.FormatInt(d.EndpointID, 10), Event: d.Event, At: d.At.UTC(),
+		State: deliveryStates[d.State], EndedAt: d.DoneAt.UTC(), Attempts: make([]WebhookAttempt, len(d.Log)),
+	}
+	if d.PromotionID != 0 {
+		out.PromotionID = d.PromotionID.String()
+	}
+	if d.TargetID != nil {
+		out.TargetID = d.TargetID.String()
+	}
+	if d.CouponID != 0 {
+		out.CouponID = d.CouponID.String()
+	}
+	if d.State == store.WebhookPending {
+		out.NextAttemptAt = d.DueAt.UTC()
+	}
+	for i, a := range d.Log {
+		out.Attempts[i] = WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: a.Error}
+	}
+	return out
+}
+
+// CreateWebhookEndpoint is the body of POST /v1/webhook-endpoints.
+type CreateWebhookEndpoint struct {
+	URL         string   `json:"url" minLength:"1" maxLength:"2000" doc:"http:// or https:// URL that receives the events"`
+	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used" doc:"What the endpoint receives; one message per payout or coupon for the events of these"`
+	Description string   `json:"description,omitempty" maxLength:"500"`
+	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
+}
+
+// forAudit returns the body without the secret parts of the URL.
+func (b CreateWebhookEndpoint) forAudit() any {
+	b.URL = webhook.MaskURL(b.URL)
+	return b
+}
+
+// Resolve checks what the schema cannot express.
+func (b *CreateWebhookEndpoint) Resolve(huma.Context) []error {
+	return fieldErrors(checkEndpoint(&b.URL, &b.Description))
+}
+
+// ChangeWebhookEndpoint is the body of PATCH /v1/webhook-endpoints/{id}.
+type ChangeWebhookEndpoint struct {
+	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000"`
+	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
+	Description *string  `json:"description,omitempty" maxLength:"500"`
+	Enabled     *bool    `json:"enabled,omitempty" doc:"false: no event is recorded, and pending deliveries wait; true: they go on, and past failures are forgotten"`
+}
+
+// forAudit returns the body without the secret parts of the URL.
+func (b ChangeWebhookEndpoint) forAudit() any {
+	if b.URL != nil {
+		shown := webhook.MaskURL(*b.URL)
+		b.URL = &shown
+	}
+	return b
+}
+
+// Resolve checks what the schema cannot express.
+func (b *ChangeWebhookEndpoint) Resolve(huma.Context) []error {
+	return fieldErrors(checkEndpoint(b.URL, b.Description))
+}
+
+func checkEndpoint(address, description *string) []reward.FieldError {
+	var wrong []reward.FieldError
+	if address != nil {
+		if err := campaign.CheckWebhookURL(*address); err != nil {
+			wrong = append(wrong, reward.FieldError{Field: "url", Detail: err.Error()})
+		}
+	}
+	if description != nil && reward.HasControl(*description) {
+		wrong = append(wrong, reward.FieldError{Field: "description", Detail: "contains a control character"})
+	}
+	return wrong
+}
+
+// checkReceiver refuses a URL whose host is an address that is never called. The
+// address of a name is only judged when it is dialled.
+func (a *API) checkReceiver(address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return web.Invalid("url", "cannot be parsed")
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if err != nil {
+		return nil //nolint:nilerr // a name
+	}
+	if err := webhook.CheckAddress(ip, a.cfg.WebhookAllowPrivate); err != nil {
+		return web.Invalid("url", err.Error())
+	}
+	return nil
+}
+
+type endpointCreateInput struct {
+	Body CreateWebhookEndpoint
+}
+
+type endpointChangeInput struct {
+	ID   string `path:"id" doc:"Webhook endpoint ID"`
+	Body ChangeWebhookEndpoint
+}
+
+type endpointIDInput struct {
+	ID string `path:"id" doc:"Webhook endpoint ID"`
+}
+
+type endpointOutput struct {
+	Body *WebhookEndpoint
+}
+
+type endpointListOutput struct {
+	Body struct {
+		Items []*WebhookEndpoint `json:"items" nullable:"false"`
+	}
+}
+
+type deliveryIDInput struct {
+	ID         string `path:"id" doc:"Webhook endpoint ID"`
+	DeliveryID string `path:"deliveryId" doc:"Delivery ID"`
+}
+
+type deliveryListInput struct {
+	ID     string `path:"id" doc:"Webhook endpoint ID"`
+	State  string `query:"state" enum:"PENDING,DELIVERED,ABANDONED" doc:"Only deliveries in this state"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type deliveryOutput struct {
+	Body *WebhookDelivery
+}
+
+type deliveryListOutput struct {
+	Body struct {
+		Items      []*WebhookDelivery `json:"items" nullable:"false"`
+		NextCursor string             `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) addWebhookEndpoints() {
+	const path = "/v1/webhook-endpoints"
+	tags := []string{"webhooks"}
+	call(a, huma.Operation{
+		OperationID: "create-webhook-endpoint", Method: http.MethodPost, Path: path, Tags: tags,
+		Summary: "Create a webhook endpoint; the response shows its secret once", DefaultStatus: http.StatusCreated,
+	}, a.createWebhookEndpoint)
+	call(a, huma.Operation{
+		OperationID: "list-webhook-endpoints", Method: http.MethodGet, Path: path, Tags: tags,
+		Summary: "List all webhook endpoints, newest first; there are at most 50",
+	}, a.listWebhookEndpoints)
+	call(a, huma.Operation{
+		OperationID: "get-webhook-endpoint", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
+		Summary: "Get a webhook endpoint",
+	}, a.getWebhookEndpoint)
+	call(a, huma.Operation{
+		OperationID: "change-webhook-endpoint", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
+		Summary: "Change, disable or enable a webhook endpoint",
+	}, a.changeWebhookEndpoint)
+	call(a, huma.Operation{
+		OperationID: "delete-webhook-endpoint", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
+		Summary: "Delete a webhook endpoint and its deliveries", DefaultStatus: http.StatusNoContent,
+	}, a.deleteWebhookEndpoint)
+	call(a, huma.Operation{
+		OperationID: "rotate-webhook-secret", Method: http.MethodPost, Path: path + "/{id}/rotate-secret", Tags: tags,
+		Summary: "Replace the secret of a webhook endpoint; for 24 hours, deliveries are signed with both",
+	}, a.rotateWebhookSecret)
+	call(a, huma.Operation{
+		OperationID: "test-webhook-endpoint", Method: http.MethodPost, Path: path + "/{id}/test", Tags: tags,
+		Summary: "Send the event webhook.test to a webhook endpoint", DefaultStatus: http.StatusAccepted,
+	}, a.testWebhookEndpoint)
+	call(a, huma.Operation{
+		OperationID: "list-webhook-deliveries", Method: http.MethodGet, Path: path + "/{id}/deliveries", Tags: tags,
+		Summary: "List the deliveries to a webhook endpoint, latest first; those that ended are retained for seven days",
+	}, a.listWebhookDeliveries)
+	call(a, huma.Operation{
+		OperationID: "get-webhook-delivery", Method: http.MethodGet, Path: path + "/{id}/deliveries/{deliveryId}", Tags: tags,
+		Summary: "Get a delivery to a webhook endpoint",
+	}, a.getWebhookDelivery)
+	call(a, huma.Operation{
+		OperationID: "resend-webhook-delivery", Method: http.MethodPost, Path: path + "/{id}/deliveries/{deliveryId}/resend", Tags: tags,
+		Summary: "Send a delivery again, with the same message ID and all of its attempts left", DefaultStatus: http.StatusAccepted,
+	}, a.resendWebhookDelivery)
+}
+
+func (a *API) createWebhookEndpoint(ctx context.Context, in *endpointCreateInput) (*endpointOutput, error) {
+	if err := a.checkReceiver(in.Body.URL); err != nil {
+		return nil, err
+	}
+	id := a.cfg.IDs.Next()
+	if c := claimOf(ctx); c != nil {
+		if c.Again {
+			// The first attempt crashed before it returned its secret.
+			if err := a.cfg.Webhooks.WebhookEndpointDelete(ctx, c.ID); err != nil && !reward.HasCode(err, reward.CodeEndpointNotFound) {
+				return nil, err
+			}
+		} else {
+			id = c.ID
+		}
+	}
+	e, err := a.cfg.Webhooks.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
+		ID: id, URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled == nil || *in.Body.Enabled,
+		Secret: webhook.NewSecret(), CreatedAt: time.Now(), CreatedBy: actor(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return withSecret(ctx, e), nil
+}
+
+func withSecret(ctx context.Context, e store.WebhookEndpoint) *endpointOutput {
+	out := &endpointOutput{Body: endpointFor(ctx, e)}
+	out.Body.Secret = e.Secret
+	return out
+}
+
+func (a *API) listWebhookEndpoints(ctx context.Context, _ *struct{}) (*endpointListOutput, error) {
+	list, err := a.cfg.Webhooks.WebhookEndpointList(ctx, pendingShown)
+	if err != nil {
+		return nil, err
+	}
+	out := &endpointListOutput{}
+	out.Body.Items = make([]*WebhookEndpoint, len(list))
+	for i, e := range list {
+		out.Body.Items[i] = endpointFor(ctx, e)
+	}
+	return out, nil
+}
+
+func endpointID(text string) (int64, error) {
+	id, err := web.IDOf("webhook endpoint", text)
+	if err != nil {
+		return 0, web.Malformed("id", err.Error())
+	}
+	return id, nil
+}
+
+func deliveryIDs(in *deliveryIDInput) (endpoint, delivery int64, err error) {
+	if endpoint, err = endpointID(in.ID); err != nil {
+		return 0, 0, err
+	}
+	if delivery, err = web.IDOf("delivery", in.DeliveryID); err != nil {
+		return 0, 0, web.Malformed("deliveryId", err.Error())
+	}
+	return endpoint, delivery, nil
+}
+
+func (a *API) getWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*endpointOutput, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	e, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, pendingShown)
+	if err != nil {
+		return nil, err
+	}
+	return &endpointOutput{Body: endpointFor(ctx, e)}, nil
+}
+
+func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput) (*endpointOutput, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.URL != nil {
+		if err := a.checkReceiver(*in.Body.URL); err != nil {
+			return nil, err
+		}
+	}
+	_, err = a.cfg.Webhooks.WebhookEndpointChange(ctx, id, store.WebhookEndpointChange{
+		URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.getWebhookEndpoint(ctx, &endpointIDInput{in.ID})
+}
+
+func (a *API) deleteWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*struct{}, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.cfg.Webhooks.WebhookEndpointDelete(ctx, id)
+}
+
+func (a *API) rotateWebhookSecret(ctx context.Context, in *endpointIDInput) (*endpointOutput, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	e, err := a.cfg.Webhooks.WebhookEndpointRotate(ctx, id, webhook.NewSecret(), previousSecretTTL)
+	if err != nil {
+		return nil, err
+	}
+	return withSecret(ctx, e), nil
+}
+
+func (a *API) testWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*deliveryOutput, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.cfg.Webhooks.WebhookDeliveryTest(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &deliveryOutput{Body: deliveryOf(d)}, nil
+}
+
+func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) (*deliveryListOutput, error) {
+	id, err := endpointID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := store.WebhookDeliveryListParams{EndpointID: id, Limit: pageRead(in.Limit)}
+	for i, name := range deliveryStates {
+		if state := store.WebhookDeliveryState(i); name == in.State {
+			p.State = &state
+		}
+	}
+	if in.Cursor != "" {
+		if p.Before, err = decodeCursor(cursorDeliveries, in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, 0); err != nil {
+		return nil, err
+	}
+	list, err := a.cfg.Webhooks.WebhookDeliveryList(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	list, more := page(list, in.Limit)
+	out := &deliveryListOutput{}
+	out.Body.Items = make([]*WebhookDelivery, len(list))
+	for i, d := range list {
+		out.Body.Items[i] = deliveryOf(d)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorDeliveries, list[len(list)-1].ID)
+	}
+	return out, nil
+}
+
+func (a *API) getWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*deliveryOutput, error) {
+	endpoint, id, err := deliveryIDs(in)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.cfg.Webhooks.WebhookDeliveryGet(ctx, endpoint, id)
+	if err != nil {
+		return nil, err
+	}
+	return &deliveryOutput{Body: deliveryOf(d)}, nil
+}
+
+func (a *API) resendWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*deliveryOutput, error) {
+	endpoint, id, err := deliveryIDs(in)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.cfg.Webhooks.WebhookDeliveryResend(ctx, endpoint, id)
+	if err != nil {
+		return nil, err
+	}
+	return &deliveryOutput{Body: deliveryOf(d)}, nil
+}

@@ -1,0 +1,206 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// noEndpoints is a store.WebhookEndpoints without endpoints.
+type noEndpoints struct{ store.WebhookEndpoints }
+
+var errNoEndpoint = reward.NewError(reward.KindNotFound, reward.CodeEndpointNotFound, "there is no webhook endpoint 12")
+
+func (noEndpoints) WebhookEndpointCreate(_ context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
+	return e, nil
+}
+
+func (noEndpoints) WebhookEndpointList(context.Context, int) ([]store.WebhookEndpoint, error) {
+	return nil, nil
+}
+
+func (noEndpoints) WebhookEndpointGet(context.Context, int64, int) (store.WebhookEndpoint, error) {
+	return store.WebhookEndpoint{}, errNoEndpoint
+}
+
+func (noEndpoints) WebhookEndpointChange(context.Context, int64, store.WebhookEndpointChange) (store.WebhookEndpoint, error) {
+	return store.WebhookEndpoint{}, errNoEndpoint
+}
+
+func (noEndpoints) WebhookEndpointRotate(context.Context, int64, string, time.Duration) (store.WebhookEndpoint, error) {
+	return store.WebhookEndpoint{}, errNoEndpoint
+}
+
+func (noEndpoints) WebhookEndpointDelete(context.Context, int64) error { return errNoEndpoint }
+
+func (noEndpoints) WebhookDeliveryTest(context.Context, int64) (store.EndpointDelivery, error) {
+	return store.EndpointDelivery{}, errNoEndpoint
+}
+
+func (noEndpoints) WebhookDeliveryGet(context.Context, int64, int64) (store.EndpointDelivery, error) {
+	return store.EndpointDelivery{}, reward.NewError(reward.KindNotFound, reward.CodeDeliveryNotFound, "webhook endpoint 12 has no delivery 5")
+}
+
+func (noEndpoints) WebhookDeliveryResend(context.Context, int64, int64) (store.EndpointDelivery, error) {
+	return store.EndpointDelivery{}, errNoEndpoint
+}
+
+// anEndpoint is a store.WebhookEndpoints with any endpoint and no deliveries.
+type anEndpoint struct{ noEndpoints }
+
+func (anEndpoint) WebhookEndpointGet(_ context.Context, id int64, _ int) (store.WebhookEndpoint, error) {
+	return store.WebhookEndpoint{ID: id}, nil
+}
+
+func (anEndpoint) WebhookDeliveryList(context.Context, store.WebhookDeliveryListParams) ([]store.EndpointDelivery, error) {
+	return nil, nil
+}
+
+// setupEndpoints is an API with webhook endpoints in a database, and callers whose token
+// is a role.
+func setupEndpoints(t *testing.T) (*bundle, *sqlite.Store) {
+	t.Helper()
+	_, s := setupSQLite(t)
+	return setup(t, guarded, func(c *Config) { c.Webhooks = s }), s
+}
+
+func (b *bundle) with(t *testing.T, role, method, path, body string, headers ...string) answer {
+	t.Helper()
+	headers = append(headers, "Authorization", "Bearer "+role)
+	if body != "" {
+		headers = append(headers, "Content-Type", "application/json")
+	}
+	return b.do(t, method, path, strings.NewReader(body), headers...)
+}
+
+func TestWebhookEndpoints(t *testing.T) {
+	t.Parallel()
+	b, s := setupEndpoints(t)
+	const path = "/v1/webhook-endpoints"
+	made := b.with(t, "admin", "POST", path, `{"url":"https://hooks.example/in/T0K3N?key=hunter2","events":["payout.failed","promotion.started"],"description":"CRM"}`)
+	made.want(t, http.StatusCreated)
+	id, secret := made.text(t, "id"), made.text(t, "secret")
+	if _, err := standardwebhooks.NewWebhook(secret); err != nil || !strings.HasPrefix(secret, "whsec_") {
+		t.Errorf("the secret is %q: %v", secret, err)
+	}
+	for role, address := range map[string]string{
+		"viewer": "https://hooks.example/in/xxxxx?xxxxx", "operator": "https://hooks.example/in/T0K3N?key=hunter2", "admin": "https://hooks.example/in/T0K3N?key=hunter2",
+	} {
+		got := b.with(t, role, "GET", path+"/"+id, "").object(t)
+		want := map[string]any{
+			"id": id, "url": address, "description": "CRM", "events": []any{"promotion.started", "payout.failed"}, "enabled": true, "state": "ACTIVE",
+			"failedAttempts": json.Number("0"), "pendingCount": json.Number("0"), "droppedCount": json.Number("0"), "createdBy": "the admin", "createdAt": got["createdAt"],
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", role, diff)
+		}
+		if list := b.with(t, role, "GET", path, ""); strings.Contains(list.body, "hunter2") == (role == "viewer") || strings.Contains(list.body, secret) {
+			t.Errorf("%s: %s", role, list.body)
+		}
+	}
+
+	sent := b.with(t, "operator", "POST", path+"/"+id+"/test", "")
+	sent.want(t, http.StatusAccepted)
+	delivery := sent.text(t, "id")
+	if sent.text(t, "event") != "webhook.test" || sent.text(t, "state") != "PENDING" || !strings.HasPrefix(sent.text(t, "messageId"), "msg_"+delivery+"_") {
+		t.Errorf("%s", sent.body)
+	}
+	e, err := s.WebhookEndpointsDue(t.Context())
+	if err != nil || len(e) != 1 {
+		t.Fatalf("%d endpoints are due, %v", len(e), err)
+	}
+	claimed, err := s.WebhookDeliveryClaim(t.Context(), e[0].ID, 1, time.Hour)
+	if err != nil || len(claimed) != 1 {
+		t.Fatalf("%v, %v", claimed, err)
+	}
+	if _, err := s.WebhookDeliveryRecord(t.Context(), store.WebhookAttemptRecord{
+		EndpointID: e[0].ID, DeliveryID: claimed[0].ID, Status: 410, Took: 7 * time.Millisecond, Error: "gone", State: store.WebhookAbandoned, DisableNow: true, DisableReason: "GONE",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	list := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries?state=ABANDONED", "")
+	list.want(t, http.StatusOK)
+	for _, want := range []string{`"number":1`, `"status":410`, `"millis":7`, `"error":"gone"`, `"state":"ABANDONED"`} {
+		if !strings.Contains(list.body, want) {
+			t.Errorf("%s is missing in %s", want, list.body)
+		}
+	}
+	if got := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries?state=PENDING", ""); strings.Contains(got.body, "msg_") {
+		t.Errorf("%s", got.body)
+	}
+	if got := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries/"+delivery, ""); got.text(t, "id") != delivery {
+		t.Errorf("%s", got.body)
+	}
+	if got := b.with(t, "viewer", "GET", path+"/"+id, ""); got.text(t, "state") != "DISABLED" || got.text(t, "disabledReason") != "GONE" {
+		t.Errorf("%s", got.body)
+	}
+	b.with(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
+	b.with(t, "operator", "POST", path+"/"+id+"/test", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
+	if got := b.with(t, "admin", "PATCH", path+"/"+id, `{"enabled":true}`); got.text(t, "state") != "ACTIVE" {
+		t.Errorf("%s", got.body)
+	}
+	again := b.with(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "")
+	again.want(t, http.StatusAccepted)
+	if again.text(t, "state") != "PENDING" || again.text(t, "messageId") != sent.text(t, "messageId") {
+		t.Errorf("%s", again.body)
+	}
+
+	rotated := b.with(t, "admin", "POST", path+"/"+id+"/rotate-secret", "")
+	rotated.want(t, http.StatusOK)
+	if second := rotated.text(t, "secret"); second == secret || rotated.text(t, "previousSecretUntil") == "" {
+		t.Errorf("%s", rotated.body)
+	}
+	if audit := b.with(t, "viewer", "GET", "/v1/audit", ""); strings.Contains(audit.body, "hunter2") || strings.Contains(audit.body, "T0K3N") ||
+		strings.Contains(audit.body, "whsec_") || strings.Count(audit.body, "webhook") < 8 {
+		t.Errorf("the audit: %s", audit.body)
+	}
+	b.with(t, "admin", "DELETE", path+"/"+id, "").want(t, http.StatusNoContent)
+	b.with(t, "viewer", "GET", path+"/"+id+"/deliveries", "").wantProblem(t, http.StatusNotFound, "ENDPOINT_NOT_FOUND")
+}
+
+func TestWebhookEndpointsAreChecked(t *testing.T) {
+	t.Parallel()
+	b, s := setupEndpoints(t)
+	const path = "/v1/webhook-endpoints"
+	for body, field := range map[string]string{
+		`{"url":"ftp://hooks.example","events":["coupon.used"]}`:                            "url",
+		`{"url":"https://user:password@hooks.example","events":["coupon.used"]}`:            "url",
+		`{"url":"http://127.0.0.1:8080/in","events":["coupon.used"]}`:                       "url",
+		`{"url":"http://[::ffff:10.0.0.1]/in","events":["coupon.used"]}`:                    "url",
+		`{"url":"http://169.254.169.254/latest","events":["coupon.used"]}`:                  "url",
+		`{"url":"https://hooks.example","events":[]}`:                                       "events",
+		`{"url":"https://hooks.example","events":["promotion.started","promotion.gone"]}`:   "events[1]",
+		`{"url":"https://hooks.example","events":["coupon.used"],"description":"a\u0007b"}`: "description",
+	} {
+		p := b.with(t, "admin", "POST", path, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
+			t.Errorf("%s: %s", body, diff)
+		}
+	}
+	const good = `{"url":"https://hooks.example","events":["coupon.used"],"enabled":false}`
+	first := b.with(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
+	second := b.with(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
+	if first.body != second.body || first.text(t, "state") != "DISABLED" {
+		t.Errorf("%s, then %s", first.body, second.body)
+	}
+	for range store.WebhookEndpointsMax - 1 {
+		b.with(t, "admin", "POST", path, good).want(t, http.StatusCreated)
+	}
+	b.with(t, "admin", "POST", path, good).wantProblem(t, http.StatusConflict, "TOO_MANY_ENDPOINTS")
+	id := first.text(t, "id")
+	b.with(t, "viewer", "GET", path+"/"+id+"/deliveries/1", "").wantProblem(t, http.StatusNotFound, "DELIVERY_NOT_FOUND")
+	if list, err := s.WebhookEndpointList(t.Context(), 1); err != nil || len(list) != store.WebhookEndpointsMax {
+		t.Errorf("%d endpoints, %v", len(list), err)
+	}
+}

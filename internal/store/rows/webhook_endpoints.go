@@ -1,0 +1,456 @@
+package rows
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// webhookTexts are the statements about endpoints that use the database's clock.
+type webhookTexts struct {
+	columns, due, claim, change, rotate, recordSuccess, recordFailure, disable, record, logAttempt, resend, test, countDropped, deleteOld, abandonOld string
+}
+
+const (
+	endpointColumns = `e.id, e.url, e.description, e.events, e.enabled, e.disabled_reason, e.disabled_at, e.secret,
+CASE WHEN e.previous_until > :clock THEN e.previous_secret ELSE '' END, CASE WHEN e.previous_until > :clock THEN e.previous_until END,
+e.failing_since, e.failures, e.last_error, e.delivered_at, e.overflowing, e.dropped, e.dropped_at, e.created_at, e.created_by`
+
+	// endpointSQL reads endpoints with at most $1 of their pending deliveries counted.
+	endpointSQL = `SELECT :columns, (SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 LIMIT $1) n)
+FROM webhook_endpoints e `
+
+	dueEndpoints = `SELECT :columns, 0 FROM webhook_endpoints e WHERE e.enabled
+AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 AND d.due_at <= (SELECT :clock)) ORDER BY e.id`
+
+	createEndpoint = `INSERT INTO webhook_endpoints (id, url, description, events, enabled, secret, created_at, created_by)
+SELECT $1, $2, $3, CAST($4 AS bigint), CAST($5 AS boolean), $6, $7, $8
+WHERE (SELECT count(*) FROM webhook_endpoints) < CAST($9 AS bigint) ON CONFLICT DO NOTHING RETURNING id`
+
+	changeEndpoint = `UPDATE webhook_endpoints SET url = coalesce(CAST($2 AS text), url), description = coalesce(CAST($3 AS text), description),
+  events = coalesce(CAST($4 AS bigint), events), enabled = coalesce(CAST($5 AS boolean), enabled),
+  disabled_reason = CASE WHEN CAST($5 AS boolean) IS NULL OR CAST($5 AS boolean) = enabled THEN disabled_reason ELSE '' END,
+  disabled_at = CASE WHEN CAST($5 AS boolean) IS NULL OR CAST($5 AS boolean) = enabled THEN disabled_at WHEN enabled THEN :clock END,
+  failing_since = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN NULL ELSE failing_since END,
+  failures = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN 0 ELSE failures END,
+  last_error = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN '' ELSE last_error END
+WHERE id = $1`
+
+	rotateEndpoint = `UPDATE webhook_endpoints SET previous_secret = secret, previous_until = :clock + CAST($3 AS interval), secret = $2 WHERE id = $1`
+
+	deliveryColumns = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, state, attempts, tries, due_at, done_at, body`
+	deliverySQL     = `SELECT ` + deliveryColumns + ` FROM webhook_deliveries `
+
+	claimDeliveries = `WITH due AS MATERIALIZED (
+  SELECT id AS delivery FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 AND due_at <= (SELECT :clock)
+  ORDER BY due_at, id LIMIT $2 :skip_locked
+)
+UPDATE webhook_deliveries SET due_at = :clock + CAST($3 AS interval) WHERE id IN (SELECT delivery FROM due) RETURNING ` + deliveryColumns
+
+	// A page of deliveries comes with the attempts of each, without the bodies.
+	pageColumns   = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, state, attempts, tries, due_at, done_at`
+	pageSQL       = `SELECT ` + pageColumns + ` FROM webhook_deliveries `
+	deliveriesAll = pageSQL + `WHERE endpoint_id = $1 AND state = 0 AND id < $2
+UNION ALL ` + pageSQL + `WHERE endpoint_id = $1 AND state = 1 AND id < $2
+UNION ALL ` + pageSQL + `WHERE endpoint_id = $1 AND state = 2 AND id < $2 ORDER BY id DESC LIMIT $3`
+	deliveriesIn = pageSQL + `WHERE endpoint_id = $1 AND state = $4 AND id < $2 ORDER BY id DESC LIMIT $3`
+	listAll      = attemptsOfPage + deliveriesAll + attemptsJoined
+	listIn       = attemptsOfPage + deliveriesIn + attemptsJoined
+
+	attemptsOfPage = `SELECT p.id, p.endpoint_id, p.event, p.at, p.promotion_id, p.target_id, p.coupon_id, p.state, p.attempts, p.tries, p.due_at,
+  p.done_at, a.number, a.at, a.status, a.millis, a.error FROM (`
+	attemptsJoined = `) p LEFT JOIN webhook_attempts a ON a.delivery_id = p.id ORDER BY p.id DESC, a.number`
+
+	// Each statement that records an attempt locks the endpoint before the delivery.
+	// Successes change the endpoint once a minute at most.
+	recordSuccess = `UPDATE webhook_endpoints SET failing_since = NULL, failures = 0, last_error = '', delivered_at = :clock
+WHERE id = $1 AND (failures > 0 OR delivered_at IS NULL OR delivered_at < :clock - CAST($2 AS interval))`
+	recordFailure = `UPDATE webhook_endpoints SET failing_since = coalesce(failing_since, :clock), failures = failures + 1, last_error = $2 WHERE id = $1`
+	disable       = `UPDATE webhook_endpoints SET enabled = FALSE, disabled_reason = $2, disabled_at = :clock
+WHERE id = $1 AND enabled AND (CAST($3 AS boolean) OR failures >= CAST($4 AS integer) AND failing_since <= :clock - CAST($5 AS interval)) RETURNING id`
+	recordAttempt = `UPDATE webhook_deliveries SET attempts = attempts + 1, tries = tries + 1, body = coalesce(body, $4),
+  due_at = CASE WHEN state = 0 AND CAST($2 AS smallint) = 0 THEN :clock + CAST($3 AS interval) ELSE due_at END,
+  done_at = CASE WHEN state = 0 AND CAST($2 AS smallint) <> 0 THEN :clock ELSE done_at END,
+  state = CASE WHEN state = 0 THEN CAST($2 AS smallint) ELSE state END
+WHERE id = $1`
+	logAttempt = `INSERT INTO webhook_attempts (delivery_id, number, at, status, millis, error)
+SELECT id, attempts, :clock, $2, $3, $4 FROM webhook_deliveries WHERE id = $1`
+
+	resendDelivery = `UPDATE webhook_deliveries SET state = 0, tries = 0, due_at = :clock, done_at = NULL
+WHERE endpoint_id = $1 AND id = $2 AND EXISTS (SELECT 1 FROM webhook_endpoints e WHERE e.id = $1 AND e.enabled) RETURNING id`
+	testEndpoint = `INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at)
+SELECT id, 0, :clock, :clock FROM webhook_endpoints WHERE id = $1 AND enabled RETURNING ` + deliveryColumns
+
+	countPending = `SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 LIMIT $2) n`
+)
+
+var (
+	isBulk = `event >= ` + strconv.Itoa(store.WebhookBulkFirst)
+
+	// bulkToDrop returns the $2-th oldest pending bulk event.
+	bulkToDrop = `SELECT max(id) FROM (SELECT id FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 AND ` + isBulk + ` ORDER BY id LIMIT $2) n`
+
+	// bulkUntil selects the pending bulk events up to $2.
+	bulkUntil    = `FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 AND ` + isBulk + ` AND id <= $2`
+	countDropped = `UPDATE webhook_endpoints SET overflowing = TRUE, dropped_at = :clock, dropped = dropped + (SELECT count(*) ` + bulkUntil + `)
+WHERE id = $1`
+	deleteBulk = `DELETE ` + bulkUntil + ` RETURNING id`
+)
+
+const (
+	deleteOldDeliveries = `DELETE FROM webhook_deliveries WHERE id IN (
+  SELECT id FROM webhook_deliveries WHERE endpoint_id = $1 AND done_at IS NOT NULL AND done_at < (SELECT :clock - CAST($2 AS interval))
+  ORDER BY done_at LIMIT $3) RETURNING id`
+	abandonOldDeliveries = `UPDATE webhook_deliveries SET state = 2, done_at = :clock WHERE id IN (
+  SELECT id FROM (SELECT id, at FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 ORDER BY id LIMIT $3) n
+  WHERE at < :clock - CAST($2 AS interval)) RETURNING id`
+	deleteOrphans = `DELETE FROM webhook_deliveries WHERE id IN (
+  SELECT id FROM webhook_deliveries WHERE endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_endpoints e WHERE e.id = $1)
+  ORDER BY state, id LIMIT $2) RETURNING id`
+
+	// deliveryOwners visits the endpoints that have deliveries, one step of the index per
+	// endpoint.
+	deliveryOwners = `WITH RECURSIVE owners(id) AS (
+  SELECT min(endpoint_id) FROM webhook_deliveries
+  UNION ALL
+  SELECT (SELECT min(d.endpoint_id) FROM webhook_deliveries d WHERE d.endpoint_id > o.id) FROM owners o WHERE o.id IS NOT NULL
+)
+SELECT id FROM owners WHERE id IS NOT NULL`
+)
+
+func webhookTextsOf(text func(string) string) webhookTexts {
+	columns := text(endpointColumns)
+	with := func(s string) string { return text(strings.ReplaceAll(s, ":columns", endpointColumns)) }
+	return webhookTexts{
+		columns: columns, due: with(dueEndpoints), claim: text(claimDeliveries), change: text(changeEndpoint), rotate: text(rotateEndpoint),
+		recordSuccess: text(recordSuccess), recordFailure: text(recordFailure), disable: text(disable), record: text(recordAttempt),
+		logAttempt: text(logAttempt), resend: text(resendDelivery), test: text(testEndpoint), deleteOld: text(deleteOldDeliveries),
+		abandonOld: text(abandonOldDeliveries), countDropped: text(countDropped),
+	}
+}
+
+func scanEndpoint(scan Scan, e *store.WebhookEndpoint) error {
+	var events int64
+	err := scan(&e.ID, &e.URL, &e.Description, &events, &e.Enabled, &e.DisabledReason, (*at)(&e.DisabledAt), &e.Secret,
+		&e.PreviousSecret, (*at)(&e.PreviousUntil), (*at)(&e.FailingSince), &e.Failures, &e.LastError, (*at)(&e.DeliveredAt), &e.Overflowing,
+		&e.Dropped, (*at)(&e.DroppedAt), (*at)(&e.CreatedAt), &e.CreatedBy, &e.Pending)
+	e.Events = store.WebhookEventsOf(events)
+	return err
+}
+
+// deliveryScanner has the columns of a delivery that need a conversion.
+type deliveryScanner struct {
+	event                     int
+	promotion, target, coupon *int64
+}
+
+func (n *deliveryScanner) columns(d *store.EndpointDelivery) []any {
+	return []any{
+		&d.ID, &d.EndpointID, &n.event, (*at)(&d.At), &n.promotion, &n.target, &n.coupon, &d.State, &d.Attempts, &d.Tries, (*at)(&d.DueAt), (*at)(&d.DoneAt),
+	}
+}
+
+func (n *deliveryScanner) set(d *store.EndpointDelivery) {
+	if n.event < len(store.WebhookEvents) {
+		d.Event = store.WebhookEvents[n.event]
+	}
+	if n.promotion != nil {
+		d.PromotionID = reward.PromotionID(*n.promotion)
+	}
+	if n.target != nil {
+		id := reward.TargetID(*n.target)
+		d.TargetID = &id
+	}
+	if n.coupon != nil {
+		d.CouponID = reward.CouponID(*n.coupon)
+	}
+}
+
+func scanDelivery(scan Scan, d *store.EndpointDelivery) error {
+	var n deliveryScanner
+	err := scan(append(n.columns(d), &d.Body)...)
+	n.set(d)
+	return err
+}
+
+// endpointSQL returns the statement that reads endpoints with their pending
+// deliveries.
+func (t *Tables) endpointSQL(where string) string {
+	return strings.ReplaceAll(endpointSQL, ":columns", t.webhooks.columns) + where
+}
+
+func noEndpoint(id int64) error {
+	return reward.NewError(reward.KindNotFound, reward.CodeEndpointNotFound, "there is no webhook endpoint %d", id)
+}
+
+// WebhookEndpointCreate inserts an endpoint.
+func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
+	for what, text := range map[string]string{"url": e.URL, "description": e.Description, "creator": e.CreatedBy} {
+		if err := store.CheckText(what, text); err != nil {
+			return store.WebhookEndpoint{}, err
+		}
+	}
+	made, exists := false, []store.WebhookEndpoint(nil)
+	err := t.db.Write(ctx, "create a webhook endpoint", func() []Statement {
+		made, exists = false, nil
+		return []Statement{
+			{SQL: createEndpoint, Args: []any{
+				e.ID, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled, e.Secret, e.CreatedAt, e.CreatedBy, store.WebhookEndpointsMax,
+			}, Row: seen(&made)},
+			{SQL: t.endpointSQL(`WHERE e.id = $2`), Args: []any{0, e.ID}, Row: into(&exists, scanEndpoint)},
+		}
+	})
+	switch {
+	case err != nil:
+		return store.WebhookEndpoint{}, err
+	case !made && len(exists) > 0:
+		return store.WebhookEndpoint{}, reward.NewError(reward.KindConflict, reward.CodeExists, "webhook endpoint %d exists", e.ID)
+	case !made:
+		return store.WebhookEndpoint{}, reward.NewError(reward.KindConflict, reward.CodeTooManyEndpoints,
+			"there are %d webhook endpoints already; delete one that is not used", store.WebhookEndpointsMax)
+	}
+	return first(exists, nil, noEndpoint(e.ID))
+}
+
+// WebhookEndpointList returns all endpoints by descending ID.
+func (t *Tables) WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error) {
+	return list(ctx, t.db.Read, "list webhook endpoints", scanEndpoint, t.endpointSQL(`ORDER BY e.id DESC`), limit)
+}
+
+// WebhookEndpointGet returns an endpoint.
+func (t *Tables) WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error) {
+	found, err := list(ctx, t.db.Read, "read a webhook endpoint", scanEndpoint, t.endpointSQL(`WHERE e.id = $2`), limit, id)
+	return first(found, err, noEndpoint(id))
+}
+
+// updated runs a statement on an endpoint and returns what it is afterwards.
+func (t *Tables) updated(ctx context.Context, what string, id int64, sql string, args ...any) (store.WebhookEndpoint, error) {
+	var found []store.WebhookEndpoint
+	err := t.db.Write(ctx, what, func() []Statement {
+		found = nil
+		return []Statement{
+			{SQL: sql, Args: append([]any{id}, args...)},
+			{SQL: t.endpointSQL(`WHERE e.id = $2`), Args: []any{0, id}, Row: into(&found, scanEndpoint)},
+		}
+	})
+	return first(found, err, noEndpoint(id))
+}
+
+// WebhookEndpointChange changes an endpoint.
+func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.WebhookEndpointChange) (store.WebhookEndpoint, error) {
+	var events *int64
+	if p.Events != nil {
+		bits := store.WebhookEventBits(p.Events)
+		events = &bits
+	}
+	for what, text := range map[string]*string{"url": p.URL, "description": p.Description} {
+		if text == nil {
+			continue
+		}
+		if err := store.CheckText(what, *text); err != nil {
+			return store.WebhookEndpoint{}, err
+		}
+	}
+	return t.updated(ctx, "change a webhook endpoint", id, t.webhooks.change, p.URL, p.Description, events, p.Enabled)
+}
+
+// WebhookEndpointRotate replaces the secret of an endpoint.
+func (t *Tables) WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error) {
+	return t.updated(ctx, "rotate the secret of a webhook endpoint", id, t.webhooks.rotate, secret, previousFor)
+}
+
+// WebhookEndpointDelete deletes an endpoint. WebhookDeliveryTrim deletes its
+// deliveries.
+func (t *Tables) WebhookEndpointDelete(ctx context.Context, id int64) error {
+	deleted, err := t.change(ctx, "delete a webhook endpoint", `DELETE FROM webhook_endpoints WHERE id = $1 RETURNING id`, id)
+	if err == nil && !deleted {
+		err = noEndpoint(id)
+	}
+	return err
+}
+
+// WebhookEndpointsDue returns the endpoints that have something to do.
+func (t *Tables) WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoint, error) {
+	return list(ctx, t.db.Read, "find due webhook endpoints", scanEndpoint, t.webhooks.due)
+}
+
+// WebhookDeliveryClaim claims deliveries that are due.
+func (t *Tables) WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error) {
+	var claimed []store.EndpointDelivery
+	err := t.db.Write(ctx, "claim deliveries to an endpoint", func() []Statement {
+		claimed = nil
+		return []Statement{{SQL: t.webhooks.claim, Args: []any{endpoint, max(limit, 0), lease}, Row: into(&claimed, scanDelivery)}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(claimed, func(a, b store.EndpointDelivery) int { return int(a.ID - b.ID) })
+	return claimed, nil
+}
+
+// successInterval separates the changes of an endpoint by successes.
+const successInterval = time.Minute
+
+// WebhookDeliveryRecord stores an attempt.
+func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttemptRecord) (disabled bool, err error) {
+	text := reward.SanitizeText(a.Error)
+	err = t.db.Write(ctx, "record an attempt to deliver", func() []Statement {
+		disabled = false
+		statements := []Statement{{SQL: t.webhooks.recordSuccess, Args: []any{a.EndpointID, successInterval}}}
+		if text != "" {
+			statements = []Statement{
+				{SQL: t.webhooks.recordFailure, Args: []any{a.EndpointID, text}},
+				{SQL: t.webhooks.disable, Args: []any{
+					a.EndpointID, reward.SanitizeText(a.DisableReason), a.DisableNow, a.DisableFailures, a.DisableAfter,
+				}, Row: seen(&disabled)},
+			}
+		}
+		return append(statements,
+			Statement{SQL: t.webhooks.record, Args: []any{a.DeliveryID, int(a.State), a.RetryAfter, a.Body}},
+			Statement{SQL: t.webhooks.logAttempt, Args: []any{a.DeliveryID, a.Status, a.Took.Milliseconds(), text}})
+	})
+	return disabled && err == nil, err
+}
+
+// WebhookDeliveryList returns a page of deliveries with their attempts.
+func (t *Tables) WebhookDeliveryList(ctx context.Context, p store.WebhookDeliveryListParams) ([]store.EndpointDelivery, error) {
+	sql, args := listAll, []any{p.EndpointID, below(p.Before), max(p.Limit, 0)}
+	if p.State != nil {
+		sql, args = listIn, append(args, int(*p.State))
+	}
+	var page []store.EndpointDelivery
+	err := t.db.Read(ctx, "list deliveries", func() Statement {
+		page = nil
+		return Statement{SQL: sql, Args: args, Row: func(scan Scan) error {
+			var d store.EndpointDelivery
+			var n deliveryScanner
+			var number, status *int
+			var millis *int64
+			var made time.Time
+			var text *string
+			if err := scan(append(n.columns(&d), &number, (*at)(&made), &status, &millis, &text)...); err != nil {
+				return err
+			}
+			if len(page) == 0 || page[len(page)-1].ID != d.ID {
+				n.set(&d)
+				page = append(page, d)
+			}
+			if number != nil {
+				last := &page[len(page)-1]
+				last.Log = append(last.Log, store.WebhookAttempt{Number: *number, At: made, Status: *status, Millis: *millis, Error: *text})
+			}
+			return nil
+		}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+func noDelivery(endpoint, id int64) error {
+	return reward.NewError(reward.KindNotFound, reward.CodeDeliveryNotFound, "webhook endpoint %d has no delivery %d", endpoint, id)
+}
+
+// WebhookDeliveryGet returns a delivery with its attempts.
+func (t *Tables) WebhookDeliveryGet(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
+	found, err := list(ctx, t.db.Read, "read a delivery", scanDelivery, deliverySQL+`WHERE endpoint_id = $1 AND id = $2`, endpoint, id)
+	d, err := first(found, err, noDelivery(endpoint, id))
+	if err != nil {
+		return store.EndpointDelivery{}, err
+	}
+	d.Log, err = list(ctx, t.db.Read, "read the attempts of a delivery", func(scan Scan, a *store.WebhookAttempt) error {
+		return scan(&a.Number, (*at)(&a.At), &a.Status, &a.Millis, &a.Error)
+	}, `SELECT number, at, status, millis, error FROM webhook_attempts WHERE delivery_id = $1 ORDER BY number`, id)
+	return d, err
+}
+
+// disabledOr returns missing if an endpoint is enabled, or why nothing is sent to it.
+func (t *Tables) disabledOr(ctx context.Context, endpoint int64, missing error) error {
+	e, err := t.WebhookEndpointGet(ctx, endpoint, 0)
+	if err == nil && !e.Enabled {
+		err = reward.NewError(reward.KindConflict, reward.CodeEndpointDisabled, "webhook endpoint %d is disabled; enable it first", endpoint)
+	}
+	if err == nil {
+		err = missing
+	}
+	return err
+}
+
+// WebhookDeliveryResend makes a delivery pending again.
+func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
+	changed, err := t.change(ctx, "resend a delivery", t.webhooks.resend, endpoint, id)
+	switch {
+	case err != nil:
+		return store.EndpointDelivery{}, err
+	case !changed:
+		return store.EndpointDelivery{}, t.disabledOr(ctx, endpoint, noDelivery(endpoint, id))
+	}
+	return t.WebhookDeliveryGet(ctx, endpoint, id)
+}
+
+// WebhookDeliveryTest records an event for a test of an endpoint.
+func (t *Tables) WebhookDeliveryTest(ctx context.Context, endpoint int64) (store.EndpointDelivery, error) {
+	var made []store.EndpointDelivery
+	err := t.db.Write(ctx, "test a webhook endpoint", func() []Statement {
+		made = nil
+		return []Statement{{SQL: t.webhooks.test, Args: []any{endpoint}, Row: into(&made, scanDelivery)}}
+	})
+	if err == nil && len(made) == 0 {
+		err = t.disabledOr(ctx, endpoint, noEndpoint(endpoint))
+	}
+	return first(made, err, nil)
+}
+
+// WebhookDeliveryOwners returns the IDs of endpoints with deliveries, also of deleted
+// endpoints.
+func (t *Tables) WebhookDeliveryOwners(ctx context.Context) ([]int64, error) {
+	return list(ctx, t.db.Read, "find endpoints with deliveries", func(scan Scan, id *int64) error { return scan(id) }, deliveryOwners)
+}
+
+// WebhookDeliveryTrim limits what is stored for an endpoint.
+func (t *Tables) WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {
+	counts, err := list(ctx, t.db.Read, "count pending deliveries", func(scan Scan, n *int64) error { return scan(n) }, countPending,
+		p.EndpointID, p.PendingMax+p.Limit)
+	if err != nil {
+		return store.WebhookTrimResult{}, err
+	}
+	pending := counts[0]
+	var last *int64 // the newest event to drop
+	if excess := pending - int64(p.PendingMax); excess > 0 {
+		found, err := list(ctx, t.db.Read, "find events to drop", func(scan Scan, id **int64) error { return scan(id) }, bulkToDrop, p.EndpointID, excess)
+		if err != nil {
+			return store.WebhookTrimResult{}, err
+		}
+		last = found[0]
+	}
+	r := store.WebhookTrimResult{Pending: int(pending)}
+	counted := func(n *int) func(Scan) error {
+		return func(Scan) error {
+			*n++
+			return nil
+		}
+	}
+	err = t.db.Write(ctx, "trim the deliveries to an endpoint", func() []Statement {
+		r.Deleted, r.Abandoned, r.Dropped = 0, 0, 0
+		var statements []Statement
+		if last != nil {
+			statements = []Statement{
+				{SQL: t.webhooks.countDropped, Args: []any{p.EndpointID, *last}},
+				{SQL: deleteBulk, Args: []any{p.EndpointID, *last}, Row: counted(&r.Dropped)},
+			}
+		} else if pending <= int64(p.PendingMax)/2 {
+			statements = []Statement{{SQL: `UPDATE webhook_endpoints SET overflowing = FALSE WHERE id = $1 AND overflowing`, Args: []any{p.EndpointID}}}
+		}
+		return append(statements,
+			Statement{SQL: t.webhooks.deleteOld, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Deleted)},
+			Statement{SQL: t.webhooks.abandonOld, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Abandoned)},
+			Statement{SQL: deleteOrphans, Args: []any{p.EndpointID, p.Limit}, Row: counted(&r.Deleted)})
+	})
+	return r, err
+}

@@ -1,0 +1,350 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	lookInterval = time.Second      // between looks for deliveries that are due
+	trimInterval = time.Minute      // between looks at what is stored
+	callsMax     = 4                // calls in flight to an endpoint
+	claimBatch   = 2 * callsMax     // deliveries claimed at once
+	claimLease   = 2 * time.Minute  // of a claimed delivery
+	rowsTimeout  = 2 * time.Second  // of one read or write of rows
+	trimTimeout  = 30 * time.Second // of one trim
+	stopTimeout  = 3 * time.Second  // of calls in flight during a stop
+	// An endpoint that does not respond at all gets no call for a while.
+	silenceBackoff, silenceBackoffMax = time.Second, time.Minute
+
+	// An endpoint is disabled after disableFailures failed attempts in a row over at
+	// least disableAfter.
+	disableAfter    = 72 * time.Hour
+	disableFailures = 10
+
+	kept       = 7 * 24 * time.Hour // deliveries after their end, and pending ones
+	pendingMax = 100_000            // pending deliveries of an endpoint
+	trimLimit  = 1000
+)
+
+// retries are the pauses after failed attempts. After the last one, a delivery is
+// abandoned.
+var retries = []time.Duration{
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 7 * time.Hour, 10 * time.Hour,
+}
+
+// Reasons for which an endpoint is disabled.
+const (
+	ReasonFailing = "FAILING"
+	ReasonGone    = "GONE"
+)
+
+// Rows is the part of the store that a Deliverer uses.
+type Rows interface {
+	store.WebhookEndpoints
+	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
+	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
+	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+}
+
+// Config configures a Deliverer.
+type Config struct {
+	Rows Rows
+	// AllowPrivate allows receivers whose address is not public.
+	AllowPrivate bool
+	Metrics      *obs.Metrics
+	Log          obs.Log
+}
+
+// Deliverer delivers events to webhook endpoints. A delivery is retried until the
+// receiver accepts it. After a crash between the call and its record, it is sent again
+// under the same ID. Instances share the work by claiming deliveries under a lease.
+//
+// Each endpoint has calls and pauses of its own, so none delays another.
+type Deliverer struct {
+	service.Base
+	cfg       Config
+	log       obs.Log
+	transport http.RoundTripper
+
+	mu        sync.Mutex // protects endpoints
+	endpoints map[int64]*receiver
+}
+
+// receiver is the state of an endpoint on this instance.
+type receiver struct {
+	working   bool // a goroutine delivers to it
+	silent    int  // attempts in a row without a response
+	notBefore time.Time
+}
+
+// NewDeliverer returns a Deliverer that sends nothing before Start.
+func NewDeliverer(cfg Config) *Deliverer {
+	return &Deliverer{
+		cfg: cfg, log: cfg.Log.For(obs.Webhook), transport: NewTransport(cfg.AllowPrivate), endpoints: make(map[int64]*receiver),
+	}
+}
+
+// Start delivers in the background until Stop.
+func (d *Deliverer) Start(ctx context.Context) { d.Base.Start(ctx, d.run) }
+
+// run delivers until ctx ends. Calls in flight then get stopTimeout to end.
+func (d *Deliverer) run(ctx context.Context) {
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var working sync.WaitGroup
+	working.Go(func() { d.trim(ctx) })
+	report := d.log.Streak("webhook endpoint store unavailable", "webhook endpoint store available again")
+	for ctx.Err() == nil {
+		if err := d.look(ctx, calls, &working); err == nil || ctx.Err() == nil {
+			report(err)
+		}
+		service.Sleep(ctx, service.Jitter(lookInterval, 0.2))
+	}
+	late := time.AfterFunc(stopTimeout, cancel)
+	defer late.Stop()
+	working.Wait()
+}
+
+// look starts to deliver to the endpoints that have something due.
+func (d *Deliverer) look(ctx, calls context.Context, working *sync.WaitGroup) error {
+	bounded, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	due, err := d.cfg.Rows.WebhookEndpointsDue(bounded)
+	if err != nil {
+		return fmt.Errorf("find due webhook endpoints: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range due {
+		r := d.endpoints[e.ID]
+		if r == nil {
+			r = &receiver{}
+			d.endpoints[e.ID] = r
+		}
+		if !r.working && !time.Now().Before(r.notBefore) {
+			r.working = true
+			working.Go(func() { d.work(ctx, calls, e.ID, r) })
+		}
+	}
+	return nil
+}
+
+// work delivers to an endpoint until nothing is due, or it does not respond.
+func (d *Deliverer) work(ctx, calls context.Context, id int64, r *receiver) {
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		r.working = false
+	}()
+	for ctx.Err() == nil && d.mayCall(r) {
+		e, claimed, err := d.claim(ctx, id)
+		if err != nil && ctx.Err() == nil {
+			d.log.Warn("claiming webhook deliveries failed", err, "endpoint", id)
+		}
+		if err != nil || len(claimed) == 0 {
+			return
+		}
+		until := time.Now().Add(claimLease)
+		next := make(chan store.EndpointDelivery, len(claimed))
+		for _, c := range claimed {
+			next <- c
+		}
+		close(next)
+		var sending sync.WaitGroup
+		for range min(callsMax, len(claimed)) {
+			sending.Go(func() {
+				for c := range next {
+					// Others may claim what could not be recorded before the lease ends.
+					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < Timeout+3*rowsTimeout {
+						return
+					}
+					d.deliver(calls, e, c, r)
+				}
+			})
+		}
+		sending.Wait()
+	}
+}
+
+// claim returns an endpoint, and claims deliveries to it unless it is disabled.
+func (d *Deliverer) claim(ctx context.Context, id int64) (store.WebhookEndpoint, []store.EndpointDelivery, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*rowsTimeout)
+	defer cancel()
+	e, err := d.cfg.Rows.WebhookEndpointGet(ctx, id, 0)
+	if reward.HasCode(err, reward.CodeEndpointNotFound) {
+		return e, nil, nil
+	}
+	if err != nil || !e.Enabled {
+		return e, nil, err
+	}
+	claimed, err := d.cfg.Rows.WebhookDeliveryClaim(ctx, id, claimBatch, claimLease)
+	return e, claimed, err
+}
+
+func (d *Deliverer) mayCall(r *receiver) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !time.Now().Before(r.notBefore)
+}
+
+// heard records whether an endpoint responded.
+func (d *Deliverer) heard(r *receiver, responded bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if responded {
+		r.silent = 0
+		return
+	}
+	if now := time.Now(); !now.Before(r.notBefore) { // calls in flight together count once
+		r.notBefore = now.Add(service.Backoff(r.silent, silenceBackoff, silenceBackoffMax))
+		r.silent++
+	}
+}
+
+// deliver makes one attempt and records its result.
+func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c store.EndpointDelivery, r *receiver) {
+	attrs := []any{"endpoint", e.ID, "event", c.Event, "delivery", c.ID, "attempt", c.Attempts + 1}
+	body, err := d.compose(ctx, c)
+	if err != nil {
+		d.log.Warn("composing webhook failed", err, attrs...)
+		return
+	}
+	began := time.Now()
+	header := http.Header{}
+	secrets := []string{e.Secret}
+	if e.PreviousSecret != "" {
+		secrets = append(secrets, e.PreviousSecret)
+	}
+	Sign(header, MessageID(c), began, body, secrets...)
+	status, err := Post(ctx, d.transport, e.URL, header, body)
+	if err != nil && ctx.Err() != nil {
+		return // a stop is no failure of the receiver; the delivery is sent again
+	}
+	d.heard(r, err == nil)
+	a := store.WebhookAttemptRecord{
+		EndpointID: e.ID, DeliveryID: c.ID, Status: status, Took: time.Since(began), Body: body,
+		DisableAfter: disableAfter, DisableFailures: disableFailures, DisableReason: ReasonFailing,
+	}
+	attrs = append(attrs, "status", status)
+	switch {
+	case err == nil && status/100 == 2:
+		a.State = store.WebhookDelivered
+		d.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
+		d.log.Debug("webhook delivered", attrs...)
+	default:
+		if err == nil {
+			err = fmt.Errorf("the receiver responded with status %d", status)
+		}
+		a.Error = err.Error()
+		d.afterFailure(&a, c, err, attrs)
+	}
+	d.record(ctx, &a, attrs)
+}
+
+// afterFailure decides what follows from a failed attempt.
+func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.EndpointDelivery, err error, attrs []any) {
+	if a.Status == http.StatusGone {
+		a.DisableNow, a.DisableReason = true, ReasonGone
+	}
+	if c.Tries < len(retries) {
+		a.RetryAfter = service.Jitter(retries[c.Tries], 0.1)
+		d.cfg.Metrics.WebhookAttempted(obs.WebhookRetried)
+		d.log.Warn("sending webhook failed", err, append(attrs, "retry_after", a.RetryAfter)...)
+		return
+	}
+	a.State = store.WebhookAbandoned
+	d.cfg.Metrics.WebhookAttempted(obs.WebhookAbandoned)
+	d.log.Error("webhook abandoned", err, attrs...)
+}
+
+// MessageID returns the webhook-id of a delivery. It has the time of the event, so that
+// a database that was restored from a backup does not use an ID again.
+func MessageID(c store.EndpointDelivery) string {
+	return fmt.Sprintf("msg_%d_%d", c.ID, c.At.UnixMicro())
+}
+
+var errDisabled = errors.New("its attempts failed for days, or it responded 410 Gone; enable it when the receiver works again")
+
+// record writes the result of an attempt, even during a stop. If it fails, the
+// delivery is sent again under the same ID.
+func (d *Deliverer) record(ctx context.Context, a *store.WebhookAttemptRecord, attrs []any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowsTimeout)
+	defer cancel()
+	disabled, err := d.cfg.Rows.WebhookDeliveryRecord(ctx, *a)
+	if err != nil {
+		d.log.Warn("recording webhook attempt failed", err, attrs...)
+	}
+	if disabled {
+		d.log.Error("webhook endpoint disabled", errDisabled, "endpoint", a.EndpointID, "reason", a.DisableReason)
+	}
+}
+
+// trim limits what is stored, and measures it, until ctx ends.
+func (d *Deliverer) trim(ctx context.Context) {
+	report := d.log.Streak("trimming webhook deliveries failed", "trimming webhook deliveries works again")
+	for ctx.Err() == nil {
+		if err := d.trimOnce(ctx); err == nil || ctx.Err() == nil {
+			report(err)
+		}
+		service.Sleep(ctx, service.Jitter(trimInterval, 0.2))
+	}
+}
+
+var errDropped = errors.New("too many deliveries are pending, so the oldest payout and coupon events were dropped")
+
+func (d *Deliverer) trimOnce(ctx context.Context) error {
+	owners, err := d.cfg.Rows.WebhookDeliveryOwners(ctx)
+	if err != nil {
+		return fmt.Errorf("find endpoints with deliveries: %w", err)
+	}
+	for _, id := range owners {
+		p := store.WebhookTrimParams{EndpointID: id, Kept: kept, PendingMax: pendingMax, Limit: trimLimit}
+		for more := true; more && ctx.Err() == nil; {
+			r, err := d.trimStep(ctx, p)
+			if err != nil {
+				return err
+			}
+			more = r.More(p)
+		}
+	}
+	endpoints, err := d.cfg.Rows.WebhookEndpointList(ctx, pendingMax)
+	if err != nil {
+		return fmt.Errorf("list webhook endpoints: %w", err)
+	}
+	backlog, disabled := 0, 0
+	for _, e := range endpoints {
+		backlog += e.Pending
+		if !e.Enabled {
+			disabled++
+		}
+	}
+	d.cfg.Metrics.WebhookEndpoints(backlog, disabled)
+	return nil
+}
+
+func (d *Deliverer) trimStep(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	r, err := d.cfg.Rows.WebhookDeliveryTrim(ctx, p)
+	if err != nil {
+		return r, fmt.Errorf("trim the deliveries to an endpoint: %w", err)
+	}
+	if r.Dropped > 0 {
+		d.cfg.Metrics.WebhooksDropped(r.Dropped)
+		d.log.Warn("webhook events dropped", errDropped, "endpoint", p.EndpointID, "count", r.Dropped)
+	}
+	if r.Abandoned > 0 {
+		d.log.Warn("old webhooks abandoned", errors.New("they are too old"), "endpoint", p.EndpointID, "count", r.Abandoned)
+	}
+	return r, nil
+}
