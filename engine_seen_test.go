@@ -15,6 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 // scrape reads /metrics.
@@ -162,7 +163,7 @@ func exerciseSeen(t *testing.T, w world) {
 	}
 
 	r.stop()
-	rows, err := engine.OpenStore(t.Context(), r.cfg, "test")
+	rows, err := engine.OpenStore(t.Context(), r.cfg, "test", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}

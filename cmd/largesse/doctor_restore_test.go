@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 // TestDoctorAfterRestore: the mark is in the database, and a second one is not
@@ -24,7 +25,7 @@ func TestDoctorAfterRestore(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows, err := engine.OpenStore(t.Context(), cfg, "test")
+	rows, err := engine.OpenStore(t.Context(), cfg, "test", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,8 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"unicode"
 
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -36,7 +33,7 @@ func (s *SASL) password() (string, error) {
 	if s.Password != "" {
 		return s.Password, nil
 	}
-	return readPassword(s.PasswordFile)
+	return service.ReadPassword(s.PasswordFile)
 }
 
 // CheckPassword returns an error if PasswordFile is unusable. The error
@@ -74,18 +71,4 @@ func (s *SASL) mechanism(log obs.Log) (sasl.Mechanism, error) {
 		return scram.Sha512(scramAuth), nil
 	}
 	return nil, fmt.Errorf("SASL mechanism %q is none of %s", s.Mechanism, strings.Join(SASLMechanisms, ", "))
-}
-
-// readPassword reads a file of one line. The error continues a sentence that
-// begins with the name of the setting, and never contains the password.
-func readPassword(file string) (string, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
-	password := strings.TrimRight(string(raw), "\r\n")
-	if password == "" || strings.ContainsFunc(password, unicode.IsControl) {
-		return "", errors.New("must hold one line, the password, and nothing else")
-	}
-	return password, nil
 }

@@ -36,7 +36,9 @@ type Data struct {
 
 // Database configures the database. With an empty URL, it is SQLite in Data.Dir.
 type Database struct {
-	URL            string `koanf:"url"`
+	URL string `koanf:"url"`
+	// PasswordFile may change while the instance runs.
+	PasswordFile   string `koanf:"password-file"`
 	MaxConnections int    `koanf:"max-connections"`
 	// ReadConnections is the number of further connections for reads through the
 	// API. SQLite has as many.
@@ -47,9 +49,11 @@ type Database struct {
 // process.
 type Redis struct {
 	// URL may contain the URLs of several Cluster nodes, separated by commas.
-	URL       string `koanf:"url"`
-	KeyPrefix string `koanf:"key-prefix"`
-	Stream    Stream `koanf:"stream"`
+	URL string `koanf:"url"`
+	// PasswordFile may change while the instance runs.
+	PasswordFile string `koanf:"password-file"`
+	KeyPrefix    string `koanf:"key-prefix"`
+	Stream       Stream `koanf:"stream"`
 }
 
 // Stream limits the streams of promotions and the pools that read them.

@@ -44,6 +44,21 @@ func TestValidateSecurity(t *testing.T) {
 			"auth.mode": "apikey", "kafka.embedded-listen": "127.0.0.1:9092",
 			"kafka.sasl-mechanism": "SCRAM-SHA-256", "kafka.sasl-user": "u", "kafka.sasl-password-file": password,
 		}, nil},
+		"PasswordFiles": {flags{
+			"database.url": "postgres://u@127.0.0.1/x", "database.password-file": password, "redis.url": "redis://127.0.0.1", "redis.password-file": password,
+		}, nil},
+		"TwoPasswordsForAServer": {flags{
+			"database.url": "postgres://u:p@127.0.0.1/x", "database.password-file": password,
+			"redis.url": "redis://127.0.0.1,redis://u:p@127.0.0.1", "redis.password-file": password,
+		}, []string{"database.url: must not have a password", "redis.url: must not have a password"}},
+		"PasswordFilesForNothing": {
+			flags{"database.password-file": password, "redis.password-file": none},
+			[]string{"database.password-file: has no effect without database.url", "redis.password-file: has no effect without redis.url"},
+		},
+		"NoSuchPasswordFile": {
+			flags{"redis.url": "redis://127.0.0.1", "redis.password-file": none},
+			[]string{"redis.password-file: cannot be read"},
+		},
 		"TheEmbeddedBrokerOpenToAll": {
 			flags{"auth.mode": "apikey", "kafka.embedded-listen": "127.0.0.1:9092"},
 			[]string{"kafka.embedded-listen: would let every process"},

@@ -34,9 +34,11 @@ const (
 var Settings = []Setting{
 	{Name: "data.dir", Default: "./largesse-data", Kind: KindText, Doc: "directory for the data of the embedded engines"},
 	{Name: "database.url", Secret: true, Kind: KindText, Doc: "PostgreSQL URL, postgres://user:password@host/database; empty: SQLite in data.dir"}, //nolint:gosec // the form of a URL, not a password
+	{Name: "database.password-file", Kind: KindText, Doc: "file with one line, the password for database.url, which then must not have one; reread for each connection"},
 	{Name: "database.max-connections", Default: "20", Kind: KindInt, Doc: "maximum database connections of this instance; 2 to 10000"},
 	{Name: "database.read-connections", Default: "5", Kind: KindInt, Doc: "maximum further database connections of this instance for reads through the API; 1 to 1000; one caller has all but one of them"},
 	{Name: "redis.url", Secret: true, Kind: KindText, Doc: "redis:// or rediss:// URL, or comma-separated URLs of Cluster nodes; empty: in-process queue and gate"},
+	{Name: "redis.password-file", Kind: KindText, Doc: "file with one line, the password for redis.url, which then must not have one; reread for each connection"},
 	{Name: "redis.key-prefix", Kind: KindText, Doc: "prefix of every Redis key, so that several systems can share a server"},
 	{Name: "redis.stream.enabled", Default: "true", Kind: KindBool, Doc: "dispatch payouts through Redis Streams; false: each instance works from its own in-process queue"},
 	{Name: "redis.stream.max-len", Default: "100000", Kind: KindInt, Doc: "maximum dispatched, unfinished payouts per promotion; at least 1; the rest wait in the database"},

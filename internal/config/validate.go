@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
 const (
@@ -67,6 +68,8 @@ func (v *validation) run() {
 			}
 		}
 	}
+	v.passwordFile("database.password-file", c.Database.PasswordFile, "database.url", c.Database.URL)
+	v.passwordFile("redis.password-file", c.Redis.PasswordFile, "redis.url", c.Redis.URL)
 	if !redisPrefix.MatchString(c.Redis.KeyPrefix) {
 		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would move all keys to one Cluster slot)")
 	}
@@ -90,6 +93,31 @@ func (v *validation) run() {
 			v.wrong("roles", fmt.Sprintf("names the role %q twice; keep one", role))
 		}
 	}
+}
+
+// passwordFile checks a file with the password for the servers that another setting names.
+func (v *validation) passwordFile(name, file, of, urls string) {
+	switch _, err := service.ReadPassword(file); {
+	case file == "":
+	case urls == "":
+		v.wrong(name, "has no effect without "+of+": set that, or remove this setting")
+	case hasPassword(urls):
+		v.wrong(of, "must not have a password, because "+name+" is set: keep one of them")
+	case err != nil:
+		v.wrong(name, err.Error())
+	}
+}
+
+// hasPassword reports whether a URL of a list has a password.
+func hasPassword(urls string) bool {
+	for text := range strings.SplitSeq(urls, ",") {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
+			if _, set := u.User.Password(); set || u.Query().Has("password") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (v *validation) stream(c Stream) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -43,7 +44,7 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 			return APIKey{}, err
 		}
 	}
-	s, err := OpenStore(ctx, cfg, "apikey")
+	s, err := OpenStore(ctx, cfg, "apikey", obs.Log{})
 	if err != nil {
 		return APIKey{}, err
 	}

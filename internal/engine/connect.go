@@ -17,15 +17,15 @@ import (
 
 func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "largesse.db") }
 
-func postgresConfig(cfg config.Config, instance string) postgres.Config {
+func postgresConfig(cfg config.Config, instance string, log obs.Log) postgres.Config {
 	return postgres.Config{
-		URL: cfg.Database.URL, MaxConnections: cfg.Database.MaxConnections, ReadConnections: cfg.Database.ReadConnections,
+		URL: cfg.Database.URL, PasswordFile: cfg.Database.PasswordFile, Log: log, MaxConnections: cfg.Database.MaxConnections, ReadConnections: cfg.Database.ReadConnections,
 		ApplicationName: "largesse " + instance,
 	}
 }
 
 func redisConfig(cfg config.Config, log obs.Log) redisstream.Config {
-	return redisstream.Config{URL: cfg.Redis.URL, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
+	return redisstream.Config{URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
 }
 
 func busConfig(cfg config.Config, instance string, log obs.Log) bus.Config {

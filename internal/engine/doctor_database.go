@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -28,7 +29,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	if cfg.Database.URL == "" {
 		return lookAtSQLite(ctx, cfg)
 	}
-	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID()))
+	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
 			but(CheckFail, "check that PostgreSQL runs and that database.url has the right host, database, user and password")}
@@ -145,7 +146,7 @@ func judgeConnections(f postgres.Inspection, instances int, each config.Database
 // shutdown, and the templates that are not closed.
 func inUse(ctx context.Context, cfg config.Config) ([]store.Instance, []reward.CouponTemplate, error) {
 	cfg.Database.MaxConnections, cfg.Database.ReadConnections = 1, 1
-	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID())
+	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID(), obs.Log{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -24,7 +24,10 @@ var (
 )
 
 // secretFiles lists the settings that name files with secrets.
-var secretFiles = []string{"http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "money.client-key", "money.token-file", "money.request.signature-key-file"}
+var secretFiles = []string{
+	"database.password-file", "redis.password-file", "http.tls-key", "kafka.client-key", "kafka.sasl-password-file",
+	"money.client-key", "money.token-file", "money.request.signature-key-file",
+}
 
 // lookAtFiles checks the files that the settings name, and the settings file. It
 // skips files that cannot be read: the check of the part that needs them fails.

@@ -103,7 +103,7 @@ func TestDoctorPostgres(t *testing.T) {
 			t.Errorf("%+v", checks)
 		}
 
-		rows, err := OpenStore(t.Context(), cfg, "test")
+		rows, err := OpenStore(t.Context(), cfg, "test", obs.Log{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -480,7 +480,7 @@ func TestLookAtEmbedded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer lock.release()
-		rows, err := OpenStore(t.Context(), cfg, "holder-7")
+		rows, err := OpenStore(t.Context(), cfg, "holder-7", obs.Log{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -231,7 +231,7 @@ func (e *Engine) embedded() bool {
 func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
 
 func (e *Engine) openStore(ctx context.Context) error {
-	s, err := OpenStore(ctx, e.cfg, e.instance)
+	s, err := OpenStore(ctx, e.cfg, e.instance, e.log)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (e *Engine) openStore(ctx context.Context) error {
 
 // OpenStore opens the configured database without migrating it. The caller must close
 // it.
-func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.Store, error) {
+func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.Log) (store.Store, error) {
 	if cfg.Database.URL == "" {
 		s, err := sqlite.Open(ctx, sqlitePath(cfg))
 		if err != nil {
@@ -256,7 +256,7 @@ func OpenStore(ctx context.Context, cfg config.Config, instance string) (store.S
 		s.LimitViewers(cfg.Database.ReadConnections)
 		return s, nil
 	}
-	return postgres.Open(ctx, postgresConfig(cfg, instance))
+	return postgres.Open(ctx, postgresConfig(cfg, instance, log))
 }
 
 // takeName takes the lease of this instance's name. If a running instance has the
@@ -382,7 +382,7 @@ func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	case e.cfg.Redis.URL == "":
 		return unshared{}, nil
 	}
-	rates, err := redisrate.Open(ctx, redisrate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix})
+	rates, err := redisrate.Open(ctx, redisrate.Config{URL: e.cfg.Redis.URL, PasswordFile: e.cfg.Redis.PasswordFile, Log: e.log, KeyPrefix: e.cfg.Redis.KeyPrefix})
 	if err != nil {
 		return nil, err
 	}
@@ -488,7 +488,7 @@ func together(stops ...func()) {
 func (e *Engine) openGate(ctx context.Context) error {
 	switch {
 	case e.cfg.Redis.URL != "":
-		g, err := redisgate.Open(ctx, redisgate.Config{URL: e.cfg.Redis.URL, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		g, err := redisgate.Open(ctx, redisgate.Config{URL: e.cfg.Redis.URL, PasswordFile: e.cfg.Redis.PasswordFile, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
 		if err != nil {
 			return err
 		}

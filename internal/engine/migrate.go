@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -41,7 +42,7 @@ func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []st
 		}
 		defer lock.release()
 	}
-	s, err := OpenStore(ctx, cfg, instance)
+	s, err := OpenStore(ctx, cfg, instance, obs.Log{})
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func migrate(ctx context.Context, cfg config.Config, instance string, s store.St
 func waitForOlder(ctx context.Context, cfg config.Config, instance string, s store.Store, waiting func([]string) error) error {
 	var told []string
 	for {
-		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance))
+		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance, obs.Log{}))
 		if err != nil || schema.SchemaVersion < couponsMigration || schema.SchemaVersion >= couponProtocolMigration {
 			return err
 		}

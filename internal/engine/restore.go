@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 // MarkRestored records in the configured database that it was restored from a
@@ -13,7 +14,7 @@ import (
 // every payout is looked up before it is charged. New instances do so immediately,
 // and running ones within ten seconds. MarkRestored returns the time of the mark.
 func MarkRestored(ctx context.Context, cfg config.Config) (time.Time, error) {
-	s, err := OpenStore(ctx, cfg, "doctor")
+	s, err := OpenStore(ctx, cfg, "doctor", obs.Log{})
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // replyTimeout limits the wait for a reply from a server that hangs or a
@@ -29,7 +32,11 @@ const masterRefresh = 2 * time.Second
 // TLS. Several URLs, separated by commas, are nodes of one Cluster. If the
 // first one has ?master_set=NAME, they are Sentinels that know the primary of
 // that name. Errors never contain the URL, which may hold a password.
-func Option(urls string) (rueidis.ClientOption, error) {
+//
+// passwordFile is a file of one line, the password of the user in the URL. It is read for
+// each connection to a server, and Sentinels do not get it. Empty means the password in
+// the URL.
+func Option(urls, passwordFile string, log obs.Log) (rueidis.ClientOption, error) {
 	var option rueidis.ClientOption
 	for i, text := range strings.Split(urls, ",") {
 		node, err := rueidis.ParseURL(strings.TrimSpace(text))
@@ -68,6 +75,18 @@ func Option(urls string) (rueidis.ClientOption, error) {
 		option.ClientName = "largesse"
 	}
 	option.Sentinel.ClientName = option.ClientName
+	if passwordFile == "" {
+		return option, nil
+	}
+	password, err := service.NewPassword("redis.password-file", passwordFile,
+		log.Streak("password file unusable, keeping the last one", "password file usable again"))
+	if err != nil {
+		return option, err
+	}
+	user := option.Username
+	option.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		return rueidis.AuthCredentials{Username: user, Password: password.Get()}, nil
+	}
 	return option, nil
 }
 

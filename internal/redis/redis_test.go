@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/obs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,7 +37,7 @@ func TestOption(t *testing.T) {
 	t.Parallel()
 	t.Run("SeveralAddresses", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://u:p@one:1, rediss://two:2")
+		o, err := Option("rediss://u:p@one:1, rediss://two:2", "", obs.Log{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +58,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run("Sentinels"+name, func(t *testing.T) {
 			t.Parallel()
-			o, err := Option(url)
+			o, err := Option(url, "", obs.Log{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +78,7 @@ func TestOption(t *testing.T) {
 	}
 	t.Run("OneAddress", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://one:1")
+		o, err := Option("rediss://one:1", "", obs.Log{})
 		if err != nil || o.TLSConfig.ServerName != "one" || o.Sentinel.MasterSet != "" {
 			t.Errorf("options %+v, %v", o, err)
 		}
@@ -92,7 +94,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Option(url)
+			_, err := Option(url, "", obs.Log{})
 			if err == nil || !strings.HasPrefix(err.Error(), "redis.url") {
 				t.Fatalf("the error is %v", err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/gatetest"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -62,7 +63,7 @@ type rig struct {
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
 	r := &rig{TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), id: 42}
-	option, err := redis.Option(url)
+	option, err := redis.Option(url, "", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/redis"
 )
 
@@ -28,9 +29,10 @@ var leaseRun = rueidis.NewLuaScript(leaseRunText)
 
 // Config configures the connection.
 type Config struct {
-	URL string // redis.url; see redis.Option
+	URL, PasswordFile string // redis.url and redis.password-file; see redis.Option
 	// KeyPrefix begins every key; empty: none. It must not contain braces.
 	KeyPrefix string
+	Log       obs.Log
 }
 
 // Rates implements governor.Rates. It is safe for concurrent use.
@@ -46,7 +48,7 @@ func Open(ctx context.Context, cfg Config) (*Rates, error) {
 	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
 	}
-	option, err := redis.Option(cfg.URL)
+	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -57,6 +58,10 @@ var migrations embed.FS
 type Config struct {
 	// URL is a postgres:// address.
 	URL string
+	// PasswordFile is a file of one line, the password. It is read for each
+	// connection. Empty means the password in URL.
+	PasswordFile string
+	Log          obs.Log
 	// Schema holds the tables. Empty means the search path of the session.
 	// Migrate creates the schema if it does not exist.
 	Schema string
@@ -89,6 +94,18 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("parse the address of the database: %w", err)
+	}
+	if cfg.PasswordFile != "" {
+		password, err := service.NewPassword("database.password-file", cfg.PasswordFile,
+			cfg.Log.Streak("password file unusable, keeping the last one", "password file usable again"))
+		if err != nil {
+			return nil, err
+		}
+		pc.ConnConfig.Password = password.Get()
+		pc.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			c.Password = password.Get()
+			return nil
+		}
 	}
 	pc.MaxConns = 20
 	if cfg.MaxConnections > 0 {
