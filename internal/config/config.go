@@ -18,6 +18,7 @@ type Config struct {
 	Webhook   Webhook   `koanf:"webhook"`
 	Coupon    Coupon    `koanf:"coupon"`
 	Reconcile Reconcile `koanf:"reconcile"`
+	Retention Retention `koanf:"retention"`
 	HTTP      HTTP      `koanf:"http"`
 	Auth      Auth      `koanf:"auth"`
 	Log       Log       `koanf:"log"`
@@ -192,6 +193,12 @@ type Coupon struct {
 // Reconcile configures the reconciliation of promotions and templates.
 type Reconcile struct {
 	Interval time.Duration `koanf:"interval"`
+}
+
+// Retention configures how long rows are stored. 0 means forever.
+type Retention struct {
+	Audit       time.Duration `koanf:"audit"`
+	DeadLetters time.Duration `koanf:"dead-letters"` // from the replay or discard on
 }
 
 // HTTP configures the API server.

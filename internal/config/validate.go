@@ -80,6 +80,11 @@ func (v *validation) run() {
 	v.controls(c)
 	v.coupon(c)
 	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
+	for name, period := range map[string]time.Duration{"retention.audit": c.Retention.Audit, "retention.dead-letters": c.Retention.DeadLetters} {
+		if period != 0 {
+			v.atLeast(name, period, time.Hour)
+		}
+	}
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")

@@ -467,6 +467,11 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	if e.plays(config.RoleHousekeeping) {
+		old := &retention{rows: e.store, periods: e.cfg.Retention, instance: e.instance, log: e.own}
+		if old.periods != (config.Retention{}) {
+			old.Start(context.WithoutCancel(ctx), old.run)
+			e.onClose(old.Stop)
+		}
 		e.books.Start(context.WithoutCancel(ctx))
 		webhooks.Start(context.WithoutCancel(ctx))
 		deliverer.Start(context.WithoutCancel(ctx))

@@ -51,6 +51,7 @@ type Store interface {
 	APIKeys
 	Audits
 	Idempotencies
+	Retention
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
@@ -64,6 +65,16 @@ type Store interface {
 	Migrate(ctx context.Context) error
 	// Close closes the connections. No other method may be called afterwards.
 	Close()
+}
+
+// Retention removes rows that nobody needs any more.
+type Retention interface {
+	// AuditForget looks at the limit oldest lines of the audit, removes those that began
+	// before a time, and returns how many.
+	AuditForget(ctx context.Context, before time.Time, limit int) (int, error)
+	// DeadLetterForget looks at the limit oldest dead letters with a status, removes those
+	// that were closed before a time, and returns how many. OPEN is CodeInvalid.
+	DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error)
 }
 
 // Promotions stores promotions. Unless it says otherwise, a method that changes

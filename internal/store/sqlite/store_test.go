@@ -176,8 +176,12 @@ func TestPlans(t *testing.T) {
 		"audit of an actor":                {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
 		"audit of an action":               {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
 		"end an audit line":                {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
-		"claim a key":                      nil, // an INSERT reads nothing
-		"read a key":                       {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
+		"forget audit lines":               {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"},
+		"forget dead letters": {
+			"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH dead_letters USING COVERING INDEX dead_letters_status (status=?)",
+		},
+		"claim a key": nil, // an INSERT reads nothing
+		"read a key":  {"SEARCH idempotency_keys USING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)"},
 		"delete expired keys": {
 			"SEARCH idempotency_keys USING COVERING INDEX sqlite_autoindex_idempotency_keys_1 (key=?)",
 			"SEARCH idempotency_keys USING INDEX idempotency_keys_first (first_at<?)", "SCAN old",

@@ -298,6 +298,27 @@ func exerciseAudits(t *testing.T, open Open) {
 		b.wantCode(b.AuditBegin(b.ctx, other), reward.CodeExists)
 		same(b, "lines", []store.AuditLine{auditLine(1)}, b.audit(store.AuditListParams{}))
 	})
+	run(t, open, "OldLinesAreForgotten", func(b *bundle) {
+		for id := range int64(6) {
+			l := auditLine(id + 1)
+			l.At = at(int(id))
+			b.must(b.AuditBegin(b.ctx, l))
+		}
+		for _, step := range []struct {
+			before time.Time
+			limit  int
+			want   int
+			left   []int64
+		}{
+			{at(0), 10, 0, []int64{6, 5, 4, 3, 2, 1}}, {at(5), 0, 0, []int64{6, 5, 4, 3, 2, 1}},
+			{at(4), 2, 2, []int64{6, 5, 4, 3}}, {at(4), 10, 2, []int64{6, 5}}, {at(4), 10, 0, []int64{6, 5}},
+		} {
+			n, err := b.AuditForget(b.ctx, step.before, step.limit)
+			b.must(err)
+			same(b, "removed", step.want, n)
+			same(b, "left", step.left, b.auditIDs(store.AuditListParams{}))
+		}
+	})
 	run(t, open, "RefuseWhatCannotBeStoredAsItIs", func(b *bundle) {
 		for _, spoil := range []func(*store.AuditLine){
 			func(l *store.AuditLine) { l.ID = 0 },

@@ -53,6 +53,33 @@ func (b *bundle) settleLetters(to reward.DeadLetterStatus, ids ...int64) []int64
 }
 
 func exerciseDeadLetters(t *testing.T, open Open) {
+	run(t, open, "ClosedDeadLettersAreForgotten", func(b *bundle) {
+		ids := b.letters("t", "BAD", 5)
+		for n, id := range ids[:4] {
+			to := reward.DeadLetterReplayed
+			if n == 3 {
+				to = reward.DeadLetterDiscarded
+			}
+			_, err := b.DeadLetterClose(b.ctx, []int64{id}, to, "kim", at(10+n))
+			b.must(err)
+		}
+		_, err := b.DeadLetterForget(b.ctx, reward.DeadLetterOpen, at(100), 10)
+		b.wantCode(err, reward.CodeInvalid)
+		for _, step := range []struct {
+			status reward.DeadLetterStatus
+			before time.Time
+			limit  int
+			want   int
+		}{
+			{reward.DeadLetterReplayed, at(10), 10, 0}, {reward.DeadLetterReplayed, at(12), 1, 1}, {reward.DeadLetterReplayed, at(12), 10, 1},
+			{reward.DeadLetterDiscarded, at(13), 10, 0}, {reward.DeadLetterDiscarded, at(100), 10, 1}, {reward.DeadLetterReplayed, at(12), 10, 0},
+		} {
+			n, err := b.DeadLetterForget(b.ctx, step.status, step.before, step.limit)
+			b.must(err)
+			same(b, "removed", step.want, n)
+		}
+		same(b, "left", []int64{ids[4], ids[2]}, b.letterIDs(store.DeadLetterListParams{Limit: 10}))
+	})
 	run(t, open, "KeepTheirBytesOnceAndPageDownwards", func(b *bundle) {
 		letters := []reward.DeadLetter{
 			{Source: "topic", Partition: 2, Offset: "10", Key: []byte{0, 255}, Value: []byte("{\x00\xff"), Reason: "MALFORMED", Detail: hostile, At: epoch},

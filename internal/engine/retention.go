@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	retentionLease    = "retention"
+	retentionInterval = 10 * time.Minute
+	// retentionBatch is the number of rows that a transaction removes at most, and
+	// retentionPause separates two of them.
+	retentionBatch = 1000
+	retentionPause = 100 * time.Millisecond
+)
+
+// retention removes rows that are older than the settings say. One instance at a time
+// does, in small transactions. Zero settings remove nothing.
+type retention struct {
+	service.Base
+	rows     store.Store
+	periods  config.Retention
+	instance string
+	log      obs.Log
+}
+
+// run removes rows in rounds until ctx ends, while this instance holds the lease.
+func (r *retention) run(ctx context.Context) {
+	report := r.log.Streak("removing old rows failed", "old rows are removed again")
+	store.Lead(ctx, store.LeadParams{
+		Rows:  r.rows,
+		Lease: store.LeaseTakeParams{Name: retentionLease, Owner: r.instance + "/" + rand.Text()[:8], TTL: leaseTTL},
+		Lead: func(ctx context.Context) {
+			for {
+				if err := r.round(ctx); ctx.Err() == nil {
+					report(err)
+				}
+				if !service.Sleep(ctx, service.Jitter(retentionInterval, 0.2)) {
+					return
+				}
+			}
+		},
+		Log: r.log,
+	})
+}
+
+// round removes everything that is too old by the clock of the database.
+func (r *retention) round(ctx context.Context) error {
+	now, err := r.rows.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if keep := r.periods.Audit; keep > 0 {
+		err := r.remove(ctx, "audit entries", func() (int, error) { return r.rows.AuditForget(ctx, now.Add(-keep), retentionBatch) })
+		if err != nil {
+			return err
+		}
+	}
+	if keep := r.periods.DeadLetters; keep > 0 {
+		for _, status := range []reward.DeadLetterStatus{reward.DeadLetterReplayed, reward.DeadLetterDiscarded} {
+			err := r.remove(ctx, "dead letters", func() (int, error) {
+				return r.rows.DeadLetterForget(ctx, status, now.Add(-keep), retentionBatch)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove calls forget until it removes less than a batch.
+func (r *retention) remove(ctx context.Context, what string, forget func() (int, error)) error {
+	total := 0
+	for {
+		n, err := forget()
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if total += n; n < retentionBatch {
+			break
+		}
+		if !service.Sleep(ctx, retentionPause) {
+			return ctx.Err()
+		}
+	}
+	if total > 0 {
+		r.log.Info("old rows removed", "what", what, "count", total)
+	}
+	return nil
+}
