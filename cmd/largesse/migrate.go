@@ -15,15 +15,31 @@ func (c *cli) migrateCommand() *cobra.Command {
 		Short: "Migrate the schema of the configured database",
 		Long: `Migrate the schema of the configured database to the version of this binary. If it
 has that version, nothing happens. Several instances may do this at the same time:
-each does it when it starts.`,
+each does it when it starts.
+
+With --to, take the schema back to an earlier version, so that an earlier version of
+Largesse can use it. Stop all instances before. What later versions have added, such
+as webhook endpoints, is removed with its rows. Payouts, coupons and their books stay.`,
 		Example: `  largesse migrate --database-url postgres://largesse@db.internal/largesse
-  largesse migrate --config largesse.yaml`,
+  largesse migrate --config largesse.yaml
+  largesse migrate --config largesse.yaml --to 14   # before a rollback`,
 		Args: args(),
 	}
 	settings := withSettings(cmd)
+	to := cmd.Flags().Int64("to", 0, "earlier schema version to go back to, as largesse doctor of that program shows it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := settings.load(c.world)
 		if err != nil {
+			return err
+		}
+		if cmd.Flags().Changed("to") {
+			if err := engine.MigrateBack(cmd.Context(), cfg, *to); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]int64{"version": *to})
+			}
+			_, err = fmt.Fprintf(c.stdout, "the schema of the database has version %d\n", *to)
 			return err
 		}
 		if err := engine.Migrate(cmd.Context(), cfg, c.waitForOlder); err != nil {

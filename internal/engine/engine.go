@@ -75,7 +75,7 @@ type Engine struct {
 	coupons *coupon.Flow
 	mount   *web.Mount
 	server  *web.Server // nil without the role api, or unbound
-	probes  *web.Server // nil without http.probe-listen, the role api, or a listener
+	probes  *web.Server // nil without http.probe-listen or a listener
 	pulse   *pulse
 }
 
@@ -552,9 +552,9 @@ func (e *Engine) streamNames(s queue.Stream) (key, group string) {
 	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
 }
 
-// bindAPI binds the address of the API. startAPI serves it when everything else runs.
+// bindAPI binds the addresses of the API and of the probes. startAPI serves it when everything else runs.
 func (e *Engine) bindAPI(ctx context.Context) error {
-	if !e.plays(config.RoleAPI) || e.unbound {
+	if e.unbound {
 		return nil
 	}
 	var without []string
@@ -570,6 +570,9 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 		}
 		e.probes, without = probes, []string{"/metrics"}
 		e.onClose(probes.Stop)
+	}
+	if !e.plays(config.RoleAPI) {
+		return nil
 	}
 	server, err := web.NewServer(web.ServerConfig{
 		Without: without,
@@ -615,10 +618,17 @@ func (e *Engine) startMonitor(ctx context.Context) {
 }
 
 func (e *Engine) startAPI(ctx context.Context) error {
-	if !e.plays(config.RoleAPI) {
-		return nil
-	}
 	ids := service.NewIDs()
+	if !e.plays(config.RoleAPI) {
+		if e.probes == nil {
+			return nil
+		}
+		handler := api.New(api.Config{
+			Promotions: e.promotions(ids), Rows: e.store, Degraded: e.degraded, Troubles: e.troubles,
+			Version: e.version, Metrics: e.metrics, Log: e.log,
+		})
+		return e.probes.Start(ctx, handler.Router)
+	}
 	verifier, err := e.openVerifier(ctx)
 	if err != nil {
 		return err

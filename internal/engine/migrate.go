@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
@@ -48,6 +49,45 @@ func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []st
 	}
 	defer s.Close()
 	return migrate(ctx, cfg, instance, s, waiting)
+}
+
+// OldestSchema is the oldest schema version that MigrateBack returns to.
+const OldestSchema = 6
+
+// MigrateBack takes the schema of the configured database back to an earlier version,
+// so that a program of that version can use it. It refuses while an instance is
+// alive, and a version that is not between OldestSchema and the present one. What
+// later versions have added is removed with its rows.
+func MigrateBack(ctx context.Context, cfg config.Config, version int64) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if version < OldestSchema {
+		return fmt.Errorf("the schema cannot go back to version %d: the oldest is %d", version, OldestSchema)
+	}
+	instance := service.InstanceID()
+	if cfg.Database.URL == "" {
+		lock, err := lockDir(cfg.Data.Dir, instance)
+		if err != nil {
+			return err
+		}
+		defer lock.release()
+	}
+	s, err := OpenStore(ctx, cfg, instance)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if cfg.Database.URL != "" {
+		alive, err := s.InstanceAlive(ctx)
+		if err != nil {
+			return fmt.Errorf("reading the instances failed: %w", err)
+		}
+		if len(alive) > 0 {
+			return fmt.Errorf("these instances are alive: %s; stop them first, or wait 15 s if they were killed", strings.Join(alive, ", "))
+		}
+	}
+	return s.MigrateBack(ctx, version)
 }
 
 // migrate migrates an open store, see Migrate.

@@ -27,21 +27,7 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Stop()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	get := func(address, path string) int {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			return 0
-		}
-		_ = res.Body.Close()
-		return res.StatusCode
-	}
+	get := func(address, path string) int { return statusAt(t, address, path) }
 	for path, want := range map[string][2]int{
 		"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {404, 200}, "/openapi.json": {200, 404}, "/v1/promotions": {401, 404},
 	} {
@@ -62,6 +48,45 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 	for _, path := range probePaths {
 		if got := get(e.probes.Addr(), path); got != 200 {
 			t.Errorf("%s while the API has no connection left: %d", path, got)
+		}
+	}
+}
+
+// statusAt returns the status of a response, 0 without one.
+func statusAt(t *testing.T, address, path string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// TestProbesWithoutTheAPI: an instance that only pays answers probes, and nothing else.
+func TestProbesWithoutTheAPI(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Data.Dir, cfg.Money.URL, cfg.HTTP.ProbeListen = t.TempDir(), "http://127.0.0.1:9", "127.0.0.1:0"
+	cfg.Roles = []string{config.RolePayout}
+	e, err := New(cfg, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer e.Stop()
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/promotions": 404, "/docs": 404} {
+		if got := statusAt(t, e.probes.Addr(), path); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
 }

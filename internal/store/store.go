@@ -63,6 +63,11 @@ type Store interface {
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error
+	// MigrateBack takes the schema back to an earlier version, for programs of that
+	// version. It removes what later versions added, with its rows. No instance may
+	// use the schema meanwhile. A schema of that version or an earlier one stays as
+	// it is.
+	MigrateBack(ctx context.Context, version int64) error
 	// Close closes the connections. No other method may be called afterwards.
 	Close()
 }

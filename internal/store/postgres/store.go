@@ -224,6 +224,14 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
+// MigrateBack takes the schema back to an earlier version.
+func (s *Store) MigrateBack(ctx context.Context, version int64) error {
+	return s.migrations(ctx, func(p *goose.Provider) error {
+		_, err := p.DownTo(ctx, version)
+		return err
+	})
+}
+
 // migrations calls fn with the migrations of the schema. It retries while other
 // sessions hold locks. That is safe, because each migration is a transaction or
 // can be repeated.

@@ -113,6 +113,18 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// MigrateBack takes the schema back to an earlier version.
+func (s *Store) MigrateBack(ctx context.Context, version int64) error {
+	p, err := s.migrations()
+	if err != nil {
+		return err
+	}
+	if _, err := p.DownTo(ctx, version); err != nil {
+		return fmt.Errorf("migrate the database back: %w", err)
+	}
+	return nil
+}
+
 func (s *Store) migrations() (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
