@@ -72,6 +72,11 @@ sim-long: ## Take a million steps through the model of gate, issuers and data lo
 	@scripts/record sim-long-coupons go test -tags load -count=1 -v -timeout 4h -run '^(TestProtocolAtLength|TestOpenRuns)$$' ./internal/models/coupon -full -each 20m
 	@scripts/record sim-long go test -tags load -count=1 -v -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
+.PHONY: release
+release: ## Build the archives of a release in dist: VERSION=v1.2.3
+	@test -n '$(VERSION)' || { echo 'name the version: make release VERSION=v1.2.3' >&2; exit 2; }
+	@go run ./scripts/release -version '$(VERSION)'
+
 .PHONY: clean
 clean: ## Remove the built program and the cached servers and tools
-	rm -rf bin .servers
+	rm -rf bin dist .servers
