@@ -84,6 +84,7 @@ var packages = map[string]room{
 	".":               {binary, with("client", "internal/config", "internal/engine", "internal/money")},
 	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
 	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
+	"scripts/release": {binary, []string{}},
 
 	// The real servers for the suites do not depend on what uses them.
 	"internal/lab/fleet": {seams, with()},
