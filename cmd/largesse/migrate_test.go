@@ -6,6 +6,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/obs"
 )
 
 // TestMigrateBack: the schema goes back, not further than to the oldest version that
@@ -33,7 +34,7 @@ func TestMigrateBack(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows, err := engine.OpenStore(t.Context(), cfg, "test")
+	rows, err := engine.OpenStore(t.Context(), cfg, "test", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func MigrateBack(ctx context.Context, cfg config.Config, version int64) error {
 		}
 		defer lock.release()
 	}
-	s, err := OpenStore(ctx, cfg, instance)
+	s, err := OpenStore(ctx, cfg, instance, obs.Log{})
 	if err != nil {
 		return err
 	}
