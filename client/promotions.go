@@ -39,14 +39,25 @@ type Promotion struct {
 	WebhookURL           string            `json:"webhookUrl,omitempty"`
 	Metadata             map[string]string `json:"metadata,omitempty"`
 	CreatedBy            string            `json:"createdBy,omitempty"`
-	ApprovedBy           string            `json:"approvedBy,omitempty"`
-	Closed               bool              `json:"closed"` // whether it is closed to further targets
-	PauseReason          string            `json:"pauseReason,omitempty"`
-	ETASeconds           *float64          `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
-	CreatedAt            time.Time         `json:"createdAt"`
-	StartedAt            *time.Time        `json:"startedAt,omitempty"`
-	FinishedAt           *time.Time        `json:"finishedAt,omitempty"`
-	Summaries            []Summary         `json:"summaries,omitempty"`
+	ApprovedBy           string            `json:"approvedBy,omitempty"` // empty: nothing is approved
+	// ApprovedAmount and ApprovedCount say what was approved. Targets that came later
+	// are not paid until they are approved too.
+	ApprovedAmount int64 `json:"approvedAmount,omitempty"`
+	ApprovedCount  int64 `json:"approvedCount,omitempty"`
+	// AwaitingApproval reports whether the promotion waits until somebody approves it.
+	AwaitingApproval bool `json:"awaitingApproval,omitempty"`
+	// RejectedBy refused to approve the promotion for RejectReason. Empty: nobody did,
+	// or the promotion has changed since.
+	RejectedBy   string `json:"rejectedBy,omitempty"`
+	RejectReason string `json:"rejectReason,omitempty"`
+
+	Closed      bool       `json:"closed"` // whether it is closed to further targets
+	PauseReason string     `json:"pauseReason,omitempty"`
+	ETASeconds  *float64   `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
+	CreatedAt   time.Time  `json:"createdAt"`
+	StartedAt   *time.Time `json:"startedAt,omitempty"`
+	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
+	Summaries   []Summary  `json:"summaries,omitempty"`
 	// ETag is for PromotionChange.IfMatch. It is empty in lists and in events.
 	ETag string `json:"-"`
 }
@@ -244,10 +255,25 @@ func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, erro
 	return c.move(ctx, id, "close")
 }
 
-// ApprovePromotion approves a promotion that needs approval, as a second
-// person; see Options.Actor.
+// ApprovePromotion approves all targets that a promotion has, as another person;
+// see Options.Actor. ApprovedAmount and ApprovedCount of the result say what was
+// approved. Targets that are added later need another approval.
 func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, error) {
 	return c.move(ctx, id, "approve")
+}
+
+// RejectPromotion refuses to approve a promotion and withdraws an approval. A
+// RUNNING promotion becomes PAUSED.
+func (c *Client) RejectPromotion(ctx context.Context, id, reason string) (Promotion, error) {
+	body, header, err := jsonBody(struct {
+		Reason string `json:"reason"`
+	}{reason})
+	if err != nil {
+		return Promotion{}, err
+	}
+	var out Promotion
+	err = c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "promotions", id, "reject"}, header: header, body: body}, &out)
+	return out, err
 }
 
 // DeletePromotion deletes a DRAFT and its targets.

@@ -34,13 +34,13 @@ var permissions = map[string][]auth.Role{
 	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public, "console": public,
 
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
-	"get-upload-report": readers, "list-payouts": readers, "get-payout": readers,
+	"get-upload-report": readers, "list-uploads": readers, "list-payouts": readers, "get-payout": readers,
 	"list-dead-letters": readers, "get-dead-letter": readers, "list-instances": readers, "get-reconciliation": readers,
 	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-me": everyRole,
 	"list-audit": readers,
 
 	"create-promotion": operators, "change-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
-	"resume-promotion": operators, "cancel-promotion": operators, "close-promotion": operators, "approve-promotion": operators,
+	"resume-promotion": operators, "cancel-promotion": operators, "close-promotion": operators, "approve-promotion": operators, "reject-promotion": operators,
 	"upload-targets": operators, "retry-payouts": operators, "resolve-payout": operators,
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
 	"reconcile": operators, "create-template": operators, "change-template": operators, "import-codes": operators, "close-template": operators, "release-places": operators,

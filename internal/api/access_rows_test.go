@@ -78,6 +78,15 @@ func (f *fakeRows) APIKeyRevoke(_ context.Context, id int64, by string, now time
 	return store.APIKey{}, noAPIKey()
 }
 
+func (f *fakeRows) APIKeyMakers(context.Context) ([]store.APIKeyMaker, error) {
+	defer f.lock()()
+	var out []store.APIKeyMaker
+	for _, k := range f.keys {
+		out = append(out, store.APIKeyMaker{ID: k.ID, Name: k.Name, CreatedBy: k.CreatedBy})
+	}
+	return out, f.away
+}
+
 func (f *fakeRows) APIKeyUsed(context.Context, map[int64]time.Time) error { return nil }
 
 func (f *fakeRows) AuditBegin(_ context.Context, l store.AuditLine) error {

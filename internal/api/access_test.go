@@ -58,9 +58,9 @@ var mayCall = map[string]string{
 
 	"GET /v1/promotions": "voa", "POST /v1/promotions": "oa", "GET /v1/promotions/{id}": "voa", "PATCH /v1/promotions/{id}": "oa", "DELETE /v1/promotions/{id}": "oa",
 	"POST /v1/promotions/{id}/start": "oa", "POST /v1/promotions/{id}/pause": "oa", "POST /v1/promotions/{id}/resume": "oa",
-	"POST /v1/promotions/{id}/cancel": "oa", "POST /v1/promotions/{id}/close": "oa", "POST /v1/promotions/{id}/approve": "oa",
+	"POST /v1/promotions/{id}/cancel": "oa", "POST /v1/promotions/{id}/close": "oa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa",
 	"GET /v1/promotions/{id}/events": "voa", "GET /v1/promotions/{id}/stream": "voa",
-	"POST /v1/promotions/{id}/targets": "oa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "voa",
+	"POST /v1/promotions/{id}/targets": "oa", "GET /v1/promotions/{id}/uploads": "voa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "voa",
 	"GET /v1/promotions/{id}/payouts": "voa", "GET /v1/promotions/{id}/payouts/{targetId}": "voa",
 	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
 	"GET /v1/dead-letters": "voa", "GET /v1/dead-letters/{id}": "voa", "POST /v1/dead-letters/{id}/replay": "oa",

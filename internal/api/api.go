@@ -31,7 +31,9 @@ const Title = "Largesse"
 // Config configures an API.
 type Config struct {
 	Promotions *campaign.Promotions
-	Uploads    *campaign.Uploads
+	// ApprovalAbove is the setting approval.above.
+	ApprovalAbove reward.Amount
+	Uploads       *campaign.Uploads
 	// DeadLetters are messages that could not be parsed or processed.
 	DeadLetters *campaign.DeadLetters
 	// Reconciler compares the books of promotions on demand.
@@ -183,6 +185,7 @@ func New(cfg Config) *API {
 	a.addPromotions()
 	a.addPromotionList()
 	a.addPromotionChange()
+	a.addApprovals()
 	a.addPromotionEvents()
 	a.addTargets()
 	a.addPayouts()

@@ -77,11 +77,12 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
-		Promotions:  campaign.NewPromotions(campaign.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
-		Uploads:     campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
-		Reconciler:  &fakeReconciler{rows: f},
-		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
+		ApprovalAbove: 1000,
+		Promotions:    campaign.NewPromotions(campaign.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
+		Uploads:       campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
+		DeadLetters:   campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
+		Reconciler:    &fakeReconciler{rows: f},
+		Templates:     b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
 		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids, Webhooks: noEndpoints{},
 		Rows: f, Streams: b.queue, Version: "1.2.3", Log: log,
 	}

@@ -15,6 +15,7 @@ import (
 const (
 	cursorPromotions      = "promotion"
 	cursorPayouts         = "payout"
+	cursorUploads         = "upload"
 	cursorDeadLetters     = "deadletter"
 	cursorTemplates       = "template"
 	cursorTemplateCoupons = "templatecoupon"

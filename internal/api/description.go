@@ -39,10 +39,11 @@ Every response has the header ` + "`X-Request-Id`" + `, which is the caller's ow
 Sums of amounts are 64-bit integers that may exceed 2^53, up to which JavaScript reads numbers exactly; their descriptions say so.`
 
 // bigNumbers lists the fields with integers that may exceed 2^53, by schema. The
-// list is complete: new fields of this size are strings.
+// list is complete: new fields of this size are strings, unless similar fields are
+// numbers.
 var bigNumbers = map[string][]string{
-	"Promotion": {"amountTotal", "amountSucceeded", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"}, "ChangePromotion": {"maxAmount"},
-	"UploadResult": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
+	"Promotion": {"amountTotal", "amountSucceeded", "approvedAmount", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"}, "ChangePromotion": {"maxAmount"},
+	"UploadResult": {"amount"}, "Upload": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
 }
 
 // tags lists the groups of operations in the order in which they are shown.
@@ -99,6 +100,7 @@ var cursorExamples = map[string]any{
 	"list-audit":              encodeCursor(cursorAudit, 12345),
 	"list-webhook-deliveries": encodeCursor(cursorDeliveries, 12345),
 	"list-reconciliations":    encodeCursor(cursorReconciliations, 12345),
+	"list-uploads":            encodeCursor(cursorUploads, 12345),
 	"list-unknown-payouts": encodeUnknownCursor(store.UnknownPlace{
 		Since: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), PayoutID: store.PayoutID{PromotionID: 12345, TargetID: 7},
 	}),
@@ -134,6 +136,7 @@ var bodyExamples = map[string]tree{
 	"create-api-key":          {"name": "till 4", "role": "issuer"},
 	"create-webhook-endpoint": {"url": "https://hooks.example/largesse", "events": []any{"promotion.completed"}},
 	"change-webhook-endpoint": {"enabled": false},
+	"reject-promotion":        {"reason": "the budget of this month is used up"},
 }
 
 // tagPattern matches an ETag of If-Match.

@@ -57,7 +57,8 @@ func TestOpenAPI(t *testing.T) {
 	for _, want := range []string{
 		"post /v1/promotions", "get /v1/promotions", "get /v1/promotions/{id}", "patch /v1/promotions/{id}", "delete /v1/promotions/{id}",
 		"post /v1/promotions/{id}/start", "post /v1/promotions/{id}/pause", "post /v1/promotions/{id}/resume", "post /v1/promotions/{id}/cancel",
-		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads/{uploadId}/report",
+		"post /v1/promotions/{id}/close", "post /v1/promotions/{id}/targets", "get /v1/promotions/{id}/uploads", "get /v1/promotions/{id}/uploads/{uploadId}/report",
+		"post /v1/promotions/{id}/reject",
 		"get /v1/promotions/{id}/payouts", "get /v1/promotions/{id}/payouts/{targetId}", "get /v1/dead-letters", "get /healthz", "get /readyz",
 		"post /v1/promotions/{id}/approve", "post /v1/promotions/{id}/payouts/retry", "post /v1/promotions/{id}/payouts/{targetId}/resolve",
 		"get /v1/dead-letters/{id}", "post /v1/dead-letters/{id}/replay", "post /v1/dead-letters/{id}/discard", "post /v1/dead-letters/replay", "post /v1/dead-letters/discard",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -36,7 +37,12 @@ type Promotion struct {
 	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
 	Metadata             Metadata   `json:"metadata,omitempty" doc:"What callers store with the promotion; absent: nothing"`
 	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
-	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Name of the second person, who approved it"`
+	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Who approved it; absent: nothing is approved"`
+	ApprovedAmount       *int64     `json:"approvedAmount,omitempty" doc:"Of the approved targets"`
+	ApprovedCount        *int64     `json:"approvedCount,omitempty" doc:"Of the approved targets"`
+	AwaitingApproval     bool       `json:"awaitingApproval" doc:"Whether targets wait for another person's approval"`
+	RejectedBy           string     `json:"rejectedBy,omitempty" doc:"Who refused to approve it; absent: nobody, or it has changed since"`
+	RejectReason         string     `json:"rejectReason,omitempty"`
 	Closed               bool       `json:"closed" doc:"Whether the promotion is closed to further targets"`
 	TotalCount           int64      `json:"totalCount" doc:"Number of known targets; the sum of counts"`
 	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"Number of targets that the started event announced; absent: none was announced"`
@@ -114,11 +120,15 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
 		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: v.StartsAt.UTC(), WebhookURL: v.WebhookURL,
-		Metadata: v.Metadata.Map(), CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy,
+		Metadata: v.Metadata.Map(), CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove),
+		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+	}
+	if v.ApprovedBy != "" {
+		p.ApprovedAmount, p.ApprovedCount = ptr(int64(v.Approval.Amount)), ptr(v.Approval.Count)
 	}
 	if c := v.Canary; c.Targets > 0 {
 		p.Canary = &Canary{Targets: c.Targets, MaxFailureRate: c.MaxFailureRate, Dispatched: c.Dispatched, Judged: c.Judged}
@@ -222,13 +232,13 @@ type promotionIDInput struct {
 }
 
 type promotionOutput struct {
-	ETag string `header:"ETag" doc:"For If-Match of a change, which compares the settings only"`
+	ETag string `header:"ETag" doc:"For If-Match"`
 	Body *Promotion
 }
 
 type promotionCreatedOutput struct {
 	Location string `header:"Location" doc:"Absolute path of the promotion"`
-	ETag     string `header:"ETag" doc:"For If-Match of a change, which compares the settings only"`
+	ETag     string `header:"ETag" doc:"For If-Match"`
 	Body     *Promotion
 }
 
@@ -256,7 +266,6 @@ func (a *API) addPromotions() {
 		{"resume", "Resume a paused promotion", a.cfg.Promotions.Resume},
 		{"cancel", "Cancel a promotion; look up payouts that may be charged", a.cfg.Promotions.Cancel},
 		{"close", "Close a promotion to further targets", a.cfg.Promotions.Close},
-		{"approve", "Approve a promotion above approval.above, as a second person", a.approve},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
@@ -305,10 +314,6 @@ func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exi
 	return v, err
 }
 
-func (a *API) approve(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return a.cfg.Promotions.Approve(ctx, id, actor(ctx))
-}
-
 func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
 	id, err := promotionID(in.ID)
 	if err != nil {
@@ -334,7 +339,7 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 			AmountSucceeded: int64(s.Amounts[reward.Succeeded]),
 		})
 	}
-	return &promotionOutput{ETag: web.SettingsTag(v.Version), Body: p}, nil
+	return &promotionOutput{ETag: promotionTag(v), Body: p}, nil
 }
 
 func (a *API) deletePromotion(ctx context.Context, in *promotionIDInput) (*struct{}, error) {

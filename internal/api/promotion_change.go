@@ -162,6 +162,7 @@ func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*p
 		return nil, err
 	}
 	c := in.Body.change(id)
+	c.By = actor(ctx)
 	if c.Versions, err = web.IfMatch(in.IfMatch); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type promotionListInput struct {
 	CreatedAfter  time.Time `query:"createdAfter" doc:"Only promotions created at this time or later"`
 	CreatedBefore time.Time `query:"createdBefore" doc:"Only promotions created before this time"`
 	CreatedBy     string    `query:"createdBy" maxLength:"200" doc:"Only promotions of this creator"`
+	Awaiting      bool      `query:"awaitingApproval" doc:"true: only promotions that wait for an approval"`
 	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Order; a minus means descending, and names are compared by their bytes. Absent: -id, or -createdAt with createdAfter or createdBefore"`
 }
 
@@ -43,6 +44,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*prom
 	p := store.PromotionListParams{
 		Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status), Search: in.Search, CreatedBy: in.CreatedBy,
 		CreatedAfter: in.CreatedAfter.UTC(), CreatedBefore: in.CreatedBefore.UTC(), Sort: store.PromotionSort(in.Sort),
+		AwaitingApproval: in.Awaiting,
 	}
 	if p.Sort == "" {
 		p.Sort = store.SortIDDown

@@ -30,7 +30,7 @@ func TestPromotionCreate(t *testing.T) {
 		zero := json.Number("0")
 		want := map[string]any{
 			"id": "12345", "name": "Spring", "type": "POINT", "status": "DRAFT", "amount": json.Number("1000000000000000"),
-			"currency": "EUR", "maxRetries": zero, "weight": json.Number("1"), "createdBy": "anonymous", "closed": false, "totalCount": zero,
+			"currency": "EUR", "maxRetries": zero, "weight": json.Number("1"), "createdBy": "anonymous", "awaitingApproval": false, "closed": false, "totalCount": zero,
 			"counts":      map[string]any{"ready": zero, "queued": zero, "retrying": zero, "unknown": zero, "succeeded": zero, "failed": zero, "cancelled": zero},
 			"amountTotal": zero, "amountSucceeded": zero,
 		}

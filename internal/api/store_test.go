@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -27,6 +28,7 @@ type fakeStore struct {
 	attempts map[store.PayoutID][]reward.Attempt
 	sums     []reward.Summary
 	uploads  map[int64]store.Upload
+	authors  map[reward.PromotionID][]string
 	errs     map[int64][]store.LineError
 	letters  []reward.DeadLetter
 	present  []store.Instance
@@ -37,7 +39,7 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{
 		ps: make(map[reward.PromotionID]store.PromotionView), rows: make(map[store.PayoutID]reward.Payout),
 		attempts: make(map[store.PayoutID][]reward.Attempt), uploads: make(map[int64]store.Upload), errs: make(map[int64][]store.LineError),
-		reports: make(map[int64]store.Reconciliation),
+		reports: make(map[int64]store.Reconciliation), authors: make(map[reward.PromotionID][]string),
 	}
 }
 
@@ -123,7 +125,8 @@ func (f *fakeStore) PromotionList(_ context.Context, p store.PromotionListParams
 	var out []store.PromotionView
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.ps))) {
 		v := f.ps[id]
-		if (p.Last.ID == 0 || id < p.Last.ID) && (p.Status == "" || p.Status == v.Status) && len(out) < p.Limit {
+		if (p.Last.ID == 0 || id < p.Last.ID) && (p.Status == "" || p.Status == v.Status) &&
+			(!p.AwaitingApproval || rules.AwaitsApproval(v.Promotion, v.Counts, p.ApprovalAbove)) && len(out) < p.Limit {
 			out = append(out, v)
 		}
 	}
@@ -286,15 +289,56 @@ func (f *fakeStore) DeadLetterClose(_ context.Context, ids []int64, to reward.De
 	return settled, nil
 }
 
-func (f *fakeStore) PromotionApprove(_ context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
+func (f *fakeStore) PromotionApprove(_ context.Context, p store.PromotionApproveParams) (store.PromotionView, error) {
 	defer f.lock()()
-	v := f.ps[id]
-	if v.Status == reward.Completed || v.Status == reward.PromotionCancelled {
-		return v.Promotion, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
+	v := f.ps[p.ID]
+	var err error
+	if v.Promotion, err = rules.Approve(v.Promotion, v.Counts, p.By, p.Revision); err == nil {
+		f.ps[p.ID] = v
 	}
-	v.ApprovedBy = by
-	f.ps[id] = v
-	return v.Promotion, nil
+	return v, err
+}
+
+func (f *fakeStore) PromotionReject(_ context.Context, p store.PromotionRejectParams) (reward.Promotion, error) {
+	defer f.lock()()
+	v, ok := f.ps[p.ID]
+	if !ok {
+		return v.Promotion, store.NoPromotion(p.ID)
+	}
+	var err error
+	if v.Promotion, err = rules.Reject(v.Promotion, p.By, p.Reason, p.PauseReason); err == nil {
+		f.ps[p.ID] = v
+	}
+	return v.Promotion, err
+}
+
+func (f *fakeStore) PromotionAuthorAdd(_ context.Context, id reward.PromotionID, author string) error {
+	defer f.lock()()
+	f.authors[id] = append(f.authors[id], author)
+	if v, ok := f.ps[id]; ok {
+		v.Revision++
+		v.RejectedBy, v.RejectReason = "", ""
+		f.ps[id] = v
+	}
+	return nil
+}
+
+func (f *fakeStore) PromotionAuthors(_ context.Context, id reward.PromotionID) ([]string, error) {
+	defer f.lock()()
+	return slices.Clone(f.authors[id]), nil
+}
+
+func (f *fakeStore) UploadList(_ context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
+	defer f.lock()()
+	var out []store.Upload
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.uploads))) {
+		u := f.uploads[id]
+		u.Running = u.FinishedAt.IsZero() && u.LeasedUntil.After(time.Now())
+		if u.PromotionID == promotion && (before == 0 || id < before) && len(out) < limit {
+			out = append(out, u)
+		}
+	}
+	return out, nil
 }
 
 func (f *fakeStore) PayoutRetry(_ context.Context, p store.PayoutRetryParams) (int, error) {

@@ -144,7 +144,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	if res.UploadID != 0 {
 		out.UploadID = strconv.FormatInt(res.UploadID, 10)
-		out.ReportURL = fmt.Sprintf("/v1/promotions/%s/uploads/%s/report", cmd.PromotionID, out.UploadID)
+		out.ReportURL = reportURL(cmd.PromotionID, res.UploadID)
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
@@ -162,7 +162,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 	if err != nil {
 		return cmd, err
 	}
-	cmd.PromotionID = id
+	cmd.PromotionID, cmd.By = id, actor(r.Context())
 	if cmd.DryRun, err = dryRun(r); err != nil {
 		return cmd, err
 	}

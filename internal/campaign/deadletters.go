@@ -34,6 +34,7 @@ type letterRows interface {
 	store.DeadLetters
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
+	PromotionAuthorAdd(ctx context.Context, id reward.PromotionID, author string) error
 }
 
 // DeadLettersConfig configures DeadLetters.
@@ -84,9 +85,9 @@ func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.D
 		return reward.DeadLetter{}, err
 	}
 	if isEntry(l) {
-		err = d.requeue(ctx, l)
+		err = d.requeue(ctx, l, by)
 	} else if err = checkTopic(l); err == nil {
-		err = d.publish(ctx, []reward.DeadLetter{l})
+		err = d.publish(ctx, []reward.DeadLetter{l}, by)
 	}
 	if err != nil {
 		return reward.DeadLetter{}, err
@@ -240,7 +241,7 @@ func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLett
 			}
 			continue
 		}
-		err := d.requeue(ctx, l)
+		err := d.requeue(ctx, l, by)
 		if err == nil {
 			done = append(done, l)
 		} else if kind := reward.KindOf(err); kind != reward.KindConflict && kind != reward.KindNotFound {
@@ -249,7 +250,7 @@ func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLett
 		}
 	}
 	if failed == nil && len(records) > 0 {
-		if failed = d.publish(ctx, records); failed == nil {
+		if failed = d.publish(ctx, records, by); failed == nil {
 			done = append(done, records...)
 		}
 	}
@@ -273,8 +274,23 @@ func closedAlready(l reward.DeadLetter) error {
 		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
 }
 
-// publish publishes records with their original keys and values.
-func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter) error {
+// publishTypes are the types of the promotions whose targets a topic has.
+var publishTypes = map[string]reward.PromotionType{bus.TopicPointPublish: reward.Point, bus.TopicVoucherPublish: reward.Voucher}
+
+// publish publishes records with their original keys and values. A person who
+// replays targets into a promotion becomes an author of it first.
+func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, by string) error {
+	authored := make(map[reward.PromotionID]bool)
+	for _, l := range letters {
+		m, err := reward.ParsePublishMessage(publishTypes[l.Source], l.Value)
+		if publishTypes[l.Source] == "" || err != nil || authored[m.PromotionID] {
+			continue // it adds no target
+		}
+		authored[m.PromotionID] = true
+		if err := d.cfg.Rows.PromotionAuthorAdd(ctx, m.PromotionID, by); err != nil {
+			return err
+		}
+	}
 	records := make([]bus.Record, len(letters))
 	for i, l := range letters {
 		records[i] = bus.Record{Topic: l.Source, Value: l.Value}
@@ -305,7 +321,7 @@ func checkTopic(l reward.DeadLetter) error {
 func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
 
 // requeue returns the payout of a POISON entry to READY.
-func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
+func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter, by string) error {
 	if l.Reason != reward.CodePoison {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable,
 			"dead letter %d is a stream entry with the reason %s: its payout, if it exists, was dispatched again without it, so there is nothing to replay; discard it", l.ID, l.Reason)
@@ -323,6 +339,9 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter) error {
 			"the payout of dead letter %d, target %s of promotion %s, does not exist any more; discard it", l.ID, id.TargetID, id.PromotionID)
 	case rows[0].State != reward.Failed:
 		return notFailed(l, rows[0])
+	}
+	if err := d.cfg.Rows.PromotionAuthorAdd(ctx, id.PromotionID, by); err != nil {
+		return err
 	}
 	moved, err := d.cfg.Rows.PayoutRetry(ctx, store.PayoutRetryParams{
 		PromotionID: id.PromotionID, Targets: []reward.TargetID{id.TargetID}, Now: time.Now(),

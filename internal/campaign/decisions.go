@@ -13,58 +13,11 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Codes of approvals.
-const (
-	CodeApprovalNeeded = "APPROVAL_NEEDED"
-	CodeSamePerson     = "SAME_PERSON"
-)
-
 // Limits of what an operator enters about a payout.
 const (
 	ResolveNoteMax           = 1000 // characters
 	ResolveTransactionKeyMax = 500  // bytes, like the provider's own keys
 )
-
-// Approve records that a second person approves a promotion above
-// ApprovalAbove. It fails with CodeSamePerson if by created the promotion.
-// Anyone may approve a promotion that only Kafka registered. Approving again
-// replaces the approver. A promotion that was paused for lack of an approval
-// continues after Resume.
-func (s *Promotions) Approve(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
-	view, err := s.Get(ctx, id)
-	switch {
-	case err != nil:
-		return store.PromotionView{}, err
-	case !slices.Contains(actionApprove.from, view.Status):
-		return store.PromotionView{}, illegal(actionApprove, view.Promotion)
-	case strings.EqualFold(by, view.CreatedBy):
-		return store.PromotionView{}, reward.NewError(reward.KindConflict, CodeSamePerson,
-			"promotion %s was created by %s: ask another person to approve it", id, reward.Quote(view.CreatedBy))
-	}
-	if _, err := s.cfg.Store.PromotionApprove(ctx, id, by); err != nil {
-		return store.PromotionView{}, s.explain(ctx, id, actionApprove, err)
-	}
-	return s.changed(ctx, id, actionApprove.name, "actor", by)
-}
-
-// checkApproval refuses to run a promotion that needs an approval. The flow's
-// guard pauses promotions that exceed the limit later.
-func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a action) error {
-	if s.cfg.ApprovalAbove == 0 {
-		return nil
-	}
-	view, err := s.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	total := view.Counts.AmountTotal()
-	if !slices.Contains(a.from, view.Status) || view.ApprovedBy != "" || total <= s.cfg.ApprovalAbove {
-		return nil
-	}
-	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
-		"promotion %s is worth %d, above %d (approval.above): ask someone other than its creator to approve it before %s",
-		id, total, s.cfg.ApprovalAbove, a.name)
-}
 
 // RetryFailed returns the FAILED payouts of a promotion to READY and returns
 // their number. If code is not empty, it takes only payouts with that

@@ -22,8 +22,8 @@ type PromotionsConfig struct {
 	Hint func(reward.PromotionID)
 	// MaxRetries is the default of promotions; nil means reward.MaxRetries.
 	MaxRetries *int
-	// ApprovalAbove is the value above which a second person must approve a
-	// promotion before it runs, in minor units. Zero means never.
+	// ApprovalAbove is the worth above which another person must approve a
+	// promotion before it pays, in minor units. Zero means never.
 	ApprovalAbove reward.Amount
 	// Webhooks means that deliveries can be signed. Without it a promotion
 	// cannot have a webhook.
@@ -55,6 +55,7 @@ func (s *Promotions) Summaries(ctx context.Context, id reward.PromotionID) ([]re
 
 // List returns a page of promotions, newest first.
 func (s *Promotions) List(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
+	p.ApprovalAbove = s.cfg.ApprovalAbove
 	return s.cfg.Store.PromotionList(ctx, p)
 }
 
@@ -72,17 +73,18 @@ var (
 	actionResume  = action{"resume", []reward.PromotionStatus{reward.Paused}, reward.Running}
 	actionCancel  = action{"cancel", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, reward.PromotionCancelled}
 	actionApprove = action{"approve", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, ""}
+	actionReject  = action{"reject", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused}, ""}
 	actionRetry   = action{"retry", []reward.PromotionStatus{reward.Running, reward.Paused, reward.Completed}, ""}
 	actionClose   = action{"close", []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed}, ""}
 	actionDelete  = action{"delete", []reward.PromotionStatus{reward.Draft}, ""}
 
 	actions = []action{
-		actionStart, actionApprove, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete,
+		actionStart, actionApprove, actionReject, actionPause, actionResume, actionCancel, actionRetry, actionClose, actionDelete,
 	}
 )
 
-// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the value
-// exceeds ApprovalAbove and the promotion is not approved.
+// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the promotion
+// needs an approval of all targets that it would pay.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	if err := s.checkApproval(ctx, id, actionStart); err != nil {
 		return store.PromotionView{}, err

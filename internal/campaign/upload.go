@@ -82,6 +82,7 @@ type UploadCommand struct {
 	PromotionID reward.PromotionID
 	Body        io.Reader // plain text, decompressed
 	Format      Format
+	By          string // who sends it
 	// DryRun checks and totals the file without saving anything.
 	DryRun bool
 }
@@ -110,14 +111,38 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 	if err != nil {
 		return UploadResult{}, err
 	}
-	reader := NewTargetReader(cmd.Body, cmd.Format, view.Promotion)
+	counted := &countedReader{from: cmd.Body}
+	reader := NewTargetReader(counted, cmd.Format, view.Promotion)
 	if cmd.DryRun {
 		return u.dryRun(ctx, reader, view)
 	}
-	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, tally: newTally(view)}
+	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, by: cmd.By, body: counted, tally: newTally(view)}
 	err = pump(ctx, reader, up.save)
 	up.close(ctx, err)
 	return up.result, up.explain(err)
+}
+
+// countedReader counts the bytes that were read.
+type countedReader struct {
+	from  io.Reader
+	bytes int64
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// List returns a page of the uploads of a promotion, newest first.
+func (u *Uploads) List(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
+	if before == 0 {
+		// An empty page for an unknown promotion would look like success.
+		if _, err := u.cfg.Rows.PromotionGet(ctx, promotion); err != nil {
+			return nil, err
+		}
+	}
+	return u.cfg.Rows.UploadList(ctx, promotion, before, limit)
 }
 
 // Get returns an upload of a promotion.
@@ -287,6 +312,8 @@ type upload struct {
 	cfg       UploadsConfig
 	log       obs.Log
 	promotion reward.Promotion // as of the beginning
+	by        string           // who sends it
+	body      *countedReader
 	row       store.Upload
 	stored    int          // lines in the report
 	lease     service.Base // runs from open to close
@@ -301,7 +328,7 @@ func (u *upload) open(ctx context.Context) error {
 		return fmt.Errorf("open an upload: %w", err)
 	}
 	row := store.Upload{
-		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL),
+		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL), CreatedBy: u.by,
 	}
 	if err := u.cfg.Rows.UploadOpen(ctx, row); err != nil {
 		return fmt.Errorf("open an upload: %w", err)
@@ -380,6 +407,7 @@ func (u *upload) close(ctx context.Context, err error) {
 	r := &u.result
 	u.row.Accepted, u.row.Duplicates, u.row.Conflicts = r.Accepted, r.Duplicates, r.Conflicts
 	u.row.Rejected, u.row.Amount = r.Rejected, r.Amount
+	u.row.Bytes, u.row.Interrupted = u.body.bytes, err != nil
 	u.row.FinishedAt = time.Now()
 	attrs := []any{
 		"promotion_id", u.promotion.ID, "upload_id", u.row.ID, "accepted", r.Accepted,

@@ -647,7 +647,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		Webhooks: e.store, WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
-		Promotions: e.promotions(ids),
+		Promotions: e.promotions(ids), ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),

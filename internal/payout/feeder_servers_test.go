@@ -81,7 +81,7 @@ func TestFeederPassesALockOnPostgreSQL(t *testing.T) {
 	cache := NewStatusCache(rows, obs.Log{})
 	q := queue.NewMemory()
 	defer q.Close()
-	dispatching := newFlowStore(rows, nil)
+	dispatching := newFlowStore(rows, 0, nil)
 	f := NewFeeder(dispatching, cache, &Producer{Queue: q, Rows: dispatching, MaxLen: 1000, DispatchHorizon: time.Hour}, 1000, obs.Log{})
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -103,7 +103,7 @@ func New(cfg Config) (*Flow, error) {
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct, cfg.Limits.local = cfg.Direct, cfg.QueueIsLocal
-	rows := newFlowStore(cfg.Store, cfg.ChargedTwice)
+	rows := newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.ChargedTwice)
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)

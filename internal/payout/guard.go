@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -117,8 +118,10 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	if v.CanaryDecided() {
 		return g.judge(ctx, v)
 	}
-	if above := g.cfg.ApprovalAbove; above > 0 && v.ApprovedBy == "" && v.Counts.AmountTotal() > above {
-		return g.pause(ctx, v, "", fmt.Sprintf("its value %d exceeds approval.above = %d: ask a second person to approve it, then resume", v.Counts.AmountTotal(), above))
+	if rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), g.cfg.ApprovalAbove) {
+		if paused, err := g.awaitApproval(ctx, v); err != nil || paused {
+			return err
+		}
 	}
 	if g.spent(v) {
 		return g.pause(ctx, v, "", fmt.Sprintf("the next payout would exceed the budget maxAmount = %d, of which %d is spent", v.MaxAmount, v.Counts.Amounts[reward.Succeeded]))
@@ -127,6 +130,23 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 		return g.pause(ctx, v, "", fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))
 	}
 	return nil
+}
+
+// awaitApproval pauses a promotion that needs an approval, unless it has approved
+// payouts left to dispatch. It reports whether it paused the promotion.
+func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool, error) {
+	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
+		return false, nil
+	}
+	reason := fmt.Sprintf("waits for an approval: it %s; ask someone who did not create, change or fill it to approve it, then resume",
+		rules.WhyApproval(v.Promotion, v.Counts, g.cfg.ApprovalAbove))
+	paused, err := g.cfg.Store.PromotionAwaitApproval(ctx, store.PromotionAwaitApprovalParams{
+		ID: v.ID, ApprovalAbove: g.cfg.ApprovalAbove, Reason: reason, Now: time.Now(),
+	})
+	if err == nil && paused {
+		g.paused(v.ID, reason)
+	}
+	return paused, err
 }
 
 // judge judges a canary of which every payout is SUCCEEDED or FAILED.
@@ -206,13 +226,18 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason 
 	if err != nil {
 		return err
 	}
-	// A resumed promotion starts with an empty window.
-	g.again[v.ID] = true
-	delete(g.decided, v.ID)
-	delete(g.waiting, v.ID)
-	g.log.Warn("promotion paused", errors.New(reason), "promotion_id", v.ID)
-	g.cfg.Cache.Hint()
+	g.paused(v.ID, reason)
 	return nil
+}
+
+// paused forgets a promotion that it paused. If the promotion is resumed, it starts
+// with an empty window.
+func (g *Guard) paused(id reward.PromotionID, reason string) {
+	g.again[id] = true
+	delete(g.decided, id)
+	delete(g.waiting, id)
+	g.log.Warn("promotion paused", errors.New(reason), "promotion_id", id)
+	g.cfg.Cache.Hint()
 }
 
 // startDue starts the scheduled promotions that are due. Each round tries again

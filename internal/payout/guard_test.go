@@ -202,7 +202,7 @@ func TestGuard(t *testing.T) {
 			s.until("paid out", paidOut)
 			s.save(100, 1) // 1,100 in total: above the limit
 			v := s.until("paused", paused)
-			if !strings.Contains(v.PauseReason, "second person") {
+			if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1100, above 1000 (approval.above)") {
 				t.Errorf("pauseReason %q", v.PauseReason)
 			}
 		})
@@ -360,21 +360,21 @@ func TestRestoreMark(t *testing.T) {
 	}
 }
 
-// stubbornRows refuse the first moves of a promotion.
+// stubbornRows refuse the first pauses of a promotion.
 type stubbornRows struct {
 	store.Promotions
 	rows     *countedRows
 	refusals int
-	moves    []store.PromotionMoveParams
+	moves    []store.PromotionAwaitApprovalParams
 }
 
-func (r *stubbornRows) PromotionMove(_ context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
+func (r *stubbornRows) PromotionAwaitApproval(_ context.Context, p store.PromotionAwaitApprovalParams) (bool, error) {
 	r.moves = append(r.moves, p)
 	if len(r.moves) <= r.refusals {
-		return reward.Promotion{}, errors.New("the database is away")
+		return false, errors.New("the database is away")
 	}
-	r.rows.set(p.ID, p.To)
-	return reward.Promotion{ID: p.ID, Status: p.To}, nil
+	r.rows.set(p.ID, reward.Paused)
+	return true, nil
 }
 
 // TestGuardRepeatsAFailedCheck, although the promotion does not change, and checks
@@ -384,7 +384,7 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 		rows := newCountedRows(3, 0)
 		rows.mu.Lock()
 		v := rows.rows[2]
-		v.Counts.Amounts[reward.Ready] = 1000
+		v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, 1000
 		rows.rows[2] = v
 		rows.mu.Unlock()
 		c, stop := startCache(t, rows)
@@ -398,8 +398,8 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 			t.Fatalf("%d moves were tried, want two that fail and one more", len(moving.moves))
 		}
 		for _, m := range moving.moves {
-			if m.ID != 2 || m.To != reward.Paused {
-				t.Errorf("promotion %d moves to %s", m.ID, m.To)
+			if m.ID != 2 {
+				t.Errorf("promotion %d waits for an approval", m.ID)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package payout
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,18 +14,20 @@ import (
 // clock of the database, whatever the caller sets as Now: another instance decides by
 // them when a dispatch is lost, when a stream can be destroyed, when a key may be
 // forgotten, and when "not found" settles a payout. It also reports payouts that were
-// charged twice.
+// charged twice. No target becomes QUEUED that needs an approval.
 type flowStore struct {
 	store.Store
 	clock *clock
+	// approvalAbove is the setting approval.above. Every save and dispatch obeys it.
+	approvalAbove reward.Amount
 	// chargedTwice is called for a payout that was confirmed with another
 	// transaction key before. It may be nil.
 	chargedTwice func(ctx context.Context, c store.SecondCharge)
 }
 
 // newFlowStore returns the store of a flow.
-func newFlowStore(s store.Store, chargedTwice func(context.Context, store.SecondCharge)) *flowStore {
-	return &flowStore{Store: s, clock: &clock{read: s.Clock}, chargedTwice: chargedTwice}
+func newFlowStore(s store.Store, approvalAbove reward.Amount, chargedTwice func(context.Context, store.SecondCharge)) *flowStore {
+	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, chargedTwice: chargedTwice}
 }
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the
@@ -53,7 +56,7 @@ func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (s
 	if err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	p.Now = now
+	p.Now, p.ApprovalAbove = now, cmp.Or(p.ApprovalAbove, s.approvalAbove)
 	return s.Store.PayoutSave(ctx, p)
 }
 
@@ -63,7 +66,7 @@ func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchPa
 	if err != nil {
 		return nil, err
 	}
-	p.Now = now
+	p.Now, p.ApprovalAbove = now, cmp.Or(p.ApprovalAbove, s.approvalAbove)
 	return s.Store.PayoutDispatch(ctx, p)
 }
 

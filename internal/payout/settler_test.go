@@ -95,7 +95,7 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
-			s := NewSettler(newFlowStore(rows, nil), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+			s := NewSettler(newFlowStore(rows, 0, nil), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 			running.Go(func() { s.run(ctx) })
 		}
 		time.Sleep(5 * time.Minute)
@@ -125,7 +125,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		}
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
 		ctx, stop := context.WithCancel(t.Context())
-		s := NewSettler(newFlowStore(rows, nil), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+		s := NewSettler(newFlowStore(rows, 0, nil), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 		var running sync.WaitGroup
 		running.Go(func() { s.run(ctx) })
 		time.Sleep(time.Minute)
@@ -208,7 +208,7 @@ func TestASecondChargeIsReported(t *testing.T) {
 		defer s.close()
 		s.create(1, 0)
 		var reported []store.SecondCharge
-		rows := newFlowStore(s.store, func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) })
+		rows := newFlowStore(s.store, 0, func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) })
 		ref := reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}
 		confirm := func(key string) {
 			t.Helper()

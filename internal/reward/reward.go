@@ -203,6 +203,14 @@ type Promotion struct {
 	Version int64
 	// CreatedBy and ApprovedBy name persons; "" means none so far.
 	CreatedBy, ApprovedBy string
+	// Approval says which targets were approved.
+	Approval Approval
+	// RejectedBy refused to approve the promotion for RejectReason. Both are empty
+	// if nobody did, or if the promotion has changed since.
+	RejectedBy, RejectReason string
+	// Revision counts the changes that an approval is about: new fields, new
+	// authors, approvals and rejections.
+	Revision int64
 	// Registered reports whether a Kafka record created this DRAFT and no API
 	// call has completed it.
 	Registered bool
@@ -221,6 +229,22 @@ type Promotion struct {
 	LastDispatchedAt time.Time
 	StreamDestroyed  bool
 }
+
+// Approval says which targets of a promotion were approved. Targets are saved in
+// rounds. An approval covers all targets that exist, and begins the next round. So
+// a target that is saved later is not approved, whatever its ID.
+type Approval struct {
+	Round  int32 // of targets that are saved now
+	Rounds int32 // targets of rounds below it are approved; 0 means none
+	// Unvalued is above the latest round that has a target without an amount; 0 means
+	// that there is none.
+	Unvalued int32
+	Amount   Amount // of the approved targets
+	Count    int64  // of the approved targets
+}
+
+// Covers reports whether a target of a round is approved.
+func (a Approval) Covers(round int32) bool { return round < a.Rounds }
 
 // Canary is the first payouts of a promotion. Their outcomes decide whether the
 // others follow.

@@ -10,7 +10,9 @@ import (
 const unbounded = math.MaxInt64
 
 // Allowance decides which rows of one promotion may become QUEUED. It applies
-// two limits besides the capacity.
+// three limits besides the capacity.
+//
+// Approval: while ApprovalNeeded says so, only approved rows are taken.
 //
 // Budget: MaxAmount limits the sum of these amounts: SUCCEEDED, QUEUED, RETRYING
 // and UNKNOWN rows, READY rows that may have been charged, and the rows taken.
@@ -21,16 +23,21 @@ const unbounded = math.MaxInt64
 // Canary: until the canary is judged, at most Targets rows are dispatched for
 // the first time. Rows that were dispatched before are not limited.
 type Allowance struct {
-	capacity int64         // rows that may be taken
-	first    int64         // rows that may be taken for their first dispatch
-	budget   reward.Amount // that is left; below 0, no row may be taken
+	capacity int64            // rows that may be taken
+	first    int64            // rows that may be taken for their first dispatch
+	budget   reward.Amount    // that is left; below 0, no row may be taken
+	approved *reward.Approval // rows must be covered by it; nil: they need no approval
 }
 
 // Allow returns the allowance of promotion p with counts c, for at most capacity
 // rows. flagged is the total amount of its READY rows that may have been charged.
-// A promotion that is not RUNNING has no capacity.
-func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, capacity int64) *Allowance {
+// approvedOnly is the result of ApprovalNeeded. A promotion that is not RUNNING has
+// no capacity.
+func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedOnly bool, capacity int64) *Allowance {
 	a := &Allowance{capacity: capacity, first: unbounded, budget: unbounded}
+	if approvedOnly {
+		a.approved = &p.Approval
+	}
 	if p.Status != reward.Running {
 		a.capacity = 0
 	}
@@ -63,12 +70,15 @@ func (a *Allowance) Capacity() int64 {
 // FirstCapacity returns how many more rows may be taken for their first dispatch.
 func (a *Allowance) FirstCapacity() int64 { return min(a.first, a.Capacity()) }
 
-// Bounds reports whether Take may refuse rows of a state within the capacity. It
-// takes every RETRYING row: the budget counts it already, and it was dispatched
-// before.
+// Bounds reports whether budget or canary may refuse rows of a state within the
+// capacity. They take every RETRYING row: the budget counts it already, and it was
+// dispatched before.
 func (a *Allowance) Bounds(from reward.State) bool {
 	return from == reward.Ready && (a.first != unbounded || a.budget != unbounded)
 }
+
+// ApprovedOnly reports whether Take refuses every row that is not approved.
+func (a *Allowance) ApprovedOnly() bool { return a.approved != nil }
 
 // Take reports whether a READY or RETRYING row may become QUEUED. If so, it
 // deducts the row from the allowance.
@@ -76,7 +86,7 @@ func (a *Allowance) Take(r Row) bool {
 	first := r.State == reward.Ready && r.Dispatch == 0
 	cost := Exposure(r)
 	switch {
-	case a.Capacity() == 0 || first && a.first == 0:
+	case a.Capacity() == 0 || first && a.first == 0 || a.approved != nil && !a.approved.Covers(r.ApprovalRound):
 		return false
 	case cost > a.budget:
 		a.budget = -1

@@ -25,6 +25,8 @@ type PromotionChange struct {
 	Canary      *reward.Canary // without progress
 	StartsAt    *time.Time
 
+	// By is who changes the promotion. They become an author of it.
+	By string
 	// Versions are the versions that the caller accepts; nil means any.
 	Versions []int64
 }
@@ -55,7 +57,14 @@ func (c *PromotionChange) draftFields() []string {
 	return fields
 }
 
-// Apply returns promotion p with the change and the next version. c and flagged are
+// Voids reports whether the change of a promotion from one state to another voids its
+// approval: it changes what the targets get.
+func (c *PromotionChange) Voids(from, to reward.Promotion) bool {
+	return from.Amount != to.Amount || from.VoucherCode != to.VoucherCode || from.Currency != to.Currency
+}
+
+// Apply returns promotion p with the change and the next version. That ends a
+// rejection, and an approval if Voids says so. c and flagged are
 // as in Allow. An unexpected version is CodePreconditionFailed. A field that only a
 // DRAFT may change is CodeImmutable. A new budget below what is spent is
 // CodeConflict. Metadata that has too many entries afterwards is CodeInvalid. The
@@ -78,6 +87,7 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 		return p, reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"promotion %d has paid, or may have paid, %d, so maxAmount cannot be %d; set %d or more, or pause it", p.ID, spent, *c.MaxAmount, spent)
 	}
+	from := p
 	set(&p.Name, c.Name)
 	set(&p.RatePerSecond, c.RatePerSecond)
 	set(&p.Weight, c.Weight)
@@ -95,6 +105,11 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 	set(&p.StartsAt, c.StartsAt)
 	p.StartsAt, p.Weight = instant(p.StartsAt), max(p.Weight, 1)
 	p.Version++
+	p.Revision++
+	p.RejectedBy, p.RejectReason = "", ""
+	if c.Voids(from, p) {
+		p = Unapproved(p)
+	}
 	if fields := reward.CheckMetadata(p.Metadata); len(fields) > 0 {
 		err := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion %d: metadata %s", p.ID, fields[0].Detail)
 		err.Fields = fields

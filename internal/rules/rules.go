@@ -29,6 +29,8 @@ type Row struct {
 	// LookedAt is when the latest lookup that left the row UNKNOWN began. It is
 	// zero if there was none since the row became UNKNOWN.
 	LookedAt time.Time
+	// ApprovalRound is the round in which the row was saved; see reward.Approval.
+	ApprovalRound int32
 }
 
 // Tally is what a change of one row does to the counts.

@@ -22,6 +22,8 @@ type APIKeys interface {
 	// nothing. A missing key is CodeAPIKeyNotFound. A by that the database cannot
 	// store is CodeInvalid.
 	APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (APIKey, error)
+	// APIKeyMakers returns who made each key, including revoked ones, ordered by ID.
+	APIKeyMakers(ctx context.Context) ([]APIKeyMaker, error)
 	// APIKeyUsed records when keys were last used, by ID, for at most BatchMax keys.
 	// A time before the recorded one changes nothing, and neither does an unknown
 	// ID.
@@ -43,6 +45,13 @@ type APIKey struct {
 	LastUsedAt time.Time // to the minute; zero means never
 	RevokedAt  time.Time // zero means not revoked
 	RevokedBy  string    // empty unless revoked
+}
+
+// APIKeyMaker says who made an API key.
+type APIKeyMaker struct {
+	ID        int64
+	Name      string
+	CreatedBy string
 }
 
 // Audits stores who changed what, and when. A line is added before the change

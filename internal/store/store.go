@@ -92,8 +92,9 @@ type Promotions interface {
 	// CodeTypeMismatch. Any other known ID is CodeExists.
 	//
 	// Weight 0 becomes 1. Version is ignored: a new promotion has 1, and a
-	// completion counts as a change. ApprovedBy is empty afterwards, even if the registered
-	// DRAFT was approved. The progress fields of p.Canary are ignored.
+	// completion counts as a change. CreatedBy becomes an author (PromotionAuthors).
+	// Nothing is approved afterwards, even if the registered DRAFT was. The progress
+	// fields of p.Canary are ignored.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that the promotions named by Kafka records
 	// exist, in one transaction. Registration says what changes.
@@ -163,10 +164,27 @@ type Promotions interface {
 	// too, and pauses the promotion with Reason. Resuming the promotion then pays
 	// the other targets.
 	PromotionJudge(ctx context.Context, p PromotionJudgeParams) (reward.PromotionStatus, bool, error)
-	// PromotionApprove records by as the person who approved a DRAFT, RUNNING or
-	// PAUSED promotion. It replaces an earlier approver. Another status is
-	// CodeIllegalState. A name that the database cannot store is CodeInvalid.
-	PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error)
+	// PromotionApprove approves all targets that a DRAFT, RUNNING or PAUSED promotion
+	// has, replaces an earlier approval and ends a rejection. It decides under the
+	// lock of the counts. Another status is CodeIllegalState, and a promotion that is
+	// not as the caller has seen it is CodePreconditionFailed. A name that the database
+	// cannot store is CodeInvalid.
+	PromotionApprove(ctx context.Context, p PromotionApproveParams) (PromotionView, error)
+	// PromotionReject withdraws an approval and records who rejected the promotion,
+	// and why. A RUNNING promotion becomes PAUSED. Only a DRAFT, RUNNING or PAUSED one
+	// can be rejected; another status is CodeIllegalState.
+	PromotionReject(ctx context.Context, p PromotionRejectParams) (reward.Promotion, error)
+	// PromotionAwaitApproval pauses a RUNNING promotion that needs an approval
+	// (rules.ApprovalNeeded) and has no approved target left to dispatch, and reports
+	// whether it did.
+	PromotionAwaitApproval(ctx context.Context, p PromotionAwaitApprovalParams) (bool, error)
+	// PromotionAuthorAdd records who changes a promotion or adds targets to it, before
+	// they do so. It ends a rejection, and increases the revision. An unknown promotion
+	// is no error: it may be created later.
+	PromotionAuthorAdd(ctx context.Context, id reward.PromotionID, author string) error
+	// PromotionAuthors returns everybody who created or changed a promotion with this
+	// ID, or added targets to it, also before it was deleted and created again.
+	PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error)
 	// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
 	// ordered by StartsAt, then ID.
 	PromotionDue(ctx context.Context, now time.Time, limit int) ([]PromotionView, error)
@@ -221,6 +239,10 @@ type PromotionListParams struct {
 	// Last is the last promotion of the previous page. ID 0 starts at the first
 	// page. Name and CreatedAt are needed if Sort orders by them.
 	Last PromotionPosition
+	// AwaitingApproval selects promotions for which rules.AwaitsApproval holds with
+	// ApprovalAbove, the setting approval.above.
+	AwaitingApproval bool
+	ApprovalAbove    reward.Amount
 }
 
 // PromotionPosition is the place of a promotion in every order.
@@ -264,6 +286,41 @@ type PromotionJudgeParams struct {
 	Now    time.Time
 }
 
+// PromotionApproveParams is an approval.
+type PromotionApproveParams struct {
+	ID reward.PromotionID
+	By string // who approves
+	// Revision is the revision that the caller has read together with the authors.
+	Revision int64
+	// Seen is what the caller has looked at; nil if only the revision counts.
+	Seen *PromotionWorth
+}
+
+// PromotionWorth is the number and the amount of all targets of a promotion.
+type PromotionWorth struct {
+	Count  int64
+	Amount reward.Amount
+}
+
+// PromotionRejectParams is a refusal to approve a promotion.
+type PromotionRejectParams struct {
+	ID     reward.PromotionID
+	By     string
+	Reason string
+	// PauseReason is the reason for which a RUNNING or PAUSED promotion is PAUSED.
+	PauseReason string
+	Now         time.Time
+}
+
+// PromotionAwaitApprovalParams names a promotion that may wait for an approval.
+type PromotionAwaitApprovalParams struct {
+	ID            reward.PromotionID
+	ApprovalAbove reward.Amount // the setting approval.above
+	Reason        string        // becomes PauseReason
+	Event         string        // recorded for the webhook, as in PromotionMoveParams
+	Now           time.Time
+}
+
 // CanaryDecided reports whether the canary can be judged.
 func (v PromotionView) CanaryDecided() bool { return rules.CanaryDecided(v.Promotion, v.Counts) }
 
@@ -291,8 +348,8 @@ type Payouts interface {
 	// also updates the promotion's LastDispatchedAt and StreamDestroyed.
 	//
 	// It moves at most Limit rows, and at most MaxLen minus the rows that are
-	// QUEUED. rules.Allowance adds two bounds, budget and canary, which hold at
-	// the commit of every transaction that queues rows. Rows that another
+	// QUEUED. rules.Allowance adds three bounds, approval, budget and canary, which
+	// hold at the commit of every transaction that queues rows. Rows that another
 	// transaction has locked are skipped.
 	//
 	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
@@ -410,7 +467,10 @@ type PayoutSaveParams struct {
 	// MaxLen limits the QUEUED rows of each promotion. With 0, no new row becomes
 	// QUEUED.
 	MaxLen int
-	Now    time.Time
+	// ApprovalAbove is the setting approval.above; see rules.ApprovalNeeded. New rows
+	// are not approved.
+	ApprovalAbove reward.Amount
+	Now           time.Time
 }
 
 // SaveOutcome says how the insert of a row ended.
@@ -442,7 +502,9 @@ type PayoutDispatchParams struct {
 	Refs   []reward.Ref
 	Limit  int
 	MaxLen int // limits the QUEUED rows of the promotion
-	Now    time.Time
+	// ApprovalAbove is the setting approval.above; see rules.ApprovalNeeded.
+	ApprovalAbove reward.Amount
+	Now           time.Time
 }
 
 // PayoutReturnParams names the QUEUED rows to return to READY.
@@ -623,7 +685,8 @@ type DeadLetterListParams struct {
 // completing until its lease expires by the clock of the database (see Clock).
 // A method that changes an upload returns CodeUploadNotFound if it does not exist.
 type Uploads interface {
-	// UploadOpen inserts an upload. While the upload is open, a repeat with the same
+	// UploadOpen inserts an upload, and records its CreatedBy as an author of the
+	// promotion, as PromotionAuthorAdd does. While the upload is open, a repeat with the same
 	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
 	// missing promotion is CodeNotFound.
 	UploadOpen(ctx context.Context, u Upload) error
@@ -638,6 +701,9 @@ type Uploads interface {
 	UploadClose(ctx context.Context, u Upload, now time.Time) error
 	// UploadGet returns an upload of a promotion, or CodeUploadNotFound.
 	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (Upload, error)
+	// UploadList returns at most limit uploads of a promotion by descending ID. Only
+	// IDs below before count; 0 starts at the newest.
+	UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]Upload, error)
 	// UploadErrors returns at most limit rejected lines with a number above after,
 	// by line.
 	UploadErrors(ctx context.Context, id int64, after int64, limit int) ([]LineError, error)
@@ -649,7 +715,15 @@ type Upload struct {
 	PromotionID reward.PromotionID
 	LeasedUntil time.Time
 	CreatedAt   time.Time
+	CreatedBy   string    // who sent it; "" means that nobody recorded it
 	FinishedAt  time.Time // zero while open
+	// Bytes is the length of the text that was read, and Interrupted reports whether it
+	// ended early. Both are stored by UploadClose.
+	Bytes       int64
+	Interrupted bool
+	// Running reports whether the upload is open and its lease valid. Only UploadList
+	// sets it.
+	Running bool
 	// Accepted, Duplicates, Conflicts and Rejected count lines.
 	Accepted   int64
 	Duplicates int64

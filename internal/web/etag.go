@@ -14,7 +14,8 @@ import (
 const taggedMax = 1 << 20
 
 // taggedWriter buffers a JSON response until it is complete, in order to send its
-// ETag first. If the caller has the same response, it sends 304 without a body.
+// ETag first. If the handler has set the header ETag, the tag begins with it: a
+// version of what the response shows, which If-Match can name. If the caller has the same response, it sends 304 without a body.
 type taggedWriter struct {
 	http.ResponseWriter
 	ifNoneMatch []string

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // These expressions are what the canary and the budget leave of promotion m
@@ -34,15 +35,24 @@ const (
           WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0)`
 )
 
+// worth is the amount of all payouts that the summary row s counts.
+var worth = rows.Worth
+
+// approvalNeeded returns the condition rules.ApprovalNeeded for promotion m.
+func approvalNeeded(worth, above string) string {
+	return above + `::int8 > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(` + above + `::int8, m.approved_amount))`
+}
+
 // dispatchSQL returns the statement that queues rows of from in the given
 // order, within the capacity of the promotion. The caller holds the lock of the
 // summary row, so no other transaction uses the capacity.
 //
-// Without canary and budget the rows of picked are queued, and the rest of the
-// statement is not executed. With an open canary, rows for their first dispatch
-// and other rows are picked separately, so that many of the former do not hide
-// the latter. A row that exceeds the budget ends the batch. The budget counts
-// RETRYING rows already.
+// Without canary, budget and needed approval the rows of picked are queued, and the
+// rest of the statement is not executed. With an open canary, rows for their first
+// dispatch and other rows are picked separately, so that many of the former do not
+// hide the latter. So are approved rows: those for their first dispatch became due
+// before the approval. The sum keeps the planner from the order of payouts_open. A row that exceeds the budget ends the batch. The budget
+// counts RETRYING rows already.
 func dispatchSQL(from, order string) string {
 	pick := func(where, limit string) string {
 		return `MATERIALIZED (
@@ -50,24 +60,29 @@ func dispatchSQL(from, order string) string {
   ORDER BY ` + order + ` LIMIT coalesce((SELECT ` + limit + `), 0) FOR NO KEY UPDATE OF p SKIP LOCKED
 )`
 	}
+	const approved = ` AND (SELECT approved IS NULL OR p.approval_round < approved FROM room)`
 	return named(`WITH room AS MATERIALIZED (
+  SELECT r.*, r.canary IS NULL AND r.approved IS NULL AS plain FROM (
   SELECT greatest(0, least($3::int8, $4::int8 - s.queued)) AS rows,
     CASE $2::int2 WHEN :READY THEN ` + canaryCapacity + ` END AS canary,
-    CASE WHEN m.max_amount > 0 AND ` + budgetUnspent + ` < s.ready_amount THEN ` + budgetCapacity + ` END AS budget
+    CASE WHEN m.max_amount > 0 AND ` + budgetUnspent + ` < s.ready_amount THEN ` + budgetCapacity + ` END AS budget,
+    CASE WHEN ` + approvalNeeded(worth, "$7") + ` THEN m.approved_rounds END AS approved,
+    CASE WHEN ` + approvalNeeded(worth, "$7") + ` THEN coalesce(m.approved_until, '-infinity') ELSE 'infinity' END AS until
   FROM summaries s JOIN promotions m ON m.id = s.promotion_id
-  WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING'
-), picked AS ` + pick(``, `rows FROM room WHERE canary IS NULL`) + `,
-fresh AS ` + pick(` AND p.dispatch = 0`, `least(rows, canary) FROM room WHERE canary IS NOT NULL`) + `,
-back AS ` + pick(` AND p.state = :READY AND p.dispatch > 0`, `rows FROM room WHERE canary IS NOT NULL`) + `,
+  WHERE s.promotion_id = $1 AND s.summary_id = 0 AND m.status = 'RUNNING') r
+), picked AS ` + pick(``, `rows FROM room WHERE plain`) + `,
+fresh AS ` + pick(` AND p.dispatch = 0 AND p.due_at <= (SELECT until FROM room)`+approved, `least(rows, canary) FROM room WHERE NOT plain`) + `,
+back AS ` + pick(` AND p.state = :READY AND p.dispatch > 0`+approved, `rows FROM room WHERE NOT plain`) + `,
+again AS ` + pick(` AND p.state + 0 = :RETRYING`+approved, `rows FROM room WHERE NOT plain`) + `,
 allowed AS (
   SELECT promotion_id, target_id FROM picked WHERE (SELECT budget IS NULL FROM room)
   UNION ALL
   SELECT promotion_id, target_id FROM (
     SELECT p.promotion_id, p.target_id, row_number() OVER front AS place, sum(p.amount) OVER front AS worth
-    FROM (TABLE picked UNION ALL TABLE fresh UNION ALL TABLE back) p
+    FROM (TABLE picked UNION ALL TABLE fresh UNION ALL TABLE back UNION ALL TABLE again) p
     WINDOW front AS (ORDER BY ` + order + ` ROWS UNBOUNDED PRECEDING)
   ) f
-  WHERE (SELECT canary IS NOT NULL OR budget IS NOT NULL FROM room)
+  WHERE (SELECT NOT plain OR budget IS NOT NULL FROM room)
     AND place <= (SELECT rows FROM room) AND coalesce(worth <= (SELECT budget FROM room), true)
 ), queued AS (
   UPDATE payouts p SET state = :QUEUED, dispatch = p.dispatch + 1, due_at = $5::timestamptz, updated_at = $5::timestamptz,
@@ -88,9 +103,9 @@ FROM queued p`)
 
 var (
 	dispatchDue = dispatchSQL(`payouts p
-  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at BETWEEN $7::timestamptz AND $6::timestamptz`,
+  WHERE p.promotion_id = $1 AND p.state = $2::int2 AND p.state < :SUCCEEDED AND p.due_at BETWEEN $8::timestamptz AND $6::timestamptz`,
 		`p.due_at, p.target_id`)
-	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($7::int8[], $8::int4[]) AS n(target_id, dispatch) OFFSET 0) i
+	dispatchNamed = dispatchSQL(`(SELECT $1::int8 AS promotion_id, $2::int2 AS state, n.* FROM unnest($8::int8[], $9::int4[]) AS n(target_id, dispatch) OFFSET 0) i
   JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
   WHERE p.state = i.state AND p.dispatch = i.dispatch AND p.due_at <= $6::timestamptz`, `p.target_id`)
 )
@@ -138,7 +153,7 @@ func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low 
 		due = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 	}
 	sql := dispatchDue
-	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due}
+	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due, int64(p.ApprovalAbove)}
 	if p.Refs == nil {
 		from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 		if !low.IsZero() {

@@ -20,10 +20,13 @@ var (
 
 	// changePromotion stores the settings of promotion $1, if it still has version
 	// $2 and status $3. $4 is its new budget if it must not be below what is spent,
-	// or 0. The caller holds the lock of the summary row.
+	// or 0. $18 reports whether it voids the approval. The caller holds the lock of the
+	// summary row.
 	changePromotion = `UPDATE promotions m SET name = $5, rate_per_second = $6, weight = $7, max_amount = $8, max_retries = $9,
   metadata = $10, search = $11, amount = $12, voucher_code = $13, currency = $14, canary_targets = $15,
-  canary_max_failure_rate = $16, starts_at = $17, version = m.version + 1
+  canary_max_failure_rate = $16, starts_at = $17, version = m.version + 1, revision = m.revision + 1, ` + rows.Unrejected + `,
+  approved_by = CASE WHEN $18::bool THEN '' ELSE m.approved_by END, approved_rounds = CASE WHEN $18::bool THEN 0 ELSE m.approved_rounds END,
+  approved_amount = CASE WHEN $18::bool THEN 0 ELSE m.approved_amount END, approved_count = CASE WHEN $18::bool THEN 0 ELSE m.approved_count END
 FROM summaries s
 WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND m.version = $2 AND m.status = $3
   AND ($4::int8 = 0 OR s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + ` + flaggedSQL + ` <= $4::int8)
@@ -39,6 +42,9 @@ FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
 // promotion that it has read, and its statement expects the same version and
 // status. If another caller changed them meanwhile, it starts again.
 func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error) {
+	if err := store.CheckText("author", c.By); err != nil {
+		return store.PromotionView{}, err
+	}
 	stands, err := s.PromotionGet(ctx, c.ID)
 	if err != nil {
 		return store.PromotionView{}, err
@@ -63,10 +69,13 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 			b.Queue(lockTotals, []int64{int64(c.ID)})
 			b.Queue(changePromotion, int64(c.ID), was.Version, string(was.Status), int64(bound), to.Name, to.RatePerSecond, to.Weight,
 				int64(to.MaxAmount), to.MaxRetries, string(to.Metadata), reward.SearchText(&to), int64(to.Amount), to.VoucherCode,
-				to.Currency, to.Canary.Targets, to.Canary.MaxFailureRate, maybe(to.StartsAt)).Query(each(func(pgx.Rows) error {
+				to.Currency, to.Canary.Targets, to.Canary.MaxFailureRate, maybe(to.StartsAt), c.Voids(was.Promotion, to)).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil
 			}))
+			if c.By != "" {
+				b.Queue(rows.AddAuthor, int64(c.ID), c.By)
+			}
 			b.Queue(changedPromotion, int64(c.ID)).Query(each(func(rows pgx.Rows) error {
 				exists, stands = true, store.PromotionView{}
 				return detailScanner(&stands, &flagged)(rows)

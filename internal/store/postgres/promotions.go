@@ -26,7 +26,8 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
-		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
+		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Approval.Round, &p.Approval.Rounds, &p.Approval.Unvalued, (*int64)(&p.Approval.Amount),
+		&p.Approval.Count, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
 		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version,
 	}, more...)
 	return func(rows pgx.Rows) error {
@@ -84,7 +85,8 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, v
   consumers_per_instance = excluded.consumers_per_instance, rate_per_second = excluded.rate_per_second,
   weight = excluded.weight, max_amount = excluded.max_amount, canary_targets = excluded.canary_targets,
   canary_max_failure_rate = excluded.canary_max_failure_rate, starts_at = excluded.starts_at,
-  webhook_url = excluded.webhook_url, created_by = excluded.created_by, approved_by = '', registered = false,
+  webhook_url = excluded.webhook_url, created_by = excluded.created_by, registered = false, revision = m.revision + 1,
+  `+rows.Unapproved+`, `+rows.Unrejected+`,
   metadata = excluded.metadata, search = excluded.search, version = m.version + 1
 WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
@@ -95,6 +97,9 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 			made = true
 			return nil
 		}))
+		if p.CreatedBy != "" {
+			b.Queue(rows.AddAuthor, int64(p.ID), p.CreatedBy)
+		}
 		b.Queue(addTotals, []int64{int64(p.ID)})
 		b.Queue(`SELECT `+promotionColumns+`, `+rows.PromotionDetails+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).
 			Query(each(func(rows pgx.Rows) error {
@@ -295,15 +300,6 @@ SELECT id FROM moved`
 // PromotionClose records that no more targets will come.
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
 	return s.change(ctx, "close a promotion", id, `UPDATE promotions m SET closed = true WHERE m.id = $1 RETURNING m.id`, int64(id))
-}
-
-// PromotionApprove records who approved a promotion.
-func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
-	if err := store.CheckText("approver", by); err != nil {
-		return reward.Promotion{}, err
-	}
-	return s.change(ctx, "approve a promotion", id,
-		`UPDATE promotions m SET approved_by = $2 WHERE m.id = $1 AND m.status IN ('DRAFT', 'RUNNING', 'PAUSED') RETURNING m.id`, int64(id), by)
 }
 
 // change runs an UPDATE of one promotion, which returns its ID. If it finds no

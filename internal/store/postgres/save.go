@@ -31,11 +31,13 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
   LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
 ), ranked AS MATERIALIZED (
-  SELECT i.*, m.status, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
+  SELECT i.*, m.status, m.approval_round, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
     sum(i.amount) OVER front AS worth,
     CASE WHEN row_number() OVER front = 1 AND m.status = 'RUNNING' AND m.max_amount > 0
         AND ` + budgetUnspent + ` < s.ready_amount + sum(i.amount) OVER (PARTITION BY i.promotion_id)
-      THEN ` + budgetCapacity + ` END AS budget
+      THEN ` + budgetCapacity + ` END AS budget,
+    m.status = 'RUNNING' AND $12::int8 > 0 AND (bool_or(i.amount = 0) OVER (PARTITION BY i.promotion_id)
+      OR ` + approvalNeeded(worth+` + sum(i.amount) OVER (PARTITION BY i.promotion_id)`, "$12") + `) AS blocked
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
   JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
@@ -44,15 +46,15 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
 ), fresh AS MATERIALIZED (
   SELECT p.*, (CASE
       WHEN p.status = 'CANCELLED' THEN :CANCELLED
-      WHEN p.status = 'RUNNING' AND p.place <= p.capacity
+      WHEN p.status = 'RUNNING' AND NOT p.blocked AND p.place <= p.capacity
         AND coalesce(p.worth <= first_value(p.budget) OVER (PARTITION BY p.promotion_id ORDER BY p.ord), true) THEN :QUEUED
       ELSE :READY END)::int2 AS state
   FROM ranked p
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
-    maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
+    maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round)
   SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
-    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz
+    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz, f.approval_round
   FROM fresh f
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
@@ -68,6 +70,17 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
 )
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
 UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = :QUEUED`)
+
+// unvaluedSQL records that promotions got rows without an amount in this round. It
+// is given the rows of the batch without an amount, which may have existed before.
+const unvaluedSQL = `WITH gained AS MATERIALIZED (
+  SELECT m.id FROM promotions m WHERE m.unvalued_rounds <= m.approval_round AND m.id IN (
+    SELECT i.promotion_id FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
+    JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
+    WHERE p.amount = 0 AND p.approval_round = (SELECT o.approval_round FROM promotions o WHERE o.id = i.promotion_id))
+  ORDER BY m.id FOR NO KEY UPDATE OF m
+)
+UPDATE promotions m SET unvalued_rounds = m.approval_round + 1 FROM gained g WHERE m.id = g.id`
 
 // reopenSQL makes COMPLETED promotions that gained rows RUNNING again. It is a
 // separate statement, so that it sees promotions that ended while this
@@ -113,7 +126,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 			b.Queue(lockTotals, batch.ids)
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
 			b.Queue(insertSQL, batch.promotions, batch.targets, batch.summaries, batch.users, batch.amounts, batch.codes,
-				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts).Query(each(func(rows pgx.Rows) error {
+				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts, int64(p.ApprovalAbove)).Query(each(func(rows pgx.Rows) error {
 				var id store.PayoutID
 				var user, code *string
 				var amount *int64
@@ -127,6 +140,9 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 				}
 				return nil
 			}))
+			if len(batch.unvaluedTargets) > 0 {
+				b.Queue(unvaluedSQL, batch.unvaluedPromotions, batch.unvaluedTargets)
+			}
 			b.Queue(reopenSQL, batch.ids)
 		} else if len(offsets.topics) > 0 {
 			b.Queue(putOffsets, offsets.topics, offsets.parts, offsets.nexts)
@@ -158,6 +174,8 @@ type saveBatch struct {
 
 	ids                           []int64 // promotions, ascending
 	summaryPromotions, summaryIDs []int64
+
+	unvaluedPromotions, unvaluedTargets []int64 // rows without an amount
 }
 
 func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
@@ -180,6 +198,10 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 		b.users = append(b.users, r.UserID)
 		b.amounts = append(b.amounts, int64(r.Amount))
 		b.codes = append(b.codes, r.VoucherCode)
+		if r.Amount == 0 {
+			b.unvaluedPromotions = append(b.unvaluedPromotions, int64(r.PromotionID))
+			b.unvaluedTargets = append(b.unvaluedTargets, int64(r.TargetID))
+		}
 		needed[summary{int64(r.PromotionID), 0}] = true
 		needed[summary{int64(r.PromotionID), int64(r.SummaryID)}] = true
 	}

@@ -15,7 +15,8 @@ p.error_message, p.updated_at`
 
 	PromotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
 m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
-m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.registered, m.expected_count,
+m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.approval_round, m.approved_rounds,
+m.unvalued_rounds, m.approved_amount, m.approved_count, m.rejected_by, m.reject_reason, m.revision, m.registered, m.expected_count,
 m.closed, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version`
 
 	// PromotionDetails are read for single promotions and pages only.
@@ -49,6 +50,15 @@ var CountsSQL = func() string {
 		cols = append(cols, "s."+c+"_amount")
 	}
 	return strings.Join(append(cols, "s.attempts"), ", ")
+}()
+
+// Worth is the amount of all payouts that the summary row s counts.
+var Worth = func() string {
+	sum := make([]string, len(CountColumns))
+	for i, c := range CountColumns {
+		sum[i] = "s." + c + "_amount"
+	}
+	return "(" + strings.Join(sum, " + ") + ")"
 }()
 
 // CountsInto returns pointers to the fields of c, in the order of CountsSQL.

@@ -65,6 +65,13 @@ func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no API key %d", id))
 }
 
+// APIKeyMakers returns who made each key.
+func (t *Tables) APIKeyMakers(ctx context.Context) ([]store.APIKeyMaker, error) {
+	return list(ctx, t.db.ReadLong, "list the makers of API keys", func(scan Scan, k *store.APIKeyMaker) error {
+		return scan(&k.ID, &k.Name, &k.CreatedBy)
+	}, `SELECT id, name, created_by FROM api_keys ORDER BY id`)
+}
+
 // APIKeyUsed records when keys were last used. It locks them in the order of
 // their IDs.
 func (t *Tables) APIKeyUsed(ctx context.Context, used map[int64]time.Time) error {

@@ -71,6 +71,11 @@ func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []
 	if p.Search != "" {
 		where = append(where, searchedText+" LIKE "+arg("%"+literal.Replace(strings.ToLower(p.Search))+"%")+` ESCAPE '\'`)
 	}
+	if p.AwaitingApproval {
+		above := "CAST(" + arg(int64(p.ApprovalAbove)) + " AS bigint)"
+		where = append(where, "m.status IN ('DRAFT', 'PAUSED') AND m.rejected_by = '' AND "+above+" > 0 AND (m.unvalued_rounds > m.approved_rounds OR "+
+			Worth+" > "+above+" AND "+Worth+" > m.approved_amount)")
+	}
 	if len(where) > 0 {
 		sql = "WHERE " + strings.Join(where, " AND ") + " "
 	}
@@ -82,7 +87,7 @@ func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []
 func (d Dialect) PromotionPages() map[string]string {
 	pages := make(map[string]string)
 	for name, p := range map[string]store.PromotionListParams{
-		"list promotions": {}, "list promotions in a status": {Status: "DRAFT"}, "list promotions of a creator": {CreatedBy: "a"},
+		"list promotions": {}, "list promotions in a status": {Status: "DRAFT"}, "list promotions that await an approval": {AwaitingApproval: true}, "list promotions of a creator": {CreatedBy: "a"},
 		"list promotions of a creator in a status": {CreatedBy: "a", Status: "DRAFT"}, "search promotions": {Search: "a"},
 		"list promotions by ID": {Sort: store.SortID}, "list promotions by name": {Sort: store.SortName},
 		"list promotions by name, down": {Sort: store.SortNameDown}, "list promotions by time": {Sort: store.SortCreated},

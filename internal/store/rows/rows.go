@@ -137,6 +137,7 @@ func (d Dialect) Statements() map[string]string {
 		"forget audit lines":                                  forgetAudit, "forget dead letters": forgetLetters,
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
+		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,

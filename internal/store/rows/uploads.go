@@ -13,19 +13,23 @@ import (
 
 // UploadOpen inserts an upload. A repeat changes nothing.
 func (t *Tables) UploadOpen(ctx context.Context, u store.Upload) error {
+	if err := store.CheckText("uploader", u.CreatedBy); err != nil {
+		return err
+	}
 	var open bool
 	err := t.db.Write(ctx, "open an upload", func() []Statement {
 		open = false
-		return []Statement{
+		return append([]Statement{
 			{
-				SQL:  `INSERT INTO uploads (id, promotion_id, leased_until, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-				Args: []any{u.ID, int64(u.PromotionID), u.LeasedUntil, u.CreatedAt},
+				SQL: `INSERT INTO uploads (id, promotion_id, leased_until, created_at, created_by) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING`,
+				Args: []any{u.ID, int64(u.PromotionID), u.LeasedUntil, u.CreatedAt, u.CreatedBy},
 			},
 			{
 				SQL:  `SELECT 1 FROM uploads WHERE id = $1 AND promotion_id = $2 AND created_at = $3 AND finished_at IS NULL`,
 				Args: []any{u.ID, int64(u.PromotionID), u.CreatedAt}, Row: seen(&open),
 			},
-		}
+		}, authored(u.PromotionID, u.CreatedBy)...)
 	})
 	switch {
 	case errors.Is(err, ErrNoParent):
@@ -47,9 +51,10 @@ func (t *Tables) UploadExtend(ctx context.Context, id int64, leasedUntil time.Ti
 // UploadClose ends an upload with its totals. A repeat changes nothing.
 func (t *Tables) UploadClose(ctx context.Context, u store.Upload, now time.Time) error {
 	return t.changeUpload(ctx, "close an upload", u.ID, `UPDATE uploads SET
-  finished_at = coalesce(finished_at, $2), accepted = $3, duplicates = $4, conflicts = $5, rejected = $6, amount = $7
+  finished_at = coalesce(finished_at, $2), accepted = $3, duplicates = $4, conflicts = $5, rejected = $6, amount = $7,
+  bytes = $8, interrupted = $9
 WHERE id = $1 AND (finished_at IS NULL OR (accepted, duplicates, conflicts, rejected, amount) = ($3, $4, $5, $6, $7)) RETURNING id`,
-		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount))
+		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount), u.Bytes, u.Interrupted)
 }
 
 // changeUpload runs an UPDATE of one upload, which returns its ID. If it changes
@@ -99,14 +104,34 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 	return err
 }
 
+const uploadColumns = `id, promotion_id, leased_until, created_at, created_by, finished_at, accepted, duplicates, conflicts, rejected,
+  amount, bytes, interrupted`
+
+func scanUpload(scan Scan, u *store.Upload, more ...any) error {
+	return scan(append([]any{
+		&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), &u.CreatedBy, (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
+		&u.Conflicts, &u.Rejected, &u.Amount, &u.Bytes, &u.Interrupted,
+	}, more...)...)
+}
+
 // UploadGet returns an upload of a promotion.
 func (t *Tables) UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
-	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error {
-		return scan(&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
-			&u.Conflicts, &u.Rejected, &u.Amount)
-	}, `SELECT id, promotion_id, leased_until, created_at, finished_at, accepted, duplicates, conflicts, rejected, amount
-FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
+	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error { return scanUpload(scan, u) },
+		`SELECT `+uploadColumns+` FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
 	return first(found, err, noUpload(id))
+}
+
+// uploadsSQL returns the statement that lists the uploads of promotion $3.
+func (d Dialect) uploadsSQL() string {
+	where, order := d.Walk([]string{"promotion_id"}, []string{"CAST($3 AS bigint)"})
+	return `SELECT ` + uploadColumns + `, finished_at IS NULL AND leased_until > ` + d.Clock + ` FROM uploads
+WHERE ` + where + ` ORDER BY ` + order + ` LIMIT $2`
+}
+
+// UploadList returns a page of uploads by descending ID.
+func (t *Tables) UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
+	return list(ctx, t.db.ReadLong, "list uploads", func(scan Scan, u *store.Upload) error { return scanUpload(scan, u, &u.Running) },
+		t.dialect.uploadsSQL(), below(before), max(limit, 0), int64(promotion))
 }
 
 // UploadErrors returns a page of rejected lines.

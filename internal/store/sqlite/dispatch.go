@@ -26,7 +26,8 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 		if err != nil {
 			return err
 		}
-		allowed, err := tx.allow(&v, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
+		needed := rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), p.ApprovalAbove)
+		allowed, err := tx.allow(&v, needed, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
 		if err != nil || allowed.Capacity() == 0 {
 			return err
 		}
@@ -45,8 +46,8 @@ func (s *Store) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams
 			picked = namedTargets
 			args = append(args, string(refs))
 		}
-		if allowed.Bounds(p.From) {
-			targets, err := tx.pickAllowed(p, allowed)
+		if allowed.Bounds(p.From) || allowed.ApprovedOnly() {
+			targets, err := tx.pickAllowed(&v, p, allowed, due)
 			if err != nil {
 				return err
 			}
@@ -93,14 +94,15 @@ const spentReady = `SELECT coalesce(sum(amount), 0) FROM payouts INDEXED BY payo
 WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND maybe_called`
 
 // allow returns the allowance of a promotion for at most capacity rows.
-func (t *tx) allow(v *store.PromotionView, capacity int64) (*rules.Allowance, error) {
+// approvedOnly is the result of rules.ApprovalNeeded.
+func (t *tx) allow(v *store.PromotionView, approvedOnly bool, capacity int64) (*rules.Allowance, error) {
 	var flagged int64
 	if v.MaxAmount > 0 {
 		if err := t.QueryRowContext(t.ctx, spentReady, int64(v.ID)).Scan(&flagged); err != nil {
 			return nil, err
 		}
 	}
-	return rules.Allow(v.Promotion, v.Counts, reward.Amount(flagged), capacity), nil
+	return rules.Allow(v.Promotion, v.Counts, reward.Amount(flagged), approvedOnly, capacity), nil
 }
 
 // rare is the condition of the partial index payouts_rare. SQLite uses the
@@ -108,35 +110,56 @@ func (t *tx) allow(v *store.PromotionView, capacity int64) (*rules.Allowance, er
 const rare = `(state = 2 OR state = 3 OR state = 5 OR (state = 0 AND dispatch > 0))`
 
 // pickDue reads READY rows, oldest first: at most ?2 for their first dispatch
-// and at most ?3 others. It names its indexes, because others would read all
-// the rows that the canary blocks.
-const pickDue = `SELECT target_id, amount, dispatch, maybe_called FROM (
-SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM payouts INDEXED BY payouts_open
-  WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND dispatch = 0 ORDER BY due_at, target_id LIMIT ?2)
+// and at most ?3 others, all of rounds below ?4. It names its indexes, because
+// others would read all the rows that the canary blocks. Rows for their first
+// dispatch are due at ?5 or before, so that it does not read rows that are not
+// approved.
+const pickDue = `SELECT target_id, amount, dispatch, maybe_called, approval_round FROM (
+SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, approval_round, due_at FROM payouts INDEXED BY payouts_open
+  WHERE promotion_id = ?1 AND state = 0 AND state < 4 AND due_at <= ?5 AND dispatch = 0 AND approval_round < ?4 ORDER BY due_at, target_id LIMIT ?2)
 UNION ALL
-SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, due_at FROM payouts INDEXED BY payouts_rare
-  WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` ORDER BY due_at, target_id LIMIT ?3)
+SELECT * FROM (SELECT target_id, amount, dispatch, maybe_called, approval_round, due_at FROM payouts INDEXED BY payouts_rare
+  WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND approval_round < ?4 ORDER BY due_at, target_id LIMIT ?3)
 ) ORDER BY due_at, target_id LIMIT ?3`
 
-// pickNamed reads the READY rows among the refs in ?2.
-const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch, o.maybe_called FROM json_each(?2) r
-JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
-WHERE o.state = 0 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
+// pickRetries reads RETRYING rows of rounds below ?4 that are due at ?5, oldest
+// first, at most ?3.
+const pickRetries = `SELECT target_id, amount, dispatch, maybe_called, approval_round FROM payouts INDEXED BY payouts_open
+WHERE promotion_id = ?1 AND state = 2 AND state < 4 AND due_at <= ?5 AND approval_round < ?4 ORDER BY due_at, target_id LIMIT ?3`
 
-// pickAllowed returns, as JSON, the targets of READY rows that budget and
-// canary allow.
-func (t *tx) pickAllowed(p store.PayoutDispatchParams, allowed *rules.Allowance) (string, error) {
-	query, args := pickDue, []any{int64(p.PromotionID), allowed.FirstCapacity(), allowed.Capacity()}
+// pickNamed reads the rows in state ?3 that are due at ?4 among the refs in ?2.
+const pickNamed = `SELECT DISTINCT o.target_id, o.amount, o.dispatch, o.maybe_called, o.approval_round FROM json_each(?2) r
+JOIN payouts o ON o.promotion_id = ?1 AND o.target_id = r.value ->> 0
+WHERE o.state = ?3 AND o.due_at <= ?4 AND o.dispatch = r.value ->> 1 ORDER BY o.target_id`
+
+// pickAllowed returns, as JSON, the targets of rows due at due that approval,
+// budget and canary allow.
+func (t *tx) pickAllowed(v *store.PromotionView, p store.PayoutDispatchParams, allowed *rules.Allowance, due int64) (string, error) {
+	rounds, until := int64(math.MaxInt64), due
+	if allowed.ApprovedOnly() {
+		rounds = int64(v.Approval.Rounds)
+	}
+	query := pickRetries
+	if p.From == reward.Ready {
+		query = pickDue
+		if allowed.ApprovedOnly() {
+			var err error
+			if until, _, err = one(t.ctx, t, scanInt, `SELECT coalesce(approved_until, 0) FROM promotions WHERE id = ?`, int64(v.ID)); err != nil {
+				return "", err
+			}
+		}
+	}
+	args := []any{int64(p.PromotionID), allowed.FirstCapacity(), allowed.Capacity(), rounds, until}
 	if p.Refs != nil {
 		refs, err := json.Marshal(refPairs(p.PromotionID, p.Refs))
 		if err != nil {
 			return "", err
 		}
-		query, args = pickNamed, []any{int64(p.PromotionID), string(refs)}
+		query, args = pickNamed, []any{int64(p.PromotionID), string(refs), int64(p.From), due}
 	}
 	list, err := collect(t.ctx, t, func(rows *sql.Rows) (rules.Row, error) {
-		r := rules.Row{Payout: reward.Payout{State: reward.Ready}}
-		err := rows.Scan((*int64)(&r.TargetID), (*int64)(&r.Amount), &r.Dispatch, &r.MaybeCalled)
+		r := rules.Row{Payout: reward.Payout{State: p.From}}
+		err := rows.Scan((*int64)(&r.TargetID), (*int64)(&r.Amount), &r.Dispatch, &r.MaybeCalled, &r.ApprovalRound)
 		return r, err
 	}, query, args...)
 	if err != nil {

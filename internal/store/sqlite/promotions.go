@@ -29,7 +29,8 @@ func viewScanner(more ...any) func(*sql.Rows) (store.PromotionView, error) {
 	into := slices.Concat([]any{
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
 		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
-		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Registered, &v.ExpectedCount,
+		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Approval.Round, &v.Approval.Rounds, &v.Approval.Unvalued, (*int64)(&v.Approval.Amount),
+		&v.Approval.Count, &v.RejectedBy, &v.RejectReason, &v.Revision, &v.Registered, &v.ExpectedCount,
 		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version,
 	}, countsInto(&v.Counts), more)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
@@ -149,6 +150,9 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		case reward.HasCode(err, reward.CodeNotFound):
 			made = given(p)
 			made.CreatedAt = instant(p.CreatedAt)
+			if err := tx.addAuthor(p.ID, p.CreatedBy); err != nil {
+				return err
+			}
 			if err := tx.insert(&made); err != nil {
 				return err
 			}
@@ -163,6 +167,13 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		made = given(p)
 		made.Status, made.CreatedAt, made.StreamDestroyed = v.Status, v.CreatedAt, v.StreamDestroyed
 		made.ExpectedCount, made.Closed, made.Version = v.ExpectedCount, v.Closed, v.Version+1
+		made.Approval.Round, made.Approval.Unvalued, made.Revision = v.Approval.Round, v.Approval.Unvalued, v.Revision+1
+		if err := tx.addAuthor(p.ID, p.CreatedBy); err != nil {
+			return err
+		}
+		if err := tx.putApproval(&made, `NULL`); err != nil {
+			return err
+		}
 		if err := tx.put(&made); err != nil {
 			return err
 		}
@@ -355,6 +366,9 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 
 // PromotionChange changes the settings of a promotion.
 func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error) {
+	if err := store.CheckText("author", c.By); err != nil {
+		return store.PromotionView{}, err
+	}
 	var v store.PromotionView
 	err := s.write(ctx, "change a promotion", func(tx *tx) error {
 		var err error
@@ -369,6 +383,12 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 			return err
 		}
 		if err := store.CheckPromotion(v.Promotion); err != nil {
+			return err
+		}
+		if err := tx.addAuthor(c.ID, c.By); err != nil {
+			return err
+		}
+		if err := tx.putApproval(&v.Promotion, `approved_until`); err != nil {
 			return err
 		}
 		if err := tx.put(&v.Promotion); err != nil {
@@ -386,21 +406,6 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
 	return s.change(ctx, "close a promotion", id, func(_ *tx, m *reward.Promotion) error {
 		m.Closed = true
-		return nil
-	})
-}
-
-// PromotionApprove records who approved a promotion.
-func (s *Store) PromotionApprove(ctx context.Context, id reward.PromotionID, by string) (reward.Promotion, error) {
-	if err := store.CheckText("approver", by); err != nil {
-		return reward.Promotion{}, err
-	}
-	return s.change(ctx, "approve a promotion", id, func(_ *tx, m *reward.Promotion) error {
-		if m.Status != reward.Draft && m.Status != reward.Running && m.Status != reward.Paused {
-			return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-				"promotion %d is %s; only DRAFT, RUNNING and PAUSED promotions can be approved", id, m.Status)
-		}
-		m.ApprovedBy = by
 		return nil
 	})
 }

@@ -106,16 +106,33 @@ func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
 	for _, k := range list {
 		s.known[store.PayoutID{PromotionID: k.PromotionID, TargetID: k.TargetID}] = k
 	}
+	added := make(map[reward.PromotionID]reward.Amount)
+	unvalued := make(map[reward.PromotionID]bool)
+	fresh := make(map[store.PayoutID]bool)
+	for i, r := range p.Rows {
+		if _, known := s.known[ids[i]]; !known && !fresh[ids[i]] {
+			fresh[ids[i]] = true
+			added[r.PromotionID] = rules.Worth(added[r.PromotionID], r.Amount)
+			unvalued[r.PromotionID] = unvalued[r.PromotionID] || r.Amount == 0
+		}
+	}
 	for id, v := range views {
-		allowed, err := tx.allow(&v, int64(p.MaxLen)-v.Counts.Payouts[reward.Queued])
+		if unvalued[id] && v.Approval.Unvalued <= v.Approval.Round {
+			v.Approval.Unvalued = v.Approval.Round + 1
+			if err := tx.exec(`UPDATE promotions SET unvalued_rounds = ? WHERE id = ?`, v.Approval.Unvalued, int64(id)); err != nil {
+				return s, err
+			}
+		}
+		needed := rules.ApprovalNeeded(v.Promotion, rules.Worth(v.Counts.AmountTotal(), added[id]), p.ApprovalAbove)
+		allowed, err := tx.allow(&v, needed, int64(p.MaxLen)-v.Counts.Payouts[reward.Queued])
 		if err != nil {
 			return s, err
 		}
 		s.promotions[id] = &saverPromotion{Promotion: v.Promotion, allowed: allowed}
 	}
 	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,
-  state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END, '', '', '', ?8)`)
+  state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END, '', '', '', ?8, ?9)`)
 	return s, err
 }
 
@@ -140,7 +157,7 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 	switch {
 	case m.Status == reward.PromotionCancelled:
 		p.State = reward.Cancelled
-	case m.allowed.Take(rules.Row{Payout: p}):
+	case m.allowed.Take(rules.Row{Payout: p, ApprovalRound: m.Approval.Round}):
 		p.State, p.Dispatch, p.FirstDispatchedAt = reward.Queued, 1, now
 		m.queued++
 	}
@@ -152,7 +169,7 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 		s.summaries[key] = true
 	}
 	if _, err := s.stmt.ExecContext(s.tx.ctx, int64(p.PromotionID), int64(p.TargetID), int64(p.SummaryID), p.UserID,
-		int64(p.Amount), p.VoucherCode, int64(p.State), micros(now)); err != nil {
+		int64(p.Amount), p.VoucherCode, int64(p.State), micros(now), m.Approval.Round); err != nil {
 		return 0, reward.Payout{}, err
 	}
 	s.tx.move(&p, none, 0)

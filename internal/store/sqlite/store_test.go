@@ -85,8 +85,15 @@ func TestPlans(t *testing.T) {
 		"undecided": {undecidedSQL, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)"}},
 		"dispatch":  {dueTargets, []string{"SEARCH payouts USING COVERING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
 		"dispatch, bounded": {pickDue, []string{
-			"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=?)",
+			"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)",
 			"SEARCH payouts USING INDEX payouts_rare (promotion_id=? AND state=?)",
+		}},
+		"retries, bounded": {pickRetries, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
+		"approved payouts left": {approvedLeft, []string{
+			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH p USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)",
+			"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=?)",
+			"SEARCH p USING INDEX payouts_open (promotion_id=? AND state=?)",
 		}},
 		"claim lookups": {claimLookups, []string{
 			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
@@ -208,6 +215,8 @@ func TestPlans(t *testing.T) {
 		"draws of a user": {
 			"SEARCH e USING COVERING INDEX coupon_entrants_user (user_id=?)", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
 		},
+		"list uploads":  {"SEARCH uploads USING INDEX uploads_listed (promotion_id=? AND id<?)"},
+		"list authors":  {"SEARCH promotion_authors USING PRIMARY KEY (promotion_id=?)"},
 		"list refusals": {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",

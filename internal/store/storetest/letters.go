@@ -573,48 +573,4 @@ func exerciseStarts(t *testing.T, open Open) {
 		b.must(b.PromotionDelete(b.ctx, 5))
 		same(b, "those that still wait", []reward.PromotionID{4, 1}, due(at(999), 9))
 	})
-	run(t, open, "AnApprovalIsNoted", func(b *bundle) {
-		b.draft(1)
-		approve := func(by string) reward.Promotion {
-			b.Helper()
-			p, err := b.PromotionApprove(b.ctx, 1, by)
-			b.must(err)
-			same(b, "as it is read", b.asRead(1).Promotion, p)
-			return p
-		}
-		before := b.asRead(1).Promotion
-		before.ApprovedBy = hostile
-		same(b, "approved", before, approve(hostile))
-		same(b, "by another", "kim", approve("kim").ApprovedBy)
-		for _, by := range []string{"nul\x00", "\xff"} {
-			_, err := b.PromotionApprove(b.ctx, 1, by)
-			b.wantCode(err, reward.CodeInvalid)
-		}
-		_, err := b.PromotionApprove(b.ctx, 2, "kim")
-		b.wantCode(err, reward.CodeNotFound)
-		for _, to := range []reward.PromotionStatus{reward.Running, reward.Paused} {
-			same(b, "approval after a move", "kim", b.move(1, to).ApprovedBy)
-			same(b, "approved by another", "lee", approve("lee").ApprovedBy)
-			same(b, "approved again", "kim", approve("kim").ApprovedBy)
-		}
-		for _, to := range []reward.PromotionStatus{reward.Completed, reward.PromotionCancelled} {
-			same(b, "approval after a move", "kim", b.move(1, to).ApprovedBy)
-			_, err := b.PromotionApprove(b.ctx, 1, "lee")
-			b.wantCode(err, reward.CodeIllegalState)
-		}
-		same(b, "approval", "kim", b.asRead(1).ApprovedBy)
-	})
-	run(t, open, "AnApprovalDoesNotOutliveWhatItWasOf", func(b *bundle) {
-		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch)
-		b.must(err)
-		_, err = b.PromotionApprove(b.ctx, 1, "kim")
-		b.must(err)
-		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
-			ID: 1, Type: reward.Point, Amount: 1_000_000, CreatedBy: "lee", ApprovedBy: "lee", CreatedAt: at(1),
-		})
-		b.must(err)
-		same(b, "approved by", "", p.ApprovedBy)
-		same(b, "created by", "lee", p.CreatedBy)
-		same(b, "as it is read", b.asRead(1).Promotion, p)
-	})
 }

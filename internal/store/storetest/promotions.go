@@ -355,7 +355,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
 			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
 			StartsAt: at(7), WebhookURL: "https://hook", Metadata: `{"season":"autumn"}`, Version: 2, CreatedBy: "kim",
-			CreatedAt: epoch, StreamDestroyed: true,
+			CreatedAt: epoch, StreamDestroyed: true, Revision: 1,
 		}
 		given := want
 		given.CreatedAt = at(1)

@@ -248,6 +248,16 @@ func (a *arena) insert(into string, rows [][]any) {
 	}
 }
 
+// approvedUntil returns the latest due time of the approved READY rows.
+func (a *arena) approvedUntil(p reward.Promotion) (until time.Time) {
+	for _, r := range a.of(p.ID) {
+		if r.State == reward.Ready && p.Approval.Covers(r.ApprovalRound) && r.DueAt.After(until) {
+			until = r.DueAt
+		}
+	}
+	return until
+}
+
 // put writes the promotions, rows and counts.
 func (a *arena) put() {
 	a.Helper()
@@ -262,11 +272,14 @@ func (a *arena) put() {
 			p.ID, p.Name, string(p.Type), string(p.Status), int64(p.Amount), p.Currency, p.MaxRetries, int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PauseReason, a.moment(p.CreatedAt),
 			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamDestroyed, false, "",
+			p.ApprovedBy, p.Approval.Round, p.Approval.Rounds, p.Approval.Unvalued, int64(p.Approval.Amount), p.Approval.Count,
+			a.moment(a.approvedUntil(p)),
 		})
 	}
 	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
 canary_dispatched, canary_judged, expected_count, closed, pause_reason, created_at, started_at, finished_at, last_dispatched_at,
-stream_gone, registered, voucher_code)`, rows)
+stream_gone, registered, voucher_code, approved_by, approval_round, approved_rounds, unvalued_rounds, approved_amount, approved_count,
+approved_until)`, rows)
 	rows = rows[:0]
 	for s, c := range a.counts {
 		row := []any{s.promotion, s.id, c.Attempts}
@@ -282,11 +295,12 @@ unknown, unknown_amount, succeeded, succeeded_amount, failed, failed_amount, can
 		rows = append(rows, []any{
 			r.PromotionID, r.TargetID, r.SummaryID, r.UserID, int64(r.Amount), r.VoucherCode, int16(r.State), r.Dispatch, r.Attempts,
 			r.MaybeCalled, r.FailedDeliveries, a.moment(r.DueAt), a.moment(r.FirstDispatchedAt), a.moment(r.SettleFrom), a.moment(r.LookedAt),
-			r.Again, r.TransactionKey, r.ErrorCode, r.ErrorMessage, a.moment(r.UpdatedAt),
+			r.Again, r.TransactionKey, r.ErrorCode, r.ErrorMessage, a.moment(r.UpdatedAt), r.ApprovalRound,
 		})
 	}
 	a.insert(`payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts, maybe_called,
-handovers, due_at, first_dispatched_at, settle_from, looked_at, again, transaction_key, error_code, error_message, updated_at)`, rows)
+handovers, due_at, first_dispatched_at, settle_from, looked_at, again, transaction_key, error_code, error_message, updated_at,
+approval_round)`, rows)
 	a.holds("before the test")
 }
 
@@ -344,7 +358,7 @@ func (a *arena) holds(when string) {
 	rows := make(map[store.PayoutID]rules.Row, len(a.rows))
 	a.query(`SELECT promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts, maybe_called,
 handovers, micros(due_at), micros(first_dispatched_at), micros(settle_from), micros(looked_at), again, transaction_key, error_code,
-error_message, micros(updated_at) FROM payouts`, func(f *fields) {
+error_message, micros(updated_at), approval_round FROM payouts`, func(f *fields) {
 		var r rules.Row
 		r.PromotionID, r.TargetID, r.SummaryID = reward.PromotionID(f.number()), reward.TargetID(f.number()), reward.SummaryID(f.number())
 		r.UserID, r.Amount, r.VoucherCode, r.State = f.text(), reward.Amount(f.number()), f.text(), reward.State(f.number()) //nolint:gosec // small
@@ -352,6 +366,7 @@ error_message, micros(updated_at) FROM payouts`, func(f *fields) {
 		r.MaybeCalled, r.FailedDeliveries = f.flag(), int32(f.number())                                                      //nolint:gosec // small
 		r.DueAt, r.FirstDispatchedAt, r.SettleFrom, r.LookedAt, r.Again = f.moment(), f.moment(), f.moment(), f.moment(), f.flag()
 		r.TransactionKey, r.ErrorCode, r.ErrorMessage, r.UpdatedAt = f.text(), f.text(), f.text(), f.moment()
+		r.ApprovalRound = int32(f.number()) //nolint:gosec // small
 		rows[idOf(r.Payout)] = r
 	})
 	compare(a, when+": row", a.rows, rows)

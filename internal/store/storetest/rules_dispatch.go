@@ -62,15 +62,17 @@ func (a *arena) spent(id reward.PromotionID, state reward.State) {
 	a.keep(r)
 }
 
-// allow returns the allowance of a promotion by the rules.
-func (a *arena) allow(id reward.PromotionID, capacity int64) *rules.Allowance {
+// allow returns the allowance of a promotion by the rules, before targets worth
+// added are saved.
+func (a *arena) allow(id reward.PromotionID, above, added reward.Amount, capacity int64) *rules.Allowance {
 	flagged := reward.Amount(0)
 	for _, r := range a.of(id) {
 		if r.State == reward.Ready && r.MaybeCalled {
 			flagged += r.Amount
 		}
 	}
-	return rules.Allow(a.promotions[id], a.counts[summary{id, 0}], flagged, capacity)
+	c := a.counts[summary{id, 0}]
+	return rules.Allow(a.promotions[id], c, flagged, rules.ApprovalNeeded(a.promotions[id], c.AmountTotal()+added, above), capacity)
 }
 
 // dispatches updates a promotion after rows became QUEUED, first of them for
@@ -88,8 +90,8 @@ func (a *arena) dispatches(id reward.PromotionID, rows, first int64) {
 
 // dispatched applies the rules to a dispatch of candidates, in order, and
 // returns the rows that become QUEUED.
-func (a *arena) dispatched(id reward.PromotionID, capacity int64, candidates []rules.Row) []reward.Payout {
-	allowed := a.allow(id, capacity)
+func (a *arena) dispatched(id reward.PromotionID, above reward.Amount, capacity int64, candidates []rules.Row) []reward.Payout {
+	allowed := a.allow(id, above, 0, capacity)
 	list := []reward.Payout{}
 	first := int64(0)
 	for _, r := range candidates {
@@ -118,8 +120,9 @@ func rulesOfDispatch(a *arena) {
 		candidates []rules.Row
 	}
 	var calls []call
+	above := reward.Amount(0)
 	add := func(p reward.Promotion, from reward.State, named bool, limit, maxLen int, candidates []rules.Row) {
-		params := store.PayoutDispatchParams{PromotionID: p.ID, From: from, Limit: limit, MaxLen: maxLen, Now: now}
+		params := store.PayoutDispatchParams{PromotionID: p.ID, From: from, Limit: limit, MaxLen: maxLen, ApprovalAbove: above, Now: now}
 		if named {
 			params.Refs = []reward.Ref{ref(p.ID, 999, 1), ref(p.ID+1, 0, 0)} // an unknown target; another promotion
 			for _, r := range candidates {
@@ -199,13 +202,55 @@ func rulesOfDispatch(a *arena) {
 			c.Refs = append(c.Refs, ref(p.ID, early.TargetID, early.Dispatch), ref(p.ID, other.TargetID, other.Dispatch-1))
 		}
 	}
+	for j := range 3 * 3 * 2 * 2 * 3 * 2 * 2 * 2 { // promotions that may need an approval: they are worth 6
+		o := odometer(j)
+		p := promotion(reward.PromotionID(2_000_000+j), reward.Running)
+		above = oneOf[reward.Amount](&o, 0, 5, 6)
+		p.Approval = oneOf(&o, reward.Approval{}, reward.Approval{Round: 1, Rounds: 1, Amount: 2, Count: 2}, reward.Approval{Round: 2, Rounds: 2, Amount: 6, Count: 4})
+		if o.flag() {
+			p.Approval.Unvalued = 2
+		}
+		from := oneOf(&o, reward.Ready, reward.Retrying)
+		if oneOf(&o, 0, 1, 2) == 1 {
+			p.MaxAmount = 4
+		}
+		if o.flag() {
+			p.Canary = reward.Canary{Targets: 2, Dispatched: 1}
+		}
+		named, tight := o.flag(), o.flag()
+		limit := 10
+		if tight {
+			limit = 1
+		}
+		a.begins(p)
+		a.spent(p.ID, reward.Succeeded)
+		var candidates []rules.Row
+		for n, r := range []rules.Row{
+			a.ready(p.ID, 11, freshOne), a.ready(p.ID, 12, freshTwo), a.ready(p.ID, 3, returnedTwo), a.ready(p.ID, 1, freshOne),
+		} {
+			r.Amount = min(r.Amount, reward.Amount(1+n%2))
+			if from == reward.Retrying {
+				r = a.row(p.ID, r.TargetID, from, true)
+				r.Amount = reward.Amount(1 + n%2)
+			}
+			// The rows of round 1 come first and last, by time and by target.
+			r.ApprovalRound, r.DueAt = int32((n+1)%3%2), at(-20+n)
+			if r.Dispatch == 0 && r.ApprovalRound == 1 {
+				r.DueAt = at(-5 + n) // a row that is saved later is due later
+			}
+			a.keep(r)
+			candidates = append(candidates, r)
+		}
+		slices.SortFunc(candidates, func(a, b rules.Row) int { return a.DueAt.Compare(b.DueAt) })
+		add(p, from, named, limit, plenty, candidates)
+	}
 	a.put()
 	for _, c := range calls {
 		queued := a.counts[summary{c.PromotionID, 0}].Payouts[reward.Queued]
 		got, err := a.PayoutDispatch(a.ctx, c.PayoutDispatchParams)
 		a.must(err)
 		sortPayouts(got)
-		want := a.dispatched(c.PromotionID, min(int64(c.Limit), int64(c.MaxLen)-queued), c.candidates)
+		want := a.dispatched(c.PromotionID, c.ApprovalAbove, min(int64(c.Limit), int64(c.MaxLen)-queued), c.candidates)
 		if !equal(want, withoutNil(got)) {
 			a.errorf("%+v of %+v: got %+v, want %+v", c, a.promotions[c.PromotionID], got, want)
 		}
@@ -222,6 +267,9 @@ func rulesOfSave(a *arena) {
 	begin := func(id reward.PromotionID, status reward.PromotionStatus, budget reward.Amount, canary reward.Canary, flagged, tight bool, kinds []int) {
 		p := promotion(id, status)
 		p.MaxAmount, p.Canary = budget, canary
+		if !flagged {
+			p.Approval = []reward.Approval{{}, {Round: 1, Rounds: 1, Amount: 4}, {Unvalued: 1}, {Round: 2, Rounds: 2, Amount: 9, Unvalued: 1}}[id%4]
+		}
 		a.begins(p)
 		a.spent(id, reward.Queued)
 		if flagged {
@@ -230,8 +278,12 @@ func rulesOfSave(a *arena) {
 		}
 		for n, kind := range kinds {
 			k := key{tight, int(id) / 300} // no batch above BatchMax, and none that splits a promotion
+			amount := reward.Amount(kind + 1)
+			if n == 1 && id%5 == 0 {
+				amount = 0
+			}
 			rows[k] = append(rows[k], store.NewPayout{
-				PromotionID: id, TargetID: reward.TargetID(n), SummaryID: reward.SummaryID(n), UserID: fmt.Sprint(n), Amount: reward.Amount(kind + 1),
+				PromotionID: id, TargetID: reward.TargetID(n), SummaryID: reward.SummaryID(n), UserID: fmt.Sprint(n), Amount: amount,
 			})
 		}
 	}
@@ -253,20 +305,32 @@ func rulesOfSave(a *arena) {
 		if k.tight {
 			maxLen = 2 // one is QUEUED
 		}
-		got, err := a.PayoutSave(a.ctx, store.PayoutSaveParams{Rows: batch, MaxLen: maxLen, Now: now})
+		above := reward.Amount(0)
+		if k.turn%2 == 0 {
+			above = 5
+		}
+		got, err := a.PayoutSave(a.ctx, store.PayoutSaveParams{Rows: batch, MaxLen: maxLen, ApprovalAbove: above, Now: now})
 		a.must(err)
+		added := make(map[reward.PromotionID]reward.Amount)
+		for _, n := range batch {
+			p := a.promotions[n.PromotionID]
+			if added[p.ID] += n.Amount; n.Amount == 0 {
+				p.Approval.Unvalued = max(p.Approval.Unvalued, p.Approval.Round+1)
+			}
+			a.promotions[p.ID] = p
+		}
 		allowances := make(map[reward.PromotionID]*rules.Allowance)
 		queued := make(map[reward.PromotionID]int64)
 		for _, n := range batch {
 			if allowances[n.PromotionID] == nil {
-				allowances[n.PromotionID] = a.allow(n.PromotionID, int64(maxLen)-1)
+				allowances[n.PromotionID] = a.allow(n.PromotionID, above, added[n.PromotionID], int64(maxLen)-1)
 			}
 		}
 		want := []reward.Payout{}
 		for i, n := range batch {
 			r := rules.Row{Payout: reward.Payout{
 				PromotionID: n.PromotionID, TargetID: n.TargetID, SummaryID: n.SummaryID, UserID: n.UserID, Amount: n.Amount, DueAt: now, UpdatedAt: now,
-			}}
+			}, ApprovalRound: a.promotions[n.PromotionID].Approval.Round}
 			switch p := a.promotions[n.PromotionID]; {
 			case p.Status == reward.PromotionCancelled:
 				r.State = reward.Cancelled

@@ -36,15 +36,15 @@ func exerciseSteering(t *testing.T, open Open) {
 			})
 			b.must(err)
 		}
-		_, err := b.PromotionApprove(b.ctx, 1, "lee")
-		b.must(err)
+		b.approve(1, "lee")
 		was, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		want := was
 		want.Name, want.RatePerSecond, want.Weight, want.MaxAmount, want.MaxRetries = shown, 7, 8, 9, 10
 		want.Metadata = reward.NewMetadata(map[string]string{"a": shown, "d": "e"})
 		want.Amount, want.VoucherCode, want.Currency, want.StartsAt = 11, shown, "EUR", at(13)
-		want.Canary.Targets, want.Canary.MaxFailureRate, want.Version = 12, 0.25, 2
+		want.Canary.Targets, want.Canary.MaxFailureRate, want.Version, want.Revision = 12, 0.25, 2, was.Revision+1
+		want.ApprovedBy, want.Approval = "", reward.Approval{Round: 1} // it changes what the targets get
 		got, err := b.PromotionChange(b.ctx, everything(1))
 		b.must(err)
 		same(b, "changed", want, got)
@@ -56,14 +56,14 @@ func exerciseSteering(t *testing.T, open Open) {
 		want.ID, want.CreatedAt = was.ID, was.CreatedAt
 		same(b, "listed", want, list[1])
 		other := was
-		other.ID, other.ApprovedBy = 2, ""
+		other.ID, other.ApprovedBy, other.Approval, other.Revision = 2, "", reward.Approval{}, 0
 		same(b, "the other one", other, list[0])
 
-		want.Name, want.Version = "once more", 3
+		want.Name, want.Version, want.Revision = "once more", 3, want.Revision+1
 		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Versions: []int64{9, 2}})
 		b.must(err)
 		same(b, "one field", want, got)
-		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version = 0, 1, 0, "", 4
+		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version, want.Revision = 0, 1, 0, "", 4, want.Revision+1
 		want.Amount, want.VoucherCode, want.Currency, want.Canary, want.StartsAt = 0, "", "", reward.Canary{}, time.Time{}
 		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{
 			ID: 1, RatePerSecond: new(int), Weight: new(int), MaxAmount: new(reward.Amount), Metadata: new(reward.MetadataChange),

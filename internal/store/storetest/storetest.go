@@ -44,6 +44,7 @@ func Exercise(t *testing.T, open Open) {
 		"Endpoints":       exerciseWebhookEndpoints,
 		"Reconciliations": exerciseReconciliations,
 		"Starts":          exerciseStarts,
+		"Approvals":       exerciseApprovals,
 		"Budget":          exerciseBudget,
 		"Canary":          exerciseCanary,
 		"Judge":           exerciseJudge,

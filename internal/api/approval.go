@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// promotionTag returns the ETag of a promotion without that of the response: the
+// version of its settings, then what an approval is about.
+func promotionTag(v store.PromotionView) string {
+	s := campaign.SeenOf(v)
+	return fmt.Sprintf(`%s-%d-%d-%d"`, strings.TrimSuffix(web.SettingsTag(v.Version), `"`), s.Revision, s.Count, s.Amount)
+}
+
+type promotionApproveInput struct {
+	ID      string `path:"id" doc:"Promotion ID"`
+	IfMatch string `header:"If-Match" doc:"ETag of what the approver has seen; 412 if that has changed"`
+}
+
+// RejectPromotion is the body of POST /v1/promotions/{id}/reject.
+type RejectPromotion struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"1000" doc:"What must change"`
+}
+
+type promotionRejectInput struct {
+	ID   string `path:"id" doc:"Promotion ID"`
+	Body RejectPromotion
+}
+
+// Upload is an upload of targets in JSON.
+type Upload struct {
+	ID         string    `json:"id" doc:"A whole number as a string"`
+	State      string    `json:"state" enum:"RUNNING,COMPLETED,INTERRUPTED"`
+	CreatedBy  string    `json:"createdBy,omitempty"`
+	CreatedAt  time.Time `json:"createdAt"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	Bytes      int64     `json:"bytes" doc:"Decompressed; 0 until the upload ends"`
+	Accepted   int64     `json:"accepted"`
+	Duplicates int64     `json:"duplicates"`
+	Conflicts  int64     `json:"conflicts"`
+	Rejected   int64     `json:"rejected"`
+	Amount     int64     `json:"amount" doc:"Of the accepted targets"`
+	ReportURL  string    `json:"reportUrl"`
+}
+
+type uploadListInput struct {
+	ID     string `path:"id" doc:"Promotion ID"`
+	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type uploadListOutput struct {
+	Body struct {
+		Items      []Upload `json:"items" nullable:"false"`
+		NextCursor string   `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+	}
+}
+
+func (a *API) addApprovals() {
+	const path = "/v1/promotions/{id}"
+	call(a, huma.Operation{
+		OperationID: "approve-promotion", Method: http.MethodPost, Path: path + "/approve", Tags: []string{"promotions"},
+		Summary:       "Approve the present targets as another person",
+		DefaultStatus: http.StatusAccepted,
+	}, a.approve)
+	call(a, huma.Operation{
+		OperationID: "reject-promotion", Method: http.MethodPost, Path: path + "/reject", Tags: []string{"promotions"},
+		Summary:       "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
+		DefaultStatus: http.StatusAccepted,
+	}, a.reject)
+	call(a, huma.Operation{
+		OperationID: "list-uploads", Method: http.MethodGet, Path: path + "/uploads", Tags: []string{"targets"},
+		Summary: "List uploads, newest first",
+	}, a.listUploads)
+}
+
+func (a *API) approve(ctx context.Context, in *promotionApproveInput) (*promotionOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	cmd := campaign.ApproveCommand{ID: id}
+	if cmd.Persons, err = a.persons(ctx); err != nil {
+		return nil, err
+	}
+	if in.IfMatch != "" {
+		v, err := a.cfg.Promotions.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		seen := campaign.SeenOf(v)
+		if !matchesPromotion(in.IfMatch, v) {
+			return nil, rules.NotAsSeen(id)
+		}
+		cmd.Seen = &seen
+	}
+	v, err := a.cfg.Promotions.Approve(ctx, cmd)
+	return a.withSummaries(ctx, v, err)
+}
+
+// matchesPromotion reports whether If-Match names a promotion as it is. The rest of
+// an ETag names the response, which changes with each payout.
+func matchesPromotion(header string, v store.PromotionView) bool {
+	want := strings.Trim(promotionTag(v), `"`)
+	for tag := range strings.SplitSeq(header, ",") {
+		tag = strings.Trim(strings.TrimPrefix(strings.TrimSpace(tag), "W/"), `"`)
+		if tag == "*" || tag == want || strings.HasPrefix(tag, want+"-") {
+			return true
+		}
+	}
+	return false
+}
+
+// persons returns the names that the caller can act under.
+func (a *API) persons(ctx context.Context) ([]string, error) {
+	p := callerOf(ctx).Principal
+	if p.KeyID == 0 {
+		return auth.Persons(p, nil), nil
+	}
+	keys, err := a.cfg.Keys.APIKeyMakers(ctx)
+	return auth.Persons(p, keys), err
+}
+
+func (a *API) reject(ctx context.Context, in *promotionRejectInput) (*promotionOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.cfg.Promotions.Reject(ctx, id, actor(ctx), in.Body.Reason)
+	return a.withSummaries(ctx, v, err)
+}
+
+func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadListOutput, error) {
+	id, err := promotionID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	var before int64
+	if in.Cursor != "" {
+		if before, err = decodeCursor(cursorUploads, in.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	uploads, err := a.cfg.Uploads.List(ctx, id, before, pageRead(in.Limit))
+	if err != nil {
+		return nil, err
+	}
+	uploads, more := page(uploads, in.Limit)
+	out := &uploadListOutput{}
+	out.Body.Items = make([]Upload, len(uploads))
+	for i, u := range uploads {
+		out.Body.Items[i] = uploadOf(u)
+	}
+	if more {
+		out.Body.NextCursor = encodeCursor(cursorUploads, uploads[len(uploads)-1].ID)
+	}
+	return out, nil
+}
+
+func uploadOf(u store.Upload) Upload {
+	out := Upload{
+		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: u.FinishedAt.UTC(),
+		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount),
+		ReportURL: reportURL(u.PromotionID, u.ID),
+	}
+	switch {
+	case u.Running:
+		out.State = "RUNNING"
+	case !u.FinishedAt.IsZero() && !u.Interrupted:
+		out.State = "COMPLETED"
+	}
+	return out
+}
+
+// reportURL returns the path of the lines of an upload that were not accepted.
+func reportURL(promotion reward.PromotionID, upload int64) string {
+	return fmt.Sprintf("/v1/promotions/%s/uploads/%d/report", promotion, upload)
+}

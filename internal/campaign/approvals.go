@@ -1,0 +1,160 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// Codes of approvals.
+const (
+	CodeApprovalNeeded = "APPROVAL_NEEDED"
+	CodeSamePerson     = "SAME_PERSON"
+)
+
+// RejectReasonMax limits the reason of a rejection, in characters.
+const RejectReasonMax = 1000
+
+// approveTries limits how often an approval is decided again because somebody
+// changed the promotion meanwhile.
+const approveTries = 5
+
+// ApproveCommand approves all targets that a promotion has.
+type ApproveCommand struct {
+	ID reward.PromotionID
+	// Persons are the names of the caller: their own, and those of the people who made
+	// their API key, directly or indirectly. The first one approves.
+	Persons []string
+	// Seen is what the caller has looked at; nil means that they did not say.
+	Seen *Seen
+}
+
+// Seen is the state of a promotion that a caller has looked at.
+type Seen struct {
+	Revision int64
+	store.PromotionWorth
+}
+
+// SeenOf returns the state of a promotion that a caller who reads it looks at.
+func SeenOf(v store.PromotionView) Seen {
+	return Seen{Revision: v.Revision, PromotionWorth: store.PromotionWorth{Count: v.Counts.Total(), Amount: v.Counts.AmountTotal()}}
+}
+
+// Approve approves all targets that a promotion has now, and replaces an earlier
+// approval. Targets that come later need another one. It fails with CodeSamePerson
+// if the caller created or changed the promotion or added targets to it, and with
+// CodePreconditionFailed if it is not as the caller has seen it. Anyone may approve
+// a promotion that only Kafka records have filled. A promotion that was paused for
+// lack of an approval continues after Resume.
+func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.PromotionView, error) {
+	for try := 1; ; try++ {
+		view, err := s.Get(ctx, c.ID)
+		if err != nil {
+			return store.PromotionView{}, err
+		}
+		authors, err := s.cfg.Store.PromotionAuthors(ctx, c.ID)
+		switch {
+		case err != nil:
+			return store.PromotionView{}, err
+		case !slices.Contains(actionApprove.from, view.Status):
+			return store.PromotionView{}, illegal(actionApprove, view.Promotion)
+		case c.Seen != nil && c.Seen.Revision != view.Revision:
+			return store.PromotionView{}, rules.NotAsSeen(c.ID)
+		}
+		if view.CreatedBy != "" {
+			authors = append(authors, view.CreatedBy)
+		}
+		if err := samePerson(c, authors); err != nil {
+			return store.PromotionView{}, err
+		}
+		p := store.PromotionApproveParams{ID: c.ID, By: c.Persons[0], Revision: view.Revision}
+		if c.Seen != nil {
+			p.Seen = &c.Seen.PromotionWorth
+		}
+		approved, err := s.cfg.Store.PromotionApprove(ctx, p)
+		if reward.HasCode(err, reward.CodePreconditionFailed) && c.Seen == nil && try < approveTries {
+			continue // there may be another author
+		}
+		if err != nil {
+			return store.PromotionView{}, s.explain(ctx, c.ID, actionApprove, err)
+		}
+		s.log.Info("promotion updated", "promotion_id", c.ID, "action", actionApprove.name, "actor", p.By,
+			"count", approved.Approval.Count, "amount", approved.Approval.Amount)
+		s.cfg.Hint(c.ID)
+		return approved, nil
+	}
+}
+
+// samePerson returns CodeSamePerson if a caller is one of the authors.
+func samePerson(c ApproveCommand, authors []string) error {
+	for i, name := range c.Persons {
+		for _, author := range authors {
+			if !strings.EqualFold(name, author) {
+				continue
+			}
+			why := fmt.Sprintf("%s created or changed promotion %s, or added targets to it", reward.Quote(author), c.ID)
+			if i > 0 {
+				why = fmt.Sprintf("the API key of %s was made by %s, and %s", reward.Quote(c.Persons[0]), reward.Quote(author), why)
+			}
+			return reward.NewError(reward.KindConflict, CodeSamePerson, "%s: ask another person to approve it", why)
+		}
+	}
+	return nil
+}
+
+// Reject refuses to approve a promotion and withdraws an approval. A RUNNING
+// promotion becomes PAUSED; a DRAFT stays one. It is not started or resumed until
+// somebody approves it, changes it or uploads targets.
+func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reason string) (store.PromotionView, error) {
+	switch n := utf8.RuneCountInString(reason); {
+	case strings.TrimSpace(reason) == "" || n > RejectReasonMax:
+		return store.PromotionView{}, invalidReason("must give the reason in 1 to %d characters", RejectReasonMax)
+	case reward.CheckText(reason) != nil:
+		return store.PromotionView{}, invalidReason("%v", reward.CheckText(reason))
+	case reward.HasControl(reason):
+		return store.PromotionView{}, invalidReason("contains a control character")
+	}
+	_, err := s.cfg.Store.PromotionReject(ctx, store.PromotionRejectParams{
+		ID: id, By: by, Reason: reason, PauseReason: fmt.Sprintf("rejected by %s: %s", reward.Quote(by), reason), Now: time.Now(),
+	})
+	if err != nil {
+		return store.PromotionView{}, s.explain(ctx, id, actionReject, err)
+	}
+	return s.changed(ctx, id, actionReject.name, "actor", by)
+}
+
+func invalidReason(format string, args ...any) error {
+	field := reward.FieldError{Field: "reason", Detail: fmt.Sprintf(format, args...)}
+	return &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: field.Field + " " + field.Detail, Fields: []reward.FieldError{field}}
+}
+
+// checkApproval refuses to run a promotion of which nothing could be dispatched
+// without an approval. It only spares the caller a promotion that is paused at once:
+// each dispatch checks the approval again.
+func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a action) error {
+	if s.cfg.ApprovalAbove == 0 {
+		return nil
+	}
+	view, err := s.Get(ctx, id)
+	if err != nil || !slices.Contains(a.from, view.Status) {
+		return err
+	}
+	switch {
+	case view.RejectedBy != "":
+		return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
+			"promotion %s was rejected by %s (%s): change it, or ask someone else to approve it, before %s",
+			id, reward.Quote(view.RejectedBy), view.RejectReason, a.name)
+	case !rules.ApprovalNeeded(view.Promotion, view.Counts.AmountTotal(), s.cfg.ApprovalAbove) || rules.ApprovedLeft(view.Promotion, view.Counts):
+		return nil
+	}
+	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
+		"promotion %s %s: ask someone who did not create, change or fill it to approve it before %s",
+		id, rules.WhyApproval(view.Promotion, view.Counts, s.cfg.ApprovalAbove), a.name)
+}

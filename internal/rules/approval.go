@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// ApprovalNeeded reports whether a promotion of the given worth, which includes all
+// of its targets, needs an approval before a target that is not approved may be
+// dispatched. That is so if it is worth more than both above and what was approved,
+// or if a target that is not approved has no amount, so that nobody knows what the
+// promotion is worth. An above of zero means never.
+//
+// So the rows that were ever dispatched are never worth more than above or more than
+// the largest approval: they existed when the latest of them was dispatched.
+func ApprovalNeeded(p reward.Promotion, worth, above reward.Amount) bool {
+	return above > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(above, p.Approval.Amount))
+}
+
+// ApprovedLeft reports whether approved rows of a promotion certainly wait for a
+// dispatch: there are more rows that wait than rows that are not approved.
+func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
+	return p.Approval.Rounds > 0 && c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count
+}
+
+// WhyApproval says why a promotion needs an approval, as the end of a sentence about
+// it.
+func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Amount) string {
+	worth := fmt.Sprintf("is worth %d, above %d (approval.above)", c.AmountTotal(), above)
+	if p.Approval.Unvalued > p.Approval.Rounds {
+		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %d)", above)
+	}
+	if p.Approval.Rounds > 0 {
+		worth += fmt.Sprintf(", of which %d targets worth %d are approved", p.Approval.Count, p.Approval.Amount)
+	}
+	return worth
+}
+
+// Worth returns the sum of two amounts that are not below zero. A sum above 63 bits
+// becomes the largest amount.
+func Worth(a, b reward.Amount) reward.Amount {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// AwaitsApproval reports whether a promotion waits until somebody approves it: it is
+// DRAFT or PAUSED, it needs an approval of its targets, and nobody has rejected it.
+func AwaitsApproval(p reward.Promotion, c reward.Counts, above reward.Amount) bool {
+	return (p.Status == reward.Draft || p.Status == reward.Paused) && p.RejectedBy == "" && ApprovalNeeded(p, c.AmountTotal(), above)
+}
+
+// Unapproved returns p after a change that no approval covers.
+func Unapproved(p reward.Promotion) reward.Promotion {
+	p.ApprovedBy = ""
+	p.Approval.Rounds, p.Approval.Amount, p.Approval.Count = 0, 0, 0
+	return p
+}
+
+// Approve returns promotion p with counts c after by has approved all of its
+// targets. Only a DRAFT, RUNNING or PAUSED promotion can be approved. The approver
+// has seen revision; another one is CodePreconditionFailed.
+func Approve(p reward.Promotion, c reward.Counts, by string, revision int64) (reward.Promotion, error) {
+	switch {
+	case !approvable(p.Status):
+		return p, NotAllowed(p)
+	case p.Revision != revision:
+		return p, NotAsSeen(p.ID)
+	}
+	p.ApprovedBy, p.RejectedBy, p.RejectReason = by, "", ""
+	p.Approval.Round++
+	p.Approval.Rounds, p.Approval.Amount, p.Approval.Count = p.Approval.Round, c.AmountTotal(), c.Total()
+	p.Revision++
+	return p, nil
+}
+
+// Reject returns promotion p after by has rejected it. That withdraws an approval. A
+// RUNNING promotion becomes PAUSED, and a DRAFT stays one.
+func Reject(p reward.Promotion, by, reason, pauseReason string) (reward.Promotion, error) {
+	if !approvable(p.Status) {
+		return p, NotAllowed(p)
+	}
+	p = Unapproved(p)
+	p.RejectedBy, p.RejectReason = by, reward.SanitizeText(reason)
+	if p.Status != reward.Draft {
+		p.Status, p.PauseReason = reward.Paused, reward.SanitizeText(pauseReason)
+	}
+	p.Revision++
+	return p, nil
+}
+
+func approvable(s reward.PromotionStatus) bool {
+	return s == reward.Draft || s == reward.Running || s == reward.Paused
+}
+
+// NotAsSeen returns the error for an approval of a promotion that has changed since
+// the approver looked at it.
+func NotAsSeen(id reward.PromotionID) error {
+	return reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,
+		"promotion %d has changed since you read it: read it again, and approve it if it is still right", id)
+}

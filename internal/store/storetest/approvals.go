@@ -1,0 +1,373 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// approve approves a promotion as it is.
+func (b *bundle) approve(id reward.PromotionID, by string) store.PromotionView {
+	b.Helper()
+	v, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: id, By: by, Revision: b.asRead(id).Revision})
+	b.must(err)
+	same(b, "as it is read", b.asRead(id), v)
+	return v
+}
+
+// saveWorth saves one READY target of an amount.
+func (b *bundle) saveWorth(id reward.PromotionID, target reward.TargetID, amount reward.Amount) {
+	b.Helper()
+	_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+		Rows: []store.NewPayout{{PromotionID: id, TargetID: target, Amount: amount}}, Now: at(int(target)),
+	})
+	b.must(err)
+}
+
+// dispatchTargets dispatches up to limit READY targets of promotion 1 under
+// approval.above, and returns them by ID.
+func (b *bundle) dispatchTargets(above reward.Amount, limit int) []reward.TargetID {
+	b.Helper()
+	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+		PromotionID: 1, From: reward.Ready, Limit: limit, MaxLen: plenty, ApprovalAbove: above, Now: at(100),
+	})
+	b.must(err)
+	sortPayouts(list)
+	targets := []reward.TargetID{}
+	for _, p := range list {
+		targets = append(targets, p.TargetID)
+	}
+	return targets
+}
+
+func exerciseApprovals(t *testing.T, open Open) {
+	run(t, open, "AnApprovalCoversWhatExists", func(b *bundle) {
+		b.draft(1)
+		b.saveWorth(1, 5, 60)
+		b.saveWorth(1, 6, 50)
+		before := b.asRead(1)
+		v := b.approve(1, hostile)
+		before.ApprovedBy, before.Revision = hostile, before.Revision+1
+		before.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 110, Count: 2}
+		same(b, "approved", before, v)
+		b.saveWorth(1, 1, 40) // has a smaller ID, and is due before
+		b.move(1, reward.Running)
+		same(b, "approved ones go", []reward.TargetID{5}, b.dispatchTargets(100, 1))
+		same(b, "approved ones go", []reward.TargetID{6}, b.dispatchTargets(100, 9))
+		same(b, "later ones wait", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		again := b.approve(1, "lee")
+		same(b, "approved again", reward.Approval{Round: 2, Rounds: 2, Amount: 150, Count: 3}, again.Approval)
+		same(b, "all go", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+		b.books(1)
+	})
+	run(t, open, "AnEmptyDraftIsApprovedForNothing", func(b *bundle) {
+		b.draft(1)
+		same(b, "approved", reward.Approval{Round: 1, Rounds: 1}, b.approve(1, "lee").Approval)
+		b.saveWorth(1, 1, 101)
+		b.move(1, reward.Running)
+		same(b, "above", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		same(b, "up to it", []reward.TargetID{1}, b.dispatchTargets(101, 9))
+	})
+	run(t, open, "NothingAboveIsQueuedWhenItIsSaved", func(b *bundle) {
+		b.running(1)
+		next := reward.TargetID(0)
+		save := func(amounts ...reward.Amount) int {
+			b.Helper()
+			p := store.PayoutSaveParams{MaxLen: plenty, ApprovalAbove: 100, Now: epoch}
+			for _, a := range amounts {
+				p.Rows = append(p.Rows, store.NewPayout{PromotionID: 1, TargetID: next, Amount: a})
+				next++
+			}
+			res, err := b.PayoutSave(b.ctx, p)
+			b.must(err)
+			return len(res.Queued)
+		}
+		same(b, "up to the limit", 2, save(60, 40))
+		same(b, "above it", 0, save(1))
+		same(b, "and later", 0, save(1, 1))
+		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
+	})
+	run(t, open, "ATargetWithoutAnAmountNeedsAnApproval", func(b *bundle) {
+		b.running(1)
+		b.saveWorth(1, 1, 0)
+		same(b, "unknown worth", []reward.TargetID{}, b.dispatchTargets(math.MaxInt64, 9))
+		same(b, "no limit", 1, int(b.asRead(1).Approval.Unvalued))
+		b.approve(1, "lee")
+		b.saveWorth(1, 1, 0) // the same file again
+		same(b, "approved", []reward.TargetID{1}, b.dispatchTargets(1, 9))
+		b.saveWorth(1, 2, 5)
+		b.saveWorth(1, 3, 0)
+		same(b, "unknown again", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		b.approve(1, "lee")
+		same(b, "approved again", []reward.TargetID{2, 3}, b.dispatchTargets(1, 9))
+	})
+	run(t, open, "RetriesNeedTheApprovalToo", func(b *bundle) {
+		b.running(1)
+		b.saveWorth(1, 1, 60)
+		b.saveWorth(1, 2, 30)
+		same(b, "dispatched", []reward.TargetID{1, 2}, b.dispatchTargets(100, 9))
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
+		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
+		b.saveWorth(1, 3, 20)
+		moved, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(20)})
+		b.must(err)
+		same(b, "retried", 1, moved)
+		retries := func() int {
+			b.Helper()
+			list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+				PromotionID: 1, From: reward.Retrying, Limit: 9, MaxLen: plenty, ApprovalAbove: 100, Now: at(1000),
+			})
+			b.must(err)
+			return len(list)
+		}
+		same(b, "READY", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		same(b, "RETRYING", 0, retries())
+		b.approve(1, "lee")
+		same(b, "READY", []reward.TargetID{1, 3}, b.dispatchTargets(100, 9))
+		same(b, "RETRYING", 1, retries())
+	})
+	run(t, open, "AReturnedTargetStaysApproved", func(b *bundle) {
+		b.running(1)
+		b.saveWorth(1, 1, 200)
+		b.approve(1, "lee")
+		b.saveWorth(1, 2, 1)
+		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1)}, Now: at(500)})
+		b.must(err)
+		same(b, "dispatched again", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+	})
+	run(t, open, "AnApprovalIsOfWhatTheApproverHasSeen", func(b *bundle) {
+		b.draft(1)
+		b.saveWorth(1, 1, 60)
+		p := store.PromotionApproveParams{ID: 1, By: "lee", Revision: b.asRead(1).Revision, Seen: &store.PromotionWorth{Count: 1, Amount: 60}}
+		b.saveWorth(1, 2, 40)
+		_, err := b.PromotionApprove(b.ctx, p)
+		b.wantCode(err, reward.CodePreconditionFailed)
+		p.Seen = &store.PromotionWorth{Count: 2, Amount: 100}
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim"))
+		_, err = b.PromotionApprove(b.ctx, p)
+		b.wantCode(err, reward.CodePreconditionFailed)
+		same(b, "approved by", "", b.asRead(1).ApprovedBy)
+		p.Revision++
+		_, err = b.PromotionApprove(b.ctx, p)
+		b.must(err)
+		_, err = b.PromotionApprove(b.ctx, p)
+		b.wantCode(err, reward.CodePreconditionFailed)
+		for _, by := range []string{"nul\x00", "\xff"} {
+			_, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 1, By: by, Revision: 2})
+			b.wantCode(err, reward.CodeInvalid)
+		}
+		_, err = b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 2, By: "lee"})
+		b.wantCode(err, reward.CodeNotFound)
+		for _, to := range []reward.PromotionStatus{reward.Running, reward.Paused} {
+			b.move(1, to)
+			same(b, "approved again", "kim", b.approve(1, "kim").ApprovedBy)
+		}
+		for _, to := range []reward.PromotionStatus{reward.Completed, reward.PromotionCancelled} {
+			same(b, "approval after a move", "kim", b.move(1, to).ApprovedBy)
+			_, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 1, By: "lee", Revision: b.asRead(1).Revision})
+			b.wantCode(err, reward.CodeIllegalState)
+		}
+	})
+	run(t, open, "AnApprovalDoesNotOutliveWhatItWasOf", func(b *bundle) {
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch)
+		b.must(err)
+		b.saveWorth(1, 1, 500)
+		b.approve(1, "kim")
+		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
+			ID: 1, Type: reward.Point, Amount: 1_000_000, CreatedBy: "lee", ApprovedBy: "lee", CreatedAt: at(1),
+		})
+		b.must(err)
+		same(b, "approval", reward.Approval{Round: 1}, p.Approval)
+		same(b, "approved by", "", p.ApprovedBy)
+		same(b, "created by", "lee", p.CreatedBy)
+		same(b, "as it is read", b.asRead(1).Promotion, p)
+		b.move(1, reward.Running)
+		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
+	})
+	run(t, open, "AChangeOfWhatTargetsGetVoidsTheApproval", func(b *bundle) {
+		b.draft(1)
+		b.saveWorth(1, 1, 500)
+		change := func(c rules.PromotionChange) store.PromotionView {
+			b.Helper()
+			c.ID, c.By = 1, "mia"
+			v, err := b.PromotionChange(b.ctx, c)
+			b.must(err)
+			return v
+		}
+		for _, c := range []rules.PromotionChange{{Amount: new(reward.Amount(7))}, {VoucherCode: new("V")}, {Currency: new("EUR")}} {
+			was := b.approve(1, "lee")
+			v := change(c)
+			same(b, "approval", reward.Approval{Round: was.Approval.Round}, v.Approval)
+			same(b, "by", "", v.ApprovedBy)
+			_, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 1, By: "lee", Revision: was.Revision})
+			b.wantCode(err, reward.CodePreconditionFailed)
+		}
+		was := b.approve(1, "lee")
+		v := change(rules.PromotionChange{Name: new("x"), RatePerSecond: new(5), MaxAmount: new(reward.Amount(900)), Currency: new("EUR")})
+		same(b, "still approved", was.Approval, v.Approval)
+		same(b, "revision", was.Revision+1, v.Revision)
+		authors, err := b.PromotionAuthors(b.ctx, 1)
+		b.must(err)
+		same(b, "authors", []string{"mia"}, authors)
+		b.move(1, reward.Running)
+		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+	})
+	run(t, open, "ARejectionWithdrawsAnApproval", func(b *bundle) {
+		b.draft(1)
+		b.saveWorth(1, 1, 500)
+		b.approve(1, "lee")
+		reject := func(by string) reward.Promotion {
+			b.Helper()
+			p, err := b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: by, Reason: "wrong " + hostile, PauseReason: "rejected", Now: at(5)})
+			b.must(err)
+			same(b, "as it is read", b.asRead(1).Promotion, p)
+			return p
+		}
+		p := reject("mia")
+		same(b, "a DRAFT stays one", reward.Draft, p.Status)
+		same(b, "no approval", reward.Approval{Round: 1}, p.Approval)
+		same(b, "by", []string{"", "mia", "wrong " + hostile}, []string{p.ApprovedBy, p.RejectedBy, p.RejectReason})
+		b.move(1, reward.Running)
+		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		b.approve(1, "lee")
+		same(b, "a rejection ends", "", b.asRead(1).RejectedBy)
+		p = reject("mia")
+		same(b, "a RUNNING one pauses", []string{"PAUSED", "rejected"}, []string{string(p.Status), p.PauseReason})
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim"))
+		same(b, "a change ends it", "", b.asRead(1).RejectedBy)
+		b.move(1, reward.Completed)
+		_, err := b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: "mia", Reason: "late", Now: at(5)})
+		b.wantCode(err, reward.CodeIllegalState)
+		_, err = b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 2, By: "mia", Reason: "none", Now: at(5)})
+		b.wantCode(err, reward.CodeNotFound)
+		_, err = b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: "\xff", Reason: "none", Now: at(5)})
+		b.wantCode(err, reward.CodeInvalid)
+	})
+	run(t, open, "ItPausesWhenOnlyTheUnapprovedAreLeft", func(b *bundle) {
+		b.running(1)
+		await := func(above reward.Amount) bool {
+			b.Helper()
+			paused, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)})
+			b.must(err)
+			return paused
+		}
+		same(b, "nothing waits", false, await(100))
+		b.saveWorth(1, 1, 500)
+		same(b, "worth enough", false, await(500))
+		same(b, "no limit", false, await(0))
+		same(b, "worth too much", true, await(499))
+		same(b, "reason", "waits", b.asRead(1).PauseReason)
+		same(b, "PAUSED already", false, await(499))
+		b.approve(1, "lee")
+		b.move(1, reward.Running)
+		b.saveWorth(1, 2, 1)
+		same(b, "an approved one is left", false, await(499))
+		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(499, 9))
+		same(b, "QUEUED is not left", true, await(499))
+		b.move(1, reward.Running)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
+		same(b, "an approved one is RETRYING", false, await(499))
+		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 9, ApprovalAbove: 499, Now: at(1000)})
+		b.must(err)
+		_, err = b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 2)}, Now: at(1000)})
+		b.must(err)
+		same(b, "an approved one was returned", false, await(499))
+		paused, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)})
+		b.must(err)
+		same(b, "a missing one", false, paused)
+	})
+	run(t, open, "AuthorsOutliveTheirPromotion", func(b *bundle) {
+		create := func(by string) {
+			b.Helper()
+			_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: by, CreatedAt: epoch})
+			b.must(err)
+		}
+		wantAuthors := func(want ...string) {
+			b.Helper()
+			got, err := b.PromotionAuthors(b.ctx, 1)
+			b.must(err)
+			same(b, "authors", fmt.Sprint(want), fmt.Sprint(got))
+		}
+		wantAuthors()
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann")) // before it exists
+		create("kim")
+		before := b.asRead(1).Revision
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch, CreatedBy: "bob"}))
+		if b.asRead(1).Revision <= before {
+			b.Fatalf("the upload is no change")
+		}
+		wantAuthors("ann", "bob", "kim")
+		b.must(b.PromotionDelete(b.ctx, 1))
+		create("lee")
+		wantAuthors("ann", "bob", "kim", "lee")
+		b.wantCode(b.PromotionAuthorAdd(b.ctx, 1, "\xff"), reward.CodeInvalid)
+	})
+	run(t, open, "ThoseThatAwaitAnApprovalAreListed", func(b *bundle) {
+		for id := reward.PromotionID(1); id <= 9; id++ {
+			b.draft(id)
+			b.saveWorth(id, 1, 40+10*reward.Amount(id)) // 50 to 130
+		}
+		b.saveWorth(1, 2, 0)      // unknown worth
+		b.approve(7, "lee")       // approved
+		b.move(8, reward.Paused)  // waits
+		b.move(9, reward.Running) // does not wait
+		b.approve(3, "lee")       // approved for 70
+		b.saveWorth(3, 2, 40)     // 110 now
+		_, err := b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 6, By: "mia", Reason: "no", Now: at(5)})
+		b.must(err)
+		ids := func(p store.PromotionListParams) []reward.PromotionID {
+			b.Helper()
+			p.AwaitingApproval = true
+			list, err := b.PromotionList(b.ctx, p)
+			b.must(err)
+			got := []reward.PromotionID{}
+			for _, v := range list {
+				got = append(got, v.ID)
+			}
+			return got
+		}
+		same(b, "all", []reward.PromotionID{8, 3, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 90}))
+		same(b, "a page", []reward.PromotionID{8, 3}, ids(store.PromotionListParams{Limit: 2, ApprovalAbove: 90}))
+		same(b, "the next page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Last: store.PromotionPosition{ID: 3}, ApprovalAbove: 90}))
+		same(b, "PAUSED ones", []reward.PromotionID{8}, ids(store.PromotionListParams{Limit: 9, Status: reward.Paused, ApprovalAbove: 90}))
+		same(b, "more", []reward.PromotionID{8, 5, 4, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 50}))
+		same(b, "no limit", []reward.PromotionID{}, ids(store.PromotionListParams{Limit: 9}))
+	})
+	run(t, open, "UploadsAreListed", func(b *bundle) {
+		b.draft(1)
+		b.draft(2)
+		clock, err := b.Clock(b.ctx)
+		b.must(err)
+		uploads := make(map[int64]store.Upload)
+		for id, until := range map[int64]int{3: 3600, 5: -1, 8: 3600, 9: 3600} {
+			u := store.Upload{ID: id, PromotionID: 1, LeasedUntil: clock.Add(time.Duration(until) * time.Second).UTC().Truncate(time.Microsecond), CreatedAt: epoch, CreatedBy: hostile}
+			b.must(b.UploadOpen(b.ctx, u))
+			uploads[id] = u
+		}
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 6, PromotionID: 2, LeasedUntil: clock, CreatedAt: epoch}))
+		u := uploads[9]
+		u.Accepted, u.Bytes, u.Interrupted = 7, 1<<40, true
+		b.must(b.UploadClose(b.ctx, u, at(50)))
+		u.FinishedAt = at(50)
+		uploads[9] = u
+		for _, id := range []int64{3, 8} {
+			u := uploads[id]
+			u.Running = true
+			uploads[id] = u
+		}
+		page := func(before int64, limit int) []store.Upload {
+			b.Helper()
+			list, err := b.UploadList(b.ctx, 1, before, limit)
+			b.must(err)
+			return list
+		}
+		same(b, "first page", []store.Upload{uploads[9], uploads[8]}, page(0, 2))
+		same(b, "second page", []store.Upload{uploads[5], uploads[3]}, page(8, 9))
+	})
+}
