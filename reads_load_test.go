@@ -72,7 +72,8 @@ func everyList() []string {
 	}
 	return append(paths, "/v1/promotions/1", payouts+"/4999999", "/v1/promotions/1/events", "/v1/coupon-templates", "/v1/coupon-templates/1/coupons", "/v1/users/u7/coupons",
 		"/v1/users/u7/history", "/v1/instances", "/v1/api-keys", "/v1/reconciliations",
-		"/v1/payouts", "/v1/payouts?olderThan=1h", "/v1/payouts?userId=u4", "/v1/promotions/1/errors")
+		"/v1/payouts", "/v1/payouts?olderThan=1h", "/v1/payouts?userId=u4", "/v1/promotions/1/errors",
+		"/v1/overview", "/v1/promotions/1/timeline", "/v1/coupon-templates/1/timeline")
 }
 
 // TestReadsOfLargeTables: with 5,000,000 payouts, every list of the API returns

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -90,4 +91,123 @@ type ReconciliationSummary struct {
 // the first error.
 func (c *Client) Reconciliations(ctx context.Context) iter.Seq2[ReconciliationSummary, error] {
 	return pages[ReconciliationSummary](ctx, c, []string{"v1", "reconciliations"}, url.Values{})
+}
+
+// TimelineSpan selects a part of a timeline. Zero values leave the choice to the
+// server.
+type TimelineSpan struct {
+	From, To time.Time
+	Points   int // at most so many, from 2 to 1000
+}
+
+func (s TimelineSpan) query() url.Values {
+	q := url.Values{}
+	for name, at := range map[string]time.Time{"from": s.From, "to": s.To} {
+		if !at.IsZero() {
+			q.Set(name, at.UTC().Format(time.RFC3339))
+		}
+	}
+	if s.Points != 0 {
+		q.Set("points", strconv.Itoa(s.Points))
+	}
+	return q
+}
+
+// PromotionTimeline is what happened to a promotion over time.
+type PromotionTimeline struct {
+	StepSeconds int64            `json:"stepSeconds"`
+	Points      []PromotionPoint `json:"points"` // one per step
+}
+
+// PromotionPoint is one step. Fields are nil if nothing was recorded.
+type PromotionPoint struct {
+	At        time.Time `json:"at"` // begin of the step
+	Succeeded *int64    `json:"succeeded"`
+	Failed    *int64    `json:"failed"`
+	Retrying  *int64    `json:"retrying"`
+	Unknown   *int64    `json:"unknown"`
+	InFlight  *float64  `json:"inFlight"` // average
+	Waiting   *int64    `json:"waiting"`  // average
+	P50Millis *float64  `json:"p50Millis"`
+	P95Millis *float64  `json:"p95Millis"`
+	P99Millis *float64  `json:"p99Millis"`
+}
+
+// PromotionTimeline returns what happened to a promotion over time.
+func (c *Client) PromotionTimeline(ctx context.Context, promotion string, s TimelineSpan) (PromotionTimeline, error) {
+	var out PromotionTimeline
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "timeline"}, query: s.query()}, &out)
+	return out, err
+}
+
+// TemplateTimeline is what happened to a coupon template over time.
+type TemplateTimeline struct {
+	StepSeconds int64           `json:"stepSeconds"`
+	Points      []TemplatePoint `json:"points"` // one per step
+}
+
+// TemplatePoint is one step. Fields are nil if nothing was recorded.
+type TemplatePoint struct {
+	At      time.Time `json:"at"` // begin of the step
+	Asked   *int64    `json:"asked"`
+	Issued  *int64    `json:"issued"`
+	Refused *int64    `json:"refused"`
+	Waiting *int64    `json:"waiting"` // average
+}
+
+// TemplateTimeline returns what happened to a coupon template over time.
+func (c *Client) TemplateTimeline(ctx context.Context, template string, s TimelineSpan) (TemplateTimeline, error) {
+	var out TemplateTimeline
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", template, "timeline"}, query: s.query()}, &out)
+	return out, err
+}
+
+// Overview shows all instances together.
+type Overview struct {
+	At               time.Time        `json:"at"`
+	Running          int              `json:"running"`    // number of RUNNING promotions
+	Promotions       []Promotion      `json:"promotions"` // those with the most open payouts, at most 50
+	Templates        []Template       `json:"templates"`  // the latest that are not closed
+	PaidPerSecond    float64          `json:"paidPerSecond"`
+	CouponsPerSecond float64          `json:"couponsPerSecond"`
+	Waiting          int64            `json:"waiting"` // payouts of RUNNING promotions
+	Unknown          int64            `json:"unknown"` // payouts of RUNNING promotions
+	StreamLag        *int64           `json:"streamLag"`
+	OldestUnknownAt  *time.Time       `json:"oldestUnknownAt,omitempty"`
+	Health           []PartHealth     `json:"health"`
+	Instances        InstanceCount    `json:"instances"`
+	Governor         GovernorState    `json:"governor"` // of the instance that answers
+	StepSeconds      int64            `json:"stepSeconds"`
+	Points           []PromotionPoint `json:"points"`       // all promotions in the last 15 minutes
+	CouponPoints     []TemplatePoint  `json:"couponPoints"` // all templates in the same steps
+}
+
+// PartHealth is what the instances say of a part, such as store or provider.
+type PartHealth struct {
+	Part      string     `json:"part"`
+	OK        bool       `json:"ok"`
+	Reason    string     `json:"reason,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	Instances []string   `json:"instances,omitempty"` // those in trouble
+}
+
+// InstanceCount counts instances.
+type InstanceCount struct {
+	Alive int `json:"alive"`
+	Dead  int `json:"dead"`
+}
+
+// GovernorState is the state of an instance's governor.
+type GovernorState struct {
+	Limit       int  `json:"limit"`
+	Waiting     int  `json:"waiting"`
+	BreakerOpen bool `json:"breakerOpen"`
+	RatesShared bool `json:"ratesShared"`
+}
+
+// Overview shows all instances together.
+func (c *Client) Overview(ctx context.Context) (Overview, error) {
+	var out Overview
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "overview"}}, &out)
+	return out, err
 }

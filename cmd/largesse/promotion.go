@@ -34,6 +34,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
 		c.promotionErrorsCommand(),
+		c.promotionTimelineCommand(),
 		c.promotionExportCommand(),
 		c.promotionRetryCommand(),
 		c.promotionResolveCommand(),

@@ -276,11 +276,8 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	if p.Status != "RUNNING" {
 		return s
 	}
-	switch {
-	case p.ETASeconds != nil:
+	if p.ETASeconds != nil { // otherwise the server cannot tell yet
 		s.left = time.Duration(*p.ETASeconds * float64(time.Second))
-	case s.rate > 0:
-		s.left = time.Duration(float64(s.total()-done) / s.rate * float64(time.Second))
 	}
 	return s
 }

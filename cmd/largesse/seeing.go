@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -128,6 +129,53 @@ func (c *cli) promotionErrorsCommand() *cobra.Command {
 			return t.flush()
 		},
 	}
+}
+
+func (c *cli) promotionTimelineCommand() *cobra.Command {
+	var points int
+	cmd := &cobra.Command{
+		Use:   "timeline ID",
+		Short: "Show what happened to a promotion over time",
+		Long: `Show what happened to a promotion over time, in at most as many steps as --points
+says. A step without numbers is one in which no instance recorded anything.`,
+		Example: `  largesse promotion timeline 12345
+  largesse promotion timeline 12345 --points 300 --output json`,
+		Args: promotionArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if points < 2 || points > 1000 {
+				return wrongUse("--points %d must be from 2 to 1000", points)
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			line, err := cl.PromotionTimeline(cmd.Context(), args[0], client.TimelineSpan{Points: points})
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(line)
+			}
+			t := c.table("FROM", "SECONDS", "SUCCEEDED", "FAILED", "RETRYING", "UNKNOWN", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS")
+			for _, p := range line.Points {
+				if err := t.add(moment(&p.At), number(line.StepSeconds), known(p.Succeeded), known(p.Failed), known(p.Retrying), known(p.Unknown),
+					decimal(p.InFlight), known(p.Waiting), decimal(p.P50Millis), decimal(p.P99Millis)); err != nil {
+					return err
+				}
+			}
+			return t.flush()
+		},
+	}
+	cmd.Flags().IntVar(&points, "points", 20, "number of steps, from 2 to 1000")
+	return cmd
+}
+
+// decimal returns a number, or nothing if it is not known.
+func decimal(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v, 'f', -1, 64)
 }
 
 // listReconciliations prints earlier reconciliations.

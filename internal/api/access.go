@@ -36,7 +36,7 @@ var permissions = map[string][]auth.Role{
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-uploads": readers, "list-payouts": readers, "get-payout": readers,
 	"list-dead-letters": readers, "get-dead-letter": readers, "list-instances": readers, "get-reconciliation": readers,
-	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-me": everyRole,
+	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-overview": readers, "get-promotion-timeline": readers, "get-template-timeline": readers, "get-me": everyRole,
 	"list-audit": readers,
 
 	"create-promotion": operators, "change-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,

@@ -98,6 +98,7 @@ type Config struct {
 
 // Rows is the part of the store that the API calls itself.
 type Rows interface {
+	timelines
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
@@ -127,6 +128,8 @@ type API struct {
 	reads    *readLimits
 	refusals *refusals
 	held     *heldAnswers
+	// overviews are shared by all callers.
+	overviews overviews
 }
 
 const (
@@ -190,6 +193,8 @@ func New(cfg Config) *API {
 	a.addTargets()
 	a.addPayouts()
 	a.addUnknown()
+	a.addTimelines()
+	a.addOverview()
 	a.addTemplates()
 	a.addCodes()
 	a.addCoupons()

@@ -159,9 +159,9 @@ var operationCodes = map[string][]string{
 	"get-upload-report": {reward.CodeUploadNotFound},
 	"list-payouts":      {reward.CodeNotFound}, "get-payout": {reward.CodePayoutNotFound},
 	"list-unknown-payouts": nil, "list-promotion-errors": {reward.CodeNotFound}, "get-me": nil, "list-settings": nil,
-	"list-reconciliations": nil,
-	"retry-payouts":        promotionMoves,
-	"resolve-payout":       {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
+	"list-reconciliations": nil, "get-overview": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
+	"retry-payouts":  promotionMoves,
+	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 
 	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},
 	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted},

@@ -11,10 +11,21 @@ import (
 
 const (
 	sampleInterval    = time.Second     // minimum time between two samples
-	standstillAfter   = 3 * time.Second // without progress for this long, the rate is unknown
 	sampleIntervalMax = time.Minute     // maximum time between two samples
-	tracksMax         = 1000            // maximum number of promotions with a known rate
-	sampleWeight      = 0.4             // weight of the latest sample
+	standstillAfter   = 3 * time.Second // without progress for this long, the rate is unknown
+	// rateWindow is the time over which the rate is measured. recentWindow is a part of
+	// it that shows that progress has nearly stopped.
+	rateWindow   = 10 * time.Second
+	recentWindow = 3 * time.Second
+	// A rate that was measured for less than rateWindow counts only after rateWindowMin
+	// and shareMin of the targets, and if it has not grown by more than growthMax: when
+	// a promotion starts, its rate grows for some seconds.
+	rateWindowMin = 3 * time.Second
+	shareMin      = 0.01
+	growthMax     = 1.5
+	// tailFactor is how much slower progress must be for recentWindow to count alone.
+	tailFactor = 4
+	tracksMax  = 1000 // maximum number of promotions with a known rate
 )
 
 // estimator estimates the remaining time of promotions. It samples a promotion each
@@ -25,12 +36,17 @@ type estimator struct {
 	tracks map[reward.PromotionID]rateTrack
 }
 
-// rateTrack is the latest sample of a promotion.
+// rateTrack has the samples of a promotion, oldest first: those of rateWindow, and one
+// before them.
 type rateTrack struct {
-	at        time.Time
-	decided   int64
-	perSecond float64   // 0: unknown
-	moved     time.Time // when decided last grew
+	samples []rateSample
+	moved   time.Time // when decided last grew
+}
+
+// rateSample is the number of final payouts at a time.
+type rateSample struct {
+	at      time.Time
+	decided int64
 }
 
 func newEstimator() *estimator {
@@ -38,7 +54,8 @@ func newEstimator() *estimator {
 }
 
 // seconds returns the remaining time of a promotion at its recent rate. It returns
-// nil if that is unknown, as after some seconds without progress.
+// nil if that is unknown: at the start, while the rate still grows, and as soon as
+// payouts take longer than the estimate, as those of a crashed instance do.
 func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,34 +66,86 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	total := v.Counts.Total()
 	decided := total - v.Counts.Undecided()
 	t, known := e.tracks[v.ID]
-	apart := now.Sub(t.at)
-	switch {
-	case !known || apart > sampleIntervalMax || decided < t.decided:
+	if !known {
 		e.evictLocked(now)
-		t = rateTrack{at: now, decided: decided, moved: now}
-	case decided == t.decided && now.Sub(t.moved) >= standstillAfter:
-		t.at, t.perSecond = now, 0 // measure again after a standstill
-	case apart >= sampleInterval:
-		rate := float64(decided-t.decided) / apart.Seconds()
-		if t.perSecond > 0 {
-			rate = sampleWeight*rate + (1-sampleWeight)*t.perSecond
-		}
-		moved := t.moved
-		if decided > t.decided {
-			moved = now
-		}
-		t = rateTrack{at: now, decided: decided, perSecond: rate, moved: moved}
 	}
+	t.add(rateSample{now, decided})
 	e.tracks[v.ID] = t
 	if v.ExpectedCount != nil {
 		total = max(total, *v.ExpectedCount)
 	}
-	left := float64(total - decided)
-	if t.perSecond <= 0 || left/t.perSecond > math.MaxInt32 {
+	rate := t.rate(now, total)
+	left := float64(total-decided) / rate
+	if rate <= 0 || left > math.MaxInt32 || now.Sub(t.moved).Seconds() > max(sampleInterval.Seconds(), 2*left) {
 		return nil
 	}
-	seconds := int64(math.Ceil(left / t.perSecond))
+	seconds := int64(math.Ceil(left))
 	return &seconds
+}
+
+// add adds a sample. It begins again after a long time without samples, after a
+// standstill, and if final payouts became open again.
+func (t *rateTrack) add(s rateSample) {
+	n := len(t.samples)
+	if n == 0 || s.at.Sub(t.samples[n-1].at) > sampleIntervalMax || s.decided < t.samples[n-1].decided {
+		t.samples, t.moved = []rateSample{s}, s.at
+		return
+	}
+	if s.decided > t.samples[n-1].decided {
+		if s.at.Sub(t.moved) >= standstillAfter && t.samples[n-1].decided == t.samples[max(0, n-2)].decided {
+			t.samples = t.samples[n-1:]
+		}
+		t.moved = s.at
+	} else if s.at.Sub(t.moved) >= standstillAfter {
+		t.samples = []rateSample{s}
+		return
+	}
+	// The latest sample is replaced until it is far enough from the one before.
+	if n >= 2 && t.samples[n-1].at.Sub(t.samples[n-2].at) < sampleInterval {
+		t.samples = t.samples[:n-1]
+	}
+	t.samples = append(t.samples, s)
+	for len(t.samples) > 2 && s.at.Sub(t.samples[1].at) >= rateWindow {
+		t.samples = t.samples[1:]
+	}
+}
+
+// rate returns the final payouts per second, or 0 if it is unknown.
+func (t *rateTrack) rate(now time.Time, total int64) float64 {
+	first, last := t.samples[0], t.samples[len(t.samples)-1]
+	window := last.at.Sub(first.at)
+	if window < rateWindowMin {
+		return 0
+	}
+	whole := perSecond(first, last)
+	if window < rateWindow {
+		middle := t.before(first.at.Add(window / 2))
+		if float64(last.decided-first.decided) < shareMin*float64(total) || perSecond(middle, last) > growthMax*perSecond(first, middle) {
+			return 0
+		}
+	}
+	if recent := perSecond(t.before(now.Add(-recentWindow)), last); recent*tailFactor < whole {
+		return recent
+	}
+	return whole
+}
+
+// before returns the latest sample that is not after a time, or the first one.
+func (t *rateTrack) before(at time.Time) rateSample {
+	found := t.samples[0]
+	for _, s := range t.samples {
+		if !s.at.After(at) {
+			found = s
+		}
+	}
+	return found
+}
+
+func perSecond(from, to rateSample) float64 {
+	if !to.at.After(from.at) {
+		return 0
+	}
+	return float64(to.decided-from.decided) / to.at.Sub(from.at).Seconds()
 }
 
 // evictLocked makes space for another track. It removes outdated tracks, or all if
@@ -86,7 +155,7 @@ func (e *estimator) evictLocked(now time.Time) {
 		return
 	}
 	for id, t := range e.tracks {
-		if now.Sub(t.at) > sampleIntervalMax {
+		if now.Sub(t.samples[len(t.samples)-1].at) > sampleIntervalMax {
 			delete(e.tracks, id)
 		}
 	}

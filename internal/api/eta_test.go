@@ -8,55 +8,111 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-func TestEstimator(t *testing.T) {
-	t.Parallel()
-	e := newEstimator()
-	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-	view := func(done int64) store.PromotionView {
+// estimated shows a promotion of total targets at some times, with the payouts that
+// are final then, and returns the estimates in seconds; -1 is none.
+func estimated(e *estimator, total int64, done func(at time.Duration) int64, times ...time.Duration) []int64 {
+	begin := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	out := make([]int64, len(times))
+	for i, at := range times {
 		v := store.PromotionView{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}
-		v.Counts.Payouts[reward.Succeeded], v.Counts.Payouts[reward.Ready] = done, 1000-done
-		return v
-	}
-	if got := e.seconds(view(0), now); got != nil {
-		t.Errorf("one look gave %d", *got)
-	}
-	if got := e.seconds(view(100), now.Add(500*time.Millisecond)); got != nil {
-		t.Errorf("two looks too close together gave %d", *got)
-	}
-	if got := e.seconds(view(100), now.Add(2*time.Second)); got == nil || *got != 18 {
-		t.Errorf("100 in 2 s leave 900 for 18 s, not %v", got)
-	}
-	if got := e.seconds(view(150), now.Add(3*time.Minute)); got != nil {
-		t.Errorf("an old look gave %d", *got)
-	}
-	again := now.Add(time.Hour)
-	for _, tc := range []struct {
-		after time.Duration
-		done  int64
-		want  int64 // -1 = none
-	}{
-		{0, 200, -1},
-		{time.Second, 300, 7},
-		{2 * time.Second, 300, 12}, // slower, as far as is known
-		{3900 * time.Millisecond, 300, 20},
-		{4 * time.Second, 300, -1}, // nothing for 3 s
-		{30 * time.Second, 300, -1},
-		{31 * time.Second, 400, 6}, // measured again
-	} {
-		got := e.seconds(view(tc.done), again.Add(tc.after))
-		if got == nil && tc.want >= 0 || got != nil && *got != tc.want {
-			t.Errorf("after %s, %d decided: %v, want %d", tc.after, tc.done, got, tc.want)
+		n := min(done(at), total)
+		v.Counts.Payouts[reward.Succeeded], v.Counts.Payouts[reward.Ready] = n, total-n
+		out[i] = -1
+		if got := e.seconds(v, begin.Add(at)); got != nil {
+			out[i] = *got
 		}
 	}
-	paused := view(150)
-	paused.Status = reward.Paused
-	if got := e.seconds(paused, now.Add(3*time.Minute)); got != nil {
-		t.Errorf("a paused promotion gave %d", *got)
+	return out
+}
+
+// every returns the times from 0 to end, in steps.
+func every(step, end time.Duration) (times []time.Duration) {
+	for at := time.Duration(0); at <= end; at += step {
+		times = append(times, at)
+	}
+	return times
+}
+
+func TestEstimator(t *testing.T) {
+	t.Parallel()
+	steady := func(at time.Duration) int64 { return int64(50 * at.Seconds()) }
+	for _, step := range []time.Duration{275 * time.Millisecond, time.Second, 2 * time.Second, 20 * time.Second} {
+		times := every(step, 40*time.Second)
+		for i, got := range estimated(newEstimator(), 10_000, steady, times...) {
+			left := int64(200 - times[i].Seconds())
+			if got < 0 && times[i] < 5*time.Second || got < 0 && i == 0 {
+				continue
+			}
+			if got < left-3 || got > left+3 {
+				t.Errorf("shown every %v: after %v %d s are left, not %d", step, times[i], left, got)
+			}
+		}
+	}
+	got := estimated(newEstimator(), 10_000, steady, 0, 2*time.Second, 5*time.Minute, 5*time.Minute+time.Second)
+	for i, seconds := range got {
+		if seconds != -1 {
+			t.Errorf("look %d after too short or too long a time: %d", i, seconds)
+		}
+	}
+}
+
+// TestEstimatorAtTheStart: while the rate of a promotion still grows, nothing is
+// promised that is far off.
+func TestEstimatorAtTheStart(t *testing.T) {
+	t.Parallel()
+	// The rate doubles every second for eight seconds, and then stays.
+	grows := func(at time.Duration) (n int64) {
+		rate := 5.0
+		for s := time.Second; s <= at; s += time.Second {
+			n += int64(rate)
+			if s < 8*time.Second {
+				rate *= 2
+			}
+		}
+		return n
+	}
+	end := 0 * time.Second
+	for grows(end) < 20_000 {
+		end += time.Second
+	}
+	times := every(time.Second, end)
+	for i, got := range estimated(newEstimator(), 20_000, grows, times...) {
+		if left := int64((end - times[i]).Seconds()); got > 3*left+3 {
+			t.Errorf("after %v, at %.1f %%, %d s are left, not %d", times[i], float64(grows(times[i]))/200, left, got)
+		}
+	}
+}
+
+// TestEstimatorOfTheLast: the last payouts are those of a crashed instance. Until its
+// lease ends they stay open, and "1 s left" is wrong.
+func TestEstimatorOfTheLast(t *testing.T) {
+	t.Parallel()
+	for name, trickle := range map[string]float64{"nothing": 0, "a few": 1} {
+		stuck := func(at time.Duration) int64 {
+			if at <= 20*time.Second {
+				return int64(500 * at.Seconds())
+			}
+			return 10_000 + int64(trickle*(at-20*time.Second).Seconds())
+		}
+		times := every(500*time.Millisecond, 32*time.Second)
+		for i, got := range estimated(newEstimator(), 10_064, stuck, times...) {
+			if late := times[i] - 20*time.Second; late > 4*time.Second && got >= 0 && got < 12 {
+				t.Errorf("%s: %v after the last progress, %d s are left", name, late, got)
+			}
+		}
+	}
+}
+
+func TestEstimatorForgets(t *testing.T) {
+	t.Parallel()
+	e := newEstimator()
+	estimated(e, 1000, func(at time.Duration) int64 { return int64(at / time.Second) }, every(time.Second, 20*time.Second)...)
+	paused := store.PromotionView{Promotion: reward.Promotion{ID: 1, Status: reward.Paused}}
+	if got := e.seconds(paused, time.Now()); got != nil || len(e.tracks) != 0 {
+		t.Errorf("a paused promotion gave %v", got)
 	}
 	for id := range reward.PromotionID(3 * tracksMax) {
-		v := view(0)
-		v.ID = id
-		e.seconds(v, now)
+		e.seconds(store.PromotionView{Promotion: reward.Promotion{ID: id, Status: reward.Running}}, time.Now())
 	}
 	if len(e.tracks) > tracksMax {
 		t.Errorf("%d tracks", len(e.tracks))

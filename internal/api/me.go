@@ -10,9 +10,9 @@ import (
 
 // Me is the caller of a request.
 type Me struct {
-	Name      string    `json:"name" doc:"Name in the audit: that of the API key, the token's subject, or the caller's own claim if auth.mode is none"`
+	Name      string    `json:"name"`
 	Role      string    `json:"role" enum:"viewer,issuer,operator,admin,shopper"`
-	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"When the API key or token expires; absent: never"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Absent: never"`
 }
 
 type meOutput struct {
@@ -22,13 +22,13 @@ type meOutput struct {
 // Setting is one setting of the instance that answers.
 type Setting struct {
 	Name   string `json:"name" example:"money.timeout"`
-	Value  string `json:"value" doc:"As in an environment variable; secrets are masked"`
-	Source string `json:"source" doc:"default, or the file with its line, the environment variable or the flag that set it"`
+	Value  string `json:"value" doc:"Secrets are masked"`
+	Source string `json:"source"`
 }
 
 type settingListOutput struct {
 	Body struct {
-		Items []Setting `json:"items" nullable:"false" doc:"All settings, in the order of docs/settings.md"`
+		Items []Setting `json:"items" nullable:"false"`
 	}
 }
 

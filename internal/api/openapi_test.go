@@ -64,6 +64,7 @@ func TestOpenAPI(t *testing.T) {
 		"get /v1/dead-letters/{id}", "post /v1/dead-letters/{id}/replay", "post /v1/dead-letters/{id}/discard", "post /v1/dead-letters/replay", "post /v1/dead-letters/discard",
 		"post /v1/reconciliations", "get /v1/reconciliations/{id}", "get /v1/reconciliations",
 		"get /v1/me", "get /v1/settings", "get /v1/payouts", "get /v1/promotions/{id}/errors",
+		"get /v1/overview", "get /v1/promotions/{id}/timeline", "get /v1/coupon-templates/{id}/timeline",
 		"post /v1/coupon-templates", "get /v1/coupon-templates", "get /v1/coupon-templates/{id}", "patch /v1/coupon-templates/{id}",
 		"post /v1/coupon-templates/{id}/close", "get /v1/coupon-templates/{id}/coupons", "get /v1/coupon-templates/{id}/entrants", "post /v1/coupons/{templateId}/issue",
 		"get /v1/issue-requests/{requestId}", "get /v1/issue-requests/{requestId}/events", "get /v1/coupons/{couponId}",

@@ -252,9 +252,9 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 type ReconciliationSummary struct {
 	ID       string    `json:"id"`
 	At       time.Time `json:"at"`
-	Checked  *int64    `json:"checked,omitempty" doc:"Number of compared promotions and coupon templates; absent in reports of versions that did not store it"`
-	Drifts   *int64    `json:"drifts,omitempty" doc:"Number of differences; absent as checked is"`
-	Repaired *int64    `json:"repaired,omitempty" doc:"Number of differences that were repaired; absent as checked is"`
+	Checked  *int64    `json:"checked,omitempty" doc:"Absent in old reports"`
+	Drifts   *int64    `json:"drifts,omitempty"`
+	Repaired *int64    `json:"repaired,omitempty"`
 }
 
 type reconciliationListInput struct {

@@ -76,6 +76,16 @@ func (f *fakeStore) PayoutUnknown(context.Context, store.PayoutUnknownParams) ([
 	return nil, f.away
 }
 
+func (f *fakeStore) PromotionTimeline(context.Context, reward.PromotionID, store.TimelineSpan) ([]store.PromotionPoint, error) {
+	defer f.lock()()
+	return nil, f.away
+}
+
+func (f *fakeStore) TemplateTimeline(context.Context, reward.TemplateID, store.TimelineSpan) ([]store.TemplatePoint, error) {
+	defer f.lock()()
+	return nil, f.away
+}
+
 func (f *fakeStore) PayoutErrors(context.Context, reward.PromotionID) ([]store.PayoutError, error) {
 	defer f.lock()()
 	return nil, f.away

@@ -21,9 +21,9 @@ type UnknownPayout struct {
 }
 
 type unknownListInput struct {
-	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN" doc:"UNKNOWN is the only state that can be listed over all promotions"`
-	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"Only payouts that became UNKNOWN at least so long ago, in seconds, minutes, hours or days" example:"15m"`
-	UserID    string `query:"userId" maxLength:"255" doc:"Only payouts of this user; at most 10,000 payouts of the latest promotions are searched"`
+	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN" doc:"The only one"`
+	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"How long they have been UNKNOWN at least" example:"15m"`
+	UserID    string `query:"userId" maxLength:"255" doc:"At most 10,000 of the user's payouts are searched"`
 	Cursor    string `query:"cursor" doc:"nextCursor of the previous page"`
 	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -37,13 +37,13 @@ type unknownListOutput struct {
 
 // PromotionError counts the payouts of a promotion with one error code.
 type PromotionError struct {
-	Code            string `json:"code" doc:"errorCode of the payouts"`
-	Example         string `json:"example" doc:"errorMessage of one of them; empty if there is none, and from the 101st code on"`
-	ExampleTargetID string `json:"exampleTargetId" doc:"Target of that payout"`
-	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Class of the latest attempt of that payout with this code; empty if there is none"`
-	Failed          int64  `json:"failed" doc:"FAILED payouts; counted up to 1,000,000"`
-	Retrying        int64  `json:"retrying" doc:"RETRYING payouts; counted up to 1,000,000"`
-	Unknown         int64  `json:"unknown" doc:"UNKNOWN payouts; counted up to 1,000,000"`
+	Code            string `json:"code"`
+	Example         string `json:"example" doc:"errorMessage of one of them"`
+	ExampleTargetID string `json:"exampleTargetId"`
+	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Of its latest attempt"`
+	Failed          int64  `json:"failed"`
+	Retrying        int64  `json:"retrying"`
+	Unknown         int64  `json:"unknown"`
 }
 
 type promotionErrorsOutput struct {
@@ -59,7 +59,7 @@ func (a *API) addUnknown() {
 	call(a, huma.Operation{
 		OperationID: "list-promotion-errors", Method: http.MethodGet, Path: "/v1/promotions/{id}/errors", Tags: tags,
 		Summary:     "Count the payouts of a promotion by error code, most first",
-		Description: "Counts payouts that are FAILED, RETRYING or UNKNOWN now. Of more than 1,000 codes, the first 1,000 in alphabetical order are counted.",
+		Description: "Counts FAILED, RETRYING and UNKNOWN payouts, of at most 1,000 codes.",
 	}, a.listPromotionErrors)
 }
 

@@ -96,6 +96,7 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		if err == nil {
 			status.RequestID = reward.RequestID(t.ID, cmd.UserID)
 			i.metrics.CouponAsked(string(status.Kind))
+			i.metrics.TemplateAsked(t.ID, status.Kind == StatusIssued && !status.Duplicate, false)
 			return status, nil
 		}
 		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
@@ -108,6 +109,9 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		e = unavailable(err, "it is unknown whether the request was admitted; repeat it: a user who has a ticket keeps it")
 	}
 	i.metrics.CouponAsked(e.Code)
+	if t != nil { // unknown IDs have no timeline
+		i.metrics.TemplateAsked(t.ID, false, true)
+	}
 	return Status{}, e
 }
 

@@ -258,9 +258,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		}
 		switch r.Outcome {
 		case rules.RequestIssued:
-			l.metrics.CouponsIssued(1)
+			l.metrics.CouponsIssued(t.ID, 1)
 		case rules.RequestRejected:
-			l.metrics.CouponsRejected(1)
+			l.metrics.CouponsRejected(t.ID, 1)
 		default:
 			continue
 		}

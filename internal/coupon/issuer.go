@@ -372,8 +372,8 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 			gap = true
 		}
 	}
-	i.metrics.CouponsIssued(issued)
-	i.metrics.CouponsRejected(rejected)
+	i.metrics.CouponsIssued(i.id, issued)
+	i.metrics.CouponsRejected(i.id, rejected)
 	with.serviceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
 		with.serviceTime = i.pace.settled(n, began)

@@ -110,10 +110,13 @@ func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
 		metrics: obs.NewMetrics(), lost: make(chan error, 1),
 	}
+	e.log = log.Counted(e.metrics)
+	e.own = e.log.For(obs.Engine)
 	e.troubles = obs.NewTroubles(e.metrics, e.own)
 	for _, o := range opts {
 		o(e)
 	}
+	e.metrics.Built(e.version)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -205,6 +208,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startCoupons(ctx); err != nil {
 		return err
 	}
+	e.startTimelines(ctx)
 	e.startMonitor(ctx)
 	if err := e.startAPI(ctx); err != nil {
 		return err
@@ -405,6 +409,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
 	}, e.troubles, e.log)
+	heart.metrics = e.metrics
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err

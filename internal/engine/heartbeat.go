@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type heartbeat struct {
 	pools func() []pool.Status // set before Start
 	// troubles holds what degrades this instance.
 	troubles *obs.Troubles
+	metrics  *obs.Metrics
 	view     *service.View[int] // the number of instances that are alive
 	log      obs.Log
 }
@@ -88,8 +90,20 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	return h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL)
+	alive, err := h.rows.InstanceHeartbeat(ctx, self, heartbeatTTL)
+	if err != nil {
+		return alive, err
+	}
+	h.metrics.InstancesAlive(alive)
+	dead, err := h.rows.InstanceReportDead(ctx)
+	for _, name := range dead {
+		h.log.Warn("instance died", errNoHeartbeat, "instance", name)
+	}
+	return alive, err
 }
+
+// errNoHeartbeat says how an instance is found to be dead.
+var errNoHeartbeat = errors.New("its heartbeats ended, and it did not say that it stops; others take over its work when its leases expire")
 
 // remove removes the row. If it fails, the instance counts as alive until
 // heartbeatTTL has passed.

@@ -28,6 +28,7 @@ type fakeInstances struct {
 	at    []time.Time
 	ttl   time.Duration
 	gone  []string
+	dead  []string // not reported yet
 }
 
 func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, ttl time.Duration) (int, error) {
@@ -38,6 +39,14 @@ func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, t
 		return 0, errors.New("the database is away")
 	}
 	return 3, nil
+}
+
+func (f *fakeInstances) InstanceReportDead(context.Context) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dead := f.dead
+	f.dead = nil
+	return dead, nil
 }
 
 func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
@@ -172,6 +181,29 @@ func TestHeartbeat(t *testing.T) {
 		newHeartbeat(rows, self, nil, obs.Log{}).Stop()
 		if len(rows.gone) > 0 {
 			t.Errorf("gone: %v", rows.gone)
+		}
+	})
+}
+
+// TestADeadInstanceIsLoggedOnce: the first instance that finds it writes the line.
+func TestADeadInstanceIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		log, err := obs.NewLog(&out, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := &fakeInstances{dead: []string{"host-9"}}
+		for _, name := range []string{"host-1", "host-2"} {
+			h := newHeartbeat(rows, store.Instance{Name: name}, nil, log)
+			h.pools = func() []pool.Status { return nil }
+			h.Start(t.Context())
+			time.Sleep(6 * time.Second)
+			h.Stop()
+		}
+		if n := strings.Count(out.String(), `msg="instance died"`); n != 1 || !strings.Contains(out.String(), "instance=host-9") {
+			t.Errorf("%d lines:\n%s", n, out.String())
 		}
 	})
 }

@@ -1,9 +1,12 @@
 package obs
 
 import (
+	"log/slog"
 	"maps"
 	"net/http"
+	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +67,11 @@ type Metrics struct {
 	requests                         *prometheus.CounterVec
 	refusals                         *prometheus.CounterVec
 	troubles                         *prometheus.GaugeVec
+	pointsDropped                    prometheus.Counter
+	logLines                         *prometheus.CounterVec
+	instancesAlive                   prometheus.Gauge
+	build                            *prometheus.GaugeVec
+	timeline                         *timeline
 
 	pools    poolCollector
 	parts    partCollector
@@ -124,6 +132,16 @@ func NewMetrics() *Metrics {
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_degraded", Help: "1 while a part of this instance is degraded; /readyz gives the reason.",
 		}, []string{"part"}),
+		pointsDropped: counter("largesse_timeline_points_dropped_total", "Points of timelines that this instance could not store."),
+		timeline:      newTimeline(),
+		logLines:      counters("largesse_log_lines_total", "Warnings and errors that this instance logged, whatever log.level is.", "level"),
+		instancesAlive: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "largesse_instances_alive", Help: "Instances that are alive, as this instance last saw it.",
+		}),
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "largesse_build_info", Help: "1, with the version of Largesse and of Go.",
+		}, []string{"version", "go_version"}),
+
 		pools:    newPoolCollector(),
 		parts:    newPartCollector(),
 		governor: newGovernorCollector(),
@@ -132,6 +150,7 @@ func NewMetrics() *Metrics {
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
 		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
+		m.pointsDropped, m.logLines, m.instancesAlive, m.build,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -143,6 +162,9 @@ func NewMetrics() *Metrics {
 		reward.AnswerPaid, reward.AnswerRefused, reward.AnswerFailed, reward.AnswerUnknown, reward.AnswerThrottled, reward.AnswerMisconfigured, reward.AnswerNotSent,
 	} {
 		m.calls.WithLabelValues(string(c))
+	}
+	for _, level := range []slog.Level{slog.LevelWarn, slog.LevelError} {
+		m.logLines.WithLabelValues(strings.ToLower(level.String()))
 	}
 	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
 		m.calls.WithLabelValues(string(c))
@@ -207,9 +229,17 @@ func (m *Metrics) DeadLettered(reason string, messages int) {
 
 // Finished counts payouts by the state in which an outcome of this instance
 // left them.
-func (m *Metrics) Finished(after reward.State, payouts int) {
+func (m *Metrics) Finished(id reward.PromotionID, after reward.State, payouts int) {
 	if !m.off() {
 		m.payouts.WithLabelValues(after.String()).Add(float64(payouts))
+		m.timeline.promotion(id, func(s *PromotionSums) { s.finished(after, int64(payouts)) })
+	}
+}
+
+// ChargeTook records the duration of a charge that was sent, for the timeline.
+func (m *Metrics) ChargeTook(id reward.PromotionID, took time.Duration) {
+	if !m.off() {
+		m.timeline.promotion(id, func(s *PromotionSums) { s.called(took) })
 	}
 }
 
@@ -317,6 +347,38 @@ type GovernorFigures struct {
 func (m *Metrics) GovernorFrom(read func() GovernorFigures) {
 	if !m.off() {
 		m.governor.read.Store(&read)
+	}
+}
+
+// Governor returns the governor's state, or the zero state if there is none.
+func (m *Metrics) Governor() GovernorFigures {
+	if m.off() {
+		return GovernorFigures{}
+	}
+	if read := m.governor.read.Load(); read != nil {
+		return (*read)()
+	}
+	return GovernorFigures{}
+}
+
+// Built records the version of the program.
+func (m *Metrics) Built(version string) {
+	if !m.off() {
+		m.build.WithLabelValues(version, runtime.Version()).Set(1)
+	}
+}
+
+// InstancesAlive records how many instances are alive.
+func (m *Metrics) InstancesAlive(n int) {
+	if !m.off() {
+		m.instancesAlive.Set(float64(n))
+	}
+}
+
+// logged counts a log line if it is a warning or an error.
+func (m *Metrics) logged(level slog.Level) {
+	if !m.off() && level >= slog.LevelWarn {
+		m.logLines.WithLabelValues(strings.ToLower(level.String())).Inc()
 	}
 }
 
@@ -544,10 +606,28 @@ func (m *Metrics) CouponAsked(answer string) {
 	}
 }
 
-// CouponsIssued counts issued coupons.
-func (m *Metrics) CouponsIssued(n int) {
-	if !m.off() {
+// TemplateAsked records the answer to a coupon request of a template that exists,
+// for the timeline: whether it got a coupon at once, or was refused.
+func (m *Metrics) TemplateAsked(id reward.TemplateID, issued, refused bool) {
+	if m.off() {
+		return
+	}
+	m.timeline.template(id, func(s *TemplateSums) {
+		s.Asked++
+		if issued {
+			s.Issued++
+		}
+		if refused {
+			s.Refused++
+		}
+	})
+}
+
+// CouponsIssued counts coupons issued to users in line.
+func (m *Metrics) CouponsIssued(id reward.TemplateID, n int) {
+	if !m.off() && n > 0 {
 		m.coupons.WithLabelValues("ISSUED").Add(float64(n))
+		m.timeline.template(id, func(s *TemplateSums) { s.Issued += int64(n) })
 	}
 }
 
@@ -559,9 +639,10 @@ func (m *Metrics) CouponLeft() {
 }
 
 // CouponsRejected counts admitted requests that ended without a coupon.
-func (m *Metrics) CouponsRejected(n int) {
-	if !m.off() {
+func (m *Metrics) CouponsRejected(id reward.TemplateID, n int) {
+	if !m.off() && n > 0 {
 		m.coupons.WithLabelValues("REJECTED").Add(float64(n))
+		m.timeline.template(id, func(s *TemplateSums) { s.Refused += int64(n) })
 	}
 }
 

@@ -56,7 +56,8 @@ const (
 // Log writes structured log lines. The zero Log discards them. A Log is safe
 // for concurrent use.
 type Log struct {
-	slog *slog.Logger // nil discards
+	slog    *slog.Logger // nil discards
+	metrics *Metrics     // counts warnings and errors
 }
 
 // NewLog returns a Log that writes to w. The level is debug, info, warn or
@@ -77,14 +78,17 @@ func NewLog(w io.Writer, level, format string) (Log, error) {
 }
 
 // FromSlog returns a Log that writes to l. A nil logger discards every line.
-func FromSlog(l *slog.Logger) Log { return Log{l} }
+func FromSlog(l *slog.Logger) Log { return Log{slog: l} }
+
+// Counted returns a Log that counts its warnings and errors.
+func (l Log) Counted(m *Metrics) Log { return Log{l.slog, m} }
 
 // For returns a Log that adds the component to each line.
 func (l Log) For(c Component) Log {
 	if l.slog == nil {
 		return l
 	}
-	return Log{l.slog.With("component", string(c))}
+	return Log{l.slog.With("component", string(c)), l.metrics}
 }
 
 // Info reports normal operation. attrs are pairs of a snake_case name and a
@@ -130,6 +134,7 @@ func (l Log) Streak(failing, recovered string) func(err error, attrs ...any) {
 // write logs a line for the caller of its caller.
 func (l Log) write(level slog.Level, msg string, attrs []any) {
 	ctx := context.Background()
+	l.metrics.logged(level)
 	if l.slog == nil || !l.slog.Enabled(ctx, level) {
 		return
 	}

@@ -282,7 +282,7 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 		if !r.Changed {
 			continue
 		}
-		f.metrics.Finished(r.State, 1)
+		f.metrics.Finished(b.promotion(), r.State, 1)
 		if r.State == reward.Retrying {
 			retries = append(retries, retryOf{batch[i], r})
 		}

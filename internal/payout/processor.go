@@ -337,6 +337,9 @@ func (p *Processor) call(ctx context.Context, permit *governor.Permit, row rewar
 	defer func() { permit.Done(outcome) }()
 	ans = charge()
 	outcome = outcomeOf(ans, time.Since(began))
+	if ans.Class != reward.AnswerNotSent {
+		p.Metrics.ChargeTook(row.PromotionID, time.Since(began))
+	}
 	if permit.Probe() && (ans.Class == reward.AnswerFailed || ans.Class == reward.AnswerUnknown) {
 		if found = p.Provider.Lookup(ctx, row.PromotionID, row.TargetID); found.Found {
 			outcome.Class = reward.AnswerRefused // the provider works: the charge took effect

@@ -52,6 +52,7 @@ type Store interface {
 	Audits
 	Idempotencies
 	Retention
+	Timelines
 
 	// Ping returns an error if the database cannot be reached.
 	Ping(ctx context.Context) error
@@ -789,6 +790,10 @@ type Instances interface {
 	// InstanceList returns every instance seen within InstanceRetention, ordered
 	// by the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
+	// InstanceReportDead returns the names of the instances that died and were not
+	// returned before, to this or another caller, ordered by their bytes. An instance
+	// that is alive again can be returned again.
+	InstanceReportDead(ctx context.Context) ([]string, error)
 	// InstanceAlive returns the names of the instances that are alive, ordered by
 	// their bytes. It reads nothing else, so it stays cheap with many pools.
 	InstanceAlive(ctx context.Context) ([]string, error)

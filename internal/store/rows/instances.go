@@ -13,7 +13,13 @@ const (
 	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until)
 SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval) FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
-  troubles = excluded.troubles, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
+  troubles = excluded.troubles, death_reported = false, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
+
+	// reportDead skips rows that another instance reports at the same time.
+	reportDead = `WITH dead AS MATERIALIZED (
+  SELECT name FROM instances WHERE alive_until <= :clock AND NOT death_reported :skip_locked
+)
+UPDATE instances SET death_reported = true WHERE name IN (SELECT name FROM dead) RETURNING name`
 
 	deleteOldInstances = `WITH old AS MATERIALIZED (
   SELECT name FROM instances WHERE seen_at <= :clock - CAST($1 AS interval) :skip_locked
@@ -43,6 +49,17 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 		}
 	})
 	return alive, err
+}
+
+// InstanceReportDead returns the instances that died, once.
+func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
+	var names []string
+	err := t.db.Write(ctx, "report dead instances", func() []Statement {
+		names = nil
+		return []Statement{{SQL: t.reportDead, Row: into(&names, scanText)}}
+	})
+	slices.Sort(names)
+	return names, err
 }
 
 // InstanceRemove removes an instance that stops normally.

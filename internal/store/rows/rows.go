@@ -91,7 +91,7 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors string
+	listUnknown, listUnknownOf, payoutErrors, reportDead string
 
 	webhooks webhookTexts
 }
@@ -102,7 +102,7 @@ func (d Dialect) texts() texts {
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
-		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(),
+		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -144,6 +144,9 @@ func (d Dialect) Statements() map[string]string {
 		"find due endpoints": t.webhooks.due, "claim deliveries": t.webhooks.claim, "list deliveries": listAll,
 		"list deliveries with a state": listIn, "count pending deliveries": countPending, "find bulk events to drop": bulkToDrop,
 		"delete old deliveries": t.webhooks.deleteOld, "abandon old deliveries": t.webhooks.abandonOld, "delete deliveries of nobody": deleteOrphans,
+		"mark points of promotions": promotionPoints.mark, "fold points of promotions": promotionPoints.fold,
+		"delete folded points of promotions": promotionPoints.deleteMarks, "timeline of a promotion": promotionPoints.read,
+		"mark points of templates": templatePoints.mark, "timeline of a template": templatePoints.read,
 	}
 }
 

@@ -273,6 +273,18 @@ func TestPlans(t *testing.T) {
 			"SEARCH webhook_deliveries USING COVERING INDEX webhook_deliveries_listed (endpoint_id=?)", "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH webhook_attempts USING PRIMARY KEY (delivery_id=?)",
 		},
+		"mark points of promotions": {
+			"SEARCH promotion_points USING PRIMARY KEY (promotion_id=? AND at=? AND step=? AND instance=?)",
+			"SEARCH promotion_points USING COVERING INDEX promotion_points_step (step=? AND at<?)",
+		},
+		"mark points of templates": {
+			"SEARCH template_points USING PRIMARY KEY (template_id=? AND at=? AND step=? AND instance=?)",
+			"SEARCH template_points USING COVERING INDEX template_points_step (step=? AND at<?)",
+		},
+		"fold points of promotions":          {"SEARCH promotion_points USING INDEX promotion_points_step (step=?)"},
+		"delete folded points of promotions": {"SEARCH promotion_points USING INDEX promotion_points_step (step=?)"},
+		"timeline of a promotion":            {"SEARCH promotion_points USING PRIMARY KEY (promotion_id=? AND at>? AND at<?)"},
+		"timeline of a template":             {"SEARCH template_points USING PRIMARY KEY (template_id=? AND at>? AND at<?)"},
 		"recount coupons": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_version (template_id=?) LEFT-JOIN",
 		},

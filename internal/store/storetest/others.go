@@ -241,6 +241,24 @@ func exerciseInstances(t *testing.T, open Open) {
 				later[0].SeenAt, later[0].AliveUntil, got[0].SeenAt, got[0].AliveUntil)
 		}
 	})
+	run(t, open, "DieOnce", func(b *bundle) {
+		dead := func() []string {
+			b.Helper()
+			names, err := b.InstanceReportDead(b.ctx)
+			b.must(err)
+			return names
+		}
+		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
+		for _, name := range []string{"c", "b"} {
+			beat(b, store.Instance{Name: name, StartedAt: epoch}, -time.Second)
+		}
+		same(b, "dead", []string{"b", "c"}, dead())
+		same(b, "dead, reported again", 0, len(dead()))
+		beat(b, store.Instance{Name: "b", StartedAt: epoch}, time.Hour)
+		same(b, "alive again", 0, len(dead()))
+		beat(b, store.Instance{Name: "b", StartedAt: epoch}, -time.Second)
+		same(b, "dead again", []string{"b"}, dead())
+	})
 	run(t, open, "AreListedByTheBytesOfTheirNames", func(b *bundle) {
 		names := []string{"", " a", "A", "Z", "a", "a-10", "a-2", "b", "z", "é", "한국어", "🎁"}
 		for _, name := range shuffled(names) {

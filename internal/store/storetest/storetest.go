@@ -73,6 +73,7 @@ func Exercise(t *testing.T, open Open) {
 		"APIKeys":         exerciseAPIKeys,
 		"Audits":          exerciseAudits,
 		"Idempotencies":   exerciseIdempotencies,
+		"Timelines":       exerciseTimelines,
 		"Changes":         exerciseChanges,
 		"Concurrency":     exerciseConcurrency,
 		"Walks":           exerciseWalks,

@@ -1,0 +1,259 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// overviewTTL is the age up to which callers share an overview.
+	overviewTTL = time.Second
+	// overviewTimeout limits the reads of an overview.
+	overviewTimeout = 5 * time.Second
+	// overviewItems limits the promotions and templates that an overview has.
+	overviewItems = 50
+	// overviewStreams limits the streams that an overview reads.
+	overviewStreams = 10
+	// overviewSpan is the time that the points cover, and overviewRate the time over
+	// which rates are averaged.
+	overviewSpan = 15 * time.Minute
+	overviewRate = 30 * time.Second
+)
+
+// Overview shows all instances together.
+type Overview struct {
+	At               time.Time        `json:"at"`
+	Running          int              `json:"running"`
+	Promotions       []Promotion      `json:"promotions" nullable:"false" doc:"At most 50"`
+	Templates        []Template       `json:"templates" nullable:"false"`
+	PaidPerSecond    float64          `json:"paidPerSecond"`
+	CouponsPerSecond float64          `json:"couponsPerSecond"`
+	Waiting          int64            `json:"waiting"`
+	Unknown          int64            `json:"unknown"`
+	StreamLag        *int64           `json:"streamLag" doc:"null: the queue is away"`
+	OldestUnknownAt  time.Time        `json:"oldestUnknownAt,omitzero"`
+	Health           []PartHealth     `json:"health" nullable:"false"`
+	Instances        InstanceCount    `json:"instances"`
+	Governor         GovernorState    `json:"governor"`
+	StepSeconds      int64            `json:"stepSeconds"`
+	Points           []PromotionPoint `json:"points" nullable:"false" doc:"The last 15 minutes"`
+	CouponPoints     []TemplatePoint  `json:"couponPoints" nullable:"false"`
+}
+
+// PartHealth is what the instances say of a part.
+type PartHealth struct {
+	Part      string    `json:"part" example:"store"`
+	OK        bool      `json:"ok"`
+	Reason    string    `json:"reason,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	Instances []string  `json:"instances,omitempty"`
+}
+
+// InstanceCount counts instances.
+type InstanceCount struct {
+	Alive int `json:"alive"`
+	Dead  int `json:"dead"`
+}
+
+// GovernorState is the state of the governor of the instance that answers.
+type GovernorState struct {
+	Limit       int  `json:"limit"`
+	Waiting     int  `json:"waiting"`
+	BreakerOpen bool `json:"breakerOpen"`
+	RatesShared bool `json:"ratesShared"`
+}
+
+type overviewOutput struct {
+	Body *Overview
+}
+
+func (a *API) addOverview() {
+	call(a, huma.Operation{
+		OperationID: "get-overview", Method: http.MethodGet, Path: "/v1/overview", Tags: []string{"instances"},
+		Summary:     "Show what runs, how fast, and what is in trouble",
+		Description: "governor is that of this instance; rates and points are up to 20 s old.",
+	}, a.getOverview)
+}
+
+// overviews shares overviews among callers. It is safe for concurrent use.
+type overviews struct {
+	mu     sync.Mutex // protects latest
+	latest *overviewRead
+}
+
+// overviewRead is one read of an overview.
+type overviewRead struct {
+	over  chan struct{} // closed when the rest is set
+	value *Overview
+	err   error
+	at    time.Time // when the read ended
+}
+
+// get returns an overview that is at most overviewTTL old. Callers share one read,
+// and a caller who leaves does not end it.
+func (o *overviews) get(ctx context.Context, read func(ctx context.Context) (*Overview, error)) (*Overview, error) {
+	o.mu.Lock()
+	r := o.latest
+	if r == nil || r.outdated() {
+		r = &overviewRead{over: make(chan struct{})}
+		o.latest = r
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), overviewTimeout)
+			defer cancel()
+			r.value, r.err = read(ctx)
+			r.at = time.Now()
+			close(r.over)
+		}()
+	}
+	o.mu.Unlock()
+	select {
+	case <-r.over:
+		return r.value, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// outdated reports whether a read has ended and must not be shared any more.
+func (r *overviewRead) outdated() bool {
+	select {
+	case <-r.over:
+		return r.err != nil || time.Since(r.at) >= overviewTTL
+	default:
+		return false
+	}
+}
+
+func (a *API) getOverview(ctx context.Context, _ *struct{}) (*overviewOutput, error) {
+	o, err := a.overviews.get(ctx, a.readOverview)
+	if err != nil {
+		return nil, err
+	}
+	return &overviewOutput{Body: o}, nil
+}
+
+// readOverview reads an overview. The gates and the queue may be away; the database
+// may not.
+func (a *API) readOverview(ctx context.Context) (*Overview, error) {
+	now := time.Now().UTC()
+	out := &Overview{At: now, Promotions: []Promotion{}, Templates: []Template{}}
+	active, err := a.cfg.Rows.PromotionActive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	running := slices.DeleteFunc(active, func(v store.PromotionView) bool { return v.Status != reward.Running })
+	slices.SortStableFunc(running, func(a, b store.PromotionView) int { return cmp.Compare(b.Counts.Undecided(), a.Counts.Undecided()) })
+	out.Running = len(running)
+	for i, v := range running {
+		out.Waiting += v.Counts.Payouts[reward.Ready] + v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying]
+		out.Unknown += v.Counts.Payouts[reward.Unknown]
+		if i < overviewItems {
+			out.Promotions = append(out.Promotions, *a.promotionOf(v))
+		}
+	}
+	templates, err := a.cfg.Templates.List(ctx, 0, overviewItems)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range templates {
+		if t.ClosesAt.IsZero() || t.ClosesAt.After(now) {
+			out.Templates = append(out.Templates, *templateOf(t))
+		}
+	}
+	oldest, err := a.cfg.Rows.PayoutUnknown(ctx, store.PayoutUnknownParams{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(oldest) > 0 {
+		out.OldestUnknownAt = oldest[0].UpdatedAt.UTC()
+	}
+	instances, err := a.cfg.Rows.InstanceList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range instances {
+		if i.Alive {
+			out.Instances.Alive++
+		} else {
+			out.Instances.Dead++
+		}
+	}
+	out.Health = healthOf(instances)
+	f := a.cfg.Metrics.Governor()
+	out.Governor = GovernorState{Limit: f.Limit, Waiting: f.Waiting, BreakerOpen: f.BreakerOpen, RatesShared: !f.RatesUnshared}
+	busy := busiest(running)
+	if streams, err := a.workStreams(ctx, busy[:min(len(busy), overviewStreams)]); err == nil {
+		out.StreamLag = new(int64)
+		for _, s := range streams {
+			*out.StreamLag += s.Lag
+		}
+	}
+	return out, a.addPoints(ctx, out, now)
+}
+
+// addPoints reads the points of everything, and the rates.
+func (a *API) addPoints(ctx context.Context, out *Overview, now time.Time) error {
+	s := span{now.Add(-overviewSpan), now}.aligned(store.TimelineStep)
+	payouts, err := a.cfg.Rows.PromotionTimeline(ctx, 0, s)
+	if err != nil {
+		return err
+	}
+	coupons, err := a.cfg.Rows.TemplateTimeline(ctx, 0, s)
+	if err != nil {
+		return err
+	}
+	// The points of the latest whole step may not be there yet.
+	until := s.To.Add(-2 * store.TimelineStep)
+	from := until.Add(-overviewRate)
+	within := func(at time.Time) bool { return !at.Before(from) && at.Before(until) }
+	var paid, issued int64
+	for _, p := range payouts {
+		if within(p.At) {
+			paid += p.Succeeded
+		}
+	}
+	for _, c := range coupons {
+		if within(c.At) {
+			issued += c.Issued
+		}
+	}
+	out.PaidPerSecond = *rounded(float64(paid) / overviewRate.Seconds())
+	out.CouponsPerSecond = *rounded(float64(issued) / overviewRate.Seconds())
+	out.StepSeconds = int64(s.Step / time.Second)
+	out.Points, out.CouponPoints = promotionPoints(payouts, s), templatePoints(coupons, s)
+	return nil
+}
+
+// healthOf merges what the living instances say of their parts. The engines are
+// always there.
+func healthOf(instances []store.Instance) []PartHealth {
+	out := []PartHealth{{Part: "store", OK: true}, {Part: "queue", OK: true}, {Part: "kafka", OK: true}, {Part: obs.PartProvider, OK: true}}
+	for _, i := range instances {
+		if !i.Alive {
+			continue
+		}
+		for _, t := range i.Troubles {
+			n := slices.IndexFunc(out, func(p PartHealth) bool { return p.Part == t.Part })
+			if n < 0 {
+				n = len(out)
+				out = append(out, PartHealth{Part: t.Part, OK: true})
+			}
+			p := &out[n]
+			if p.OK || t.Since.Before(p.Since) {
+				p.Reason, p.Since = t.Reason, t.Since.UTC()
+			}
+			p.OK, p.Instances = false, append(p.Instances, i.Name)
+		}
+	}
+	return out
+}

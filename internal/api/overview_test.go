@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/store"
+)
+
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	b, s := setupSQLite(t)
+	b.create(t, `{"id":1,"name":"p","type":"POINT","amount":10}`)
+	b.upload(t, "/v1/promotions/1/targets", "targetId\n1\n2\n").result(t)
+	b.json(t, "POST", "/v1/promotions/1/start", "").want(t, 202)
+	b.create(t, `{"id":2,"name":"a draft","type":"POINT","amount":10}`)
+	for name, troubles := range map[string][]obs.Trouble{
+		"a": {{Part: "queue", Reason: "Redis is away", Since: testTime}}, "b": {{Part: "queue", Reason: "too", Since: testTime.Add(time.Hour)}, {Part: "disk", Reason: "full", Since: testTime}},
+	} {
+		if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: testTime, Troubles: troubles}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: "dead", StartedAt: testTime, Troubles: []obs.Trouble{{Part: "view"}}}, -time.Second); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(store.TimelineStep)
+	for n, step := range []time.Duration{3, 2, 400} {
+		p := store.PromotionPoint{At: now.Add(-step * store.TimelineStep), Step: store.TimelineStep, PromotionSums: obs.PromotionSums{Succeeded: 150}}
+		c := store.TemplatePoint{At: p.At, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 9, Issued: 3}}
+		if err := s.TimelineWrite(t.Context(), string(rune('a'+n)), []store.PromotionPoint{p}, []store.TemplatePoint{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := b.json(t, "GET", "/v1/overview", "")
+	a.want(t, 200)
+	var got Overview
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Running != 1 || len(got.Promotions) != 1 || got.Promotions[0].ID != "1" || got.Waiting != 2 || got.Instances != (InstanceCount{Alive: 2, Dead: 1}) {
+		t.Errorf("overview %s", a.body)
+	}
+	// One of the two points may be too new, if a step has ended meanwhile.
+	if got.PaidPerSecond != 10 && got.PaidPerSecond != 5 || got.CouponsPerSecond != 0.2 && got.CouponsPerSecond != 0.1 {
+		t.Errorf("%v payouts and %v coupons per second", got.PaidPerSecond, got.CouponsPerSecond)
+	}
+	if n := len(got.Points); n != 91 && n != 90 || len(got.CouponPoints) != n {
+		t.Errorf("%d points", n)
+	}
+	parts := make(map[string]PartHealth)
+	for _, p := range got.Health {
+		parts[p.Part] = p
+	}
+	if p := parts["queue"]; p.OK || p.Reason != "Redis is away" || len(p.Instances) != 2 || !parts["store"].OK || parts["disk"].OK || len(parts) != 5 {
+		t.Errorf("health %+v", parts)
+	}
+}
+
+// TestOverviewsAreShared: callers share one read, which a caller who leaves does not
+// end, and a failed one is repeated.
+func TestOverviewsAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var o overviews
+		reads := 0
+		read := func(ctx context.Context) (*Overview, error) {
+			reads++
+			time.Sleep(100 * time.Millisecond)
+			return &Overview{Running: reads}, ctx.Err()
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := o.get(leaving, read)
+			left <- err
+		}()
+		synctest.Wait()
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller who left got %v", err)
+		}
+		for range 5 {
+			if got, err := o.get(t.Context(), read); err != nil || got.Running != 1 {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+		time.Sleep(overviewTTL)
+		failing := func(context.Context) (*Overview, error) { return nil, errors.New("away") }
+		if _, err := o.get(t.Context(), failing); err == nil {
+			t.Error("a failed read has an overview")
+		}
+		if got, err := o.get(t.Context(), read); err != nil || got.Running != 2 {
+			t.Errorf("after a failure %+v, %v", got, err)
+		}
+		synctest.Wait()
+	})
+}

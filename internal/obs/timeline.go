@@ -1,0 +1,195 @@
+package obs
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// LatencyBounds are the upper ends of the buckets of PromotionSums.Calls. The last
+// bucket has no upper end. Rows are stored with these buckets: never change them.
+var LatencyBounds = [...]time.Duration{
+	1 * time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 7 * time.Millisecond,
+	10 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 70 * time.Millisecond,
+	100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond, 700 * time.Millisecond,
+	1000 * time.Millisecond, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second, 5 * time.Second, 7 * time.Second,
+	10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second,
+}
+
+// LatencyBuckets is the number of buckets.
+const LatencyBuckets = len(LatencyBounds) + 1
+
+// PromotionSums counts what one instance did for a promotion within some time.
+type PromotionSums struct {
+	// These count outcomes of charges by the state of the payout after them.
+	Succeeded, Failed, Retrying, Unknown int64
+	CallMillis                           int64                 // sum of the durations of calls to the provider
+	Calls                                [LatencyBuckets]int64 // number of those calls, by duration
+}
+
+// Add adds b to the sums.
+func (a *PromotionSums) Add(b *PromotionSums) {
+	a.Succeeded += b.Succeeded
+	a.Failed += b.Failed
+	a.Retrying += b.Retrying
+	a.Unknown += b.Unknown
+	a.CallMillis += b.CallMillis
+	for i := range a.Calls {
+		a.Calls[i] += b.Calls[i]
+	}
+}
+
+// Percentile returns the duration in milliseconds that a share p of the calls did
+// not exceed, from 0 to 1. Within a bucket it interpolates. It returns false if
+// there were no calls.
+func (a *PromotionSums) Percentile(p float64) (millis float64, ok bool) {
+	var total int64
+	for _, n := range a.Calls {
+		total += n
+	}
+	if total == 0 {
+		return 0, false
+	}
+	rank := p * float64(total)
+	low := 0.0
+	for i, n := range a.Calls {
+		if i == len(LatencyBounds) {
+			break
+		}
+		high := float64(LatencyBounds[i]) / float64(time.Millisecond)
+		if n > 0 && rank <= float64(n) {
+			return low + (high-low)*max(rank, 0)/float64(n), true
+		}
+		rank -= float64(n)
+		low = high
+	}
+	return low, true
+}
+
+// TemplateSums counts what one instance did for a coupon template within some time.
+type TemplateSums struct {
+	Asked   int64 // answered coupon requests
+	Issued  int64 // coupons
+	Refused int64 // refused requests, and admitted ones without a coupon
+}
+
+// Add adds b to the sums.
+func (a *TemplateSums) Add(b *TemplateSums) {
+	a.Asked += b.Asked
+	a.Issued += b.Issued
+	a.Refused += b.Refused
+}
+
+// SeriesMax limits the promotions, and the templates, that an instance counts
+// within a step of the timeline. The first ones count.
+const SeriesMax = 2000
+
+// timeline holds the sums since the last call of TimelineTake.
+type timeline struct {
+	mu         sync.Mutex // protects what follows
+	promotions map[reward.PromotionID]*PromotionSums
+	templates  map[reward.TemplateID]*TemplateSums
+	// all and coupons are the sums over everything.
+	all     PromotionSums
+	coupons TemplateSums
+}
+
+func newTimeline() *timeline {
+	return &timeline{promotions: make(map[reward.PromotionID]*PromotionSums), templates: make(map[reward.TemplateID]*TemplateSums)}
+}
+
+// promotion adds to the sums of a promotion.
+func (t *timeline) promotion(id reward.PromotionID, add func(s *PromotionSums)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	add(&t.all)
+	s := t.promotions[id]
+	if s == nil {
+		if len(t.promotions) == SeriesMax {
+			return
+		}
+		s = &PromotionSums{}
+		t.promotions[id] = s
+	}
+	add(s)
+}
+
+// template adds to the sums of a template.
+func (t *timeline) template(id reward.TemplateID, add func(s *TemplateSums)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	add(&t.coupons)
+	s := t.templates[id]
+	if s == nil {
+		if len(t.templates) == SeriesMax {
+			return
+		}
+		s = &TemplateSums{}
+		t.templates[id] = s
+	}
+	add(s)
+}
+
+// finished counts outcomes by the state that they led to.
+func (s *PromotionSums) finished(after reward.State, payouts int64) {
+	switch after {
+	case reward.Succeeded:
+		s.Succeeded += payouts
+	case reward.Failed:
+		s.Failed += payouts
+	case reward.Retrying:
+		s.Retrying += payouts
+	case reward.Unknown:
+		s.Unknown += payouts
+	}
+}
+
+// called counts a call to the provider.
+func (s *PromotionSums) called(took time.Duration) {
+	i := 0
+	for i < len(LatencyBounds) && took > LatencyBounds[i] {
+		i++
+	}
+	s.Calls[i]++
+	s.CallMillis += took.Milliseconds()
+}
+
+// TimelineSums are the sums of an instance since the last time they were taken.
+// PromotionID and TemplateID 0 have the sums over everything; they are there only
+// if anything happened.
+type TimelineSums struct {
+	Promotions map[reward.PromotionID]*PromotionSums
+	Templates  map[reward.TemplateID]*TemplateSums
+}
+
+// TimelineTake returns the sums since the last call, and begins new ones.
+func (m *Metrics) TimelineTake() TimelineSums {
+	if m.off() {
+		return TimelineSums{}
+	}
+	t := m.timeline
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	taken := TimelineSums{Promotions: maps.Clone(t.promotions), Templates: maps.Clone(t.templates)}
+	if len(taken.Promotions) > 0 {
+		all := t.all
+		taken.Promotions[0] = &all
+	}
+	if len(taken.Templates) > 0 {
+		coupons := t.coupons
+		taken.Templates[0] = &coupons
+	}
+	clear(t.promotions)
+	clear(t.templates)
+	t.all, t.coupons = PromotionSums{}, TemplateSums{}
+	return taken
+}
+
+// TimelineDropped counts points that could not be stored.
+func (m *Metrics) TimelineDropped(points int) {
+	if !m.off() {
+		m.pointsDropped.Add(float64(points))
+	}
+}
