@@ -547,7 +547,7 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	}
 	defer taken.Close()
 	cfg := config.Default()
-	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = t.TempDir(), taken.Addr().String(), "http://127.0.0.1:1"
+	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), "http://127.0.0.1:1"
 	var log lockedBuffer
 	lines, err := obs.NewLog(&log, "info", "text")
 	if err != nil {
@@ -561,9 +561,13 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), cfg.HTTP.Listen) || !strings.Contains(err.Error(), "http.listen") {
 		t.Errorf("Start = %v", err)
 	}
+	// The folder of the embedded broker is made and closed to others before anything is in it.
 	left, err := os.ReadDir(cfg.Data.Dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "lock" || log.String() != "" {
+	if err != nil || len(left) != 2 || left[0].Name() != "kafka" || left[1].Name() != "lock" || log.String() != "" {
 		t.Errorf("%v, %v; log:\n%s", left, err, log.String())
+	}
+	if inside, err := os.ReadDir(filepath.Join(cfg.Data.Dir, "kafka")); err != nil || len(inside) != 0 {
+		t.Errorf("%v, %v", inside, err)
 	}
 	taken.Close()
 	if err := e.Start(t.Context()); err != nil {

@@ -119,8 +119,13 @@ func (l AuditLine) Check() error {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "audit id %d is not above 0", l.ID)
 	}
 	return checkTexts([]namedText{
-		{"actor", l.Actor}, {"role", l.Role}, {"action", l.Action}, {"subject", l.Subject}, {"detail", l.Detail},
-		{"request id", l.RequestID}, {"address", l.Address},
+		{"actor", l.Actor},
+		{"role", l.Role},
+		{"action", l.Action},
+		{"subject", l.Subject},
+		{"detail", l.Detail},
+		{"request id", l.RequestID},
+		{"address", l.Address},
 	})
 }
 

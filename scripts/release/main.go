@@ -87,7 +87,7 @@ func (r *release) build(ctx context.Context, targets []string) error {
 		return fmt.Errorf("read the time of the commit: %w", err)
 	}
 	r.at = time.Unix(unix, 0).UTC()
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
+	if err := os.MkdirAll(r.out, 0o750); err != nil {
 		return err
 	}
 	var sums strings.Builder
@@ -109,7 +109,7 @@ func (r *release) build(ctx context.Context, targets []string) error {
 		}
 		fmt.Println(files[0])
 	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644) //nolint:gosec // everybody may read a release
 }
 
 // target builds one program and returns its archive and its SBOM.
@@ -140,7 +140,7 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 	if err := write(&packed, name, members); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(archive, packed.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(archive, packed.Bytes(), 0o644); err != nil { //nolint:gosec // everybody may read a release
 		return nil, err
 	}
 	parts := filepath.Join(r.out, name+".cdx.json")
@@ -155,13 +155,13 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 type member struct {
 	name string
 	text []byte
-	mode int64
+	mode os.FileMode
 }
 
 // members returns the files of an archive, by name.
 func (r *release) members(ctx context.Context, program string) ([]member, error) {
 	var all []member
-	add := func(name, from string, mode int64) error {
+	add := func(name, from string, mode os.FileMode) error {
 		text, err := os.ReadFile(from)
 		if err != nil {
 			return err
@@ -241,7 +241,7 @@ func (r *release) tarball(w io.Writer, top string, members []member) error {
 	}
 	t := tar.NewWriter(packed)
 	for _, m := range members {
-		header := &tar.Header{Name: path.Join(top, m.name), Size: int64(len(m.text)), Mode: m.mode, ModTime: r.at, Format: tar.FormatPAX}
+		header := &tar.Header{Name: path.Join(top, m.name), Size: int64(len(m.text)), Mode: int64(m.mode), ModTime: r.at, Format: tar.FormatPAX}
 		if err := t.WriteHeader(header); err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (r *release) zip(w io.Writer, top string, members []member) error {
 	z := zip.NewWriter(w)
 	for _, m := range members {
 		header := &zip.FileHeader{Name: path.Join(top, m.name), Method: zip.Deflate, Modified: r.at}
-		header.SetMode(os.FileMode(m.mode))
+		header.SetMode(m.mode)
 		f, err := z.CreateHeader(header)
 		if err != nil {
 			return err

@@ -310,8 +310,11 @@ func exerciseAudits(t *testing.T, open Open) {
 			want   int
 			left   []int64
 		}{
-			{at(0), 10, 0, []int64{6, 5, 4, 3, 2, 1}}, {at(5), 0, 0, []int64{6, 5, 4, 3, 2, 1}},
-			{at(4), 2, 2, []int64{6, 5, 4, 3}}, {at(4), 10, 2, []int64{6, 5}}, {at(4), 10, 0, []int64{6, 5}},
+			{at(0), 10, 0, []int64{6, 5, 4, 3, 2, 1}},
+			{at(5), 0, 0, []int64{6, 5, 4, 3, 2, 1}},
+			{at(4), 2, 2, []int64{6, 5, 4, 3}},
+			{at(4), 10, 2, []int64{6, 5}},
+			{at(4), 10, 0, []int64{6, 5}},
 		} {
 			n, err := b.AuditForget(b.ctx, step.before, step.limit)
 			b.must(err)

@@ -71,8 +71,12 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 			limit  int
 			want   int
 		}{
-			{reward.DeadLetterReplayed, at(10), 10, 0}, {reward.DeadLetterReplayed, at(12), 1, 1}, {reward.DeadLetterReplayed, at(12), 10, 1},
-			{reward.DeadLetterDiscarded, at(13), 10, 0}, {reward.DeadLetterDiscarded, at(100), 10, 1}, {reward.DeadLetterReplayed, at(12), 10, 0},
+			{reward.DeadLetterReplayed, at(10), 10, 0},
+			{reward.DeadLetterReplayed, at(12), 1, 1},
+			{reward.DeadLetterReplayed, at(12), 10, 1},
+			{reward.DeadLetterDiscarded, at(13), 10, 0},
+			{reward.DeadLetterDiscarded, at(100), 10, 1},
+			{reward.DeadLetterReplayed, at(12), 10, 0},
 		} {
 			n, err := b.DeadLetterForget(b.ctx, step.status, step.before, step.limit)
 			b.must(err)
