@@ -133,27 +133,27 @@ func (t *timeline) template(id reward.TemplateID, add func(s *TemplateSums)) {
 }
 
 // finished counts outcomes by the state that they led to.
-func (s *PromotionSums) finished(after reward.State, payouts int64) {
+func (a *PromotionSums) finished(after reward.State, payouts int64) {
 	switch after {
 	case reward.Succeeded:
-		s.Succeeded += payouts
+		a.Succeeded += payouts
 	case reward.Failed:
-		s.Failed += payouts
+		a.Failed += payouts
 	case reward.Retrying:
-		s.Retrying += payouts
+		a.Retrying += payouts
 	case reward.Unknown:
-		s.Unknown += payouts
+		a.Unknown += payouts
 	}
 }
 
 // called counts a call to the provider.
-func (s *PromotionSums) called(took time.Duration) {
+func (a *PromotionSums) called(took time.Duration) {
 	i := 0
 	for i < len(LatencyBounds) && took > LatencyBounds[i] {
 		i++
 	}
-	s.Calls[i]++
-	s.CallMillis += took.Milliseconds()
+	a.Calls[i]++
+	a.CallMillis += took.Milliseconds()
 }
 
 // TimelineSums are the sums of an instance since the last time they were taken.

@@ -59,7 +59,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 	// Random points of three instances, folded in random order and portions, keep the
 	// sums of each hour.
 	run(t, open, "FoldingKeepsSums", func(b *bundle) {
-		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not security relevant
+		random := rand.New(rand.NewPCG(1, 2))
 		var points [3][]store.PromotionPoint
 		type hour struct {
 			id    reward.PromotionID
