@@ -136,8 +136,9 @@ func TestAlertsAndDashboardNameWhatExists(t *testing.T) {
 		if rule.Annotations["summary"] == "" {
 			t.Errorf("%s has no summary", rule.Alert)
 		}
-		if _, err := os.Stat(rule.Annotations["page"]); err != nil {
-			t.Errorf("%s names the page %q: %v", rule.Alert, rule.Annotations["page"], err)
+		page, anchor, _ := strings.Cut(rule.Annotations["page"], "#")
+		if text, err := os.ReadFile(page); err != nil || anchor != strings.ToLower(rule.Alert) || !anchors(text)[anchor] {
+			t.Errorf("%s names %q, which is no section about it: %v", rule.Alert, rule.Annotations["page"], err)
 		}
 		wrong, _ := checkQuery(pages, rule.Expr, rule.Annotations["summary"])
 		for _, w := range wrong {

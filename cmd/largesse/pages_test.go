@@ -1,0 +1,117 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+var (
+	pageFence = regexp.MustCompile("(?s)```(?:sh|bash)?\n.*?```")
+	pageSpan  = regexp.MustCompile("`((?:bin/)?largesse [^`]*)`")
+	pageCall  = regexp.MustCompile(`(?m)(?:^|[|&;(]\s*|\bgo run \./cmd/|\bdo\s+)\s*(?:\S+=\S+\s+)*(?:bin/|\./bin/)?(largesse [^|&;#\n)]*)`)
+)
+
+// commandsOfPage returns the commands of this program on a page: those in its
+// text, and those in its blocks of shell.
+func commandsOfPage(text string) []string {
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	var all []string
+	for _, block := range pageFence.FindAllString(text, -1) {
+		for _, call := range pageCall.FindAllStringSubmatch(block, -1) {
+			all = append(all, call[1])
+		}
+	}
+	for _, span := range pageSpan.FindAllStringSubmatch(pageFence.ReplaceAllString(text, ""), -1) {
+		all = append(all, strings.ReplaceAll(strings.TrimPrefix(span[1], "bin/"), "\n", " "))
+	}
+	return all
+}
+
+// wrongCommand returns what is wrong with the names in a command; "" = nothing.
+// A page may leave words out with "…".
+func wrongCommand(root *cobra.Command, line string) string {
+	words := shellWords(line)[1:]
+	cmd, rest, err := root.Find(words)
+	switch {
+	case err != nil:
+		return err.Error()
+	case cmd.HasSubCommands() && len(rest) > 0 && regexp.MustCompile(`^[a-z]`).MatchString(rest[0]):
+		return cmd.CommandPath() + " has no command " + rest[0]
+	}
+	cmd.InheritedFlags() // so that they are found below
+	for _, flag := range docFlag.FindAllString(strings.Join(words, " "), -1) {
+		if name := strings.TrimPrefix(flag, "--"); !flagOf(cmd, name) {
+			return cmd.CommandPath() + " has no flag " + flag
+		}
+	}
+	return ""
+}
+
+// flagOf reports whether a command, or one of its group, has a flag.
+func flagOf(cmd *cobra.Command, name string) bool {
+	return name == "help" || name == "version" && !cmd.HasParent() || cmd.Flags().Lookup(name) != nil ||
+		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return sub.Flags().Lookup(name) != nil })
+}
+
+// TestPagesNameCommands: every command that a page names exists, with its flags.
+func TestPagesNameCommands(t *testing.T) {
+	t.Parallel()
+	root := (&cli{}).rootCommand()
+	found := 0
+	check := func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, line := range commandsOfPage(string(text)) {
+			found++
+			if wrong := wrongCommand(root, line); wrong != "" {
+				t.Errorf("%s: %s: %s", path, line, wrong)
+			}
+		}
+		return nil
+	}
+	for _, pages := range []string{"../../README.md", "../../docs", "../../examples"} {
+		if err := filepath.WalkDir(pages, check); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d commands were found", found)
+	}
+}
+
+func TestCommandChecker(t *testing.T) {
+	t.Parallel()
+	page := "Use `largesse promotion nothing 7` or\n```sh\nA=b bin/largesse promotion list --nothing | jq . # largesse no\n" +
+		"largesse demo && largesse doctor \\\n  --config F\nfor i in 1 2; do\n  largesse template create --name \"x-$i\"\n```\n"
+	want := []string{"largesse promotion list --nothing", "largesse demo", "largesse doctor    --config F", `largesse template create --name "x-$i"`, "largesse promotion nothing 7"}
+	got := commandsOfPage(page)
+	for i := range got {
+		got[i] = strings.TrimSpace(got[i])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	root := (&cli{}).rootCommand()
+	for _, line := range []string{"largesse promotion nothing 7", "largesse nothing", "largesse promotion list --nothing", "largesse template create --rate 5"} {
+		if wrongCommand(root, line) == "" {
+			t.Errorf("%s: no complaint", line)
+		}
+	}
+	for _, line := range []string{"largesse promotion …", "largesse promotion show ID --stream", "largesse doctor --config F --after-restore", "largesse bench"} {
+		if wrong := wrongCommand(root, line); wrong != "" {
+			t.Errorf("%s: %s", line, wrong)
+		}
+	}
+}
