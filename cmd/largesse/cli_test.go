@@ -200,7 +200,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"deadletter", "discard", "7", "--all"}, "use only one of IDs, a filter"},
 		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "use only one of IDs, a filter"},
 		{[]string{"deadletter", "discard", "--all"}, "this would discard all open dead letters; add --yes"},
-		{[]string{"reconcile"}, "reconcile needs either --promotion ID, --template ID or --all"},
+		{[]string{"reconcile"}, "reconcile needs either --promotion ID, --template ID, --all or --list"},
 		{[]string{"reconcile", "--all", "--promotion", "7"}, "reconcile needs either"},
 		{[]string{"reconcile", "--template", "42", "--promotion", "7"}, "reconcile needs either"},
 		{[]string{"reconcile", "--template", "x"}, `"x" is not a template ID: it must be a whole number from 1; see largesse template list`},
@@ -363,7 +363,7 @@ func TestVersion(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "l.yaml")
-	if err := os.WriteFile(file, []byte("money:\n  url: http://u:hunter2@pay\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("money:\n  url: https://u:hunter2@pay\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"LARGESSE_REDIS_STREAM_BATCH_SIZE=5", "LARGESSE_REDIS_STREAM_BACH_SIZE=5", "LARGESSE_SERVER=http://x"}
@@ -375,7 +375,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		for _, want := range []string{
-			"  url: http://u:xxxxx@pay # file " + file + " line 2\n", "  listen: 127.0.0.1:1 # flag --http-listen\n",
+			"  url: https://u:xxxxx@pay # file " + file + " line 2\n", "  listen: 127.0.0.1:1 # flag --http-listen\n",
 			"    batch-size: 5 # environment LARGESSE_REDIS_STREAM_BATCH_SIZE\n", "roles: [api, payout] # flag --roles\n",
 		} {
 			if !strings.Contains(r.stdout, want) {

@@ -22,7 +22,7 @@ Largesse can use it. Stop all instances before. What later versions have added, 
 as webhook endpoints, is removed with its rows. Payouts, coupons and their books stay.`,
 		Example: `  largesse migrate --database-url postgres://largesse@db.internal/largesse
   largesse migrate --config largesse.yaml
-  largesse migrate --config largesse.yaml --to 14   # before a rollback`,
+  largesse migrate --config largesse.yaml --to 14`,
 		Args: args(),
 	}
 	settings := withSettings(cmd)
