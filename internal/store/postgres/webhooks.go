@@ -18,7 +18,7 @@ func eventSQL(source, event, at string) string {
   WHERE webhook_url <> '' AND ` + event + `::text <> '' ORDER BY id
 ), told_endpoints AS (
   INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
-  SELECT e.id, ` + strconv.Itoa(store.WebhookBreach) + `, clock_timestamp(), clock_timestamp(), s.id FROM webhook_endpoints e, ` + source + ` s
+  SELECT e.id, ` + strconv.Itoa(store.WebhookBreach) + `, now.at, now.at, s.id FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, ` + source + ` s
   WHERE ` + event + `::text = '` + store.EventBreach + `' AND ` + asks("e", strconv.Itoa(store.WebhookBreach)) + ` ORDER BY e.id
 )`
 }
@@ -35,7 +35,8 @@ func payoutEventsSQL() string {
 	event := fmt.Sprintf("(CASE v.became WHEN :FAILED THEN %d ELSE %d END)", store.WebhookPayoutFailed, store.WebhookPayoutUnknown)
 	return `told AS (
   INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id, target_id)
-  SELECT e.id, ` + event + `, clock_timestamp(), clock_timestamp(), v.promotion_id, v.target_id FROM webhook_endpoints e, moved v
+  SELECT e.id, ` + event + `, now.at, now.at, v.promotion_id, v.target_id
+  FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, moved v
   WHERE v.became IN (:FAILED, :UNKNOWN) AND ` + asks("e", event) + ` ORDER BY e.id, v.promotion_id, v.target_id
 )`
 }
@@ -45,7 +46,8 @@ func couponEventsSQL() string {
 	event := strconv.Itoa(store.WebhookCouponIssued)
 	return `told AS (
   INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, coupon_id)
-  SELECT e.id, ` + event + `, clock_timestamp(), clock_timestamp(), d.id FROM webhook_endpoints e, decided d
+  SELECT e.id, ` + event + `, now.at, now.at, d.id
+  FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, decided d
   WHERE ` + asks("e", event) + ` AND d.verdict = '' AND d.hold_seconds = 0 ORDER BY e.id, d.ord
 )`
 }
