@@ -280,7 +280,7 @@ func TestPromotionEvents(t *testing.T) {
 			w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
 			ctx, leave := context.WithCancel(t.Context())
 			r := w.send(ctx, "GET", promotionEvents, "")
-			for n := range int64(30) {
+			for n := range int64(150) {
 				w.paid(n)
 				time.Sleep(100 * time.Millisecond)
 			}
