@@ -11,6 +11,7 @@ import Missing from './Missing.svelte';
 import People from './People.svelte';
 import Person from './Person.svelte';
 import Promotion from './Promotion.svelte';
+import PromotionNew from './PromotionNew.svelte';
 import Promotions from './Promotions.svelte';
 import Settings from './Settings.svelte';
 import Template from './Template.svelte';
@@ -47,6 +48,7 @@ export function pageOf(parts: string[]): PageInfo {
   const component = flat[first];
   if (!entry || !component) return { title: 'Not found', rail: '', component: Missing };
   if (!second) return { title: entry.title, rail: entry.path, component };
+  if (first === 'promotions' && second === 'new') return { title: 'Create a promotion', rail: entry.path, component: PromotionNew };
   if (first === 'promotions') return { title: `Promotion ${second}`, rail: entry.path, component: Promotion };
   if (first === 'coupons') return second === 'new' ? { title: 'Create a template', rail: entry.path, component: TemplateNew } : { title: `Template ${second}`, rail: entry.path, component: Template };
   if (first === 'people') return { title: second, rail: entry.path, component: Person };
