@@ -1,0 +1,296 @@
+package payout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+)
+
+// approvalAbove is the limit of the walks. People try to pay more.
+const approvalAbove = 100
+
+var people = []string{"ann", "bob", "cid", "dee"}
+
+// office is four people who work on one promotion of a store, and what may be paid
+// by what they did. It knows nothing of the rounds of an approval.
+type office struct {
+	*rapid.T
+	rows       *flowStore
+	promotions *campaign.Promotions
+	uploads    *campaign.Uploads
+	ctx        context.Context
+	id         reward.PromotionID
+	kind       reward.PromotionType
+	target     int
+
+	authors  map[string]bool
+	approved map[reward.TargetID]bool // targets of the approval that holds
+	worth    reward.Amount            // of it
+	highest  reward.Amount            // of all approvals
+}
+
+// save is the way of uploads to the rows.
+type save func(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
+
+func (f save) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	return f(ctx, t, p)
+}
+
+// may fails the test on an error that is not an answer to a person.
+func (o *office) may(err error) bool {
+	o.Helper()
+	if e := (*reward.Error)(nil); err != nil && (!errors.As(err, &e) || e.Kind == reward.KindInternal || e.Kind == reward.KindUnavailable) {
+		o.Fatal(err)
+	}
+	return err == nil
+}
+
+func (o *office) all() []reward.Payout {
+	o.Helper()
+	list, err := o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return list
+}
+
+// saves is a batch that becomes QUEUED at once as far as it may.
+func (o *office) saves(p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	p.MaxLen = rapid.SampledFrom([]int{0, 3, 1000}).Draw(o.T, "stream length")
+	res, err := o.rows.PayoutSave(o.ctx, p)
+	o.queued(res.Queued)
+	return res, err
+}
+
+// queued checks rows that became QUEUED.
+func (o *office) queued(list []reward.Payout) {
+	o.Helper()
+	if len(list) == 0 {
+		return
+	}
+	var total reward.Amount
+	unknown := false
+	for _, p := range o.all() {
+		total += p.Amount
+		unknown = unknown || p.Amount == 0 && !o.approved[p.TargetID]
+	}
+	for _, p := range list {
+		if !o.approved[p.TargetID] && (unknown || total > max(approvalAbove, o.worth)) {
+			o.Fatalf("target %s of %d is dispatched: the promotion is worth %d, and %d is approved for %v", p.TargetID, p.Amount, total, o.worth, o.approved)
+		}
+	}
+}
+
+// amounts draws the amounts of new targets.
+func (o *office) amounts() []reward.Amount {
+	list := rapid.SliceOfN(rapid.SampledFrom([]reward.Amount{1, 10, 30, 60, 99, 100, 101, 500}), 1, 3).Draw(o.T, "amounts")
+	if o.kind == reward.Voucher && rapid.IntRange(0, 2).Draw(o.T, "without an amount") == 0 {
+		list[0] = 0
+	}
+	return list
+}
+
+// next returns a target that does not exist. Later ones may have smaller IDs.
+func (o *office) next() reward.TargetID {
+	o.target++
+	return reward.TargetID(o.target * 7919 % 10007)
+}
+
+func (o *office) step() {
+	by := rapid.SampledFrom(people).Draw(o.T, "person")
+	steps := map[string]func(){
+		"create": func() {
+			_, err := o.promotions.Create(o.ctx, campaign.CreateCommand{ID: &o.id, Name: "x", Type: string(o.kind), By: by})
+			if o.may(err) {
+				o.authors[by] = true
+				o.void()
+			}
+		},
+		"delete": func() {
+			if o.may(o.promotions.Delete(o.ctx, o.id)) {
+				o.void()
+			}
+		},
+		"upload": func() {
+			var file strings.Builder
+			file.WriteString("targetId,amount,voucherCode\n")
+			for _, a := range o.amounts() {
+				code := ""
+				if o.kind == reward.Voucher {
+					code = "V"
+				}
+				fmt.Fprintf(&file, "%s,%d,%s\n", o.next(), a, code)
+			}
+			_, err := o.uploads.Upload(o.ctx, campaign.UploadCommand{PromotionID: o.id, Body: strings.NewReader(file.String()), Format: campaign.FormatCSV, By: by})
+			if o.may(err) {
+				o.authors[by] = true
+			}
+		},
+		"records": func() {
+			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: rapid.Bool().Draw(o.T, "started")}}, time.Now())
+			if !o.may(err) {
+				return
+			}
+			var p store.PayoutSaveParams
+			for _, a := range o.amounts() {
+				p.Rows = append(p.Rows, store.NewPayout{PromotionID: o.id, TargetID: o.next(), Amount: a})
+			}
+			_, err = o.saves(p)
+			o.may(err)
+		},
+		"patch": func() {
+			c := rules.PromotionChange{ID: o.id, By: by, Name: new(by)}
+			voids := rapid.Bool().Draw(o.T, "another currency")
+			if voids {
+				c.Currency = new(rapid.SampledFrom([]string{"EUR", "KRW"}).Draw(o.T, "currency"))
+			}
+			before, err := o.promotions.Get(o.ctx, o.id)
+			if !o.may(err) {
+				return
+			}
+			after, err := o.promotions.Change(o.ctx, c)
+			if o.may(err) {
+				o.authors[by] = true
+				if before.Currency != after.Currency {
+					o.void()
+				}
+			}
+		},
+		"approve": func() {
+			v, err := o.promotions.Approve(o.ctx, campaign.ApproveCommand{ID: o.id, Persons: []string{strings.ToUpper(by)}})
+			if !o.may(err) {
+				return
+			}
+			if o.authors[by] {
+				o.Fatalf("%s approves, one of %v", by, o.authors)
+			}
+			o.void()
+			for _, p := range o.all() {
+				o.approved[p.TargetID] = true
+				o.worth += p.Amount
+			}
+			if v.Approval.Amount != o.worth || v.Approval.Count != int64(len(o.approved)) {
+				o.Fatalf("the approval is of %+v, the rows are %d worth %d", v.Approval, len(o.approved), o.worth)
+			}
+			o.highest = max(o.highest, o.worth)
+		},
+		"reject": func() {
+			if _, err := o.promotions.Reject(o.ctx, o.id, by, "no"); o.may(err) {
+				o.void()
+			}
+		},
+		"start":  func() { _, err := o.promotions.Start(o.ctx, o.id); o.may(err) },
+		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id); o.may(err) },
+		"resume": func() { _, err := o.promotions.Resume(o.ctx, o.id); o.may(err) },
+		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
+		"retry":  func() { _, err := o.promotions.RetryFailed(o.ctx, o.id, ""); o.may(err) },
+		"guard": func() {
+			_, err := o.rows.PromotionAwaitApproval(o.ctx, store.PromotionAwaitApprovalParams{ID: o.id, ApprovalAbove: approvalAbove, Reason: "waits", Now: time.Now()})
+			o.may(err)
+		},
+		"dispatch": o.dispatch,
+		"outcomes": o.outcomes,
+	}
+	name := rapid.SampledFrom(slices.Concat(slices.Sorted(maps.Keys(steps)), []string{"dispatch", "dispatch", "outcomes", "start", "upload", "resume"})).Draw(o.T, "step")
+	steps[name]()
+}
+
+// void forgets the approval.
+func (o *office) void() { o.approved, o.worth = make(map[reward.TargetID]bool), 0 }
+
+func (o *office) dispatch() {
+	p := store.PayoutDispatchParams{
+		PromotionID: o.id, From: rapid.SampledFrom([]reward.State{reward.Ready, reward.Retrying}).Draw(o.T, "from"),
+		Limit: rapid.SampledFrom([]int{1, 2, 1000}).Draw(o.T, "limit"), MaxLen: 1000,
+	}
+	if rapid.Bool().Draw(o.T, "named") {
+		p.Refs = []reward.Ref{}
+		for _, r := range o.all() {
+			p.Refs = append(p.Refs, r.Ref())
+		}
+	}
+	list, err := o.rows.PayoutDispatch(o.ctx, p)
+	o.may(err)
+	o.queued(list)
+}
+
+// outcomes ends the dispatches, or returns them.
+func (o *office) outcomes() {
+	for _, r := range o.all() {
+		if r.State != reward.Queued {
+			continue
+		}
+		kind := rapid.SampledFrom([]rules.OutcomeKind{rules.OutcomePaid, rules.OutcomePaid, rules.OutcomeRefused, rules.OutcomeFailed, -1}).Draw(o.T, "outcome")
+		var err error
+		if kind == -1 {
+			_, err = o.rows.PayoutReturn(o.ctx, store.PayoutReturnParams{Refs: []reward.Ref{r.Ref()}, MaybeCalled: true})
+		} else {
+			_, err = o.rows.PayoutFinish(o.ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{{
+				Ref: r.Ref(), Kind: kind, TransactionKey: "T", RetryAt: time.Now().Add(-time.Minute),
+			}}})
+		}
+		o.may(err)
+	}
+}
+
+// walkApprovals lets four people do what they like, in random orders.
+func walkApprovals(t *testing.T, rows store.Store) {
+	next := reward.PromotionID(0)
+	ids := service.NewIDs()
+	rapid.Check(t, func(rt *rapid.T) {
+		next++
+		o := &office{
+			T: rt, rows: newFlowStore(rows, approvalAbove, nil), ctx: t.Context(), id: next, authors: make(map[string]bool),
+			kind: rapid.SampledFrom(reward.PromotionTypes).Draw(rt, "type"),
+		}
+		o.void()
+		hint := func(reward.PromotionID) {}
+		o.promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: rows, IDs: ids, Hint: hint, ApprovalAbove: approvalAbove, Log: obs.Log{}})
+		o.uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: ids, Hint: hint, Saver: save(func(_ context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+			return o.saves(p)
+		})})
+		for range rapid.IntRange(10, 40).Draw(rt, "steps") {
+			o.step()
+			var paid reward.Amount
+			for _, p := range o.all() {
+				if p.State == reward.Succeeded {
+					paid += p.Amount
+				}
+			}
+			if most := max(approvalAbove, o.highest); paid > most {
+				rt.Fatalf("%d is paid, more than %d", paid, most)
+			}
+		}
+	})
+}
+
+// TestNobodyPaysAloneSQLite checks that four people never make more be paid than
+// approval.above, or than somebody else approved.
+func TestNobodyPaysAloneSQLite(t *testing.T) {
+	t.Parallel()
+	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if err := rows.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	walkApprovals(t, rows)
+}
