@@ -80,6 +80,20 @@ func TestCalls(t *testing.T) {
 		{"Cancel", "POST /v1/promotions/7/cancel ", promotionJSON, func(c *client.Client) (any, error) { return status(c.CancelPromotion(ctx, "7")) }, "RUNNING"},
 		{"Close", "POST /v1/promotions/7/close ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ClosePromotion(ctx, "7")) }, "RUNNING"},
 		{"Approve", "POST /v1/promotions/7/approve ", promotionJSON, func(c *client.Client) (any, error) { return status(c.ApprovePromotion(ctx, "7")) }, "RUNNING"},
+		{"ApproveSeen", "POST /v1/promotions/7/approve ", promotionJSON, func(c *client.Client) (any, error) {
+			return status(c.ApproveSeen(ctx, client.Promotion{ID: "7", ETag: `"v1-2-3-4"`}))
+		}, "RUNNING"},
+		{"Reject", `POST /v1/promotions/7/reject {"reason":"no"}`, promotionJSON, func(c *client.Client) (any, error) { return status(c.RejectPromotion(ctx, "7", "no")) }, "RUNNING"},
+		{
+			"Uploads", "GET /v1/promotions/7/uploads?limit=200 ", `{"items":[{"id":"5","state":"COMPLETED","createdBy":"kim","bytes":20,"accepted":1}]}`,
+			func(c *client.Client) (any, error) {
+				for u, err := range c.Uploads(ctx, "7") {
+					return u, err
+				}
+				return nil, nil
+			},
+			client.Upload{ID: "5", State: "COMPLETED", CreatedBy: "kim", Bytes: 20, Accepted: 1},
+		},
 		{
 			"CreateWithLevers", `POST /v1/promotions {"name":"S","type":"POINT","ratePerSecond":10,"weight":2,"maxAmount":500,"canary":{"targets":3,"maxFailureRate":0},` +
 				`"startsAt":"2026-11-21T10:00:00Z","webhookUrl":"https://h/x"}`,

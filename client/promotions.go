@@ -262,6 +262,16 @@ func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, er
 	return c.move(ctx, id, "approve")
 }
 
+// ApproveSeen is ApprovePromotion of a promotion as the caller has seen it: if its
+// settings or targets have changed since, it fails with 412 and approves nothing.
+func (c *Client) ApproveSeen(ctx context.Context, seen Promotion) (Promotion, error) {
+	var out Promotion
+	err := c.call(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "promotions", seen.ID, "approve"}, header: http.Header{"If-Match": {seen.ETag}},
+	}, &out)
+	return out, err
+}
+
 // RejectPromotion refuses to approve a promotion and withdraws an approval. A
 // RUNNING promotion becomes PAUSED.
 func (c *Client) RejectPromotion(ctx context.Context, id, reason string) (Promotion, error) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Format is the format of a file of targets.
@@ -22,6 +24,29 @@ const (
 
 // mediaTypes maps the formats to their media types.
 var mediaTypes = map[Format]string{CSV: "text/csv", NDJSON: "application/x-ndjson"}
+
+// Upload is a file of targets that somebody has sent. Its numbers are zero until it
+// ends.
+type Upload struct {
+	ID         string     `json:"id"`
+	State      string     `json:"state"` // RUNNING, COMPLETED or INTERRUPTED
+	CreatedBy  string     `json:"createdBy,omitempty"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	Bytes      int64      `json:"bytes"` // length of the file, decompressed
+	Accepted   int64      `json:"accepted"`
+	Duplicates int64      `json:"duplicates"`
+	Conflicts  int64      `json:"conflicts"`
+	Rejected   int64      `json:"rejected"`
+	Amount     int64      `json:"amount"`    // of the accepted targets
+	ReportURL  string     `json:"reportUrl"` // path of the lines that were not accepted
+}
+
+// Uploads iterates over the uploads of a promotion, newest first. It ends after the
+// first error.
+func (c *Client) Uploads(ctx context.Context, id string) iter.Seq2[Upload, error] {
+	return pages[Upload](ctx, c, []string{"v1", "promotions", id, "uploads"}, nil)
+}
 
 // UploadOptions describes an upload.
 type UploadOptions struct {

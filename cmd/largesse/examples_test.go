@@ -521,7 +521,7 @@ func (st *stage) promotion(t *testing.T, verb string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains([]string{"start", "approve", "upload", "close", "delete", "set"}, verb) {
+	if slices.Contains([]string{"start", "approve", "reject", "upload", "close", "delete", "set"}, verb) {
 		return made.ID
 	}
 	switch verb {

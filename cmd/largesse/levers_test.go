@@ -32,7 +32,7 @@ func TestShowLevers(t *testing.T) {
 		"GET /v1/promotions/7": {body: strings.Replace(draftJSON, `"type"`, `"ratePerSecond":1500,"weight":3,"maxAmount":9000,
 			"canary":{"targets":10,"maxFailureRate":0.02,"dispatched":4,"judged":false},"startsAt":"2026-12-24T18:00:00Z","webhookUrl":"https://h/x",
 			"createdBy":"kim","approvedBy":"lee\u001b","type"`, 1)},
-		"POST /v1/promotions/7/approve": {202, strings.Replace(draftJSON, `"type"`, `"approvedBy":"lee","type"`, 1)},
+		"POST /v1/promotions/7/approve": {202, strings.Replace(draftJSON, `"type"`, `"approvedBy":"lee","approvedAmount":5000,"approvedCount":2,"type"`, 1)},
 	})
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
 	for _, want := range []string{
@@ -43,7 +43,7 @@ func TestShowLevers(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, r.stdout)
 		}
 	}
-	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee\n", ""}) {
+	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 5,000 EUR\n", ""}) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -56,7 +56,9 @@ func TestActor(t *testing.T) {
 	}
 	actors := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		actors <- r.Header.Get("Largesse-Actor")
+		if r.Method == http.MethodPost {
+			actors <- r.Header.Get("Largesse-Actor")
+		}
 		_, _ = io.WriteString(w, draftJSON)
 	}))
 	t.Cleanup(server.Close)

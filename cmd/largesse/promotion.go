@@ -39,7 +39,9 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionRetryCommand(),
 		c.promotionResolveCommand(),
 		c.promotionWatchCommand(),
-		c.promotionMoveCommand("approve", "Approve a promotion above approval.above, as a second person", (*client.Client).ApprovePromotion),
+		c.promotionApproveCommand(),
+		c.promotionRejectCommand(),
+		c.promotionUploadsCommand(),
 		c.promotionMoveCommand("start", "Start a DRAFT", (*client.Client).StartPromotion),
 		c.promotionMoveCommand("pause", "Pause a promotion; no new calls start", (*client.Client).PausePromotion),
 		c.promotionMoveCommand("resume", "Resume a paused promotion", (*client.Client).ResumePromotion),
@@ -77,11 +79,7 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 			if c.output == outputJSON {
 				return c.printJSON(p)
 			}
-			line := fmt.Sprintf("promotion %s is %s", p.ID, p.Status)
-			if verb == "approve" {
-				line += ", approved by " + p.ApprovedBy
-			}
-			_, err = fmt.Fprintln(c.stdout, printable(line))
+			_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("promotion %s is %s", p.ID, p.Status)))
 			return err
 		},
 	}
@@ -298,6 +296,15 @@ func printControls(line func(name, value string), p client.Promotion) {
 	printMetadata(line, p.Metadata)
 	line("created by", p.CreatedBy)
 	line("approved by", p.ApprovedBy)
+	if p.ApprovedBy != "" {
+		line("approved", countOf(p.ApprovedCount, "target")+" worth "+number(p.ApprovedAmount)+suffix(p.Currency))
+	}
+	if p.AwaitingApproval {
+		line("waits for", "an approval by another person")
+	}
+	if p.RejectedBy != "" {
+		line("rejected by", p.RejectedBy+": "+p.RejectReason)
+	}
 }
 
 // stateCount is the number of payouts in a state.

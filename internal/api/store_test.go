@@ -404,6 +404,10 @@ func (f *fakeStore) Clock(context.Context) (time.Time, error) { return time.Now(
 func (f *fakeStore) UploadOpen(_ context.Context, u store.Upload) error {
 	defer f.lock()()
 	f.uploads[u.ID] = u
+	f.authors[u.PromotionID] = append(f.authors[u.PromotionID], u.CreatedBy)
+	v := f.ps[u.PromotionID]
+	v.Revision++
+	f.ps[u.PromotionID] = v
 	return nil
 }
 

@@ -141,7 +141,7 @@ func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool,
 	reason := fmt.Sprintf("waits for an approval: it %s; ask someone who did not create, change or fill it to approve it, then resume",
 		rules.WhyApproval(v.Promotion, v.Counts, g.cfg.ApprovalAbove))
 	paused, err := g.cfg.Store.PromotionAwaitApproval(ctx, store.PromotionAwaitApprovalParams{
-		ID: v.ID, ApprovalAbove: g.cfg.ApprovalAbove, Reason: reason, Now: time.Now(),
+		ID: v.ID, ApprovalAbove: g.cfg.ApprovalAbove, Reason: reason, Event: store.EventApproval, Now: time.Now(),
 	})
 	if err == nil && paused {
 		g.paused(v.ID, reason)

@@ -847,6 +847,7 @@ const (
 	EventFinished = "promotion.finished" // COMPLETED, or CANCELLED with FinishedAt
 	EventCanary   = "promotion.paused.canary"
 	EventBreach   = "promotion.paused.breach"
+	EventApproval = "promotion.paused.approval" // for endpoints only
 )
 
 // WebhookDelivery is one event to deliver to one webhook.

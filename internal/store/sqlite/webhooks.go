@@ -8,17 +8,17 @@ import (
 )
 
 // recordEvent records an event for the webhook of a promotion, if it has one, and a
-// breach for endpoints. It does nothing if the event is empty. Triggers record the other
+// breach or a needed approval for endpoints, which alone hear of the latter. It does nothing if the event is empty. Triggers record the other
 // events of endpoints.
 func (t *tx) recordEvent(p *reward.Promotion, event string, now time.Time) error {
-	if event == store.EventBreach {
+	if number := map[string]int{store.EventBreach: store.WebhookBreach, store.EventApproval: store.WebhookApprovalNeeded}[event]; number > 0 {
 		if err := t.exec(`INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
 SELECT id, ?1, `+clock+`, `+clock+`, ?2 FROM webhook_endpoints WHERE enabled AND events >> ?1 & 1 = 1 ORDER BY id`,
-			store.WebhookBreach, int64(p.ID)); err != nil {
+			number, int64(p.ID)); err != nil {
 			return err
 		}
 	}
-	if event == "" || p.WebhookURL == "" {
+	if event == "" || event == store.EventApproval || p.WebhookURL == "" {
 		return nil
 	}
 	return t.exec(`INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES (?1, ?2, ?3, ?4, ?4)`,

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -281,6 +282,23 @@ func exerciseApprovals(t *testing.T, open Open) {
 		paused, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)})
 		b.must(err)
 		same(b, "a missing one", false, paused)
+	})
+	run(t, open, "EndpointsHearOfANeededApproval", func(b *bundle) {
+		b.endpoint(1, "promotion.approval_needed", "promotion.paused")
+		b.endpoint(2, "promotion.completed")
+		_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, WebhookURL: "https://hook", CreatedAt: epoch})
+		b.must(err)
+		b.saveWorth(1, 1, 500)
+		b.move(1, reward.Running)
+		for range 2 {
+			_, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: 1, Reason: "waits", Event: store.EventApproval, Now: at(9)})
+			b.must(err)
+		}
+		told := b.told(1)
+		slices.Sort(told)
+		same(b, "told", []string{"promotion.approval_needed 1", "promotion.paused 1"}, told)
+		b.wantTold(2)
+		same(b, "for its webhook", []store.WebhookDelivery{}, b.deliveries(at(99), at(199)))
 	})
 	run(t, open, "AuthorsOutliveTheirPromotion", func(b *bundle) {
 		create := func(by string) {
