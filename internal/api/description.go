@@ -380,7 +380,7 @@ func describeParameters(op *huma.Operation) {
 			better.Example = cursorExamples[op.OperationID]
 		case p.In == "query" && p.Name == "templateId":
 			better.Schema = &huma.Schema{Type: huma.TypeArray, Items: refTo(schemaID)}
-		case p.In == "query" && p.Name == "state" && op.OperationID != "list-unknown-payouts":
+		case p.In == "query" && p.Name == "state" && op.OperationID == "list-payouts":
 			better.Schema = &huma.Schema{Type: huma.TypeString, Enum: payoutStates()}
 		case p.Name == ActorHeader:
 			better.Schema = &huma.Schema{Type: huma.TypeString, MinLength: p.Schema.MinLength, MaxLength: p.Schema.MaxLength, Pattern: printed}

@@ -124,7 +124,7 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 		case p.In != "query":
 		case len(values) > 1 && p.Schema.Type != huma.TypeArray:
 			wrong = "is given twice"
-		case slices.Contains(values, "") && (p.Schema.Type != huma.TypeString || p.Schema.Enum != nil):
+		case slices.Contains(values, "") && (p.Schema.Type != huma.TypeString || p.Schema.Enum != nil || p.Schema.Format == "date-time"):
 			wrong = "is empty; set a value or omit it"
 		}
 		if wrong != "" {
