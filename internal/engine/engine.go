@@ -408,6 +408,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
 	}, e.troubles, e.log)
 	heart.metrics = e.metrics
 	rates, err := e.openRates(ctx)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -95,6 +96,16 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 		return alive, err
 	}
 	h.metrics.InstancesAlive(alive)
+	others, err := h.rows.InstanceOtherApprovals(ctx, self.ApprovalAbove)
+	if err != nil {
+		return alive, err
+	}
+	if len(others) > 0 {
+		h.troubles.Set(obs.PartApproval, fmt.Sprintf(
+			"approval.above is %d here and another amount on %s: each instance applies its own, so set the same on all", self.ApprovalAbove, strings.Join(others, ", ")))
+	} else {
+		h.troubles.Clear(obs.PartApproval)
+	}
 	dead, err := h.rows.InstanceReportDead(ctx)
 	for _, name := range dead {
 		h.log.Warn("instance died", errNoHeartbeat, "instance", name)

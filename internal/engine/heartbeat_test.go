@@ -29,6 +29,8 @@ type fakeInstances struct {
 	ttl   time.Duration
 	gone  []string
 	dead  []string // not reported yet
+	// others have another approval.above.
+	others []string
 }
 
 func (f *fakeInstances) InstanceHeartbeat(_ context.Context, i store.Instance, ttl time.Duration) (int, error) {
@@ -57,6 +59,12 @@ func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
 }
 
 func (f *fakeInstances) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
+
+func (f *fakeInstances) InstanceOtherApprovals(context.Context, reward.Amount) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.others, nil
+}
 
 func (f *fakeInstances) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
 
@@ -150,6 +158,28 @@ func TestHeartbeat(t *testing.T) {
 			h.Stop()
 			if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), `"heartbeat unavailable"`) || !strings.Contains(out.String(), `"heartbeat available again"`) {
 				t.Errorf("%d lines:\n%s", n, out.String())
+			}
+		})
+	})
+
+	t.Run("ShowsThatApprovalsDiffer", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			rows, troubles := &fakeInstances{others: []string{"b", "c"}}, obs.NewTroubles(nil, obs.Log{})
+			h := newHeartbeat(rows, store.Instance{Name: "a", ApprovalAbove: 100}, troubles, obs.Log{})
+			h.pools = func() []pool.Status { return nil }
+			h.Start(t.Context())
+			defer h.Stop()
+			time.Sleep(time.Second)
+			if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartApproval || !strings.Contains(list[0].Reason, "100 here and another amount on b, c") {
+				t.Errorf("%+v", list)
+			}
+			rows.mu.Lock()
+			rows.others = nil
+			rows.mu.Unlock()
+			time.Sleep(2 * heartbeatInterval)
+			if list := troubles.List(); len(list) != 0 {
+				t.Errorf("%+v", list)
 			}
 		})
 	})

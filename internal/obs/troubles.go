@@ -28,6 +28,7 @@ const (
 	PartOutcomes      = "outcomes"       // outcomes of charges cannot be written
 	PartStreams       = "streams"        // entries cannot be added to the streams
 	PartTopics        = "kafka-topics"   // the brokers have not created the topics yet
+	PartApproval      = "approval"       // instances differ in approval.above
 	PartIssuer        = "issuer"         // no instance issues the coupons of users in line
 )
 

@@ -790,6 +790,10 @@ type Instances interface {
 	// InstanceList returns every instance seen within InstanceRetention, ordered
 	// by the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
+	// InstanceOtherApprovals returns the names of the instances that are alive and whose
+	// ApprovalAbove is another one, ordered by their bytes. It leaves out instances of a
+	// version that stores none.
+	InstanceOtherApprovals(ctx context.Context, above reward.Amount) ([]string, error)
 	// InstanceReportDead returns the names of the instances that died and were not
 	// returned before, to this or another caller, ordered by their bytes. An instance
 	// that is alive again can be returned again.
@@ -807,6 +811,9 @@ type Instance struct {
 	StartedAt time.Time
 	Pools     []InstancePool // ordered by promotion ID
 	Troubles  []obs.Trouble  // what degrades it, ordered by part
+	// ApprovalAbove is the instance's setting approval.above. Only InstanceHeartbeat
+	// reads it.
+	ApprovalAbove reward.Amount
 	// SeenAt is the last heartbeat. At AliveUntil the instance counts as dead.
 	// Alive compares AliveUntil with the clock of the database at the read.
 	// InstanceHeartbeat ignores all three.

@@ -128,6 +128,8 @@ func BenchmarkFinish(b *testing.B) {
 	}
 }
 
+func BenchmarkDispatch(b *testing.B) { storetest.BenchmarkDispatch(b, open) }
+
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }

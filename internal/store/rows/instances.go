@@ -5,15 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
 const (
 	// heartbeat needs its WHERE: without it, SQLite parses ON as part of FROM.
-	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until)
-SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval) FROM (SELECT :clock AS now) c WHERE true
+	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until, approval_above)
+SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval), CAST($8 AS bigint) FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
-  troubles = excluded.troubles, death_reported = false, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until`
+  troubles = excluded.troubles, death_reported = false, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until,
+  approval_above = excluded.approval_above`
 
 	// reportDead skips rows that another instance reports at the same time.
 	reportDead = `WITH dead AS MATERIALIZED (
@@ -31,6 +33,8 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.troubles, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 
+	otherApprovals = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now WHERE i.approval_above <> $1`
+
 	aliveInstances = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now`
 )
 
@@ -43,12 +47,19 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	}
 	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl}},
+			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, int64(i.ApprovalAbove)}},
 			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
 			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
 	})
 	return alive, err
+}
+
+// InstanceOtherApprovals returns the living instances with another approval.above.
+func (t *Tables) InstanceOtherApprovals(ctx context.Context, above reward.Amount) ([]string, error) {
+	names, err := list(ctx, t.db.Read, "compare approval.above", scanText, t.otherApprovals, int64(above))
+	slices.Sort(names)
+	return names, err
 }
 
 // InstanceReportDead returns the instances that died, once.

@@ -90,7 +90,7 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
 	listUnknown, listUnknownOf, payoutErrors, reportDead string
 
 	webhooks webhookTexts
@@ -100,7 +100,7 @@ func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":payouts_of_user", d.PayoutsOfUser).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
-		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
+		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead),
 		webhooks: webhookTextsOf(text),

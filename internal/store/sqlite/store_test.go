@@ -489,6 +489,8 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
 
+func BenchmarkDispatch(b *testing.B) { storetest.BenchmarkDispatch(b, open) }
+
 func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -75,6 +76,43 @@ func Benchmark(b *testing.B, open Open) {
 	v, err := s.PromotionGet(s.ctx, 1)
 	s.must(err)
 	same(s, "succeeded", int64(b.N), v.Counts.Payouts[reward.Succeeded])
+}
+
+// BenchmarkDispatch measures dispatches of b.N rows, in batches of 1,000, without
+// approval.above, within it, and of approved rows while as many wait for an approval.
+func BenchmarkDispatch(b *testing.B, open Open) {
+	for _, way := range []struct {
+		name     string
+		above    reward.Amount
+		approved bool
+	}{{"without", 0, false}, {"within", math.MaxInt64, false}, {"approved", 1, true}} {
+		b.Run(way.name, func(b *testing.B) {
+			s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
+			s.running(1)
+			for round := range 2 {
+				for from := 0; from < b.N; from += store.BatchMax {
+					var rows []store.NewPayout
+					for target := from; target < min(from+store.BatchMax, b.N); target++ {
+						rows = append(rows, row(1, reward.TargetID(2*target+1-round)))
+					}
+					_, err := s.PayoutSave(s.ctx, store.PayoutSaveParams{Rows: rows, Now: at(round)})
+					s.must(err)
+				}
+				if round == 0 && way.approved {
+					s.approve(1, "lee")
+				}
+			}
+			b.ResetTimer()
+			for from := 0; from < b.N; from += store.BatchMax {
+				list, err := s.PayoutDispatch(s.ctx, store.PayoutDispatchParams{
+					PromotionID: 1, Limit: min(store.BatchMax, b.N-from), MaxLen: b.N, ApprovalAbove: way.above, Now: at(2),
+				})
+				s.must(err)
+				same(s, "dispatched", min(store.BatchMax, b.N-from), len(list))
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
 }
 
 // BenchmarkActive measures PromotionActive, and PromotionChanges, which every

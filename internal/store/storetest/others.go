@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -211,6 +213,24 @@ func exerciseInstances(t *testing.T, open Open) {
 		}
 		return got
 	}
+	run(t, open, "TellWhoseApprovalsDiffer", func(b *bundle) {
+		for name, above := range map[string]reward.Amount{"a": 100, "b": 100, "c": 0, "d": math.MaxInt64} {
+			ttl := time.Hour
+			if name == "d" {
+				ttl = -time.Second
+			}
+			beat(b, store.Instance{Name: name, StartedAt: epoch, ApprovalAbove: above}, ttl)
+		}
+		for above, want := range map[reward.Amount]string{100: "[c]", 0: "[a b]", 7: "[a b c]"} {
+			others, err := b.InstanceOtherApprovals(b.ctx, above)
+			b.must(err)
+			same(b, "others", want, fmt.Sprint(others))
+		}
+		beat(b, store.Instance{Name: "c", StartedAt: epoch, ApprovalAbove: 100}, time.Hour)
+		others, err := b.InstanceOtherApprovals(b.ctx, 100)
+		b.must(err)
+		same(b, "nobody", 0, len(others))
+	})
 	run(t, open, "TellWhatTheyDo", func(b *bundle) {
 		want := store.Instance{
 			Name: hostile, Version: "v1 " + hostile, Roles: []string{"payout", hostile, "<&>\u2028"}, StartedAt: epoch, Alive: true,
