@@ -14,7 +14,7 @@ import (
 
 // TestBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
 // watchers, the waits that they were told, and the load of a gate with a line. The size
-// here is small; the figures of large runs are in docs/bench.md.
+// here is small; the figures of large runs are in docs/dev/bench.md.
 func TestBenchCouponsReportsLines(t *testing.T) {
 	path, err := program()
 	if err != nil {

@@ -294,7 +294,7 @@ func (w *nameWorld) wrongInCell(cell string) (wrong []string, names int) {
 	return wrong, names
 }
 
-const namesPage = "docs/names.md"
+const namesPage = "docs/dev/names.md"
 
 // nameRow is a row of the page: the original names, the names here, the files.
 type nameRow struct {
@@ -325,7 +325,7 @@ func nameRows(t *testing.T) []nameRow {
 }
 
 // TestNamesExist checks that the code has every name, setting, key, test, text
-// and file that docs/names.md refers to.
+// and file that docs/dev/names.md refers to.
 func TestNamesExist(t *testing.T) {
 	t.Parallel()
 	w := newNameWorld(tree(t))
@@ -363,7 +363,7 @@ func hasName(text, name string) bool {
 	}
 }
 
-// TestNamesAreComplete checks that docs/names.md has a row for every name of
+// TestNamesAreComplete checks that docs/dev/names.md has a row for every name of
 // the original designs, every topic and group, every Redis key that other
 // systems may read, and every setting of the streams and the coupons.
 func TestNamesAreComplete(t *testing.T) {

@@ -151,7 +151,7 @@ func checkComment(block []proseLine) []string {
 	}
 	if match := trailer.FindString(strings.TrimSpace(strings.Join(whole, " "))); match != "" {
 		last := block[len(block)-1]
-		wrong = append(wrong, fmt.Sprintf("%d: %q: docs/names.md maps the original names, comments do not", last.number, match))
+		wrong = append(wrong, fmt.Sprintf("%d: %q: docs/dev/names.md maps the original names, comments do not", last.number, match))
 	}
 	return wrong
 }
