@@ -1,7 +1,10 @@
 package auth
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/largesse/largesse/internal/store"
@@ -35,6 +38,43 @@ func TestPersons(t *testing.T) {
 	} {
 		if got := Persons(tt.p, keys); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestNobodyApprovesThroughKeysOfTheirOwn makes random keys with random keys, and
+// compares who counts as an author with the chains of makers, followed one key at a
+// time. A key counts as everybody on its chain. A key that no author has made, directly
+// or through other keys, counts as no author.
+func TestNobodyApprovesThroughKeysOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		name := func(id int64) string { return fmt.Sprintf("key-%d", id) }
+		keys := make([]store.APIKeyMaker, 1+random.IntN(40))
+		maker := make(map[string]string)
+		for i := range keys {
+			keys[i] = store.APIKeyMaker{ID: int64(i + 1), Name: name(int64(i + 1)), CreatedBy: "os"} // the command on the machine
+			if i > 0 && random.IntN(4) > 0 {
+				keys[i].CreatedBy = keys[random.IntN(i)].Name
+			}
+			if random.IntN(2) == 0 {
+				keys[i].CreatedBy = strings.ToUpper(keys[i].CreatedBy)
+			}
+			maker[keys[i].Name] = strings.ToLower(keys[i].CreatedBy)
+		}
+		shuffled := slices.Clone(keys)
+		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		author := name(int64(1 + random.IntN(len(keys))))
+		for _, k := range keys {
+			descends := false
+			for at, ok := k.Name, true; ok && !descends; at, ok = maker[at] {
+				descends = at == author
+			}
+			persons := Persons(Principal{Name: k.Name, KeyID: k.ID}, shuffled)
+			if got := slices.ContainsFunc(persons, func(p string) bool { return strings.EqualFold(p, author) }); got != descends {
+				t.Fatalf("seed %d: %s is among the persons %v of %s: %v, want %v; keys: %v", seed, author, persons, k.Name, got, descends, keys)
+			}
 		}
 	}
 }
