@@ -94,6 +94,7 @@ func (t *rateTrack) add(s rateSample) {
 	if s.decided > t.samples[n-1].decided {
 		if s.at.Sub(t.moved) >= standstillAfter && t.samples[n-1].decided == t.samples[max(0, n-2)].decided {
 			t.samples = t.samples[n-1:]
+			n = 1
 		}
 		t.moved = s.at
 	} else if s.at.Sub(t.moved) >= standstillAfter {

@@ -1,8 +1,11 @@
 package api
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -117,4 +120,41 @@ func TestEstimatorForgets(t *testing.T) {
 	if len(e.tracks) > tracksMax {
 		t.Errorf("%d tracks", len(e.tracks))
 	}
+}
+
+// TestEstimatorAfterAPause: two equal looks, a pause in the looks, and then progress,
+// as clients see it on a busy machine.
+func TestEstimatorAfterAPause(t *testing.T) {
+	t.Parallel()
+	stalls := func(at time.Duration) int64 {
+		if at < 3*time.Second {
+			return 100
+		}
+		return int64(100 * at.Seconds())
+	}
+	got := estimated(newEstimator(), 10_000, stalls, 0, time.Second, 3500*time.Millisecond, 6*time.Second, 9*time.Second)
+	if want := []int64{-1, -1, -1, 94, 91}; !slices.Equal(got, want) {
+		t.Errorf("the estimates are %d, not %d", got, want)
+	}
+}
+
+// TestEstimatorOfAnyTimes: whatever the pace of the looks and of the payouts, the
+// estimator answers with nothing or with a time that is not negative.
+func TestEstimatorOfAnyTimes(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		e, total := newEstimator(), rapid.Int64Range(1, 1000).Draw(t, "total")
+		var at time.Duration
+		var done int64
+		for range rapid.IntRange(1, 30).Draw(t, "looks") {
+			pace := rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, 2 * time.Minute}).Draw(t, "pace")
+			at += time.Duration(rapid.Int64Range(0, int64(pace)).Draw(t, "pause"))
+			done = max(0, done+rapid.SampledFrom([]int64{0, 0, 1, 100, -50}).Draw(t, "progress"))
+			for _, seconds := range estimated(e, total, func(time.Duration) int64 { return done }, at) {
+				if seconds < -1 {
+					t.Fatalf("after %v, %d s are left", at, seconds)
+				}
+			}
+		}
+	})
 }
