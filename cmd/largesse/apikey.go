@@ -42,9 +42,9 @@ func (c *cli) apiKeyCreateCommand() *cobra.Command {
 		Use:   "create --role ROLE",
 		Short: "Create an API key; its secret is shown once",
 		Long: `Create an API key. Its secret is shown once and stored nowhere. With an API key
-(--api-key or LARGESSE_API_KEY), the server creates the new key. Without one, this
-command writes the new key directly to the database that the settings name; create
-your first key this way. Instances may be running meanwhile.`,
+(--api-key, --api-key-file, LARGESSE_API_KEY or a profile), the server creates the
+new key. Without one, this command writes the new key directly to the database that
+the settings name; create your first key this way. Instances may be running meanwhile.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey create --role admin --database-url postgres://largesse@db.internal/largesse
   largesse apikey create --role issuer --name "till 4" --expires 2160h`,
@@ -71,7 +71,11 @@ your first key this way. Instances may be running meanwhile.`,
 			at := time.Now().Add(expires)
 			key.ExpiresAt = &at
 		}
-		if c.hasAPIKey() {
+		there, err := c.hasAPIKey()
+		if err != nil {
+			return err
+		}
+		if there {
 			return c.createAPIKeyThere(cmd, key)
 		}
 		return c.createAPIKeyHere(cmd, key, settings)
@@ -80,7 +84,10 @@ your first key this way. Instances may be running meanwhile.`,
 }
 
 // hasAPIKey reports whether the caller has an API key for the server.
-func (c *cli) hasAPIKey() bool { return c.apiKey != "" || c.env("LARGESSE_API_KEY") != "" }
+func (c *cli) hasAPIKey() (bool, error) {
+	t, err := c.target()
+	return t.apiKey != "" || t.apiKeyFile != "", err
+}
 
 func (c *cli) createAPIKeyThere(cmd *cobra.Command, key engine.NewAPIKey) error {
 	cl, err := c.connect()

@@ -43,6 +43,7 @@ type cli struct {
 	apiKey string // --api-key
 	// apiKeyFile and caFile are --api-key-file and --ca-file.
 	apiKeyFile, caFile string
+	profile            string // --profile
 	actor              string // --actor
 	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
@@ -122,6 +123,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		c.migrateCommand(),
 		c.moneySimCommand(),
 		c.payoutCommand(),
+		c.profileCommand(),
 		c.promotionCommand(),
 		c.providerCommand(),
 		c.reconcileCommand(),
@@ -266,11 +268,18 @@ func (w world) live() bool {
 
 // talks adds the flags of commands that call a server.
 func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
-	cmd.PersistentFlags().StringVar(&c.server, "server", "", "URL of the server; default: LARGESSE_SERVER, then "+client.DefaultServer)
-	cmd.PersistentFlags().StringVar(&c.apiKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show")
-	cmd.PersistentFlags().StringVar(&c.apiKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE")
-	cmd.PersistentFlags().StringVar(&c.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then those of the system")
-	cmd.PersistentFlags().StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&c.server, "server", "", "URL of the server; default: LARGESSE_SERVER, then the current profile, then "+client.DefaultServer)
+	flags.StringVar(&c.profile, "profile", "", "profile with the server and its API key; default: LARGESSE_PROFILE, then that of largesse profile use")
+	flags.StringVar(&c.apiKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show, then the profile's")
+	flags.StringVar(&c.apiKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE, then the profile's")
+	flags.StringVar(&c.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then the profile's, then those of the system")
+	flags.StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
+	if err := cmd.RegisterFlagCompletionFunc("profile", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return c.offerProfiles(cmd, nil, begun)
+	}); err != nil {
+		panic(err) // a bug: the flag exists
+	}
 	return cmd
 }
 
@@ -326,38 +335,42 @@ func (c *cli) ask(yes bool, what func() (string, error)) error {
 
 // connect creates the client of the selected server.
 func (c *cli) connect() (*client.Client, error) {
-	server, key := c.server, c.apiKey
-	if server == "" {
-		server = c.env("LARGESSE_SERVER")
+	t, err := c.target()
+	if err != nil {
+		return nil, err
 	}
-	if server == "" {
-		server = client.DefaultServer
-	}
-	if key == "" && c.apiKeyFile == "" {
-		key = c.env("LARGESSE_API_KEY")
-	}
-	if file := cmp.Or(c.apiKeyFile, c.env("LARGESSE_API_KEY_FILE")); key == "" && file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, wrongUse("read the API key: %v", err)
-		}
-		if key = strings.TrimSpace(string(text)); key == "" {
-			return nil, wrongUse("the file %s has no API key", file)
+	key := t.apiKey
+	if key == "" && t.apiKeyFile != "" {
+		if key, err = keyOf(t.apiKeyFile); err != nil {
+			return nil, err
 		}
 	}
 	c.transport = patientTransport(c.patience)
-	if file := cmp.Or(c.caFile, c.env("LARGESSE_CA_FILE")); file != "" {
-		pool, err := authorities(file)
+	if t.caFile != "" {
+		pool, err := authorities(t.caFile)
 		if err != nil {
 			return nil, err
 		}
 		c.transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	cl, err := client.New(server, client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
+	cl, err := client.New(cmp.Or(t.server, client.DefaultServer), client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}
 	return cl, nil
+}
+
+// keyOf returns the API key in a file.
+func keyOf(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", wrongUse("read the API key: %v", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" {
+		return "", wrongUse("the file %s has no API key", file)
+	}
+	return key, nil
 }
 
 // authorities returns the certificates of a PEM file.

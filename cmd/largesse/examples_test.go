@@ -37,6 +37,7 @@ func TestExamples(t *testing.T) {
 		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
 		"targets.csv.gz":    gzipped(t, "targetId\n3\n4\n"),
 		"codes.csv":         "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
+		"key.txt":           "lgs_example\n",
 		"codes.csv.gz":      gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
 		"targets.ndjson.gz": gzipped(t, `{"targetId":"5"}`+"\n"),
 	}
@@ -239,6 +240,8 @@ type stage struct {
 	// looks them up; nil: there is none.
 	lost *stage
 	seq  int
+	// configs is the folder of the configuration of the user.
+	configs string
 }
 
 // newStage starts a provider and a server; both end with the test.
@@ -249,7 +252,7 @@ func newStage(t *testing.T, flags ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(sim.Close)
-	st := &stage{sim: sim}
+	st := &stage{sim: sim, configs: t.TempDir()}
 	if st.money, err = sim.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +342,7 @@ func (st *stage) run(t *testing.T, line string, more ...string) {
 		t.Fatal(err)
 	}
 	args := slices.Concat(words[1:], shorter[cmd.CommandPath()], more)
-	environ := append([]string{"LARGESSE_SERVER=" + on.server, "LARGESSE_ACTOR=example"}, p.environ...)
+	environ := append([]string{"LARGESSE_SERVER=" + on.server, "LARGESSE_ACTOR=example", "XDG_CONFIG_HOME=" + st.configs}, p.environ...)
 	for name, up := range lasting {
 		if strings.HasPrefix(strings.Join(words, " ")+" ", name+" ") {
 			untilUp(t, begin(t, environ, args), up)
@@ -472,6 +475,8 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 		names["12345"], names["42"] = st.promotion(t, "show"), st.template(t, "show")
 	case "apikey":
 		names["ID"] = st.key(t)
+	case "profile":
+		st.profile(t, verb)
 	case "doctor":
 		if r := largesseRun(t.Context(), "", nil, "migrate", "--config", "largesse.yaml"); r.code != exitDone {
 			t.Fatalf("%+v", r)
@@ -673,6 +678,18 @@ func (st *stage) key(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return k.ID
+}
+
+// profile makes a file with the one profile that the verbs other than add need.
+func (st *stage) profile(t *testing.T, verb string) {
+	t.Helper()
+	all := profiles{Profiles: map[string]profile{}}
+	if verb != "add" {
+		all.Profiles["production"] = profile{Server: st.server}
+	}
+	if err := (world{environ: []string{"XDG_CONFIG_HOME=" + st.configs}}).saveProfiles(all); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestShellWords(t *testing.T) {

@@ -67,7 +67,7 @@ func (p Problem) String() string {
 }
 
 // notSettings lists variables with the prefix that are no settings of an instance.
-var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_API_KEY", "LARGESSE_ACTOR"}
+var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_PROFILE", "LARGESSE_API_KEY", "LARGESSE_API_KEY_FILE", "LARGESSE_CA_FILE", "LARGESSE_ACTOR"}
 
 const (
 	envPrefix  = "LARGESSE_"

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/largesse/largesse/client"
+)
+
+// keyMax limits the size of an API key that is read from stdin.
+const keyMax = 10_000
+
+func (c *cli) profileCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "profile",
+		Aliases: []string{"profiles"},
+		Short:   "Name servers, each with its API key, and choose one",
+		Long: `Name servers, each with its API key, and choose one for all commands that talk to a
+server. Profiles are stored in largesse/profiles.json below XDG_CONFIG_HOME or
+~/.config, readable by you only.
+
+A command takes each value from its flags (--server, --api-key, --api-key-file,
+--ca-file), then from the profile of --profile, then from LARGESSE_SERVER and the
+like, then from the profile of LARGESSE_PROFILE, or else of profile use. The key of a
+profile is sent to the server of that profile only.`,
+		Example: `  largesse profile add production --server https://rewards.example.com
+  largesse profile use production
+  largesse profile list`,
+	})
+	cmd.AddCommand(c.profileAddCommand(), c.profileListCommand(), c.profileUseCommand(), c.profileShowCommand(), c.profileRemoveCommand())
+	return cmd
+}
+
+func (c *cli) profileAddCommand() *cobra.Command {
+	var (
+		p            profile
+		replace, use bool
+	)
+	cmd := &cobra.Command{
+		Use:   "add NAME --server URL",
+		Short: "Add a profile",
+		Long: `Add a profile. --api-key-file names the file with the API key, which is read when a
+command needs it, so you can replace the key there; - reads the key from stdin and
+stores it in the profile. Without the flag, a terminal asks for the key; press Enter
+for none.`,
+		Example: `  largesse profile add local --server http://127.0.0.1:8080
+  largesse profile add production --server https://rewards.example.com --api-key-file key.txt --use`,
+		Args: profileArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if p.Server == "" {
+				return wrongUse("--server is missing; see %s --help", cmd.CommandPath())
+			}
+			if _, err := client.New(p.Server, client.Options{}); err != nil {
+				return wrongUse("%v", err)
+			}
+			all, err := c.loadProfiles()
+			if err != nil {
+				return err
+			}
+			if _, ok := all.Profiles[name]; ok && !replace {
+				return wrongUse("there is a profile %s; add --replace to replace it", name)
+			}
+			if err := c.completeProfile(&p); err != nil {
+				return err
+			}
+			all.Profiles[name] = p
+			if use {
+				all.Current = name
+			}
+			if err := c.saveProfiles(all); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(shownProfile(name, all))
+			}
+			hint := "use it with: largesse profile use " + name
+			if all.Current == name {
+				hint = "commands use it"
+			}
+			_, err = fmt.Fprintf(c.stdout, "profile %s is stored; %s\n", name, hint)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.Server, "server", "", "URL of the server")
+	flags.StringVar(&p.APIKeyFile, "api-key-file", "", "file with the API key; -: read the key from stdin")
+	flags.StringVar(&p.CAFile, "ca-file", "", "PEM file with the authority that signed the server's certificate")
+	flags.BoolVar(&replace, "replace", false, "replace a profile of this name")
+	flags.BoolVar(&use, "use", false, "also make it the current profile")
+	return cmd
+}
+
+// completeProfile reads the API key, and checks the files that a profile names.
+func (c *cli) completeProfile(p *profile) error {
+	var err error
+	if p.APIKeyFile == "-" || p.APIKeyFile == "" {
+		p.APIKey, err = c.askForKey(p.APIKeyFile == "-", p.Server)
+		p.APIKeyFile = ""
+	} else if _, err = keyOf(p.APIKeyFile); err == nil {
+		p.APIKeyFile, err = filepath.Abs(p.APIKeyFile)
+	}
+	if err != nil || p.CAFile == "" {
+		return err
+	}
+	if _, err := authorities(p.CAFile); err != nil {
+		return err
+	}
+	p.CAFile, err = filepath.Abs(p.CAFile)
+	return err
+}
+
+// askForKey reads an API key from stdin. On a terminal it asks, and does not show
+// what is typed. Elsewhere it reads only if required.
+func (c *cli) askForKey(required bool, server string) (string, error) {
+	var text []byte
+	f, ok := c.stdin.(*os.File)
+	var err error
+	switch {
+	case ok && isatty.IsTerminal(f.Fd()):
+		fmt.Fprintf(c.stderr, "API key for %s (not shown; Enter: none): ", printable(server))
+		text, err = term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(c.stderr)
+	case required:
+		text, err = bufio.NewReader(io.LimitReader(c.stdin, keyMax)).ReadBytes('\n')
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the API key: %w", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" && required {
+		return "", wrongUse("stdin has no API key")
+	}
+	return key, nil
+}
+
+// profileView is a profile as commands show it, without its key.
+type profileView struct {
+	Name       string `json:"name"`
+	Server     string `json:"server"`
+	HasAPIKey  bool   `json:"hasApiKey"`
+	APIKeyFile string `json:"apiKeyFile,omitempty"`
+	CAFile     string `json:"caFile,omitempty"`
+	Current    bool   `json:"current"` // of profile use
+}
+
+func shownProfile(name string, all profiles) profileView {
+	p := all.Profiles[name]
+	server := p.Server
+	if cl, err := client.New(server, client.Options{}); err == nil {
+		server = cl.Server()
+	}
+	return profileView{
+		Name: name, Server: server, HasAPIKey: p.APIKey != "" || p.APIKeyFile != "", APIKeyFile: p.APIKeyFile, CAFile: p.CAFile,
+		Current: name == all.Current,
+	}
+}
+
+// key describes where the API key of a profile is.
+func (v profileView) key() string {
+	switch {
+	case v.APIKeyFile != "":
+		return v.APIKeyFile
+	case v.HasAPIKey:
+		return "stored"
+	}
+	return "none"
+}
+
+func (c *cli) profileListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the profiles, without their keys",
+		Example: `  largesse profile list
+  largesse profile list --output json`,
+		Args: args(),
+		RunE: func(*cobra.Command, []string) error {
+			all, err := c.loadProfiles()
+			if err != nil {
+				return err
+			}
+			return printList(c, func(yield func(profileView, error) bool) {
+				for _, name := range slices.Sorted(maps.Keys(all.Profiles)) {
+					if !yield(shownProfile(name, all), nil) {
+						return
+					}
+				}
+			}, listing[profileView]{
+				header: []string{"NAME", "CURRENT", "SERVER", "API KEY"},
+				row: func(v profileView) []string {
+					return []string{printable(v.Name), yesNo(v.Current), printable(v.Server), printable(v.key())}
+				},
+				empty: "there are no profiles; add one: largesse profile add --help",
+				cuts:  []string{"API KEY", "SERVER"},
+			})
+		},
+	}
+}
+
+func (c *cli) profileUseCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "use NAME",
+		Short: "Choose the profile of commands without --profile; none: no profile",
+		Example: `  largesse profile use production
+  largesse profile use none`,
+		Args: args("a profile name or " + timeNone),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := c.loadProfiles()
+			if err != nil {
+				return err
+			}
+			said := "no profile is current"
+			all.Current = ""
+			if args[0] != timeNone {
+				if _, err := all.named(args[0]); err != nil {
+					return err
+				}
+				all.Current = args[0]
+				said = "commands use " + shownProfile(args[0], all).Server
+			}
+			if err := c.saveProfiles(all); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]string{"current": all.Current})
+			}
+			_, err = fmt.Fprintln(c.stdout, printable(said))
+			return err
+		},
+	}
+	cmd.ValidArgsFunction = c.offerProfiles
+	return cmd
+}
+
+func (c *cli) profileShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a profile, without its key",
+		Example: `  largesse profile show production
+  largesse profile show production --output json`,
+		Args: profileArgs(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := c.loadProfiles()
+			if err != nil {
+				return err
+			}
+			if _, err := all.named(args[0]); err != nil {
+				return err
+			}
+			v := shownProfile(args[0], all)
+			if c.output == outputJSON {
+				return c.printJSON(v)
+			}
+			t := c.table()
+			for _, row := range [][]string{{"profile", v.Name}, {"server", v.Server}, {"API key", v.key()}, {"CA file", cmp.Or(v.CAFile, "those of the system")}, {"current", yesNo(v.Current)}} {
+				if err := t.add(row[0], printable(row[1])); err != nil {
+					return err
+				}
+			}
+			return t.flush()
+		},
+	}
+	cmd.ValidArgsFunction = c.offerProfiles
+	return cmd
+}
+
+func (c *cli) profileRemoveCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a profile with its stored key",
+		Example: `  largesse profile remove production --yes
+  largesse profile remove production --yes --output json`,
+		Args: profileArgs(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := c.loadProfiles()
+			if err != nil {
+				return err
+			}
+			if _, err := all.named(args[0]); err != nil {
+				return err
+			}
+			if err := c.confirm(yes, "remove profile "+args[0]+" with its stored key"); err != nil {
+				return err
+			}
+			delete(all.Profiles, args[0])
+			if all.Current == args[0] {
+				all.Current = ""
+			}
+			if err := c.saveProfiles(all); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]string{"removed": args[0]})
+			}
+			_, err = fmt.Fprintf(c.stdout, "profile %s is removed\n", args[0])
+			return err
+		},
+	}
+	yesFlag(cmd, &yes)
+	cmd.ValidArgsFunction = c.offerProfiles
+	return cmd
+}
+
+// profileArgs accepts the name of a profile.
+func profileArgs() cobra.PositionalArgs {
+	count := args("a profile name")
+	return func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		return checkProfileName(given[0])
+	}
+}
+
+// offerProfiles completes the names of profiles.
+func (c *cli) offerProfiles(_ *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+	all, err := c.loadProfiles()
+	if err != nil || len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(all.Profiles)) {
+		if strings.HasPrefix(name, begun) {
+			out = append(out, cobra.CompletionWithDesc(printable(name), printable(shownProfile(name, all).Server)))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
