@@ -10,7 +10,7 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Files returns the console: index.html, drop.html and the folder assets.
+// Files returns the console: index.html, drop/index.html and the folder assets.
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {

@@ -14,7 +14,7 @@ export default defineConfig({
     modulePreload: false,
     reportCompressedSize: false,
     rolldownOptions: {
-      input: ['index.html', 'drop.html'],
+      input: { index: 'index.html', drop: 'drop/index.html' },
       output: {
         entryFileNames: 'assets/[name].js',
         chunkFileNames: 'assets/[name].js',

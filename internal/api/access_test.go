@@ -43,7 +43,7 @@ func guarded(c *Config) { c.Verifier = badges{} }
 
 // withPages adds pages as the console has them.
 func withPages(c *Config) {
-	pages, err := web.ReadPages(fstest.MapFS{"index.html": {}, "drop.html": {}, "assets/index.js": {}})
+	pages, err := web.ReadPages(fstest.MapFS{"index.html": {}, "drop/index.html": {}, "assets/index.js": {}})
 	if err != nil {
 		panic(err)
 	}

@@ -29,10 +29,10 @@ type page struct {
 // Pages are the files of the console by the pattern that serves them.
 type Pages map[string]*page
 
-// ReadPages reads the pages of the console: index.html for /, drop.html for
+// ReadPages reads the pages of the console: index.html for /, drop/index.html for
 // /drop/{template}, and everything in the folder assets.
 func ReadPages(files fs.FS) (Pages, error) {
-	names := map[string]string{"GET /{$}": "index.html", "GET /drop/{template}": "drop.html"}
+	names := map[string]string{"GET /{$}": "index.html", "GET /drop/{template}": "drop/index.html"}
 	assets, err := fs.ReadDir(files, "assets")
 	if err != nil {
 		return nil, fmt.Errorf("read the console: %w", err)

@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 
 func TestReadPagesOfAnIncompleteBuild(t *testing.T) {
 	t.Parallel()
-	if _, err := ReadPages(fstest.MapFS{"index.html": {}, "assets/index.js": {}}); err == nil || !strings.Contains(err.Error(), "drop.html") {
+	if _, err := ReadPages(fstest.MapFS{"index.html": {}, "assets/index.js": {}}); err == nil || !strings.Contains(err.Error(), "drop/index.html") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -74,7 +74,7 @@ func newRouter(log obs.Log) *Router {
 	a.Handle("create-thing", "POST /v1/things", answer(http.StatusCreated))
 	AddDocs(a, []map[string]string{{"code": "NOT_FOUND", "meaning": "a </script> of others"}})
 	pages, err := ReadPages(fstest.MapFS{
-		"index.html": {Data: []byte("<!doctype html>console")}, "drop.html": {Data: []byte("<!doctype html>drop")},
+		"index.html": {Data: []byte("<!doctype html>console")}, "drop/index.html": {Data: []byte("<!doctype html>drop")},
 		"assets/index.js": {Data: []byte("let a")}, "assets/app.css": {Data: []byte("a{}")},
 	})
 	if err != nil {

@@ -3,7 +3,7 @@
 
 import { base } from './base';
 
-export type Role = 'viewer' | 'issuer' | 'operator' | 'admin';
+export type Role = 'shopper' | 'viewer' | 'issuer' | 'operator' | 'admin';
 export interface Me {
   name: string;
   role: Role;
@@ -11,7 +11,7 @@ export interface Me {
 }
 
 const storage = 'largesse.key';
-const order: Role[] = ['viewer', 'issuer', 'operator', 'admin'];
+const order: Role[] = ['shopper', 'viewer', 'issuer', 'operator', 'admin'];
 
 class Session {
   me = $state<Me | null>(null);
@@ -23,7 +23,7 @@ class Session {
   }
 
   /** may tells whether the role allows what needs this role. An issuer reads nothing more than its own calls. */
-  may(role: 'operator' | 'admin'): boolean {
+  may(role: 'issuer' | 'operator' | 'admin'): boolean {
     return this.me !== null && order.indexOf(this.me.role) >= order.indexOf(role);
   }
 
