@@ -170,16 +170,27 @@ type Overview struct {
 	Templates        []Template       `json:"templates"`  // the latest that are not closed
 	PaidPerSecond    float64          `json:"paidPerSecond"`
 	CouponsPerSecond float64          `json:"couponsPerSecond"`
-	Waiting          int64            `json:"waiting"` // payouts of RUNNING promotions
-	Unknown          int64            `json:"unknown"` // payouts of RUNNING promotions
-	StreamLag        *int64           `json:"streamLag"`
+	Waiting          int64            `json:"waiting"`     // payouts of RUNNING promotions
+	Unknown          int64            `json:"unknown"`     // payouts of RUNNING promotions
+	StreamLag        *int64           `json:"streamLag"`   // entries not delivered yet; nil: the queue is away
+	KafkaLag         *int64           `json:"kafkaLag"`    // records not consumed yet; nil: Kafka is away
+	KafkaTopics      []TopicLag       `json:"kafkaTopics"` // what KafkaLag adds up
+	OldestReadyAt    *time.Time       `json:"oldestReadyAt,omitempty"`
 	OldestUnknownAt  *time.Time       `json:"oldestUnknownAt,omitempty"`
+	Degraded         []string         `json:"degraded,omitempty"` // parts that did not answer: queue, kafka
 	Health           []PartHealth     `json:"health"`
 	Instances        InstanceCount    `json:"instances"`
 	Governor         GovernorState    `json:"governor"` // of the instance that answers
 	StepSeconds      int64            `json:"stepSeconds"`
 	Points           []PromotionPoint `json:"points"`       // all promotions in the last 15 minutes
 	CouponPoints     []TemplatePoint  `json:"couponPoints"` // all templates in the same steps
+}
+
+// TopicLag is the lag of the group that consumes a Kafka topic.
+type TopicLag struct {
+	Topic string `json:"topic"`
+	Group string `json:"group"`
+	Lag   int64  `json:"lag"` // records
 }
 
 // PartHealth is what the instances say of a part, such as store or provider.

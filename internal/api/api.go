@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
@@ -52,6 +53,8 @@ type Config struct {
 	// StreamNames returns the Redis key and the consumer group of a stream. Nil
 	// means that streams are in process and have none.
 	StreamNames func(s queue.Stream) (key, group string)
+	// KafkaLags returns the lag of each topic. Nil means that there are none.
+	KafkaLags func(ctx context.Context) ([]bus.TopicLag, error)
 	// Metrics are shown at /metrics. Nil means an empty page.
 	Metrics *obs.Metrics
 	// Degraded returns the names of the parts that are unavailable. Nil means that
@@ -106,6 +109,7 @@ type Rows interface {
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
 	ReconciliationList(ctx context.Context, before int64, limit int) ([]store.Reconciliation, error)
 	PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams) ([]reward.Payout, error)
+	PayoutOldest(ctx context.Context) (store.OldestPayouts, error)
 	PayoutErrors(ctx context.Context, id reward.PromotionID) ([]store.PayoutError, error)
 	Ping(ctx context.Context) error
 }

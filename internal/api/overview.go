@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -24,6 +25,8 @@ const (
 	overviewItems = 50
 	// overviewStreams limits the streams that an overview reads.
 	overviewStreams = 10
+	// degradedKafka is the name of Kafka in degraded.
+	degradedKafka = "kafka"
 	// overviewSpan is the time that the points cover, and overviewRate the time over
 	// which rates are averaged.
 	overviewSpan = 15 * time.Minute
@@ -40,14 +43,25 @@ type Overview struct {
 	CouponsPerSecond float64          `json:"couponsPerSecond"`
 	Waiting          int64            `json:"waiting"`
 	Unknown          int64            `json:"unknown"`
-	StreamLag        *int64           `json:"streamLag" doc:"null: the queue is away"`
+	StreamLag        *int64           `json:"streamLag" doc:"Entries that were not delivered yet, in the 10 busiest streams; null: the queue is away"`
+	KafkaLag         *int64           `json:"kafkaLag" doc:"Records that were not consumed yet; null: Kafka is away"`
+	KafkaTopics      []TopicLag       `json:"kafkaTopics" nullable:"false" doc:"Empty: Kafka is away"`
+	OldestReadyAt    time.Time        `json:"oldestReadyAt,omitzero" doc:"Since when the oldest READY payout of a RUNNING promotion waits"`
 	OldestUnknownAt  time.Time        `json:"oldestUnknownAt,omitzero"`
+	Degraded         []string         `json:"degraded,omitempty" nullable:"false" doc:"Parts that did not answer: queue, kafka"`
 	Health           []PartHealth     `json:"health" nullable:"false"`
 	Instances        InstanceCount    `json:"instances"`
 	Governor         GovernorState    `json:"governor"`
 	StepSeconds      int64            `json:"stepSeconds"`
 	Points           []PromotionPoint `json:"points" nullable:"false" doc:"The last 15 minutes"`
 	CouponPoints     []TemplatePoint  `json:"couponPoints" nullable:"false"`
+}
+
+// TopicLag is the lag of the group that consumes a topic.
+type TopicLag struct {
+	Topic string `json:"topic"`
+	Group string `json:"group"`
+	Lag   int64  `json:"lag"`
 }
 
 // PartHealth is what the instances say of a part.
@@ -170,13 +184,11 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 			out.Templates = append(out.Templates, *templateOf(t))
 		}
 	}
-	oldest, err := a.cfg.Rows.PayoutUnknown(ctx, store.PayoutUnknownParams{Limit: 1})
+	oldest, err := a.cfg.Rows.PayoutOldest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(oldest) > 0 {
-		out.OldestUnknownAt = oldest[0].UpdatedAt.UTC()
-	}
+	out.OldestReadyAt, out.OldestUnknownAt = oldest.ReadySince, oldest.UnknownSince
 	instances, err := a.cfg.Rows.InstanceList(ctx)
 	if err != nil {
 		return nil, err
@@ -191,14 +203,46 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 	out.Health = healthOf(instances)
 	f := a.cfg.Metrics.Governor()
 	out.Governor = GovernorState{Limit: f.Limit, Waiting: f.Waiting, BreakerOpen: f.BreakerOpen, RatesShared: !f.RatesUnshared}
-	busy := busiest(running)
-	if streams, err := a.workStreams(ctx, busy[:min(len(busy), overviewStreams)]); err == nil {
+	a.addLags(ctx, out, busiest(running))
+	return out, a.addPoints(ctx, out, now)
+}
+
+// addLags reads the lag of the busiest streams and of the topics, at the same time, within
+// queueTimeout. A part that does not answer is degraded.
+func (a *API) addLags(ctx context.Context, out *Overview, busy []store.PromotionView) {
+	var reading sync.WaitGroup
+	var streams []WorkStream
+	var streamsErr error
+	reading.Go(func() { streams, streamsErr = a.workStreams(ctx, busy[:min(len(busy), overviewStreams)]) })
+	topics, err := a.kafkaLags(ctx)
+	reading.Wait()
+	if streamsErr != nil {
+		out.Degraded = append(out.Degraded, degradedQueue)
+	} else {
 		out.StreamLag = new(int64)
 		for _, s := range streams {
 			*out.StreamLag += s.Lag
 		}
 	}
-	return out, a.addPoints(ctx, out, now)
+	out.KafkaTopics = []TopicLag{}
+	if err != nil {
+		out.Degraded = append(out.Degraded, degradedKafka)
+		return
+	}
+	out.KafkaLag = new(int64)
+	for _, t := range topics {
+		*out.KafkaLag += t.Records
+		out.KafkaTopics = append(out.KafkaTopics, TopicLag{Topic: t.Topic, Group: t.Group, Lag: t.Records})
+	}
+}
+
+func (a *API) kafkaLags(ctx context.Context) ([]bus.TopicLag, error) {
+	if a.cfg.KafkaLags == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	return a.cfg.KafkaLags(ctx)
 }
 
 // addPoints reads the points of everything, and the rates.

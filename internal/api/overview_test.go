@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -59,6 +62,46 @@ func TestOverview(t *testing.T) {
 	}
 	if p := parts["queue"]; p.OK || p.Reason != "Redis is away" || len(p.Instances) != 2 || !parts["store"].OK || parts["disk"].OK || len(parts) != 5 {
 		t.Errorf("health %+v", parts)
+	}
+}
+
+// TestOverviewNamesWhatIsAway: an overview comes without Redis and without Kafka, and says
+// which is away.
+func TestOverviewNamesWhatIsAway(t *testing.T) {
+	t.Parallel()
+	var kafka error
+	b := setup(t, func(c *Config) {
+		c.KafkaLags = func(context.Context) ([]bus.TopicLag, error) {
+			return []bus.TopicLag{{Topic: "t", Group: "g", Records: 3}, {Topic: "u", Group: "h", Records: 4}}, kafka
+		}
+	})
+	b.store.oldest = store.OldestPayouts{ReadySince: testTime, UnknownSince: testTime.Add(time.Hour)}
+	s := b.busy(1, 5)
+	b.queue.infos[s] = queue.Info{Exists: true, Len: 5, Pending: 3}
+	for _, test := range []struct {
+		name         string
+		queue, kafka error
+		want         []string
+	}{
+		{"nothing", nil, nil, nil},
+		{"the queue", errors.New("refused"), nil, []string{"queue"}},
+		{"Kafka", nil, errors.New("refused"), []string{"kafka"}},
+		{"both", errors.New("refused"), errors.New("refused"), []string{"queue", "kafka"}},
+	} {
+		b.queue.away, kafka = test.queue, test.kafka
+		got, err := b.api.readOverview(t.Context())
+		if err != nil || !slices.Equal(got.Degraded, test.want) {
+			t.Fatalf("without %s: degraded %v, %v; want %v", test.name, got.Degraded, err, test.want)
+		}
+		if !got.OldestReadyAt.Equal(testTime) || !got.OldestUnknownAt.Equal(testTime.Add(time.Hour)) {
+			t.Errorf("oldest READY %s, UNKNOWN %s", got.OldestReadyAt, got.OldestUnknownAt)
+		}
+		if (got.StreamLag == nil) != (test.queue != nil) || got.StreamLag != nil && *got.StreamLag != 2 {
+			t.Errorf("without %s: stream lag %v", test.name, got.StreamLag)
+		}
+		if (got.KafkaLag == nil) != (test.kafka != nil) || got.KafkaLag != nil && (*got.KafkaLag != 7 || len(got.KafkaTopics) != 2 || got.KafkaTopics[1] != TopicLag{"u", "h", 4}) {
+			t.Errorf("without %s: Kafka lag %v of %v", test.name, got.KafkaLag, got.KafkaTopics)
+		}
 	}
 }
 

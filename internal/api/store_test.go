@@ -33,6 +33,7 @@ type fakeStore struct {
 	letters  []reward.DeadLetter
 	present  []store.Instance
 	reports  map[int64]store.Reconciliation
+	oldest   store.OldestPayouts
 }
 
 func newFakeStore() *fakeStore {
@@ -74,6 +75,11 @@ func (f *fakeStore) ReconciliationList(_ context.Context, before int64, limit in
 func (f *fakeStore) PayoutUnknown(context.Context, store.PayoutUnknownParams) ([]reward.Payout, error) {
 	defer f.lock()()
 	return nil, f.away
+}
+
+func (f *fakeStore) PayoutOldest(context.Context) (store.OldestPayouts, error) {
+	defer f.lock()()
+	return f.oldest, f.away
 }
 
 func (f *fakeStore) PromotionTimeline(context.Context, reward.PromotionID, store.TimelineSpan) ([]store.PromotionPoint, error) {

@@ -136,7 +136,34 @@ func TestBrokerKeepsLogAndCommitsOverARestart(t *testing.T) {
 	if lags[bus.TopicPointPublish] != 50 {
 		t.Errorf("the lag after the restart is %d, 50 was wanted", lags[bus.TopicPointPublish])
 	}
+	topics, err := again.Lags(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []int64{50, 0, 0, 0, 0}
+	for i, topic := range topics {
+		if topic.Records != want[i] {
+			t.Errorf("lag %+v, %d records were wanted", topic, want[i])
+		}
+	}
+	if len(topics) != len(want) || topics[0].Topic != bus.TopicPointPublish || topics[0].Group != bus.GroupPoint {
+		t.Errorf("topics %+v", topics)
+	}
 	wantExactly(t, consume(t, again, 50), 100, 50)
+}
+
+// TestLagsEndWithTheirContext: while no broker answers, a caller waits no longer than its
+// context.
+func TestLagsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	broker := startBroker(t, t.TempDir())
+	client := openClient(t, broker.Addr())
+	broker.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if lags, err := client.Lags(ctx); err == nil {
+		t.Errorf("without a broker, the lags are %+v", lags)
+	}
 }
 
 func TestBrokerKeepsLogAndCommitsOverAKill(t *testing.T) {

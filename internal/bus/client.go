@@ -234,7 +234,7 @@ func (c *Client) LogID(ctx context.Context, topic string) (string, error) {
 // committed. A partition without a commit counts from its beginning.
 func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[string]int64, error) {
 	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // such a group has no commits
 		return nil, fmt.Errorf("read the commits of group %s: %w", group, err)
 	}
 	lags := map[string]int64{}
@@ -314,6 +314,45 @@ func (c *Client) bounds(ctx context.Context, topic string) (map[int32]bound, err
 		bounds[partition] = bound{start: starts[name][partition].Offset, end: end.Offset}
 	}
 	return bounds, nil
+}
+
+// TopicLag is how many records of a topic its group has not committed. Both names
+// have the configured prefix.
+type TopicLag struct {
+	Topic, Group string
+	Records      int64
+}
+
+// consumed lists the topics that groups consume, with their groups.
+var consumed = []struct{ topic, group string }{
+	{TopicPointPublish, GroupPoint}, {TopicVoucherPublish, GroupVoucher}, {TopicPointRetry, GroupPointRetry},
+	{TopicVoucherRetry, GroupVoucherRetry}, {TopicCouponIssue, GroupCouponIssue},
+}
+
+// Lags returns the lag of every topic that a group consumes. It reads them at the
+// same time, and returns when ctx ends.
+func (c *Client) Lags(ctx context.Context) ([]TopicLag, error) {
+	out := make([]TopicLag, len(consumed))
+	failed := make(chan error, len(consumed))
+	for i, t := range consumed {
+		out[i] = TopicLag{Topic: c.full(t.topic), Group: c.full(t.group)}
+		go func() { // the library may ignore ctx until it is connected
+			lags, err := c.Lag(ctx, t.group, t.topic)
+			out[i].Records = lags[t.topic]
+			failed <- err
+		}()
+	}
+	for range consumed {
+		select {
+		case err := <-failed:
+			if err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("read the lag of topics: %w", context.Cause(ctx))
+		}
+	}
+	return out, nil
 }
 
 // readOptions returns the options of every reader.

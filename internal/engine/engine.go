@@ -667,7 +667,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 			Rows: e.store, Saver: e.flow, IDs: ids, Log: e.log, Hint: e.flow.Hint,
 		}),
 		ReadsPerCaller: max(1, e.cfg.Database.ReadConnections-1),
-		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, Degraded: e.degraded, Troubles: e.troubles,
+		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, KafkaLags: e.bus.Lags, Degraded: e.degraded, Troubles: e.troubles,
 		Settings: shownSettings(e.cfg), Version: e.version, Metrics: e.metrics, Log: e.log,
 	})
 	handler.Start(context.WithoutCancel(ctx))

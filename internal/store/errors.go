@@ -32,6 +32,18 @@ func PlaceOfUnknown(p reward.Payout) UnknownPlace {
 	return UnknownPlace{Since: p.UpdatedAt, PayoutID: PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}}
 }
 
+// OldestPromotionsMax limits the promotions among which PayoutOldest looks for READY
+// payouts.
+const OldestPromotionsMax = 1000
+
+// OldestPayouts says since when payouts wait. A time is zero if none does.
+type OldestPayouts struct {
+	// ReadySince is when the oldest READY payout of a RUNNING promotion became READY.
+	ReadySince time.Time
+	// UnknownSince is when the oldest UNKNOWN payout of any promotion became UNKNOWN.
+	UnknownSince time.Time
+}
+
 // Limits of PayoutErrors.
 const (
 	PayoutErrorsMax     = 1000      // codes

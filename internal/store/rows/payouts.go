@@ -24,6 +24,16 @@ AND p.updated_at <= (SELECT :clock - CAST($4 AS interval)) ORDER BY p.updated_at
 	// from that index, which has those of all users.
 	listUnknownOf = `SELECT ` + PayoutColumns + ` FROM :payouts_of_user WHERE p.state + 0 = 3` + unknownPage
 
+	// oldestPayouts reads since when the oldest READY payout of the first $1 RUNNING
+	// promotions with any waits, and the oldest UNKNOWN one since $2. Each is the first entry of an
+	// index. The comparison p.state < 4 lets SQLite use the first.
+	oldestPayouts = `SELECT min(r.due_at), (SELECT p.updated_at FROM payouts p WHERE p.state = 3 AND p.updated_at >= $2 ORDER BY p.updated_at LIMIT 1)
+FROM (
+  SELECT (SELECT p.due_at FROM payouts p WHERE p.promotion_id = m.id AND p.state = 0 AND p.state < 4 ORDER BY p.due_at LIMIT 1) AS due_at
+  FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
+  WHERE m.status = 'RUNNING' AND s.ready > 0 ORDER BY m.id LIMIT $1
+) r`
+
 	// payoutErrors walks from one error code of promotion $1 to the next, at most $2,
 	// and counts the payouts of each in three states, each up to $3. So it reads no
 	// entry of the index for another state.
@@ -83,6 +93,14 @@ func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams)
 		return nil, nil // no payout can have this user ID
 	}
 	return list(ctx, t.db.ReadLong, "list UNKNOWN payouts of a user", scanPayout, t.listUnknownOf, append(args, p.UserID)...)
+}
+
+// PayoutOldest returns since when the oldest payouts wait.
+func (t *Tables) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
+	found, err := list(ctx, t.db.ReadLong, "find the oldest payouts", func(scan Scan, o *store.OldestPayouts) error {
+		return scan((*at)(&o.ReadySince), (*at)(&o.UnknownSince))
+	}, oldestPayouts, store.OldestPromotionsMax, time.Unix(0, 0))
+	return first(found, err, nil)
 }
 
 // PayoutErrors counts the payouts of a promotion by error code.

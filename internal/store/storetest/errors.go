@@ -62,6 +62,32 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "after one is resolved", []store.PayoutID{id(2, 7), id(1, 0), id(1, 2)}, pages(store.PayoutUnknownParams{Limit: 9}))
 	})
+	run(t, open, "OldestPayouts", func(b *bundle) {
+		oldest := func(what string, want store.OldestPayouts) {
+			b.Helper()
+			got, err := b.PayoutOldest(b.ctx)
+			b.must(err)
+			same(b, what, want, got)
+		}
+		oldest("without payouts", store.OldestPayouts{})
+		b.draft(1)
+		b.running(2)
+		b.draft(3)
+		for id, second := range map[reward.PromotionID]int{1: 10, 2: 30, 3: 20} {
+			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(id, 5)}, Now: at(second)})
+			b.must(err)
+		}
+		oldest("of RUNNING promotions", store.OldestPayouts{ReadySince: at(30)})
+		b.move(3, reward.Running)
+		oldest("of two", store.OldestPayouts{ReadySince: at(20)})
+		same(b, "dispatched", []reward.TargetID{5}, b.dispatch(3, reward.Ready, 9))
+		oldest("after a dispatch", store.OldestPayouts{ReadySince: at(30)})
+		unknown(b, 3, 5, 60)
+		oldest("with an UNKNOWN one", store.OldestPayouts{ReadySince: at(30), UnknownSince: at(60)})
+		b.move(3, reward.Paused)
+		b.move(2, reward.Paused)
+		oldest("when nothing runs", store.OldestPayouts{UnknownSince: at(60)})
+	})
 	run(t, open, "ErrorsByCode", func(b *bundle) {
 		b.running(1)
 		b.running(2)
