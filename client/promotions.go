@@ -57,6 +57,7 @@ type Promotion struct {
 	CreatedAt   time.Time  `json:"createdAt"`
 	StartedAt   *time.Time `json:"startedAt,omitempty"`
 	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
+	ArchivedAt  *time.Time `json:"archivedAt,omitempty"`
 	Summaries   []Summary  `json:"summaries,omitempty"`
 	// ETag is for PromotionChange.IfMatch. It is empty in lists and in events.
 	ETag string `json:"-"`

@@ -265,6 +265,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	d.add("created", moment(&p.CreatedAt))
 	d.add("started", moment(p.StartedAt))
 	d.add("finished", moment(p.FinishedAt))
+	d.add("archived", moment(p.ArchivedAt))
 	for _, s := range p.Summaries {
 		d.add("summary "+printable(s.PromotionSummaryID), fmt.Sprintf("%s targets, %s succeeded, %s failed, %s paid",
 			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), number(s.AmountSucceeded)))

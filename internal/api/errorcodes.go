@@ -60,6 +60,7 @@ var errorCodes = []errorCode{
 	{reward.CodeIllegalState, http.StatusConflict, "The current state does not allow this action", "Read the state; detail names the allowed actions"},
 	{reward.CodeExists, http.StatusConflict, "The ID is already in use", "Use another ID, or omit it to get a new one"},
 	{reward.CodeTypeMismatch, http.StatusConflict, "The ID belongs to a promotion of the other type", "Use another ID, or that type"},
+	{reward.CodeArchived, http.StatusConflict, "The promotion is archived, and its payouts are removed (retention.payouts)", "Use a new promotion"},
 	{reward.CodeConflict, http.StatusConflict, "Issued coupons, waiting users, or what a promotion has spent do not allow this change, or another import of codes began", "Follow detail, or wait until the line is empty"},
 	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion is worth more than approval.above and what was approved, has vouchers without an amount, or was rejected", "Ask somebody else to approve it"},
 	{campaign.CodeSamePerson, http.StatusConflict, "Authors of a promotion, and API keys that they made, cannot approve it", "Ask another person to approve it"},
@@ -154,13 +155,13 @@ var operationCodes = map[string][]string{
 	"upload-targets": {
 		reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
 		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, campaign.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
-		CodeTooManyUploads,
+		CodeTooManyUploads, reward.CodeArchived,
 	},
 	"get-upload-report": {reward.CodeUploadNotFound},
 	"list-payouts":      {reward.CodeNotFound}, "get-payout": {reward.CodePayoutNotFound},
 	"list-unknown-payouts": nil, "list-promotion-errors": {reward.CodeNotFound}, "get-me": nil, "list-settings": nil,
 	"list-reconciliations": nil, "get-overview": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
-	"retry-payouts":  promotionMoves,
+	"retry-payouts":  append([]string{reward.CodeArchived}, promotionMoves...),
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 
 	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},

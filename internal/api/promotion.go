@@ -54,6 +54,7 @@ type Promotion struct {
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
+	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Set: it takes no targets, and its payouts are removed; the counts stay"`
 	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One entry per promotionSummaryId, the first 1000; absent in lists"`
 }
 
@@ -125,7 +126,7 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
-		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
 	}
 	if v.ApprovedBy != "" {
 		p.ApprovedAmount, p.ApprovedCount = ptr(int64(v.Approval.Amount)), ptr(v.Approval.Count)

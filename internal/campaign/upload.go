@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -100,7 +101,7 @@ type UploadResult struct {
 }
 
 // Upload reads a file to its end and saves its valid lines, whatever the
-// promotion's status: a COMPLETED promotion that gets targets is RUNNING again,
+// promotion's status, unless it is archived: a COMPLETED promotion that gets targets is RUNNING again,
 // and the targets of a CANCELLED one become CANCELLED without a charge. Upload
 // reads the next batch while it saves the previous one.
 // Saving is idempotent per target, so uploading the same file again is safe. If
@@ -109,6 +110,9 @@ type UploadResult struct {
 func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, error) {
 	view, err := u.cfg.Rows.PromotionGet(ctx, cmd.PromotionID)
 	if err != nil {
+		return UploadResult{}, err
+	}
+	if err := rules.CheckArchived(cmd.PromotionID, !view.ArchivedAt.IsZero()); err != nil {
 		return UploadResult{}, err
 	}
 	counted := &countedReader{from: cmd.Body}
@@ -372,7 +376,9 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 		if err != nil {
 			return fmt.Errorf("save targets: %w", err)
 		}
-		outcomes = res.Outcomes
+		if outcomes = res.Outcomes; slices.Contains(outcomes, store.Archived) {
+			return rules.CheckArchived(u.promotion.ID, true) // the upload did not begin early enough
+		}
 	}
 	accepted := u.result.Accepted
 	bad := u.add(b, outcomes)

@@ -33,13 +33,15 @@ type fakeUploadRows struct {
 	saves   int
 	failAt  int // the save (from 1) that fails; 0 means none
 	noClose bool
-	log     obs.Log
-	opened  []store.Upload
-	extends []time.Time
-	closed  []store.Upload
-	errs    []store.LineError
-	hints   int
-	ahead   time.Duration // of the clock
+	// archived makes every save find that the promotion was archived.
+	archived bool
+	log      obs.Log
+	opened   []store.Upload
+	extends  []time.Time
+	closed   []store.Upload
+	errs     []store.LineError
+	hints    int
+	ahead    time.Duration // of the clock
 }
 
 func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
@@ -85,6 +87,8 @@ func (f *fakeUploadRows) Save(ctx context.Context, t reward.PromotionType, p sto
 		known, ok := f.rows[r.TargetID]
 		outcome := store.Accepted
 		switch {
+		case f.archived:
+			outcome = store.Archived
 		case !ok:
 			f.rows[r.TargetID] = r
 		case known == r:
@@ -156,6 +160,29 @@ func command(body io.Reader) UploadCommand {
 
 func TestUpload(t *testing.T) {
 	t.Parallel()
+
+	t.Run("AnArchivedPromotionTakesNoFile", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		f.view.ArchivedAt = time.Now()
+		for _, dryRun := range []bool{false, true} {
+			cmd := command(strings.NewReader(csvOf(1, 2)))
+			cmd.DryRun = dryRun
+			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, reward.CodeArchived) || len(f.opened) > 0 || f.saves > 0 {
+				t.Errorf("dry run %v: %v; %d uploads opened, %d saves", dryRun, err, len(f.opened), f.saves)
+			}
+		}
+	})
+
+	t.Run("ItIsArchivedDuringTheUpload", func(t *testing.T) {
+		t.Parallel()
+		f := newFakeUploadRows(pointPromotion)
+		f.archived = true
+		_, err := f.uploads().Upload(t.Context(), command(strings.NewReader(csvOf(1, 2))))
+		if !reward.HasCode(err, reward.CodeArchived) || len(f.closed) != 1 || !f.closed[0].Interrupted || f.closed[0].Accepted != 0 {
+			t.Errorf("%v; closed %+v", err, f.closed)
+		}
+	})
 
 	t.Run("SameFileAgainIsAllDuplicates", func(t *testing.T) {
 		t.Parallel()

@@ -199,6 +199,7 @@ type Reconcile struct {
 type Retention struct {
 	Audit       time.Duration `koanf:"audit"`
 	DeadLetters time.Duration `koanf:"dead-letters"` // from the replay or discard on
+	Payouts     time.Duration `koanf:"payouts"`      // from the end of the promotion on
 }
 
 // HTTP configures the API server.

@@ -85,6 +85,9 @@ func (v *validation) run() {
 			v.atLeast(name, period, time.Hour)
 		}
 	}
+	if floor := c.Money.IdempotencyWindow + c.Money.SettleAfter; c.Retention.Payouts != 0 && c.Retention.Payouts < floor {
+		v.wrong("retention.payouts", fmt.Sprintf("must be at least %s (money.idempotency-window + money.settle-after): a charge may still be confirmed until then", ShortDuration(floor)))
+	}
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")

@@ -74,7 +74,62 @@ func (r *retention) round(ctx context.Context) error {
 			}
 		}
 	}
+	if keep := r.periods.Payouts; keep > 0 {
+		return r.payouts(ctx, now.Add(-keep), now)
+	}
 	return nil
+}
+
+// payouts archives promotions that ended before a time, and removes their payouts. It
+// archives first, in a transaction of its own: from then on no target can be saved
+// again, so a crash in between leaves rows that the next round removes.
+func (r *retention) payouts(ctx context.Context, before, now time.Time) error {
+	var last store.EndedPromotion
+	for {
+		page, err := r.rows.PromotionEnded(ctx, before, last, retentionBatch)
+		if err != nil {
+			return fmt.Errorf("payouts: %w", err)
+		}
+		for _, p := range page {
+			last = p
+			if !p.Archived {
+				if p.Archived, err = r.rows.PromotionArchive(ctx, p.ID, before, now); err != nil {
+					return fmt.Errorf("payouts: %w", err)
+				}
+				if !p.Archived {
+					continue // something of it is still open
+				}
+				r.log.Info("promotion archived", "promotion_id", p.ID)
+			}
+			if err := r.payoutsOf(ctx, p.ID, before); err != nil {
+				return err
+			}
+		}
+		if len(page) < retentionBatch {
+			return nil
+		}
+	}
+}
+
+// payoutsOf removes the payouts of an archived promotion.
+func (r *retention) payoutsOf(ctx context.Context, id reward.PromotionID, before time.Time) error {
+	p := store.PayoutForgetParams{PromotionID: id, Limit: retentionBatch, Before: before}
+	for total := 0; ; {
+		page, err := r.rows.PayoutForget(ctx, p)
+		if err != nil {
+			return fmt.Errorf("payouts of promotion %d: %w", id, err)
+		}
+		total += page.Removed
+		if p.After = page.Last; p.After == nil {
+			if total > 0 {
+				r.log.Info("old rows removed", "what", "payouts", "promotion_id", id, "count", total)
+			}
+			return nil
+		}
+		if !service.Sleep(ctx, retentionPause) {
+			return ctx.Err()
+		}
+	}
 }
 
 // remove calls forget until it removes less than a batch.

@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 )
@@ -77,4 +80,110 @@ func TestRetention(t *testing.T) {
 			t.Errorf("%+v: %d audit entries and %d dead letters are left, want %d and %d", tt.periods, audit, dead, tt.audit, tt.dead)
 		}
 	}
+}
+
+// TestRetentionOfPayouts ends promotions long ago and recently, with more payouts than a
+// transaction removes, and removes those of the old ones. It crashes after a part, and
+// continues. One with an UNKNOWN payout keeps everything.
+func TestRetentionOfPayouts(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rows, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if err := rows.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	const targets = retentionBatch + 1
+	for id, ended := range map[reward.PromotionID]time.Time{1: now.Add(-50 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-50 * time.Hour)} {
+		_, err := rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, ended)
+		must(err)
+		all := make([]store.NewPayout, targets)
+		var outcomes []rules.Outcome
+		for i := range all {
+			target := reward.TargetID(i)
+			all[i] = store.NewPayout{PromotionID: id, TargetID: target, Amount: 5}
+			o := rules.Outcome{Ref: reward.Ref{PromotionID: id, TargetID: target, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t"}
+			if i == 7 && id == 3 {
+				o.Kind = rules.OutcomeNoLookup // UNKNOWN
+			}
+			outcomes = append(outcomes, o)
+		}
+		for part := range slices.Chunk(all, store.BatchMax) {
+			_, err = rows.PayoutSave(ctx, store.PayoutSaveParams{Rows: part, MaxLen: targets, Now: ended})
+			must(err)
+		}
+		for part := range slices.Chunk(outcomes, store.BatchMax) {
+			_, err = rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: part, Now: ended})
+			must(err)
+		}
+		_, err = rows.PromotionComplete(ctx, id, time.Minute, ended)
+		must(err)
+		v, err := rows.PromotionGet(ctx, id)
+		must(err)
+		_, err = rows.PromotionStreamDestroyed(ctx, id, v.LastDispatchedAt)
+		must(err)
+	}
+	left := func() (n [4]int) {
+		for id := range reward.PromotionID(4) {
+			p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax}
+			for {
+				page, err := rows.PayoutList(ctx, p)
+				must(err)
+				n[id] += len(page)
+				if len(page) < p.Limit {
+					break
+				}
+				p.After = &page[len(page)-1].TargetID
+			}
+		}
+		return n
+	}
+	must((&retention{rows: rows}).round(ctx))
+	if got := left(); got != [4]int{0, targets, targets, targets} {
+		t.Fatalf("without a period, %v payouts are left", got)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	r := &retention{rows: &stoppingStore{rows, stop}, periods: config.Retention{Payouts: 25 * time.Hour}}
+	if err := r.round(stopped); err == nil {
+		t.Fatal("the round that was stopped reports success")
+	}
+	if got := left(); got != [4]int{0, targets - retentionBatch, targets, targets} {
+		t.Fatalf("after the crash, %v payouts are left", got)
+	}
+	r.rows = rows
+	for range 2 {
+		must(r.round(ctx))
+		if got := left(); got != [4]int{0, 0, targets, targets} {
+			t.Fatalf("%v payouts are left", got)
+		}
+	}
+	for id, archived := range map[reward.PromotionID]bool{1: true, 2: false, 3: false} {
+		v, err := rows.PromotionGet(ctx, id)
+		must(err)
+		if v.ArchivedAt.IsZero() == archived || v.Counts.Total() != targets || v.Counts.AmountTotal() != 5*targets {
+			t.Errorf("promotion %d: archived at %v, counts %+v", id, v.ArchivedAt, v.Counts)
+		}
+	}
+}
+
+// stoppingStore stops its caller after a page of payouts was removed.
+type stoppingStore struct {
+	store.Store
+	stop context.CancelFunc
+}
+
+func (s *stoppingStore) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
+	page, err := s.Store.PayoutForget(ctx, p)
+	s.stop()
+	return page, err
 }

@@ -188,7 +188,7 @@ func (l *PublishListener) forget() {
 // halves the batch until that record is alone, and makes it a dead letter. It
 // writes the offsets with the last part. After a crash in between, the listener
 // reads the records again, which changes nothing. It stores the dead letters of
-// conflicts with the offsets, or before them.
+// conflicts, and of targets of archived promotions, with the offsets, or before them.
 func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	log := l.position.ID()
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, dead)}
@@ -199,10 +199,16 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	switch {
 	case err == nil:
 		for i, o := range res.Outcomes {
-			if o == store.Conflict {
+			switch o {
+			case store.Conflict:
 				conflicts = append(conflicts, bus.DeadRecord{
 					Record: good[i].record, Reason: reward.CodeConflict,
 					Detail: fmt.Sprintf("target %s exists in promotion %s with another amount, user or voucher code", good[i].message.TargetID, good[i].message.PromotionID),
+				})
+			case store.Archived:
+				conflicts = append(conflicts, bus.DeadRecord{
+					Record: good[i].record, Reason: reward.CodeArchived,
+					Detail: fmt.Sprintf("promotion %s is archived: its payouts are removed, so nobody knows whether target %s was paid, and it is not", good[i].message.PromotionID, good[i].message.TargetID),
 				})
 			}
 		}

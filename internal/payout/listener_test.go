@@ -360,3 +360,62 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		}
 	})
 }
+
+// TestRecordsOfArchivedPromotions pays two targets, archives the promotion, removes its
+// payouts, and reads the same records again, as after an offset was reset. Each one is a
+// dead letter, and nothing is saved, while records of other promotions are.
+func TestRecordsOfArchivedPromotions(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, -1)
+	ctx := t.Context()
+	process := func(targets ...string) {
+		t.Helper()
+		if err := d.listener.ProcessTopicMessages(ctx, d.records(targets...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	process(point(1, 1, 100), point(1, 2, 100))
+	var outcomes []rules.Outcome
+	for target := reward.TargetID(1); target <= 2; target++ {
+		outcomes = append(outcomes, rules.Outcome{Ref: reward.Ref{PromotionID: 1, TargetID: target, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t"})
+	}
+	later := time.Now().Add(time.Hour)
+	if _, err := d.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Now: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.rows.PromotionComplete(ctx, 1, time.Minute, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := d.rows.PromotionGet(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.rows.PromotionStreamDestroyed(ctx, 1, ended.LastDispatchedAt); err != nil {
+		t.Fatal(err)
+	}
+	if archived, err := d.rows.PromotionArchive(ctx, 1, later, later); err != nil || !archived {
+		t.Fatalf("archived: %v, %v", archived, err)
+	}
+	if page, err := d.rows.PayoutForget(ctx, store.PayoutForgetParams{PromotionID: 1, Limit: 10, Before: later}); err != nil || page.Removed != 2 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	process(point(1, 1, 100), point(2, 1, 100), point(1, 2, 100), point(1, 3, 100))
+	if diff := cmp.Diff(map[string]string{"2": "ARCHIVED", "4": "ARCHIVED", "5": "ARCHIVED"}, d.deadLetters(t)); diff != "" {
+		t.Errorf("dead letters (-want +got):\n%s", diff)
+	}
+	for id, want := range map[reward.PromotionID]int{1: 0, 2: 1} {
+		if list, err := d.rows.PayoutList(ctx, store.PayoutListParams{PromotionID: id, Limit: 10}); err != nil || len(list) != want {
+			t.Errorf("promotion %d has %d payouts, want %d; %v", id, len(list), want, err)
+		}
+	}
+	if v, err := d.rows.PromotionGet(ctx, 1); err != nil || v.Counts != ended.Counts || v.Status != reward.Completed {
+		t.Errorf("the archived promotion is %s with %+v, want COMPLETED with %+v; %v", v.Status, v.Counts, ended.Counts, err)
+	}
+	offsets, err := d.rows.OffsetsGet(ctx, bus.TopicPointPublish+"@1")
+	if err != nil || offsets[3] != 6 {
+		t.Errorf("the next offsets are %v, want 6 for partition 3; %v", offsets, err)
+	}
+}

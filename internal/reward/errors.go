@@ -81,6 +81,7 @@ const (
 	CodeInvalid        = "INVALID"
 	CodeMalformed      = "MALFORMED"
 	CodeTypeMismatch   = "TYPE_MISMATCH"
+	CodeArchived       = "ARCHIVED"
 	CodeNeverGiven     = "NEVER_GIVEN" // a record of a coupon request has a ticket that no gate gave
 	CodeConflict       = "CONFLICT"
 	// CodeImmutable means that a field cannot change, or not in this state.

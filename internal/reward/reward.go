@@ -223,6 +223,9 @@ type Promotion struct {
 	CreatedAt   time.Time
 	StartedAt   time.Time // zero before the start
 	FinishedAt  time.Time // zero while open
+	// ArchivedAt is when the promotion was archived: it takes no targets any more, and
+	// its payouts are removed. Its counts stay. Zero means that it is not archived.
+	ArchivedAt time.Time
 	// LastDispatchedAt and StreamDestroyed decide when the stream may be destroyed:
 	// only when the last dispatch is older than the dispatch horizon
 	// (money.timeout plus the lease).

@@ -150,6 +150,16 @@ func CheckRetry(id reward.PromotionID, status reward.PromotionStatus) error {
 	return nil
 }
 
+// CheckArchived returns CodeArchived if a promotion is archived. It takes no targets
+// and allows no retry: a removed target could be paid again.
+func CheckArchived(id reward.PromotionID, archived bool) error {
+	if archived {
+		return reward.NewError(reward.KindConflict, reward.CodeArchived,
+			"promotion %d is archived, and its payouts are removed (retention.payouts): use a new promotion", id)
+	}
+	return nil
+}
+
 // Retry moves a FAILED row back to READY and resets its counted attempts. It
 // changes a row only if its error code is code; an empty code matches any row. The
 // dispatch number, the flag "maybe called", the first dispatch and the last error stay.

@@ -81,6 +81,46 @@ type Retention interface {
 	// DeadLetterForget looks at the limit oldest dead letters with a status, removes those
 	// that were closed before a time, and returns how many. OPEN is CodeInvalid.
 	DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error)
+	// PromotionEnded returns at most limit promotions that ended before a time and may
+	// have payouts left, ordered by FinishedAt, then ID. It begins after a promotion of
+	// an earlier page; the zero value begins at the first one.
+	PromotionEnded(ctx context.Context, before time.Time, after EndedPromotion, limit int) ([]EndedPromotion, error)
+	// PromotionArchive archives a promotion that ended before a time, and reports whether
+	// it did. It decides under the lock of the counts. No payout may be READY, QUEUED,
+	// RETRYING or UNKNOWN, no upload may be open at now, and the stream must be
+	// destroyed.
+	//
+	// An archived promotion stays archived. PayoutSave inserts no row for it and
+	// PayoutRetry none retries, and the database refuses a count of open payouts. Its
+	// counts stay, and SummaryCompare compares them with nothing.
+	PromotionArchive(ctx context.Context, id reward.PromotionID, before, now time.Time) (bool, error)
+	// PayoutForget removes payouts of an archived promotion, with their attempts. It looks
+	// at one page of them.
+	PayoutForget(ctx context.Context, p PayoutForgetParams) (PayoutForgotten, error)
+}
+
+// EndedPromotion is a promotion that has ended and may have payouts left.
+type EndedPromotion struct {
+	ID         reward.PromotionID
+	FinishedAt time.Time
+	Archived   bool
+}
+
+// PayoutForgetParams selects a page of payouts of one promotion.
+type PayoutForgetParams struct {
+	PromotionID reward.PromotionID
+	After       *reward.TargetID // the last target of the previous page; nil for the first page
+	Limit       int              // of the page
+	// Before is the time before which a payout must have changed last. A payout that
+	// changed later, that is not final, or that is looked up once more stays.
+	Before time.Time
+}
+
+// PayoutForgotten is what PayoutForget did with a page.
+type PayoutForgotten struct {
+	Removed int
+	// Last is the last target of the page. Nil means that the page is the last one.
+	Last *reward.TargetID
 }
 
 // Promotions stores promotions. Unless it says otherwise, a method that changes
@@ -339,8 +379,8 @@ type Payouts interface {
 	// A COMPLETED promotion that gains rows becomes RUNNING again.
 	//
 	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. If the outcome of any row is Conflict, the offsets are not stored: the
-	// caller stores them together with the dead letters of the conflicts. A dead
+	// back. If the outcome of any row is Conflict or Archived, the offsets are not stored:
+	// the caller stores them together with the dead letters of these rows. A dead
 	// letter with a known source, partition, offset and log is dropped.
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 
@@ -403,7 +443,8 @@ type Payouts interface {
 	// The rows are due at Now and have no counted attempts. Dispatch number, flag,
 	// first dispatch and idempotency key stay. ErrorCode and ErrorMessage stay
 	// until the next outcome. A COMPLETED promotion becomes RUNNING again if any
-	// row moved. A DRAFT or CANCELLED promotion is CodeIllegalState.
+	// row moved. A DRAFT or CANCELLED promotion is CodeIllegalState, an archived one
+	// CodeArchived.
 	PayoutRetry(ctx context.Context, p PayoutRetryParams) (int, error)
 	// PayoutResolve settles one UNKNOWN row as an operator decided, and returns
 	// it. This works in a CANCELLED promotion too. A row in another state is
@@ -485,6 +526,7 @@ const (
 	Accepted  SaveOutcome = iota // inserted
 	Duplicate                    // known with the same content
 	Conflict                     // known with another amount, user or code; nothing changed
+	Archived                     // not known, and the promotion is archived; nothing changed
 )
 
 // PayoutSaveResult is the result of PayoutSave.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -350,11 +351,11 @@ func lookupArgs(lookups []rules.Lookup, round []int) []any {
 
 // retrySQL returns the statement that moves FAILED rows back to READY, by
 // rules.Retry. It deducts their counted attempts from the counts. Its last
-// column is the status of the promotion, which allows the retry or not.
+// columns say whether the promotion allows the retry.
 func retrySQL(from, where string) string {
 	return named(`WITH found AS MATERIALIZED (
   SELECT p.promotion_id, p.target_id, p.summary_id, p.amount, p.attempts
-  FROM ` + from + ` JOIN promotions m ON m.id = p.promotion_id AND m.status NOT IN ('DRAFT', 'CANCELLED')
+  FROM ` + from + ` JOIN promotions m ON m.id = p.promotion_id AND m.status NOT IN ('DRAFT', 'CANCELLED') AND m.archived_at IS NULL
   WHERE ` + where + `
   ORDER BY p.target_id LIMIT $3::int8 FOR NO KEY UPDATE OF p
 ), moved AS MATERIALIZED (
@@ -363,7 +364,7 @@ func retrySQL(from, where string) string {
   UPDATE payouts p SET state = :READY, attempts = 0, due_at = $1::timestamptz, updated_at = $1::timestamptz, again = false
   FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
 ), ` + tally("moved") + `
-SELECT m.status, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`)
+SELECT m.status, m.archived_at IS NOT NULL, (SELECT count(*) FROM moved) FROM promotions m WHERE m.id = $2`)
 }
 
 var (
@@ -383,10 +384,11 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 		sql, args = retryCode, append(args, reward.SanitizeText(p.Code))
 	}
 	var status reward.PromotionStatus
+	var archived bool
 	var moved int
 	err := s.send(ctx, "retry payouts", func(b *pgx.Batch) {
 		status, moved = "", 0
-		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&status, &moved) }))
+		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&status, &archived, &moved) }))
 		b.Queue(reopenSQL, []int64{int64(p.PromotionID)})
 	})
 	switch {
@@ -395,7 +397,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 	case status == "":
 		return 0, store.NoPromotion(p.PromotionID)
 	}
-	if err := rules.CheckRetry(p.PromotionID, status); err != nil {
+	if err := cmp.Or(rules.CheckRetry(p.PromotionID, status), rules.CheckArchived(p.PromotionID, archived)); err != nil {
 		return 0, err
 	}
 	return moved, nil

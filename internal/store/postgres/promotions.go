@@ -20,7 +20,7 @@ const promotionColumns = rows.PromotionColumns
 // the columns after them into more. It reuses its variables, so a row allocates
 // little except its name.
 func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
-	var starts, created, started, finished, dispatched pgtype.Timestamptz
+	var starts, created, started, finished, dispatched, archived pgtype.Timestamptz
 	// Basic types avoid a slower conversion in pgx for each value.
 	into := append([]any{
 		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
@@ -28,14 +28,14 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
 		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Approval.Round, &p.Approval.Rounds, &p.Approval.Unvalued, (*int64)(&p.Approval.Amount),
 		&p.Approval.Count, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
-		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version,
+		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version, &archived,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
 		p.StartsAt, p.CreatedAt, p.StartedAt = utc(starts), utc(created), utc(started)
-		p.FinishedAt, p.LastDispatchedAt = utc(finished), utc(dispatched)
+		p.FinishedAt, p.LastDispatchedAt, p.ArchivedAt = utc(finished), utc(dispatched), utc(archived)
 		return nil
 	}
 }

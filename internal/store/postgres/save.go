@@ -24,14 +24,15 @@ ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 // insertSQL inserts the new rows of a batch. The first row of each promotion has
 // what the budget leaves, so that it is added up once. The caller holds the locks of the
 // summary rows, so no other transaction can insert the same targets or use the
-// capacity. It returns the rows that were known and those that it queued.
+// capacity. It returns the rows that were known, those that it queued, and those that it
+// refused because their promotion is archived.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
   LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
 ), ranked AS MATERIALIZED (
-  SELECT i.*, m.status, m.approval_round, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
+  SELECT i.*, m.status, m.archived_at IS NOT NULL AS archived, m.approval_round, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
     sum(i.amount) OVER front AS worth,
     CASE WHEN row_number() OVER front = 1 AND m.status = 'RUNNING' AND m.max_amount > 0
         AND ` + budgetUnspent + ` < s.ready_amount + sum(i.amount) OVER (PARTITION BY i.promotion_id)
@@ -55,7 +56,7 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round)
   SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
     false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz, f.approval_round
-  FROM fresh f
+  FROM fresh f WHERE NOT f.archived
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
   SELECT m.id, d.rows FROM (SELECT promotion_id, sum(n)::int8 AS rows FROM moves WHERE became = :QUEUED GROUP BY promotion_id) d
@@ -66,10 +67,12 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
     canary_dispatched = m.canary_dispatched + CASE WHEN ` + canaryOpen + ` THEN d.rows ELSE 0 END
   FROM dispatched d WHERE m.id = d.id
 ), placed AS (` + offsetsSQL(9, `WHERE NOT EXISTS (SELECT 1 FROM probed c WHERE c.known_amount IS NOT NULL
-    AND (c.known_user, c.known_amount, c.known_code) IS DISTINCT FROM (c.user_id, c.amount, c.voucher_code))`) + `
+    AND (c.known_user, c.known_amount, c.known_code) IS DISTINCT FROM (c.user_id, c.amount, c.voucher_code))
+    AND NOT EXISTS (SELECT 1 FROM fresh f WHERE f.archived)`) + `
 )
-SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
-UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL FROM inserted WHERE became = :QUEUED`)
+SELECT promotion_id, target_id, known_user, known_amount, known_code, false FROM probed WHERE known_amount IS NOT NULL
+UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL, false FROM inserted WHERE became = :QUEUED
+UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL, true FROM fresh WHERE archived`)
 
 // unvaluedSQL records that promotions got rows without an amount in this round. It
 // is given the rows of the batch without an amount, which may have existed before.
@@ -120,8 +123,9 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 	}
 	var known map[store.PayoutID]store.NewPayout
 	var queued []store.PayoutID
+	var archived map[store.PayoutID]bool
 	err = s.send(ctx, "save payouts", func(b *pgx.Batch) {
-		known, queued = make(map[store.PayoutID]store.NewPayout), nil
+		known, queued, archived = make(map[store.PayoutID]store.NewPayout), nil, make(map[store.PayoutID]bool)
 		if len(batch.promotions) > 0 {
 			b.Queue(lockTotals, batch.ids)
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
@@ -130,12 +134,16 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 				var id store.PayoutID
 				var user, code *string
 				var amount *int64
-				if err := rows.Scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &user, &amount, &code); err != nil {
+				var refused bool
+				if err := rows.Scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &user, &amount, &code, &refused); err != nil {
 					return err
 				}
-				if amount == nil {
+				switch {
+				case refused:
+					archived[id] = true
+				case amount == nil:
 					queued = append(queued, id)
-				} else {
+				default:
 					known[id] = store.NewPayout{UserID: *user, Amount: reward.Amount(*amount), VoucherCode: *code}
 				}
 				return nil
@@ -162,7 +170,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 	case err != nil:
 		return store.PayoutSaveResult{}, err
 	}
-	return batch.result(p.Rows, known, queued, p), nil
+	return batch.result(p.Rows, known, archived, queued, p), nil
 }
 
 // saveBatch has the first row of each target of a batch, as columns.
@@ -219,12 +227,16 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 // result returns the outcome of every row of the caller. It compares a row with
 // the stored row of its target: the one that was known before, or the first one
 // of the batch.
-func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]store.NewPayout, queued []store.PayoutID,
-	p store.PayoutSaveParams,
+func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]store.NewPayout, archived map[store.PayoutID]bool,
+	queued []store.PayoutID, p store.PayoutSaveParams,
 ) store.PayoutSaveResult {
 	res := store.PayoutSaveResult{Outcomes: make([]store.SaveOutcome, len(rows)), Queued: make([]reward.Payout, 0, len(queued))}
 	for i, r := range rows {
 		id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+		if archived[id] {
+			res.Outcomes[i] = store.Archived
+			continue
+		}
 		stands, old := known[id]
 		if !old {
 			if b.first[id] == i {

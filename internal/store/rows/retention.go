@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
-// Both statements look at the oldest rows only, by an index in the order of their IDs, so
+// These statements look at the oldest rows only, by an index in the order of their IDs, so
 // their cost and the locks they hold are bounded by $2 whatever the size of the table.
 const (
 	forgetAudit   = `DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id > 0 ORDER BY id LIMIT $2) AND at < $1 RETURNING id`
@@ -36,4 +37,88 @@ func (t *Tables) remove(ctx context.Context, what, sql string, before time.Time,
 		return []Statement{{SQL: sql, Args: append([]any{before, max(limit, 0)}, more...), Row: read}}
 	})
 	return len(removed), err
+}
+
+// The statements that archive promotions and remove their payouts.
+const (
+	// endedAfter lists promotions that ended before $1, after the position $2, $3.
+	endedAfter = `SELECT id, finished_at, archived_at IS NOT NULL FROM promotions
+WHERE finished_at IS NOT NULL AND NOT rows_removed AND finished_at < $1 AND (finished_at, id) > ($2, $3)
+ORDER BY finished_at, id LIMIT $4`
+
+	// beginArchive locks the counts, as every transaction that adds payouts does first.
+	// The statements after it see what was committed before the lock.
+	beginArchive = `UPDATE summaries SET archived = true WHERE promotion_id = $1 AND summary_id = 0 AND NOT archived
+  AND ready + queued + retrying + unknown = 0
+  AND EXISTS (SELECT 1 FROM promotions m WHERE m.id = $1 AND m.archived_at IS NULL AND m.finished_at < $2 AND m.stream_gone)`
+	archive = `UPDATE promotions SET archived_at = $3
+WHERE id = $1 AND archived_at IS NULL AND status IN ('COMPLETED', 'CANCELLED') AND finished_at < $2 AND stream_gone
+  AND EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND s.archived)
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.promotion_id = $1 AND u.finished_at IS NULL AND u.leased_until > $3)
+RETURNING id`
+	undoArchive = `UPDATE summaries SET archived = false WHERE promotion_id = $1 AND summary_id = 0 AND archived
+  AND EXISTS (SELECT 1 FROM promotions m WHERE m.id = $1 AND m.archived_at IS NULL)`
+
+	// pageOfPayouts reads the targets of a page. The statements after it name their
+	// range, so that they touch no more rows, whatever the size of the promotion.
+	pageOfPayouts = `SELECT target_id FROM payouts WHERE promotion_id = $1 AND target_id > $2 ORDER BY target_id LIMIT $3`
+	isArchived    = ` AND EXISTS (SELECT 1 FROM promotions m WHERE m.id = $1 AND m.archived_at IS NOT NULL)`
+	forgetPayouts = `DELETE FROM payouts WHERE promotion_id = $1 AND target_id > $2 AND target_id <= $3
+  AND state > 3 AND NOT again AND updated_at < $4` + isArchived + ` RETURNING target_id`
+	// forgetAttempts removes the attempts of the payouts that this transaction removed.
+	forgetAttempts = `DELETE FROM attempts WHERE promotion_id = $1 AND target_id > $2 AND target_id <= $3
+  AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = attempts.promotion_id AND p.target_id = attempts.target_id)` + isArchived
+	nothingLeft = `UPDATE promotions SET rows_removed = true WHERE id = $1 AND archived_at IS NOT NULL AND NOT rows_removed
+  AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = $1)`
+)
+
+// PromotionEnded returns promotions that ended before a time.
+func (t *Tables) PromotionEnded(ctx context.Context, before time.Time, after store.EndedPromotion, limit int) ([]store.EndedPromotion, error) {
+	from := after.FinishedAt
+	if from.IsZero() {
+		from = time.Unix(0, 0)
+	}
+	return list(ctx, t.db.Read, "list ended promotions", func(scan Scan, p *store.EndedPromotion) error {
+		return scan((*int64)(&p.ID), (*at)(&p.FinishedAt), &p.Archived)
+	}, endedAfter, before, from, int64(after.ID), max(limit, 0))
+}
+
+// PromotionArchive archives a promotion that ended before a time.
+func (t *Tables) PromotionArchive(ctx context.Context, id reward.PromotionID, before, now time.Time) (bool, error) {
+	var archived bool
+	err := t.db.Write(ctx, "archive a promotion", func() []Statement {
+		archived = false
+		return []Statement{
+			{SQL: beginArchive, Args: []any{int64(id), before}},
+			{SQL: archive, Args: []any{int64(id), before, now}, Row: seen(&archived)},
+			{SQL: undoArchive, Args: []any{int64(id)}},
+		}
+	})
+	return archived && err == nil, err
+}
+
+// PayoutForget removes a page of payouts of an archived promotion.
+func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
+	id, after, limit := int64(p.PromotionID), int64(-1), max(p.Limit, 1)
+	if p.After != nil {
+		after = int64(*p.After)
+	}
+	page, err := list(ctx, t.db.Read, "read a page of old payouts", func(scan Scan, target *int64) error { return scan(target) },
+		pageOfPayouts, id, after, limit)
+	if err != nil {
+		return store.PayoutForgotten{}, err
+	}
+	if len(page) == 0 {
+		return store.PayoutForgotten{}, t.exec(ctx, "end the removal of payouts", nothingLeft, id)
+	}
+	last := reward.TargetID(page[len(page)-1])
+	var removed []int64
+	err = t.db.Write(ctx, "remove old payouts", func() []Statement {
+		removed = nil
+		return []Statement{
+			{SQL: forgetPayouts, Args: []any{id, after, int64(last), p.Before}, Row: into(&removed, func(scan Scan, target *int64) error { return scan(target) })},
+			{SQL: forgetAttempts, Args: []any{id, after, int64(last)}},
+		}
+	})
+	return store.PayoutForgotten{Removed: len(removed), Last: &last}, err
 }

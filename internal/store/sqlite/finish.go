@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"slices"
@@ -180,7 +181,7 @@ func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int
 		if err != nil {
 			return err
 		}
-		if err := rules.CheckRetry(p.PromotionID, v.Status); err != nil {
+		if err := cmp.Or(rules.CheckRetry(p.PromotionID, v.Status), rules.CheckArchived(p.PromotionID, !v.ArchivedAt.IsZero())); err != nil {
 			return err
 		}
 		rows, err := tx.failed(p)

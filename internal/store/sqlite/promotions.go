@@ -25,18 +25,18 @@ FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
 func viewScanner(more ...any) func(*sql.Rows) (store.PromotionView, error) {
 	var v store.PromotionView
 	var created int64
-	var starts, started, finished, dispatched sql.NullInt64
+	var starts, started, finished, dispatched, archived sql.NullInt64
 	into := slices.Concat([]any{
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
 		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
 		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Approval.Round, &v.Approval.Rounds, &v.Approval.Unvalued, (*int64)(&v.Approval.Amount),
 		&v.Approval.Count, &v.RejectedBy, &v.RejectReason, &v.Revision, &v.Registered, &v.ExpectedCount,
-		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version,
+		&v.Closed, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version, &archived,
 	}, countsInto(&v.Counts), more)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
 		err := rows.Scan(into...)
 		v.StartsAt, v.CreatedAt, v.StartedAt = maybeTime(starts), timeOf(created), maybeTime(started)
-		v.FinishedAt, v.LastDispatchedAt = maybeTime(finished), maybeTime(dispatched)
+		v.FinishedAt, v.LastDispatchedAt, v.ArchivedAt = maybeTime(finished), maybeTime(dispatched), maybeTime(archived)
 		return v, err
 	}
 }

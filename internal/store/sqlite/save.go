@@ -43,7 +43,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		if err := sv.finish(); err != nil {
 			return err
 		}
-		if !slices.Contains(res.Outcomes, store.Conflict) {
+		if !slices.Contains(res.Outcomes, store.Conflict) && !slices.Contains(res.Outcomes, store.Archived) {
 			if err := tx.putOffsets(p.Offsets); err != nil {
 				return err
 			}
@@ -149,6 +149,9 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 		return store.Conflict, reward.Payout{}, nil
 	}
 	m := s.promotions[r.PromotionID]
+	if !m.ArchivedAt.IsZero() {
+		return store.Archived, reward.Payout{}, nil
+	}
 	now := instant(s.params.Now)
 	p := reward.Payout{
 		PromotionID: r.PromotionID, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,

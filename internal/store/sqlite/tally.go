@@ -172,24 +172,28 @@ func (s *Store) SummaryCompare(ctx context.Context, id reward.PromotionID, repai
 func (s *Store) readCounts(ctx context.Context, id reward.PromotionID) (c comparison, err error) {
 	err = s.snapshot(ctx, "compare the counts of a promotion", func(ctx context.Context, q querier) error {
 		c = comparison{differing: make(map[reward.SummaryID]reward.Counts)}
-		found := false
+		found, archived := false, false
 		_, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
 			var summary reward.SummaryID
 			var counts reward.Counts
 			var repairs int64
-			err := rows.Scan(append(append([]any{&summary}, countsInto(&counts)...), &repairs, &c.Ended)...)
+			err := rows.Scan(append(append([]any{&summary}, countsInto(&counts)...), &repairs, &c.Ended, &archived)...)
 			if summary == 0 {
 				found, c.Kept, c.repairs = true, counts, repairs
 			}
 			c.differing[summary] = minus(reward.Counts{}, counts)
 			return struct{}{}, err
-		}, `SELECT s.summary_id, `+countsSQL+`, s.repairs, m.finished_at IS NOT NULL FROM summaries s JOIN promotions m ON m.id = s.promotion_id
+		}, `SELECT s.summary_id, `+countsSQL+`, s.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL FROM summaries s JOIN promotions m ON m.id = s.promotion_id
 WHERE s.promotion_id = ?`, int64(id))
 		if err != nil {
 			return err
 		}
 		if !found {
 			return store.NoPromotion(id)
+		}
+		if archived { // its rows are removed
+			c.Rows, c.differing = c.Kept, nil
+			return nil
 		}
 		counted, err := recount(ctx, q, id)
 		if err != nil {

@@ -45,6 +45,7 @@ func Exercise(t *testing.T, open Open) {
 		"Reconciliations": exerciseReconciliations,
 		"Starts":          exerciseStarts,
 		"Approvals":       exerciseApprovals,
+		"Archive":         exerciseArchive,
 		"Budget":          exerciseBudget,
 		"Canary":          exerciseCanary,
 		"Judge":           exerciseJudge,
