@@ -26,7 +26,7 @@ func chaosTargets(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("LARGESSE_CHAOS_TARGETS")
 	if text == "" {
-		return 50_000
+		return 30_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1000 {

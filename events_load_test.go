@@ -144,7 +144,7 @@ func TestTenThousandSubscribers(t *testing.T) {
 		watchers   = 10_000
 		people     = 500
 		stuck      = 20
-		targets    = 600 // of each promotion
+		targets    = 300 // of each promotion
 		perSecond  = 10
 		most       = 500 * 1000 * 1000
 	)

@@ -42,7 +42,7 @@ func benchIdle(t *testing.T, args ...string) map[string]float64 {
 	}
 	redis := ownRedis(t)
 	args = append([]string{
-		"bench", "idle", "--output", "json", "--database-url", server(t, "LARGESSE_TEST_POSTGRES"), "--redis-url", redis.Address(),
+		"bench", "idle", "--window", "10s", "--output", "json", "--database-url", server(t, "LARGESSE_TEST_POSTGRES"), "--redis-url", redis.Address(),
 		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"),
 	}, args...)
 	const tries = 3

@@ -198,7 +198,7 @@ func consumersIn(t *testing.T, s *fleet.Server, key, group string) int {
 // targets cost one instance at most five commands to Redis a second, and less
 // than 2 % of a core.
 func TestIdlePromotionsCostNothing(t *testing.T) {
-	const promotions, window = 1000, 20 * time.Second
+	const promotions, window = 1000, 10 * time.Second
 	_, simURL := startSim(t, moneysim.Faults{})
 	redis := ownRedis(t)
 	name := "idle_" + strings.ToLower(rand.Text()[:10])
@@ -300,6 +300,7 @@ func cpuTime(t *testing.T, p *process) time.Duration {
 // TestRedisIsAwayForAMinute: the pools wait, without a busy loop and without a
 // flood of lines; readiness says so; all continues after.
 func TestRedisIsAwayForAMinute(t *testing.T) {
+	t.Parallel()
 	const targets = 10_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})
 	redis := ownRedis(t)

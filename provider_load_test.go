@@ -133,6 +133,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // lookups. A promotion of 300 that starts when only they are left is paid as if it
 // were alone, and a pause and a resume do not wait for them.
 func TestTwelveHangingPayees(t *testing.T) {
+	t.Parallel()
 	const targets, hanging, small = 2000, 12, 300
 	m, c, r := moodyCrowd(t, 2)
 	first, _ := r.create(small, false, client.NewPromotion{})
@@ -197,14 +198,16 @@ func TestResumeNextToHangingCalls(t *testing.T) {
 }
 
 // TestThreeInstancesShareTheProvider: a Retry-After that one of three instances
-// receives holds for all, and an outage of a minute (with a rate, half a minute) gets one probe at a time. All
-// instances say why they wait, and no longer when it is over.
+// receives holds for all, and an outage of a minute (with a rate, half a minute) gets
+// one probe at a time. All instances say why they wait, and no longer when it is over.
 func TestThreeInstancesShareTheProvider(t *testing.T) {
+	t.Parallel()
 	for name, v := range map[string]struct {
 		args   []string
 		outage time.Duration
 	}{"NoRate": {nil, time.Minute}, "ARate": {[]string{"--money-rate-per-second", "400"}, 30 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			const targets = 60_000
 			m, c, r := moodyCrowd(t, 3, append(v.args, "--money-max-concurrency", "20")...)
 			id, _ := r.create(targets, false, client.NewPromotion{})

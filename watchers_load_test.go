@@ -111,7 +111,7 @@ func (l *ticker) run(ctx context.Context, n int) {
 }
 
 // TestTenThousandWatchers: one instance tells 10,000 people how their line moves, ten
-// times per second. It costs less than a tenth of a core more than the same line without
+// times per second. It costs less than 0.15 of a core more than the same line without
 // them, the people in front hear of every second, and results come at once.
 func TestTenThousandWatchers(t *testing.T) {
 	const (
@@ -119,7 +119,7 @@ func TestTenThousandWatchers(t *testing.T) {
 		ahead    = 2_000 // of the first watcher, at first
 		each     = 10    // people who leave the line at a time
 		period   = 15 * time.Second
-		most     = 0.1 // of a core
+		most     = 0.15 // of a core
 	)
 	redis := server(t, "LARGESSE_TEST_REDIS")
 	r := newCouponRig(t, 0, redis)
@@ -197,7 +197,7 @@ func TestTenThousandWatchers(t *testing.T) {
 	t.Logf("%.3f cores without watchers, %.3f with %d, %.0f events/s; asks p50 %s and %s", alone, watched, watchers,
 		float64(told)/period.Seconds(), askAlone, askWatched)
 	if watched-alone > most {
-		t.Errorf("%d watchers cost %.3f cores, above %.1f", watchers, watched-alone, most)
+		t.Errorf("%d watchers cost %.3f cores, above %.2f", watchers, watched-alone, most)
 	}
 	if askWatched > 3*askAlone {
 		t.Errorf("half of the asks took %s with watchers, and %s without", askWatched, askAlone)

@@ -34,19 +34,21 @@ func packageTests(files []testFile, suites []string) call {
 // translated from C, is left out: under the detector it is 25 times slower, and
 // statements then take longer than their time limits. Our own code is not left out,
 // except for the models of the protocols: they have one goroutine and much to compute.
+// With -short, tests are left out that only start the program, which is built without
+// the detector, and random sequences are a fifth as many.
 func raceTests(files []testFile) call {
 	c := callOf(files, func(f testFile, _ string) bool {
 		return !f.load && !strings.HasPrefix(f.pkg, module+"/internal/models/")
 	})
-	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-gcflags=modernc.org/...=-race=false"}}
+	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-short", "-p", "3", "-parallel", "6", "-gcflags=modernc.org/...=-race=false"}}
 }
 
 // modelTests runs the tests that compare the code with a model in random steps,
-// ten times as many as by default.
+// four times as many as by default.
 func modelTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool { return !f.load && f.rapid && !strings.HasPrefix(name, "Fuzz") })
 	c.flags = []string{"-tags", "servers", "-parallel", "6"}
-	c.args = []string{"-rapid.checks=1000"}
+	c.args = []string{"-rapid.checks=400"}
 	return c
 }
 
@@ -54,7 +56,8 @@ func modelTests(files []testFile) call {
 // detector and one package after the other, so that what they measure holds.
 func loadTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool { return f.load && !slices.Contains(campaigns, name) })
-	c.flags = []string{"-tags", "servers load", "-p", "1"}
+	// The parallel ones wait most of their time, and run after all others.
+	c.flags = []string{"-tags", "servers load", "-p", "1", "-parallel", "4"}
 	return c
 }
 

@@ -75,9 +75,10 @@ func openapi(ctx context.Context, r runner, res *result) {
 }
 
 // usedUp are operations that may never succeed here: the calls that replay or
-// discard all dead letters can leave none for them. TestDeadLetterReplay of
-// internal/api covers their successful responses.
-var usedUp = []string{"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard"}
+// discard all dead letters can leave none for them, and the caller cannot approve
+// promotions that it has changed before. TestDeadLetterReplay and TestApprovals of
+// internal/api cover their successful responses.
+var usedUp = []string{"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard", "POST /v1/promotions/{id}/approve"}
 
 // judge runs schemathesis. An operation without a finding passes.
 func judge(ctx context.Context, r runner, res *result, tool []string, dir string, target *instance) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ const (
 type instance struct {
 	server, kafka, money string
 	token                string // of an admin; the tests may revoke every key
+	maker                string // token of another person, who is an operator
 
 	cancel func()
 	done   chan error // receives the end of each process
@@ -80,16 +82,16 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
 	jwks := filepath.Join(dir, "jwks.json")
-	token, err := newToken(jwks)
+	tokens, err := newTokens(jwks, "tester", "admin", "maker", "operator")
 	if err != nil {
-		return nil, fmt.Errorf("sign a token: %w", err)
+		return nil, fmt.Errorf("sign the tokens: %w", err)
 	}
 	password := filepath.Join(dir, "kafka-password")
 	if err := os.WriteFile(password, []byte(kafkaPassword), 0o600); err != nil {
 		return nil, fmt.Errorf("write the password of Kafka: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	in := &instance{token: token, cancel: cancel, done: make(chan error, 2), log: &printed{}}
+	in := &instance{token: tokens[0], maker: tokens[1], cancel: cancel, done: make(chan error, 2), log: &printed{}}
 	in.money, err = in.start(ctx, dir, "listens on ", binary, "moneysim", "--listen", "127.0.0.1:0", "--refuse-rate", "0.2")
 	if err == nil {
 		// Without webhook.secret nothing calls the invented webhook addresses.
@@ -152,20 +154,25 @@ func (in *instance) stop() {
 	}
 }
 
-// newToken returns an admin's token and writes its public key to the file jwks.
-func newToken(jwks string) (string, error) {
+// newTokens writes a JWKS to the file jwks, and returns a token that it verifies for
+// each pair of a subject and its role.
+func newTokens(jwks string, people ...string) (tokens []string, err error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	keys := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":%q}]}`, encode(public))
 	if err := os.WriteFile(jwks, []byte(keys), 0o600); err != nil {
-		return "", err
+		return nil, err
 	}
-	text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil,
-		`{"iss":%q,"aud":%q,"sub":"tester","role":"admin","iat":%d,"exp":%d}`, tokenParty, tokenParty, time.Now().Unix(), time.Now().Add(openapiTimeout).Unix()))
-	return text + "." + encode(ed25519.Sign(private, []byte(text))), nil
+	now := time.Now()
+	for person := range slices.Chunk(people, 2) {
+		text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil, `{"iss":%q,"aud":%q,"sub":%q,"role":%q,"iat":%d,"exp":%d}`,
+			tokenParty, tokenParty, person[0], person[1], now.Unix(), now.Add(openapiTimeout).Unix()))
+		tokens = append(tokens, text+"."+encode(ed25519.Sign(private, []byte(text))))
+	}
+	return tokens, nil
 }
 
 // errUnavailable is a request that the instance asks to repeat in a moment: it is
@@ -265,7 +272,7 @@ func (s *seeding) promotion(key string, id int, kind, more string, moves ...stri
 	for n := range 30 {
 		file += strconv.Itoa(n) + "\n"
 	}
-	s.send(s.in.token, http.MethodPost, path+"/targets", "text/csv", file)
+	s.send(key, http.MethodPost, path+"/targets", "text/csv", file)
 	for _, move := range moves {
 		s.send(s.in.token, http.MethodPost, path+"/"+move, "application/json", "")
 	}
@@ -312,14 +319,6 @@ func (s *seeding) leave(id int, user string) {
 // u7; schemathesis.toml names those from 2000.
 func (in *instance) seed(ctx context.Context) error {
 	s := &seeding{ctx: ctx, in: in}
-	var maker struct {
-		Key string `json:"key"`
-	}
-	text := s.post("/v1/api-keys", `{"name":"maker","role":"operator"}`)
-	if s.err == nil {
-		s.err = json.Unmarshal([]byte(text), &maker)
-	}
-
 	s.promotion(in.token, 12345, "POINT", "")
 	s.promotion(in.token, 1, "POINT", `,"startsAt":"2100-01-01T00:00:00Z","canary":{"targets":1}`)
 	s.promotion(in.token, 2, "VOUCHER", `,"voucherCode":"V-1000"`, "start", "close")
@@ -327,11 +326,12 @@ func (in *instance) seed(ctx context.Context) error {
 	for n := range 5 {
 		s.promotion(in.token, 2000+n, "POINT", "")                        // to start
 		s.promotion(in.token, 2100+n, "POINT", "")                        // to delete
-		s.promotion(maker.Key, 2200+n, "POINT", "")                       // to approve
+		s.promotion(in.maker, 2200+n, "POINT", "")                        // to approve
 		s.promotion(in.token, 2300+n, "POINT", `,"weight":2`)             // to pause
 		s.promotion(in.token, 2400+n, "POINT", "", "start", "pause")      // to resume
 		s.promotion(in.token, 2500+n, "VOUCHER", `,"voucherCode":"V-10"`) // to cancel
 		s.promotion(in.token, 2600+n, "POINT", "")                        // to close
+		s.promotion(in.token, 2800+n, "POINT", "")                        // to reject
 	}
 	if s.err == nil {
 		s.err = in.announce(ctx, 12345, 2300, 2301, 2302, 2303, 2304)
@@ -345,7 +345,15 @@ func (in *instance) seed(ctx context.Context) error {
 	s.until("/v1/promotions/2700", `"status":"COMPLETED".*"unknown":30`)
 	s.send("", http.MethodPut, in.money+"/faults", "application/json", `{"refuseRate":0.2}`)
 
-	s.template(42, `,"totalQuantity":1000,"perUserLimit":2`, "u1", "u2", "u7", "u7")
+	s.template(42, `,"totalQuantity":1000,"perUserLimit":2`)
+	codes := "code\n"
+	for n := range 1000 {
+		codes += fmt.Sprintf("SUMMER-%d\n", n)
+	}
+	s.send(in.token, http.MethodPost, in.server+"/v1/coupon-templates/42/codes", "text/csv", codes)
+	for _, user := range []string{"u1", "u2", "u7", "u7"} {
+		s.post("/v1/coupons/42/issue", fmt.Sprintf(`{"userId":%q}`, user))
+	}
 	s.template(43, `,"totalQuantity":10,"opensAt":"2100-01-01T00:00:00Z"`)
 	s.template(44, `,"totalQuantity":10,"mode":"KAFKA"`, "u7")
 	soon := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339Nano)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ var suites = []suite{
 	{name: "console", check: consoleBuild, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
+	{name: "tools", long: true, joined: true, check: buildTools},
 	{name: "models", long: true, call: modelTests},
 	{name: "fuzz", long: true, check: fuzz},
 	{name: "load", long: true, call: loadTests},
@@ -200,6 +202,25 @@ func lint(ctx context.Context, r runner, res *result) {
 			res.pass()
 		}
 	}
+}
+
+// buildTools builds the programs that the load tests call, at a low priority. They
+// take minutes of a processor, and the other tests wait for much of their time.
+func buildTools(ctx context.Context, r runner, res *result) {
+	in, err := fleet.NewInstaller(r.out)
+	if err == nil {
+		_, err = in.Promtool(ctx)
+	}
+	if err != nil {
+		res.fail("promtool", err.Error())
+	} else {
+		res.pass()
+	}
+	if text, err := fleet.Output(ctx, r.root, nil, "nice", "go", "build", "-modfile=tools/deploy/go.mod", "-o", os.DevNull, "tool"); err != nil {
+		res.fail("tools/deploy", fmt.Sprintf("%v\n%s", err, fleet.Tail(text, 20)))
+		return
+	}
+	res.pass()
 }
 
 // consoleBuild checks the types of the console against the API, and that the
