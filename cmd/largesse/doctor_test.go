@@ -24,6 +24,9 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := t.TempDir()
+	if err := os.Chmod(data, 0o700); err != nil { //nolint:gosec // a folder, which nobody else may enter
+		t.Fatal(err)
+	}
 	well := []string{"doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--money-url", "http://" + provider}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

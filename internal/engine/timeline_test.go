@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func (f *fakeTimelines) take() (writes int, p []store.PromotionPoint, t []store.
 	return writes, p, t
 }
 
-func newRecorder(rows *fakeTimelines, pools *[]pool.Status) (*recorder, *obs.Metrics) {
+func newRecorder(rows *fakeTimelines, pools *atomic.Pointer[[]pool.Status]) (*recorder, *obs.Metrics) {
 	m := obs.NewMetrics()
 	views := make(map[reward.PromotionID]*store.PromotionView)
 	for id := range reward.PromotionID(10_000) {
@@ -66,7 +67,7 @@ func newRecorder(rows *fakeTimelines, pools *[]pool.Status) (*recorder, *obs.Met
 	views[2].Counts.Payouts[reward.Retrying] = 4
 	return &recorder{
 		rows: rows, metrics: m, views: func() map[reward.PromotionID]*store.PromotionView { return views },
-		pools:  func() []pool.Status { return *pools },
+		pools:  func() []pool.Status { return *pools.Load() },
 		line:   func(context.Context, reward.TemplateID) (coupon.View, error) { return coupon.View{Waiting: 33}, nil },
 		report: func(error, ...any) {},
 	}, m
@@ -78,7 +79,8 @@ func TestRecorder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeTimelines{ahead: 3 * time.Second}
-		var pools []pool.Status
+		var pools atomic.Pointer[[]pool.Status]
+		pools.Store(new([]pool.Status))
 		r, m := newRecorder(rows, &pools)
 		r.Start(t.Context(), r.run)
 		begin := time.Now().Add(rows.ahead).Truncate(store.TimelineStep).UTC()
@@ -90,7 +92,7 @@ func TestRecorder(t *testing.T) {
 		}
 		m.Finished(1, reward.Succeeded, 9)
 		m.TemplateAsked(7, true, false)
-		pools = []pool.Status{{Stream: queue.Stream{PromotionID: 2}, Pending: 3}, {Stream: queue.Stream{PromotionID: 3}}}
+		pools.Store(&[]pool.Status{{Stream: queue.Stream{PromotionID: 2}, Pending: 3}, {Stream: queue.Stream{PromotionID: 3}}})
 		time.Sleep(store.TimelineStep)
 		synctest.Wait()
 		n, points, others := rows.take()
@@ -108,7 +110,7 @@ func TestRecorder(t *testing.T) {
 		}
 
 		// What happens until the stop is written, too.
-		pools = nil
+		pools.Store(new([]pool.Status))
 		m.Finished(1, reward.Failed, 1)
 		r.Stop()
 		if n, points, _ := rows.take(); n != 1 || len(points) != 2 || points[1].Failed != 1 {
@@ -122,7 +124,9 @@ func TestRecorderDrops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeTimelines{hangs: true}
-		r, m := newRecorder(rows, new([]pool.Status))
+		var pools atomic.Pointer[[]pool.Status]
+		pools.Store(new([]pool.Status))
+		r, m := newRecorder(rows, &pools)
 		var failed []error
 		r.report = func(err error, _ ...any) { failed = append(failed, err) }
 		r.Start(t.Context(), r.run)

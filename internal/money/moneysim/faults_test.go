@@ -39,8 +39,9 @@ func TestFaultsChargeWhatTheTableSays(t *testing.T) {
 		for _, twice := range []float64{0, 1} {
 			t.Run(fmt.Sprintf("%sTwice%v", c.name, twice), func(t *testing.T) {
 				t.Parallel()
-				c.faults.DuplicateRate = twice
-				b := start(t, moneysim.Config{Faults: c.faults})
+				faults := c.faults
+				faults.DuplicateRate = twice
+				b := start(t, moneysim.Config{Faults: faults})
 				got, err := b.point(1, 7, 10)
 				if c.want != (answer{}) {
 					if err != nil || got != c.want {
