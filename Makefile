@@ -57,6 +57,8 @@ bench: ## Measure payouts and coupons on real servers: DATABASE_URL=postgres://�
 		{ echo 'name the servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
 	@scripts/record bench-payouts go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 	@scripts/record bench-coupons go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
+	@test -z '$(KAFKA_BROKERS)' || \
+		scripts/record bench-originals go run ./cmd/largesse bench originals --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
 
 .PHONY: chaos
 chaos: ## Pay 200,000 targets, and issue coupons for a minute per mode, with every fault (~10 min)

@@ -51,7 +51,7 @@ The run creates its own schema, key prefix and topic prefix, and removes them.`,
 	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
 	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL (required)")
 	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers; default: the embedded broker")
-	cmd.AddCommand(payouts, c.benchGovernorCommand(), c.benchCouponsCommand(), c.benchIdleCommand())
+	cmd.AddCommand(payouts, c.benchGovernorCommand(), c.benchCouponsCommand(), c.benchIdleCommand(), c.benchOriginalsCommand())
 	return cmd
 }
 

@@ -117,7 +117,7 @@ func (b *idleBench) run(ctx context.Context) error {
 
 // beginOwnDatabase is begin with a database instead of a schema: the server counts
 // the transactions of each database.
-func (b *idleBench) beginOwnDatabase(ctx context.Context) (func(), error) {
+func (b *payoutBench) beginOwnDatabase(ctx context.Context) (func(), error) {
 	leave, err := b.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (b *idleBench) beginOwnDatabase(ctx context.Context) (func(), error) {
 	}, nil
 }
 
-func (b *idleBench) tell(ctx context.Context, sql string) error {
+func (b *payoutBench) tell(ctx context.Context, sql string) error {
 	db, err := pgx.Connect(ctx, b.database)
 	if err != nil {
 		return err
