@@ -60,7 +60,7 @@ func (c *cli) benchOriginalsCommand() *cobra.Command {
 		Use:   "originals",
 		Short: "Measure the headline cases of the two designs that Largesse comes from",
 		Long: `Run the cases that the two original designs calculate or promise, and print their
-figures beside those of this build:
+figures next to those of this build:
 
   - targets paid by four instances through a provider that takes 200 ms;
   - calls in flight for targets that come from a topic with 12 partitions;
@@ -201,7 +201,9 @@ type paid struct {
 	detail        string
 }
 
-func (p paid) String() string { return fmt.Sprintf("%s/s, %s", perSecondText(p.rate), lasting(p.seconds)) }
+func (p paid) String() string {
+	return fmt.Sprintf("%s/s, %s", perSecondText(p.rate), timeText(p.seconds))
+}
 
 func perSecondText(rate float64) string {
 	if rate < 100 {
@@ -210,7 +212,7 @@ func perSecondText(rate float64) string {
 	return number(int64(rate))
 }
 
-func lasting(seconds float64) string {
+func timeText(seconds float64) string {
 	if seconds < 120 {
 		return fmt.Sprintf("%.1f s", seconds)
 	}
@@ -368,7 +370,7 @@ func (b *originalsBench) rush(ctx context.Context) error {
 	defer stopWatch()
 	most := make(chan int64, 1)
 	go func() { most <- b.transactionsMax(watching) }()
-	res, verdicts, err := b.drop(ctx, all[0], reward.ModeKafka, originalRequests, originalCoupons)
+	res, verdicts, err := b.drop(ctx, all[0], reward.ModeKafka, originalCoupons)
 	if err != nil {
 		return err
 	}
@@ -416,7 +418,7 @@ func (b *originalsBench) order(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	res, verdicts, err := b.drop(ctx, all[0], reward.ModeStream, originalRequests, originalRequests)
+	res, verdicts, err := b.drop(ctx, all[0], reward.ModeStream, originalRequests)
 	if err != nil {
 		return err
 	}
@@ -434,14 +436,14 @@ func (b *originalsBench) order(ctx context.Context) error {
 	return nil
 }
 
-// drop has users request the coupons of a new template, and waits until as many
-// as possible are issued. Took lasts from the first request to the last coupon.
-func (b *originalsBench) drop(ctx context.Context, e *engine.Engine, mode reward.IssueMode, users, coupons int) (lab.RushResult, []lab.Verdict, error) {
+// drop has 10,000 users request the coupons of a new template, and waits until all
+// that were admitted have one. Took lasts from the first request to the last coupon.
+func (b *originalsBench) drop(ctx context.Context, e *engine.Engine, mode reward.IssueMode, coupons int) (lab.RushResult, []lab.Verdict, error) {
 	t, err := e.Coupons().Catalog.Create(ctx, reward.CouponTemplate{Name: "Bench", Mode: mode, TotalQuantity: int64(coupons), PerUserLimit: 1})
 	if err != nil {
 		return lab.RushResult{}, nil, err
 	}
-	crowd := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: t.ID, Users: users, Workers: users}
+	crowd := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: t.ID, Users: originalRequests, Workers: originalRequests}
 	first := crowd
 	first.Users, first.Workers = 1, 1
 	first.Run(ctx) // until the gate is loaded; u0 is then in line, and has no second request
