@@ -29,9 +29,9 @@ func DeadLetters(logID string, dead []DeadRecord) []reward.DeadLetter {
 	return out
 }
 
-// PublishDead copies dead records to their dead-letter topics. It only logs a
-// failure: the rows are the source of truth.
-func PublishDead(ctx context.Context, p Publisher, log obs.Log, dead []DeadRecord) {
+// PublishDead counts dead records whose rows are stored, and copies them to their
+// dead-letter topics. It only logs a failure: the rows are the source of truth.
+func PublishDead(ctx context.Context, p Publisher, m *obs.Metrics, log obs.Log, dead []DeadRecord) {
 	if len(dead) == 0 {
 		return
 	}
@@ -40,6 +40,7 @@ func PublishDead(ctx context.Context, p Publisher, log obs.Log, dead []DeadRecor
 	log.Warn("records dead-lettered", errors.New(first.Detail), "count", len(dead),
 		"topic", first.Topic, "partition", first.Partition, "offset", first.Offset, "reason", first.Reason)
 	for i, d := range dead {
+		m.DeadLettered(d.Reason, 1)
 		records[i] = DeadLetterRecord(d.Record, d.Reason, d.Detail, time.Now())
 	}
 	if err := p.Publish(ctx, records); err != nil && ctx.Err() == nil {

@@ -137,7 +137,7 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.topic.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.topic.publisher, l.metrics, l.log, dead)
 	return nil
 }
 

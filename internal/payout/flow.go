@@ -195,6 +195,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	if cfg.Payout {
 		for _, k := range kinds {
 			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
+			l.metrics = cfg.Metrics
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
@@ -207,7 +208,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	if cfg.Ingest {
 		for _, k := range kinds {
 			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
-			l.starts = cfg.Direct
+			l.starts, l.metrics = cfg.Direct, cfg.Metrics
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
 				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,
@@ -218,6 +219,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			f.listeners = append(f.listeners, listener)
 		}
 		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
+		started.metrics = cfg.Metrics
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
 			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
 		})

@@ -23,7 +23,8 @@ type PublishListener struct {
 	position  bus.LogPosition // of the log that the records come from
 	publisher bus.Publisher   // for the .dlq topic
 	hint      func()
-	starts    bool // the first record also starts a promotion that was registered by a record
+	metrics   *obs.Metrics // set before the first record; nil: counts nothing
+	starts    bool         // the first record also starts a promotion that was registered by a record
 	log       obs.Log
 
 	mu    sync.Mutex // protects known
@@ -94,7 +95,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 		l.forget()
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.log, append(dead, conflicts...))
+	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, append(dead, conflicts...))
 	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
@@ -263,6 +264,7 @@ type StartedListener struct {
 	logs      bus.Logs
 	publisher bus.Publisher
 	hint      func()
+	metrics   *obs.Metrics // set before the first record; nil: counts nothing
 	log       obs.Log
 }
 
@@ -309,7 +311,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, dead)
 	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
 	l.hint()
 	return nil
@@ -324,6 +326,7 @@ type RetryListener struct {
 	retry     *RetryProcessor
 	logs      bus.Logs
 	publisher bus.Publisher
+	metrics   *obs.Metrics // set before the first record; nil: counts nothing
 	log       obs.Log
 }
 
@@ -349,7 +352,7 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.log, dead)
+	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, dead)
 	l.retry.wait(l.kind.promotionType, messages)
 	return nil
 }

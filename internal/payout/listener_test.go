@@ -3,6 +3,8 @@ package payout
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -321,9 +323,11 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 	t.Run("OfTheOtherTopics", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, -1)
+		metrics := obs.NewMetrics()
 		for _, log := range []namedLogs{"1", "1", "2"} {
 			started := NewStartedListener(d.rows, log, d.publisher, func() {}, obs.Log{})
 			retry := NewRetryListener(reward.Point, d.rows, NewRetryProcessor(d.publisher, d.rows, nil, obs.Log{}), log, d.publisher, obs.Log{})
+			started.metrics, retry.metrics = metrics, metrics
 			for topic, process := range map[string]bus.HandleFunc{
 				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
 			} {
@@ -335,6 +339,11 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
 		if err != nil || len(list) != 4 {
 			t.Errorf("%+v, %v", list, err)
+		}
+		shown := httptest.NewRecorder()
+		metrics.Handler().ServeHTTP(shown, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		if want := `largesse_dead_letters_total{reason="MALFORMED"} 6`; !strings.Contains(shown.Body.String(), want) {
+			t.Errorf("the metrics have no %s", want)
 		}
 	})
 	t.Run("OfConflictsWithTheOffsets", func(t *testing.T) {
