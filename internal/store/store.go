@@ -307,6 +307,11 @@ const (
 	SortName        PromotionSort = "name"
 )
 
+// FirstRevision returns the Revision of a promotion that is created at a time. If the
+// promotion is deleted and created again under its ID, each revision is another one, so
+// that no approval is of targets that its approver has not seen.
+func FirstRevision(created time.Time) int64 { return created.UnixMicro() }
+
 // PromotionMoveParams is a change of status.
 type PromotionMoveParams struct {
 	ID     reward.PromotionID

@@ -78,8 +78,8 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		made = false
 		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
-  created_by, registered, stream_gone, created_at, metadata, search)
-VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17, $18, $19)
+  created_by, registered, stream_gone, created_at, metadata, search, revision)
+VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17, $18, $19, $20)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, voucher_code = excluded.voucher_code,
   currency = excluded.currency, max_retries = excluded.max_retries,
   consumers_per_instance = excluded.consumers_per_instance, rate_per_second = excluded.rate_per_second,
@@ -92,7 +92,7 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 			p.ConsumersPerInstance, p.RatePerSecond, max(p.Weight, 1), int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, maybe(instant(p.StartsAt)), p.WebhookURL, p.CreatedBy, instant(p.CreatedAt),
-			string(p.Metadata), reward.SearchText(&p),
+			string(p.Metadata), reward.SearchText(&p), store.FirstRevision(p.CreatedAt),
 		).Query(each(func(rows pgx.Rows) error {
 			made = true
 			return nil
@@ -138,11 +138,11 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 	err := s.send(ctx, "register promotions", func(b *pgx.Batch) {
 		stand = make(map[reward.PromotionID]reward.Promotion, len(merged))
 		b.Queue(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
-  stream_gone, created_at)
-SELECT i.id, '', i.type, 'DRAFT', 0, '', '', $3::int, true, true, $4::timestamptz
+  stream_gone, created_at, revision)
+SELECT i.id, '', i.type, 'DRAFT', 0, '', '', $3::int, true, true, $4::timestamptz, $5::int8
 FROM unnest($1::int8[], $2::text[]) WITH ORDINALITY AS i(id, type, ord)
 WHERE NOT EXISTS (SELECT 1 FROM promotions m WHERE m.id = i.id)
-ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, instant(now))
+ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, instant(now), store.FirstRevision(now))
 		b.Queue(addTotals, ids)
 		// Lock in the order of IDs first. A repeat has nothing to lock.
 		b.Queue(`WITH known AS MATERIALIZED (

@@ -125,13 +125,13 @@ func given(p reward.Promotion) reward.Promotion {
 // insert inserts a DRAFT with its counts. It marks the stream as destroyed,
 // because a DRAFT has none.
 func (t *tx) insert(p *reward.Promotion) error {
-	p.Status, p.StreamDestroyed = reward.Draft, true
+	p.Status, p.StreamDestroyed, p.Revision = reward.Draft, true, store.FirstRevision(p.CreatedAt)
 	if err := t.exec(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
-  created_by, registered, created_at, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
+  created_by, registered, created_at, revision, stream_gone) VALUES (?, ?, ?, 'DRAFT', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
 		int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 		p.ConsumersPerInstance, p.RatePerSecond, p.Weight, int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate,
-		maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.Registered, micros(p.CreatedAt)); err != nil {
+		maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.Registered, micros(p.CreatedAt), p.Revision); err != nil {
 		return err
 	}
 	err := t.exec(`INSERT INTO summaries (promotion_id, summary_id) VALUES (?, 0)`, int64(p.ID))

@@ -326,6 +326,30 @@ func exerciseApprovals(t *testing.T, open Open) {
 		wantAuthors("ann", "bob", "kim", "lee")
 		b.wantCode(b.PromotionAuthorAdd(b.ctx, 1, "\xff"), reward.CodeInvalid)
 	})
+	run(t, open, "APromotionMadeAgainIsAnotherOne", func(b *bundle) {
+		for _, again := range []func(){
+			func() {
+				_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: "kim", CreatedAt: at(1)})
+				b.must(err)
+			},
+			func() {
+				_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, at(2))
+				b.must(err)
+			},
+		} {
+			b.draft(1)
+			b.saveWorth(1, 1, 500)
+			seen := b.asRead(1)
+			b.must(b.PromotionDelete(b.ctx, 1))
+			again()
+			b.saveWorth(1, 2, 500) // as many, worth as much
+			_, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{
+				ID: 1, By: "lee", Revision: seen.Revision, Seen: &store.PromotionWorth{Count: 1, Amount: 500},
+			})
+			b.wantCode(err, reward.CodePreconditionFailed)
+			b.must(b.PromotionDelete(b.ctx, 1))
+		}
+	})
 	run(t, open, "ThoseThatAwaitAnApprovalAreListed", func(b *bundle) {
 		for id := reward.PromotionID(1); id <= 9; id++ {
 			b.draft(id)

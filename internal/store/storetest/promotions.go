@@ -21,7 +21,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, RatePerSecond: 1 << 30, Weight: 1 << 30,
 			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7),
 			WebhookURL: hostile, Metadata: reward.NewMetadata(map[string]string{hostile: hostile}), Version: 1,
-			CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true,
+			CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch),
 		}
 		given := want
 		given.Version = 7 // the store ignores this
@@ -355,7 +355,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
 			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
 			StartsAt: at(7), WebhookURL: "https://hook", Metadata: `{"season":"autumn"}`, Version: 2, CreatedBy: "kim",
-			CreatedAt: epoch, StreamDestroyed: true, Revision: 1,
+			CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch) + 1,
 		}
 		given := want
 		given.CreatedAt = at(1)

@@ -56,7 +56,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		want.ID, want.CreatedAt = was.ID, was.CreatedAt
 		same(b, "listed", want, list[1])
 		other := was
-		other.ID, other.ApprovedBy, other.Approval, other.Revision = 2, "", reward.Approval{}, 0
+		other.ID, other.ApprovedBy, other.Approval, other.Revision = 2, "", reward.Approval{}, store.FirstRevision(epoch)
 		same(b, "the other one", other, list[0])
 
 		want.Name, want.Version, want.Revision = "once more", 3, want.Revision+1
