@@ -135,26 +135,15 @@ func invalidReason(format string, args ...any) error {
 	return &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: field.Field + " " + field.Detail, Fields: []reward.FieldError{field}}
 }
 
-// checkApproval refuses to run a promotion of which nothing could be dispatched
-// without an approval. It only spares the caller a promotion that is paused at once:
-// each dispatch checks the approval again.
-func (s *Promotions) checkApproval(ctx context.Context, id reward.PromotionID, a action) error {
-	if s.cfg.ApprovalAbove == 0 {
-		return nil
-	}
-	view, err := s.Get(ctx, id)
-	if err != nil || !slices.Contains(a.from, view.Status) {
-		return err
-	}
-	switch {
-	case view.RejectedBy != "":
+// approvalNeeded returns the error of an action on a promotion that may not run, by
+// rules.MayRun.
+func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
+	if v.RejectedBy != "" {
 		return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
 			"promotion %s was rejected by %s (%s): change it, or ask someone else to approve it, before %s",
-			id, reward.Quote(view.RejectedBy), view.RejectReason, a.name)
-	case !rules.ApprovalNeeded(view.Promotion, view.Counts.AmountTotal(), s.cfg.ApprovalAbove) || rules.ApprovedLeft(view.Promotion, view.Counts):
-		return nil
+			v.ID, reward.Quote(v.RejectedBy), v.RejectReason, a.name)
 	}
 	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
 		"promotion %s %s: ask someone who did not create, change or fill it to approve it before %s",
-		id, rules.WhyApproval(view.Promotion, view.Counts, s.cfg.ApprovalAbove), a.name)
+		v.ID, rules.WhyApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove), a.name)
 }

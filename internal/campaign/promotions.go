@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -86,9 +87,6 @@ var (
 // Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the promotion
 // needs an approval of all targets that it would pay.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	if err := s.checkApproval(ctx, id, actionStart); err != nil {
-		return store.PromotionView{}, err
-	}
 	return s.move(ctx, id, actionStart, "")
 }
 
@@ -99,9 +97,6 @@ func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID) (store.Pr
 
 // Resume moves a PAUSED promotion to RUNNING. It fails like Start.
 func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	if err := s.checkApproval(ctx, id, actionResume); err != nil {
-		return store.PromotionView{}, err
-	}
 	return s.move(ctx, id, actionResume, "")
 }
 
@@ -140,7 +135,7 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 // move changes the status of a promotion.
 func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, reason string) (store.PromotionView, error) {
 	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: id, From: a.from, To: a.to, Reason: reason, Now: time.Now(),
+		ID: id, From: a.from, To: a.to, Reason: reason, ApprovalAbove: s.cfg.ApprovalAbove, Now: time.Now(),
 	})
 	if err != nil {
 		return store.PromotionView{}, s.explain(ctx, id, a, err)
@@ -164,6 +159,9 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	view, getErr := s.Get(ctx, id)
 	if getErr != nil {
 		return errors.Join(err, getErr)
+	}
+	if a.to == reward.Running && slices.Contains(a.from, view.Status) && !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove) {
+		return s.approvalNeeded(view, a)
 	}
 	return illegal(a, view.Promotion)
 }

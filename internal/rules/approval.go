@@ -25,6 +25,15 @@ func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
 	return p.Approval.Rounds > 0 && c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count
 }
 
+// MayRun reports whether a promotion may start or resume: nobody has rejected it, and it
+// needs no approval or has approved rows left to dispatch. An above of zero means always.
+//
+// Rows that are QUEUED are charged without another look at their approval. So a
+// promotion whose approval was withdrawn must not run.
+func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount) bool {
+	return above <= 0 || p.RejectedBy == "" && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
+}
+
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Amount) string {

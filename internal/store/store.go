@@ -321,7 +321,10 @@ type PromotionMoveParams struct {
 	// Event is recorded for the promotion's webhook in the same transaction, if
 	// the promotion has one. Empty records nothing.
 	Event string
-	Now   time.Time
+	// ApprovalAbove is the setting approval.above, for a promotion that becomes RUNNING;
+	// see rules.MayRun.
+	ApprovalAbove reward.Amount
+	Now           time.Time
 }
 
 // PromotionJudgeParams says how to judge a canary.

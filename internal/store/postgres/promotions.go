@@ -148,12 +148,12 @@ ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, ins
 		b.Queue(`WITH known AS MATERIALIZED (
   SELECT m.id, i.expected FROM unnest($1::int8[], $2::text[], $3::bool[], $4::int8[]) AS i(id, type, started, expected)
   JOIN promotions m ON m.id = i.id
-  WHERE m.type = i.type AND i.started AND (m.status = 'DRAFT' OR (m.expected_count IS NULL AND i.expected IS NOT NULL))
+  WHERE m.type = i.type AND i.started AND ((m.status = 'DRAFT' AND m.rejected_by = '') OR (m.expected_count IS NULL AND i.expected IS NOT NULL))
   ORDER BY m.id FOR NO KEY UPDATE OF m)
 UPDATE promotions m SET
-  status = CASE m.status WHEN 'DRAFT' THEN 'RUNNING' ELSE m.status END,
-  started_at = CASE m.status WHEN 'DRAFT' THEN $5::timestamptz ELSE m.started_at END,
-  stream_gone = m.stream_gone AND m.status <> 'DRAFT',
+  status = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN 'RUNNING' ELSE m.status END,
+  started_at = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN $5::timestamptz ELSE m.started_at END,
+  stream_gone = m.stream_gone AND NOT (m.status = 'DRAFT' AND m.rejected_by = ''),
   expected_count = coalesce(m.expected_count, k.expected)
 FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
@@ -282,17 +282,22 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	if p.To == reward.Paused {
 		reason = reward.SanitizeText(p.Reason)
 	}
-	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event)
+	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove))
 }
 
-// moveSQL changes the status of a promotion, by rules.Move.
+// moveSQL changes the status of a promotion, by rules.Move and rules.MayRun. It needs no
+// lock of the counts: an approval, a rejection and a change that voids an approval write the
+// row of the promotion, and this statement then sees it.
 var moveSQL = `WITH moved AS (
   UPDATE promotions m SET
     status = $3::text, pause_reason = $4,
     started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
     finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
     stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
-  WHERE m.id = $1 AND m.status = ANY($2::text[])
+  FROM summaries s
+  WHERE m.id = $1 AND m.status = ANY($2::text[]) AND s.promotion_id = $1 AND s.summary_id = 0
+    AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = '' AND (NOT (` + approvalNeeded(worth, "$7") + `)
+      OR m.approved_rounds > 0 AND s.ready + s.retrying > ` + count + ` - m.approved_count))
   RETURNING m.id, m.webhook_url
 ), ` + eventSQL("moved", "$6", "$5") + `
 SELECT id FROM moved`

@@ -202,7 +202,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 				return err
 			}
 			if p.Type == r.Type && r.Started {
-				if p.Status == reward.Draft {
+				if p.Status == reward.Draft && p.RejectedBy == "" {
 					p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false
 				}
 				if p.ExpectedCount == nil {
@@ -355,6 +355,15 @@ func changesSince(ctx context.Context, tx *sql.Tx, since string) (store.Promotio
 // PromotionMove changes the status of a promotion.
 func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
 	return s.change(ctx, "change the status of a promotion", p.ID, func(tx *tx, m *reward.Promotion) error {
+		if p.To == reward.Running {
+			v, err := tx.view(p.ID)
+			if err != nil {
+				return err
+			}
+			if !rules.MayRun(v.Promotion, v.Counts, p.ApprovalAbove) {
+				return rules.NotAllowed(*m)
+			}
+		}
 		next, err := rules.Move(*m, p.From, p.To, p.Reason, p.Now)
 		if err != nil {
 			return err

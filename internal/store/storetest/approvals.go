@@ -350,6 +350,23 @@ func exerciseApprovals(t *testing.T, open Open) {
 			b.must(b.PromotionDelete(b.ctx, 1))
 		}
 	})
+	run(t, open, "ARecordStartsNoRejectedDraft", func(b *bundle) {
+		b.draft(1)
+		reject := store.PromotionRejectParams{ID: 1, By: "mia", Reason: "no", Now: at(5)}
+		_, err := b.PromotionReject(b.ctx, reject)
+		b.must(err)
+		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}}
+		for range 2 {
+			_, err = b.PromotionRegister(b.ctx, started, at(6))
+			b.must(err)
+			same(b, "status", reward.Draft, b.asRead(1).Status)
+			same(b, "expected", 3, *b.asRead(1).ExpectedCount)
+		}
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim")) // a change ends the rejection
+		_, err = b.PromotionRegister(b.ctx, started, at(7))
+		b.must(err)
+		same(b, "status", reward.Running, b.asRead(1).Status)
+	})
 	run(t, open, "ThoseThatAwaitAnApprovalAreListed", func(b *bundle) {
 		for id := reward.PromotionID(1); id <= 9; id++ {
 			b.draft(id)

@@ -11,7 +11,7 @@ import (
 
 func rulesOfMove(a *arena) {
 	moves := make(map[reward.PromotionID]store.PromotionMoveParams)
-	for i := range 5 * 5 * 2 * 2 * 2 {
+	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 5 {
 		o := odometer(i)
 		p := promotion(reward.PromotionID(1+i), oneOf(&o, statuses...))
 		move := store.PromotionMoveParams{ID: p.ID, To: oneOf(&o, statuses...), Reason: "new reason", Now: now}
@@ -22,14 +22,37 @@ func rulesOfMove(a *arena) {
 		if p.StreamDestroyed = o.flag(); o.flag() && p.Status == reward.PromotionCancelled {
 			p.FinishedAt = at(-10)
 		}
+		move.ApprovalAbove = oneOf[reward.Amount](&o, 0, 100)
+		if o.flag() {
+			p.RejectedBy, p.RejectReason = "mia", "no"
+		}
+		c := reward.Counts{}
+		c.Payouts[reward.Ready], c.Payouts[reward.Succeeded], c.Amounts[reward.Ready], c.Amounts[reward.Succeeded] = 1, 1, 70, 60
+		switch o.pick(5) {
+		case 0: // needs no approval
+			c.Amounts[reward.Ready] = 40
+		case 1: // nothing is approved
+		case 2: // one is approved, which is decided already
+			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 60, Count: 1}
+		case 3: // one that is approved is left
+			c.Payouts[reward.Retrying] = 1
+			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 60, Count: 2}
+		case 4: // all are approved, but for one without an amount
+			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 130, Count: 1, Unvalued: 2}
+		}
+		if i >= 5*5*2*2*2 && move.To != reward.Running {
+			continue // no approval matters
+		}
 		a.begins(p)
+		a.counts[summary{p.ID, 0}] = c
 		moves[p.ID] = move
 	}
 	a.put()
 	for id, move := range moves {
 		got, err := a.PromotionMove(a.ctx, move)
 		next, refused := rules.Move(a.promotions[id], move.From, move.To, move.Reason, now)
-		if refused != nil {
+		mayRun := rules.MayRun(a.promotions[id], a.counts[summary{id, 0}], move.ApprovalAbove)
+		if refused != nil || move.To == reward.Running && !mayRun {
 			a.wantCode(err, reward.CodeIllegalState)
 			continue
 		}
