@@ -69,7 +69,7 @@ const (
 // caller describes the sender of a request.
 type caller struct {
 	auth.Principal
-	path        string   // path of the request, still escaped
+	path        string   // path of the request, as the audit has it
 	idempotency []string // Idempotency-Key headers of the request
 	token       string   // key or token of the request; "": none
 }
@@ -136,7 +136,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 	if token != "" && long[operation] {
 		a.reverify(ctx, token, cancel)
 	}
-	ctx = context.WithValue(ctx, callerKey{}, caller{principal, r.URL.EscapedPath(), r.Header.Values(web.IdempotencyHeader), token})
+	ctx = context.WithValue(ctx, callerKey{}, caller{principal, auditPath(r.URL), r.Header.Values(web.IdempotencyHeader), token})
 	return r.WithContext(ctx), cancel, nil
 }
 

@@ -400,7 +400,7 @@ func TestAudit(t *testing.T) {
 	do("GET", "/v1/promotions/12", "").want(t, http.StatusOK)
 	b.do(t, "POST", "/v1/promotions/12/targets", strings.NewReader("targetId\n1\n"), "Content-Type", "text/csv", "Authorization", "Bearer operator").want(t, http.StatusOK)
 	b.do(t, "POST", "/v1/promotions/12/targets?dryRun=true", strings.NewReader("targetId\n1\n"), "Content-Type", "text/csv", "Authorization", "Bearer operator").want(t, http.StatusOK)
-	do("POST", "/v1/promotions/12/start", "").want(t, http.StatusAccepted)
+	do("POST", "/v1/%70romotions/%31%32/%73tart", "").want(t, http.StatusAccepted)
 
 	a := do("GET", "/v1/audit", "")
 	a.want(t, http.StatusOK)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
@@ -81,6 +82,19 @@ func bodyOf(in any) string {
 		text = text[:auditDetailMax]
 	}
 	return strings.ToValidUTF8(string(text), "")
+}
+
+// auditPath returns the escaped path of a request for the audit. A path has many
+// spellings, such as %31 for 1, and all of them become one: nobody could find the
+// others.
+func auditPath(u *url.URL) string {
+	segments := strings.Split(u.EscapedPath(), "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil {
+			segments[i] = url.PathEscape(plain)
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // AuditLine is an audit entry in JSON.
