@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/web"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // ChangePromotion is the body of PATCH /v1/promotions/{id}. Absent fields stay.
@@ -113,6 +114,19 @@ func (f *ImmutableFields) check() error {
 		wrong[0].Field+" cannot change; remove it, /openapi.json lists the fields that can")
 	p.Errors = wrong
 	return p
+}
+
+// forAudit returns the body without the secret parts of the URL, which is refused.
+func (b ChangePromotion) forAudit() any {
+	if b.WebhookURL != nil {
+		shown := ""
+		var address string
+		if json.Unmarshal(b.WebhookURL, &address) == nil {
+			shown = webhook.MaskURL(address)
+		}
+		b.WebhookURL, _ = json.Marshal(shown) // a string always has a JSON form
+	}
+	return b
 }
 
 // Resolve checks what the schema cannot express. Promotions.Change checks what depends

@@ -16,6 +16,10 @@ func TestViewersSeeNoSecretURLs(t *testing.T) {
 	const address, shown = "https://hooks.example/in/T0K3N-of-the-receiver?key=hunter2", "https://hooks.example/in/xxxxx?xxxxx"
 	b.do(t, "POST", "/v1/promotions", strings.NewReader(`{"id":7,"name":"x","type":"POINT","webhookUrl":"`+address+`"}`), as("operator")...).
 		want(t, http.StatusCreated)
+	for _, field := range []string{`"` + address + `"`, `{"url":"` + address + `"}`} {
+		b.do(t, "PATCH", "/v1/promotions/7", strings.NewReader(`{"webhookUrl":`+field+`}`), as("operator")...).
+			wantProblem(t, http.StatusUnprocessableEntity, "IMMUTABLE")
+	}
 	for _, path := range []string{"/v1/promotions", "/v1/promotions/7"} {
 		for _, role := range []string{"viewer", "operator", "admin"} {
 			a := b.do(t, "GET", path, nil, as(role)...)
