@@ -270,6 +270,16 @@ func TestAShopperAsksForHimself(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
 		}
 	}
+	b.do(t, "POST", "/v1/coupon-templates", strings.NewReader(`{"id":43,"name":"Drop","totalQuantity":5,"metadata":{"cost":"4711"}}`),
+		"Content-Type", "application/json", "Authorization", "Bearer operator").want(t, http.StatusCreated)
+	for _, path := range []string{"/v1/coupon-templates", "/v1/coupon-templates/43"} {
+		if a := do("GET", path, ""); a.status != http.StatusOK || strings.Contains(a.body, "4711") || !strings.Contains(a.body, "Drop") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		if a := b.do(t, "GET", path, nil, "Authorization", "Bearer issuer"); !strings.Contains(a.body, "4711") {
+			t.Errorf("%s as an issuer: %s", path, a.body)
+		}
+	}
 	a := do("POST", "/v1/coupons/"+id+"/issue", `{}`)
 	if a.status != http.StatusAccepted || a.object(t)["requestId"] != id+":u7" {
 		t.Fatalf("without a userId: %d %s", a.status, a.body)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -38,7 +39,7 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 type Template struct {
 	ID                 string         `json:"id" doc:"A whole number as a string" example:"42"`
 	Name               string         `json:"name"`
-	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with the template; absent: nothing"`
+	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with the template; absent: nothing, or the caller is a shopper"`
 	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
 	PerUserLimit       int            `json:"perUserLimit" doc:"Maximum number of coupons per user"`
 	OpensAt            time.Time      `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
@@ -75,6 +76,16 @@ type Draw struct {
 	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex; public from the start"`
 	Seed       string    `json:"seed,omitempty" doc:"Seed of the draw, in hex; secret while OPEN"`
 	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the concatenated SHA-256 hashes of all entrants' userIds, ordered by their bytes, in hex; absent before DONE"`
+}
+
+// templateFor returns a template as the caller may see it: shoppers do not see what
+// callers store with it.
+func templateFor(ctx context.Context, v coupon.View) *Template {
+	t := templateOf(v)
+	if callerOf(ctx).Role == auth.RoleShopper {
+		t.Metadata = nil
+	}
+	return t
 }
 
 func templateOf(v coupon.View) *Template {
@@ -370,7 +381,7 @@ func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (c
 		if err != nil {
 			return nil, err
 		}
-		return &templateOutput{Body: templateOf(v)}, nil
+		return &templateOutput{Body: templateFor(ctx, v)}, nil
 	}
 }
 
@@ -423,7 +434,7 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 	if err != nil {
 		return nil, err
 	}
-	return &templateOutput{Body: templateOf(v)}, nil
+	return &templateOutput{Body: templateFor(ctx, v)}, nil
 }
 
 func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templateListOutput, error) {
@@ -443,7 +454,7 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 	out := &templateListOutput{}
 	out.Body.Items = make([]*Template, len(views))
 	for i, v := range views {
-		out.Body.Items[i] = templateOf(v)
+		out.Body.Items[i] = templateFor(ctx, v)
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorTemplates, int64(views[len(views)-1].ID))
