@@ -108,7 +108,8 @@ export class Line {
     } catch (err) {
       if (err instanceof Problem && err.status === 409) {
         this.refused = err.code;
-        if (err.code !== 'NOT_OPEN') this.request = undefined;
+        if (err.code === 'NOT_OPEN') this.problem = 'It opens in a moment. Ask again then.';
+        else this.request = undefined;
       } else if (err instanceof Problem && (err.status === 429 || err.status === 503)) {
         this.problem = 'Very many people ask at this moment. Try again in a few seconds.';
       } else if (err instanceof Problem) this.problem = err.message;
@@ -192,19 +193,19 @@ export class Line {
       event: (e) => {
         if (e.name === 'rank' || e.name === 'result') this.#take(JSON.parse(e.data) as Request);
       },
-      end: () => {
-        this.#stop = undefined;
-        void this.refresh();
-      },
+      end: () => void this.refresh(), // the stream is refused for good: polls go on
     });
-    const poll = () => {
-      if (!this.waiting) return;
-      this.#later(this.live ? pollRarely : pollEvery, () => {
-        if (!this.waiting) return;
-        void this.refresh().then(poll);
-      });
-    };
-    poll();
+    if (!this.#polling) this.#poll();
+  }
+
+  #polling = false;
+  #poll(): void {
+    this.#polling = this.waiting;
+    if (!this.#polling) return;
+    this.#later(this.live ? pollRarely : pollEvery, () => {
+      if (this.waiting) void this.refresh().then(() => this.#poll());
+      else this.#polling = false;
+    });
   }
 
   #held = false;
