@@ -35,7 +35,7 @@ export const rail: { path: string; title: string; icon: string; role?: 'operator
   { path: '/promotions', title: 'Promotions', icon: 'promotions' },
   { path: '/coupons', title: 'Coupons', icon: 'coupons' },
   { path: '/approvals', title: 'Approvals', icon: 'check' },
-  { path: '/unknown', title: 'Unknown payouts', icon: 'question' },
+  { path: '/unknown', title: 'Unknown', icon: 'question' },
   { path: '/people', title: 'People', icon: 'people' },
   { path: '/dead-letters', title: 'Dead letters', icon: 'letters' },
   { path: '/webhooks', title: 'Webhooks', icon: 'webhooks' },
