@@ -23,8 +23,8 @@ const (
 	// refusalWindow is the time in which equal refusals become one entry. The first one
 	// gets an entry at once, and those that follow get one together at the end.
 	refusalWindow = time.Minute
-	// refusalKinds limits the different refusals of a window that get their own
-	// entries. All others together get one.
+	// refusalKinds limits the different refusals of a group and a window that get
+	// their own entries. All others of the group together get one.
 	refusalKinds = 20
 )
 
@@ -47,22 +47,35 @@ type refusalCount struct {
 	written   bool // the first one is in the audit
 }
 
+// refusalGroup counts the refusals of a group of callers in a window.
+type refusalGroup struct {
+	kinds map[accessRefusal]*refusalCount
+	other refusalCount // those beyond refusalKinds
+}
+
 // refusals writes refused requests to the audit and the log, however many there are: at
-// most 2 × refusalKinds + 1 entries per window. Until Start, it only counts them in the
+// most 2 × refusalKinds + 1 entries per group and window. Until Start, it only counts them in the
 // metrics. It is safe for concurrent use.
 type refusals struct {
 	service.Base
 	api  *API
 	hint service.Hint
 
-	mu    sync.Mutex // protects what follows
-	kinds map[accessRefusal]*refusalCount
-	other refusalCount // those beyond refusalKinds
+	mu sync.Mutex // protects what follows
+	// staff are callers with a role. All others are strangers, shoppers too: they can
+	// be so many that nobody would see what the staff does.
+	staff, strangers refusalGroup
 }
 
 func newRefusals(a *API) *refusals {
-	return &refusals{api: a, hint: service.NewHint(), kinds: make(map[accessRefusal]*refusalCount)}
+	s := &refusals{api: a, hint: service.NewHint()}
+	for _, g := range s.groups() {
+		g.kinds = make(map[accessRefusal]*refusalCount)
+	}
+	return s
 }
+
+func (s *refusals) groups() []*refusalGroup { return []*refusalGroup{&s.staff, &s.strangers} }
 
 // refuse records the refusal of a request by the gate.
 func (a *API) refuse(r *http.Request, operation string, p auth.Principal, token string, err error) {
@@ -85,17 +98,21 @@ func (s *refusals) record(ctx context.Context, r accessRefusal) {
 	r.address = web.ClientAddress(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.kinds[r]
+	g := &s.strangers
+	if slices.Contains(staff, r.caller.Role) {
+		g = &s.staff
+	}
+	c := g.kinds[r]
 	switch {
 	case c != nil:
-	case len(s.kinds) >= refusalKinds:
-		c = &s.other
+	case len(g.kinds) >= refusalKinds:
+		c = &g.other
 		if c.n == 0 {
 			c.accessRefusal, c.first = accessRefusal{status: r.status}, time.Now()
 		}
 	default:
 		c = &refusalCount{accessRefusal: r, requestID: web.RequestID(ctx), first: time.Now()}
-		s.kinds[r] = c
+		g.kinds[r] = c
 		defer s.hint.Give()
 	}
 	c.n++
@@ -126,11 +143,13 @@ func (s *refusals) Start(ctx context.Context) {
 func (s *refusals) writeFirst(ctx context.Context) {
 	s.mu.Lock()
 	var fresh []refusalCount
-	for _, c := range s.kinds {
-		if !c.written {
-			c.written = true
-			fresh = append(fresh, *c)
-			c.n = 0
+	for _, g := range s.groups() {
+		for _, c := range g.kinds {
+			if !c.written {
+				c.written = true
+				fresh = append(fresh, *c)
+				c.n = 0
+			}
 		}
 	}
 	s.mu.Unlock()
@@ -141,11 +160,13 @@ func (s *refusals) writeFirst(ctx context.Context) {
 func (s *refusals) writeRest(ctx context.Context) {
 	s.mu.Lock()
 	var rest []refusalCount
-	for _, c := range s.kinds {
-		rest = append(rest, *c)
+	for _, g := range s.groups() {
+		for _, c := range g.kinds {
+			rest = append(rest, *c)
+		}
+		rest = append(rest, g.other)
+		*g = refusalGroup{kinds: make(map[accessRefusal]*refusalCount)}
 	}
-	rest = append(rest, s.other)
-	s.kinds, s.other = make(map[accessRefusal]*refusalCount), refusalCount{}
 	s.mu.Unlock()
 	s.write(ctx, rest)
 }
