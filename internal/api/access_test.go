@@ -346,6 +346,8 @@ func TestAPIKeys(t *testing.T) {
 		`{"name":"x","role":"shopper"}`:                                               "role",
 		`{"name":"x","role":"admin","expiresAt":"2001-01-01T00:00:00Z"}`:              "expiresAt",
 		`{"name":" x","role":"admin"}`:                                                "name",
+		`{"name":"a\u200bnn","role":"admin"}`:                                         "name",
+		`{"name":"a\u202enn","role":"admin"}`:                                         "name",
 		`{"name":"` + strings.Repeat("x", 201) + `","role":"admin"}`:                  "name",
 		`{"name":"x","role":"admin","expiresAt":"2999-01-01T00:00:00Z","key":"mine"}`: "key",
 	} {

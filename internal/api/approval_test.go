@@ -87,7 +87,9 @@ func TestApprovals(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		_, path := b.needsApproval(t)
-		b.as(t, "lee", "POST", path+"/reject", `{"reason":" "}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		for _, reason := range []string{" ", `a\u001bb`, `a\u202eb`} {
+			b.as(t, "lee", "POST", path+"/reject", `{"reason":"`+reason+`"}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		}
 		a := b.as(t, "lee", "POST", path+"/reject", `{"reason":"too much"}`)
 		a.want(t, http.StatusAccepted)
 		if p := a.object(t); p["rejectedBy"] != "lee" || p["rejectReason"] != "too much" || p["status"] != "DRAFT" || p["awaitingApproval"] != false {

@@ -177,8 +177,10 @@ func checkEndpoint(address, description *string) []reward.FieldError {
 			wrong = append(wrong, reward.FieldError{Field: "url", Detail: err.Error()})
 		}
 	}
-	if description != nil && reward.HasControl(*description) {
-		wrong = append(wrong, reward.FieldError{Field: "description", Detail: "contains a control character"})
+	if description != nil {
+		if err := reward.CheckLabel(*description); err != nil {
+			wrong = append(wrong, reward.FieldError{Field: "description", Detail: err.Error()})
+		}
 	}
 	return wrong
 }

@@ -182,6 +182,7 @@ func TestWebhookEndpointsAreChecked(t *testing.T) {
 		`{"url":"https://hooks.example","events":[]}`:                                       "events",
 		`{"url":"https://hooks.example","events":["promotion.started","promotion.gone"]}`:   "events[1]",
 		`{"url":"https://hooks.example","events":["coupon.used"],"description":"a\u0007b"}`: "description",
+		`{"url":"https://hooks.example","events":["coupon.used"],"description":"a\u202eb"}`: "description",
 	} {
 		p := b.with(t, "admin", "POST", path, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {

@@ -116,10 +116,8 @@ func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reas
 	switch n := utf8.RuneCountInString(reason); {
 	case strings.TrimSpace(reason) == "" || n > RejectReasonMax:
 		return store.PromotionView{}, invalidReason("must give the reason in 1 to %d characters", RejectReasonMax)
-	case reward.CheckText(reason) != nil:
-		return store.PromotionView{}, invalidReason("%v", reward.CheckText(reason))
-	case reward.HasControl(reason):
-		return store.PromotionView{}, invalidReason("contains a control character")
+	case reward.CheckLabel(reason) != nil:
+		return store.PromotionView{}, invalidReason("%v", reward.CheckLabel(reason))
 	}
 	_, err := s.cfg.Store.PromotionReject(ctx, store.PromotionRejectParams{
 		ID: id, By: by, Reason: reason, PauseReason: fmt.Sprintf("rejected by %s: %s", reward.Quote(by), reason), Now: time.Now(),
