@@ -133,7 +133,7 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 }
 
 // awaitApproval pauses a promotion that needs an approval, unless it has approved
-// payouts left to dispatch. It reports whether it paused the promotion.
+// payouts left. It reports whether it paused the promotion.
 func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool, error) {
 	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
 		return false, nil

@@ -19,14 +19,15 @@ func ApprovalNeeded(p reward.Promotion, worth, above reward.Amount) bool {
 	return above > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(above, p.Approval.Amount))
 }
 
-// ApprovedLeft reports whether approved rows of a promotion certainly wait for a
-// dispatch: there are more rows that wait than rows that are not approved.
+// ApprovedLeft reports whether approved rows of a promotion certainly wait: rows are
+// QUEUED, or more rows wait for a dispatch than are not approved. While there is an
+// approval, QUEUED rows need none: it covers all that were QUEUED before.
 func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
-	return p.Approval.Rounds > 0 && c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count
+	return p.Approval.Rounds > 0 && (c.Payouts[reward.Queued] > 0 || c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count)
 }
 
 // MayRun reports whether a promotion may start or resume: nobody has rejected it, and it
-// needs no approval or has approved rows left to dispatch. An above of zero means always.
+// needs no approval or has approved rows left. An above of zero means always.
 //
 // Rows that are QUEUED are charged without another look at their approval. So a
 // promotion whose approval was withdrawn must not run.

@@ -75,14 +75,14 @@ func (s *Store) PromotionReject(ctx context.Context, p store.PromotionRejectPara
 	return s.change(ctx, "reject a promotion", p.ID, rejectSQL, int64(p.ID), p.By, reward.SanitizeText(p.Reason), reward.SanitizeText(p.PauseReason))
 }
 
-// awaitSQL pauses promotion $1 if it needs an approval and has nothing left to
-// dispatch that is approved. It needs no lock of the counts: an approval writes the
+// awaitSQL pauses promotion $1 if it needs an approval and has nothing left that is
+// approved. It needs no lock of the counts: an approval writes the
 // row of the promotion, and this statement then sees it.
 var awaitSQL = named(`WITH moved AS (
   UPDATE promotions m SET status = 'PAUSED', pause_reason = $2
   FROM summaries s
   WHERE m.id = $1 AND m.status = 'RUNNING' AND s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.retrying > 0
-    AND ` + approvalNeeded(worth, "$3") + ` AND (m.approved_rounds = 0 OR NOT EXISTS (
+    AND ` + approvalNeeded(worth, "$3") + ` AND (m.approved_rounds = 0 OR s.queued = 0 AND NOT EXISTS (
       SELECT 1 FROM payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.state < :SUCCEEDED
         AND p.dispatch = 0 AND p.due_at <= m.approved_until AND p.approval_round < m.approved_rounds)
     AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0

@@ -85,6 +85,9 @@ func (s *Store) PromotionAwaitApproval(ctx context.Context, p store.PromotionAwa
 		if v.Status != reward.Running || !waiting || !rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), p.ApprovalAbove) {
 			return nil
 		}
+		if rules.ApprovedLeft(v.Promotion, v.Counts) {
+			return nil
+		}
 		if v.Approval.Rounds > 0 {
 			if _, left, err := one(tx.ctx, tx, scanInt, approvedLeft, int64(p.ID)); err != nil || left {
 				return err

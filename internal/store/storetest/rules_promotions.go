@@ -11,7 +11,7 @@ import (
 
 func rulesOfMove(a *arena) {
 	moves := make(map[reward.PromotionID]store.PromotionMoveParams)
-	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 5 {
+	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 {
 		o := odometer(i)
 		p := promotion(reward.PromotionID(1+i), oneOf(&o, statuses...))
 		move := store.PromotionMoveParams{ID: p.ID, To: oneOf(&o, statuses...), Reason: "new reason", Now: now}
@@ -28,7 +28,7 @@ func rulesOfMove(a *arena) {
 		}
 		c := reward.Counts{}
 		c.Payouts[reward.Ready], c.Payouts[reward.Succeeded], c.Amounts[reward.Ready], c.Amounts[reward.Succeeded] = 1, 1, 70, 60
-		switch o.pick(5) {
+		switch o.pick(6) {
 		case 0: // needs no approval
 			c.Amounts[reward.Ready] = 40
 		case 1: // nothing is approved
@@ -37,7 +37,10 @@ func rulesOfMove(a *arena) {
 		case 3: // one that is approved is left
 			c.Payouts[reward.Retrying] = 1
 			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 60, Count: 2}
-		case 4: // all are approved, but for one without an amount
+		case 4: // one that is QUEUED, with an approval
+			c.Payouts[reward.Queued] = 1
+			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 60, Count: 1}
+		case 5: // all are approved, but for one without an amount
 			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 130, Count: 1, Unvalued: 2}
 		}
 		if i >= 5*5*2*2*2 && move.To != reward.Running {
