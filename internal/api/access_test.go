@@ -452,6 +452,26 @@ func TestAudit(t *testing.T) {
 	if last.Status != http.StatusOK || last.Detail != `{"opensAt":null,"closesAt":"2999-01-01T00:00:00Z"}` {
 		t.Errorf("%+v", last)
 	}
+	// Long metadata hides nothing else.
+	long := make(map[string]string)
+	for i := range 20 {
+		long[fmt.Sprint(i)] = strings.Repeat("語", 200)
+	}
+	metadata, err := json.Marshal(long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ method, path, fields, shown string }{
+		{"POST", "/v1/promotions", `,"id":13,"name":"x","type":"POINT","currency":"EUR","webhookUrl":"https://hooks.example/in"`, `"webhookUrl":"https://`},
+		{"PATCH", "/v1/promotions/13", `,"currency":"USD","startsAt":"2999-01-01T00:00:00Z"`, `"currency":"USD","startsAt":"2999-`},
+		{"POST", "/v1/coupon-templates", `,"id":44,"name":"x","totalQuantity":5,"reissueAfterCancel":false`, `"reissueAfterCancel":false`},
+		{"PATCH", "/v1/coupon-templates/44", `,"whenRedisAway":"WAIT"`, `"whenRedisAway":"WAIT"`},
+	} {
+		do(c.method, c.path, `{"metadata":`+string(metadata)+c.fields+`}`)
+		if last := b.rows.audit[len(b.rows.audit)-1]; len(last.Detail) < auditDetailMax-2 || !strings.Contains(last.Detail, c.shown) {
+			t.Errorf("%s %s: %+v", c.method, c.path, last)
+		}
+	}
 	do("POST", "/v1/promotions/"+strings.Repeat("x", 6000)+"/start", "").want(t, http.StatusBadRequest)
 	if last := b.rows.audit[len(b.rows.audit)-1]; len(last.Subject) > auditSubjectMax {
 		t.Errorf("a subject of %d bytes", len(last.Subject))

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// auditDetailMax limits the recorded part of a request body, in bytes.
+	// auditDetailMax limits the recorded part of a request body, in bytes. Only metadata
+	// is longer, so it is the last field of each body.
 	auditDetailMax  = 8 << 10
 	auditEndTimeout = 5 * time.Second
 	// auditSubjectMax limits the recorded part of a request path, in bytes. Paths of

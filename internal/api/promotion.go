@@ -177,8 +177,8 @@ type CreatePromotion struct {
 	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units; no payout that could exceed it is dispatched; absent: no limit"`
 	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay some targets first, and the others only if these succeed"`
 	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"A time in the future when the promotion starts automatically"`
-	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https:// URL that is notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
+	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 }
 
 // CreateCanary is the canary of a new promotion.

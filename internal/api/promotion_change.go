@@ -22,12 +22,12 @@ type ChangePromotion struct {
 	Weight        web.Clearable[int]            `json:"weight,omitempty,omitzero" minimum:"1" maximum:"100" doc:"null: 1"`
 	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what is paid or may have been paid; null: no limit"`
 	MaxRetries    *int                          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Takes hold at the next response to each payout"`
-	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
 	Amount        web.Clearable[int64]          `json:"amount,omitempty,omitzero" minimum:"0" maximum:"1000000000000000" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
 	VoucherCode   web.Clearable[string]         `json:"voucherCode,omitempty,omitzero" maxLength:"200" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
 	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Only while DRAFT; three capital letters. null: none"`
 	Canary        web.Clearable[ChangeCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT. null: no canary"`
 	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; a time in the future. null: it is started manually"`
+	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
 	ImmutableFields
 }
 

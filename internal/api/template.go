@@ -123,7 +123,6 @@ func drawOf(d *reward.Draw) *Draw {
 type CreateTemplate struct {
 	ID                 *wireID     `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID"`
 	Name               string      `json:"name" minLength:"1" maxLength:"200"`
-	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000"`
 	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
@@ -135,6 +134,7 @@ type CreateTemplate struct {
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
 	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Codes that people can type; they never change. Absent: 26 random letters and digits"`
 	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draw the order of the users who enter between draw.from and opensAt, which is then required"`
+	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 }
 
 // CodeStyle is how the codes of a template are generated.
@@ -213,7 +213,6 @@ func fieldErrors(wrong []reward.FieldError) []error {
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
 	Name               *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
 	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests; with imported codes, a higher quantity needs a code for each coupon left to issue"`
 	PerUserLimit       *int                          `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
 	OpensAt            web.Clearable[time.Time]      `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
@@ -223,6 +222,7 @@ type ChangeTemplate struct {
 	Mode               *string                       `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
 	ReissueAfterCancel *bool                         `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string                       `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
+	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
 }
 
 // Resolve checks what the schema cannot express. Templates.Change checks what depends
