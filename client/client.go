@@ -67,7 +67,13 @@ func New(server string, o Options) (*Client, error) {
 	if o.UserAgent == "" {
 		o.UserAgent = defaultUserAgent()
 	}
-	return &Client{base: base, options: o, http: &http.Client{Transport: o.Transport}}, nil
+	return &Client{base: base, options: o, http: &http.Client{Transport: o.Transport, CheckRedirect: refuseRedirect}}, nil
+}
+
+// refuseRedirect refuses every redirect. net/http would send the API key along to
+// another port of the same host, and from https to http.
+func refuseRedirect(to *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("the server redirects to %s://%s, which is not followed, because the request has an API key: use the address of the API", to.URL.Scheme, to.URL.Host)
 }
 
 // Server returns the URL of the server, with a password masked.

@@ -647,3 +647,24 @@ func TestFailures(t *testing.T) {
 		}
 	})
 }
+
+// TestRedirectsAreRefused checks that the API key goes to the address of the API only.
+func TestRedirectsAreRefused(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s with the key %q", r.Method, r.URL, r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		c := serve(t, client.Options{APIKey: "lgs_x"}, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path+"?token=secret", status)
+		})
+		_, err := c.Promotion(t.Context(), "1")
+		if err == nil || !strings.Contains(err.Error(), elsewhere.URL) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%d: %v", status, err)
+		}
+		if _, err := c.StartPromotion(t.Context(), "1"); err == nil {
+			t.Errorf("%d: a POST succeeds", status)
+		}
+	}
+}
