@@ -108,7 +108,8 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	asked := make(map[reward.PromotionID]bool)
 	for _, g := range good {
 		id := g.message.PromotionID
-		if _, ok := l.known[id]; !ok && !asked[id] {
+		// A promotion of another type may have been deleted and created again.
+		if l.known[id] != l.kind.promotionType && !asked[id] {
 			asked[id] = true
 			unknown = append(unknown, store.Registration{ID: id, Type: l.kind.promotionType})
 		}

@@ -197,6 +197,16 @@ func TestPublishListener(t *testing.T) {
 		if err != nil || row.Amount != 100 {
 			t.Errorf("row %+v, %v", row, err)
 		}
+		// Once the promotion is deleted, the ID belongs to the type that comes next.
+		if err := d.rows.PromotionDelete(t.Context(), 5); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100))); err != nil {
+			t.Fatal(err)
+		}
+		if row, _, err := d.rows.PayoutGet(t.Context(), store.PayoutID{PromotionID: 5, TargetID: 1}); err != nil || row.Amount != 100 {
+			t.Errorf("row %+v, %v", row, err)
+		}
 	})
 	t.Run("ARunningPromotionsRecordsAreEnqueued", func(t *testing.T) {
 		t.Parallel()
