@@ -303,7 +303,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		}
 		draft := reward.Promotion{
 			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Weight: 1, Version: 1, Registered: true,
-			CreatedAt: epoch, StreamDestroyed: true,
+			CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch),
 		}
 		same(b, "registered", []reward.Promotion{draft}, register(epoch, store.Registration{ID: 7, Type: reward.Point}))
 		same(b, "again", []reward.Promotion{draft}, register(at(5), store.Registration{ID: 7, Type: reward.Point}))
