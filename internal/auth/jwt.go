@@ -197,8 +197,11 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 		return Principal{}, fmt.Errorf("%w: the token's claim %s is none of the roles %s", ErrUnauthenticated, reward.Quote(t.cfg.RoleClaim), rolesText())
 	}
 	name, err := userOf(claims, "sub")
-	if err != nil {
+	switch {
+	case err != nil:
 		return Principal{}, err
+	case !visible(name):
+		return Principal{}, fmt.Errorf(`%w: the token's claim "sub" has characters that cannot be seen, or spaces at its ends, and names somebody with a role`, ErrUnauthenticated)
 	}
 	return Principal{Name: name, Role: role, ExpiresAt: expiry(claims)}, nil
 }

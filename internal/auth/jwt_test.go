@@ -161,6 +161,8 @@ func TestTokenRules(t *testing.T) {
 		"RoleOfOtherClaim": {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.RoleClaim = "r" }, want: testShopper},
 		"RoleWithoutSub":   {claims: object{"sub": nil, "uid": "u9", "role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, says: `no claim "sub"`},
 		"RoleWithoutUser":  {claims: object{"role": "admin"}, change: func(c *TokensConfig) { c.UserClaim = "uid" }, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
+		"RoleSubWithSpace": {claims: object{"sub": " marker", "role": "admin"}, says: "cannot be seen"},
+		"RoleSubUnseen":    {claims: object{"sub": "mar\u200bker", "role": "admin"}, says: "cannot be seen"},
 		"RoleSubTooLong":   {claims: object{"sub": strings.Repeat("marker", 43), "role": "admin"}, says: "longer than 255 bytes"},
 
 		"KidMissing":        {head: object{"kid": nil}, want: testShopper},

@@ -220,7 +220,7 @@ func (k *KeyVerifier) forget() {
 // means never.
 func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
-	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || name != strings.TrimSpace(name) || strings.ContainsFunc(name, invisible) {
+	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !visible(name) {
 		wrong = append(wrong, reward.FieldError{Field: "name", Detail: "must be 1 to 200 characters that can be seen, without spaces at its ends"})
 	}
 	if _, ok := ParseRole(role); !ok {
@@ -232,10 +232,12 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 	return wrong
 }
 
-// invisible reports whether a character cannot be seen, such as a control character, a
-// zero-width space or one that changes the direction of text. Two names that look alike
-// would seem to be one person.
-func invisible(r rune) bool { return !unicode.IsPrint(r) }
+// visible reports whether a name can be seen as it is: without spaces at its ends, and
+// without characters that do not print, such as a zero-width space or one that changes
+// the direction of text. Two names that look alike would seem to be one person.
+func visible(name string) bool {
+	return name == strings.TrimSpace(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
 
 // NewKey returns the row of a new key, and its text, which is stored nowhere.
 func NewKey(id int64, name string, role Role, by string, expires *time.Time, now time.Time) (store.APIKey, KeySecret) {
