@@ -325,8 +325,11 @@ type TopicLag struct {
 
 // consumed lists the topics that groups consume, with their groups.
 var consumed = []struct{ topic, group string }{
-	{TopicPointPublish, GroupPoint}, {TopicVoucherPublish, GroupVoucher}, {TopicPointRetry, GroupPointRetry},
-	{TopicVoucherRetry, GroupVoucherRetry}, {TopicCouponIssue, GroupCouponIssue},
+	{TopicPointPublish, GroupPoint},
+	{TopicVoucherPublish, GroupVoucher},
+	{TopicPointRetry, GroupPointRetry},
+	{TopicVoucherRetry, GroupVoucherRetry},
+	{TopicCouponIssue, GroupCouponIssue},
 }
 
 // Lags returns the lag of every topic that a group consumes. It reads them at the
