@@ -238,6 +238,25 @@ func acquire(t *testing.T, s *Store) *pgxpool.Conn {
 	return conn
 }
 
+// TestApprovedBeforeTheMigration checks what becomes of approvals of an older schema.
+func TestApprovedBeforeTheMigration(t *testing.T) {
+	t.Parallel()
+	s := old(t)
+	if err := s.migrations(t.Context(), func(p *goose.Provider) error {
+		_, err := p.UpTo(t.Context(), storetest.ApprovedBefore)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.pool.Exec(t.Context(), `TRUNCATE promotions, summaries, payouts CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return fmt.Sprintf("to_timestamp(%d)", second) }, func(sql string) error {
+		_, err := s.pool.Exec(t.Context(), sql)
+		return err
+	})
+}
+
 func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	one := func(t *testing.T, s *Store, sql string) (n int64) {

@@ -318,6 +318,27 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestApprovedBeforeTheMigration checks what becomes of approvals of an older schema.
+func TestApprovedBeforeTheMigration(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	p, err := s.migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), storetest.ApprovedBefore); err != nil {
+		t.Fatal(err)
+	}
+	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return strconv.Itoa(second * 1_000_000) }, func(sql string) error {
+		_, err := s.writer.ExecContext(t.Context(), sql)
+		return err
+	})
+}
+
 // TestMigrate checks that rows of an older schema survive a migration up and
 // down.
 func TestMigrate(t *testing.T) {
