@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -152,6 +153,7 @@ func (o *office) step() {
 			_, err = o.saves(p)
 			o.may(err)
 		},
+		"replay": func() { o.replay(by) },
 		"patch": func() {
 			c := rules.PromotionChange{ID: o.id, By: by, Name: new(by)}
 			voids := rapid.Bool().Draw(o.T, "another currency")
@@ -209,6 +211,45 @@ func (o *office) step() {
 		"dispatch", "dispatch", "dispatch", "outcomes", "start", "start", "upload", "upload", "resume", "approve", "approve", "approve",
 	})).Draw(o.T, "step")
 	steps[name]()
+}
+
+// replay replays a dead letter with a new target, and saves what Kafka gets.
+func (o *office) replay(by string) {
+	o.Helper()
+	message := fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":1,"targetId":%d,"userId":"u","amount":%d,"voucherCode":"V"}`,
+		o.id, o.next(), rapid.SampledFrom([]int{1, 60, 101}).Draw(o.T, "amount of the record"))
+	topic := bus.TopicPointPublish
+	if o.kind == reward.Voucher {
+		topic = bus.TopicVoucherPublish
+	} else {
+		message = strings.Replace(message, `,"voucherCode":"V"`, "", 1)
+	}
+	letter := reward.DeadLetter{Source: topic, Offset: fmt.Sprintf("%d-%d", o.id, o.target), Value: []byte(message), Reason: "TEST", At: time.Now()}
+	if !o.may(o.rows.DeadLetterAdd(o.ctx, []reward.DeadLetter{letter})) {
+		return
+	}
+	list, err := o.rows.DeadLetterList(o.ctx, store.DeadLetterListParams{Limit: 1})
+	if err != nil || len(list) != 1 {
+		o.Fatal(list, err)
+	}
+	published := &keepPublisher{}
+	letters := campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: o.rows, Publisher: published, Hint: func(reward.PromotionID) {}})
+	if _, err := letters.Replay(o.ctx, list[0].ID, by); !o.may(err) {
+		return
+	}
+	o.authors[by] = true
+	for _, r := range published.records {
+		m, err := reward.ParsePublishMessage(o.kind, r.Value)
+		if err != nil {
+			o.Fatal(err)
+		}
+		_, err = o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, time.Now())
+		if !o.may(err) {
+			return
+		}
+		_, err = o.saves(store.PayoutSaveParams{Rows: []store.NewPayout{rowOf(m)}})
+		o.may(err)
+	}
 }
 
 // void forgets the approval.

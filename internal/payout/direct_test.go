@@ -105,6 +105,46 @@ func TestDirect(t *testing.T) {
 			}
 		})
 	})
+	t.Run("NobodyIsPaidWithoutAnApproval", func(t *testing.T) {
+		onFakeTime(t, func(t *testing.T) {
+			p := newProvider(nil)
+			s := newStage(t, p, nil)
+			s.with(func(cfg *Config) { cfg.Direct, cfg.MaxLen, cfg.ApprovalAbove = true, 100_000, 1000 }, dropPublisher{})
+			other := queue.NewMemory()
+			second := s.second(s.store, func(cfg *Config) { cfg.Queue = other })
+			defer s.close()
+			defer other.Close()
+			defer second.Stop()
+			s.createAs(20, func(p *reward.Promotion) { p.CreatedBy = "ann" }) // 2,000 in total
+			s.start()
+			if err := second.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			v := s.until("paused", paused)
+			if n := v.Counts.Payouts[reward.Ready]; n != 20 {
+				t.Fatalf("%d of 20 targets are READY, counts %+v", n, v.Counts)
+			}
+			// A resume without an approval pays nothing either.
+			s.move(reward.Paused, reward.Running)
+			if v = s.until("paused again", paused); v.Counts.Payouts[reward.Ready] != 20 {
+				t.Fatalf("counts %+v", v.Counts)
+			}
+			if _, err := s.store.PromotionApprove(t.Context(), store.PromotionApproveParams{ID: promotion, By: "bob", Revision: v.Revision}); err != nil {
+				t.Fatal(err)
+			}
+			s.save(100, 1) // after the approval
+			s.move(reward.Paused, reward.Running)
+			v = s.until("paused with the new target", paused)
+			if v.Counts.Payouts[reward.Succeeded] != 20 || v.Counts.Payouts[reward.Ready] != 1 {
+				t.Fatalf("counts %+v", v.Counts)
+			}
+			if _, err := s.store.PromotionApprove(t.Context(), store.PromotionApproveParams{ID: promotion, By: "bob", Revision: v.Revision}); err != nil {
+				t.Fatal(err)
+			}
+			s.move(reward.Paused, reward.Running)
+			s.until("paid out", paidOut)
+		})
+	})
 	t.Run("ARateLetsEverybodyBePaidInTime", func(t *testing.T) {
 		onFakeTime(t, func(t *testing.T) {
 			p := newProvider(nil)

@@ -43,9 +43,12 @@ VALUES (%d, %d, 0, 'u', %d, '', 0, 0, 0, false, %s, '', '', '', %[4]s)`, id, tar
 		b.must(exec(fmt.Sprintf(`INSERT INTO summaries (promotion_id, summary_id, ready, ready_amount) VALUES (%d, 0, %d, %d)`, id, len(amounts), total)))
 	}
 	for n, line := range []struct{ actor, action, subject string }{
-		{"cid", "upload-targets", "/v1/promotions/1/targets"}, {"cid", "upload-targets", "/v1/promotions/1/targets"},
-		{"dee", "upload-targets", "/v1/promotions/2/targets"}, {"eve", "pause-promotion", "/v1/promotions/1/pause"},
-		{"eve", "upload-targets", "/v1/promotions/x/targets"}, {"eve", "upload-targets", "/v1/promotions/9999999999999999999/targets"},
+		{"cid", "upload-targets", "/v1/promotions/1/targets"},
+		{"cid", "upload-targets", "/v1/promotions/1/targets"},
+		{"dee", "upload-targets", "/v1/promotions/2/targets"},
+		{"eve", "pause-promotion", "/v1/promotions/1/pause"},
+		{"eve", "upload-targets", "/v1/promotions/x/targets"},
+		{"eve", "upload-targets", "/v1/promotions/9999999999999999999/targets"},
 	} {
 		b.must(exec(fmt.Sprintf(`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail) VALUES (%d, %s, '%s', 'operator', '%s', '%s', '', '')`,
 			n+1, second(2), line.actor, line.action, line.subject)))
