@@ -199,7 +199,7 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 }
 
 // connectRedis opens a connection of the bench itself. It returns the server's address.
-func (b *couponBench) connectRedis() (rueidis.Client, string, error) {
+func (b *payoutBench) connectRedis() (rueidis.Client, string, error) {
 	option, err := rueidis.ParseURL(b.redis)
 	if err != nil || len(option.InitAddress) != 1 {
 		return nil, "", wrongUse("--redis-url must be one redis://host:port")
@@ -213,7 +213,7 @@ func (b *couponBench) connectRedis() (rueidis.Client, string, error) {
 }
 
 // removeKeys removes the keys of the run.
-func (b *couponBench) removeKeys(ctx context.Context) {
+func (b *payoutBench) removeKeys(ctx context.Context) {
 	c, _, err := b.connectRedis()
 	if err != nil {
 		return

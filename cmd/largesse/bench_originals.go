@@ -106,6 +106,7 @@ func (b *originalsBench) run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	defer b.removeKeys(context.WithoutCancel(ctx))
 	for _, n := range sizes {
 		if err := b.payouts(ctx, n); err != nil {
 			return err

@@ -24,7 +24,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	if err := os.Chmod(data, 0o700); err != nil { //nolint:gosec // a folder, which nobody else may enter
+	if err := os.Chmod(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	well := []string{"doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--money-url", "http://" + provider}

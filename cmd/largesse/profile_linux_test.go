@@ -102,7 +102,7 @@ func TestProfiles(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v", entries, err)
 	}
-	if err := os.Chmod(path, 0o640); err != nil { //nolint:gosec // the mistake that this test is about
+	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
 	if r := largesseRun(t.Context(), "", env, "promotion", "list"); r.code != exitWrongUse || !strings.Contains(r.stderr, "run chmod 600 "+path) {

@@ -62,7 +62,7 @@ func (w world) loadProfiles() (profiles, error) {
 	if err != nil {
 		return all, err
 	}
-	file, err := os.Open(path) //nolint:gosec // the file of the user who runs the command
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil
 	}
