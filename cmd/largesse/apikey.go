@@ -24,7 +24,7 @@ jwt. The role of a key decides what it allows. viewer: read; issuer: issue, use 
 cancel coupons; operator: everything except API keys; admin: everything.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey list
-  largesse apikey revoke ID`,
+  largesse apikey revoke ID --yes`,
 	}))
 	cmd.AddCommand(c.apiKeyCreateCommand(), c.apiKeyListCommand(), c.apiKeyRevokeCommand())
 	return cmd
@@ -182,14 +182,14 @@ func (c *cli) apiKeyRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "revoke ID",
 		Short:   "Revoke an API key permanently; every instance refuses it within a second",
-		Example: `  largesse apikey revoke ID`,
+		Example: `  largesse apikey revoke ID --yes`,
 		Args:    args("an API key ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			if err := c.ask(yes, func() (string, error) { return "revoke API key " + printable(args[0]) + " permanently", nil }); err != nil {
+			if err := c.confirm(yes, "revoke API key "+printable(args[0])+" permanently"); err != nil {
 				return err
 			}
 			if err := cl.RevokeAPIKey(cmd.Context(), args[0]); err != nil {

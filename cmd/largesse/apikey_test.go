@@ -122,7 +122,7 @@ func TestKeysAndTokens(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	if r := largesseRun(t.Context(), "", admin, "apikey", "revoke", till.ID); r.code != exitDone {
+	if r := largesseRun(t.Context(), "", admin, "apikey", "revoke", till.ID, "--yes"); r.code != exitDone {
 		t.Errorf("%+v", r)
 	}
 	for began := time.Now(); ; {

@@ -47,6 +47,7 @@ type cli struct {
 	actor              string // --actor
 	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
+	called    string // the server, with a password masked
 }
 
 // The exit codes.
@@ -71,7 +72,7 @@ func run(ctx context.Context, args []string, w world) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailed // nobody reads the output any more
 	}
-	text, code := describe(ctx, err, c.transport != nil)
+	text, code := describe(ctx, err, c.called)
 	fmt.Fprintln(w.stderr, "largesse: "+text)
 	return code
 }
@@ -132,6 +133,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 		c.templateCommand(),
 		c.userCommand(),
 		c.versionCommand(),
+		c.webhookCommand(),
 	)
 	root.Version = buildVersion().Version
 	root.SetVersionTemplate("largesse {{.Version}}\n")
@@ -319,11 +321,9 @@ func (c *cli) confirm(yes bool, what string) error {
 	return nil
 }
 
-// ask asks before an action that cannot be undone, if a person is at a terminal. what
-// says what would happen. Scripts go on without a question.
+// ask is like confirm. It calls what for the text, unless yes is set.
 func (c *cli) ask(yes bool, what func() (string, error)) error {
-	f, ok := c.stdin.(*os.File)
-	if yes || !ok || !isatty.IsTerminal(f.Fd()) {
+	if yes {
 		return nil
 	}
 	text, err := what()
@@ -357,6 +357,7 @@ func (c *cli) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}
+	c.called = cl.Server()
 	return cl, nil
 }
 

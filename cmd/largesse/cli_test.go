@@ -326,11 +326,36 @@ func TestFailures(t *testing.T) {
 		}
 	})
 
+	t.Run("AskWhetherItIsTheRightServer", func(t *testing.T) {
+		t.Parallel()
+		for status, asks := range map[int]bool{401: true, 404: true, 502: false} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "<html>\n<title>Another program</title>")
+			}))
+			t.Cleanup(server.Close)
+			r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", strings.Replace(server.URL, "//", "//u:hunter2@", 1))
+			asked := strings.Contains(r.stderr, "is http://u:xxxxx@"+server.Listener.Addr().String()+" a Largesse server? Select another with --server, --profile or LARGESSE_SERVER\n")
+			if r.code != exitFailed || asked != asks || strings.Count(r.stderr, "\n") != 1 {
+				t.Errorf("%d: %+v", status, r)
+			}
+		}
+		page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+		t.Cleanup(page.Close)
+		for _, args := range [][]string{{"promotion", "list"}, {"promotion", "export", "7"}} {
+			r := largesseRun(t.Context(), "", nil, append(args, "--server", page.URL)...)
+			if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "check that "+page.URL+" is a Largesse server") {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+
 	t.Run("AskForAKey", func(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {401, `{"code":"UNAUTHORIZED","detail":"no key"}`}})
 		r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-		if r.code != exitFailed || !strings.Contains(r.stderr, "set LARGESSE_API_KEY or --api-key") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "set LARGESSE_API_KEY or --api-key-file") {
 			t.Errorf("%+v", r)
 		}
 	})

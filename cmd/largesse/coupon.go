@@ -88,7 +88,10 @@ the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMI
 }
 
 func (c *cli) couponLeaveCommand() *cobra.Command {
-	var user string
+	var (
+		user string
+		yes  bool
+	)
 	cmd := &cobra.Command{
 		Use:   "leave TEMPLATE --user USER",
 		Short: "Take a user out of the waiting line",
@@ -96,8 +99,8 @@ func (c *cli) couponLeaveCommand() *cobra.Command {
 user may request again, and then waits at the end. If you repeat the command, nothing
 changes. The exit code is 1 if the request was served before (REQUEST_ENDED), or if the
 user has none (REQUEST_UNKNOWN).`,
-		Example: `  largesse coupon leave 42 --user u7
-  largesse coupon leave 42 --user u7 --output json`,
+		Example: `  largesse coupon leave 42 --user u7 --yes
+  largesse coupon leave 42 --user u7 --yes --output json`,
 		Args: templateArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if user == "" {
@@ -108,6 +111,9 @@ user has none (REQUEST_UNKNOWN).`,
 			}
 			cl, err := c.connect()
 			if err != nil {
+				return err
+			}
+			if err := c.confirm(yes, fmt.Sprintf("take user %s out of the line of template %s", printable(user), args[0])); err != nil {
 				return err
 			}
 			id := args[0] + ":" + user
@@ -122,6 +128,7 @@ user has none (REQUEST_UNKNOWN).`,
 		},
 	}
 	cmd.Flags().StringVar(&user, "user", "", "user who leaves the line (required)")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 
@@ -214,10 +221,14 @@ func people(n int64) string {
 // couponCallCommand creates the command of a call that returns a coupon.
 func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
 	count := args("a coupon ID")
-	return &cobra.Command{
+	cancels, confirmed, yes := verb == "cancel", "", false
+	if cancels {
+		confirmed = " --yes"
+	}
+	cmd := &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
-		Example: fmt.Sprintf("  largesse coupon %[1]s 12345\n  largesse coupon %[1]s 12345 --output json", verb),
+		Example: fmt.Sprintf("  largesse coupon %[1]s 12345%[2]s\n  largesse coupon %[1]s 12345%[2]s --output json", verb, confirmed),
 		Args: func(cmd *cobra.Command, given []string) error {
 			if err := count(cmd, given); err != nil {
 				return err
@@ -231,6 +242,11 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 			cl, err := c.connect()
 			if err != nil {
 				return err
+			}
+			if cancels {
+				if err := c.confirm(yes, "cancel coupon "+args[0]+" permanently"); err != nil {
+					return err
+				}
 			}
 			one, err := call(cl, cmd.Context(), args[0])
 			if err != nil {
@@ -246,6 +262,10 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 			return err
 		},
 	}
+	if cancels {
+		yesFlag(cmd, &yes)
+	}
+	return cmd
 }
 
 // printCoupon prints all fields of a coupon, one per line.

@@ -120,7 +120,7 @@ expires   2026-11-22 10:00:00Z
 `, ""}},
 		{[]string{"confirm", "2"}, result{exitDone, "coupon 2 is ISSUED\n", ""}},
 		{[]string{"use", "2"}, result{exitDone, "coupon 2 is USED\n", ""}},
-		{[]string{"cancel", "2"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
+		{[]string{"cancel", "2", "--yes"}, result{exitFailed, "", "largesse: coupon 2 is USED (COUPON_USED)\n"}},
 		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
 			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
@@ -177,7 +177,7 @@ func TestReconcileTemplate(t *testing.T) {
 	t.Parallel()
 	const uri = "POST /v1/reconciliations"
 	env, asked := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"drifts":[{"templateId":"42","what":"stock","detail":"4 and 5","repaired":true}]}`}})
-	r := largesseRun(t.Context(), "", env, "reconcile", "--template", "42", "--repair")
+	r := largesseRun(t.Context(), "", env, "reconcile", "--template", "42", "--repair", "--yes")
 	want := result{exitDone, "OF           WHAT   REPAIRED  DETAIL\ntemplate 42  stock  yes       4 and 5\n1 template compared, 1 difference\n", ""}
 	if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)

@@ -154,14 +154,19 @@ func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
 		selection client.DeadLetterSelection
 		yes       bool
 	)
+	discards := s.verb == "discard"
+	asks, confirmed := "--all asks first; where no terminal can answer, add --yes.", ""
+	if discards {
+		asks, confirmed = "It asks first; where no terminal can answer, add --yes.", " --yes"
+	}
 	cmd := &cobra.Command{
 		Use:   s.verb + " ID... | --source S | --reason R | --all",
 		Short: s.short,
 		Long: s.short + `.
 
 Only OPEN ones change: those with the IDs, those of a topic or with a reason, or
-all. --all asks first; where no terminal can answer, add --yes.`,
-		Example: fmt.Sprintf("  largesse deadletter %[1]s 7\n  largesse deadletter %[1]s --reason MALFORMED\n  largesse deadletter %[1]s --all --yes", s.verb),
+all. ` + asks,
+		Example: fmt.Sprintf("  largesse deadletter %[1]s 7%[2]s\n  largesse deadletter %[1]s --reason MALFORMED%[2]s\n  largesse deadletter %[1]s --all --yes", s.verb, confirmed),
 		Args:    letterArgs(0, lettersMax),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			filter := selection.Source != "" || selection.Reason != ""
@@ -176,8 +181,8 @@ all. --all asks first; where no terminal can answer, add --yes.`,
 					return err
 				}
 			}
-			if s.verb == "discard" && !selection.All {
-				if err := c.ask(yes, func() (string, error) { return discarded(ids), nil }); err != nil {
+			if discards && !selection.All {
+				if err := c.confirm(yes, discarded(ids)); err != nil {
 					return err
 				}
 			}

@@ -44,6 +44,8 @@ var cures = map[string]string{
 	reward.CodeTemplateNotFound:   "see largesse template list",
 	reward.CodeCouponNotFound:     "see largesse coupon list --help",
 	reward.CodeDeadLetterNotFound: "see largesse deadletter list",
+	reward.CodeEndpointNotFound:   "see largesse webhook list",
+	reward.CodeDeliveryNotFound:   "see largesse webhook deliveries --help",
 	reward.CodeAPIKeyNotFound:     "see largesse apikey list",
 	reward.CodeExists:             "use another --id, or omit it",
 	"ROUTE_NOT_FOUND":             "check that the server and this binary have the same version (largesse version)",
@@ -73,9 +75,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	return wrongUse("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// describe turns an error into one line with a remedy, and an exit code. talks
-// reports whether the command calls a server.
-func describe(ctx context.Context, err error, talks bool) (text string, code int) {
+// describe turns an error into one line with a remedy, and an exit code. server
+// is the server that the command calls; empty: none.
+func describe(ctx context.Context, err error, server string) (text string, code int) {
 	code = exitFailed
 	text = withoutRepeats(err.Error())
 	var (
@@ -89,14 +91,17 @@ func describe(ctx context.Context, err error, talks bool) (text string, code int
 		code = exitWrongUse
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		text = strings.TrimSuffix("interrupted: "+text, ": "+context.Canceled.Error())
+	case errors.As(err, &problem) && problem.Code == "" && problem.Status < http.StatusInternalServerError:
+		// Gateways report the outage of a Largesse server with 5xx.
+		text += fmt.Sprintf("; is %s a Largesse server? Select another with --server, --profile or LARGESSE_SERVER", server)
 	case errors.As(err, &problem) && problem.Status == http.StatusUnauthorized:
-		text += "; set LARGESSE_API_KEY or --api-key"
+		text += "; set LARGESSE_API_KEY or --api-key-file, or use a profile"
 	case errors.As(err, &problem) && problem.RequestID != "" && problem.Status >= http.StatusInternalServerError:
 		text += "; see the server's log for request " + problem.RequestID
 	case errors.As(err, &problem) && cures[problem.Code] != "":
 		text += "; " + cures[problem.Code]
-	case talks && errors.As(err, &dial) && dial.Op == "dial":
-		text += "; start it (largesse serve), or select another with --server or LARGESSE_SERVER"
+	case server != "" && errors.As(err, &dial) && dial.Op == "dial":
+		text += "; start it (largesse serve), or select another with --server, --profile or LARGESSE_SERVER"
 	case errors.Is(err, context.DeadlineExceeded):
 		text += "; try again"
 	}

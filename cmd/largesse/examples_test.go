@@ -475,6 +475,10 @@ func (st *stage) prepare(t *testing.T, words []string) (on *stage, named []strin
 		names["12345"], names["42"] = st.promotion(t, "show"), st.template(t, "show")
 	case "apikey":
 		names["ID"] = st.key(t)
+	case "webhook":
+		if verb != "create" && verb != "list" {
+			names["3"], names["71"] = st.endpoint(t)
+		}
 	case "profile":
 		st.profile(t, verb)
 	case "doctor":
@@ -678,6 +682,20 @@ func (st *stage) key(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return k.ID
+}
+
+// endpoint makes a webhook endpoint with a delivery.
+func (st *stage) endpoint(t *testing.T) (id, delivery string) {
+	t.Helper()
+	e, err := st.api.CreateWebhookEndpoint(t.Context(), client.NewWebhookEndpoint{URL: "https://hooks.example", Events: []string{"coupon.used"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := st.api.TestWebhookEndpoint(t.Context(), e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.ID, d.ID
 }
 
 // profile makes a file with the one profile that the verbs other than add need.

@@ -43,7 +43,7 @@ func TestShowLevers(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, r.stdout)
 		}
 	}
-	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 5,000 EUR\n", ""}) {
+	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7", "--yes"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 5,000 EUR\n", ""}) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -71,7 +71,7 @@ func TestActor(t *testing.T) {
 		{[]string{"LARGESSE_ACTOR=lee"}, nil, "lee"},
 		{[]string{"LARGESSE_ACTOR=lee"}, []string{"--actor", "김 kim"}, "김 kim"},
 	} {
-		args := append([]string{"promotion", "approve", "7", "--server", server.URL}, tt.args...)
+		args := append([]string{"promotion", "approve", "7", "--yes", "--server", server.URL}, tt.args...)
 		if r := largesseRun(t.Context(), "", tt.env, args...); r.code != exitDone {
 			t.Fatalf("%+v", r)
 		}
@@ -96,7 +96,7 @@ func TestRetryResolveExport(t *testing.T) {
 		{[]string{"retry", "7", "--code", "X"}, "1,234 payouts requeued\n"},
 		{[]string{"retry", "7", "--output", "json"}, "{\n  \"requeued\": 1234\n}\n"},
 		{
-			[]string{"resolve", "7", "8", "--outcome", "Succeeded", "--transaction-key", "T-9", "--note", "seen"},
+			[]string{"resolve", "7", "8", "--outcome", "Succeeded", "--transaction-key", "T-9", "--note", "seen", "--yes"},
 			"target 8, user u8: SUCCEEDED, amount 5, 1 attempt, updated 2026-11-21 10:00:00Z\ntransaction T-9\n  2026-11-21 10:00:00Z RESOLVED kim seen\n",
 		},
 	} {
@@ -149,7 +149,7 @@ func TestDeadLetterShowAndSettle(t *testing.T) {
 			"from campaign-promotion-point-publish, partition 1, offset 9\nMALFORMED not\uFFFDJSON\nkey: k\nvalue (not UTF-8): \"\\xffx\"\n", ""}},
 		{[]string{"replay", "7"}, result{exitDone, "dead letter 7 is REPLAYED\n", ""}},
 		{[]string{"replay", "--reason", "MALFORMED", "--source", "s"}, result{exitDone, "1,200 dead letters replayed, 3 skipped\n", ""}},
-		{[]string{"discard", "7", "8"}, result{exitDone, "1 dead letter discarded, 0 skipped\n", ""}},
+		{[]string{"discard", "7", "8", "--yes"}, result{exitDone, "1 dead letter discarded, 0 skipped\n", ""}},
 		{[]string{"replay", "--all", "--yes"}, result{exitDone, "1,200 dead letters replayed, 3 skipped\n", ""}},
 		{[]string{"list", "--status", "open", "--source", "s", "--reason", "MALFORMED"}, result{exitDone, "", "there are no dead letters\n"}},
 	} {
@@ -176,7 +176,7 @@ func TestReconcile(t *testing.T) {
 		t.Parallel()
 		env, asked := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"skipped":["charges: no list"],
 			"drifts":[{"promotionId":"7","what":"stream","detail":"5 QUEUED, 4 entries","repaired":true}]}`}})
-		r := largesseRun(t.Context(), "", env, "reconcile", "--promotion", "7", "--repair")
+		r := largesseRun(t.Context(), "", env, "reconcile", "--promotion", "7", "--repair", "--yes")
 		want := result{exitDone, "OF           WHAT    REPAIRED  DETAIL\npromotion 7  stream  yes       5 QUEUED, 4 entries\n1 promotion compared, 1 difference\n", "not compared: charges: no list\n"}
 		if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
 			t.Error(diff)

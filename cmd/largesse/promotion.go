@@ -54,10 +54,14 @@ func (c *cli) promotionCommand() *cobra.Command {
 // promotionMoveCommand creates the command of one change of status.
 func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
 	var yes bool
+	confirmed := ""
+	if questions[verb] != nil {
+		confirmed = " --yes"
+	}
 	cmd := &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
-		Example: fmt.Sprintf("  largesse promotion %s 12345\n  largesse promotion %s 12345 --output json", verb, verb),
+		Example: fmt.Sprintf("  largesse promotion %[1]s 12345%[2]s\n  largesse promotion %[1]s 12345%[2]s --output json", verb, confirmed),
 		Args:    promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()

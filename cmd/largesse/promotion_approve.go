@@ -14,7 +14,7 @@ func (c *cli) promotionApproveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve all targets that a promotion has now, as another person",
-		Example: `  largesse promotion approve 12345
+		Example: `  largesse promotion approve 12345 --yes
   largesse promotion approve 12345 --yes --output json`,
 		Args: promotionArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -64,18 +64,9 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
-		entries, err := parseMetadata(metadata)
-		if err != nil {
+		var err error
+		if p.Metadata, err = newMetadata(metadata); err != nil {
 			return err
-		}
-		for key, value := range entries {
-			if value == nil {
-				return wrongUse("--metadata %s needs a value: --metadata %s=VALUE", key, key)
-			}
-			if p.Metadata == nil {
-				p.Metadata = make(map[string]string)
-			}
-			p.Metadata[key] = *value
 		}
 		switch {
 		case p.Name == "":

@@ -53,8 +53,8 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve ID TARGET --outcome succeeded|failed --note WHY",
 		Short: "Settle an UNKNOWN payout by what you learned from the provider",
-		Example: `  largesse promotion resolve 12345 7 --outcome succeeded --transaction-key T-99 --note "on the statement of 21 Nov, line 7"
-  largesse promotion resolve 12345 8 --outcome failed --note "the provider's support: never received, ticket 4711"`,
+		Example: `  largesse promotion resolve 12345 7 --outcome succeeded --transaction-key T-99 --note "on the statement of 21 Nov, line 7" --yes
+  largesse promotion resolve 12345 8 --outcome failed --note "the provider's support: never received, ticket 4711" --yes`,
 	}
 	count := promotionArgs("a TARGET")
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
@@ -89,9 +89,7 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := c.ask(yes, func() (string, error) {
-			return fmt.Sprintf("settle payout %s of promotion %s as %s", args[1], args[0], r.Outcome), nil
-		}); err != nil {
+		if err := c.confirm(yes, fmt.Sprintf("settle payout %s of promotion %s as %s", args[1], args[0], r.Outcome)); err != nil {
 			return err
 		}
 		p, err := cl.ResolvePayout(cmd.Context(), args[0], args[1], r)

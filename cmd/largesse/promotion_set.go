@@ -36,6 +36,22 @@ func parseMetadata(entries []string) (map[string]*string, error) {
 	return parsed, nil
 }
 
+// newMetadata returns the entries of --metadata, which all need a value.
+func newMetadata(entries []string) (map[string]string, error) {
+	parsed, err := parseMetadata(entries)
+	if err != nil || len(parsed) == 0 {
+		return nil, err
+	}
+	metadata := make(map[string]string, len(parsed))
+	for key, value := range parsed {
+		if value == nil {
+			return nil, wrongUse("--metadata %s needs a value: --metadata %s=VALUE", key, key)
+		}
+		metadata[key] = *value
+	}
+	return metadata, nil
+}
+
 // printMetadata prints metadata, one entry per line.
 func printMetadata(line func(name, value string), metadata map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {

@@ -25,11 +25,15 @@ func TestPromotionMoves(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			env, asked := fakeServer(t, map[string]answer{"POST /v1/promotions/7/" + verb: {202, runningJSON}})
-			r := largesseRun(t.Context(), "", env, "promotion", verb, "7")
+			args := []string{"promotion", verb, "7"}
+			if questions[verb] != nil {
+				args = append(args, "--yes")
+			}
+			r := largesseRun(t.Context(), "", env, args...)
 			if r != (result{exitDone, "promotion 7 is RUNNING\n", ""}) {
 				t.Errorf("%+v", r)
 			}
-			r = largesseRun(t.Context(), "", env, "promotion", verb, "7", "--output", "json")
+			r = largesseRun(t.Context(), "", env, append(args, "--output", "json")...)
 			var p struct{ ID, Status string }
 			if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || p.Status != "RUNNING" {
 				t.Errorf("%v: %+v", err, r)

@@ -54,6 +54,9 @@ func TestQuestions(t *testing.T) {
 		"close Spring (7) to further targets":                     {"promotion", "close", "7"},
 		"delete Spring (7) with 2 targets permanently":            {"promotion", "delete", "7"},
 		"settle payout 8 of promotion 7 as FAILED":                {"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n"},
+		"approve 2 targets worth 2,000 EUR of Spring (7)":         {"promotion", "approve", "7"},
+		"cancel coupon 2 permanently":                             {"coupon", "cancel", "2"},
+		"take user u7 out of the line of template 42":             {"coupon", "leave", "42", "--user", "u7"},
 		"close template Autumn (42) to further requests":          {"template", "close", "42"},
 		"revoke API key 9 permanently":                            {"apikey", "revoke", "9"},
 		"discard 2 dead letters":                                  {"deadletter", "discard", "1", "2"},
@@ -73,6 +76,11 @@ func TestQuestions(t *testing.T) {
 			var stdout, stderr strings.Builder
 			code := run(t.Context(), args, world{stdin: term.File, stdout: &stdout, stderr: &stderr, environ: env})
 			term.Close()
+			// Without a terminal, each one is refused, and says what would happen.
+			r := largesseRun(t.Context(), "", env, args...)
+			if want := "largesse: this would " + question + "; add --yes to confirm\n"; r != (result{exitWrongUse, "", want}) {
+				t.Errorf("without a terminal: %+v", r)
+			}
 			if code != exitFailed || !strings.Contains(stderr.String(), "This will "+question+". Continue? [y/N]") || !strings.Contains(stderr.String(), "nothing was changed") {
 				t.Errorf("%d %s", code, stderr.String())
 			}

@@ -25,8 +25,8 @@ again after 10 s. For coupon templates: the counters and the gate in Redis.
 --repair corrects stored counts, removes settled entries from streams and corrects
 gates. It never moves money. The exit code is 1 if a difference remains.`,
 		Example: `  largesse reconcile --all
-  largesse reconcile --promotion 12345 --repair
-  largesse reconcile --template 42 --repair
+  largesse reconcile --promotion 12345 --repair --yes
+  largesse reconcile --template 42 --repair --yes
   largesse reconcile --list --limit 5`,
 		Args: args(),
 	})
@@ -69,12 +69,11 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 			return err
 		}
 		if repair {
-			if err := c.ask(yes, func() (string, error) {
-				if all {
-					return "repair the books of all active promotions and templates", nil
-				}
-				return "repair the books of " + thing + " " + id, nil
-			}); err != nil {
+			what := thing + " " + id
+			if all {
+				what = "all active promotions and templates"
+			}
+			if err := c.confirm(yes, "repair the books of "+what); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -53,22 +54,30 @@ func checkTemplateID(id string) error {
 }
 
 func (c *cli) templateListCommand() *cobra.Command {
-	var limit int
+	var (
+		limit    int
+		metadata []string
+	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List coupon templates, highest ID first",
 		Example: `  largesse template list
+  largesse template list --metadata shop=paris
   largesse template list --limit 0 --output json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
 			}
+			wanted, err := newMetadata(metadata)
+			if err != nil {
+				return err
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			return printList(c, cl.Templates(cmd.Context()), listing[client.Template]{
+			return printList(c, withMetadata(cl.Templates(cmd.Context()), wanted), listing[client.Template]{
 				header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
 				row: func(t client.Template) []string {
 					n := t.Counters
@@ -84,7 +93,27 @@ func (c *cli) templateListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "only templates with this KEY=VALUE; repeat the flag to require more")
 	return cmd
+}
+
+// withMetadata selects the templates that have all entries of wanted.
+func withMetadata(all iter.Seq2[client.Template, error], wanted map[string]string) iter.Seq2[client.Template, error] {
+	return func(yield func(client.Template, error) bool) {
+		for t, err := range all {
+			lacks := false
+			for key, value := range wanted {
+				has, ok := t.Metadata[key]
+				lacks = lacks || !ok || has != value
+			}
+			if err == nil && lacks {
+				continue
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
 }
 
 // templateState returns what a request would meet at a time.
@@ -141,8 +170,8 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "close ID",
 		Short: "Close a coupon template to further requests; waiting requests are still served",
-		Example: `  largesse template close 42
-  largesse template close 42 --output json`,
+		Example: `  largesse template close 42 --yes
+  largesse template close 42 --yes --output json`,
 		Args: templateArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.connect()
@@ -250,6 +279,7 @@ func (c *cli) printTemplate(t client.Template) error {
 	lines.add("id", t.ID)
 	lines.add("name", t.Name)
 	lines.add("state", templateState(t, time.Now()))
+	printMetadata(lines.add, t.Metadata)
 	lines.add("mode", t.Mode)
 	lines.add("opens", moment(t.OpensAt))
 	lines.add("closes", moment(t.ClosesAt))

@@ -28,6 +28,7 @@ type templateFlags struct {
 	hold          time.Duration
 	mode, away    string
 	reissue       bool
+	metadata      []string
 }
 
 func (f *templateFlags) add(cmd *cobra.Command) {
@@ -42,6 +43,7 @@ func (f *templateFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.mode, "mode", "", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream")
 	flags.StringVar(&f.away, "when-redis-away", "", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database")
 	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
+	metadataFlag(cmd, &f.metadata)
 	complete(cmd, "mode", issueModes...)
 	complete(cmd, "when-redis-away", awayChoices...)
 }
@@ -86,7 +88,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		Use:   "create --name NAME --quantity N",
 		Short: "Create a coupon template",
 		Example: `  largesse template create --name Spring --quantity 10000
-  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h
+  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h --metadata shop=paris
   largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
 		Args: args(),
 	}
@@ -118,6 +120,10 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		if codes != (client.CodeStyle{}) {
 			t.Codes = &codes
+		}
+		var err error
+		if t.Metadata, err = newMetadata(f.metadata); err != nil {
+			return err
 		}
 		if changed("reissue-after-cancel") {
 			t.ReissueAfterCancel = &f.reissue

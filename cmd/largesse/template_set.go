@@ -20,10 +20,12 @@ func (c *cli) templateSetCommand() *cobra.Command {
 		Short: "Change a coupon template",
 		Long: `Change a coupon template. Only the settings with a flag change. --opens none opens
 the template at once, with --closes none it does not close, with --valid-for 0
-coupons do not expire, and with --hold 0 they are not held. The quantity must be at least the number of live coupons and
-waiting users. The mode can change only before the first request.`,
+coupons do not expire, and with --hold 0 they are not held. The quantity must be at
+least the number of live coupons and waiting users. The mode can change only before the first request.
+--metadata KEY=VALUE sets an entry, --metadata KEY removes it.`,
 		Example: `  largesse template set 42 --quantity 20000
-  largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none`,
+  largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none
+  largesse template set 42 --metadata shop=paris --metadata season`,
 		Args: templateArgs(),
 	}
 	f.add(cmd)
@@ -89,6 +91,13 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 	}
 	if changed("reissue-after-cancel") {
 		change.ReissueAfterCancel = &f.reissue
+	}
+	if changed("metadata") {
+		entries, err := parseMetadata(f.metadata)
+		if err != nil {
+			return change, err
+		}
+		change.Metadata = client.Set(entries)
 	}
 	for _, at := range []struct {
 		flag, value string

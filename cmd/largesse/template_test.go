@@ -64,7 +64,8 @@ func TestTemplateSetAndClose(t *testing.T) {
 		{[]string{"set", "42", "--quantity", "20000", "--name", "N", "--per-user", "3", "--mode", "sync", "--when-redis-away", "Wait", "--reissue-after-cancel"}, changed},
 		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h", "--hold", "10m"}, changed},
 		{[]string{"set", "42", "--closes", "none", "--valid-for", "0", "--hold", "0"}, changed},
-		{[]string{"close", "42"}, "template 42 is closed; 1,000 people in line will still be served\n"},
+		{[]string{"set", "42", "--metadata", "shop=paris", "--metadata", "season"}, changed},
+		{[]string{"close", "42", "--yes"}, "template 42 is closed; 1,000 people in line will still be served\n"},
 	} {
 		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r != (result{exitDone, tt.want, ""}) {
 			t.Errorf("%v: %+v", tt.args, r)
@@ -77,7 +78,7 @@ func TestTemplateSetAndClose(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	var out client.Template
-	r := largesseRun(t.Context(), "", env, "template", "close", "42", "--output", "json")
+	r := largesseRun(t.Context(), "", env, "template", "close", "42", "--yes", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || out.Counters.Waiting != 1000 {
 		t.Errorf("%v: %+v", err, r)
 	}
@@ -85,10 +86,50 @@ func TestTemplateSetAndClose(t *testing.T) {
 		`PATCH /v1/coupon-templates/42 {"name":"N","totalQuantity":20000,"perUserLimit":3,"mode":"SYNC","reissueAfterCancel":true,"whenRedisAway":"WAIT"}`,
 		`PATCH /v1/coupon-templates/42 {"opensAt":null,"closesAt":"2026-11-21T10:00:00Z","validForSeconds":3600,"holdSeconds":600}`,
 		`PATCH /v1/coupon-templates/42 {"closesAt":null,"validForSeconds":null,"holdSeconds":null}`,
+		`PATCH /v1/coupon-templates/42 {"metadata":{"season":null,"shop":"paris"}}`,
 		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/release-places", "POST /v1/coupon-templates/42/close",
 	}
 	if diff := cmp.Diff(want, asked()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestTemplateMetadata(t *testing.T) {
+	t.Parallel()
+	env, asked := fakeServer(t, map[string]answer{
+		"POST /v1/coupon-templates":   {201, templateJSON},
+		"GET /v1/coupon-templates/42": {body: `{"id":"42","metadata":{"shop":"paris\u001b"}}`},
+		"GET /v1/coupon-templates?limit=200": {body: `{"items":[{"id":"1","metadata":{"shop":"paris","season":"x"}},{"id":"2","metadata":{"shop":"rome"}},{"id":"3"},
+			{"id":"4","metadata":{"shop":"paris"}}]}`},
+	})
+	run := func(args ...string) result {
+		return largesseRun(t.Context(), "", env, append([]string{"template"}, args...)...)
+	}
+	if r := run("create", "--name", "S", "--quantity", "5", "--metadata", "shop=paris"); r.code != exitDone {
+		t.Errorf("%+v", r)
+	}
+	if r := run("show", "42"); !strings.Contains(r.stdout, "metadata shop         paris\uFFFD\n") {
+		t.Errorf("%+v", r)
+	}
+	for want, args := range map[string][]string{"1 4": {"--metadata", "shop=paris"}, "1": {"--metadata", "shop=paris", "--metadata", "season=x"}, "": {"--metadata", "season="}} {
+		var found []client.Template
+		r := run(append([]string{"list", "--output", "json"}, args...)...)
+		err := json.Unmarshal([]byte(r.stdout), &found)
+		ids := make([]string, len(found))
+		for i, one := range found {
+			ids[i] = one.ID
+		}
+		if got := strings.Join(ids, " "); err != nil || got != want {
+			t.Errorf("%v: %q, %v", args, got, err)
+		}
+	}
+	for _, args := range [][]string{{"list", "--metadata", "shop"}, {"create", "--name", "S", "--quantity", "5", "--metadata", "shop"}, {"set", "42", "--metadata", "=x"}} {
+		if r := run(args...); r.code != exitWrongUse || !strings.Contains(r.stderr, "--metadata") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if requests := asked(); !strings.Contains(requests[0], `"metadata":{"shop":"paris"}`) {
+		t.Errorf("%q", requests)
 	}
 }
 

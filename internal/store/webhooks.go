@@ -12,10 +12,7 @@ import (
 // number in the database, so none may be removed or moved. The first one is only sent on
 // demand. Those from payout.failed on are bulk events: there can be as many as payouts
 // or coupons.
-var WebhookEvents = []string{
-	WebhookTest, "promotion.started", "promotion.paused", "promotion.completed", "promotion.cancelled", "promotion.approval_needed",
-	"balance.breach", "payout.failed", "payout.unknown", "coupon.issued", "coupon.cancelled", "coupon.used",
-}
+var WebhookEvents = append([]string{WebhookTest}, reward.WebhookEvents...)
 
 // WebhookTest is the event that tests an endpoint.
 const WebhookTest = "webhook.test"

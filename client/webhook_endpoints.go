@@ -1,0 +1,168 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// WebhookEndpoint is a receiver of events.
+type WebhookEndpoint struct {
+	ID          string   `json:"id"`
+	URL         string   `json:"url"` // for viewers, without what may be a secret
+	Description string   `json:"description,omitempty"`
+	Events      []string `json:"events"` // that it receives, e.g. promotion.completed
+	Enabled     bool     `json:"enabled"`
+	State       string   `json:"state"` // ACTIVE, FAILING, OVERFLOWING or DISABLED
+	// DisabledReason is FAILING or GONE if Largesse disabled the endpoint.
+	DisabledReason string     `json:"disabledReason,omitempty"`
+	DisabledAt     *time.Time `json:"disabledAt,omitempty"`
+	FailingSince   *time.Time `json:"failingSince,omitempty"` // first failed attempt since the last success
+	FailedAttempts int        `json:"failedAttempts"`         // since the last success
+	LastError      string     `json:"lastError,omitempty"`
+	DeliveredAt    *time.Time `json:"deliveredAt,omitempty"` // latest success, to the minute
+	PendingCount   int        `json:"pendingCount"`          // deliveries that are pending
+	DroppedCount   int64      `json:"droppedCount"`          // events dropped because too many deliveries were pending
+	DroppedAt      *time.Time `json:"droppedAt,omitempty"`
+	// Secret verifies deliveries; see VerifyWebhook. Only the results of
+	// CreateWebhookEndpoint and RotateWebhookSecret have it.
+	Secret string `json:"secret,omitempty"`
+	// PreviousSecretUntil is the time until which deliveries are signed with the
+	// previous secret, too. Nil: no secret was replaced.
+	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty"`
+	CreatedAt           time.Time  `json:"createdAt"`
+	CreatedBy           string     `json:"createdBy"`
+}
+
+// NewWebhookEndpoint describes a webhook endpoint to create.
+type NewWebhookEndpoint struct {
+	URL         string   `json:"url"`
+	Events      []string `json:"events"`
+	Description string   `json:"description,omitempty"`
+	Enabled     *bool    `json:"enabled,omitempty"` // nil: true
+}
+
+// WebhookEndpointChange describes a change of a webhook endpoint. Nil fields stay.
+type WebhookEndpointChange struct {
+	URL         *string  `json:"url,omitempty"`
+	Events      []string `json:"events,omitempty"` // replaces all events
+	Description *string  `json:"description,omitempty"`
+	// Enabled stops the recording of events if it is false, and pending deliveries
+	// wait. If it is true, they go on, and past failures are forgotten.
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// WebhookDelivery is an event for a webhook endpoint, with the attempts to deliver it.
+type WebhookDelivery struct {
+	ID            string           `json:"id"`
+	MessageID     string           `json:"messageId"` // header webhook-id of each attempt
+	EndpointID    string           `json:"endpointId"`
+	Event         string           `json:"event"`
+	At            time.Time        `json:"at"` // time of the event
+	PromotionID   string           `json:"promotionId,omitempty"`
+	TargetID      string           `json:"targetId,omitempty"`
+	CouponID      string           `json:"couponId,omitempty"`
+	State         string           `json:"state"`                   // PENDING, DELIVERED or ABANDONED
+	NextAttemptAt *time.Time       `json:"nextAttemptAt,omitempty"` // only while it is PENDING
+	EndedAt       *time.Time       `json:"endedAt,omitempty"`
+	Attempts      []WebhookAttempt `json:"attempts"`
+}
+
+// WebhookAttempt is a call of the receiver.
+type WebhookAttempt struct {
+	Number int       `json:"number"`
+	At     time.Time `json:"at"`
+	Status int       `json:"status,omitempty"` // HTTP status; 0: no response
+	Millis int64     `json:"millis"`
+	Error  string    `json:"error,omitempty"` // empty: the receiver accepted the delivery
+}
+
+// CreateWebhookEndpoint creates a webhook endpoint. Only this result has the secret.
+func (c *Client) CreateWebhookEndpoint(ctx context.Context, e NewWebhookEndpoint) (WebhookEndpoint, error) {
+	return c.writeEndpoint(ctx, http.MethodPost, e)
+}
+
+// ChangeWebhookEndpoint changes, disables or enables a webhook endpoint.
+func (c *Client) ChangeWebhookEndpoint(ctx context.Context, id string, change WebhookEndpointChange) (WebhookEndpoint, error) {
+	return c.writeEndpoint(ctx, http.MethodPatch, change, id)
+}
+
+func (c *Client) writeEndpoint(ctx context.Context, method string, what any, id ...string) (WebhookEndpoint, error) {
+	var out WebhookEndpoint
+	body, header, err := jsonBody(what)
+	if err != nil {
+		return out, err
+	}
+	err = c.call(ctx, request{method: method, path: endpointPath(id...), header: header, body: body}, &out)
+	return out, err
+}
+
+// endpointPath returns the path of the webhook endpoints, or of a part of one.
+func endpointPath(rest ...string) []string {
+	return append([]string{"v1", "webhook-endpoints"}, rest...)
+}
+
+// WebhookEndpoints returns all webhook endpoints, newest first. There are at most 50.
+func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error) {
+	var out struct {
+		Items []WebhookEndpoint `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath()}, &out)
+	return out.Items, err
+}
+
+// WebhookEndpoint returns a webhook endpoint.
+func (c *Client) WebhookEndpoint(ctx context.Context, id string) (WebhookEndpoint, error) {
+	var out WebhookEndpoint
+	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath(id)}, &out)
+	return out, err
+}
+
+// DeleteWebhookEndpoint deletes a webhook endpoint and its deliveries.
+func (c *Client) DeleteWebhookEndpoint(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: endpointPath(id)}, nil)
+}
+
+// RotateWebhookSecret replaces the secret of a webhook endpoint. Only this result has
+// the new one. For 24 hours, deliveries are signed with both.
+func (c *Client) RotateWebhookSecret(ctx context.Context, id string) (WebhookEndpoint, error) {
+	var out WebhookEndpoint
+	err := c.call(ctx, request{method: http.MethodPost, path: endpointPath(id, "rotate-secret")}, &out)
+	return out, err
+}
+
+// TestWebhookEndpoint sends the event webhook.test to a webhook endpoint, and returns
+// the delivery, which is PENDING.
+func (c *Client) TestWebhookEndpoint(ctx context.Context, id string) (WebhookDelivery, error) {
+	return c.delivery(ctx, http.MethodPost, id, "test")
+}
+
+// WebhookDeliveries iterates over the deliveries to a webhook endpoint, latest first:
+// all, or only those in a state. It ends after the first error.
+func (c *Client) WebhookDeliveries(ctx context.Context, endpoint, state string) iter.Seq2[WebhookDelivery, error] {
+	query := url.Values{}
+	if state != "" {
+		query.Set("state", state)
+	}
+	return pages[WebhookDelivery](ctx, c, endpointPath(endpoint, "deliveries"), query)
+}
+
+// WebhookDelivery returns a delivery to a webhook endpoint.
+func (c *Client) WebhookDelivery(ctx context.Context, endpoint, id string) (WebhookDelivery, error) {
+	return c.delivery(ctx, http.MethodGet, endpoint, "deliveries", id)
+}
+
+// ResendWebhookDelivery sends a delivery again, with the same message ID and all of its
+// attempts left. If the endpoint is disabled, it returns a *Problem with the code
+// ENDPOINT_DISABLED.
+func (c *Client) ResendWebhookDelivery(ctx context.Context, endpoint, id string) (WebhookDelivery, error) {
+	return c.delivery(ctx, http.MethodPost, endpoint, "deliveries", id, "resend")
+}
+
+func (c *Client) delivery(ctx context.Context, method string, path ...string) (WebhookDelivery, error) {
+	var out WebhookDelivery
+	err := c.call(ctx, request{method: method, path: endpointPath(path...)}, &out)
+	return out, err
+}

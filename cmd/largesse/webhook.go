@@ -1,0 +1,451 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+func (c *cli) webhookCommand() *cobra.Command {
+	cmd := c.talks(group(&cobra.Command{
+		Use:     "webhook",
+		Aliases: []string{"webhooks"},
+		Short:   "Manage webhook endpoints, which receive events",
+		Long: `Manage webhook endpoints, which receive events. Each one has its own events and its
+own secret, with which deliveries are signed by the Standard Webhooks specification.`,
+		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
+  largesse webhook test 3
+  largesse webhook deliveries 3`,
+	}))
+	cmd.AddCommand(
+		c.webhookCreateCommand(), c.webhookListCommand(), c.webhookShowCommand(), c.webhookUpdateCommand(), c.webhookDeleteCommand(),
+		c.webhookRotateCommand(), c.webhookTestCommand(), c.webhookDeliveriesCommand(), c.webhookResendCommand(),
+	)
+	return cmd
+}
+
+// webhookFlags are the flags that webhook create and webhook update share.
+type webhookFlags struct {
+	url, description string
+	events           []string
+}
+
+func (f *webhookFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "url", "", "http:// or https:// URL that receives the events")
+	flags.StringSliceVar(&f.events, "events", nil, "events to receive, with commas between: "+strings.Join(reward.WebhookEvents, ", "))
+	flags.StringVar(&f.description, "description", "", "what the endpoint is for, at most 500 characters")
+	complete(cmd, "events", reward.WebhookEvents...)
+}
+
+// check makes the server's check of the events.
+func (f *webhookFlags) check() error {
+	for _, event := range f.events {
+		if !slices.Contains(reward.WebhookEvents, event) {
+			return wrongUse("--events %q must be one of %s", event, strings.Join(reward.WebhookEvents, ", "))
+		}
+	}
+	return nil
+}
+
+func (c *cli) webhookCreateCommand() *cobra.Command {
+	var (
+		f        webhookFlags
+		disabled bool
+	)
+	cmd := &cobra.Command{
+		Use:   "create --url URL --events EVENT,...",
+		Short: "Create a webhook endpoint; its secret is shown once",
+		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
+  largesse webhook create --url https://crm.example.com/largesse --events coupon.used --description "the till" --disabled`,
+		Args: args(),
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&disabled, "disabled", false, "record no events until webhook update --enable")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case f.url == "":
+			return wrongUse("--url is missing; see %s --help", cmd.CommandPath())
+		case len(f.events) == 0:
+			return wrongUse("--events is missing: name at least one of %s", strings.Join(reward.WebhookEvents, ", "))
+		}
+		if err := f.check(); err != nil {
+			return err
+		}
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		n := client.NewWebhookEndpoint{URL: f.url, Events: f.events, Description: f.description}
+		if disabled {
+			enabled := false
+			n.Enabled = &enabled
+		}
+		e, err := cl.CreateWebhookEndpoint(cmd.Context(), n)
+		if err != nil {
+			return err
+		}
+		return c.printSecret(e, "This is the secret of webhook endpoint "+printable(e.ID)+".")
+	}
+	return cmd
+}
+
+// printSecret prints a new secret to stdout, and what it is to stderr.
+func (c *cli) printSecret(e client.WebhookEndpoint, what string) error {
+	if c.output == outputJSON {
+		return c.printJSON(e)
+	}
+	if _, err := fmt.Fprintln(c.stdout, printable(e.Secret)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.stderr, what+" It is not shown again: give it to the receiver, which verifies deliveries with it.")
+	return err
+}
+
+func (c *cli) webhookListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all webhook endpoints, newest first",
+		Example: `  largesse webhook list
+  largesse webhook list --output json`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			all, err := cl.WebhookEndpoints(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printList(c, func(yield func(client.WebhookEndpoint, error) bool) {
+				for _, e := range all {
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}, listing[client.WebhookEndpoint]{
+				header: []string{"ID", "STATE", "PENDING", "DELIVERED", "URL", "EVENTS", "DESCRIPTION"},
+				row: func(e client.WebhookEndpoint) []string {
+					return []string{e.ID, e.State, number(int64(e.PendingCount)), moment(e.DeliveredAt), e.URL, strings.Join(e.Events, " "), e.Description}
+				},
+				empty: "there are no webhook endpoints; create one: largesse webhook create --help",
+				cuts:  []string{"EVENTS", "DESCRIPTION", "URL"},
+			})
+		},
+	}
+}
+
+// webhookArgs accepts the ID of a webhook endpoint and the named arguments.
+func webhookArgs(names ...string) cobra.PositionalArgs {
+	count := args(append([]string{"a webhook endpoint ID"}, names...)...)
+	return func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		for _, id := range given {
+			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < 1 {
+				return wrongUse("%q is not an ID: it must be a whole number from 1; see largesse webhook list", id)
+			}
+		}
+		return nil
+	}
+}
+
+func (c *cli) webhookShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a webhook endpoint and its state",
+		Example: `  largesse webhook show 3
+  largesse webhook show 3 --output json`,
+		Args: webhookArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			e, err := cl.WebhookEndpoint(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printEndpoint(e)
+		},
+	}
+}
+
+func (c *cli) printEndpoint(e client.WebhookEndpoint) error {
+	if c.output == outputJSON {
+		return c.printJSON(e)
+	}
+	d := details{out: c.stdout}
+	d.add("id", e.ID)
+	d.add("url", e.URL)
+	d.add("description", e.Description)
+	d.add("events", strings.Join(e.Events, " "))
+	d.add("state", e.State)
+	d.add("disabled", moment(e.DisabledAt))
+	d.add("disabled because", e.DisabledReason)
+	d.add("failing since", moment(e.FailingSince))
+	if e.FailedAttempts > 0 {
+		d.add("failed attempts", number(int64(e.FailedAttempts)))
+	}
+	d.add("last error", e.LastError)
+	d.add("delivered", moment(e.DeliveredAt))
+	d.add("pending", number(int64(e.PendingCount)))
+	if e.DroppedCount > 0 {
+		d.add("dropped", number(e.DroppedCount)+", latest at "+moment(e.DroppedAt))
+	}
+	d.add("previous secret", moment(e.PreviousSecretUntil))
+	d.add("created", moment(&e.CreatedAt))
+	d.add("created by", e.CreatedBy)
+	return d.flush()
+}
+
+func (c *cli) webhookUpdateCommand() *cobra.Command {
+	var (
+		f               webhookFlags
+		enable, disable bool
+	)
+	cmd := &cobra.Command{
+		Use:     "update ID --FLAG VALUE...",
+		Aliases: []string{"set"},
+		Short:   "Change, disable or enable a webhook endpoint",
+		Long: `Change a webhook endpoint. Only the settings with a flag change; --events replaces
+all events. While an endpoint is disabled, no event is recorded for it, and pending
+deliveries wait. --enable also forgets past failures.`,
+		Example: `  largesse webhook update 3 --events promotion.completed,payout.failed
+  largesse webhook update 3 --disable`,
+		Args: webhookArgs(),
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&enable, "enable", false, "send events again")
+	cmd.Flags().BoolVar(&disable, "disable", false, "record no events")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var change client.WebhookEndpointChange
+		changed := cmd.Flags().Changed
+		switch {
+		case enable && disable:
+			return wrongUse("use only one of --enable and --disable")
+		case enable || disable:
+			change.Enabled = &enable
+		case !changed("url") && !changed("events") && !changed("description"):
+			return wrongUse("webhook update needs at least one flag; see %s --help", cmd.CommandPath())
+		}
+		if err := f.check(); err != nil {
+			return err
+		}
+		if changed("url") {
+			change.URL = &f.url
+		}
+		if changed("description") {
+			change.Description = &f.description
+		}
+		if changed("events") && len(f.events) == 0 {
+			return wrongUse("--events must name at least one event; --disable stops all")
+		}
+		change.Events = f.events
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		e, err := cl.ChangeWebhookEndpoint(cmd.Context(), args[0], change)
+		if err != nil {
+			return err
+		}
+		if c.output == outputJSON {
+			return c.printJSON(e)
+		}
+		_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("webhook endpoint %s is %s", e.ID, e.State)))
+		return err
+	}
+	return cmd
+}
+
+func (c *cli) webhookDeleteCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "delete ID",
+		Short:   "Delete a webhook endpoint and its deliveries",
+		Example: "  largesse webhook delete 3 --yes\n  largesse webhook delete 3 --yes --output json",
+		Args:    webhookArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if err := c.ask(yes, func() (string, error) {
+				e, err := cl.WebhookEndpoint(cmd.Context(), args[0])
+				return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", args[0], printable(e.URL), number(int64(e.PendingCount))), err
+			}); err != nil {
+				return err
+			}
+			if err := cl.DeleteWebhookEndpoint(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]string{"deleted": args[0]})
+			}
+			_, err = fmt.Fprintf(c.stdout, "webhook endpoint %s is deleted\n", args[0])
+			return err
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (c *cli) webhookRotateCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "rotate-secret ID",
+		Short: "Replace the secret of a webhook endpoint; the new one is shown once",
+		Long: `Replace the secret of a webhook endpoint. For 24 hours, deliveries are signed with
+both, so the receiver has this time to change. If you rotate again within it, the
+secret before the last one is valid no longer.`,
+		Example: "  largesse webhook rotate-secret 3 --yes\n  largesse webhook rotate-secret 3 --yes --output json",
+		Args:    webhookArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if err := c.confirm(yes, "replace the secret of webhook endpoint "+args[0]+"; the present one ends in 24 hours"); err != nil {
+				return err
+			}
+			e, err := cl.RotateWebhookSecret(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printSecret(e, fmt.Sprintf("This is the new secret of webhook endpoint %s; the previous one is valid until %s.", printable(e.ID), moment(e.PreviousSecretUntil)))
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (c *cli) webhookTestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "test ID",
+		Short:   "Send the event webhook.test to a webhook endpoint",
+		Example: "  largesse webhook test 3\n  largesse webhook test 3 --output json",
+		Args:    webhookArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			d, err := cl.TestWebhookEndpoint(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.printPending(d)
+		},
+	}
+}
+
+func (c *cli) webhookResendCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "resend ID DELIVERY",
+		Short:   "Send a delivery again, with the same webhook-id",
+		Example: "  largesse webhook resend 3 71\n  largesse webhook resend 3 71 --output json",
+		Args:    webhookArgs("a delivery ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			d, err := cl.ResendWebhookDelivery(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return c.printPending(d)
+		},
+	}
+}
+
+// printPending prints a delivery that was just requested.
+func (c *cli) printPending(d client.WebhookDelivery) error {
+	if c.output == outputJSON {
+		return c.printJSON(d)
+	}
+	_, err := fmt.Fprintln(c.stdout, printable(fmt.Sprintf("delivery %s of %s is %s; see: largesse webhook deliveries %s", d.ID, d.Event, d.State, d.EndpointID)))
+	return err
+}
+
+// deliveryStates are the states of a delivery, in the form that users type.
+var deliveryStates = []string{"pending", "delivered", "abandoned"}
+
+func (c *cli) webhookDeliveriesCommand() *cobra.Command {
+	var (
+		limit int
+		state string
+	)
+	cmd := &cobra.Command{
+		Use:   "deliveries ID",
+		Short: "List the deliveries to a webhook endpoint, latest first, with their last attempt",
+		Example: `  largesse webhook deliveries 3
+  largesse webhook deliveries 3 --state abandoned --limit 0 --output json`,
+		Args: webhookArgs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			if state != "" && !slices.Contains(deliveryStates, strings.ToLower(state)) {
+				return wrongUse("--state %q must be one of %s", state, strings.Join(deliveryStates, ", "))
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return printList(c, cl.WebhookDeliveries(cmd.Context(), args[0], strings.ToUpper(state)), listing[client.WebhookDelivery]{
+				header: []string{"ID", "EVENT", "OF", "AT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "LAST RESULT"},
+				row: func(d client.WebhookDelivery) []string {
+					return []string{
+						d.ID, d.Event, subjectOf(d), moment(&d.At), d.State, strconv.Itoa(len(d.Attempts)), moment(d.NextAttemptAt), lastResult(d),
+					}
+				},
+				limit: limit,
+				empty: "there are no deliveries",
+				cuts:  []string{"LAST RESULT"},
+			})
+		},
+	}
+	limitFlag(cmd, &limit)
+	cmd.Flags().StringVar(&state, "state", "", "only deliveries in this state: "+strings.Join(deliveryStates, ", "))
+	complete(cmd, "state", deliveryStates...)
+	return cmd
+}
+
+// subjectOf names what a delivery is about.
+func subjectOf(d client.WebhookDelivery) string {
+	switch {
+	case d.CouponID != "":
+		return "coupon " + d.CouponID
+	case d.TargetID != "":
+		return "promotion " + d.PromotionID + ", target " + d.TargetID
+	case d.PromotionID != "":
+		return "promotion " + d.PromotionID
+	}
+	return ""
+}
+
+// lastResult describes the last attempt of a delivery.
+func lastResult(d client.WebhookDelivery) string {
+	if len(d.Attempts) == 0 {
+		return ""
+	}
+	a := d.Attempts[len(d.Attempts)-1]
+	text := fmt.Sprintf("%d after %d ms", a.Status, a.Millis)
+	if a.Status == 0 {
+		text = fmt.Sprintf("no response after %d ms", a.Millis)
+	}
+	if a.Error != "" {
+		text += ": " + a.Error
+	}
+	return text
+}

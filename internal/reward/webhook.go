@@ -1,0 +1,8 @@
+package reward
+
+// WebhookEvents are the events that a webhook endpoint can ask for. Their order is that
+// of their numbers in the database, so none may be removed or moved.
+var WebhookEvents = []string{
+	"promotion.started", "promotion.paused", "promotion.completed", "promotion.cancelled", "promotion.approval_needed",
+	"balance.breach", "payout.failed", "payout.unknown", "coupon.issued", "coupon.cancelled", "coupon.used",
+}
