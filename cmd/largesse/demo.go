@@ -48,6 +48,7 @@ code is 0 only if all of them hold.`,
 		Example: `  largesse demo
   largesse demo --targets 2000 --shoppers 500 --coupons 50
   largesse demo --targets 2000 --output json
+  largesse demo --open
   largesse demo --keep --data ./demo-data`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
@@ -56,6 +57,7 @@ code is 0 only if all of them hold.`,
 	cmd.Flags().IntVar(&d.coupons, "coupons", demoCoupons, "coupons of the drop, 1 to 100000")
 	cmd.Flags().IntVar(&d.shoppers, "shoppers", demoShoppers, "shoppers who request one, 1 to 1000000")
 	cmd.Flags().BoolVar(&d.keep, "keep", false, "keep the server running afterwards, until it is interrupted")
+	cmd.Flags().BoolVar(&d.open, "open", false, "first print the address of the web console, in which you can watch and steer; implies --keep")
 	cmd.Flags().StringVar(&d.dir, "data", "", "directory for the data of the demo; default: a temporary one, removed at the end")
 	return cmd
 }
@@ -69,6 +71,7 @@ type demo struct {
 	coupons  int
 	shoppers int
 	keep     bool
+	open     bool
 	dir      string
 
 	sim         *moneysim.Server
@@ -140,6 +143,10 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	defer closeAll()
+	if d.open {
+		d.keep = true
+		d.invite()
+	}
 	began := time.Now()
 	accounts, err := d.pay(ctx)
 	if err != nil {
@@ -226,6 +233,14 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 		d.sim.Close()
 		_ = logFile.Close()
 	}, nil
+}
+
+// invite prints where to watch the demo, and how to disturb it.
+func (d *demo) invite() {
+	d.say("Watch and steer it in the console: http://%s/", d.engine.Addr())
+	d.say("Break the provider from another terminal, and repair it:")
+	d.say("  curl -X PUT %s/faults -d '{\"away\": true}'", d.simURL)
+	d.say("  curl -X PUT %s/faults -d '{\"latencyMs\": %d}'\n", d.simURL, demoFaults.LatencyMs)
 }
 
 // campaign is one promotion of the demo.

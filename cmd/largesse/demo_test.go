@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -45,6 +47,38 @@ func TestDemo(t *testing.T) {
 		mustBeEmpty(t, temp)
 	})
 
+	t.Run("ServesTheConsoleBeforeItPays", func(t *testing.T) {
+		t.Setenv("TMPDIR", t.TempDir())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		out, in := io.Pipe()
+		code := make(chan int, 1)
+		go func() {
+			code <- run(ctx, []string{"demo", "--open", "--targets", "1", "--shoppers", "2", "--coupons", "1"}, world{stdout: in, stderr: io.Discard})
+			_ = in.Close()
+		}()
+		first, kept := "", false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if first == "" {
+				first = lines.Text()
+				_, address, found := strings.Cut(first, "Watch and steer it in the console: ")
+				if !found {
+					t.Errorf("the first line is %q", first)
+				}
+				if page := pageAt(t, address); !strings.Contains(page, "<title>Largesse</title>") {
+					t.Errorf("the address has no console: %s", page)
+				}
+			}
+			if strings.HasPrefix(lines.Text(), "The server keeps running") {
+				kept = true
+				cancel()
+			}
+		}
+		if got := <-code; got != exitDone || !kept {
+			t.Errorf("code %d, kept running: %t", got, kept)
+		}
+	})
+
 	for _, tc := range []struct {
 		name   string
 		err    error
@@ -66,6 +100,27 @@ func TestDemo(t *testing.T) {
 			mustBeEmpty(t, temp)
 		})
 	}
+}
+
+// pageAt reads a page.
+func pageAt(t *testing.T, address string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
 }
 
 func mustBeEmpty(t *testing.T, dir string) {

@@ -313,6 +313,7 @@ var lasting = map[string]string{
 	"largesse serve":       "serving on http://127.0.0.1:",
 	"largesse moneysim":    "the simulated Money API listens on http://127.0.0.1:",
 	"largesse demo --keep": "The server keeps running at http://127.0.0.1:",
+	"largesse demo --open": "The server keeps running at http://127.0.0.1:",
 }
 
 // shorter is what is added to commands that would run for long, or on ports that

@@ -75,8 +75,8 @@ func (p *printed) text() string {
 	return strings.Join(p.lines, "\n")
 }
 
-// startInstance builds the binary and starts it.
-func startInstance(ctx context.Context, root, dir string) (*instance, error) {
+// startInstance builds the binary and starts it, with more flags if there are some.
+func startInstance(ctx context.Context, root, dir string, more ...string) (*instance, error) {
 	binary, data := filepath.Join(dir, "largesse"), filepath.Join(dir, "data")
 	if text, err := fleet.Output(ctx, root, nil, "go", "build", "-o", binary, "./cmd/largesse"); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
@@ -95,11 +95,13 @@ func startInstance(ctx context.Context, root, dir string) (*instance, error) {
 	in.money, err = in.start(ctx, dir, "listens on ", binary, "moneysim", "--listen", "127.0.0.1:0", "--refuse-rate", "0.2")
 	if err == nil {
 		// Without webhook.secret nothing calls the invented webhook addresses.
-		in.server, err = in.start(ctx, dir, "serving on ", binary, "serve", "--data-dir", data, "--listen", "127.0.0.1:0",
+		in.server, err = in.start(ctx, dir, "serving on ", binary, append([]string{
+			"serve", "--data-dir", data, "--listen", "127.0.0.1:0",
 			"--money-url", in.money, "--money-timeout", "300ms", "--money-give-up-after", "1s", "--money-settle-after", "1h",
 			"--kafka-sasl-mechanism", "SCRAM-SHA-256", "--kafka-sasl-user", kafkaUser, "--kafka-sasl-password-file", password,
 			"--auth-mode", "jwt",
-			"--auth-jwt-jwks", jwks, "--auth-jwt-issuer", tokenParty, "--auth-jwt-audience", tokenParty, "--log-level", "warn")
+			"--auth-jwt-jwks", jwks, "--auth-jwt-issuer", tokenParty, "--auth-jwt-audience", tokenParty, "--log-level", "warn",
+		}, more...)...)
 	}
 	if err != nil {
 		in.stop()

@@ -52,11 +52,13 @@ var suites = []suite{
 	{name: "openapi", check: openapi, joined: true},
 	{name: "clients", check: clients, joined: true},
 	{name: "console", check: consoleBuild, joined: true},
+	{name: "browser", check: browserShort, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
 	{name: "tools", long: true, joined: true, check: buildTools},
 	{name: "models", long: true, call: modelTests},
 	{name: "fuzz", long: true, check: fuzz},
+	{name: "browser-long", long: true, check: browserLong},
 	{name: "load", long: true, call: loadTests},
 }
 

@@ -52,6 +52,15 @@ var typeScript []byte
 //go:embed typescript_lock.json
 var typeScriptLock []byte
 
+// browser and browserLock are the files of npm with playwright-core, which controls a
+// browser, and axe-core, which finds what people with disabilities cannot use.
+//
+//go:embed browser.json
+var browser []byte
+
+//go:embed browser_lock.json
+var browserLock []byte
+
 // errMissing is the error of an Installer with LookOnly.
 var errMissing = errors.New("it is missing: run `make servers` once to install it")
 
@@ -306,20 +315,46 @@ func (in Installer) KafkaLibraries(ctx context.Context) (java, dir string, err e
 // TypeScript returns the path of node, and a directory node_modules with
 // openapi-typescript, openapi-fetch and the compiler.
 func (in Installer) TypeScript(ctx context.Context) (node, modules string, err error) {
+	return in.nodeWith(ctx, "typescript", typeScript, typeScriptLock)
+}
+
+// Browser returns the paths of node and of Chromium, and a directory node_modules with
+// playwright-core and axe-core.
+func (in Installer) Browser(ctx context.Context) (node, chromium, modules string, err error) {
+	if chromium, err = in.findChromium(ctx); err != nil {
+		return "", "", "", err
+	}
+	node, modules, err = in.nodeWith(ctx, "browser", browser, browserLock)
+	return node, chromium, modules, err
+}
+
+// findChromium returns the path of the browser, under any of its names.
+func (in Installer) findChromium(ctx context.Context) (string, error) {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return in.lookOrApt(ctx, "chromium", "chromium")
+}
+
+// nodeWith returns the path of node, and a directory node_modules with the packages
+// that the two files of npm name.
+func (in Installer) nodeWith(ctx context.Context, name string, list, lock []byte) (node, modules string, err error) {
 	if node, err = in.lookOrApt(ctx, "node", "nodejs"); err != nil {
 		return "", "", err
 	}
-	sum := sha256.Sum256(typeScriptLock)
-	dir := filepath.Join(in.Cache, "typescript-"+hex.EncodeToString(sum[:6]))
+	sum := sha256.Sum256(lock)
+	dir := filepath.Join(in.Cache, name+"-"+hex.EncodeToString(sum[:6]))
 	err = in.once(dir, func(tmp string) error {
 		npm, err := in.lookOrApt(ctx, "npm", "npm")
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(in.Out, "downloading openapi-typescript")
-		for name, text := range map[string][]byte{"package.json": typeScript, "package-lock.json": typeScriptLock} {
-			if err := os.WriteFile(filepath.Join(tmp, name), text, 0o600); err != nil {
-				return fmt.Errorf("write %s: %w", name, err)
+		fmt.Fprintf(in.Out, "downloading the Node packages of %s\n", name)
+		for file, text := range map[string][]byte{"package.json": list, "package-lock.json": lock} {
+			if err := os.WriteFile(filepath.Join(tmp, file), text, 0o600); err != nil {
+				return fmt.Errorf("write %s: %w", file, err)
 			}
 		}
 		if text, err := Output(ctx, tmp, nil, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"); err != nil {

@@ -1,0 +1,162 @@
+// The server under test, what is in it, and the pages that look at it.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** hostile is a name that runs a script if a page takes it for markup. */
+export const hostile = `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'"`;
+
+export const schemes = ['light', 'dark'];
+
+export class World {
+  keys = {};
+  #browser;
+  #flags;
+  #contexts = [];
+  #pages = [];
+  #complaints = [];
+  #made = 0;
+
+  constructor(browser, flags) {
+    this.#browser = browser;
+    this.#flags = flags;
+  }
+
+  get server() {
+    return this.#flags.server;
+  }
+
+  /** api calls the server, and expects a success. */
+  async api(method, path, body, key = this.#flags.token, kind = 'application/json') {
+    const answer = await this.call(method, path, body, key, kind);
+    const said = await answer.text();
+    assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${said}`);
+    return said && answer.headers.get('Content-Type')?.includes('json') ? JSON.parse(said) : said;
+  }
+
+  call(method, path, body, key = this.#flags.token, kind = 'application/json') {
+    return fetch(this.server + path, {
+      method, headers: { Authorization: `Bearer ${key}`, 'Content-Type': kind }, body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
+    });
+  }
+
+  /** unique makes a name that no other test has. */
+  unique(name) {
+    return `${name} ${++this.#made}`;
+  }
+
+  /** until repeats read until its value is good. */
+  async until(what, read, good) {
+    const end = Date.now() + 60_000;
+    for (;;) {
+      const value = await read();
+      if (good(value)) return value;
+      assert.ok(Date.now() < end, `${what}: still ${JSON.stringify(value).slice(0, 500)} after a minute`);
+      await new Promise((wake) => setTimeout(wake, 100));
+    }
+  }
+
+  /** promotion makes one with targets 1 to n. */
+  async promotion(more, n, key) {
+    const p = await this.api('POST', '/v1/promotions', { type: 'POINT', amount: 100, currency: 'EUR', ...more }, key);
+    const lines = Array.from({ length: n }, (_, i) => `${i + 1},user-${i + 1}\n`).join('');
+    await this.api('POST', `/v1/promotions/${p.id}/targets`, 'targetId,userId\n' + lines, key, 'text/csv');
+    return p.id;
+  }
+
+  /** fill puts one of everything into the server, with hostile names. */
+  async fill() {
+    for (const role of ['viewer', 'issuer', 'operator', 'admin']) {
+      this.keys[role] = (await this.api('POST', '/v1/api-keys', { name: `${role} ${hostile}`, role })).key;
+    }
+    this.keys.second = (await this.api('POST', '/v1/api-keys', { name: 'second operator', role: 'operator' })).key;
+    this.paid = await this.promotion({ name: `Paid ${hostile}`, metadata: { [hostile.slice(0, 40)]: hostile } }, 40);
+    await this.api('POST', `/v1/promotions/${this.paid}/start`);
+    this.draft = await this.promotion({ name: 'A draft' }, 5);
+    this.template = (await this.api('POST', '/v1/coupon-templates', { name: `Drop ${hostile}`, totalQuantity: 50, metadata: { [hostile.slice(0, 40)]: hostile } })).id;
+    this.person = `u<b>${hostile.slice(0, 50)}`;
+    for (const userId of [this.person, 'user-1', 'user-2']) {
+      await this.api('POST', `/v1/coupons/${this.template}/issue`, { userId });
+    }
+    this.later = (await this.api('POST', '/v1/coupon-templates', { name: 'Opens later', totalQuantity: 5, opensAt: '2100-01-01T00:00:00Z' })).id;
+    this.receiver = (await this.api('POST', '/v1/webhook-endpoints', { url: 'http://127.0.0.1:9/', description: hostile, events: ['promotion.completed', 'payout.failed'], enabled: false })).id;
+    await this.api('POST', '/v1/reconciliations', { promotionId: this.paid });
+    await this.until('the promotion is paid', () => this.api('GET', `/v1/promotions/${this.paid}`), (p) => p.status === 'COMPLETED');
+  }
+
+  /** views are the addresses of every page. */
+  get views() {
+    const of = (...parts) => '/#/' + parts.map(encodeURIComponent).join('/');
+    return [
+      '/', of('promotions'), of('promotions', 'new'), of('promotions', this.paid), of('promotions', this.draft), of('coupons'), of('coupons', 'new'), of('coupons', this.template),
+      of('approvals'), of('unknown'), of('people'), of('people', this.person), of('people', 'user-1'), of('dead-letters'), of('webhooks'), of('webhooks', this.receiver), of('instances'),
+      of('reconciliation'), of('keys'), of('audit'), of('settings'), of('nowhere'), `/drop/${this.template}?user=user-1`, `/drop/${this.template}?user=nobody`, `/drop/${this.later}?user=user-1`,
+    ];
+  }
+
+  /** page opens a tab, signed in with a key if there is one. */
+  async page({ key, width = 1440, scheme = 'light' } = {}) {
+    const context = await this.#browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale: 'en-US', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
+    context.setDefaultTimeout(60_000);
+    if (key) await context.addInitScript((k) => location.protocol === 'about:' || sessionStorage.setItem('largesse.key', k), key);
+    const page = await context.newPage();
+    page.on('pageerror', (err) => this.#complaints.push(`error in ${page.url()}: ${err.message}`));
+    page.on('console', (m) => {
+      if (/Content.Security.Policy/i.test(m.text())) this.#complaints.push(`${page.url()}: ${m.text()}`);
+    });
+    page.on('request', (r) => {
+      if (!r.url().startsWith(this.server) && !r.url().startsWith('data:') && !r.url().startsWith('blob:')) this.#complaints.push(`${page.url()} asked for ${r.url()}`);
+    });
+    this.#contexts.push(context);
+    this.#pages.push(page);
+    return page;
+  }
+
+  /** open shows a view, and waits until its data is there. */
+  async open(page, view) {
+    await page.goto('about:blank'); // a change of the hash alone would not load anything
+    await page.goto(this.server + view);
+    await page.locator('h1').first().waitFor();
+    await page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && !document.body.innerText.includes('One moment…'));
+  }
+
+  /** accessible expects that axe finds nothing, and no hostile name became markup. */
+  async accessible(page, view) {
+    await page.evaluate(axeSource);
+    const { violations } = await page.evaluate(() => globalThis.axe.run({ resultTypes: ['violations'] }));
+    const found = violations.map((v) => `${v.id} (${v.help}): ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 200)} ${n.failureSummary}`).join('; ')}`);
+    assert.deepEqual(found, [], `axe on ${view}`);
+    const harm = await page.evaluate(() => [globalThis.hacked ?? '', ...[...document.querySelectorAll('img, iframe, object, embed, script:not([src]), main b > img')].map((e) => e.outerHTML)].filter(Boolean));
+    assert.deepEqual(harm, [], `markup from a name on ${view}`);
+  }
+
+  /** picture saves what a page shows. */
+  async picture(page, name) {
+    const path = `${this.#flags.pictures}/${name.replaceAll(/[^a-z0-9]+/gi, '-')}.png`;
+    await page.screenshot({ path, fullPage: true });
+    return path;
+  }
+
+  /** where says which page was open last, and makes a picture of it. */
+  async where(name) {
+    const page = this.#pages.at(-1);
+    if (!page) return '';
+    try {
+      return `\nat ${page.url()}\npicture: ${await this.picture(page, 'failed ' + name)}`;
+    } catch (err) {
+      return `\nat ${page.url()}, and a picture failed: ${err.message}`;
+    }
+  }
+
+  complaints() {
+    return this.#complaints.splice(0);
+  }
+
+  async close() {
+    await Promise.all(this.#contexts.splice(0).map((c) => c.close()));
+    this.#pages = [];
+    this.#complaints = [];
+  }
+}
