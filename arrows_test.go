@@ -27,7 +27,7 @@ type room struct {
 	only []string
 }
 
-var groundRooms = []string{"internal/reward", "internal/service", "internal/obs"}
+var groundRooms = []string{"internal/reward", "internal/service", "internal/obs", "internal/tracing"}
 
 func with(extra ...string) []string { return slices.Concat(groundRooms, extra) }
 
@@ -46,6 +46,7 @@ var packages = map[string]room{
 	"console":          {ground, []string{}},
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
+	"internal/tracing": {ground, []string{"internal/reward", "internal/service", "internal/obs"}},
 	// The allowed changes of a row: pure functions, for the store and for flows.
 	"internal/rules": {ground, []string{"internal/reward"}},
 	// The Redis client: only for drivers.

@@ -23,6 +23,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -57,6 +58,8 @@ type Config struct {
 	KafkaLags func(ctx context.Context) ([]bus.TopicLag, error)
 	// Metrics are shown at /metrics. Nil means an empty page.
 	Metrics *obs.Metrics
+	// Tracer makes a span of each request. Nil makes none.
+	Tracer *tracing.Tracer
 	// Degraded returns the names of the parts that are unavailable. Nil means that
 	// none ever is.
 	Degraded func() []string
@@ -183,7 +186,7 @@ func New(cfg Config) *API {
 		Refused: func(r *http.Request, operation string, status int) {
 			a.refusals.record(r.Context(), accessRefusal{operation: operation, status: status, caller: callerOf(r.Context()).Principal})
 		},
-		Metrics: cfg.Metrics, Log: cfg.Log,
+		Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
 	})
 	a.progress = newProgressHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {

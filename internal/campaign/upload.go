@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 const (
@@ -320,6 +321,7 @@ type upload struct {
 	body      *countedReader
 	row       store.Upload
 	stored    int          // lines in the report
+	traced    int          // rows in the trace of the request
 	lease     service.Base // runs from open to close
 }
 
@@ -372,6 +374,7 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 		if err := u.fits(b); err != nil {
 			return err
 		}
+		u.trace(ctx, b.rows)
 		res, err := u.cfg.Saver.Save(ctx, u.promotion.Type, store.PayoutSaveParams{Rows: b.rows})
 		if err != nil {
 			return fmt.Errorf("save targets: %w", err)
@@ -386,6 +389,16 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 		u.cfg.Hint(u.promotion.ID)
 	}
 	return u.report(ctx, bad)
+}
+
+// trace puts the first targets of the file in the trace of ctx, if it has one.
+func (u *upload) trace(ctx context.Context, rows []store.NewPayout) {
+	rows = rows[:min(len(rows), tracing.RowsPerRequest-u.traced)]
+	u.traced += len(rows)
+	parent := tracing.Parent(ctx)
+	for i := range rows {
+		rows[i].Trace = parent
+	}
 }
 
 // report stores error lines, up to uploadErrorsMax.

@@ -22,6 +22,7 @@ type Config struct {
 	HTTP      HTTP      `koanf:"http"`
 	Auth      Auth      `koanf:"auth"`
 	Log       Log       `koanf:"log"`
+	Otel      Otel      `koanf:"otel"`
 	// Roles lists the roles that this instance runs.
 	Roles []string `koanf:"roles"`
 
@@ -173,6 +174,12 @@ type Webhook struct {
 	Secret string `koanf:"secret"`
 	// AllowPrivate allows receivers whose address is not public.
 	AllowPrivate bool `koanf:"allow-private"`
+}
+
+// Otel configures the export of traces. Without an Endpoint, there are none.
+type Otel struct {
+	Endpoint    string `koanf:"endpoint"`
+	SampleOneIn int    `koanf:"sample-one-in"`
 }
 
 // Coupon configures the issuing of coupons.

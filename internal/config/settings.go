@@ -124,6 +124,8 @@ var Settings = []Setting{
 	{Name: "auth.jwt.role-claim", Default: "role", Kind: KindText, Doc: "claim that holds the role: viewer, issuer, operator or admin; a token without it is a shopper's"},
 	{Name: "log.level", Default: "info", Kind: KindText, Doc: "minimum level of log lines: debug, info, warn or error"},
 	{Name: "log.format", Default: "text", Kind: KindText, Doc: "format of log lines: text or json"},
+	{Name: "otel.endpoint", Kind: KindText, Doc: "http:// or https:// base URL of an OTLP collector, which gets traces at /v1/traces; empty: no traces"},
+	{Name: "otel.sample-one-in", Default: "100", Kind: KindInt, Doc: "traces one of so many requests and batches of records that have no sampled trace of their own; 0 to 1000000000; 0: none; 1: all"},
 	{Name: "roles", Default: "api,ingest,payout,issuer,housekeeping", Kind: KindList, Doc: "comma-separated roles that this instance runs"},
 }
 

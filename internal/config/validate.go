@@ -283,6 +283,12 @@ func (v *validation) controls(c Config) {
 	if c.Approval.Above < 0 {
 		v.wrong("approval.above", "must be at least 0")
 	}
+	if v.url("otel.endpoint", c.Otel.Endpoint, "http", "https") {
+		if u, err := url.Parse(c.Otel.Endpoint); err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
+			v.wrong("otel.endpoint", "must not have a user, a query or a fragment: let a collector on your side add what its backend asks for")
+		}
+	}
+	v.between("otel.sample-one-in", c.Otel.SampleOneIn, 0, 1_000_000_000)
 	if utf8.RuneCountInString(c.Webhook.Secret) > webhookSecretMax {
 		v.wrong("webhook.secret", fmt.Sprintf("must have at most %d characters", webhookSecretMax))
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/tracing"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
 )
@@ -57,6 +58,7 @@ type Engine struct {
 	version  string
 	metrics  *obs.Metrics
 	troubles *obs.Troubles
+	tracer   *tracing.Tracer // nil without otel.endpoint
 	provider payout.Provider
 	local    money.LocalProvider // nil: none
 	unbound  bool                // the API has no listener
@@ -193,6 +195,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.takeName(ctx); err != nil {
 		return err
 	}
+	e.startTraces()
 	if err := e.openQueue(ctx); err != nil {
 		return err
 	}
@@ -341,6 +344,18 @@ func (e *Engine) openBus(ctx context.Context) error {
 	return e.openTopics(ctx)
 }
 
+// startTraces starts to export traces, if otel.endpoint is set.
+func (e *Engine) startTraces() {
+	if e.cfg.Otel.Endpoint == "" {
+		return
+	}
+	e.tracer = tracing.New(tracing.Config{
+		Endpoint: e.cfg.Otel.Endpoint, SampleOneIn: e.cfg.Otel.SampleOneIn, Instance: e.instance, Version: e.version,
+		Metrics: e.metrics, Log: e.log,
+	})
+	e.onClose(e.tracer.Stop)
+}
+
 func (e *Engine) openProvider() error {
 	if e.local != nil {
 		l := money.NewLocal(money.LocalConfig{
@@ -444,7 +459,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
 		ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
-		Metrics:      e.metrics, Troubles: e.troubles, Log: e.log,
+		Metrics:      e.metrics, Tracer: e.tracer, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -668,7 +683,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		}),
 		ReadsPerCaller: max(1, e.cfg.Database.ReadConnections-1),
 		Rows:           e.store, Streams: e.queue, StreamNames: e.streamNames, KafkaLags: e.bus.Lags, Degraded: e.degraded, Troubles: e.troubles,
-		Settings: shownSettings(e.cfg), Version: e.version, Metrics: e.metrics, Log: e.log,
+		Settings: shownSettings(e.cfg), Version: e.version, Metrics: e.metrics, Tracer: e.tracer, Log: e.log,
 	})
 	handler.Start(context.WithoutCancel(ctx))
 	e.onClose(handler.Stop)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 const (
@@ -281,6 +282,14 @@ type request struct {
 	page         bool  // a page of a list, whose duration does not count as a charge's
 }
 
+// step names the call in a trace.
+func (q request) step() string {
+	if q.method == http.MethodGet {
+		return "look up"
+	}
+	return "charge"
+}
+
 // do makes one call. It returns the response, or an Answer (UNSENT or UNKNOWN)
 // if there is no complete one.
 func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
@@ -316,22 +325,26 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 			req.Header.Set("Idempotency-Key", q.key)
 		}
 	}
+	span := tracing.Call(ctx, q.step(), req.Header)
 	for name, values := range q.headers {
 		req.Header[name] = values
 	}
 	c.signer.sign(req.Header)
 
 	r, err := c.exchange(req, q.answerMax)
+	span.SetInt("http.response.status_code", int64(r.status))
 	var refused error
 	sent, refused = call.end()
 	if err == nil && call.early.Load() {
 		err = errEarly
 	}
 	if err == nil && sent {
+		span.End(nil)
 		return r, nil
 	}
 	failure := failed(ctx, sent, refused, err)
 	failure.Status = r.status
+	span.End(failure.Err)
 	return reply{}, &failure
 }
 

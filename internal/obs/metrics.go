@@ -39,6 +39,16 @@ const (
 	WebhookAbandoned WebhookOutcome = "GIVEN_UP" // failed; abandoned
 )
 
+// SpanResult is what became of a span of a sampled trace.
+type SpanResult string
+
+// The results.
+const (
+	SpanExported SpanResult = "EXPORTED" // the collector has it
+	SpanFailed   SpanResult = "FAILED"   // the collector did not take it
+	SpanDropped  SpanResult = "DROPPED"  // the queue was full
+)
+
 // callBuckets are the histogram buckets of the duration of provider calls, in
 // seconds.
 var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
@@ -68,6 +78,7 @@ type Metrics struct {
 	refusals                         *prometheus.CounterVec
 	troubles                         *prometheus.GaugeVec
 	pointsDropped                    prometheus.Counter
+	spans                            *prometheus.CounterVec
 	logLines                         *prometheus.CounterVec
 	instancesAlive                   prometheus.Gauge
 	build                            *prometheus.GaugeVec
@@ -133,8 +144,10 @@ func NewMetrics() *Metrics {
 			Name: "largesse_degraded", Help: "1 while a part of this instance is degraded; /readyz gives the reason.",
 		}, []string{"part"}),
 		pointsDropped: counter("largesse_timeline_points_dropped_total", "Points of timelines that this instance could not store."),
-		timeline:      newTimeline(),
-		logLines:      counters("largesse_log_lines_total", "Warnings and errors that this instance logged, whatever log.level is.", "level"),
+		spans: counters("largesse_trace_spans_total",
+			"Spans of sampled traces, by result: EXPORTED, FAILED (the collector did not take them) or DROPPED (the queue was full).", "result"),
+		timeline: newTimeline(),
+		logLines: counters("largesse_log_lines_total", "Warnings and errors that this instance logged, whatever log.level is.", "level"),
 		instancesAlive: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "largesse_instances_alive", Help: "Instances that are alive, as this instance last saw it.",
 		}),
@@ -150,7 +163,7 @@ func NewMetrics() *Metrics {
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
 		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
-		m.pointsDropped, m.logLines, m.instancesAlive, m.build,
+		m.pointsDropped, m.spans, m.logLines, m.instancesAlive, m.build,
 		&m.pools, &m.parts, &m.governor, &m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -168,6 +181,9 @@ func NewMetrics() *Metrics {
 	}
 	for _, c := range []LookupClass{LookupFound, LookupNotFound, LookupOpen} {
 		m.calls.WithLabelValues(string(c))
+	}
+	for _, r := range []SpanResult{SpanExported, SpanFailed, SpanDropped} {
+		m.spans.WithLabelValues(string(r))
 	}
 	for _, o := range []WebhookOutcome{WebhookDelivered, WebhookRetried, WebhookAbandoned} {
 		m.webhooks.WithLabelValues(string(o))
@@ -216,6 +232,13 @@ func (m *Metrics) PoolStarted() {
 func (m *Metrics) PoolIdleStopped() {
 	if !m.off() {
 		m.idleStops.Inc()
+	}
+}
+
+// SpansEnded counts spans by what became of them.
+func (m *Metrics) SpansEnded(result SpanResult, spans int) {
+	if !m.off() {
+		m.spans.WithLabelValues(string(result)).Add(float64(spans))
 	}
 }
 

@@ -59,6 +59,7 @@ func useEverything(m *Metrics) {
 	m.HoldsConfirmed(1)
 	m.HoldsExpired(1)
 	m.GateLoaded()
+	m.SpansEnded(SpanDropped, 4)
 	m.Claimed(2)
 	m.Swept(3)
 	m.PoolStarted()

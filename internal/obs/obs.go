@@ -41,6 +41,7 @@ const (
 	Gate      Component = "gate"
 	Issuer    Component = "issuer"
 	API       Component = "api"
+	Traces    Component = "traces"
 )
 
 // The last messages that name only what happened. Each one is deleted with its

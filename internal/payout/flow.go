@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 // Config configures a Flow.
@@ -55,6 +56,8 @@ type Config struct {
 	// transaction keys. It may be nil.
 	ChargedTwice func(ctx context.Context, c store.SecondCharge)
 	Metrics      *obs.Metrics
+	// Tracer makes the spans of records and payouts. Nil makes none.
+	Tracer *tracing.Tracer
 	// Troubles takes what degrades the instance.
 	Troubles *obs.Troubles
 	Log      obs.Log
@@ -134,12 +137,13 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
-		Limits: cfg.Limits, Metrics: cfg.Metrics, Log: cfg.Log, clock: rows.clock,
+		Limits: cfg.Limits, Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log, clock: rows.clock,
 	}
 	f.manager = pool.NewManager(cfg.Pool)
 	f.sweeper = NewSweeper(rows, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
 	f.divide()
 	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
+	f.settler.tracer = cfg.Tracer
 	f.guard = NewGuard(GuardConfig{
 		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
 	})
@@ -208,7 +212,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	if cfg.Ingest {
 		for _, k := range kinds {
 			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
-			l.starts, l.metrics = cfg.Direct, cfg.Metrics
+			l.starts, l.metrics, l.tracer = cfg.Direct, cfg.Metrics, cfg.Tracer
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
 				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,

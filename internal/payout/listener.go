@@ -3,6 +3,7 @@ package payout
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 // PublishListener saves the records of one publish topic as rows. A record becomes
@@ -23,8 +25,9 @@ type PublishListener struct {
 	position  bus.LogPosition // of the log that the records come from
 	publisher bus.Publisher   // for the .dlq topic
 	hint      func()
-	metrics   *obs.Metrics // set before the first record; nil: counts nothing
-	starts    bool         // the first record also starts a promotion that was registered by a record
+	metrics   *obs.Metrics    // set before the first record; nil: counts nothing
+	tracer    *tracing.Tracer // nil makes no spans
+	starts    bool            // the first record also starts a promotion that was registered by a record
 	log       obs.Log
 
 	mu    sync.Mutex // protects known
@@ -51,6 +54,7 @@ func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]
 type parsed struct {
 	record  bus.Record
 	message reward.PublishMessage
+	trace   string // of its row
 }
 
 // ProcessTopicMessages saves a batch of records. One transaction writes the rows,
@@ -82,14 +86,16 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
 			continue
 		}
-		good = append(good, parsed{r, m})
+		good = append(good, parsed{record: r, message: m})
 	}
 	good, mismatched, err := l.register(ctx, good)
 	if err != nil {
 		return err
 	}
 	dead = append(dead, mismatched...)
+	spans := l.trace(ctx, good, len(records))
 	conflicts, err := l.save(ctx, good, dead, l.nextOffsets(records))
+	spans.End(err)
 	if err != nil {
 		// The cause may be a promotion that was deleted after it was registered.
 		l.forget()
@@ -98,6 +104,25 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, append(dead, conflicts...))
 	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
+}
+
+// trace begins the spans of a batch, and sets the traces of the rows that the headers
+// of their records name.
+func (l *PublishListener) trace(ctx context.Context, good []parsed, records int) *tracing.Batch {
+	if l.tracer == nil {
+		return nil
+	}
+	batch := l.tracer.Batch(ctx, l.kind.publishTopic, records)
+	for i := range good {
+		var named []string
+		for _, h := range good[i].record.Headers {
+			if strings.EqualFold(h.Key, tracing.Header) {
+				named = append(named, string(h.Value))
+			}
+		}
+		good[i].trace = batch.Record(ctx, named...)
+	}
+	return batch
 }
 
 // register creates the promotions that do not exist yet. It returns the records
@@ -195,7 +220,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	log := l.position.ID()
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, dead)}
 	for _, g := range good {
-		params.Rows = append(params.Rows, rowOf(g.message))
+		params.Rows = append(params.Rows, rowOf(g))
 	}
 	res, err := l.intake.Save(ctx, l.kind.promotionType, params)
 	switch {
@@ -239,11 +264,12 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	return append(first, second...), err
 }
 
-// rowOf returns the row of a message.
-func rowOf(m reward.PublishMessage) store.NewPayout {
+// rowOf returns the row of a record.
+func rowOf(g parsed) store.NewPayout {
+	m := g.message
 	return store.NewPayout{
 		PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID,
-		UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode,
+		UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode, Trace: g.trace,
 	}
 }
 

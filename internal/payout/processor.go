@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 // Limits are the durations that decide whether and how a payout is charged.
@@ -66,6 +67,7 @@ type Processor struct {
 	Finisher *Finisher
 	Limits   Limits
 	Metrics  *obs.Metrics
+	Tracer   *tracing.Tracer // nil makes no spans
 	Log      obs.Log
 	clock    *clock // of the database
 
@@ -220,6 +222,8 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			it.Release()
 		}
 	}()
+	ctx, span := p.Tracer.Payout(ctx, "pay payout", &row)
+	defer span.End(nil)
 	out := rules.Outcome{Ref: row.Ref()}
 	// sent means that an earlier charge of this dispatch may have taken effect.
 	// looked means that a lookup had the result "not found" and that no charge was
@@ -254,6 +258,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		ans, found := p.call(ctx, permit, row, func() money.Answer {
 			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
 		})
+		span.Set("largesse.answer", string(ans.Class))
 		if found.Found {
 			out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 			out.Attempts = []reward.Attempt{attemptOf(row, time.Now(), ans)}

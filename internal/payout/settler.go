@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 const (
@@ -45,6 +46,7 @@ type Settler struct {
 	governor *governor.Governor
 	cache    *StatusCache
 	limits   Limits
+	tracer   *tracing.Tracer // nil makes no spans
 	log      obs.Log
 }
 
@@ -165,6 +167,8 @@ func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.Looku
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
 		return money.LookupResult{}, time.Time{}, err
 	}
+	ctx, span := s.tracer.Payout(ctx, "settle payout", &row)
+	defer span.End(nil)
 	if res = lookup(ctx, s.provider, permit, row); res.Answer.Class == reward.AnswerNotSent {
 		began = time.Time{}
 	}

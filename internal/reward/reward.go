@@ -336,6 +336,9 @@ type Payout struct {
 	ErrorCode      string
 	ErrorMessage   string
 	UpdatedAt      time.Time
+	// Trace names a span, as the header traceparent does, if the payout belongs to a
+	// sampled trace. Otherwise it is empty.
+	Trace string
 }
 
 // Ref identifies one dispatch of one payout. Every step that changes the payout

@@ -510,7 +510,13 @@ type NewPayout struct {
 	UserID      string           // may be empty
 	Amount      reward.Amount
 	VoucherCode string // empty unless the promotion pays vouchers
+	// Trace becomes the Trace of the row, at most TraceMax bytes. A known row keeps its
+	// own.
+	Trace string
 }
+
+// TraceMax limits NewPayout.Trace, in bytes.
+const TraceMax = 64
 
 // PayoutSaveParams is a batch to save.
 type PayoutSaveParams struct {

@@ -35,6 +35,11 @@ func (r NewPayout) Check() error {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion summary id %d is below 0", r.SummaryID)
 	case r.Amount < 0:
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "amount %d is below 0", r.Amount)
+	case len(r.Trace) > TraceMax:
+		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the trace of a target has %d bytes; at most %d are allowed", len(r.Trace), TraceMax)
+	}
+	if err := CheckText("trace", r.Trace); err != nil {
+		return err
 	}
 	if err := CheckText("user id", r.UserID); err != nil {
 		return err

@@ -93,6 +93,11 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	if strings.HasPrefix(path, "/v1/") {
+		traced, span := a.tracer.Request(admitted, pattern, id)
+		admitted = traced
+		defer func() { span.Answered(tw.status) }()
+	}
 	defer func() {
 		if tw.status == http.StatusUnauthorized || tw.status == http.StatusForbidden {
 			a.refused(admitted, operation, tw.status)

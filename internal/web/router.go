@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 // Gate decides whether a request may call an operation. It returns the request
@@ -37,7 +38,9 @@ type RouterConfig struct {
 	// Refused is called for requests that are answered with 401, 403 or 421 although the
 	// gate let them pass or was not asked. Nil means nobody.
 	Refused func(r *http.Request, operation string, status int)
-	Log     obs.Log
+	// Tracer makes a span of each request to /v1 that the gate let pass. Nil makes none.
+	Tracer *tracing.Tracer
+	Log    obs.Log
 }
 
 // Router answers HTTP requests. It gives each request an ID, finds its operation,
@@ -49,6 +52,7 @@ type Router struct {
 	proxies  []netip.Prefix
 	refused  func(r *http.Request, operation string, status int)
 	metrics  *obs.Metrics
+	tracer   *tracing.Tracer
 	log      obs.Log
 	outage   *outage
 	mux      *http.ServeMux
@@ -64,7 +68,8 @@ type Router struct {
 // NewRouter returns a Router without operations.
 func NewRouter(cfg RouterConfig) *Router {
 	a := &Router{
-		gate: cfg.Gate, proxies: cfg.TrustedProxies, refused: cfg.Refused, metrics: cfg.Metrics, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
+		gate: cfg.Gate, proxies: cfg.TrustedProxies, refused: cfg.Refused, metrics: cfg.Metrics, tracer: cfg.Tracer,
+		log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
 		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
 	}
 	if a.refused == nil {

@@ -20,14 +20,18 @@ const payoutColumns = rows.PayoutColumns
 func scanPayout(rows pgx.Rows, more ...any) (reward.Payout, error) {
 	var p reward.Payout
 	var first, settle *time.Time
+	var trace *string
 	// Basic types avoid a slower conversion in pgx for each value.
 	err := rows.Scan(append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &p.DueAt, &first, &settle,
-		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt,
+		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &p.UpdatedAt, &trace,
 	}, more...)...)
 	p.DueAt, p.UpdatedAt = p.DueAt.UTC(), p.UpdatedAt.UTC()
 	p.FirstDispatchedAt, p.SettleFrom = timeOf(first), timeOf(settle)
+	if trace != nil {
+		p.Trace = *trace
+	}
 	return p, err
 }
 

@@ -28,8 +28,8 @@ ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 // refused because their promotion is archived.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
-  FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[])
-    WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, ord)
+  FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[], $13::text[])
+    WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, trace, ord)
   LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
 ), ranked AS MATERIALIZED (
   SELECT i.*, m.status, m.archived_at IS NOT NULL AS archived, m.approval_round, row_number() OVER front AS place, least($7::int8 - s.queued, ` + canaryCapacity + `) AS capacity,
@@ -53,9 +53,9 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   FROM ranked p
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
-    maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round)
+    maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round, trace)
   SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
-    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz, f.approval_round
+    false, $8::timestamptz, CASE f.state WHEN :QUEUED THEN least($8::timestamptz, clock_timestamp()) END, '', '', '', $8::timestamptz, f.approval_round, nullif(f.trace, '')
   FROM fresh f WHERE NOT f.archived
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
@@ -130,7 +130,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 			b.Queue(lockTotals, batch.ids)
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
 			b.Queue(insertSQL, batch.promotions, batch.targets, batch.summaries, batch.users, batch.amounts, batch.codes,
-				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts, int64(p.ApprovalAbove)).Query(each(func(rows pgx.Rows) error {
+				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts, int64(p.ApprovalAbove), batch.traces).Query(each(func(rows pgx.Rows) error {
 				var id store.PayoutID
 				var user, code *string
 				var amount *int64
@@ -177,6 +177,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 type saveBatch struct {
 	promotions, targets, summaries, amounts []int64
 	users, codes                            []string
+	traces                                  []string               // none if no row has one: unnest adds NULLs
 	first                                   map[store.PayoutID]int // its position in the caller's rows
 	conflicting                             bool                   // two rows of a target differ
 
@@ -206,6 +207,10 @@ func newSaveBatch(rows []store.NewPayout) (*saveBatch, error) {
 		b.users = append(b.users, r.UserID)
 		b.amounts = append(b.amounts, int64(r.Amount))
 		b.codes = append(b.codes, r.VoucherCode)
+		if r.Trace != "" {
+			b.traces = append(b.traces, make([]string, len(b.codes)-len(b.traces)-1)...)
+			b.traces = append(b.traces, r.Trace)
+		}
 		if r.Amount == 0 {
 			b.unvaluedPromotions = append(b.unvaluedPromotions, int64(r.PromotionID))
 			b.unvaluedTargets = append(b.unvaluedTargets, int64(r.TargetID))
@@ -254,7 +259,7 @@ func (b *saveBatch) result(rows []store.NewPayout, known map[store.PayoutID]stor
 		r := rows[b.first[id]]
 		res.Queued = append(res.Queued, reward.Payout{
 			PromotionID: r.PromotionID, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
-			VoucherCode: r.VoucherCode, State: reward.Queued, Dispatch: 1, DueAt: now, FirstDispatchedAt: now, UpdatedAt: now,
+			VoucherCode: r.VoucherCode, State: reward.Queued, Dispatch: 1, DueAt: now, FirstDispatchedAt: now, UpdatedAt: now, Trace: r.Trace,
 		})
 	}
 	return res

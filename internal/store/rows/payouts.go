@@ -72,11 +72,16 @@ func (d Dialect) errorsSQL() string {
 
 // scanPayout reads PayoutColumns.
 func scanPayout(scan Scan, p *reward.Payout) error {
-	return scan(
+	var trace *string
+	err := scan(
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, (*at)(&p.DueAt),
-		(*at)(&p.FirstDispatchedAt), (*at)(&p.SettleFrom), &p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, (*at)(&p.UpdatedAt),
+		(*at)(&p.FirstDispatchedAt), (*at)(&p.SettleFrom), &p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, (*at)(&p.UpdatedAt), &trace,
 	)
+	if trace != nil {
+		p.Trace = *trace
+	}
+	return err
 }
 
 // PayoutUnknown returns a page of UNKNOWN payouts of all promotions.

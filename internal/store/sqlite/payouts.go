@@ -39,14 +39,15 @@ func scanRow(rows *sql.Rows) (r rules.Row, err error) {
 func payoutInto(rows *sql.Rows, p *reward.Payout, more ...any) error {
 	var due, updated int64
 	var first, settle sql.NullInt64
+	var trace sql.NullString
 	// Basic types avoid a slower conversion in database/sql for each value.
 	err := rows.Scan(append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, &due, &first, &settle,
-		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated,
+		&p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, &updated, &trace,
 	}, more...)...)
 	p.DueAt, p.UpdatedAt = timeOf(due), timeOf(updated)
-	p.FirstDispatchedAt, p.SettleFrom = maybeTime(first), maybeTime(settle)
+	p.FirstDispatchedAt, p.SettleFrom, p.Trace = maybeTime(first), maybeTime(settle), trace.String
 	return err
 }
 

@@ -131,8 +131,8 @@ func newSaver(tx *tx, p store.PayoutSaveParams) (*saver, error) {
 		s.promotions[id] = &saverPromotion{Promotion: v.Promotion, allowed: allowed}
 	}
 	s.stmt, err = tx.PrepareContext(tx.ctx, `INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code,
-  state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END, '', '', '', ?8, ?9)`)
+  state, dispatch, attempts, maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round, trace)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7 = 1, 0, 0, ?8, CASE ?7 WHEN 1 THEN ?8 END, '', '', '', ?8, ?9, nullif(?10, ''))`)
 	return s, err
 }
 
@@ -155,7 +155,7 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 	now := instant(s.params.Now)
 	p := reward.Payout{
 		PromotionID: r.PromotionID, TargetID: r.TargetID, SummaryID: r.SummaryID, UserID: r.UserID, Amount: r.Amount,
-		VoucherCode: r.VoucherCode, State: reward.Ready, DueAt: now, UpdatedAt: now,
+		VoucherCode: r.VoucherCode, State: reward.Ready, DueAt: now, UpdatedAt: now, Trace: r.Trace,
 	}
 	switch {
 	case m.Status == reward.PromotionCancelled:
@@ -172,7 +172,7 @@ func (s *saver) save(r *store.NewPayout) (store.SaveOutcome, reward.Payout, erro
 		s.summaries[key] = true
 	}
 	if _, err := s.stmt.ExecContext(s.tx.ctx, int64(p.PromotionID), int64(p.TargetID), int64(p.SummaryID), p.UserID,
-		int64(p.Amount), p.VoucherCode, int64(p.State), micros(now), m.Approval.Round); err != nil {
+		int64(p.Amount), p.VoucherCode, int64(p.State), micros(now), m.Approval.Round, p.Trace); err != nil {
 		return 0, reward.Payout{}, err
 	}
 	s.tx.move(&p, none, 0)

@@ -63,6 +63,33 @@ func exerciseSave(t *testing.T, open Open) {
 		}
 		b.books(1)
 	})
+	run(t, open, "CarriesTraces", func(b *bundle) {
+		b.running(1)
+		const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		traced := row(1, 3)
+		traced.Trace = trace
+		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+			Rows: []store.NewPayout{row(1, 1), row(1, 1), row(1, 2), traced, row(1, 4)}, MaxLen: 3, Now: epoch,
+		})
+		b.must(err)
+		var queued []string
+		for _, p := range res.Queued {
+			queued = append(queued, p.Trace)
+		}
+		same(b, "queued", []string{"", "", trace}, queued)
+		for target, want := range map[reward.TargetID]string{1: "", 2: "", 3: trace, 4: ""} {
+			same(b, "trace", want, b.payout(1, target).Trace)
+		}
+		// A known row keeps its trace, and another one makes no conflict.
+		again, late := row(1, 3), row(1, 4)
+		late.Trace = trace
+		res, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{again, late}, MaxLen: plenty, Now: epoch})
+		b.must(err)
+		same(b, "outcomes", []store.SaveOutcome{store.Duplicate, store.Duplicate}, res.Outcomes)
+		same(b, "trace of 3", trace, b.payout(1, 3).Trace)
+		same(b, "trace of 4", "", b.payout(1, 4).Trace)
+		b.books(1)
+	})
 	run(t, open, "RefusesWhatCannotBeStoredAsAWhole", func(b *bundle) {
 		b.running(1)
 		for name, bad := range map[string]store.NewPayout{
@@ -71,6 +98,8 @@ func exerciseSave(t *testing.T, open Open) {
 			"amount":       {PromotionID: 1, TargetID: 2, Amount: -1},
 			"target":       {PromotionID: 1, TargetID: -2},
 			"summary":      {PromotionID: 1, TargetID: 2, SummaryID: -1},
+			"trace":        {PromotionID: 1, TargetID: 2, Trace: strings.Repeat("x", store.TraceMax+1)},
+			"nul in trace": {PromotionID: 1, TargetID: 2, Trace: "a\x00b"},
 			"no promotion": {PromotionID: 0, TargetID: 2},
 		} {
 			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
