@@ -180,7 +180,7 @@ type Overview struct {
 	Degraded         []string         `json:"degraded,omitempty"` // parts that did not answer: queue, kafka
 	Health           []PartHealth     `json:"health"`
 	Instances        InstanceCount    `json:"instances"`
-	Governor         GovernorState    `json:"governor"` // of the instance that answers
+	Governor         GovernorState    `json:"governor"` // of all instances
 	StepSeconds      int64            `json:"stepSeconds"`
 	Points           []PromotionPoint `json:"points"`       // all promotions in the last 15 minutes
 	CouponPoints     []TemplatePoint  `json:"couponPoints"` // all templates in the same steps
@@ -208,12 +208,14 @@ type InstanceCount struct {
 	Dead  int `json:"dead"`
 }
 
-// GovernorState is the state of an instance's governor.
+// GovernorState is what the governors of all instances allow together.
 type GovernorState struct {
-	Limit       int  `json:"limit"`
-	Waiting     int  `json:"waiting"`
-	BreakerOpen bool `json:"breakerOpen"`
-	RatesShared bool `json:"ratesShared"`
+	Limit        int        `json:"limit"`    // calls to the provider that may be in flight
+	InFlight     int        `json:"inFlight"` // calls in flight
+	Waiting      int        `json:"waiting"`  // calls that wait
+	BreakerOpen  bool       `json:"breakerOpen"`
+	RatesShared  bool       `json:"ratesShared"`
+	BlockedUntil *time.Time `json:"blockedUntil,omitempty"` // end of a Retry-After
 }
 
 // Overview shows all instances together.

@@ -79,12 +79,35 @@ type InstanceCount struct {
 	Dead  int `json:"dead"`
 }
 
-// GovernorState is the state of the governor of the instance that answers.
+// GovernorState is what the governors of instances allow together.
 type GovernorState struct {
-	Limit       int  `json:"limit"`
-	Waiting     int  `json:"waiting"`
-	BreakerOpen bool `json:"breakerOpen"`
-	RatesShared bool `json:"ratesShared"`
+	Limit        int       `json:"limit" doc:"Calls that may be in flight"`
+	InFlight     int       `json:"inFlight"`
+	Waiting      int       `json:"waiting" doc:"Calls that wait"`
+	BreakerOpen  bool      `json:"breakerOpen" doc:"The provider does not respond to an instance"`
+	RatesShared  bool      `json:"ratesShared"`
+	BlockedUntil time.Time `json:"blockedUntil,omitzero" doc:"End of a Retry-After"`
+}
+
+// governorOf adds up the governors of the living instances. It leaves out a Retry-After
+// that is over.
+func governorOf(instances []store.Instance, now time.Time) GovernorState {
+	out := GovernorState{RatesShared: true}
+	for _, i := range instances {
+		g := i.Governor
+		if !i.Alive || g == nil {
+			continue
+		}
+		out.Limit += g.Limit
+		out.InFlight += g.InFlight
+		out.Waiting += g.Waiting
+		out.BreakerOpen = out.BreakerOpen || g.BreakerOpen
+		out.RatesShared = out.RatesShared && !g.RatesUnshared
+		if g.BlockedUntil.After(now) && g.BlockedUntil.After(out.BlockedUntil) {
+			out.BlockedUntil = g.BlockedUntil.UTC()
+		}
+	}
+	return out
 }
 
 type overviewOutput struct {
@@ -95,7 +118,7 @@ func (a *API) addOverview() {
 	call(a, huma.Operation{
 		OperationID: "get-overview", Method: http.MethodGet, Path: "/v1/overview", Tags: []string{"instances"},
 		Summary:     "Show what runs, how fast, and what is in trouble",
-		Description: "governor is that of this instance; rates and points are up to 20 s old.",
+		Description: "health and governor are those of all instances at their last heartbeats, up to 5 s ago; rates and points are up to 20 s old.",
 	}, a.getOverview)
 }
 
@@ -201,8 +224,7 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 		}
 	}
 	out.Health = healthOf(instances)
-	f := a.cfg.Metrics.Governor()
-	out.Governor = GovernorState{Limit: f.Limit, Waiting: f.Waiting, BreakerOpen: f.BreakerOpen, RatesShared: !f.RatesUnshared}
+	out.Governor = governorOf(instances, now)
 	a.addLags(ctx, out, busiest(running))
 	return out, a.addPoints(ctx, out, now)
 }

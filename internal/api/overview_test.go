@@ -22,14 +22,18 @@ func TestOverview(t *testing.T) {
 	b.upload(t, "/v1/promotions/1/targets", "targetId\n1\n2\n").result(t)
 	b.json(t, "POST", "/v1/promotions/1/start", "").want(t, 202)
 	b.create(t, `{"id":2,"name":"a draft","type":"POINT","amount":10}`)
-	for name, troubles := range map[string][]obs.Trouble{
+	troubles := map[string][]obs.Trouble{
 		"a": {{Part: "queue", Reason: "Redis is away", Since: testTime}}, "b": {{Part: "queue", Reason: "too", Since: testTime.Add(time.Hour)}, {Part: "disk", Reason: "full", Since: testTime}},
+	}
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	for name, g := range map[string]store.InstanceGovernor{
+		"a": {Limit: 100, InFlight: 7, Waiting: 3, BreakerOpen: true, BlockedUntil: until}, "b": {Limit: 50, InFlight: 5, RatesUnshared: true, BlockedUntil: testTime},
 	} {
-		if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: testTime, Troubles: troubles}, time.Hour); err != nil {
+		if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: testTime, Troubles: troubles[name], Governor: &g}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: "dead", StartedAt: testTime, Troubles: []obs.Trouble{{Part: "view"}}}, -time.Second); err != nil {
+	if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: "dead", StartedAt: testTime, Governor: &store.InstanceGovernor{Limit: 9}, Troubles: []obs.Trouble{{Part: "view"}}}, -time.Second); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now().Truncate(store.TimelineStep)
@@ -48,6 +52,10 @@ func TestOverview(t *testing.T) {
 	}
 	if got.Running != 1 || len(got.Promotions) != 1 || got.Promotions[0].ID != "1" || got.Waiting != 2 || got.Instances != (InstanceCount{Alive: 2, Dead: 1}) {
 		t.Errorf("overview %s", a.body)
+	}
+	want := GovernorState{Limit: 150, InFlight: 12, Waiting: 3, BreakerOpen: true, BlockedUntil: until}
+	if got.Governor != want {
+		t.Errorf("governor %+v, want %+v", got.Governor, want)
 	}
 	// One of the two points may be too new, if a step has ended meanwhile.
 	if got.PaidPerSecond != 10 && got.PaidPerSecond != 5 || got.CouponsPerSecond != 0.2 && got.CouponsPerSecond != 0.1 {

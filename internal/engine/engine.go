@@ -425,7 +425,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
 		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
 	}, e.troubles, e.log)
-	heart.metrics = e.metrics
+	heart.metrics, heart.governed = e.metrics, e.plays(config.RolePayout) || e.plays(config.RoleHousekeeping)
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err

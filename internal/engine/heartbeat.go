@@ -33,11 +33,12 @@ const (
 type heartbeat struct {
 	service.Base
 	rows  store.Instances
-	self  store.Instance       // without Pools and Troubles
+	self  store.Instance       // without Pools, Troubles and Governor
 	pools func() []pool.Status // set before Start
 	// troubles holds what degrades this instance.
 	troubles *obs.Troubles
 	metrics  *obs.Metrics
+	governed bool               // self makes calls to the provider; set before Start
 	view     *service.View[int] // the number of instances that are alive
 	log      obs.Log
 }
@@ -88,6 +89,12 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	self.Troubles = h.troubles.List()
 	for n, t := range self.Troubles {
 		self.Troubles[n].Reason = strings.ToValidUTF8(t.Reason[:min(len(t.Reason), reasonMax)], "")
+	}
+	if h.governed {
+		f := h.metrics.Governor()
+		self.Governor = &store.InstanceGovernor{
+			Limit: f.Limit, InFlight: f.Open, Waiting: f.Waiting, BreakerOpen: f.BreakerOpen, RatesUnshared: f.RatesUnshared, BlockedUntil: f.BlockedUntil.UTC(),
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()

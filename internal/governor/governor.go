@@ -426,9 +426,13 @@ func (g *Governor) State() State {
 func (g *Governor) figures() obs.GovernorFigures {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return obs.GovernorFigures{
-		Limit: g.limit.now(), Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
+	f := obs.GovernorFigures{
+		Limit: g.limit.now(), Open: g.open, Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
 	}
+	if g.blocked > g.now() {
+		f.BlockedUntil = g.born.Add(g.blocked)
+	}
+	return f
 }
 
 // room returns how many calls may start while the breaker is closed, apart from

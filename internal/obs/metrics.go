@@ -359,10 +359,12 @@ func (m *Metrics) PoolsFrom(read func() PoolTotals) {
 
 // GovernorFigures is the state of an instance's governor.
 type GovernorFigures struct {
-	Limit         int  // maximum calls in flight
-	Waiting       int  // calls that wait
-	BreakerOpen   bool // the provider does not respond
-	RatesUnshared bool // rates are not shared with the other instances
+	Limit         int       // maximum calls in flight
+	Open          int       // calls in flight
+	Waiting       int       // calls that wait
+	BreakerOpen   bool      // the provider does not respond
+	RatesUnshared bool      // rates are not shared with the other instances
+	BlockedUntil  time.Time // end of a Retry-After; zero: none
 }
 
 // GovernorFrom sets the function that returns the governor's state at each

@@ -6,9 +6,9 @@ import (
 )
 
 // EncodedInstance is the JSON that drivers store of an instance.
-type EncodedInstance struct{ Roles, Pools, Troubles string }
+type EncodedInstance struct{ Roles, Pools, Troubles, Governor string }
 
-// Encode returns the lists of an instance as JSON. A text that a database cannot store
+// Encode returns the lists and the governor of an instance as JSON. A text that a database cannot store
 // is CodeInvalid.
 func (i *Instance) Encode() (e EncodedInstance, err error) {
 	texts := [][2]string{{"instance name", i.Name}, {"version", i.Version}}
@@ -27,11 +27,11 @@ func (i *Instance) Encode() (e EncodedInstance, err error) {
 		}
 	}
 	for _, f := range []struct {
-		what string
-		list any
-		to   *string
-	}{{"roles", i.Roles, &e.Roles}, {"pools", i.Pools, &e.Pools}, {"troubles", i.Troubles, &e.Troubles}} {
-		text, err := json.Marshal(f.list)
+		what  string
+		value any
+		to    *string
+	}{{"roles", i.Roles, &e.Roles}, {"pools", i.Pools, &e.Pools}, {"troubles", i.Troubles, &e.Troubles}, {"governor", i.Governor, &e.Governor}} {
+		text, err := json.Marshal(f.value)
 		if err != nil {
 			return EncodedInstance{}, fmt.Errorf("encode the %s of instance %q: %w", f.what, i.Name, err)
 		}
@@ -40,12 +40,12 @@ func (i *Instance) Encode() (e EncodedInstance, err error) {
 	return e, nil
 }
 
-// Decode sets the lists from what Encode returned.
+// Decode sets them from what Encode returned.
 func (i *Instance) Decode(e EncodedInstance) error {
 	for _, f := range []struct {
 		what, text string
 		to         any
-	}{{"roles", e.Roles, &i.Roles}, {"pools", e.Pools, &i.Pools}, {"troubles", e.Troubles, &i.Troubles}} {
+	}{{"roles", e.Roles, &i.Roles}, {"pools", e.Pools, &i.Pools}, {"troubles", e.Troubles, &i.Troubles}, {"governor", e.Governor, &i.Governor}} {
 		if err := json.Unmarshal([]byte(f.text), f.to); err != nil {
 			return fmt.Errorf("decode the %s of instance %q: %w", f.what, i.Name, err)
 		}

@@ -870,6 +870,9 @@ type Instance struct {
 	StartedAt time.Time
 	Pools     []InstancePool // ordered by promotion ID
 	Troubles  []obs.Trouble  // what degrades it, ordered by part
+	// Governor limits its calls to the provider. Nil means that the instance makes none,
+	// or is of a version that reports none.
+	Governor *InstanceGovernor
 	// ApprovalAbove is the instance's setting approval.above. Only InstanceHeartbeat
 	// reads it.
 	ApprovalAbove reward.Amount
@@ -879,6 +882,16 @@ type Instance struct {
 	SeenAt     time.Time
 	AliveUntil time.Time
 	Alive      bool
+}
+
+// InstanceGovernor is the state of the governor of one instance.
+type InstanceGovernor struct {
+	Limit         int       `json:"limit"`    // maximum calls in flight
+	InFlight      int       `json:"inFlight"` // calls in flight
+	Waiting       int       `json:"waiting"`  // calls that wait
+	BreakerOpen   bool      `json:"breakerOpen"`
+	RatesUnshared bool      `json:"ratesUnshared"`
+	BlockedUntil  time.Time `json:"blockedUntil,omitzero"` // end of a Retry-After, by the clock of the instance; zero: none
 }
 
 // InstancePool is the pool of one promotion on one instance.

@@ -11,11 +11,11 @@ import (
 
 const (
 	// heartbeat needs its WHERE: without it, SQLite parses ON as part of FROM.
-	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until, approval_above)
-SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval), CAST($8 AS bigint) FROM (SELECT :clock AS now) c WHERE true
+	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until, approval_above, governor)
+SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval), CAST($8 AS bigint), $9 FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
   troubles = excluded.troubles, death_reported = false, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until,
-  approval_above = excluded.approval_above`
+  approval_above = excluded.approval_above, governor = excluded.governor`
 
 	// reportDead skips rows that another instance reports at the same time.
 	reportDead = `WITH dead AS MATERIALIZED (
@@ -30,7 +30,7 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 
 	countAlive = `SELECT count(*) FROM instances WHERE alive_until > :clock`
 
-	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.troubles, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
+	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.troubles, i.governor, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 
 	otherApprovals = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now WHERE i.approval_above <> $1`
@@ -47,7 +47,7 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	}
 	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, int64(i.ApprovalAbove)}},
+			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, int64(i.ApprovalAbove), e.Governor}},
 			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
 			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
@@ -85,7 +85,7 @@ func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 	return list(ctx, t.db.Read, "list instances", func(scan Scan, i *store.Instance) error {
 		var e store.EncodedInstance
-		if err := scan(&i.Name, &i.Version, &e.Roles, &e.Pools, &e.Troubles, (*at)(&i.StartedAt), (*at)(&i.SeenAt), (*at)(&i.AliveUntil), &i.Alive); err != nil {
+		if err := scan(&i.Name, &i.Version, &e.Roles, &e.Pools, &e.Troubles, &e.Governor, (*at)(&i.StartedAt), (*at)(&i.SeenAt), (*at)(&i.AliveUntil), &i.Alive); err != nil {
 			return err
 		}
 		return i.Decode(e)

@@ -239,6 +239,7 @@ func exerciseInstances(t *testing.T, open Open) {
 				{PromotionID: 1<<63 - 1, Type: reward.Voucher, StartedAt: at(2).Add(time.Nanosecond)},
 			},
 			Troubles: []obs.Trouble{{Part: hostile, Reason: "why " + hostile, Since: at(3)}, {Part: "store", Since: at(4)}},
+			Governor: &store.InstanceGovernor{Limit: 100, InFlight: 7, Waiting: 3, BreakerOpen: true, RatesUnshared: true, BlockedUntil: at(5)},
 		}
 		given := want
 		given.SeenAt, given.AliveUntil, given.Alive = at(5), at(6), false // the store ignores these
