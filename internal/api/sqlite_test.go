@@ -171,3 +171,26 @@ func TestOverSQLite(t *testing.T) {
 		b.json(t, "GET", "/readyz", "").want(t, http.StatusOK)
 	})
 }
+
+// An archived promotion takes no targets and retries nothing: the payouts that would
+// tell which targets were paid are gone.
+func TestAnArchivedPromotionTakesNothing(t *testing.T) {
+	t.Parallel()
+	b, s := setupSQLite(t)
+	id := b.create(t, `{"id":77,"name":"Last year","type":"POINT","amount":10}`)
+	path := "/v1/promotions/" + id
+	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
+	b.json(t, "POST", path+"/close", "").want(t, http.StatusAccepted)
+	later := time.Now().Add(time.Hour)
+	if _, err := s.PromotionComplete(t.Context(), 77, 0, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PromotionStreamDestroyed(t.Context(), 77, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if archived, err := s.PromotionArchive(t.Context(), 77, later, later); err != nil || !archived {
+		t.Fatalf("archive: %v, %v", archived, err)
+	}
+	b.upload(t, path+"/targets", "targetId\n1\n").wantProblem(t, http.StatusConflict, "ARCHIVED")
+	b.json(t, "POST", path+"/payouts/retry", `{"state":"FAILED"}`).wantProblem(t, http.StatusConflict, "ARCHIVED")
+}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -31,6 +32,9 @@ func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, cod
 	}
 	if !slices.Contains(actionRetry.from, view.Status) {
 		return 0, illegal(actionRetry, view.Promotion)
+	}
+	if err := rules.CheckArchived(id, !view.ArchivedAt.IsZero()); err != nil {
+		return 0, err
 	}
 	failed := reward.Failed
 	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax, State: &failed, Code: code}

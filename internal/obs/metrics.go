@@ -39,7 +39,7 @@ const (
 	WebhookAbandoned WebhookOutcome = "GIVEN_UP" // failed; abandoned
 )
 
-// SpanResult is what became of a span of a sampled trace.
+// SpanResult says how a span of a sampled trace ended.
 type SpanResult string
 
 // The results.
@@ -235,7 +235,7 @@ func (m *Metrics) PoolIdleStopped() {
 	}
 }
 
-// SpansEnded counts spans by what became of them.
+// SpansEnded counts spans by how they ended.
 func (m *Metrics) SpansEnded(result SpanResult, spans int) {
 	if !m.off() {
 		m.spans.WithLabelValues(string(result)).Add(float64(spans))

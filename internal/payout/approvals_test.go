@@ -247,7 +247,7 @@ func (o *office) replay(by string) {
 		if !o.may(err) {
 			return
 		}
-		_, err = o.saves(store.PayoutSaveParams{Rows: []store.NewPayout{rowOf(m)}})
+		_, err = o.saves(store.PayoutSaveParams{Rows: []store.NewPayout{rowOf(parsed{message: m})}})
 		o.may(err)
 	}
 }

@@ -243,8 +243,8 @@ func (s *seeding) send(key, method, url, contentType, body string) string {
 	}
 }
 
-func (s *seeding) post(path, body string) string {
-	return s.send(s.in.token, http.MethodPost, s.in.server+path, "application/json", body)
+func (s *seeding) post(path, body string) {
+	s.send(s.in.token, http.MethodPost, s.in.server+path, "application/json", body)
 }
 
 // until reads path until the response matches pattern.
