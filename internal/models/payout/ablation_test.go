@@ -16,6 +16,7 @@ const (
 	noWay         = "there is no way to the end"
 	sweptInStream = "the sweeper takes a row whose entry is in the stream"
 	countsDiffer  = "the counts differ from the rows"
+	openArchived  = "an archived promotion has open payouts"
 )
 
 // ablations say what breaks without a rule, and the length of the shortest trace.
@@ -50,6 +51,8 @@ var ablations = []struct {
 	{windowIsChecked, small(faults{faultNoResponse: 1, faultWindow: 1}), paidTwice, 15},
 	{everyChargeIsChecked, small(faults{faultServerError: 1, faultWindow: 1}), paidTwice, 9},
 	{paidIsAbsorbing, atSocket(small(faults{faultStall: 1})), failedPaid, 16},
+	{archivedTakesNothing, archived(tiny(faults{faultWindow: 1, faultReread: 1})), paidTwice, 20},
+	{archiveLocksCounts, archived(tiny(faults{faultRefusal: 1, faultRetry: 1})), openArchived, 24},
 }
 
 // breaks requires that a run has a breach after a number of steps, and logs its trace.

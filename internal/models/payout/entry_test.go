@@ -212,6 +212,8 @@ func (m *model) write(s *state, i uint8) {
 		m.emit(t, looksUpAfterPaid, i, r)
 	}
 	switch {
+	case x.state == rowMissing: // removed; see archive
+		written(*s, writesTooLate)
 	case h.answer == answerPaid && (!m.without[paidIsAbsorbing] || s.queuedUnder(r, h.dispatch)):
 		t := *s
 		m.move(&t, r, rowQueued, rowSucceeded)

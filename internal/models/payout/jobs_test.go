@@ -17,7 +17,7 @@ func (m *model) job(s *state, i uint8) {
 	case jobSweep:
 		m.returnJob(s, i, !m.without[sweepFlags], sweepWrites)
 	case jobSettle:
-		if h.jobFound {
+		if h.jobFound && x.state != rowMissing {
 			m.move(&t, r, rowUnknown, rowSucceeded)
 		} else if x.state == rowUnknown && x.dispatch == h.jobDispatch {
 			if s.status == promotionCancelled {
@@ -28,6 +28,10 @@ func (m *model) job(s *state, i uint8) {
 		}
 		me.endJob()
 		m.emit(t, settles, i, r)
+	case jobArchive:
+		t.archived = s.final() && s.gone
+		me.endJob()
+		m.emit(t, archivesLate, i, none)
 	default:
 		m.destroy(s, i)
 	}
@@ -57,6 +61,11 @@ func (m *model) beginJob(s *state, i uint8) {
 		t := *s
 		t.all[i].job = jobDestroy
 		m.emit(t, destroyBegins, i, none)
+	}
+	if m.without[archiveLocksCounts] && m.mayArchive(s) {
+		t := *s
+		t.all[i].job = jobArchive
+		m.emit(t, archiveReads, i, none)
 	}
 	m.orphans(s, i)
 	for r := range m.rows {

@@ -69,6 +69,7 @@ func (m *model) Next(s *state) (steps []transition, breach string) {
 	}
 	m.operator(s)
 	m.housekeeping(s)
+	m.archive(s)
 	return m.out, m.breach
 }
 
@@ -194,6 +195,13 @@ func (m *model) save(s *state, i uint8) {
 		m.emit(saved, savesKnown, i, r)
 		return
 	}
+	if s.archived && !m.without[archivedTakesNothing] {
+		m.emit(saved, savesArchived, i, r)
+		return
+	}
+	// A row that was removed begins again, so its first dispatch is later. Its dispatches
+	// begin again too; the model counts on, to show what else follows.
+	saved.rows[r].windowOver = false
 	late := h.view == promotionRunning && !h.stale && s.status < promotionDraft
 	if s.status == promotionCancelled {
 		t := saved

@@ -27,6 +27,7 @@ const (
 	faultOrphan                         // somebody runs XGROUP DELCONSUMER
 	faultForgottenAck                   // Redis loses its last second: an acknowledgement, or the destruction of the stream
 	faultLostReply                      // a command or statement takes effect, or not, and nobody learns it
+	faultReread                         // the topic, or a file, is read again from its beginning
 	faultCount
 )
 
@@ -35,7 +36,7 @@ type faults [faultCount]uint8
 
 var faultNames = [faultCount]string{
 	"crash", "stall", "flush", "no response", "5xx", "refusal", "cancel", "pause", "window", "retry", "no lookup",
-	"forgotten delivery", "repeated add", "group lost", "orphan", "forgotten ack", "lost reply",
+	"forgotten delivery", "repeated add", "group lost", "orphan", "forgotten ack", "lost reply", "reread",
 }
 
 func (f faults) String() string {
@@ -118,6 +119,12 @@ const (
 	// paidIsAbsorbing: a confirmed charge makes a row SUCCEEDED whatever its state and
 	// dispatch are.
 	paidIsAbsorbing
+	// archivedTakesNothing: no row of an archived promotion is inserted, and none is
+	// retried. A save and a retry look at the mark in their transaction.
+	archivedTakesNothing
+	// archiveLocksCounts: an archive sees that nothing is open under the lock of the
+	// counts, in the transaction that writes the mark. Without it, these are two steps.
+	archiveLocksCounts
 	ruleCount
 )
 
@@ -126,6 +133,7 @@ var ruleNames = [ruleCount]string{
 	"notFoundWaits", "settleFromLeaseEnd", "leaseOutlastsCall", "addHasDeadline", "sweepReadsStream", "destroyWaitsHorizon",
 	"finalIsCleared", "entryNamesRun", "groupMarksEntries", "orphansAreAdopted", "orphansAreFlagged", "onlyAddCreates",
 	"destroyIsConfirmed", "countsFromFoundState", "windowIsChecked", "everyChargeIsChecked", "paidIsAbsorbing",
+	"archivedTakesNothing", "archiveLocksCounts",
 }
 
 // options are the size of a run, its faults, and the parts of the system that it
@@ -148,7 +156,10 @@ type options struct {
 	// stallAtSocket allows stalls between the last check before a charge and its first
 	// byte. No rule makes these safe.
 	stallAtSocket bool
-	without       [ruleCount]bool
+	// archives lets the promotion be archived at any time after its end, and its rows be
+	// removed one by one. The settings allow both only after the idempotency window.
+	archives bool
+	without  [ruleCount]bool
 }
 
 // small is the smallest run: one target, a stream with two places, one retry.
@@ -172,7 +183,7 @@ func (o options) String() string {
 	for _, part := range []struct {
 		set  bool
 		name string
-	}{{o.repeatedRecord, "repeated record"}, {o.direct, "direct"}, {o.draft, "draft"}, {o.pools, "pools"}, {o.destroyInSteps, "destroy in steps"}, {o.stallAtSocket, "stall at the socket"}} {
+	}{{o.repeatedRecord, "repeated record"}, {o.direct, "direct"}, {o.draft, "draft"}, {o.pools, "pools"}, {o.destroyInSteps, "destroy in steps"}, {o.stallAtSocket, "stall at the socket"}, {o.archives, "archives"}} {
 		if part.set {
 			words = append(words, part.name)
 		}

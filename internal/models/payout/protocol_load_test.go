@@ -25,6 +25,10 @@ var runsAtLength = []struct {
 	{false, drafted(tiny(faults{faultCrash: 1, faultCancel: 1}))},
 	{false, inSteps(tiny(faults{faultCrash: 1, faultForgottenAck: 1}))},
 	{false, direct(small(faults{faultCrash: 1}))},
+	{false, archived(tiny(faults{faultCrash: 1, faultReread: 1}))},
+	{false, archived(tiny(faults{faultRefusal: 1, faultRetry: 1, faultReread: 1}))},
+	{false, archived(tiny(faults{faultStall: 1, faultReread: 1}))},
+	{false, archived(tiny(faults{faultCancel: 1, faultReread: 1}))},
 
 	{true, small(faults{faultCrash: 1, faultNoResponse: 1, faultRefusal: 1})},
 	{true, small(faults{faultCrash: 1, faultForgottenDelivery: 1, faultRefusal: 1})},

@@ -16,6 +16,7 @@ func drafted(o options) options    { o.draft = true; return o }
 func pooled(o options) options     { o.pools = true; return o }
 func inSteps(o options) options    { o.destroyInSteps = true; return o }
 func atSocket(o options) options   { o.stallAtSocket = true; return o }
+func archived(o options) options   { o.archives = true; return o }
 func twoTargets(o options) options { o.rows = 2; return o }
 
 // statesMax is more than the states of any run in make test.
@@ -66,6 +67,18 @@ func TestProtocolHolds(t *testing.T) {
 	}
 }
 
+// TestArchiveHolds sees every state of runs in which the promotion is archived, loses
+// its rows and gets its records again.
+func TestArchiveHolds(t *testing.T) {
+	t.Parallel()
+	for _, o := range []options{
+		archived(tiny(faults{faultWindow: 1, faultReread: 1})),
+		archived(tiny(faults{faultRefusal: 1, faultRetry: 1})),
+	} {
+		t.Run(o.String(), func(t *testing.T) { holds(t, o, statesMax) })
+	}
+}
+
 // everything is every fault at once.
 func everything() faults {
 	all := faults{
@@ -91,7 +104,7 @@ func walked() []options {
 	}
 	armed := atSocket(all)
 	armed.faults[faultStall] = 0
-	return []options{all, withPools, alone, armed}
+	return []options{archived(all), withPools, alone, armed}
 }
 
 // TestWalks goes through large runs at random: with every fault first, then to the

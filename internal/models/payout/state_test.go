@@ -125,9 +125,10 @@ const (
 	jobDestroyed         // it is destroyed, for now
 	jobConfirm           // 10 s later
 	jobMark              // it is destroyed permanently; the row does not say so yet
+	jobArchive           // nothing of the promotion was open; see archiveLocksCounts
 )
 
-var jobNames = [...]string{"no job", "adding", "returning", "sweeping", "settling", "destroying", "destroyed", "confirming", "marking"}
+var jobNames = [...]string{"no job", "adding", "returning", "sweeping", "settling", "destroying", "destroyed", "confirming", "marking", "archiving"}
 
 // instance is one process. It has at most one entry and one job at a time.
 type instance struct {
@@ -162,15 +163,16 @@ const (
 // state is the whole system. It has no padding and no pointers, so that states can be
 // compared and hashed.
 type state struct {
-	status  status
-	saved   uint8 // records read from the topic
-	exists  bool  // the stream exists
-	gone    bool  // the promotion's row says that the stream is destroyed
-	rows    [rowsMax]row
-	length  uint8 // entries in the stream
-	entries [entriesMax]entry
-	all     [instances]instance
-	counts  [rowStates]uint8
+	status   status
+	saved    uint8 // records read from the topic
+	exists   bool  // the stream exists
+	gone     bool  // the promotion's row says that the stream is destroyed
+	archived bool  // the promotion takes nothing any more, and its rows are removed
+	rows     [rowsMax]row
+	length   uint8 // entries in the stream
+	entries  [entriesMax]entry
+	all      [instances]instance
+	counts   [rowStates]uint8
 	// recent reports whether Redis may still forget that it removed something: it did so
 	// in its last second, as far as anybody knows.
 	recent bool
@@ -180,14 +182,20 @@ type state struct {
 // final reports whether the promotion is COMPLETED or CANCELLED.
 func (s *state) final() bool { return s.status == promotionCompleted || s.status == promotionCancelled }
 
-// undecided reports whether a row is missing, READY, QUEUED or RETRYING.
+// undecided reports whether a row is missing, READY, QUEUED or RETRYING. The missing
+// rows of an archived promotion are removed, and decided.
 func (m *model) undecided(s *state) bool {
 	for r := range m.rows {
-		if s.rows[r].state < rowUnknown {
+		if now := s.rows[r].state; now < rowUnknown && (now != rowMissing || !s.archived) {
 			return true
 		}
 	}
 	return false
+}
+
+// open returns the number of rows that are not final, by the counts.
+func (s *state) open() uint8 {
+	return s.counts[rowReady] + s.counts[rowQueued] + s.counts[rowRetrying] + s.counts[rowUnknown]
 }
 
 // find returns the index of an entry, and whether it exists.
@@ -338,10 +346,10 @@ func (m *model) canonical(s *state) (swapped bool) {
 				s.entries[k].older &^= 1 << r
 			}
 		}
-		if x.state.final() {
+		if x.state.final() || x.state == rowMissing {
 			x.attempts = 0
 		}
-		if x.state == rowSucceeded {
+		if x.state == rowSucceeded || x.state == rowMissing {
 			x.maybeCalled = false
 		}
 	}
@@ -450,6 +458,9 @@ func (s state) String() string {
 	}
 	if s.gone {
 		b.WriteString(" (gone)")
+	}
+	if s.archived {
+		b.WriteString(" | archived")
 	}
 	for _, e := range s.entries[:s.length] {
 		fmt.Fprintf(&b, " [r%d d%d %s]", e.row, e.dispatch, deliveredNames[e.delivered])

@@ -72,6 +72,9 @@ const (
 	operatorPauses
 	operatorResumes
 	operatorRetries
+	archives
+	removesRow
+	savesArchived
 
 	// The steps of everything else: the provider, Redis, time, and faults.
 	pays
@@ -104,11 +107,14 @@ const (
 	losesConsumer
 	losesReply
 	losesCommand
+	rereads
 
 	// What the code would do without a rule.
 	poolCreatesStream
 	returnsOrphan
 	addRepeated
+	archiveReads
+	archivesLate
 	stepCount
 )
 
@@ -180,6 +186,9 @@ var steps = [stepCount]struct{ text, code string }{
 	operatorPauses:       {"operator pauses", "campaign.Promotions.Pause payout.Processor.pause rules.Move"},
 	operatorResumes:      {"operator resumes", "campaign.Promotions.Resume rules.Move"},
 	operatorRetries:      {"operator retries", "campaign.Promotions.RetryFailed store.Payouts.PayoutRetry rules.Retry rules.Reopen"},
+	archives:             {"the promotion is archived: nothing of it is open", "engine.retention.payouts store.Retention.PromotionArchive"},
+	removesRow:           {"removes the row", "engine.retention.payoutsOf store.Retention.PayoutForget"},
+	savesArchived:        {"refuses the record: archived", "payout.PublishListener.ProcessTopicMessages store.Payouts.PayoutSave store.Archived rules.CheckArchived"},
 
 	pays:              {"provider pays: 200", ""},
 	paysAgain:         {"provider knows the key: 200", ""},
@@ -212,9 +221,13 @@ var steps = [stepCount]struct{ text, code string }{
 	losesReply:        {"NO REPLY of a write or a read: it took effect", ""},
 	losesCommand:      {"NO REPLY of an add: it took no effect", ""},
 
+	rereads: {"THE TOPIC IS READ AGAIN from its beginning", ""},
+
 	poolCreatesStream: {"polls, and creates an empty stream", ""},
 	returnsOrphan:     {"returns the row of the orphaned entry, unflagged", ""},
 	addRepeated:       {"adds the entry, loses the reply, and will repeat the add", ""},
+	archiveReads:      {"sees that nothing of the promotion is open", ""},
+	archivesLate:      {"archives what it saw before", ""},
 }
 
 // label says which step was taken, by which instance and for which row.

@@ -197,7 +197,8 @@ func (m *model) rowOperator(s *state, r uint8) {
 			m.emit(t, cancelsToUnknown, none, r)
 		}
 	}
-	if x.state == rowFailed && s.left[faultRetry] > 0 && s.status != promotionCancelled {
+	refused := s.archived && !m.without[archivedTakesNothing]
+	if x.state == rowFailed && s.left[faultRetry] > 0 && s.status != promotionCancelled && !refused {
 		t := *s
 		m.move(&t, r, rowFailed, rowReady)
 		t.rows[r].attempts = 0
@@ -251,6 +252,34 @@ func (m *model) housekeeping(s *state) {
 	if s.left[faultWindow] > 0 {
 		m.window(s)
 	}
+}
+
+// archive adds the archive of a promotion, the removal of its rows, and another read of
+// the records. The counts stay. A row that is removed is missing; what instances and
+// the provider know of it stays too.
+func (m *model) archive(s *state) {
+	if s.left[faultReread] > 0 && s.saved > 0 && s.gone && s.final() { // repeatedRecord has the others
+		t := *s
+		t.saved = 0
+		m.emitFault(t, faultReread, rereads, none, none)
+	}
+	if m.mayArchive(s) && !m.without[archiveLocksCounts] {
+		t := *s
+		t.archived = true
+		m.emit(t, archives, none, none)
+	}
+	for r := range m.rows {
+		if s.archived && s.rows[r].state.final() {
+			t := *s
+			t.rows[r].state = rowMissing
+			m.emit(t, removesRow, none, r)
+		}
+	}
+}
+
+// mayArchive reports whether the promotion is over and nothing of it is open.
+func (m *model) mayArchive(s *state) bool {
+	return m.archives && !s.archived && s.final() && s.gone && s.open() == 0
 }
 
 // window adds the end of the idempotency window. It is much longer than a call, a
