@@ -51,6 +51,7 @@ func TestLoadConfig(t *testing.T) {
 			Reconcile: Reconcile{Interval: time.Minute},
 			Auth:      Auth{Mode: "none", JWT: JWT{UserClaim: "sub", RoleClaim: "role"}},
 			Log:       Log{Level: "info", Format: "text"},
+			Otel:      Otel{SampleOneIn: 100},
 			Roles:     Roles,
 		}
 		if diff := cmp.Diff(want, got, ignoreSources); diff != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -83,16 +84,21 @@ var usedUp = []string{"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letter
 // judge runs schemathesis. An operation without a finding passes.
 func judge(ctx context.Context, r runner, res *result, tool []string, dir string, target *instance) {
 	report := filepath.Join(dir, "report.json")
-	if err := os.CopyFS(dir, schemathesisFiles); err != nil {
+	settings := filepath.Join(dir, "schemathesis.toml")
+	err := os.CopyFS(dir, schemathesisFiles)
+	if err == nil {
+		err = fillIn(settings, "UPLOAD", target.uploadID)
+	}
+	if err != nil {
 		res.fail("schemathesis.toml", err.Error())
 		return
 	}
 	args := slices.Concat(tool[1:], []string{
-		"--config-file", filepath.Join(dir, "schemathesis.toml"), "run", target.server + "/openapi.json", "--no-color",
+		"--config-file", settings, "run", target.server + "/openapi.json", "--no-color",
 		"--report", "json", "--report-json-path", report, "--header", "Authorization: Bearer " + target.token,
 	})
 	var output []string
-	err := fleet.Lines(ctx, dir, nil, func(line string) {
+	err = fleet.Lines(ctx, dir, nil, func(line string) {
 		if output = append(output, line); r.verbose {
 			fmt.Fprintln(r.out, line)
 		}
@@ -103,6 +109,15 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 		return
 	}
 	readReport(res, text, output, err)
+}
+
+// fillIn replaces a word in a file.
+func fillIn(file, word, with string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, bytes.ReplaceAll(text, []byte(word), []byte(with)), 0o600)
 }
 
 // found is the part of schemathesis's report that readReport uses.

@@ -39,6 +39,8 @@ const (
 	// kafkaUser and kafkaPassword are the login of the embedded broker, which asks for one
 	// because the instance requires keys or tokens.
 	kafkaUser, kafkaPassword = "tester", "for a test only"
+	// reportedPromotion is the promotion whose upload has a report to read.
+	reportedPromotion = 2
 	// unknownPromotion is the promotion with UNKNOWN payouts.
 	unknownPromotion = "2700"
 )
@@ -49,6 +51,7 @@ type instance struct {
 	server, kafka, money string
 	token                string // of an admin; the tests may revoke every key
 	maker                string // token of another person, who is an operator
+	uploadID             string // of the upload to reportedPromotion
 
 	cancel func()
 	done   chan error // receives the end of each process
@@ -274,7 +277,10 @@ func (s *seeding) promotion(key string, id int, kind, more string, moves ...stri
 	for n := range 30 {
 		file += strconv.Itoa(n) + "\n"
 	}
-	s.send(key, http.MethodPost, path+"/targets", "text/csv", file)
+	result := s.send(key, http.MethodPost, path+"/targets", "text/csv", file)
+	if m := regexp.MustCompile(`"uploadId":"(\d+)"`).FindStringSubmatch(result); id == reportedPromotion && m != nil {
+		s.in.uploadID = m[1]
+	}
 	for _, move := range moves {
 		s.send(s.in.token, http.MethodPost, path+"/"+move, "application/json", "")
 	}
@@ -323,7 +329,7 @@ func (in *instance) seed(ctx context.Context) error {
 	s := &seeding{ctx: ctx, in: in}
 	s.promotion(in.token, 12345, "POINT", "")
 	s.promotion(in.token, 1, "POINT", `,"startsAt":"2100-01-01T00:00:00Z","canary":{"targets":1}`)
-	s.promotion(in.token, 2, "VOUCHER", `,"voucherCode":"V-1000"`, "start", "close")
+	s.promotion(in.token, reportedPromotion, "VOUCHER", `,"voucherCode":"V-1000"`, "start", "close")
 	s.until("/v1/promotions/2", `"status":"COMPLETED"`)
 	for n := range 5 {
 		s.promotion(in.token, 2000+n, "POINT", "")                        // to start

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	r := release{at: time.Date(2026, 11, 24, 1, 2, 4, 0, time.UTC)}
+	members := []member{{"LICENSE", []byte("free\n"), 0o644}, {"largesse", []byte("\x7fELF"), 0o755}}
+	type entry struct {
+		Name, Text string
+		Mode       os.FileMode
+		At         time.Time
+	}
+	want := []entry{{"top/LICENSE", "free\n", 0o644, r.at}, {"top/largesse", "\x7fELF", 0o755, r.at}}
+
+	twice := func(write func(io.Writer, string, []member) error) []byte {
+		t.Helper()
+		var first, second bytes.Buffer
+		if err := write(&first, "top", members); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(&second, "top", members); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Fatalf("the second archive has other bytes (%v)", err)
+		}
+		return first.Bytes()
+	}
+
+	packed := twice(r.zip)
+	z, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []entry
+	for _, f := range z.File {
+		content, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, entry{f.Name, string(text), f.Mode().Perm(), f.Modified.UTC()})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("zip (-want +got):\n%s", diff)
+	}
+
+	plain, err := gzip.NewReader(bytes.NewReader(twice(r.tarball)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	for archive := tar.NewReader(plain); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, entry{h.Name, string(text), h.FileInfo().Mode().Perm(), h.ModTime.UTC()})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tar (-want +got):\n%s", diff)
+	}
+}
+
+func TestCheckOfTheVersion(t *testing.T) {
+	t.Parallel()
+	for version, good := range map[string]bool{
+		"v1.2.3": true, "v1.2.3-rc.1": true, "": false, "1.2.3": false, "v1.2": false, "v1.2.3 -X main.evil=1": false, "v1.2.3\n": false,
+	} {
+		r := release{version: version}
+		if err := r.check(nil); (err == nil) != good {
+			t.Errorf("version %q: %v", version, err)
+		}
+	}
+	if err := (&release{version: "v1.2.3"}).check([]string{"linux"}); err == nil {
+		t.Error("an argument is taken")
+	}
+}
