@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -268,4 +269,38 @@ func TestWatchIssueRequest(t *testing.T) {
 		}
 		<-gone
 	})
+}
+
+// TestWatchTemplate: what TestWatchPromotion does not show.
+func TestWatchTemplate(t *testing.T) {
+	t.Parallel()
+	counters := func(state string, stock int) string {
+		return fmt.Sprintf("event: counters\nid: %s.%d\ndata: {\"id\":\"42\",\"state\":%q,\"counters\":{\"stock\":%d},\"issuedPerSecond\":2.5}\n\n", state, stock, state, stock)
+	}
+	var calls []string
+	c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		calls = append(calls, r.RequestURI+" "+r.Header.Get("Last-Event-ID"))
+		if len(calls) == 3 { // a proxy that knows no events
+			w.WriteHeader(http.StatusNotImplemented)
+			return
+		}
+		if !strings.HasSuffix(r.URL.Path, "/events") {
+			_, _ = io.WriteString(w, `{"id":"42","name":"Drop","counters":{"stock":1}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, []string{"retry: 100\n\n" + counters("OPEN", 2), counters("SOLD_OUT", 0)}[len(calls)-1])
+	})
+	var got []string
+	for p, err := range c.WatchTemplate(t.Context(), "42", client.WatchOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, fmt.Sprint(p.State, " ", p.Counters.Stock, " ", p.IssuedPerSecond != nil)); len(got) == 3 {
+			break
+		}
+	}
+	want(t, "heard", []string{"OPEN 2 true", "SOLD_OUT 0 true", " 1 false"}, got)
+	const events = "/v1/coupon-templates/42/events"
+	want(t, "asked", []string{events + " ", events + " OPEN.2", events + " SOLD_OUT.0", "/v1/coupon-templates/42 "}, calls)
 }

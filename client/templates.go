@@ -47,6 +47,20 @@ type TemplateCounters struct {
 	Waiting       int64 `json:"waiting"`     // requests in line
 }
 
+// TemplateProgress is how a template comes on.
+type TemplateProgress struct {
+	ID string `json:"id"`
+	// State is UPCOMING, OPEN, SOLD_OUT or CLOSED. It is empty where the server's
+	// events do not arrive.
+	State    string           `json:"state"`
+	Path     string           `json:"path"` // GATE or DATABASE
+	Counters TemplateCounters `json:"counters"`
+	// IssuedPerSecond is measured over the last 10 seconds at most. Nil: unknown.
+	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty"`
+	Degraded        []string  `json:"degraded,omitempty"` // as in Template
+	At              time.Time `json:"at"`                 // when the server read it; zero as State
+}
+
 // CodeStyle describes how codes are generated. The server chooses empty fields.
 type CodeStyle struct {
 	Prefix   string `json:"prefix,omitempty"`   // begins every code
@@ -146,6 +160,15 @@ func (c *Client) Template(ctx context.Context, id string) (Template, error) {
 	var out Template
 	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}}, &out)
 	return out, err
+}
+
+// WatchTemplate follows the counters of a template while ctx lives. It yields them
+// after each change. It reconnects if the connection is lost, and reads the template
+// at an interval where the server's events do not arrive. It ends after the first
+// error.
+func (c *Client) WatchTemplate(ctx context.Context, id string, o WatchOptions) iter.Seq2[TemplateProgress, error] {
+	never := func(TemplateProgress) bool { return false }
+	return watch(ctx, c, []string{"v1", "coupon-templates", id}, "", never, o)
 }
 
 // Templates iterates over all templates, highest ID first. It ends after the

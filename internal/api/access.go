@@ -36,7 +36,7 @@ var permissions = map[string][]auth.Role{
 	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
 	"get-upload-report": readers, "list-uploads": readers, "list-payouts": readers, "get-payout": readers,
 	"list-dead-letters": readers, "get-dead-letter": readers, "list-instances": readers, "get-reconciliation": readers,
-	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-overview": readers, "get-promotion-timeline": readers, "get-template-timeline": readers, "get-me": everyRole,
+	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-overview": readers, "get-promotion-timeline": readers, "get-template-timeline": readers, "watch-template": readers, "get-me": everyRole,
 	"list-audit": readers,
 
 	"create-promotion": operators, "change-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
@@ -141,7 +141,7 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 }
 
 // long contains the operations that can take hours.
-var long = map[string]bool{"watch-promotion": true, "watch-issue-request": true, "upload-targets": true, "import-codes": true, "list-payouts": true}
+var long = map[string]bool{"watch-promotion": true, "watch-template": true, "watch-issue-request": true, "upload-targets": true, "import-codes": true, "list-payouts": true}
 
 // identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {

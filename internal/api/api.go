@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -130,7 +131,8 @@ type API struct {
 	log      obs.Log
 	spec     []byte // GET /openapi.json
 	rates    *estimator
-	progress *progressHub
+	progress *progressHub[reward.PromotionID, store.PromotionView]
+	counters *progressHub[reward.TemplateID, coupon.View]
 	uploads  chan struct{} // holds one token per upload that is read
 	reads    *readLimits
 	refusals *refusals
@@ -188,7 +190,7 @@ func New(cfg Config) *API {
 		},
 		Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
 	})
-	a.progress = newProgressHub(a)
+	a.progress, a.counters = newPromotionHub(a), newTemplateHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt; nothing if auth.mode is none",
 	}}
@@ -203,6 +205,7 @@ func New(cfg Config) *API {
 	a.addTimelines()
 	a.addOverview()
 	a.addTemplates()
+	a.addTemplateEvents()
 	a.addCodes()
 	a.addCoupons()
 	a.addIssuing()

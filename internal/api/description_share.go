@@ -100,6 +100,7 @@ var enums = map[string]string{
 	"PayoutState":      "READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED",
 	"IssueMode":        "STREAM,KAFKA,SYNC",
 	"RedisFallback":    "DATABASE,WAIT",
+	"IssuePath":        "GATE,DATABASE",
 	"DeadLetterStatus": "OPEN,REPLAYED,DISCARDED",
 	"Role":             "viewer,issuer,operator,admin",
 	"ContentEncoding":  "gzip,identity",

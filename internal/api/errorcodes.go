@@ -161,6 +161,7 @@ var operationCodes = map[string][]string{
 	"list-payouts":      {reward.CodeNotFound}, "get-payout": {reward.CodePayoutNotFound},
 	"list-unknown-payouts": nil, "list-promotion-errors": {reward.CodeNotFound}, "get-me": nil, "list-settings": nil,
 	"list-reconciliations": nil, "get-overview": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
+	"watch-template": {reward.CodeTemplateNotFound},
 	"retry-payouts":  append([]string{reward.CodeArchived}, promotionMoves...),
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 

@@ -25,7 +25,7 @@ const (
 	growthMax     = 1.5
 	// tailFactor is how much slower progress must be for recentWindow to count alone.
 	tailFactor = 4
-	tracksMax  = 1000 // maximum number of promotions with a known rate
+	tracksMax  = 1000 // maximum number of promotions, or of templates, with a known rate
 )
 
 // estimator estimates the remaining time of promotions. It samples a promotion each
@@ -33,24 +33,27 @@ const (
 // use.
 type estimator struct {
 	mu     sync.Mutex // protects tracks
-	tracks map[reward.PromotionID]rateTrack
+	tracks rateTracks[reward.PromotionID]
 }
 
-// rateTrack has the samples of a promotion, oldest first: those of rateWindow, and one
+// rateTracks are the tracks of promotions or templates, at most tracksMax.
+type rateTracks[ID comparable] map[ID]rateTrack
+
+// rateTrack has the samples of a promotion or template, oldest first: those of rateWindow, and one
 // before them.
 type rateTrack struct {
 	samples []rateSample
 	moved   time.Time // when decided last grew
 }
 
-// rateSample is the number of final payouts at a time.
+// rateSample is the number of final payouts, or of coupons ever issued, at a time.
 type rateSample struct {
 	at      time.Time
 	decided int64
 }
 
 func newEstimator() *estimator {
-	return &estimator{tracks: make(map[reward.PromotionID]rateTrack)}
+	return &estimator{tracks: make(rateTracks[reward.PromotionID])}
 }
 
 // seconds returns the remaining time of a promotion at its recent rate. It returns
@@ -65,12 +68,7 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	}
 	total := v.Counts.Total()
 	decided := total - v.Counts.Undecided()
-	t, known := e.tracks[v.ID]
-	if !known {
-		e.evictLocked(now)
-	}
-	t.add(rateSample{now, decided})
-	e.tracks[v.ID] = t
+	t := e.tracks.add(v.ID, rateSample{now, decided})
 	if v.ExpectedCount != nil {
 		total = max(total, *v.ExpectedCount)
 	}
@@ -149,18 +147,29 @@ func perSecond(from, to rateSample) float64 {
 	return float64(to.decided-from.decided) / to.at.Sub(from.at).Seconds()
 }
 
-// evictLocked makes space for another track. It removes outdated tracks, or all if
-// there are none.
-func (e *estimator) evictLocked(now time.Time) {
-	if len(e.tracks) < tracksMax {
+// add adds a sample to the track with an ID, and returns the track.
+func (r rateTracks[ID]) add(id ID, s rateSample) rateTrack {
+	t, known := r[id]
+	if !known {
+		r.evict(s.at)
+	}
+	t.add(s)
+	r[id] = t
+	return t
+}
+
+// evict makes space for another track. It removes outdated tracks, or all if there
+// are none.
+func (r rateTracks[ID]) evict(now time.Time) {
+	if len(r) < tracksMax {
 		return
 	}
-	for id, t := range e.tracks {
+	for id, t := range r {
 		if now.Sub(t.samples[len(t.samples)-1].at) > sampleIntervalMax {
-			delete(e.tracks, id)
+			delete(r, id)
 		}
 	}
-	if len(e.tracks) >= tracksMax {
-		clear(e.tracks)
+	if len(r) >= tracksMax {
+		clear(r)
 	}
 }

@@ -14,8 +14,8 @@ import (
 const (
 	// heldDefault is the default limit of held responses.
 	heldDefault = 16_000
-	// heldPerReader limits the streams of promotions that a caller holds, and all held
-	// responses of a viewer. heldPerShopper limits those of a shopper. Other callers may
+	// heldPerReader limits the streams of promotions and templates that a caller holds,
+	// and all held responses of a viewer. heldPerShopper limits those of a shopper. Other callers may
 	// hold half of all: a shop follows the requests of thousands of users with one key.
 	heldPerReader  = 100
 	heldPerShopper = 10
@@ -76,7 +76,7 @@ func (a *API) hold(ctx context.Context) (leave func(), err error) {
 	return a.held.enter(callerOf(ctx), max(a.held.max/2, 1))
 }
 
-// holdPromotion counts an open stream of a promotion.
-func (a *API) holdPromotion(ctx context.Context) (leave func(), err error) {
+// holdProgress counts an open stream of a promotion or template.
+func (a *API) holdProgress(ctx context.Context) (leave func(), err error) {
 	return a.held.enter(callerOf(ctx), heldPerReader)
 }

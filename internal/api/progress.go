@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -12,15 +10,16 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/web"
 )
 
 const (
 	// progressInterval separates two reads of a promotion that changes, and two
 	// progress events to a client. It is above a quarter of a second, so that no
 	// second has more than four events, even if the network delays one.
+	// countersInterval is that of a template, above half a second.
 	progressInterval = 275 * time.Millisecond
-	// progressIntervalMax separates two reads of a promotion that does not change.
+	countersInterval = 550 * time.Millisecond
+	// progressIntervalMax separates two reads of something that does not change.
 	progressIntervalMax = time.Second
 	// progressGatherTime is the time to wait for further watchers, so that one read
 	// serves all of them.
@@ -35,21 +34,20 @@ const (
 	progressEventsMax = 25_000
 )
 
-// progressHub sends updates of promotions to their watchers. One goroutine reads
-// for all watchers of an instance. It runs while there are watchers.
+// progressHub sends updates of promotions, or of templates, to their watchers. One
+// goroutine reads for all watchers of an instance. It runs while there are watchers.
 //
 // The first update of a watcher was read after the watch began, so callers see
 // their own earlier changes. Afterwards a mailbox holds the latest view only: a
 // slow watcher misses steps and delays nobody. A progressHub is safe for concurrent
 // use.
-type progressHub struct {
-	read func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
-	show func(v store.PromotionView) *Promotion
+type progressHub[ID comparable, V any] struct {
+	progressSource[ID, V]
 	log  obs.Log
 	hint service.Hint // given when a watcher comes, or the last one leaves
 
 	mu       sync.Mutex // protects what follows, and topics and watchers
-	topics   map[reward.PromotionID]*progressTopic
+	topics   map[ID]*progressTopic[ID]
 	watchers int    // in all topics
 	round    uint64 // number of the latest round of reads
 	reading  bool   // the goroutine runs
@@ -58,9 +56,20 @@ type progressHub struct {
 	cancel context.CancelFunc
 }
 
-// progressTopic is a promotion and its watchers.
-type progressTopic struct {
-	watchers map[*progressWatcher]bool
+// progressSource is what a hub reads. Only the goroutine of the hub calls it.
+type progressSource[ID comparable, V any] struct {
+	what     string        // what it reads, for texts
+	interval time.Duration // between two reads of something that changes
+	// read returns the views of the IDs that exist.
+	read    func(ctx context.Context, ids []ID) ([]V, error)
+	idOf    func(v V) ID
+	frame   func(v V) *progressFrame
+	missing func(id ID) error
+}
+
+// progressTopic is a promotion or template and its watchers.
+type progressTopic[ID comparable] struct {
+	watchers map[*progressWatcher[ID]]bool
 	fresh    bool           // a watcher came after the latest read began
 	latest   *progressFrame // nil before the first read
 	readAt   time.Time      // time of the last read, or of the first watch
@@ -68,9 +77,9 @@ type progressTopic struct {
 	rest     int            // rounds until the next read
 }
 
-// progressWatcher gets the updates of a promotion.
-type progressWatcher struct {
-	id      reward.PromotionID
+// progressWatcher gets the updates of a promotion or template.
+type progressWatcher[ID comparable] struct {
+	id      ID
 	since   uint64 // round in which the watch began; only later reads count
 	updated bool
 	updates chan progressUpdate // holds the latest update; only the hub's goroutine writes it
@@ -85,26 +94,20 @@ type progressUpdate struct {
 
 // progressFrame is a view as it is sent to all watchers.
 type progressFrame struct {
-	id     string // event ID; equal IDs mean equal views
-	status reward.PromotionStatus
+	id     string // event ID, which begins with the status; equal IDs mean equal views
+	status string
 	done   bool // there are no more events
 	// state is the event for clients that have seen another status, and progress
-	// the one for the same status. They are equal if done.
+	// the one for the same status.
 	state, progress []byte
 }
 
-func newProgressHub(a *API) *progressHub {
-	return &progressHub{
-		read: func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
-			return a.cfg.Rows.PromotionViews(store.ForViewer(ctx), ids)
-		},
-		show: a.promotionForAll, log: a.log,
-		hint: service.NewHint(), topics: make(map[reward.PromotionID]*progressTopic),
-	}
+func newProgressHub[ID comparable, V any](source progressSource[ID, V], log obs.Log) *progressHub[ID, V] {
+	return &progressHub[ID, V]{progressSource: source, log: log, hint: service.NewHint(), topics: make(map[ID]*progressTopic[ID])}
 }
 
-// watch starts to watch a promotion. leave ends it.
-func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
+// watch starts to watch a promotion or template. leave ends it.
+func (h *progressHub[ID, V]) watch(id ID) *progressWatcher[ID] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.topics) == 0 {
@@ -112,10 +115,10 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 	}
 	t := h.topics[id]
 	if t == nil {
-		t = &progressTopic{watchers: make(map[*progressWatcher]bool), readAt: time.Now()}
+		t = &progressTopic[ID]{watchers: make(map[*progressWatcher[ID]]bool), readAt: time.Now()}
 		h.topics[id] = t
 	}
-	w := &progressWatcher{id: id, since: h.round, updates: make(chan progressUpdate, 1)}
+	w := &progressWatcher[ID]{id: id, since: h.round, updates: make(chan progressUpdate, 1)}
 	t.watchers[w], t.fresh = true, true
 	h.watchers++
 	if !h.reading {
@@ -127,7 +130,7 @@ func (h *progressHub) watch(id reward.PromotionID) *progressWatcher {
 }
 
 // leave ends a watch. It may be called more than once.
-func (h *progressHub) leave(w *progressWatcher) {
+func (h *progressHub[ID, V]) leave(w *progressWatcher[ID]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t := h.topics[w.id]; t != nil && t.watchers[w] {
@@ -135,7 +138,7 @@ func (h *progressHub) leave(w *progressWatcher) {
 	}
 }
 
-func (h *progressHub) dropLocked(t *progressTopic, w *progressWatcher) {
+func (h *progressHub[ID, V]) dropLocked(t *progressTopic[ID], w *progressWatcher[ID]) {
 	delete(t.watchers, w)
 	h.watchers--
 	if len(t.watchers) > 0 {
@@ -148,9 +151,9 @@ func (h *progressHub) dropLocked(t *progressTopic, w *progressWatcher) {
 	}
 }
 
-// run reads until there are no watchers: all promotions at regular intervals, and
+// run reads until there are no watchers: all topics at regular intervals, and
 // in between those with new watchers.
-func (h *progressHub) run() {
+func (h *progressHub[ID, V]) run() {
 	var regular time.Time // when all were last due
 	failed := false
 	for {
@@ -183,7 +186,7 @@ func (h *progressHub) run() {
 }
 
 // rest waits for the next round, or for a new watcher.
-func (h *progressHub) rest(until time.Time) {
+func (h *progressHub[ID, V]) rest(until time.Time) {
 	time.Sleep(progressGatherTime)
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -193,23 +196,23 @@ func (h *progressHub) rest(until time.Time) {
 	}
 }
 
-func (h *progressHub) report(err error) {
+func (h *progressHub[ID, V]) report(err error) {
 	if err != nil {
-		h.log.Warn("promotion updates unavailable", err)
+		h.log.Warn(h.what+" updates unavailable", err)
 	} else {
-		h.log.Info("promotion updates available again")
+		h.log.Info(h.what + " updates available again")
 	}
 }
 
 // intervalLocked returns the length of a round. It grows with the number of watchers.
-func (h *progressHub) intervalLocked() time.Duration {
-	return min(max(time.Duration(h.watchers)*time.Second/progressEventsMax, progressInterval), progressIntervalMax)
+func (h *progressHub[ID, V]) intervalLocked() time.Duration {
+	return min(max(time.Duration(h.watchers)*time.Second/progressEventsMax, h.interval), progressIntervalMax)
 }
 
-// dueLocked starts a round and returns the promotions to read in it.
-func (h *progressHub) dueLocked(all bool) []reward.PromotionID {
+// dueLocked starts a round and returns what to read in it.
+func (h *progressHub[ID, V]) dueLocked(all bool) []ID {
 	h.round++
-	var ids []reward.PromotionID
+	var ids []ID
 	for id, t := range h.topics {
 		if all {
 			t.rest--
@@ -222,20 +225,20 @@ func (h *progressHub) dueLocked(all bool) []reward.PromotionID {
 	return ids
 }
 
-// readAndSend reads promotions and updates their watchers. longest is the maximum stride
-// of promotions that do not change.
-func (h *progressHub) readAndSend(ctx context.Context, round uint64, ids []reward.PromotionID, longest int) error {
+// readAndSend reads promotions or templates and updates their watchers. longest is the
+// maximum stride of those that do not change.
+func (h *progressHub[ID, V]) readAndSend(ctx context.Context, round uint64, ids []ID, longest int) error {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
 	views, err := h.read(ctx, ids)
 	if err != nil && reward.KindOf(err) == reward.KindInternal {
 		err = &reward.Error{
-			Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: "reading promotions failed; connect again", Err: err,
+			Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: "reading the " + h.what + " failed; connect again", Err: err,
 		}
 	}
-	frames := make(map[reward.PromotionID]*progressFrame, len(views))
+	frames := make(map[ID]*progressFrame, len(views))
 	for _, v := range views {
-		frames[v.ID] = h.frame(v)
+		frames[h.idOf(v)] = h.frame(v)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +250,7 @@ func (h *progressHub) readAndSend(ctx context.Context, round uint64, ids []rewar
 			t.rest = longest
 			h.failLocked(t, round, err)
 		case f == nil:
-			h.endLocked(t, round, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s does not exist", id))
+			h.endLocked(t, round, h.missing(id))
 		default:
 			t.send(f, round, longest)
 		}
@@ -256,7 +259,7 @@ func (h *progressHub) readAndSend(ctx context.Context, round uint64, ids []rewar
 }
 
 // send sends a view to the watchers that have not seen it.
-func (t *progressTopic) send(f *progressFrame, round uint64, longest int) {
+func (t *progressTopic[ID]) send(f *progressFrame, round uint64, longest int) {
 	moved := t.latest == nil || t.latest.id != f.id
 	t.latest, t.readAt = f, time.Now()
 	if t.stride++; moved {
@@ -274,7 +277,7 @@ func (t *progressTopic) send(f *progressFrame, round uint64, longest int) {
 
 // failLocked ends the watches that have no update yet, because a read failed. After
 // progressFailTimeout it ends the others too.
-func (h *progressHub) failLocked(t *progressTopic, round uint64, err error) {
+func (h *progressHub[ID, V]) failLocked(t *progressTopic[ID], round uint64, err error) {
 	if time.Since(t.readAt) >= progressFailTimeout {
 		h.endLocked(t, round, err)
 		return
@@ -287,8 +290,8 @@ func (h *progressHub) failLocked(t *progressTopic, round uint64, err error) {
 	}
 }
 
-// endLocked ends all watches of a promotion.
-func (h *progressHub) endLocked(t *progressTopic, round uint64, err error) {
+// endLocked ends all watches of a promotion or template.
+func (h *progressHub[ID, V]) endLocked(t *progressTopic[ID], round uint64, err error) {
 	for w := range t.watchers {
 		if w.since < round {
 			w.put(progressUpdate{err: err})
@@ -298,35 +301,10 @@ func (h *progressHub) endLocked(t *progressTopic, round uint64, err error) {
 }
 
 // put puts an update into the mailbox. It replaces an older one.
-func (w *progressWatcher) put(n progressUpdate) {
+func (w *progressWatcher[ID]) put(n progressUpdate) {
 	select {
 	case <-w.updates:
 	default:
 	}
 	w.updates <- n
-}
-
-// frame encodes a view.
-func (h *progressHub) frame(v store.PromotionView) *progressFrame {
-	p := h.show(v)
-	// The remaining time changes all the time. Only whether it is known counts.
-	eta := p.ETASeconds
-	if eta != nil {
-		p.ETASeconds = new(int64)
-	}
-	sum := fnv.New64a()
-	_, _ = sum.Write(web.EncodeEvent(p)) // writing to a hash never fails
-	p.ETASeconds = eta
-	f := &progressFrame{
-		id: fmt.Sprintf("%s.%016x", v.Status, sum.Sum64()), status: v.Status,
-		done: v.Status == reward.Completed || v.Status == reward.PromotionCancelled && !v.FinishedAt.IsZero(),
-	}
-	text := web.EncodeEvent(p)
-	if f.done {
-		f.state = web.EventText(eventDone, f.id, text)
-		f.progress = f.state
-	} else {
-		f.state, f.progress = web.EventText(eventState, f.id, text), web.EventText(eventProgress, f.id, text)
-	}
-	return f
 }

@@ -81,14 +81,14 @@ func (f *fakeViews) reads() [][]reward.PromotionID {
 	return asked
 }
 
-func (f *fakeViews) hub() *progressHub {
-	h := newProgressHub(&API{rates: newEstimator()})
+func (f *fakeViews) hub() *progressHub[reward.PromotionID, store.PromotionView] {
+	h := newPromotionHub(&API{rates: newEstimator()})
 	h.read = f.read
 	return h
 }
 
 // standing returns the number of watchers, and whether the reader runs.
-func (h *progressHub) standing() (watchers, promotions int, reading bool) {
+func (h *progressHub[ID, V]) standing() (watchers, promotions int, reading bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.watchers, len(h.topics), h.reading
@@ -96,7 +96,7 @@ func (h *progressHub) standing() (watchers, promotions int, reading bool) {
 
 // wantIdle waits, in fake time, until the reader has ended, which it must when
 // nobody watches.
-func (h *progressHub) wantIdle(t *testing.T) {
+func (h *progressHub[ID, V]) wantIdle(t *testing.T) {
 	t.Helper()
 	time.Sleep(2 * progressGatherTime)
 	synctest.Wait()
@@ -111,7 +111,7 @@ func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 	if n.err != nil {
 		t.Fatal(n.err)
 	}
-	return n.status
+	return reward.PromotionStatus(n.status)
 }
 
 func TestProgressHub(t *testing.T) {
@@ -122,7 +122,7 @@ func TestProgressHub(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeViews(1, 2, 3)
 			h := f.hub()
-			var watchers []*progressWatcher
+			var watchers []*progressWatcher[reward.PromotionID]
 			for n := range 300 {
 				watchers = append(watchers, h.watch(reward.PromotionID(n%3+1)))
 			}
@@ -204,7 +204,7 @@ func TestProgressHub(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeViews()
 			h := f.hub()
-			var watchers []*progressWatcher
+			var watchers []*progressWatcher[reward.PromotionID]
 			for n := range 2*store.BatchMax + 1 {
 				id := reward.PromotionID(n + 1)
 				f.edit(id, func(v *store.PromotionView) { v.ID, v.Status = id, reward.Running })

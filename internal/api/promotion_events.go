@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -48,103 +47,43 @@ func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*hu
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.holdPromotion(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w := a.progress.watch(id)
-	leave := func() {
-		a.progress.leave(w)
-		release()
-	}
-	first, err := a.firstUpdate(ctx, w)
-	if err != nil {
-		leave()
-		return nil, err
-	}
-	seen := parseEventID(in.LastEventID)
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		if first.done && seen == first.id {
-			leave()
-			hc.SetStatus(http.StatusNoContent)
-			return
-		}
-		w.first = first
-		send := func(ctx context.Context, out *web.Stream) { a.sendProgress(ctx, out, w, seen) }
-		a.StreamEvents(ctx, hc, a.alive(ctx), send, leave)
-	}}, nil
+	return streamProgress(ctx, a, a.progress, id, in.LastEventID)
 }
 
-// firstUpdate waits for the first update of a watcher.
-func (a *API) firstUpdate(ctx context.Context, w *progressWatcher) (*progressFrame, error) {
-	select {
-	case n := <-w.updates:
-		return n.progressFrame, n.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-a.DrainBegins():
-		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is shutting down")
-	}
+// newPromotionHub returns the hub that reads promotions.
+func newPromotionHub(a *API) *progressHub[reward.PromotionID, store.PromotionView] {
+	return newProgressHub(progressSource[reward.PromotionID, store.PromotionView]{
+		what: "promotion", interval: progressInterval,
+		read: func(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+			return a.cfg.Rows.PromotionViews(store.ForViewer(ctx), ids)
+		},
+		idOf:  func(v store.PromotionView) reward.PromotionID { return v.ID },
+		frame: func(v store.PromotionView) *progressFrame { return promotionFrame(&v, a.promotionForAll(v)) },
+		missing: func(id reward.PromotionID) error {
+			return reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s does not exist", id)
+		},
+	}, a.log)
 }
 
-// sendProgress sends the updates of a watcher until the promotion is done. seen is
-// the ID of the last event that the client received, or "".
-func (a *API) sendProgress(ctx context.Context, out *web.Stream, w *progressWatcher, seen string) {
-	draining := a.DrainBegins()
-	f := w.first
-	w.first = nil // otherwise it stays in memory as long as the stream
-	updates := w.updates
-	// One timer serves two purposes. While updates is nil, it fires when the next
-	// event may be sent, otherwise when a heartbeat is due.
-	timer := time.NewTimer(web.HeartbeatInterval)
-	defer timer.Stop()
-	for out.Err() == nil {
-		if f != nil && f.id != seen {
-			out.Write(f.eventAfter(seen))
-			if f.done {
-				return
-			}
-			seen, updates = f.id, nil
-			timer.Reset(progressInterval)
-		}
-		f = nil
-		select {
-		case n := <-updates:
-			if n.err != nil {
-				return
-			}
-			f = n.progressFrame
-		case <-timer.C:
-			if updates != nil {
-				out.Heartbeat()
-			}
-			updates = w.updates
-			timer.Reset(web.HeartbeatInterval)
-		case <-ctx.Done():
-			return
-		case <-draining:
-			return
-		}
+// promotionFrame encodes a view of a promotion.
+func promotionFrame(v *store.PromotionView, p *Promotion) *progressFrame {
+	// The remaining time changes all the time. Only whether it is known counts.
+	eta := p.ETASeconds
+	if eta != nil {
+		p.ETASeconds = new(int64)
 	}
-}
-
-// eventAfter returns the event for a client that last saw the event seen; "" means
-// none.
-func (f *progressFrame) eventAfter(seen string) []byte {
-	if status, _, _ := strings.Cut(seen, "."); status == string(f.status) {
-		return f.progress
+	id := frameID(string(v.Status), p)
+	p.ETASeconds = eta
+	f := &progressFrame{
+		id: id, status: string(v.Status),
+		done: v.Status == reward.Completed || v.Status == reward.PromotionCancelled && !v.FinishedAt.IsZero(),
 	}
-	return f.state
-}
-
-// parseEventID returns s if it can be the ID of an event of a promotion, or "".
-func parseEventID(s string) string {
-	status, sum, _ := strings.Cut(s, ".")
-	if len(status) > 16 || len(sum) != 16 {
-		return ""
+	text := web.EncodeEvent(p)
+	if f.done {
+		f.state = web.EventText(eventDone, f.id, text)
+		f.progress = f.state
+	} else {
+		f.state, f.progress = web.EventText(eventState, f.id, text), web.EventText(eventProgress, f.id, text)
 	}
-	if _, err := strconv.ParseUint(sum, 16, 64); err != nil {
-		return ""
-	}
-	return s
+	return f
 }

@@ -399,7 +399,7 @@ func FuzzLastEventID(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, last string) {
-		b.api.progress = newProgressHub(b.api) // the one before rests for a moment
+		b.api.progress = newPromotionHub(b.api) // the one before rests for a moment
 		for _, tc := range []struct{ path, end, seen string }{
 			{"/v1/promotions/7/events", "event: done\nid: " + seen + "\n", seen},
 			{"/v1/issue-requests/42:u7/events", "event: result\nid: 9.REJECTED\n", "9.REJECTED"},

@@ -37,7 +37,7 @@ const (
 // shop, and event streams are read once for all watchers. All probes together have
 // no caller, and must not wait for each other.
 var unlimited = map[string]bool{
-	"get-issue-request": true, "watch-issue-request": true, "watch-promotion": true, "alive": true, "ready": true,
+	"get-issue-request": true, "watch-issue-request": true, "watch-promotion": true, "watch-template": true, "alive": true, "ready": true,
 }
 
 // readLimits limits the reads and exports of each caller, so that one caller

@@ -24,6 +24,8 @@ type fakeShop struct {
 	mu        sync.Mutex // protects what follows
 	templates map[reward.TemplateID]coupon.View
 	gets      int // calls of Get
+	manyReads int // calls of GetMany
+	away      error
 	changes   []rules.TemplateChange
 	entrants  map[reward.TemplateID][]string // of closed draws
 	coupons   []reward.Coupon                // by id, and by ticket
@@ -81,6 +83,18 @@ func (f *fakeShop) Get(_ context.Context, id reward.TemplateID) (coupon.View, er
 		return v, store.NoTemplate(id)
 	}
 	return v, nil
+}
+
+func (f *fakeShop) GetMany(_ context.Context, ids []reward.TemplateID) ([]coupon.View, error) {
+	defer f.lock()()
+	f.manyReads++
+	var out []coupon.View
+	for _, id := range ids {
+		if v, known := f.templates[id]; known {
+			out = append(out, v)
+		}
+	}
+	return out, f.away
 }
 
 func (f *fakeShop) List(_ context.Context, before reward.TemplateID, limit int) ([]coupon.View, error) {

@@ -21,6 +21,7 @@ import (
 type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
+	GetMany(ctx context.Context, ids []reward.TemplateID) ([]coupon.View, error)
 	List(ctx context.Context, before reward.TemplateID, limit int) ([]coupon.View, error)
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)

@@ -80,6 +80,22 @@ func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
+// GetMany returns the templates that exist of some IDs, in the order of the IDs.
+func (c *Catalog) GetMany(ctx context.Context, ids []reward.TemplateID) ([]View, error) {
+	list := make([]reward.CouponTemplate, 0, len(ids))
+	for _, id := range ids {
+		t, err := c.rows.TemplateGet(ctx, id)
+		switch {
+		case reward.HasCode(err, reward.CodeTemplateNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			list = append(list, t)
+		}
+	}
+	return c.views(ctx, list), nil
+}
+
 // List returns at most limit templates, by descending ID. If before is not 0, all
 // their IDs are below it.
 func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int) ([]View, error) {

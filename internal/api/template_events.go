@@ -1,0 +1,108 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// eventCounters is the event of a template.
+const eventCounters = "counters"
+
+// States of a template.
+const (
+	templateUpcoming = "UPCOMING"
+	templateOpen     = "OPEN"
+	templateSoldOut  = "SOLD_OUT"
+	templateClosed   = "CLOSED"
+)
+
+// TemplateProgress is how a coupon template comes on, in JSON.
+type TemplateProgress struct {
+	ID              string    `json:"id"`
+	State           string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT: open, but every coupon is issued or promised; a cancelled coupon makes it OPEN again"`
+	Path            string    `json:"path" enum:"GATE,DATABASE"`
+	Counters        Counters  `json:"counters"`
+	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty" doc:"Over the last 10 s at most; absent: not measured yet"`
+	Degraded        []string  `json:"degraded,omitempty" nullable:"false" doc:"As in the template"`
+	At              time.Time `json:"at,omitzero" doc:"When it was read"`
+}
+
+type templateEventsInput struct {
+	ID          string `path:"id" doc:"Template ID"`
+	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. Unknown IDs are ignored"`
+}
+
+func (a *API) addTemplateEvents() {
+	const path = "/v1/coupon-templates/{id}/events"
+	call(a, huma.Operation{
+		OperationID: "watch-template", Method: http.MethodGet, Path: path, Tags: []string{"coupon templates"},
+		Summary: "Follow a coupon template through server-sent events",
+		Description: "counters: sent first, and when something changes, at most twice per second; intermediate steps are left out. " +
+			"The stream ends if the instance stops or the template cannot be read for about 10 s. Clients then connect again.",
+	}, func(ctx context.Context, in *templateEventsInput) (*huma.StreamResponse, error) {
+		id, err := templateID("id", in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return streamProgress(ctx, a, a.counters, id, in.LastEventID)
+	})
+	progress := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[TemplateProgress](), true, "")
+	a.OpenAPI().Paths[path].Get.Responses["200"].Content = map[string]*huma.MediaType{
+		web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventCounters: progress})},
+	}
+}
+
+// newTemplateHub returns the hub that reads coupon templates.
+func newTemplateHub(a *API) *progressHub[reward.TemplateID, coupon.View] {
+	rates := make(rateTracks[reward.TemplateID])
+	return newProgressHub(progressSource[reward.TemplateID, coupon.View]{
+		what: "template", interval: countersInterval,
+		read: func(ctx context.Context, ids []reward.TemplateID) ([]coupon.View, error) {
+			return a.cfg.Templates.GetMany(store.ForViewer(ctx), ids)
+		},
+		idOf: func(v coupon.View) reward.TemplateID { return v.ID },
+		frame: func(v coupon.View) *progressFrame {
+			now := time.Now()
+			p := templateProgressOf(&v, now)
+			track := rates.add(v.ID, rateSample{now, v.IssuedTotal})
+			if rate, ok := track.recent(now); ok {
+				p.IssuedPerSecond = rounded(rate)
+			}
+			f := &progressFrame{id: frameID(p.State, p), status: p.State}
+			p.At = now.UTC()
+			f.state = web.EventText(eventCounters, f.id, web.EncodeEvent(p))
+			f.progress = f.state
+			return f
+		},
+		missing: store.NoTemplate,
+	}, a.log)
+}
+
+// recent returns the rate over the samples. It reports false while there is only one.
+func (t *rateTrack) recent(now time.Time) (float64, bool) {
+	first, last := t.samples[0], t.samples[len(t.samples)-1]
+	return perSecond(first, last), len(t.samples) > 1 || now.Sub(t.moved) >= standstillAfter
+}
+
+func templateProgressOf(v *coupon.View, now time.Time) *TemplateProgress {
+	t := templateOf(*v)
+	p := &TemplateProgress{ID: t.ID, State: templateOpen, Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
+	switch {
+	case now.Before(v.OpensAt):
+		p.State = templateUpcoming
+	case !v.ClosesAt.IsZero() && !now.Before(v.ClosesAt):
+		p.State = templateClosed
+	case v.Stock == 0:
+		p.State = templateSoldOut
+	}
+	return p
+}
