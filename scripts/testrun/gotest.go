@@ -52,12 +52,30 @@ func modelTests(files []testFile) call {
 	return c
 }
 
-// loadTests runs the load tests that make test leaves out, without the race
-// detector and one package after the other, so that what they measure holds.
+// measured are packages whose load tests compare speeds, so they run alone.
+var measured = []string{"internal/payout", "internal/pool", "internal/queue", "internal/store"}
+
+func isMeasured(f testFile) bool {
+	return slices.ContainsFunc(measured, func(dir string) bool {
+		return f.pkg == module+"/"+dir || strings.HasPrefix(f.pkg, module+"/"+dir+"/")
+	})
+}
+
+// loadTests runs the load tests that make test leaves out, without the race detector.
+// They wait for much of their time, so two packages run at once.
 func loadTests(files []testFile) call {
-	c := callOf(files, func(f testFile, name string) bool { return f.load && !slices.Contains(campaigns, name) })
+	c := callOf(files, func(f testFile, name string) bool { return f.load && !slices.Contains(campaigns, name) && !isMeasured(f) })
 	// The parallel ones wait most of their time, and run after all others.
-	c.flags = []string{"-tags", "servers load", "-p", "1", "-parallel", "4"}
+	c.flags = []string{"-tags", "servers load", "-p", "2", "-parallel", "4"}
+	c.timeout = "40m"
+	return c
+}
+
+// measuredTests runs the load tests of the packages that are measured, one package
+// after the other.
+func measuredTests(files []testFile) call {
+	c := callOf(files, func(f testFile, _ string) bool { return f.load && isMeasured(f) })
+	c.flags = []string{"-tags", "servers load", "-p", "1"}
 	return c
 }
 

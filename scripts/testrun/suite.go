@@ -60,6 +60,7 @@ var suites = []suite{
 	{name: "fuzz", long: true, check: fuzz},
 	{name: "browser-long", long: true, check: browserLong},
 	{name: "load", long: true, call: loadTests},
+	{name: "measured", long: true, call: measuredTests},
 }
 
 // campaigns are the load tests that stay in make test.
