@@ -64,7 +64,9 @@ func isMeasured(f testFile) bool {
 // loadTests runs the load tests that make test leaves out, without the race detector.
 // They wait for much of their time, so two packages run at once.
 func loadTests(files []testFile) call {
-	c := callOf(files, func(f testFile, name string) bool { return f.load && !slices.Contains(campaigns, name) && !isMeasured(f) })
+	c := callOf(files, func(f testFile, name string) bool {
+		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f)
+	})
 	// The parallel ones wait most of their time, and run after all others.
 	c.flags = []string{"-tags", "servers load", "-p", "2", "-parallel", "4"}
 	c.timeout = "40m"
