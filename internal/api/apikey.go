@@ -16,7 +16,7 @@ import (
 
 // APIKey is an API key in JSON.
 type APIKey struct {
-	ID         string    `json:"id" doc:"A whole number as a string"`
+	ID         string    `json:"id"`
 	Name       string    `json:"name" doc:"Owner or purpose of the key; recorded as the actor"`
 	Prefix     string    `json:"prefix" doc:"First characters of the key, to tell keys apart" example:"lgs_abcdefgh"`
 	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
@@ -70,7 +70,7 @@ type apiKeyListInput struct {
 type apiKeyListOutput struct {
 	Body struct {
 		Items      []*APIKey `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string    `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -42,7 +42,7 @@ type promotionRejectInput struct {
 
 // Upload is an upload of targets in JSON.
 type Upload struct {
-	ID         string    `json:"id" doc:"A whole number as a string"`
+	ID         string    `json:"id"`
 	State      string    `json:"state" enum:"RUNNING,COMPLETED,INTERRUPTED"`
 	CreatedBy  string    `json:"createdBy,omitempty"`
 	CreatedAt  time.Time `json:"createdAt"`
@@ -65,7 +65,7 @@ type uploadListInput struct {
 type uploadListOutput struct {
 	Body struct {
 		Items      []Upload `json:"items" nullable:"false"`
-		NextCursor string   `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string   `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -100,7 +100,7 @@ func auditPath(u *url.URL) string {
 
 // AuditLine is an audit entry in JSON.
 type AuditLine struct {
-	ID        string    `json:"id" doc:"A whole number as a string"`
+	ID        string    `json:"id"`
 	At        time.Time `json:"at"`
 	Actor     string    `json:"actor" doc:"Name of the caller; not verified if auth.mode is none; empty for refused callers who are not authenticated"`
 	Role      string    `json:"role"`
@@ -125,7 +125,7 @@ type auditListInput struct {
 type auditListOutput struct {
 	Body struct {
 		Items      []AuditLine `json:"items" nullable:"false"`
-		NextCursor string      `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string      `json:"nextCursor,omitempty"`
 	}
 }
 

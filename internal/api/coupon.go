@@ -27,7 +27,7 @@ type Coupons interface {
 
 // Coupon is a coupon in JSON.
 type Coupon struct {
-	ID          string    `json:"id" doc:"A whole number as a string"`
+	ID          string    `json:"id"`
 	Code        string    `json:"code" doc:"Code that the user shows; it cannot be guessed"`
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
@@ -88,7 +88,7 @@ type userCouponsInput struct {
 type couponListOutput struct {
 	Body struct {
 		Items      []*Coupon `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string    `json:"nextCursor,omitempty"`
 	}
 }
 

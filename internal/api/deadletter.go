@@ -18,7 +18,7 @@ import (
 // DeadLetter is a dead letter in JSON. Its bytes are shown as text if they are
 // UTF-8, otherwise as base64.
 type DeadLetter struct {
-	ID          string    `json:"id" doc:"A whole number as a string"`
+	ID          string    `json:"id"`
 	Source      string    `json:"source" doc:"Topic or stream key"`
 	Partition   int32     `json:"partition" doc:"0 for streams"`
 	Offset      string    `json:"offset" doc:"Kafka offset or stream entry ID"`
@@ -62,7 +62,7 @@ type deadLetterListInput struct {
 type deadLetterListOutput struct {
 	Body struct {
 		Items      []DeadLetter `json:"items" nullable:"false"`
-		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string       `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -43,7 +43,7 @@ Sums of amounts are 64-bit integers that may exceed 2^53, up to which JavaScript
 // numbers.
 var bigNumbers = map[string][]string{
 	"Promotion": {"amountTotal", "amountSucceeded", "approvedAmount", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"}, "ChangePromotion": {"maxAmount"},
-	"UploadResult": {"amount"}, "Upload": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
+	"PromotionData": {"amountTotal", "amountSucceeded"}, "UploadResult": {"amount"}, "Upload": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
 }
 
 // tags lists the groups of operations in the order in which they are shown.
@@ -56,7 +56,7 @@ var tags = []*huma.Tag{
 	{Name: "dead letters"},
 	{Name: "reconciliations"},
 	{Name: "instances"},
-	{Name: "webhooks", Description: "Endpoints that receive events, and what was delivered to them"},
+	{Name: "webhooks", Description: "Endpoints that receive events by the Standard Webhooks specification, and what was delivered to them"},
 	{Name: "api-keys"},
 	{Name: "audit"},
 	{Name: "health"},
@@ -161,6 +161,7 @@ func (a *API) finishDescription() []byte {
 	doc.Security = secured
 	doc.Tags = tags
 	doc.Components.Schemas.Schema(reflect.TypeFor[web.Problem](), true, "")
+	describeWebhooks(doc)
 	schemas := doc.Components.Schemas.Map()
 	schemas[schemaID] = idSchema(1)
 	schemas[schemaTargetID] = idSchema(0)

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -110,6 +111,37 @@ func TestDescription(t *testing.T) {
 		const perOperation = 90_000 / 54
 		if n := len(operationsIn(doc)); len(whole.body) > n*perOperation || len(short.body) > 30_000 {
 			t.Errorf("%d operations have %d bytes, compressed %d: shorten texts, or let share make components", n, len(whole.body), len(short.body))
+		}
+	})
+
+	// Each event that an endpoint can ask for, and the test, is described with the data
+	// that is sent.
+	t.Run("DescribesWhatWebhooksReceive", func(t *testing.T) {
+		t.Parallel()
+		described := slices.Sorted(maps.Keys(doc["webhooks"].(tree)))
+		if want := slices.Sorted(slices.Values(append([]string{"webhook.test"}, reward.WebhookEvents...))); !slices.Equal(described, want) {
+			t.Errorf("described are %q, want %q: see webhookMessages", described, want)
+		}
+		for event, item := range doc["webhooks"].(tree) {
+			ref, _ := below(item.(tree), "post", "requestBody", "content", "application/json", "schema")["$ref"].(string)
+			message := below(doc, "components", "schemas", strings.TrimPrefix(ref, schemaPrefix), "properties")
+			if types, _ := message["type"].(tree)["enum"].([]any); !slices.Contains(types, any(event)) {
+				t.Errorf("%s has a message with the types %v", event, types)
+			}
+			data, _ := message["data"].(tree)["$ref"].(string)
+			subject, _, _ := strings.Cut(event, ".")
+			want := map[string]string{
+				"promotion": "PromotionData", "balance": "PromotionData", "payout": "PayoutData", "coupon": "CouponData", "webhook": "EndpointData",
+			}[subject]
+			if strings.TrimPrefix(data, schemaPrefix) != want {
+				t.Errorf("the data of %s are %s, want %s", event, data, want)
+			}
+		}
+		ids := below(doc, "components", "schemas", "PayoutData", "properties")
+		for _, id := range []string{"promotionId", "targetId"} {
+			if ids[id].(tree)["type"] != "string" {
+				t.Errorf("%s is %v", id, ids[id])
+			}
 		}
 	})
 

@@ -152,8 +152,8 @@ func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
-		Description: "Makes a repeat safe: for 24 hours, the same request with the same key gets the same response, with the header " + ReplayedHeader + ", and creates nothing new. " +
-			"A different request with the key is 422 IDEMPOTENCY_KEY_REUSED; a repeat while the first is in progress is 409 IDEMPOTENCY_IN_PROGRESS. Failed requests can be repeated with the same key",
+		Description: "For 24 hours, the same request with the same key gets the same response, with the header " + ReplayedHeader + ", and creates nothing new. " +
+			"422 IDEMPOTENCY_KEY_REUSED: the request differs; 409 IDEMPOTENCY_IN_PROGRESS: the first one is in progress. Failed requests can be repeated",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}
 }

@@ -31,7 +31,7 @@ func (a *API) addIssueEvents() {
 		OperationID: "watch-issue-request", Method: http.MethodGet, Path: path, Tags: []string{"coupons"},
 		Summary: "Follow a user's latest request for a template through server-sent events",
 		Description: "rank: the request waits; sent first, and when its rank has changed: at most once per second, and for a request far behind at least every 12 s. result: the request has ended; the stream ends too. " +
-			"The data of both is the request. The stream also ends if the instance stops or the request is lost. Clients then connect again and get the current state; for a lost request that is 404 REQUEST_UNKNOWN, or the user's previous request.",
+			"The data of both is the request. The stream also ends if the instance stops or the request is lost; clients then connect again. For a lost request that is 404 REQUEST_UNKNOWN, or the user's previous request.",
 	}, a.watchIssueRequest)
 	answers := a.OpenAPI().Paths[path].Get.Responses
 	request := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")

@@ -21,7 +21,7 @@ const csvType = "text/csv"
 
 // Payout is a payout in JSON.
 type Payout struct {
-	TargetID           string    `json:"targetId" doc:"A whole number as a string"`
+	TargetID           string    `json:"targetId"`
 	UserID             string    `json:"userId"`
 	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
 	Amount             int64     `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
@@ -116,7 +116,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 type payoutListOutput struct {
 	Body struct {
 		Items      []Payout `json:"items" nullable:"false"`
-		NextCursor string   `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string   `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -194,8 +194,7 @@ func (a *API) addPayouts() {
 	}
 	call(a, huma.Operation{
 		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
-		Summary:     "Show a payout with its attempts",
-		Description: "A success at the first call adds no entry to attemptLog; the payout itself shows it. Every other provider response is an entry.",
+		Summary: "Show a payout with its attempts",
 	}, a.getPayout)
 	call(a, huma.Operation{
 		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,

@@ -20,7 +20,7 @@ import (
 
 // Promotion is a promotion in JSON.
 type Promotion struct {
-	ID                   string     `json:"id" doc:"A whole number as a string" example:"12345"`
+	ID                   string     `json:"id" example:"12345"`
 	Name                 string     `json:"name" doc:"Empty while only Kafka records name the promotion"`
 	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
 	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`

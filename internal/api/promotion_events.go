@@ -29,10 +29,10 @@ func (a *API) addPromotionEvents() {
 	call(a, huma.Operation{
 		OperationID: "watch-promotion", Method: http.MethodGet, Path: path, Tags: []string{"promotions"},
 		Summary: "Follow a promotion through server-sent events",
-		Description: "state: sent first, and when the status changes. progress: sent when the counts or other fields change, at most 4 times per second; " +
-			"intermediate steps are left out. done: the promotion is COMPLETED, or CANCELLED and finished; the stream ends. " +
-			"The data of each event is the promotion without its summaries. The stream also ends if the instance stops, the promotion is deleted, or it cannot be read for about 10 s. " +
-			"Clients then connect again and get the current state or an error. A COMPLETED promotion runs again if targets or retries are added.",
+		Description: "state: sent first, and when the status changes. progress: sent when the counts or other fields change, at most 4 times per second. " +
+			"done: the promotion is COMPLETED, or CANCELLED and finished; the stream ends. " +
+			"The data of each event is the promotion without its summaries. The stream also ends if the instance stops or the promotion cannot be read for about 10 s; " +
+			"clients then connect again. A COMPLETED promotion runs again if targets or retries are added.",
 	}, a.watchPromotion)
 	answers := a.OpenAPI().Paths[path].Get.Responses
 	promotion := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")

@@ -28,7 +28,7 @@ type promotionListInput struct {
 type promotionListOutput struct {
 	Body struct {
 		Items      []*Promotion `json:"items" nullable:"false"`
-		NextCursor string       `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string       `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -31,7 +31,7 @@ type CouponReconciler interface {
 // Reconciliation is the report of a reconciliation. Reports are stored in this form
 // too.
 type Reconciliation struct {
-	ID      string    `json:"id" doc:"A whole number as a string"`
+	ID      string    `json:"id"`
 	Checked int       `json:"checked" doc:"Number of compared promotions and coupon templates"`
 	Drifts  []Drift   `json:"drifts" nullable:"false" doc:"Differences; if there are none, the books balance"`
 	Skipped []string  `json:"skipped,omitempty" doc:"Comparisons that failed, with the reasons"`
@@ -265,7 +265,7 @@ type reconciliationListInput struct {
 type reconciliationListOutput struct {
 	Body struct {
 		Items      []ReconciliationSummary `json:"items" nullable:"false"`
-		NextCursor string                  `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string                  `json:"nextCursor,omitempty"`
 	}
 }
 

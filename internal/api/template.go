@@ -38,7 +38,7 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
 // Template is a coupon template in JSON.
 type Template struct {
-	ID                 string         `json:"id" doc:"A whole number as a string" example:"42"`
+	ID                 string         `json:"id" example:"42"`
 	Name               string         `json:"name"`
 	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with the template; absent: nothing, or the caller is a shopper"`
 	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
@@ -273,7 +273,7 @@ type templateListInput struct {
 type templateListOutput struct {
 	Body struct {
 		Items      []*Template `json:"items" nullable:"false"`
-		NextCursor string      `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string      `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -291,7 +291,7 @@ type Entrant struct {
 type entrantListOutput struct {
 	Body struct {
 		Items      []Entrant `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string    `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -46,8 +46,8 @@ func (a *API) addTemplateEvents() {
 	call(a, huma.Operation{
 		OperationID: "watch-template", Method: http.MethodGet, Path: path, Tags: []string{"coupon templates"},
 		Summary: "Follow a coupon template through server-sent events",
-		Description: "counters: sent first, and when something changes, at most twice per second; intermediate steps are left out. " +
-			"The stream ends if the instance stops or the template cannot be read for about 10 s. Clients then connect again.",
+		Description: "counters: sent first, and when something changes, at most twice per second. " +
+			"The stream ends if the instance stops or the template cannot be read for about 10 s; clients then connect again.",
 	}, func(ctx context.Context, in *templateEventsInput) (*huma.StreamResponse, error) {
 		id, err := templateID("id", in.ID)
 		if err != nil {

@@ -31,7 +31,7 @@ type unknownListInput struct {
 type unknownListOutput struct {
 	Body struct {
 		Items      []UnknownPayout `json:"items" nullable:"false"`
-		NextCursor string          `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string          `json:"nextCursor,omitempty"`
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 
 // WebhookEndpoint is a receiver of events in JSON.
 type WebhookEndpoint struct {
-	ID                  string    `json:"id" doc:"A whole number as a string"`
+	ID                  string    `json:"id"`
 	URL                 string    `json:"url" doc:"For viewers, without what may be a secret"`
 	Description         string    `json:"description,omitempty"`
 	Events              []string  `json:"events" nullable:"false"`
@@ -80,7 +80,7 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint 
 
 // WebhookDelivery is an event for an endpoint in JSON.
 type WebhookDelivery struct {
-	ID            string           `json:"id" doc:"A whole number as a string"`
+	ID            string           `json:"id"`
 	MessageID     string           `json:"messageId" doc:"The header webhook-id of each attempt"`
 	EndpointID    string           `json:"endpointId"`
 	Event         string           `json:"event"`
@@ -244,7 +244,7 @@ type deliveryOutput struct {
 type deliveryListOutput struct {
 	Body struct {
 		Items      []*WebhookDelivery `json:"items" nullable:"false"`
-		NextCursor string             `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+		NextCursor string             `json:"nextCursor,omitempty"`
 	}
 }
 

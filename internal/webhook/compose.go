@@ -18,47 +18,52 @@ type message struct {
 	Data      any       `json:"data"`
 }
 
-// The data of messages. IDs are strings, because they can exceed 2^53. Fields other
-// than IDs are absent if their subject does not exist any more.
+// The data of messages. /openapi.json describes them by these types. IDs are strings,
+// because they can exceed 2^53. Fields other than IDs are absent if their subject does
+// not exist any more.
 type (
-	promotionData struct {
-		ID              reward.PromotionID     `json:"id,string"`
-		Name            string                 `json:"name"`
-		Type            reward.PromotionType   `json:"type,omitempty"`
-		Status          reward.PromotionStatus `json:"status,omitempty"`
-		PauseReason     string                 `json:"pauseReason,omitempty"`
-		TotalCount      int64                  `json:"totalCount"`
-		ExpectedCount   *int64                 `json:"expectedCount,omitempty"`
-		Counts          map[string]int64       `json:"counts,omitempty"`
-		AmountTotal     reward.Amount          `json:"amountTotal"`
-		AmountSucceeded reward.Amount          `json:"amountSucceeded"`
-		Currency        string                 `json:"currency,omitempty"`
-		StartedAt       time.Time              `json:"startedAt,omitzero"`
-		FinishedAt      time.Time              `json:"finishedAt,omitzero"`
+	// PromotionData describes a promotion.
+	PromotionData struct {
+		ID              string           `json:"id"`
+		Name            string           `json:"name"`
+		Type            string           `json:"type,omitempty" enum:"POINT,VOUCHER"`
+		Status          string           `json:"status,omitempty" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+		PauseReason     string           `json:"pauseReason,omitempty"`
+		TotalCount      int64            `json:"totalCount"`
+		ExpectedCount   *int64           `json:"expectedCount,omitempty"`
+		Counts          map[string]int64 `json:"counts,omitempty" doc:"By state"`
+		AmountTotal     int64            `json:"amountTotal" doc:"In minor units"`
+		AmountSucceeded int64            `json:"amountSucceeded" doc:"In minor units"`
+		Currency        string           `json:"currency,omitempty"`
+		StartedAt       time.Time        `json:"startedAt,omitzero"`
+		FinishedAt      time.Time        `json:"finishedAt,omitzero"`
 	}
-	payoutData struct {
-		PromotionID  reward.PromotionID `json:"promotionId,string"`
-		TargetID     reward.TargetID    `json:"targetId,string"`
-		UserID       string             `json:"userId,omitempty"`
-		State        string             `json:"state,omitempty"`
-		Amount       reward.Amount      `json:"amount"`
-		Attempts     int                `json:"attempts"`
-		ErrorCode    string             `json:"errorCode,omitempty"`
-		ErrorMessage string             `json:"errorMessage,omitempty"`
+	// PayoutData describes a payout.
+	PayoutData struct {
+		PromotionID  string `json:"promotionId"`
+		TargetID     string `json:"targetId"`
+		UserID       string `json:"userId,omitempty"`
+		State        string `json:"state,omitempty" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
+		Amount       int64  `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
+		Attempts     int    `json:"attempts"`
+		ErrorCode    string `json:"errorCode,omitempty"`
+		ErrorMessage string `json:"errorMessage,omitempty"`
 	}
-	couponData struct {
-		ID           reward.CouponID   `json:"id,string"`
-		Code         string            `json:"code,omitempty"`
-		TemplateID   reward.TemplateID `json:"templateId,string,omitempty"`
-		UserID       string            `json:"userId,omitempty"`
-		Status       string            `json:"status,omitempty"`
-		IssuedAt     time.Time         `json:"issuedAt,omitzero"`
-		UsedAt       time.Time         `json:"usedAt,omitzero"`
-		CancelledAt  time.Time         `json:"cancelledAt,omitzero"`
-		CancelReason string            `json:"cancelReason,omitempty"`
-		ExpiresAt    time.Time         `json:"expiresAt,omitzero"`
+	// CouponData describes a coupon.
+	CouponData struct {
+		ID           string    `json:"id"`
+		Code         string    `json:"code,omitempty"`
+		TemplateID   string    `json:"templateId,omitempty"`
+		UserID       string    `json:"userId,omitempty"`
+		Status       string    `json:"status,omitempty"`
+		IssuedAt     time.Time `json:"issuedAt,omitzero"`
+		UsedAt       time.Time `json:"usedAt,omitzero"`
+		CancelledAt  time.Time `json:"cancelledAt,omitzero"`
+		CancelReason string    `json:"cancelReason,omitempty"`
+		ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	}
-	testData struct {
+	// EndpointData names the endpoint that is tested.
+	EndpointData struct {
 		EndpointID string `json:"endpointId"`
 	}
 )
@@ -87,44 +92,44 @@ func (d *Deliverer) dataOf(ctx context.Context, e store.EndpointDelivery) (any, 
 	case e.CouponID != 0:
 		return d.coupon(ctx, e.CouponID)
 	}
-	return testData{strconv.FormatInt(e.EndpointID, 10)}, nil
+	return EndpointData{strconv.FormatInt(e.EndpointID, 10)}, nil
 }
 
-func (d *Deliverer) promotion(ctx context.Context, id reward.PromotionID) (promotionData, error) {
+func (d *Deliverer) promotion(ctx context.Context, id reward.PromotionID) (PromotionData, error) {
 	v, err := d.cfg.Rows.PromotionGet(ctx, id)
 	if err != nil {
-		return promotionData{ID: id}, unlessMissing(err)
+		return PromotionData{ID: id.String()}, unlessMissing(err)
 	}
 	counts := make(map[string]int64, reward.StateCount)
 	for s, n := range v.Counts.Payouts {
 		counts[reward.State(s).JSONName()] = n
 	}
-	return promotionData{
-		ID: id, Name: v.Name, Type: v.Type, Status: v.Status, PauseReason: v.PauseReason,
+	return PromotionData{
+		ID: id.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), PauseReason: v.PauseReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: counts,
-		AmountTotal: v.Counts.AmountTotal(), AmountSucceeded: v.Counts.Amounts[reward.Succeeded], Currency: v.Currency,
+		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]), Currency: v.Currency,
 		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
 	}, nil
 }
 
-func (d *Deliverer) payout(ctx context.Context, id store.PayoutID) (payoutData, error) {
+func (d *Deliverer) payout(ctx context.Context, id store.PayoutID) (PayoutData, error) {
 	p, _, err := d.cfg.Rows.PayoutGet(ctx, id)
 	if err != nil {
-		return payoutData{PromotionID: id.PromotionID, TargetID: id.TargetID}, unlessMissing(err)
+		return PayoutData{PromotionID: id.PromotionID.String(), TargetID: id.TargetID.String()}, unlessMissing(err)
 	}
-	return payoutData{
-		PromotionID: id.PromotionID, TargetID: id.TargetID, UserID: p.UserID, State: p.State.String(), Amount: p.Amount,
+	return PayoutData{
+		PromotionID: id.PromotionID.String(), TargetID: id.TargetID.String(), UserID: p.UserID, State: p.State.String(), Amount: int64(p.Amount),
 		Attempts: int(p.Attempts), ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage,
 	}, nil
 }
 
-func (d *Deliverer) coupon(ctx context.Context, id reward.CouponID) (couponData, error) {
+func (d *Deliverer) coupon(ctx context.Context, id reward.CouponID) (CouponData, error) {
 	c, err := d.cfg.Rows.CouponGet(ctx, id)
 	if err != nil {
-		return couponData{ID: id}, unlessMissing(err)
+		return CouponData{ID: id.String()}, unlessMissing(err)
 	}
-	return couponData{
-		ID: id, Code: c.Code, TemplateID: c.TemplateID, UserID: c.UserID, Status: c.Status.String(), IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(),
+	return CouponData{
+		ID: id.String(), Code: c.Code, TemplateID: c.TemplateID.String(), UserID: c.UserID, Status: c.Status.String(), IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(),
 		CancelledAt: c.CancelledAt.UTC(), CancelReason: c.CancelReason, ExpiresAt: c.ExpiresAt.UTC(),
 	}, nil
 }
