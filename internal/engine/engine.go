@@ -238,7 +238,7 @@ func (e *Engine) embedded() bool {
 func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
 
 func (e *Engine) openStore(ctx context.Context) error {
-	s, err := OpenStore(ctx, e.cfg, e.instance, e.log)
+	s, err := openStore(ctx, e.cfg, e.instance, e.metrics, e.log)
 	if err != nil {
 		return err
 	}
@@ -255,15 +255,23 @@ func (e *Engine) openStore(ctx context.Context) error {
 // OpenStore opens the configured database without migrating it. The caller must close
 // it.
 func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.Log) (store.Store, error) {
+	return openStore(ctx, cfg, instance, nil, log)
+}
+
+// openStore is OpenStore for a store whose calls m counts, unless it is nil.
+func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
 	if cfg.Database.URL == "" {
 		s, err := sqlite.Open(ctx, sqlitePath(cfg))
 		if err != nil {
 			return nil, err
 		}
 		s.LimitViewers(cfg.Database.ReadConnections)
+		s.Observe(m)
 		return s, nil
 	}
-	return postgres.Open(ctx, postgresConfig(cfg, instance, log))
+	pc := postgresConfig(cfg, instance, log)
+	pc.Metrics = m
+	return postgres.Open(ctx, pc)
 }
 
 // takeName takes the lease of this instance's name. If a running instance has the

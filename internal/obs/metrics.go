@@ -53,6 +53,14 @@ const (
 // seconds.
 var callBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 
+// requestBuckets and databaseBuckets are the histogram buckets of requests and of
+// calls of the database, in seconds. They are few, because each operation and each
+// call has its own.
+var (
+	requestBuckets  = []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10}
+	databaseBuckets = []float64{0.002, 0.01, 0.05, 0.2, 0.5, 2, 10}
+)
+
 // Metrics counts what one instance does. Each Metrics has its own registry, so
 // that two engines in one process do not mix. A nil or zero Metrics is usable
 // and counts nothing. All methods are safe for concurrent use. docs/metrics.md
@@ -75,6 +83,8 @@ type Metrics struct {
 	holds                            *prometheus.CounterVec
 	gateLoads                        prometheus.Counter
 	requests                         *prometheus.CounterVec
+	requestSeconds                   *prometheus.HistogramVec
+	databaseSeconds                  *prometheus.HistogramVec
 	refusals                         *prometheus.CounterVec
 	troubles                         *prometheus.GaugeVec
 	pointsDropped                    prometheus.Counter
@@ -88,6 +98,7 @@ type Metrics struct {
 	parts    partCollector
 	governor governorCollector
 	streams  streamCollector
+	database databaseCollector
 }
 
 // NewMetrics returns a Metrics that counts.
@@ -138,6 +149,14 @@ func NewMetrics() *Metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "largesse_http_requests_total", Help: "API requests that this instance answered, by operation and HTTP status.",
 		}, []string{"operation", "status"}),
+		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "largesse_http_request_seconds", Buckets: requestBuckets,
+			Help: "Seconds from the header of an API request to the end of its answer, by operation and class of the HTTP status; an event stream until its first byte, and no requests with Prefer: wait.",
+		}, []string{"operation", "class"}),
+		databaseSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "largesse_database_call_seconds", Buckets: databaseBuckets,
+			Help: "Seconds that a call of the database took, with the wait for a connection and repeated tries.",
+		}, []string{"call"}),
 		refusals: counters("largesse_http_refusals_total",
 			"API requests that were refused because of their caller, by HTTP status: 401, 403, 421, or 429 after many wrong API keys.", "status"),
 		troubles: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -159,12 +178,13 @@ func NewMetrics() *Metrics {
 		parts:    newPartCollector(),
 		governor: newGovernorCollector(),
 		streams:  newStreamCollector(),
+		database: newDatabaseCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
-		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.refusals, m.troubles,
+		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.requestSeconds, m.databaseSeconds, m.refusals, m.troubles,
 		m.pointsDropped, m.spans, m.logLines, m.instancesAlive, m.build,
-		&m.pools, &m.parts, &m.governor, &m.streams,
+		&m.pools, &m.parts, &m.governor, &m.streams, &m.database,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	// A series that exists from the start has a rate from its first event on.
@@ -614,6 +634,27 @@ func (c *streamCollector) Collect(out chan<- prometheus.Metric) {
 func (m *Metrics) RequestAnswered(operation string, status int) {
 	if !m.off() {
 		m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+	}
+}
+
+// RequestTook records how long an API request took, by its operation and status as
+// RequestAnswered gets them.
+func (m *Metrics) RequestTook(operation string, status int, took time.Duration) {
+	if m.off() {
+		return
+	}
+	class := "0"
+	if status > 0 {
+		class = strconv.Itoa(status/100) + "xx"
+	}
+	m.requestSeconds.WithLabelValues(operation, class).Observe(took.Seconds())
+}
+
+// DatabaseCalled records how long a call of the database took. call must be a constant
+// of Largesse, because each value creates series.
+func (m *Metrics) DatabaseCalled(call string, took time.Duration) {
+	if !m.off() {
+		m.databaseSeconds.WithLabelValues(call).Observe(took.Seconds())
 	}
 }
 

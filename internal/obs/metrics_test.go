@@ -49,6 +49,12 @@ func gather(t *testing.T, m *Metrics, name string) map[string]float64 {
 // useEverything calls every method once.
 func useEverything(m *Metrics) {
 	m.RequestAnswered("get-promotion", 200)
+	m.RequestTook("get-promotion", 204, 30*time.Millisecond)
+	m.RequestTook("get-promotion", 0, time.Minute)
+	m.DatabaseCalled("list payouts", 30*time.Millisecond)
+	m.DatabasePoolsFrom(func() []DatabasePool {
+		return []DatabasePool{{Name: DatabaseWork, InUse: 4, Idle: 3, Max: 20, Waiting: 2, Waited: 1500 * time.Millisecond}}
+	})
 	m.Refused(401)
 	NewTroubles(m, Log{}).Set(PartProvider, "away")
 	m.CouponAsked("WAITING")
@@ -107,11 +113,18 @@ func TestMetrics(t *testing.T) {
 			"largesse_payouts_total": zeroed(map[string]float64{"SUCCEEDED": 5}, "FAILED", "RETRYING", "UNKNOWN", "CANCELLED"),
 			"largesse_provider_calls_total": zeroed(map[string]float64{"PAID": 1, "LOOKUP_OPEN": 1},
 				"REFUSED", "FAILED", "UNKNOWN", "THROTTLED", "MISSET", "UNSENT", "LOOKUP_FOUND", "LOOKUP_NOT_FOUND"),
-			"largesse_provider_call_seconds":  {"": 1},
-			"largesse_provider_calls_open":    {"": 1},
-			"largesse_balance_breaches_total": {"": 1},
-			"largesse_balance_broken":         {"12345": 1},
-			"largesse_webhook_backlog":        {"": 0}, "largesse_webhook_endpoints_disabled": {"": 0}, "largesse_webhook_events_dropped_total": {"": 0},
+			"largesse_provider_call_seconds":                  {"": 1},
+			"largesse_http_request_seconds":                   {"2xx,get-promotion": 1, "0,get-promotion": 1},
+			"largesse_database_call_seconds":                  {"list payouts": 1},
+			"largesse_database_connections_in_use":            {"work": 4},
+			"largesse_database_connections_idle":              {"work": 3},
+			"largesse_database_connections_max":               {"work": 20},
+			"largesse_database_connections_waiting":           {"work": 2},
+			"largesse_database_connection_wait_seconds_total": {"work": 1.5},
+			"largesse_provider_calls_open":                    {"": 1},
+			"largesse_balance_breaches_total":                 {"": 1},
+			"largesse_balance_broken":                         {"12345": 1},
+			"largesse_webhook_backlog":                        {"": 0}, "largesse_webhook_endpoints_disabled": {"": 0}, "largesse_webhook_events_dropped_total": {"": 0},
 			"largesse_webhooks_total":                    zeroed(map[string]float64{"HEARD": 1}, "LATER", "GIVEN_UP"),
 			"largesse_pools":                             {"": 2},
 			"largesse_consumers":                         {"": 9},

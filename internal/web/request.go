@@ -73,7 +73,12 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tw := &trackedWriter{ResponseWriter: w}
 	operation := ""
 	defer func() {
-		defer func() { a.metrics.RequestAnswered(operation, tw.status) }()
+		defer func() {
+			a.metrics.RequestAnswered(operation, tw.status)
+			if PreferredWait(r.Header.Values("Prefer")) == 0 { // else the caller decides how long it takes
+				a.metrics.RequestTook(operation, tw.status, time.Since(began))
+			}
+		}()
 		a.recovered(tw, r, recover())
 		a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
 			"status", tw.status, "millis", time.Since(began).Milliseconds(), "client", ClientAddress(r.Context()))

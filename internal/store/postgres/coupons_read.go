@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -245,6 +246,9 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 		return facts(portion)
 	})
 	b.Queue(`COMMIT`)
-	_, err = s.once(ctx, 0, "read a snapshot of a coupon template", b)
+	const what = "read a snapshot of a coupon template"
+	began := time.Now()
+	_, err = s.once(ctx, 0, what, b)
+	s.metrics.DatabaseCalled(what, time.Since(began))
 	return templateError(t.ID, id, err)
 }

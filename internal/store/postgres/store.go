@@ -70,6 +70,8 @@ type Config struct {
 	// ReadConnections limits the pool of reads for viewers; 0 means
 	// store.ViewerConnections.
 	ReadConnections int
+	// Metrics counts the calls and shows the connections; nil: it does not.
+	Metrics *obs.Metrics
 	// ApplicationName is shown in pg_stat_activity; empty means largesse.
 	ApplicationName string
 }
@@ -78,12 +80,15 @@ type Config struct {
 type Store struct {
 	rows.Tables
 	store.Space
-	pool       *pgxpool.Pool
-	viewers    *pgxpool.Pool // for reads of store.ForViewer only
-	schema     string
-	tryTimeout time.Duration
-	low        lowWater
-	templates  atomic.Pointer[templateList] // the latest one; nil means none yet
+	pool    *pgxpool.Pool
+	viewers *pgxpool.Pool // for reads of store.ForViewer only
+	metrics *obs.Metrics
+	// waiting and viewersWaiting are the calls that wait for a connection of each pool.
+	waiting, viewersWaiting atomic.Int64
+	schema                  string
+	tryTimeout              time.Duration
+	low                     lowWater
+	templates               atomic.Pointer[templateList] // the latest one; nil means none yet
 	// activeCount is about how many promotions are active.
 	activeCount atomic.Int64
 	cancelled   marks // of PayoutCancelStep
@@ -177,13 +182,33 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{pool: pool, viewers: viewers, schema: cfg.Schema, tryTimeout: tryTimeout}
+	s := &Store{pool: pool, viewers: viewers, metrics: cfg.Metrics, schema: cfg.Schema, tryTimeout: tryTimeout}
 	s.Tables = rows.New(tables{s}, dialect)
 	if err := s.Ping(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
+	cfg.Metrics.DatabasePoolsFrom(s.pools)
 	return s, nil
+}
+
+// pools returns the state of both pools.
+func (s *Store) pools() []obs.DatabasePool {
+	of := func(name string, pool *pgxpool.Pool, waiting *atomic.Int64) obs.DatabasePool {
+		stat := pool.Stat()
+		return obs.DatabasePool{
+			Name: name, InUse: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()), Max: int(stat.MaxConns()),
+			Waiting: int(waiting.Load()), Waited: stat.EmptyAcquireWaitTime(),
+		}
+	}
+	return []obs.DatabasePool{of(obs.DatabaseWork, s.pool, &s.waiting), of(obs.DatabaseReads, s.viewers, &s.viewersWaiting)}
+}
+
+// connection waits for a connection of a pool, and counts the wait meanwhile.
+func connection(ctx context.Context, pool *pgxpool.Pool, waiting *atomic.Int64) (*pgxpool.Conn, error) {
+	waiting.Add(1)
+	defer waiting.Add(-1)
+	return pool.Acquire(ctx)
 }
 
 // Ping returns an error if the database cannot be reached.
@@ -302,7 +327,7 @@ func (s *Store) sendShared(ctx context.Context, what string, build func(b *pgx.B
 		b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.Itoa(int(sharedLockWait.Milliseconds())))
 		build(b)
 	}
-	err := try(ctx, limited, func(b *pgx.Batch) (bool, error) {
+	err := s.try(ctx, what, limited, func(b *pgx.Batch) (bool, error) {
 		again, err := s.once(ctx, s.tryTimeout, what, b)
 		return again && !hasState(err, "55P03"), err
 	})
@@ -325,11 +350,14 @@ func (s *Store) sendLong(ctx context.Context, what string, build func(b *pgx.Bat
 // sendWithin sends a batch until it succeeds, certainly failed or used all tries.
 // timeout limits each try; 0 means no limit.
 func (s *Store) sendWithin(ctx context.Context, timeout time.Duration, what string, build func(b *pgx.Batch)) error {
-	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.once(ctx, timeout, what, b) })
+	return s.try(ctx, what, build, func(b *pgx.Batch) (bool, error) { return s.once(ctx, timeout, what, b) })
 }
 
-// try builds a batch and calls do with it, again while do reports that it may.
-func try(ctx context.Context, build func(b *pgx.Batch), do func(b *pgx.Batch) (again bool, err error)) error {
+// try builds a batch and calls do with it, again while do reports that it may. what is
+// the name of the call in the metrics.
+func (s *Store) try(ctx context.Context, what string, build func(b *pgx.Batch), do func(b *pgx.Batch) (again bool, err error)) error {
+	began := time.Now()
+	defer func() { s.metrics.DatabaseCalled(what, time.Since(began)) }()
 	for n := 0; ; n++ {
 		b := &pgx.Batch{}
 		build(b)
@@ -349,7 +377,7 @@ func (s *Store) read(ctx context.Context, what string, build func(b *pgx.Batch))
 	if !store.IsForViewer(ctx) {
 		return s.send(ctx, what, build)
 	}
-	return try(ctx, build, func(b *pgx.Batch) (bool, error) { return s.view(ctx, what, b) })
+	return s.try(ctx, what, build, func(b *pgx.Batch) (bool, error) { return s.view(ctx, what, b) })
 }
 
 // readLong is read for statements whose duration grows with a promotion. Only
@@ -368,7 +396,7 @@ const viewerGrace = time.Second
 // view is one try of a read for a viewer.
 func (s *Store) view(ctx context.Context, what string, b *pgx.Batch) (again bool, err error) {
 	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
-	conn, err := s.viewers.Acquire(wait)
+	conn, err := connection(wait, s.viewers, &s.viewersWaiting)
 	cancel()
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
@@ -396,12 +424,12 @@ func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b 
 		late := fmt.Errorf("%s: no answer within %v", what, timeout)
 		within, cancel := context.WithTimeoutCause(ctx, timeout, late)
 		defer cancel()
-		err = s.pool.SendBatch(within, b).Close()
+		err = s.sendBatch(within, b)
 		if err != nil && errors.Is(context.Cause(within), late) {
 			return false, fmt.Errorf("%w: %w", late, err)
 		}
 	} else {
-		err = s.pool.SendBatch(ctx, b).Close()
+		err = s.sendBatch(ctx, b)
 	}
 	if err != nil {
 		if hasState(err, "53100") {
@@ -410,6 +438,16 @@ func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b 
 		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
 	}
 	return false, nil
+}
+
+// sendBatch sends a batch on a connection of the pool, and reads its results.
+func (s *Store) sendBatch(ctx context.Context, b *pgx.Batch) error {
+	conn, err := connection(ctx, s.pool, &s.waiting)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return conn.SendBatch(ctx, b).Close()
 }
 
 // rolledBack reports whether a transaction certainly changed nothing and may be

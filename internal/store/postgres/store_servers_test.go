@@ -25,6 +25,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -137,26 +138,40 @@ func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 func TestViewers(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
-		Hold: func(ctx context.Context, s store.Store) (func(), error) {
-			viewers := s.(*Store).viewers
-			var held []*pgxpool.Conn
-			for range viewers.Config().MaxConns {
-				conn, err := viewers.Acquire(ctx)
-				if err != nil {
-					return nil, err
-				}
-				held = append(held, conn)
-			}
-			return sync.OnceFunc(func() {
-				for _, conn := range held {
-					conn.Release()
-				}
-			}), nil
-		},
+		Hold: holdViewers,
 		Endless: func(ctx context.Context, s store.Store) error {
 			return s.(*Store).readLong(ctx, "sleep", func(b *pgx.Batch) { b.Queue(`SELECT pg_sleep(60)`) })
 		},
 	})
+}
+
+// holdViewers takes every connection for viewers.
+func holdViewers(ctx context.Context, s store.Store) (release func(), err error) {
+	viewers := s.(*Store).viewers
+	var held []*pgxpool.Conn
+	for range viewers.Config().MaxConns {
+		conn, err := viewers.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, conn)
+	}
+	return sync.OnceFunc(func() {
+		for _, conn := range held {
+			conn.Release()
+		}
+	}), nil
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	first, m := open(t).(*Store), obs.NewMetrics()
+	s, err := Open(t.Context(), Config{URL: serverURL(t), Schema: first.schema, MaxConnections: 2, Metrics: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	storetest.ExerciseMetrics(t, s, m, []string{obs.DatabaseWork, obs.DatabaseReads}, func() (func(), error) { return holdViewers(t.Context(), s) })
 }
 
 func TestStoreAgreesWithSQLite(t *testing.T) {

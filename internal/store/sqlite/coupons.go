@@ -35,7 +35,7 @@ func couponOf(ctx context.Context, q querier, id reward.CouponID) (reward.Coupon
 
 // CouponGet returns a coupon.
 func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-	c, err := couponOf(ctx, s.reader, id)
+	c, err := couponOf(ctx, s.reader.as("read a coupon"), id)
 	if err != nil {
 		return reward.Coupon{}, fmt.Errorf("read a coupon: %w", err)
 	}

@@ -39,7 +39,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?)`, int64(p.TemplateID), p.Ticket, p.Generation, p.Us
 
 // CouponLeft returns requests that left the line.
 func (s *Store) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
-	list, err := collect(ctx, s.reader, scanLineTicket, `SELECT user_id, ticket, generation FROM coupon_rejections
+	list, err := collect(ctx, s.reader.as("list requests that left"), scanLineTicket, `SELECT user_id, ticket, generation FROM coupon_rejections
 WHERE template_id = ?1 AND (ticket, generation) > (?2, ?3) AND reason = '`+reward.ReasonLeft+`'
 ORDER BY ticket, generation LIMIT ?4`, int64(id), ticket, generation, max(limit, 0))
 	if err != nil {

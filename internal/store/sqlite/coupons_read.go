@@ -35,7 +35,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 		}
 		query, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, max(p.Limit, 0)}
 	}
-	list, err := collect(ctx, s.reader, scanCoupon, query, args...)
+	list, err := collect(ctx, s.reader.as("list coupons"), scanCoupon, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list coupons: %w", err)
 	}
@@ -44,7 +44,7 @@ func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]rew
 
 // CouponsByCode returns the coupons that have a code.
 func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
-	list, err := collect(ctx, s.reader, scanCoupon, couponsByCode, reward.SanitizeText(code), max(limit, 0))
+	list, err := collect(ctx, s.reader.as("find coupons by code"), scanCoupon, couponsByCode, reward.SanitizeText(code), max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("find coupons by code: %w", err)
 	}
@@ -65,15 +65,15 @@ const (
 
 // outcomes runs two statements, one for coupons and one for rejections, and
 // returns the outcomes that they read.
-func (s *Store) outcomes(ctx context.Context, coupons, rejections string, args ...any) ([]reward.IssueOutcome, error) {
-	list, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.IssueOutcome, error) {
+func (s *Store) outcomes(ctx context.Context, what, coupons, rejections string, args ...any) ([]reward.IssueOutcome, error) {
+	list, err := collect(ctx, s.reader.as(what), func(rows *sql.Rows) (reward.IssueOutcome, error) {
 		c, err := scanCoupon(rows)
 		return store.IssuedOutcome(&c), err
 	}, coupons, args...)
 	if err != nil {
 		return nil, err
 	}
-	rejected, err := collect(ctx, s.reader, func(rows *sql.Rows) (o reward.IssueOutcome, err error) {
+	rejected, err := collect(ctx, s.reader.as(what), func(rows *sql.Rows) (o reward.IssueOutcome, err error) {
 		var at int64
 		err = rows.Scan(&o.TemplateID, &o.UserID, &o.Generation, &o.Ticket, &o.Reason, &at)
 		o.At = timeOf(at)
@@ -88,7 +88,7 @@ func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users [
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.outcomes(ctx, latestCoupons, latestRejections, int64(id), string(array))
+	list, err := s.outcomes(ctx, "read the outcomes of requests", latestCoupons, latestRejections, int64(id), string(array))
 	if err != nil {
 		return nil, fmt.Errorf("read the outcomes of requests: %w", err)
 	}
@@ -99,7 +99,7 @@ func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users [
 // first.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {
 	limit = max(limit, 0)
-	list, err := s.outcomes(ctx, historyCoupons, historyRejections, reward.SanitizeText(user), limit)
+	list, err := s.outcomes(ctx, "read the history of a user", historyCoupons, historyRejections, reward.SanitizeText(user), limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of a user: %w", err)
 	}
@@ -125,7 +125,7 @@ func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
 // snapshot runs fn in one reading transaction, so that all its reads see the
 // same commit.
 func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.Context, q querier) error) error {
-	err := s.reader.read(ctx, func(ctx context.Context, db reading) error {
+	err := s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -231,7 +231,7 @@ func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generat
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := collect(ctx, s.reader, scanInt, waitingLine, int64(id), generation, string(array))
+	waiting, err := collect(ctx, s.reader.as("look up a waiting line"), scanInt, waitingLine, int64(id), generation, string(array))
 	if err != nil {
 		return nil, fmt.Errorf("look up a waiting line: %w", err)
 	}

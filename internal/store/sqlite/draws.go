@@ -60,7 +60,7 @@ func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []st
 	if err != nil {
 		return nil, err
 	}
-	list, err := collect(ctx, s.reader, scanText, `SELECT user_id FROM coupon_entrants
+	list, err := collect(ctx, s.reader.as("read entrants"), scanText, `SELECT user_id FROM coupon_entrants
 WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id), string(array))
 	if err != nil {
 		return nil, fmt.Errorf("read entrants: %w", err)

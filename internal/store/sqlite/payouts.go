@@ -82,7 +82,7 @@ WHERE p.promotion_id = ? AND p.target_id IN (SELECT value FROM json_each(?))`, i
 
 // PayoutGetMany returns the payouts among ids that exist.
 func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
-	list, err := payoutsOf(ctx, s.reader, ids)
+	list, err := payoutsOf(ctx, s.reader.as("read payouts"), ids)
 	if err != nil {
 		return nil, fmt.Errorf("read payouts: %w", err)
 	}
@@ -92,7 +92,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 // PayoutGet returns a payout with its attempts, oldest first. It reads the
 // attempts second, so they may be newer than the row.
 func (s *Store) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
-	p, found, err := one(ctx, s.reader, scanPayout, `SELECT `+payoutColumns+` FROM payouts p
+	p, found, err := one(ctx, s.reader.as("read a payout"), scanPayout, `SELECT `+payoutColumns+` FROM payouts p
 WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.TargetID))
 	if err != nil {
 		return reward.Payout{}, nil, fmt.Errorf("read a payout: %w", err)
@@ -100,7 +100,7 @@ WHERE p.promotion_id = ? AND p.target_id = ?`, int64(id.PromotionID), int64(id.T
 	if !found {
 		return reward.Payout{}, nil, store.NoPayout(id)
 	}
-	attempts, err := collect(ctx, s.reader, func(rows *sql.Rows) (reward.Attempt, error) {
+	attempts, err := collect(ctx, s.reader.as("read the attempts of a payout"), func(rows *sql.Rows) (reward.Attempt, error) {
 		var a reward.Attempt
 		var at int64
 		err := rows.Scan(&a.Dispatch, &at, &a.Class, &a.Code, &a.Message)
@@ -162,7 +162,7 @@ func (s *Store) PayoutList(ctx context.Context, p store.PayoutListParams) ([]rew
 	if p.After != nil {
 		after = int64(*p.After)
 	}
-	list, err := collect(ctx, s.reader, scanPayout, listSQL(p.State, p.Code),
+	list, err := collect(ctx, s.reader.as("list payouts"), scanPayout, listSQL(p.State, p.Code),
 		int64(p.PromotionID), after, p.State, p.Code, max(p.Limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("list payouts: %w", err)

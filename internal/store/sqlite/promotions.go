@@ -228,7 +228,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 
 // PromotionGet returns a promotion with its counts.
 func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(ctx, s.reader, detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(ctx, s.reader.as("read a promotion"), detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
 	switch {
 	case err != nil:
 		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
@@ -249,7 +249,7 @@ func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([
 	if err != nil {
 		return nil, err
 	}
-	list, err := collect(ctx, s.reader, viewScanner(), viewsOf, string(array))
+	list, err := collect(ctx, s.reader.as("read promotions"), viewScanner(), viewsOf, string(array))
 	if err != nil {
 		return nil, fmt.Errorf("read promotions: %w", err)
 	}
@@ -266,7 +266,7 @@ func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) 
 		return nil, err
 	}
 	where, args := dialect.PromotionPage(p)
-	list, err := collect(ctx, s.reader, detailScanner(), promotionPages+where, bind(args)...)
+	list, err := collect(ctx, s.reader.as("list promotions"), detailScanner(), promotionPages+where, bind(args)...)
 	if err != nil {
 		return nil, fmt.Errorf("list promotions: %w", err)
 	}
@@ -287,7 +287,7 @@ WHERE c.number > ? ORDER BY c.number`
 
 // PromotionActive returns the promotions that still need work.
 func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := collect(ctx, s.reader, viewScanner(), activeSQL)
+	list, err := collect(ctx, s.reader.as("list active promotions"), viewScanner(), activeSQL)
 	if err != nil {
 		return nil, fmt.Errorf("list active promotions: %w", err)
 	}
@@ -297,40 +297,38 @@ func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, err
 // PromotionChanges returns what has changed in the list of active promotions. Its
 // mark is the number of the latest change.
 func (s *Store) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
-	tx, err := s.reader.BeginTx(ctx, nil)
-	if err != nil {
-		return store.PromotionChanges{}, fmt.Errorf("read changed promotions: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it has written nothing
 	var c store.PromotionChanges
-	if since == "" {
-		c, err = wholeList(ctx, tx)
-	} else {
-		c, err = changesSince(ctx, tx, since)
-	}
+	err := s.snapshot(ctx, "read changed promotions", func(ctx context.Context, q querier) (err error) {
+		if since == "" {
+			c, err = wholeList(ctx, q)
+		} else {
+			c, err = changesSince(ctx, q, since)
+		}
+		return err
+	})
 	if err != nil {
-		return store.PromotionChanges{}, fmt.Errorf("read changed promotions: %w", err)
+		return store.PromotionChanges{}, err
 	}
 	return c, nil
 }
 
-func wholeList(ctx context.Context, tx *sql.Tx) (store.PromotionChanges, error) {
-	mark, _, err := one(ctx, tx, scanInt, `SELECT coalesce(max(number), 0) FROM changes`)
+func wholeList(ctx context.Context, q querier) (store.PromotionChanges, error) {
+	mark, _, err := one(ctx, q, scanInt, `SELECT coalesce(max(number), 0) FROM changes`)
 	if err != nil {
 		return store.PromotionChanges{}, err
 	}
-	list, err := collect(ctx, tx, viewScanner(), activeSQL)
+	list, err := collect(ctx, q, viewScanner(), activeSQL)
 	return store.PromotionChanges{Whole: true, Active: list, Mark: strconv.FormatInt(mark, 10)}, err
 }
 
-func changesSince(ctx context.Context, tx *sql.Tx, since string) (store.PromotionChanges, error) {
+func changesSince(ctx context.Context, q querier, since string) (store.PromotionChanges, error) {
 	c := store.PromotionChanges{Mark: since}
 	mark, err := strconv.ParseInt(since, 10, 64)
 	if err != nil {
 		return c, fmt.Errorf("the mark is not of this database: %w", err)
 	}
 	var active []int64
-	if _, err := collect(ctx, tx, func(rows *sql.Rows) (struct{}, error) {
+	if _, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
 		var id int64
 		var isActive bool
 		err := rows.Scan(&mark, &id, &isActive)
@@ -348,7 +346,7 @@ func changesSince(ctx context.Context, tx *sql.Tx, since string) (store.Promotio
 	if err != nil {
 		return c, err
 	}
-	c.Active, err = collect(ctx, tx, viewScanner(), viewsOf, string(array))
+	c.Active, err = collect(ctx, q, viewScanner(), viewsOf, string(array))
 	return c, err
 }
 
@@ -425,7 +423,7 @@ var dueSQL = strings.Replace(viewSQL, "promotions m", "promotions m INDEXED BY p
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	list, err := collect(ctx, s.reader, viewScanner(), dueSQL, micros(now), max(limit, 0))
+	list, err := collect(ctx, s.reader.as("list due promotions"), viewScanner(), dueSQL, micros(now), max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("list due promotions: %w", err)
 	}

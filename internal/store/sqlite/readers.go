@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
+	"time"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -12,12 +15,33 @@ import (
 type readers struct {
 	*sql.DB
 	viewers *sql.DB // for reads of store.ForViewer only
+	metrics *obs.Metrics
+	// waiting and viewersWaiting are the calls that wait for a connection of each pool.
+	waiting, viewersWaiting atomic.Int64
 }
 
-// reading is a connection, or a pool of them.
-type reading interface {
-	querier
-	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+// named is the reading connections for one call, with its name in the metrics.
+type named struct {
+	*readers
+	what string
+}
+
+// as returns the reading connections for a call.
+func (r *readers) as(what string) named { return named{r, what} }
+
+// poolOf returns the state of a pool.
+func poolOf(name string, db *sql.DB, waiting *atomic.Int64) obs.DatabasePool {
+	stat := db.Stats()
+	return obs.DatabasePool{
+		Name: name, InUse: stat.InUse, Idle: stat.Idle, Max: stat.MaxOpenConnections, Waiting: int(waiting.Load()), Waited: stat.WaitDuration,
+	}
+}
+
+// connection waits for a connection, and counts the wait meanwhile.
+func connection(ctx context.Context, db *sql.DB, waiting *atomic.Int64) (*sql.Conn, error) {
+	waiting.Add(1)
+	defer waiting.Add(-1)
+	return db.Conn(ctx)
 }
 
 func openReaders(path string) (*readers, error) {
@@ -45,12 +69,19 @@ func (r *readers) limit(connections int) {
 func (r *readers) close() error { return errors.Join(r.Close(), r.viewers.Close()) }
 
 // read calls fn with a connection. It keeps the limits of a read for a viewer.
-func (r *readers) read(ctx context.Context, fn func(ctx context.Context, db reading) error) error {
+func (r named) read(ctx context.Context, fn func(ctx context.Context, db *sql.Conn) error) error {
+	began := time.Now()
+	defer func() { r.metrics.DatabaseCalled(r.what, time.Since(began)) }()
 	if !store.IsForViewer(ctx) {
-		return fn(ctx, r.DB)
+		conn, err := connection(ctx, r.DB, &r.waiting)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return fn(ctx, conn)
 	}
 	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
-	conn, err := r.viewers.Conn(wait)
+	conn, err := connection(wait, r.viewers, &r.viewersWaiting)
 	cancel()
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
@@ -66,6 +97,18 @@ func (r *readers) read(ctx context.Context, fn func(ctx context.Context, db read
 		return store.ViewerTimedOut(err)
 	}
 	return err
+}
+
+// Observe counts the calls in m and shows the connections there. It must be called
+// before any other method.
+func (s *Store) Observe(m *obs.Metrics) {
+	s.reader.metrics = m
+	m.DatabasePoolsFrom(func() []obs.DatabasePool {
+		return []obs.DatabasePool{
+			poolOf(obs.DatabaseWrite, s.writer, &s.waiting), poolOf(obs.DatabaseWork, s.reader.DB, &s.reader.waiting),
+			poolOf(obs.DatabaseReads, s.reader.viewers, &s.reader.viewersWaiting),
+		}
+	})
 }
 
 // LimitViewers sets the number of connections for reads of store.ForViewer. The

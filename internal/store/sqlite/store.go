@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -42,6 +43,8 @@ type Store struct {
 	store.Space
 	writer *sql.DB // one connection
 	reader *readers
+	// waiting is the transactions that wait for writer, or for another process.
+	waiting atomic.Int64
 }
 
 // Open opens the file at path and creates it if it does not exist. It does not
@@ -140,7 +143,11 @@ func (s *Store) migrations() (*goose.Provider, error) {
 // write runs fn in one writing transaction. It commits the counts that fn moved
 // together with the rows.
 func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) error {
+	began := time.Now()
+	defer func() { s.reader.metrics.DatabaseCalled(what, time.Since(began)) }()
+	s.waiting.Add(1)
 	raw, err := s.writer.BeginTx(ctx, nil)
+	s.waiting.Add(-1)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -199,15 +206,15 @@ ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topi
 	return nil
 }
 
-// querier is a transaction or the pool of reading connections.
+// querier is a transaction, a connection, or the reading connections for a call.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // collect returns every row of a query, read by scan.
 func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
-	if r, ok := q.(*readers); ok {
-		err = r.read(ctx, func(ctx context.Context, db reading) (err error) {
+	if r, ok := q.(named); ok {
+		err = r.read(ctx, func(ctx context.Context, db *sql.Conn) (err error) {
 			list, err = collect(ctx, db, scan, query, args...)
 			return err
 		})

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -48,27 +49,37 @@ func TestStore(t *testing.T) {
 func TestViewers(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
-		Hold: func(ctx context.Context, s store.Store) (func(), error) {
-			viewers := s.(*Store).reader.viewers
-			var held []*sql.Conn
-			for range viewers.Stats().MaxOpenConnections {
-				conn, err := viewers.Conn(ctx)
-				if err != nil {
-					return nil, err
-				}
-				held = append(held, conn)
-			}
-			return sync.OnceFunc(func() {
-				for _, conn := range held {
-					_ = conn.Close()
-				}
-			}), nil
-		},
+		Hold: holdViewers,
 		Endless: func(ctx context.Context, s store.Store) error {
-			_, err := collect(ctx, s.(*Store).reader, scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
+			_, err := collect(ctx, s.(*Store).reader.as("count"), scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
 			return err
 		},
 	})
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s, m := openAt(t, filepath.Join(t.TempDir(), "largesse.db")), obs.NewMetrics()
+	s.Observe(m)
+	storetest.ExerciseMetrics(t, s, m, []string{obs.DatabaseWrite, obs.DatabaseWork, obs.DatabaseReads}, func() (func(), error) { return holdViewers(t.Context(), s) })
+}
+
+// holdViewers takes every connection for viewers.
+func holdViewers(ctx context.Context, s store.Store) (release func(), err error) {
+	viewers := s.(*Store).reader.viewers
+	var held []*sql.Conn
+	for range viewers.Stats().MaxOpenConnections {
+		conn, err := viewers.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, conn)
+	}
+	return sync.OnceFunc(func() {
+		for _, conn := range held {
+			_ = conn.Close()
+		}
+	}), nil
 }
 
 // TestPlans checks that frequent statements do not read payouts that they do
@@ -300,7 +311,7 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%s: no plan is expected of %s", name, sql)
 	}
 	for name, test := range checks {
-		plan, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (string, error) {
+		plan, err := collect(t.Context(), s.reader.as("test"), func(rows *sql.Rows) (string, error) {
 			var id, parent, unused int
 			var detail string
 			err := rows.Scan(&id, &parent, &unused, &detail)
@@ -456,7 +467,7 @@ func TestSlots(t *testing.T) {
 	s := open(t).(*Store)
 	storetest.ExerciseSlots(t, s, func() (map[reward.CouponID]int, error) {
 		slots := make(map[reward.CouponID]int)
-		_, err := collect(t.Context(), s.reader, func(rows *sql.Rows) (struct{}, error) {
+		_, err := collect(t.Context(), s.reader.as("test"), func(rows *sql.Rows) (struct{}, error) {
 			var id reward.CouponID
 			var slot int
 			err := rows.Scan(&id, &slot)

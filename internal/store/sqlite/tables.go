@@ -88,7 +88,7 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // Read runs a statement on a reading connection.
 func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
 	s := build()
-	err := t.s.reader.read(ctx, func(ctx context.Context, db reading) error {
+	err := t.s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
 		found, err := db.QueryContext(ctx, s.SQL, bind(s.Args)...)
 		if err == nil {
 			err = scan(found, s.Row)

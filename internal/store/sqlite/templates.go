@@ -71,7 +71,7 @@ func (s *Store) changeTemplate(ctx context.Context, what string, id reward.Templ
 
 // TemplateGet returns a template.
 func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	t, err := templateOf(ctx, s.reader, id)
+	t, err := templateOf(ctx, s.reader.as("read a coupon template"), id)
 	if err != nil {
 		return reward.CouponTemplate{}, fmt.Errorf("read a coupon template: %w", err)
 	}
@@ -83,7 +83,7 @@ func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limi
 	if before == 0 {
 		before = 1<<63 - 1
 	}
-	list, err := collect(ctx, s.reader, scanTemplate, templateSQL+`WHERE t.id < ? ORDER BY t.id DESC LIMIT ?`, int64(before), max(limit, 0))
+	list, err := collect(ctx, s.reader.as("list coupon templates"), scanTemplate, templateSQL+`WHERE t.id < ? ORDER BY t.id DESC LIMIT ?`, int64(before), max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("list coupon templates: %w", err)
 	}
@@ -96,7 +96,7 @@ UNION ALL SELECT id FROM coupon_templates WHERE closes_at IS NULL) ORDER BY t.id
 
 // TemplateActive returns the templates that are not closed yet.
 func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
-	list, err := collect(ctx, s.reader, scanTemplate, activeTemplates, micros(closedAfter))
+	list, err := collect(ctx, s.reader.as("list active coupon templates"), scanTemplate, activeTemplates, micros(closedAfter))
 	if err != nil {
 		return nil, fmt.Errorf("list active coupon templates: %w", err)
 	}
