@@ -190,7 +190,7 @@ func (r *release) members(ctx context.Context, program string) ([]member, error)
 	return all, nil
 }
 
-var licenceNames = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
+var licenceNames = regexp.MustCompile(`(?i)^((un)?licen[cs]e|copying|notice|patents)`)
 
 // licencesOf returns the files with licences of all modules in the program, and of
 // Go. A module without one is an error.
