@@ -345,6 +345,30 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	}
 }
 
+// Update gives the waiting calls of a promotion another rate and weight. Later calls
+// bring their own. Without it, a slow rate would hold the calls that wait for it, and a
+// call that waits brings no other rate. It is cheap if none wait.
+func (g *Governor) Update(job Job) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now, updated := g.now(), false
+	for _, hangs := range []bool{false, true} {
+		f := g.flows[queueKey{job.PromotionID, hangs}]
+		if f == nil || f.waiting == 0 || f.first.job.RatePerSecond == job.RatePerSecond && f.first.job.Weight == job.Weight {
+			continue
+		}
+		for w := f.first; w != nil; w = w.next {
+			w.job.RatePerSecond, w.job.Weight = job.RatePerSecond, job.Weight
+		}
+		g.setRate(f, job.RatePerSecond)
+		g.place(f, now)
+		updated = true
+	}
+	if updated {
+		g.pump(now)
+	}
+}
+
 // AcceptsWork reports whether consumers should read new entries of a promotion.
 // While the breaker is open, it is true from the first due probe on if the promotion
 // has no call that could be the probe: a probe must not depend on the promotions

@@ -158,6 +158,11 @@ func (f *Flow) refreshed(now active) {
 			f.governor.CancelWaiting(id)
 		}
 	}
+	for _, id := range now.changed {
+		if v := now.views[id]; v != nil && v.Status == reward.Running {
+			f.governor.Update(f.cache.job(id))
+		}
+	}
 	switch {
 	case !f.cfg.Payout:
 	case f.cfg.Direct:
