@@ -76,13 +76,17 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 type sender struct {
 	url    string
 	client *http.Client
+	ended  context.Context //nolint:containedctx // it ends all requests
+	end    context.CancelFunc
 }
 
 var _ otlptrace.Client = (*sender)(nil)
 
 // newSender returns a sender for a collector with a base URL.
 func newSender(endpoint string) *sender {
+	ended, end := context.WithCancel(context.Background())
 	return &sender{
+		ended: ended, end: end,
 		url: strings.TrimRight(endpoint, "/") + "/v1/traces",
 		client: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute, MaxConnsPerHost: 1},
@@ -98,8 +102,11 @@ func (s *sender) Start(context.Context) error { return nil }
 func (s *sender) Stop(context.Context) error { return nil }
 
 // UploadTraces sends spans. It tries again until ctx ends if the collector asks for
-// that, or cannot be reached.
+// that, or cannot be reached. It gives up when the sender is ended.
 func (s *sender) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ended, cancel)()
 	// A TracesData has the encoding of an ExportTraceServiceRequest, whose package
 	// imports gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})

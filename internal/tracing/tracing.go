@@ -97,6 +97,7 @@ func (t *Tracer) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // the exporter reports its own failures
+	t.sender.end()               // otherwise it would send what is left, each batch for up to exportTimeout
 	t.sender.client.CloseIdleConnections()
 }
 

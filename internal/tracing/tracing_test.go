@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -134,6 +135,27 @@ func TestASlowCollectorDelaysNothing(t *testing.T) {
 	got := results(t, m)
 	if got[obs.SpanExported] != queueMax || c.spans.Load() != queueMax || got[obs.SpanFailed] != 0 {
 		t.Errorf("results %v, and the collector has %d; want %d", got, c.spans.Load(), queueMax)
+	}
+}
+
+// Stop leaves no request behind that a collector has not answered.
+func TestStopEndsTheExport(t *testing.T) {
+	t.Parallel()
+	left := make(chan struct{})
+	c := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		close(left)
+	}))
+	defer c.Close()
+	tracer := New(Config{Endpoint: c.URL, Metrics: obs.NewMetrics()})
+	_, s := tracer.Payout(t.Context(), "pay payout", &reward.Payout{Trace: sampled})
+	s.End(nil)
+	tracer.Stop()
+	select {
+	case <-left:
+	case <-time.After(exportTimeout / 2):
+		t.Error("the request is still under way")
 	}
 }
 
