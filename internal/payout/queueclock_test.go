@@ -84,6 +84,10 @@ func (s shiftedStore) PayoutFinish(ctx context.Context, p store.PayoutFinishPara
 	return s.Store.PayoutFinish(ctx, p)
 }
 
+// roomy is the length of a stream that never refuses an entry because it is full: then,
+// each dispatch that does not reach the queue is the fault of a clock.
+const roomy = 1000
+
 // skewedStage is a stage whose queue's clock is ahead.
 func skewedStage(t *testing.T, ahead time.Duration) (*stage, *shiftedQueue, *obs.Troubles) {
 	t.Helper()
@@ -94,7 +98,7 @@ func skewedStage(t *testing.T, ahead time.Duration) (*stage, *shiftedQueue, *obs
 		return rows, q
 	})
 	troubles := obs.NewTroubles(nil, obs.Log{})
-	s.with(func(cfg *Config) { cfg.Troubles = troubles }, dropPublisher{})
+	s.with(func(cfg *Config) { cfg.Troubles, cfg.MaxLen = troubles, roomy }, dropPublisher{})
 	return s, q, troubles
 }
 
@@ -159,11 +163,12 @@ func TestClocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onFakeTime(t, func(t *testing.T) {
 				s := newStage(t, newProvider(nil), nil)
+				s.with(func(cfg *Config) { cfg.MaxLen = roomy }, dropPublisher{})
 				defer s.close()
 				troubles := obs.NewTroubles(nil, obs.Log{})
 				odd := &shiftedQueue{Queue: s.queue}
 				odd.ahead.Store(int64(ahead))
-				other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles = odd, troubles })
+				other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles, cfg.MaxLen = odd, troubles, roomy })
 				if err := other.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
