@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
@@ -29,6 +29,11 @@ const (
 	demoMalformed = 5
 	demoTargets   = 20_000
 	demoPoll      = 250 * time.Millisecond
+	// Somebody in the console may add a fourth of the targets, who are paid within
+	// about twenty seconds.
+	demoAddedShare   = 4
+	demoAddedSeconds = 20
+	demoAddedRateMin = 100
 )
 
 func (c *cli) demoCommand() *cobra.Command {
@@ -76,10 +81,11 @@ type demo struct {
 
 	sim         *moneysim.Server
 	simURL      string
-	engine      *engine.Engine
+	site        *demoSite
 	client      *client.Client
 	voucherID   int64 // ID of the campaign that Kafka delivers
 	deadLetters int   // dead letters that existed before the run
+	added       int   // campaigns that people asked for in the console
 }
 
 func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.stdout, format+"\n", args...) }
@@ -159,30 +165,99 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.hold(ctx); err != nil {
 		return err
 	}
-	d.result.Balanced = !slices.ContainsFunc(d.result.Invariants, func(v invariantJSON) bool { return !v.Holds })
+	d.result.Balanced = d.balanced()
 	if d.output == outputJSON {
 		if d.keep {
-			d.result.Server = "http://" + d.engine.Addr()
+			d.result.Server = "http://" + d.site.addr
 		}
 		if err := d.printJSON(d.result); err != nil {
 			return err
 		}
 	}
 	if d.keep {
-		d.say("\nThe server keeps running at http://%s until you press Ctrl-C. Try in another terminal:", d.engine.Addr())
-		d.say("  export LARGESSE_SERVER=http://%s", d.engine.Addr())
+		d.say("\nThe server keeps running at http://%s until you press Ctrl-C. Try in another terminal:", d.site.addr)
+		d.say("  export LARGESSE_SERVER=http://%s", d.site.addr)
 		d.say("  go run ./cmd/largesse promotion list   # if it is installed: largesse promotion list")
 		d.say("  go run ./cmd/largesse template list")
-		select {
-		case <-ctx.Done():
-		case err := <-d.engine.Lost():
+		if err := d.goOn(ctx); err != nil {
 			return err
 		}
 	}
-	if !d.result.Balanced {
+	if !d.balanced() {
 		return errUnbalanced
 	}
 	return nil
+}
+
+// balanced reports whether all invariants hold that were checked so far.
+func (d *demo) balanced() bool {
+	return !slices.ContainsFunc(d.result.Invariants, func(v invariantJSON) bool { return !v.Holds })
+}
+
+// goOn does what people ask for in the console, until the demo ends.
+func (d *demo) goOn(ctx context.Context) error {
+	for {
+		d.site.allowKills()
+		var err error
+		select {
+		case <-d.site.people:
+			err = d.payMore(ctx)
+		case <-d.site.drops:
+			if err = d.site.calm(ctx); err == nil {
+				err = d.drop(ctx)
+			}
+		case err := <-d.site.lost:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// payMore pays people that somebody added in the console, and checks the books.
+func (d *demo) payMore(ctx context.Context) error {
+	c, err := d.addPeople(ctx)
+	if err != nil {
+		return err
+	}
+	campaigns, err := d.watch(ctx, []*campaign{c}, nil)
+	if err != nil {
+		return err
+	}
+	if err := d.check(ctx, campaigns); err != nil {
+		return err
+	}
+	d.say("\nInvariants")
+	d.judged(titled(campaigns))
+	return nil
+}
+
+// addPeople creates and starts a campaign for more people. It is slow enough to watch.
+func (d *demo) addPeople(ctx context.Context) (*campaign, error) {
+	if err := d.site.calm(ctx); err != nil {
+		return nil, err
+	}
+	d.added++
+	var file bytes.Buffer
+	workload, err := lab.WriteTargets(&file, d.site.more, false)
+	if err != nil {
+		return nil, err
+	}
+	title := fmt.Sprintf("more people %d", d.added)
+	p, err := d.client.CreatePromotion(ctx, client.NewPromotion{Name: "Demo: " + title, Type: "POINT", RatePerSecond: max(d.site.more/demoAddedSeconds, demoAddedRateMin)})
+	if err != nil {
+		return nil, fmt.Errorf("create the campaign for more people: %w", err)
+	}
+	if _, err := d.client.UploadTargets(ctx, p.ID, &file, client.UploadOptions{}); err != nil {
+		return nil, fmt.Errorf("upload more people: %w", err)
+	}
+	if _, err := d.client.StartPromotion(ctx, p.ID); err != nil {
+		return nil, fmt.Errorf("start the campaign for more people: %w", err)
+	}
+	return &campaign{title: title, id: p.ID, workload: workload, targets: d.site.more}, nil
 }
 
 // start starts the provider and the engine.
@@ -216,20 +291,17 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 	cfg.Money.Timeout = 2 * time.Second
 	cfg.Money.SettleAfter = 2 * time.Second
 	cfg.Redis.Stream.LeaseSeconds = 4
-	d.engine, err = engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
+	d.site, err = openSite(ctx, cfg, d.sim, max(d.targets/demoAddedShare, 1), log)
 	if err != nil {
-		return nil, err
-	}
-	if err := d.engine.Start(ctx); err != nil {
 		d.sim.Close()
 		return nil, err
 	}
-	d.client, err = client.New("http://"+d.engine.Addr(), client.Options{})
+	d.client, err = client.New("http://"+d.site.addr, client.Options{})
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		d.engine.Stop()
+		d.site.close()
 		d.sim.Close()
 		_ = logFile.Close()
 	}, nil
@@ -237,10 +309,8 @@ func (d *demo) start(ctx context.Context) (closeAll func(), err error) {
 
 // invite prints where to watch the demo, and how to disturb it.
 func (d *demo) invite() {
-	d.say("Watch and steer it in the console: http://%s/", d.engine.Addr())
-	d.say("Break the provider from another terminal, and repair it:")
-	d.say("  curl -X PUT %s/faults -d '{\"away\": true}'", d.simURL)
-	d.say("  curl -X PUT %s/faults -d '{\"latencyMs\": %d}'\n", d.simURL, demoFaults.LatencyMs)
+	d.say("Watch and steer it in the console: http://%s/", d.site.addr)
+	d.say("Its bar at the bottom breaks the provider, kills the instance, adds people and opens drops.\n")
 }
 
 // campaign is one promotion of the demo.
@@ -248,6 +318,7 @@ type campaign struct {
 	title    string
 	id       string
 	workload lab.Workload
+	targets  int
 	upload   *client.UploadResult // only of the campaign from a file
 	account  lab.Account
 }
@@ -267,35 +338,41 @@ func (d *demo) pay(ctx context.Context) ([]*campaign, error) {
 	if err != nil {
 		return nil, err
 	}
-	vouchers := &campaign{title: "vouchers from Kafka", id: fmt.Sprint(d.voucherID)}
+	vouchers := &campaign{title: "vouchers from Kafka", id: fmt.Sprint(d.voucherID), targets: d.targets}
 	campaigns := []*campaign{points, vouchers}
 	published := make(chan error, 1)
 	go func() {
 		var err error
 		vouchers.workload, err = lab.Publishing{
-			Brokers: d.engine.Brokers(), PromotionID: d.voucherID, Voucher: true, Targets: d.targets, Malformed: demoMalformed,
+			Brokers: d.site.instance().Brokers(), PromotionID: d.voucherID, Voucher: true, Targets: d.targets, Malformed: demoMalformed,
 		}.Publish(ctx)
 		published <- err
 	}()
 	if _, err := d.client.StartPromotion(ctx, points.id); err != nil {
 		return nil, fmt.Errorf("start the campaign of points: %w", err)
 	}
-	if err := d.watch(ctx, campaigns); err != nil {
-		return nil, err
-	}
-	if err := <-published; err != nil {
-		return nil, fmt.Errorf("publish the campaign of vouchers: %w", err)
-	}
-	ledger, err := lab.ReadLedger(ctx, d.simURL)
+	campaigns, err = d.watch(ctx, campaigns, published)
 	if err != nil {
 		return nil, err
 	}
+	return campaigns, d.check(ctx, campaigns)
+}
+
+// check compares the books of both sides, while nobody kills the instance.
+func (d *demo) check(ctx context.Context, campaigns []*campaign) error {
+	if err := d.site.calm(ctx); err != nil {
+		return err
+	}
+	ledger, err := lab.ReadLedger(ctx, d.simURL)
+	if err != nil {
+		return err
+	}
 	for _, c := range campaigns {
 		if c.account, err = lab.CheckBooks(ctx, d.client, c.id, c.workload, ledger); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return campaigns, nil
+	return nil
 }
 
 // uploadPoints writes the file, creates the campaign and uploads its targets.
@@ -323,44 +400,75 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 	}
 	d.say("Uploaded %s: %s accepted, %s, %s rejected. The accepted targets are worth %s points.",
 		path, number(res.Accepted), countOf(res.Duplicates, "duplicate"), number(res.Rejected), number(res.Amount))
-	return &campaign{title: "points from a file", id: p.ID, workload: workload, upload: &res}, nil
+	return &campaign{title: "points from a file", id: p.ID, workload: workload, targets: d.targets, upload: &res}, nil
 }
 
-// watch shows the progress of both campaigns until nothing is open.
-func (d *demo) watch(ctx context.Context, campaigns []*campaign) error {
+// watch shows the progress of the campaigns until nothing is open, and adds campaigns
+// that people ask for. The instance may be killed once everything is published.
+func (d *demo) watch(ctx context.Context, campaigns []*campaign, published <-chan error) ([]*campaign, error) {
 	show := newBars(d.world)
 	defer show.close()
 	for _, c := range campaigns {
-		show.update(c.title, 0, int64(d.targets))
+		show.update(c.title, 0, int64(c.targets))
+	}
+	if published == nil {
+		d.site.allowKills()
 	}
 	for {
 		open := 0
 		for _, c := range campaigns {
-			p, err := d.client.Promotion(ctx, c.id)
-			var problem *client.Problem
-			if errors.As(err, &problem) && problem.Status == 404 {
-				open++ // its Kafka records are not read yet
-				continue
-			}
+			done, err := d.progress(ctx, c, show)
 			if err != nil {
-				return fmt.Errorf("read the campaign %s: %w", c.title, err)
+				return nil, err
 			}
-			show.update(c.title, p.Counts.Done(), int64(d.targets))
-			if p.Status != "COMPLETED" || p.Counts.Unknown > 0 {
+			if !done {
 				open++
 			}
 		}
-		if open == 0 {
-			return nil
+		if open == 0 && published == nil {
+			return campaigns, nil
 		}
 		select {
+		case err := <-published:
+			if err != nil {
+				return nil, fmt.Errorf("publish the campaign of vouchers: %w", err)
+			}
+			published = nil
+			d.site.allowKills()
+		case <-d.site.people:
+			c, err := d.addPeople(ctx)
+			if err != nil {
+				return nil, err
+			}
+			campaigns = append(campaigns, c)
+			if published == nil {
+				d.site.allowKills()
+			}
 		case <-time.After(demoPoll):
-		case err := <-d.engine.Lost():
-			return err
+		case err := <-d.site.lost:
+			return nil, err
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// progress shows the progress of a campaign, and reports whether nothing of it is open.
+// While the instance is down, everything is.
+func (d *demo) progress(ctx context.Context, c *campaign, show *bars) (done bool, err error) {
+	kills, _ := d.site.disturbance()
+	p, err := d.client.Promotion(ctx, c.id)
+	if now, up := d.site.disturbance(); err != nil && (now != kills || !up) {
+		return false, nil
+	}
+	if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == 404 {
+		return false, nil // its Kafka records are not read yet
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the campaign %s: %w", c.title, err)
+	}
+	show.update(c.title, p.Counts.Done(), int64(c.targets))
+	return p.Status == "COMPLETED" && p.Counts.Unknown == 0, nil
 }
 
 // report prints the books of both sides and the verdicts.
@@ -395,7 +503,10 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 	d.reasons(campaigns)
 	d.say("\nInvariants")
 	d.judged(d.verdicts(ctx, campaigns))
-	paid := campaigns[0].account.Promotion.Counts.Succeeded + campaigns[1].account.Promotion.Counts.Succeeded
+	var paid int64
+	for _, c := range campaigns {
+		paid += c.account.Promotion.Counts.Succeeded
+	}
 	d.say("\nPaid %s in %.1f s.", countOf(paid, "target"), took.Seconds())
 	d.result.Seconds = took.Seconds()
 	for _, c := range campaigns {
@@ -478,8 +589,8 @@ func (d *demo) reasons(campaigns []*campaign) {
 	}
 }
 
-// verdicts returns the invariants of both campaigns and of the rejections.
-func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdict {
+// titled returns the invariants of each campaign.
+func titled(campaigns []*campaign) []lab.Verdict {
 	var out []lab.Verdict
 	for _, c := range campaigns {
 		for _, v := range c.account.Verdicts {
@@ -487,6 +598,12 @@ func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdic
 			out = append(out, v)
 		}
 	}
+	return out
+}
+
+// verdicts returns the invariants of both campaigns and of the rejections.
+func (d *demo) verdicts(ctx context.Context, campaigns []*campaign) []lab.Verdict {
+	out := titled(campaigns)
 	points, vouchers := campaigns[0], campaigns[1]
 	out = append(out, lab.Verdict{
 		Invariant: "all invalid lines are rejected, and no others",

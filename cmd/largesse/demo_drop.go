@@ -37,7 +37,7 @@ func (d *demo) drop(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	want := int64(min(d.coupons, d.shoppers))
-	verdicts, err := lab.CheckDrop(ctx, d.engine.Store(), id, want)
+	verdicts, err := lab.CheckDrop(ctx, d.site.instance().Store(), id, want)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (long
 			}
 			open = false
 		case <-time.After(demoDropPoll):
-		case err := <-d.engine.Lost():
+		case err := <-d.site.lost:
 			return 0, err
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)

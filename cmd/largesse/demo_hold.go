@@ -73,7 +73,7 @@ func (d *demo) takeHeld(ctx context.Context, template, user string) (client.Coup
 		}
 		select {
 		case <-time.After(demoHoldPoll):
-		case err := <-d.engine.Lost():
+		case err := <-d.site.lost:
 			return client.Coupon{}, err
 		case <-ctx.Done():
 			return client.Coupon{}, context.Cause(ctx)

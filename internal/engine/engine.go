@@ -712,6 +712,20 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	return nil
 }
 
+// Console returns the pages of the console by the pattern that serves them, for a
+// program that shows them while no instance is up.
+func Console() (map[string]http.Handler, error) {
+	pages, err := web.ReadPages(console.Files())
+	if err != nil {
+		return nil, err
+	}
+	handlers := make(map[string]http.Handler, len(pages))
+	for pattern, page := range pages {
+		handlers[pattern] = page
+	}
+	return handlers, nil
+}
+
 // shownSettings returns the settings with secrets masked.
 func shownSettings(cfg config.Config) []api.Setting {
 	values := cfg.Values()
