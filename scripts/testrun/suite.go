@@ -207,8 +207,8 @@ func lint(ctx context.Context, r runner, res *result) {
 	}
 }
 
-// buildTools builds the programs that the load tests call, at a low priority. They
-// take minutes of a processor, and the other tests wait for much of their time.
+// buildTools builds the programs that the load tests call. They take minutes of a
+// processor, and the other tests wait for much of their time.
 func buildTools(ctx context.Context, r runner, res *result) {
 	in, err := fleet.NewInstaller(r.out)
 	if err == nil {
@@ -219,7 +219,7 @@ func buildTools(ctx context.Context, r runner, res *result) {
 	} else {
 		res.pass()
 	}
-	if text, err := fleet.Output(ctx, r.root, nil, "nice", "go", "build", "-modfile=tools/deploy/go.mod", "-o", os.DevNull, "tool"); err != nil {
+	if text, err := fleet.Output(ctx, r.root, nil, "go", "build", "-modfile=tools/deploy/go.mod", "-o", os.DevNull, "tool"); err != nil {
 		res.fail("tools/deploy", fmt.Sprintf("%v\n%s", err, fleet.Tail(text, 20)))
 		return
 	}

@@ -252,7 +252,7 @@ func (in Installer) Promtool(ctx context.Context) (string, error) {
 	dir := filepath.Join(in.Cache, "promtool-"+promtoolVersion)
 	err := in.once(dir, func(tmp string) error {
 		fmt.Fprintf(in.Out, "building promtool %s\n", promtoolVersion)
-		text, err := Output(ctx, "", []string{"GOBIN=" + tmp, "GOFLAGS="}, "nice", "go", "install", "-tags", "remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool@"+promtoolVersion)
+		text, err := Output(ctx, "", []string{"GOBIN=" + tmp, "GOFLAGS="}, "go", "install", "-tags", "remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool@"+promtoolVersion)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
 		}
