@@ -90,6 +90,7 @@ func browserTests(ctx context.Context, r runner, res *result, more ...string) {
 	}
 	args := append([]string{
 		filepath.Join(at, "run.mjs"), "--server", target.server, "--money", target.money, "--token", target.token,
+		"--binary", filepath.Join(dir, "largesse"),
 		"--chromium", chromium, "--pictures", filepath.Join(dir, "pictures"), "--only", r.run,
 	}, more...)
 	failures, said := 0, printed{}

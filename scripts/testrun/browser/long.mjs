@@ -189,6 +189,34 @@ export const long = {
     }
   },
 
+  async 'the buttons of the demo'(w) {
+    const page = await w.page({ key: w.keys.admin });
+    await w.open(page, '/');
+    assert.equal((await w.call('GET', '/demo')).status, 404, 'an instance has the controls of the demo');
+    assert.equal(await page.getByRole('complementary', { name: 'Demo' }).count(), 0);
+    const demo = await w.demo('--targets', '400', '--shoppers', '20', '--coupons', '3');
+    await w.open(page, '/', demo.server);
+    const bar = page.getByRole('complementary', { name: 'Demo' });
+    await button(bar, 'Break the provider').click();
+    await button(bar, 'Repair the provider').waitFor();
+    await button(bar, 'Add 100 people').click();
+    await page.getByText('100 people will be paid.').waitFor();
+    await w.accessible(page, 'the demo');
+    await w.until('the instance is killed', async () => { // it refuses while it publishes
+      await button(bar, 'Kill the instance').click({ timeout: 1000 }).catch(() => {}); // a click that came late finds no button
+      return button(bar, 'Start the instance').count();
+    }, (n) => n === 1);
+    await page.getByRole('status').getByText(/^As of/).first().waitFor();
+    await page.reload();
+    await page.getByText('The server does not answer.').waitFor();
+    await button(bar, 'Start the instance').click();
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+    await button(bar, 'Repair the provider').click();
+    await button(bar, 'Break the provider').waitFor();
+    const said = await w.until('the books are closed', () => demo.said, (text) => text.includes('The server keeps running') && text.includes('more people 1: nothing else was charged'));
+    assert.ok(!said.includes('BROKEN'), said);
+  },
+
   async 'a role that may not read is told so'(w) {
     const page = await w.page({ key: w.keys.issuer });
     for (const view of ['/', '/#/promotions', '/#/audit']) {

@@ -9,7 +9,7 @@ import { World } from './world.mjs';
 
 const text = { type: 'string', default: '' };
 const { values: flags } = parseArgs({
-  options: { server: text, money: text, token: text, chromium: text, pictures: text, only: text, all: { type: 'boolean', default: false } },
+  options: { server: text, money: text, token: text, binary: text, chromium: text, pictures: text, only: text, all: { type: 'boolean', default: false } },
 });
 mkdirSync(flags.pictures, { recursive: true });
 // A container's root has no sandbox, and the pages are our own.

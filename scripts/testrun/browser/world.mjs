@@ -1,5 +1,6 @@
 // The server under test, what is in it, and the pages that look at it.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
@@ -18,6 +19,7 @@ export class World {
   #pages = [];
   #complaints = [];
   #made = 0;
+  #demos = [];
 
   constructor(browser, flags) {
     this.#browser = browser;
@@ -26,6 +28,21 @@ export class World {
 
   get server() {
     return this.#flags.server;
+  }
+
+  /** demo starts `largesse demo --open`, and returns its address. */
+  demo(...args) {
+    const process = spawn(this.#flags.binary, ['demo', '--open', ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const demo = { process, said: '', ended: new Promise((end) => process.on('close', end)) };
+    this.#demos.push(demo);
+    return new Promise((found, failed) => {
+      process.stdout.on('data', (text) => {
+        demo.said += text;
+        demo.server = /in the console: (\S+)\//.exec(demo.said)?.[1];
+        if (demo.server) found(demo);
+      });
+      process.on('close', (code) => failed(new Error(`the demo ended with ${code}: ${demo.said}`)));
+    });
   }
 
   /** api calls the server, and expects a success. */
@@ -107,7 +124,7 @@ export class World {
       if (/Content.Security.Policy/i.test(m.text())) this.#complaints.push(`${page.url()}: ${m.text()}`);
     });
     page.on('request', (r) => {
-      if (!r.url().startsWith(this.server) && !r.url().startsWith('data:') && !r.url().startsWith('blob:')) this.#complaints.push(`${page.url()} asked for ${r.url()}`);
+      if (![this.server, ...this.#demos.map((d) => d.server)].some((own) => r.url().startsWith(own + '/')) && !r.url().startsWith('data:') && !r.url().startsWith('blob:')) this.#complaints.push(`${page.url()} asked for ${r.url()}`);
     });
     this.#contexts.push(context);
     this.#pages.push(page);
@@ -115,9 +132,9 @@ export class World {
   }
 
   /** open shows a view, and waits until its data is there. */
-  async open(page, view) {
+  async open(page, view, server = this.server) {
     await page.goto('about:blank'); // a change of the hash alone would not load anything
-    await page.goto(this.server + view);
+    await page.goto(server + view);
     await page.locator('h1').first().waitFor();
     await page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && !document.body.innerText.includes('One moment…'));
   }
@@ -156,6 +173,10 @@ export class World {
 
   async close() {
     await Promise.all(this.#contexts.splice(0).map((c) => c.close()));
+    for (const { process, ended } of this.#demos.splice(0)) {
+      process.kill('SIGINT');
+      await ended;
+    }
     this.#pages = [];
     this.#complaints = [];
   }
