@@ -196,8 +196,8 @@ func moduleDir(ctx context.Context, t *testing.T, module string) string {
 }
 
 // kubernetesSchemas writes a JSON Schema per kind that the chart uses, and returns
-// their folder. They are made from the API description of Kubernetes, which the
-// module of kubectl brings along, and from KEDA's definition of its resource.
+// their folder. They are made from the API description of Kubernetes, which is in its
+// module, and from KEDA's definition of its resource.
 func kubernetesSchemas(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -210,7 +210,7 @@ func kubernetesSchemas(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubectl@v0.37.2"), "testdata", "openapi", "swagger.json"))
+	text, err := os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubernetes@v1.37.2"), "api", "openapi-spec", "swagger.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
