@@ -145,7 +145,7 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 	}
 	parts := filepath.Join(r.out, name+".cdx.json")
 	if _, err := output(ctx, nil, "go", "tool", "-modfile=tools/release/go.mod", "cyclonedx-gomod", "bin",
-		"-json", "-licenses", "-noserial", "-reproducible", "-version", r.version, "-output", parts, program); err != nil {
+		"-json", "-licenses", "-noserial", "-notimestamp", "-version", r.version, "-output", parts, program); err != nil {
 		return nil, err
 	}
 	return []string{archive, parts}, nil
