@@ -78,6 +78,13 @@ func browserTests(ctx context.Context, r runner, res *result, more ...string) {
 		res.fail("folder", err.Error())
 		return
 	}
+	pictures := filepath.Join(dir, "pictures")
+	if keep := os.Getenv("LARGESSE_PICTURES"); keep != "" {
+		if pictures, err = filepath.Abs(keep); err != nil {
+			res.fail("LARGESSE_PICTURES", err.Error())
+			return
+		}
+	}
 	target, err := startInstance(ctx, r.root, dir, browserFlags...)
 	if err != nil {
 		res.fail("start an instance", err.Error())
@@ -91,7 +98,7 @@ func browserTests(ctx context.Context, r runner, res *result, more ...string) {
 	args := append([]string{
 		filepath.Join(at, "run.mjs"), "--server", target.server, "--money", target.money, "--token", target.token,
 		"--binary", filepath.Join(dir, "largesse"),
-		"--chromium", chromium, "--pictures", filepath.Join(dir, "pictures"), "--only", r.run,
+		"--chromium", chromium, "--pictures", pictures, "--only", r.run,
 	}, more...)
 	failures, said := 0, printed{}
 	err = fleet.Lines(ctx, at, nil, func(line string) {

@@ -217,6 +217,15 @@ export const long = {
     assert.ok(!said.includes('BROKEN'), said);
   },
 
+  async 'the picture of the README'(w) {
+    const page = await w.page({ key: w.keys.admin });
+    const demo = await w.demo('--targets', '60000', '--shoppers', '100', '--coupons', '10');
+    const read = async () => (await (await fetch(demo.server + '/v1/promotions?status=RUNNING')).json()).items ?? [];
+    const [paying] = await w.until('a promotion is half paid', read, ([p]) => p && p.counts.succeeded > 0.5 * p.totalCount);
+    await w.open(page, `/#/promotions/${paying.id}`, demo.server);
+    await w.picture(page, 'readme promotion', false);
+  },
+
   async 'a role that may not read is told so'(w) {
     const page = await w.page({ key: w.keys.issuer });
     for (const view of ['/', '/#/promotions', '/#/audit']) {

@@ -149,10 +149,10 @@ export class World {
     assert.deepEqual(harm, [], `markup from a name on ${view}`);
   }
 
-  /** picture saves what a page shows. */
-  async picture(page, name) {
+  /** picture saves what a page shows: the whole page, or what fits in the window. */
+  async picture(page, name, fullPage = true) {
     const path = `${this.#flags.pictures}/${name.replaceAll(/[^a-z0-9]+/gi, '-')}.png`;
-    await page.screenshot({ path, fullPage: true });
+    await page.screenshot({ path, fullPage });
     return path;
   }
 
