@@ -43,12 +43,12 @@ func raceTests(files []testFile) call {
 	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-short", "-p", "3", "-parallel", "6", "-gcflags=modernc.org/...=-race=false"}}
 }
 
-// modelTests runs the tests that compare the code with a model in random steps,
-// four times as many as by default.
+// modelTests runs the tests that compare the code with a model in random steps, with
+// two and a half times as many sequences as by default.
 func modelTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool { return !f.load && f.rapid && !strings.HasPrefix(name, "Fuzz") })
 	c.flags = []string{"-tags", "servers", "-parallel", "6"}
-	c.args = []string{"-rapid.checks=400"}
+	c.args = []string{"-rapid.checks=250"}
 	return c
 }
 
