@@ -176,9 +176,6 @@ func TestMetrics(t *testing.T) {
 
 func TestStoreAgreesWithSQLite(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("one goroutine compares results, in which the race detector finds nothing")
-	}
 	other, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
 	if err != nil {
 		t.Fatal(err)
