@@ -40,15 +40,8 @@ var samplePorts atomic.Int64
 // samples are the providers of examples/.
 func samples(t *testing.T) map[string][]string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "provider")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Dir = "examples/provider-go"
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	return map[string][]string{
-		"Go":     {binary},
+		"Go":     {buildExample(t, "provider-go")},
 		"Python": {"python3", "examples/provider-python/provider.py"},
 		"Node":   {"node", "examples/provider-node/provider.js"},
 	}

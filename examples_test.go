@@ -10,6 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// buildExample builds a program of examples/ and returns its path.
+func buildExample(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	build.Dir = filepath.Join("examples", name)
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v; when go.mod has changed, run: cd %s && go mod tidy\n%s", err, build.Dir, out)
+	}
+	return path
+}
+
 // TestExamplePrograms builds and runs the programs of examples/. They are
 // modules of their own, so they can use nothing of internal/.
 func TestExamplePrograms(t *testing.T) {
@@ -31,14 +44,7 @@ func TestExamplePrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join("examples", name)
-			path := filepath.Join(t.TempDir(), name)
-			build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-			build.Dir = dir
-			build.Env = append(os.Environ(), "GOWORK=off")
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("%v; when go.mod has changed, run: cd %s && go mod tidy\n%s", err, dir, out)
-			}
+			path := buildExample(t, name)
 			var said, log strings.Builder
 			run := exec.CommandContext(t.Context(), path, tc.args...)
 			run.Stdout, run.Stderr = &said, &log

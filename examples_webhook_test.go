@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,15 +22,8 @@ func TestExampleReceiver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and runs it")
 	}
-	binary := filepath.Join(t.TempDir(), "receiver")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Dir = "examples/webhook-go"
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	secret := func(key string) string { return "whsec_" + base64.StdEncoding.EncodeToString([]byte(key)) }
-	receiver := exec.CommandContext(t.Context(), binary, "-listen", "127.0.0.1:0") // killed when the test ends
+	receiver := exec.CommandContext(t.Context(), buildExample(t, "webhook-go"), "-listen", "127.0.0.1:0") // killed when the test ends
 	receiver.Env = append(os.Environ(), "WEBHOOK_SECRETS="+secret("old key")+" "+secret("new key"))
 	pipe, err := receiver.StdoutPipe()
 	if err == nil {

@@ -54,12 +54,7 @@ func TestDemo(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		out, in := io.Pipe()
-		code := make(chan int, 1)
-		go func() {
-			code <- run(ctx, []string{"demo", "--open", "--targets", "1", "--shoppers", "2", "--coupons", "1"}, world{stdout: in, stderr: io.Discard})
-			_ = in.Close()
-		}()
+		out, code := startDemo(ctx, "--targets", "1", "--shoppers", "2", "--coupons", "1")
 		first, kept := "", false
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if first == "" {
@@ -86,12 +81,7 @@ func TestDemo(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		out, in := io.Pipe()
-		code := make(chan int, 1)
-		go func() {
-			code <- run(ctx, []string{"demo", "--open", "--targets", "400", "--shoppers", "20", "--coupons", "3"}, world{stdout: in, stderr: io.Discard})
-			_ = in.Close()
-		}()
+		out, code := startDemo(ctx, "--targets", "400", "--shoppers", "20", "--coupons", "3")
 		var said []string
 		var buttons sync.WaitGroup
 		served, more := 0, false
@@ -251,4 +241,16 @@ func TestBars(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// startDemo starts a demo that serves the console. It returns what it prints, and the
+// channel of its exit code.
+func startDemo(ctx context.Context, flags ...string) (said io.Reader, code <-chan int) {
+	out, in := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"demo", "--open"}, flags...), world{stdout: in, stderr: io.Discard})
+		_ = in.Close()
+	}()
+	return out, ended
 }

@@ -459,33 +459,24 @@ func sharedCodes(doc *huma.OpenAPI) []string {
 
 func quotedCodes(codes []string) string { return "`" + strings.Join(codes, "`, `") + "`" }
 
-// eventSchema returns the schema of a server-sent event, given the schemas of its data
-// by event name. Events with the same data are one form.
-func eventSchema(data map[string]*huma.Schema) *huma.Schema {
+// describeEvents describes the server-sent events of a path, whose data are all a T, and
+// returns the responses of the operation.
+func describeEvents[T any](a *API, path string, events ...string) map[string]*huma.Response {
 	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
-	var forms []*huma.Schema
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		i := slices.IndexFunc(forms, func(form *huma.Schema) bool {
-			return reflect.DeepEqual(form.Properties["data"].Extensions["contentSchema"], data[name])
-		})
-		if i >= 0 {
-			event := forms[i].Properties["event"]
-			event.Enum = append(event.Enum, name)
-			continue
-		}
-		body := text("JSON")
-		body.Extensions = map[string]any{"contentMediaType": "application/json", "contentSchema": data[name]}
-		forms = append(forms, &huma.Schema{
-			Type: huma.TypeObject, Required: []string{"event", "id", "data"},
-			Properties: map[string]*huma.Schema{
-				"event": {Type: huma.TypeString, Enum: []any{name}}, "id": text("Value for Last-Event-ID"), "data": body,
-			},
-		})
+	body := text("JSON")
+	body.Extensions = map[string]any{
+		"contentMediaType": "application/json", "contentSchema": a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, ""),
 	}
-	if len(forms) == 1 {
-		return forms[0]
+	event := text("")
+	for _, name := range slices.Sorted(slices.Values(events)) {
+		event.Enum = append(event.Enum, name)
 	}
-	return &huma.Schema{OneOf: forms}
+	answers := a.OpenAPI().Paths[path].Get.Responses
+	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: &huma.Schema{
+		Type: huma.TypeObject, Required: []string{"event", "id", "data"},
+		Properties: map[string]*huma.Schema{"event": event, "id": text("Value for Last-Event-ID"), "data": body},
+	}}}
+	return answers
 }
 
 // idSchema returns the schema of an ID.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -33,9 +32,7 @@ func (a *API) addIssueEvents() {
 		Description: "rank: the request waits; sent first, and when its rank has changed: at most once per second, and for a request far behind at least every 12 s. result: the request has ended; the stream ends too. " +
 			"The data of both is the request. The stream also ends if the instance stops or the request is lost; clients then connect again. For a lost request that is 404 REQUEST_UNKNOWN, or the user's previous request.",
 	}, a.watchIssueRequest)
-	answers := a.OpenAPI().Paths[path].Get.Responses
-	request := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[IssueRequest](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventRank: request, eventResult: request})}}
+	answers := describeEvents[IssueRequest](a, path, eventRank, eventResult)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result; there are no more events"}
 }
 

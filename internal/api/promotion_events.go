@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -34,11 +33,7 @@ func (a *API) addPromotionEvents() {
 			"The data of each event is the promotion without its summaries. The stream also ends if the instance stops or the promotion cannot be read for about 10 s; " +
 			"clients then connect again. A COMPLETED promotion runs again if targets or retries are added.",
 	}, a.watchPromotion)
-	answers := a.OpenAPI().Paths[path].Get.Responses
-	promotion := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Promotion](), true, "")
-	answers["200"].Content = map[string]*huma.MediaType{web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{
-		eventState: promotion, eventProgress: promotion, eventDone: promotion,
-	})}}
+	answers := describeEvents[Promotion](a, path, eventState, eventProgress, eventDone)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, and nothing has changed since"}
 }
 

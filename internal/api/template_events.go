@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -55,10 +54,7 @@ func (a *API) addTemplateEvents() {
 		}
 		return streamProgress(ctx, a, a.counters, id, in.LastEventID)
 	})
-	progress := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[TemplateProgress](), true, "")
-	a.OpenAPI().Paths[path].Get.Responses["200"].Content = map[string]*huma.MediaType{
-		web.StreamType: {Schema: eventSchema(map[string]*huma.Schema{eventCounters: progress})},
-	}
+	describeEvents[TemplateProgress](a, path, eventCounters)
 }
 
 // newTemplateHub returns the hub that reads coupon templates.

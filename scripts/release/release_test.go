@@ -18,11 +18,6 @@ func TestArchives(t *testing.T) {
 	t.Parallel()
 	r := release{at: time.Date(2026, 11, 24, 1, 2, 4, 0, time.UTC)}
 	members := []member{{"LICENSE", []byte("free\n"), 0o644}, {"largesse", []byte("\x7fELF"), 0o755}}
-	type entry struct {
-		Name, Text string
-		Mode       os.FileMode
-		At         time.Time
-	}
 	want := []entry{{"top/LICENSE", "free\n", 0o644, r.at}, {"top/largesse", "\x7fELF", 0o755, r.at}}
 
 	twice := func(write func(io.Writer, string, []member) error) []byte {
@@ -58,25 +53,7 @@ func TestArchives(t *testing.T) {
 		t.Errorf("zip (-want +got):\n%s", diff)
 	}
 
-	plain, err := gzip.NewReader(bytes.NewReader(twice(r.tarball)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got = nil
-	for archive := tar.NewReader(plain); ; {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, entry{h.Name, string(text), h.FileInfo().Mode().Perm(), h.ModTime.UTC()})
-	}
+	got = unpack(t, twice(r.tarball))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tar (-want +got):\n%s", diff)
 	}
@@ -94,5 +71,36 @@ func TestCheckOfTheVersion(t *testing.T) {
 	}
 	if err := (&release{version: "v1.2.3"}).check([]string{"linux"}); err == nil {
 		t.Error("an argument is taken")
+	}
+}
+
+// entry is a file of an archive, as it is unpacked.
+type entry struct {
+	Name, Text string
+	Mode       os.FileMode
+	At         time.Time
+}
+
+// unpack returns the files of a tar.gz archive.
+func unpack(t *testing.T, packed []byte) []entry {
+	t.Helper()
+	plain, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []entry
+	for archive := tar.NewReader(plain); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, entry{h.Name, string(text), h.FileInfo().Mode().Perm(), h.ModTime.UTC()})
 	}
 }

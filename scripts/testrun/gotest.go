@@ -55,11 +55,7 @@ func modelTests(files []testFile) call {
 // measured are packages whose load tests compare speeds, so they run alone.
 var measured = []string{"internal/payout", "internal/pool", "internal/queue", "internal/store"}
 
-func isMeasured(f testFile) bool {
-	return slices.ContainsFunc(measured, func(dir string) bool {
-		return f.pkg == module+"/"+dir || strings.HasPrefix(f.pkg, module+"/"+dir+"/")
-	})
-}
+func isMeasured(f testFile) bool { return isBelow(f.pkg, measured) }
 
 // loadTests runs the load tests that make test leaves out, without the race detector.
 // They wait for much of their time, so two packages run at once.

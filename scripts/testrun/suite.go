@@ -118,18 +118,21 @@ func (s suite) ofPackages() bool { return s.everyOther || len(s.dirs) > 0 }
 // needsServers reports whether the suite's tests connect to the real servers.
 func (s suite) needsServers() bool { return s.check == nil }
 
+// isBelow reports whether a package is in or below one of the folders.
+func isBelow(importPath string, dirs []string) bool {
+	dir := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+	return slices.ContainsFunc(dirs, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") })
+}
+
 // ownerOf names the suite that tests a package.
 func ownerOf(importPath string) string {
-	dir := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 	other := ""
 	for _, s := range suites {
 		if s.everyOther {
 			other = s.name
 		}
-		for _, d := range s.dirs {
-			if dir == d || strings.HasPrefix(dir, d+"/") {
-				return s.name
-			}
+		if isBelow(importPath, s.dirs) {
+			return s.name
 		}
 	}
 	return other
