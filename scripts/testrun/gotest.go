@@ -52,16 +52,22 @@ func modelTests(files []testFile) call {
 	return c
 }
 
-// measured are packages whose load tests compare speeds, so they run alone.
-var measured = []string{"internal/payout", "internal/pool", "internal/queue", "internal/store"}
+// measured are packages, and single tests of others, whose load tests compare
+// speeds, so they run alone.
+var (
+	measured      = []string{"internal/payout", "internal/pool", "internal/queue", "internal/store"}
+	measuredAlone = []string{"TestWaitsAreHonestInKafkaMode", "TestIdlePromotionsCostNothing"}
+)
 
-func isMeasured(f testFile) bool { return isBelow(f.pkg, measured) }
+func isMeasured(f testFile, name string) bool {
+	return isBelow(f.pkg, measured) || slices.Contains(measuredAlone, name)
+}
 
 // loadTests runs the load tests that make test leaves out, without the race detector.
 // They wait for much of their time, so two packages run at once.
 func loadTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool {
-		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f)
+		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f, name)
 	})
 	// The parallel ones wait most of their time, and run after all others.
 	c.flags = []string{"-tags", "servers load", "-p", "2", "-parallel", "4"}
@@ -69,10 +75,10 @@ func loadTests(files []testFile) call {
 	return c
 }
 
-// measuredTests runs the load tests of the packages that are measured, one package
-// after the other.
+// measuredTests runs the load tests that compare speeds, one package after the
+// other.
 func measuredTests(files []testFile) call {
-	c := callOf(files, func(f testFile, _ string) bool { return f.load && isMeasured(f) })
+	c := callOf(files, func(f testFile, name string) bool { return f.load && isMeasured(f, name) })
 	c.flags = []string{"-tags", "servers load", "-p", "1"}
 	return c
 }

@@ -53,8 +53,8 @@ var suites = []suite{
 	{name: "browser", check: browserShort, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
-	{name: "tools", long: true, joined: true, check: buildTools},
 	{name: "models", long: true, call: modelTests},
+	{name: "tools", long: true, joined: true, check: buildTools},
 	{name: "fuzz", long: true, check: fuzz},
 	{name: "load", long: true, call: loadTests},
 	{name: "browser-long", long: true, joined: true, check: browserLong},
@@ -210,8 +210,8 @@ func lint(ctx context.Context, r runner, res *result) {
 	}
 }
 
-// buildTools builds the programs that the load tests call. They take minutes of a
-// processor, and the other tests wait for much of their time.
+// buildTools builds the programs that the load tests call. It takes minutes of both
+// processors, so no test that waits for a limited time may run at the same time.
 func buildTools(ctx context.Context, r runner, res *result) {
 	in, err := fleet.NewInstaller(r.out)
 	if err == nil {
