@@ -16,6 +16,7 @@ const (
 	leftInLine     = "a user who has left is in line"
 	tooManyCoupons = "more coupons than requests of a user"
 	belowZero      = "promised places below zero"
+	setAside       = "an archived template has places set aside"
 )
 
 // ablation is a run without a rule, and what breaks: the breach, and the steps of the
@@ -55,6 +56,8 @@ var streamAblations = []ablation{
 	{leaveNamesTicket, small(events{eventLeave: 1}), tooManyCoupons, 7},
 	{leftNamesEntry, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 2}), "a promised ticket is settled as LEFT", 14},
 	{sweepCountsItsOwn, held(small(events{eventExpire: 1})), "more live coupons than the quantity", 8},
+	{archivedTakesNothing, twoUsers(granted(1, 1, small(events{eventArchive: 1}))), setAside, 15},
+	{archiveNamesVersion, granted(2, 1, total(3, twoUsers(small(events{eventArchive: 1, eventReopen: 1})))), setAside, 10},
 	{batchIsClaimedAgain, small(events{eventSteal: 1}), neverServed, 6},
 	{gateIsLevel, small(events{eventFlush: 1}), "the gate has an old generation at rest", 4},
 	{scriptsCheckRun, small(events{eventRollback: 1}), notInLine, 8},
@@ -76,6 +79,7 @@ var kafkaAblations = []ablation{
 	{leaveNamesTicket, twoUsers(small(events{eventLeave: 1})), tooManyCoupons, 6},
 	{strandedAreReloaded, twoUsers(small(events{eventBrokerLoss: 1})), "the line is not empty at rest", 5},
 	{ticketsHaveBound, twoUsers(small(events{eventForged: 1})), "a ticket that was never given is settled", 1},
+	{archivedTakesNothing, twoUsers(small(events{eventArchive: 1, eventReread: 1})), "more coupons than the limit of a user", 12},
 	{boundIsQuantity, small(events{eventFlush: 1, eventRollback: 1}), "a ticket that was given is refused as never given", 12},
 }
 
@@ -92,6 +96,7 @@ var notNeeded = []struct {
 	{readNeedsGate, small(events{eventRollback: 1})},
 	{idsNameGeneration, limitTwo(small(events{eventRollback: 1, eventRequest: 1}))},
 	{swapNamesGate, small(events{eventReload: 1, eventFlush: 1})},
+	{archiveRaisesGeneration, twoUsers(granted(1, 1, small(events{eventArchive: 1, eventSteal: 1})))},
 }
 
 // breaks requires that each run has its breach after its number of steps, and logs its

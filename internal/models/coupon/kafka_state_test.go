@@ -79,6 +79,7 @@ type kafkaState struct {
 	hasSnapshot                               bool
 	generation, floor, version, used, settled uint8
 	bypass                                    bool // path DATABASE
+	closed, archived                          bool
 	rows                                      [kafkaRowsMax]kafkaRow
 	records                                   [recordsMax]record
 	loader                                    kafkaLoader
@@ -86,6 +87,7 @@ type kafkaState struct {
 	promised                                  [usersMax]bool
 	revived                                   [usersMax]bool  // in line again after Redis had lost the request
 	asked, left                               [usersMax]uint8 // requests of a user, and those that they left
+	gone                                      [usersMax]uint8 // coupons of a user whose rows are removed
 	may                                       events
 }
 
@@ -191,7 +193,7 @@ func (s *kafkaState) canonical() {
 	for k := range s.records {
 		r := &s.records[k]
 		lost := !r.outbox && !r.flight && !r.log
-		if lost || r.done && !r.outbox && !r.flight {
+		if lost || r.done && !r.outbox && !r.flight && s.may[eventReread] == 0 {
 			*r = record{}
 		}
 	}
@@ -223,6 +225,12 @@ func (s *kafkaState) String() string {
 	fmt.Fprintf(&b, "rows: generation %d, floor %d, version %d, used %d", s.generation, s.floor, s.version, s.used)
 	if s.bypass {
 		b.WriteString(", path DATABASE")
+	}
+	switch {
+	case s.archived:
+		b.WriteString(", archived")
+	case s.closed:
+		b.WriteString(", closed")
 	}
 	for _, r := range s.rows[:s.rowCount()] {
 		fmt.Fprintf(&b, ", %d-%d %s %s", r.ticket, r.generation, letter(r.user), kafkaOutcomeNames[r.outcome])

@@ -67,6 +67,7 @@ func (m *kafkaModel) Next(s *kafkaState) (steps []kafkaTransition, breach string
 	m.faults(s)
 	m.pastTheGate(s)
 	m.leave(s)
+	m.archive(s)
 	m.apply(s)
 	m.load(s)
 	return m.out, ""
@@ -101,7 +102,7 @@ func (s *kafkaState) mayAsk(t *kafkaState, user uint8) bool {
 func (m *kafkaModel) requests(s *kafkaState) {
 	g := &s.gate
 	free := min(int(m.total)-int(g.live), int(m.granted)-int(g.used)) - g.waiting()
-	if !g.exists || g.closed || free <= 0 {
+	if s.closed || !g.exists || g.closed || free <= 0 {
 		return
 	}
 	for user := uint8(1); user <= m.users; user++ {
@@ -139,7 +140,8 @@ func (m *kafkaModel) forward(s *kafkaState, k int) {
 		for _, row := range s.rows {
 			answered = answered || row.ticket != 0 && row.user == r.user && row.generation > r.generation
 		}
-		if !r.done && !s.hasRow(r.generation, r.ticket) && !answered && !s.revived[r.user-1] {
+		// Nobody waits for an answer until the template is archived.
+		if !r.done && !s.archived && !s.hasRow(r.generation, r.ticket) && !answered && !s.revived[r.user-1] {
 			t.promised[r.user-1] = true
 		}
 		m.of(t, "%s is acknowledged: 202", r)
@@ -160,6 +162,9 @@ func (m *kafkaModel) consume(s *kafkaState, k int) {
 	t := *s
 	t.records[k].done = true
 	switch {
+	case m.takesNothing(s):
+		m.of(t, "a consumer writes a dead letter: %s is of an archived template", r)
+		return
 	case s.hasRow(r.generation, r.ticket):
 		m.of(t, "a consumer meets %s, settled already", r)
 		return
@@ -213,6 +218,11 @@ func (m *kafkaModel) neverGiven(s *kafkaState, ticket uint8) bool {
 func (m *kafkaModel) faults(s *kafkaState) {
 	m.redis(s)
 	for k, r := range s.records {
+		if s.may[eventReread] > 0 && r.log && r.done {
+			t := *s
+			t.records[k].done = false
+			m.happens(t, eventReread, "%s is read again", r)
+		}
 		if s.may[eventBrokerLoss] > 0 && r.log && !r.done {
 			t := *s
 			t.records[k].log, t.records[k].awaited = false, false
@@ -279,7 +289,7 @@ func (m *kafkaModel) forgetPromises(was, s *kafkaState) {
 // pastTheGate lets requests go through the rows.
 func (m *kafkaModel) pastTheGate(s *kafkaState) {
 	if !s.bypass {
-		if s.may[eventBypass] > 0 {
+		if s.may[eventBypass] > 0 && !m.takesNothing(s) {
 			t := *s
 			t.generation++
 			t.bypass = true
@@ -288,7 +298,7 @@ func (m *kafkaModel) pastTheGate(s *kafkaState) {
 		}
 		return
 	}
-	if int(m.total)-int(s.live(s.version, 0))-(int(m.granted)-int(s.used)) <= 0 {
+	if s.closed || int(m.total)-int(s.live(s.version, 0))-(int(m.granted)-int(s.used)) <= 0 {
 		return
 	}
 	for user := uint8(1); user <= m.users; user++ {
@@ -323,7 +333,7 @@ func (m *kafkaModel) leave(s *kafkaState) {
 	l := s.leaver
 	t := *s
 	t.leaver = leaver{}
-	if (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || s.hasRow(l.entry, l.ticket) && !m.without[leaveNamesTicket] {
+	if m.takesNothing(s) || (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || s.hasRow(l.entry, l.ticket) && !m.without[leaveNamesTicket] {
 		m.emit(t, true, letter(l.user)+" is too late to leave, or refused", record{}, "")
 		return
 	}
@@ -336,7 +346,7 @@ func (m *kafkaModel) leave(s *kafkaState) {
 
 // apply brings the gate to the next version.
 func (m *kafkaModel) apply(s *kafkaState) {
-	if g := s.gate; !g.exists || g.closed || g.version >= s.version || s.bypass || g.generation != s.generation {
+	if g := s.gate; s.archived || !g.exists || g.closed || g.version >= s.version || s.bypass || g.generation != s.generation {
 		return
 	}
 	t := *s
@@ -382,9 +392,16 @@ func (s *kafkaState) endLoad() {
 
 // load lets a load begin, start over, or continue.
 func (m *kafkaModel) load(s *kafkaState) {
-	m.beginLoad(s)
+	if !s.archived { // no instance maintains its gate
+		m.beginLoad(s)
+	}
 	t := *s
 	me := &t.loader
+	if me.phase != kafkaNoLoad && m.takesNothing(s) {
+		t.endLoad()
+		m.step(t, "the template is archived, the load ends")
+		return
+	}
 	switch me.phase {
 	case kafkaClosed:
 		for _, r := range s.records {
@@ -500,9 +517,9 @@ func (m *kafkaModel) Check(s *kafkaState) string {
 	for user := uint8(1); user <= m.users; user++ {
 		n := s.live(s.version, user)
 		switch {
-		case n > m.limit:
+		case n+s.gone[user-1] > m.limit:
 			return "more coupons than the limit of a user"
-		case n > s.asked[user-1]-s.left[user-1]:
+		case n+s.gone[user-1] > s.asked[user-1]-s.left[user-1]:
 			return "more coupons than requests of a user"
 		}
 	}
@@ -517,6 +534,12 @@ func (m *kafkaModel) Rest(s *kafkaState) string {
 		outbox = outbox || r.outbox
 	}
 	switch {
+	case s.archived && s.promised != [usersMax]bool{}:
+		return "a promised user is never served"
+	case s.archived && s.rowCount() > 0:
+		return "a row of an archived template stays"
+	case s.archived:
+		return ""
 	case !g.exists:
 		return "there is no gate at rest"
 	case g.waiting() > 0:

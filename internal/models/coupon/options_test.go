@@ -33,12 +33,16 @@ const (
 	eventLostReply                // a script takes effect, and nobody learns it
 	eventRemoval                  // somebody takes a user out of the line at the gate
 	eventLeaseExpiry              // a lock expires while its holder still believes it has it
+	eventArchive                  // the template closes, and is archived once it is over
+	eventReopen                   // an operator opens the closed template again
+	eventReread                   // a record that the consumers have passed is read again
 	eventCount
 )
 
 var eventNames = [eventCount]string{
 	"flush", "rollback", "loss", "crash", "steal", "lost read", "cancel", "request", "bypass", "grant", "lower", "raise", "leave",
 	"confirm", "expiry", "reload", "broker loss", "forged record", "restart", "clock", "lost reply", "removal", "lease expiry",
+	"archive", "reopening", "reread",
 }
 
 // events are numbers of events, by kind.
@@ -129,6 +133,13 @@ const (
 	// sweepCountsItsOwn: a sweep of expired holds counts the rows that its own statement
 	// has changed.
 	sweepCountsItsOwn
+	// archivedTakesNothing: no transaction changes anything of an archived template.
+	archivedTakesNothing
+	// archiveNamesVersion: an archive sees that the template is over, and then takes
+	// effect only if the row still has the version that it had.
+	archiveNamesVersion
+	// archiveRaisesGeneration: an archive raises the generation and the epoch.
+	archiveRaisesGeneration
 
 	// batchIsClaimedAgain: an issuer claims everything pending after a gap or a refusal,
 	// and when nothing new comes although the stream has entries.
@@ -181,7 +192,7 @@ var ruleNames = [ruleCount]string{
 	"batchNamesGate", "gateCloses", "gateKeepsNext", "copyAsksRows", "answeredAreLeftOut", "leftIsAnAnswer", "snapshotNamesGeneration",
 	"reloadBeginsNumbering", "rowsBeginNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
 	"shrinkNamesGate", "grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leaveNamesTicket", "leftNamesEntry", "missingComeBack", "loadDropsLeft",
-	"sweepCountsItsOwn", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
+	"sweepCountsItsOwn", "archivedTakesNothing", "archiveNamesVersion", "archiveRaisesGeneration", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
 	"appliesHaveNoGaps", "readNeedsGate", "idsNameGeneration", "ackNeedsOpenGate", "floorVoidsRecords", "floorIsRecordedLast",
 	"strandedAreReloaded", "ticketsHaveBound", "boundIsQuantity", "lockHasFloor", "lockIsRepeatable",
 }

@@ -94,6 +94,10 @@ var streamRuns = []options{
 	granted(3, 1, total(3, small(events{eventRemoval: 1, eventReload: 1}))),
 	granted(3, 1, total(3, small(events{eventRemoval: 1, eventBypass: 1}))),
 	granted(3, 1, total(3, twoUsers(small(events{eventRemoval: 1, eventReload: 1, eventLeave: 1})))),
+	small(events{eventArchive: 1, eventSteal: 1}),
+	granted(2, 1, total(3, twoUsers(small(events{eventArchive: 1, eventReopen: 1})))),
+	twoUsers(granted(2, 1, small(events{eventArchive: 1, eventLower: 1}))),
+	twoUsers(granted(1, 1, small(events{eventArchive: 1, eventReload: 1}))),
 }
 
 // kafkaRuns are the runs of make test.
@@ -116,6 +120,8 @@ var kafkaRuns = []options{
 	requestsOnce(limitTwo(small(events{eventRollback: 1, eventLeave: 1}))),
 	requestsOnce(small(events{eventRollback: 1, eventBrokerLoss: 1})),
 	requestsOnce(twoUsers(small(events{eventRollback: 1, eventFlush: 1}))),
+	twoUsers(small(events{eventArchive: 1, eventReread: 1})),
+	twoUsers(small(events{eventArchive: 1, eventReload: 1, eventReread: 1})),
 }
 
 var lockRuns = []options{

@@ -34,7 +34,7 @@ func mayAsk(s *state, t *state, user uint8) bool {
 
 // requests lets each user request at the gate.
 func (m *model) requests(s *state) {
-	if !m.serves(s) || m.free(&s.gate) <= 0 {
+	if s.closed || !m.serves(s) || m.free(&s.gate) <= 0 {
 		return
 	}
 	for user := uint8(1); user <= m.users; user++ {
@@ -202,6 +202,9 @@ func (s *state) changedIn(user, version uint8) bool {
 
 // cover sends a covering apply in two steps when the gate is behind the rows.
 func (m *model) cover(s *state) {
+	if s.archived { // its gate answers nobody
+		return
+	}
 	if s.covering > 0 {
 		t := *s
 		t.covering = 0

@@ -73,8 +73,10 @@ func (m *model) Check(s *state) string {
 	switch {
 	case s.live > f.total:
 		return "more live coupons than the quantity"
-	case s.live != s.liveAt(s.version):
+	case !s.archived && s.live != s.liveAt(s.version):
 		return "the live coupons differ from the rows"
+	case s.archived && f.promised() > 0:
+		return "an archived template has places set aside"
 	case m.without[placesAreSetAside]:
 	case f.promised() < 0:
 		return "promised places below zero"
@@ -85,6 +87,9 @@ func (m *model) Check(s *state) string {
 	for k, r := range s.rows[:s.settled] {
 		switch r.outcome {
 		case outcomeNone:
+			if s.archived {
+				continue // removed
+			}
 			return fmt.Sprintf("ticket %d has no row", k+1)
 		case outcomeIssued, outcomeHeld, outcomeExpired, outcomeCancelled, outcomeSwept:
 			got[r.user-1]++
@@ -94,7 +99,7 @@ func (m *model) Check(s *state) string {
 		if s.holding(user, s.version) > m.limit {
 			return "more live coupons than the limit of a user"
 		}
-		if got[user-1] > s.users[user-1].accepted {
+		if got[user-1]+s.users[user-1].gone > s.users[user-1].accepted {
 			return "more coupons than requests of a user"
 		}
 	}
@@ -133,12 +138,17 @@ func (m *model) Rest(s *state) string {
 		}
 	}
 	for _, r := range s.rows {
+		if s.archived && r != (row{}) {
+			return "a row of an archived template stays"
+		}
 		if r.outcome == outcomeExpired {
 			return "an expired hold stays"
 		}
 	}
 	g := &s.gate
 	switch {
+	case s.archived:
+		return ""
 	case !g.exists || !g.thisRun || g.closed:
 		return "there is no gate at rest"
 	case g.generation != s.generation || s.bypass:

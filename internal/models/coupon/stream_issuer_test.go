@@ -18,6 +18,9 @@ func (m *model) issue(s *state, i uint8) {
 
 // takeLease gives an instance the lease if it is free, or from an owner that stalls.
 func (m *model) takeLease(s *state, i uint8) {
+	if m.takesNothing(s) {
+		return
+	}
 	other := 1 - i
 	t := *s
 	if s.all[other].owner {
@@ -91,7 +94,7 @@ func (m *model) claim(s *state, i uint8) {
 // refuses reports whether the transaction refuses the batch of an instance.
 func (m *model) refuses(s *state, i uint8) bool {
 	h := &s.all[i]
-	if !h.owner || s.bypass {
+	if !h.owner || s.bypass || m.takesNothing(s) {
 		return true
 	}
 	if !m.without[batchNamesGate] {

@@ -67,6 +67,10 @@ func (m *model) mark(s *state, i uint8) {
 
 // raise raises the generation, and decides what to do with the line.
 func (m *model) raise(s *state, i uint8) {
+	if m.takesNothing(s) {
+		m.endLoad(s, i)
+		return
+	}
 	t := *s
 	me := &t.all[i].loader
 	t.generation++

@@ -2,6 +2,9 @@ package coupon
 
 // coupons lets coupons be cancelled and confirmed, and holds expire.
 func (m *model) coupons(s *state) {
+	if m.takesNothing(s) {
+		return
+	}
 	for k, r := range s.rows[:s.settled] {
 		ticket := uint8(k + 1)
 		if s.may[eventCancel] > 0 && (r.outcome == outcomeIssued || r.outcome == outcomeHeld) {
@@ -64,7 +67,7 @@ func (m *model) sweepHolds(s *state, i uint8) {
 // some users.
 func (m *model) pastTheGate(s *state) {
 	if !s.bypass {
-		if s.may[eventBypass] > 0 {
+		if s.may[eventBypass] > 0 && !m.takesNothing(s) {
 			t := *s
 			t.may[eventBypass]--
 			t.bypass = true
@@ -77,7 +80,7 @@ func (m *model) pastTheGate(s *state) {
 	if !m.without[placesAreSetAside] {
 		free -= s.figures.promised()
 	}
-	if free <= 0 || s.settled == rowsMax {
+	if s.closed || free <= 0 || s.settled == rowsMax {
 		return
 	}
 	for user := uint8(1); user <= m.users; user++ {
@@ -111,7 +114,7 @@ func (m *model) quantity(s *state) {
 	if !m.without[placesAreSetAside] {
 		m.grant(s)
 	}
-	if s.may[eventRaise] > 0 {
+	if s.may[eventRaise] > 0 && !m.takesNothing(s) {
 		t := *s
 		t.may[eventRaise]--
 		t.nextVersion()
@@ -127,7 +130,7 @@ func (m *model) quantity(s *state) {
 // grant sets more places aside. The gate asks for it when it has given all it may.
 func (m *model) grant(s *state) {
 	g := &s.gate
-	if s.may[eventGrant] == 0 || s.bypass {
+	if s.may[eventGrant] == 0 || s.bypass || m.takesNothing(s) {
 		return
 	}
 	asked := m.serves(s) && g.generation == s.generation && g.grant == s.figures.grant &&
@@ -175,7 +178,7 @@ func (m *model) lower(s *state, a int) {
 		return
 	}
 	t.admins[a] = admin{}
-	if m.takeBack(s, &t, now) {
+	if !m.takesNothing(s) && m.takeBack(s, &t, now) {
 		back := t
 		back.nextVersion()
 		back.record()
@@ -203,7 +206,7 @@ func (m *model) takeBack(s, t *state, now admin) bool {
 // changeTotal changes the quantity if the live coupons and the promised places fit.
 // Otherwise nothing changes.
 func (m *model) changeTotal(s, t *state, to uint8) {
-	if int(t.live)+t.figures.promised() > int(to) {
+	if int(t.live)+t.figures.promised() > int(to) || m.takesNothing(s) {
 		t.figures = s.figures
 		m.emit(s, *t, lowersNothing, none, 0, "")
 		return
@@ -235,7 +238,7 @@ func (m *model) leave(s *state) {
 	t := *s
 	t.leaver = leaver{}
 	of := item{l.ticket, l.user, l.entry}
-	if (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || l.ticket <= s.settled && !m.without[leaveNamesTicket] || m.hasLeft(s, of) {
+	if m.takesNothing(s) || (s.generation != l.of || s.bypass) && !m.without[leaveNamesGate] || l.ticket <= s.settled && !m.without[leaveNamesTicket] || m.hasLeft(s, of) {
 		m.emit(s, t, leavesTooLate, l.user, 0, "")
 		return
 	}

@@ -145,6 +145,7 @@ type leaver struct{ user, ticket, entry, of uint8 }
 type person struct {
 	asked    bool
 	accepted uint8 // requests that were answered 202 or with a coupon
+	gone     uint8 // coupons whose rows are removed
 	// promised reports whether the user has a 202 that Redis has not lost, that is not
 	// settled and that they have not left. order is the order of the promises.
 	promised bool
@@ -162,6 +163,8 @@ type state struct {
 	generation, settled, version, live uint8
 	figures                            figures
 	bypass                             bool // path DATABASE
+	closed, archived                   bool
+	over                               uint8 // version plus 1 at which the template was seen to be over; 0 = it was not
 	rows                               [rowsMax]row
 	left                               [leftMax]left
 	history                            [versionsMax]figures // by version
@@ -361,8 +364,10 @@ func (m *model) rebase(s *state) {
 	if s.hasSnapshot {
 		oldest = min(oldest, s.snapshot.version)
 	}
-	if s.covering > 0 {
-		oldest = min(oldest, s.covering-1)
+	for _, version := range []uint8{s.covering, s.over} {
+		if version > 0 {
+			oldest = min(oldest, version-1)
+		}
 	}
 	for i := range s.all {
 		if l := &s.all[i].loader; l.phase == loaderRead {
@@ -379,6 +384,7 @@ func (m *model) rebase(s *state) {
 	lower(&s.gate.version)
 	lower(&s.snapshot.version)
 	lower(&s.covering)
+	lower(&s.over)
 	for k := range s.rows[:s.settled] {
 		lower(&s.rows[k].inserted)
 		lower(&s.rows[k].ended)
@@ -406,6 +412,12 @@ func (s *state) String() string {
 		s.generation, s.settled, s.version, s.live, f.total, f.granted, f.used, f.grant, f.base)
 	if s.bypass {
 		b.WriteString(", path DATABASE")
+	}
+	switch {
+	case s.archived:
+		b.WriteString(", archived")
+	case s.closed:
+		b.WriteString(", closed")
 	}
 	for k, r := range s.rows[:s.settled] {
 		fmt.Fprintf(&b, ", %d-%d %s%s", k+1, r.generation, letter(r.user), outcomeNames[r.outcome])

@@ -54,6 +54,12 @@ const (
 	leavesTooLate
 	confirms
 	expires
+	closesTemplate
+	reopens
+	seesOver
+	archives
+	archivesNothing
+	removesRow
 	stepCount
 )
 
@@ -100,6 +106,13 @@ var stepTexts = [stepCount]string{
 	leavesTooLate:  "%s is too late to leave, or refused",
 	confirms:       "the coupon of ticket %d is confirmed",
 	expires:        "the hold of ticket %d expires",
+
+	closesTemplate:  "the template closes",
+	reopens:         "the template opens again",
+	seesOver:        "the template is seen to be over",
+	archives:        "the template is archived",
+	archivesNothing: "the template has changed, and is not archived",
+	removesRow:      "the row of ticket %d is removed",
 }
 
 // label says which step was taken: by which instance, or of which user, and a number.
@@ -195,7 +208,8 @@ func (m *model) Next(s *state) (steps []transition, breach string) {
 	m.pastTheGate(s)
 	m.quantity(s)
 	m.leave(s)
-	for version := uint8(1); version <= s.version; version++ {
+	m.archive(s)
+	for version := uint8(1); version <= s.version && !s.archived; version++ {
 		t := *s
 		m.apply(&t, version, false)
 		if t.gate != s.gate {
@@ -219,10 +233,14 @@ func (m *model) Next(s *state) (steps []transition, breach string) {
 // and every apply was lost.
 func (m *model) Calm(s *state) (transition, bool) {
 	m.out, m.calm = m.out[:0], true
-	for i := range uint8(instances) {
-		m.instance(s, i)
+	if s.archived {
+		m.removeRow(s) // no instance maintains its gate
+	} else {
+		for i := range uint8(instances) {
+			m.instance(s, i)
+		}
+		m.cover(s)
 	}
-	m.cover(s)
 	best := -1
 	for k := range m.out {
 		if m.out[k].Next != *s && (best < 0 || urgency(m.out[k].Label.step) < urgency(m.out[best].Label.step)) {
