@@ -168,8 +168,9 @@ func (r *rig) create(n int, mistakes bool, p client.NewPromotion) (string, lab.W
 	return made.ID, workload
 }
 
-// patience is how long a promotion may take to come where a test wants it.
-const patience = 2 * time.Minute
+// patience is how long a promotion may take to come where a test wants it, on a
+// machine that runs other tests under the race detector.
+const patience = 4 * time.Minute
 
 // until polls a promotion until the condition holds.
 func (r *rig) until(id, what string, holds func(p client.Promotion) bool) client.Promotion {

@@ -37,10 +37,23 @@ func packageTests(files []testFile, suites []string) call {
 // With -short, tests are left out that only start the program, which is built without
 // the detector, and random sequences are a fifth as many.
 func raceTests(files []testFile) call {
-	c := callOf(files, func(f testFile, _ string) bool {
-		return !f.load && !strings.HasPrefix(f.pkg, module+"/internal/models/")
-	})
-	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-short", "-p", "3", "-parallel", "6", "-gcflags=modernc.org/...=-race=false"}}
+	c := raced(files, func(f testFile) bool { return f.pkg != module && !strings.HasPrefix(f.pkg, module+"/internal/models/") })
+	c.flags = append(c.flags, "-p", "3", "-parallel", "6")
+	return c
+}
+
+// raceSystemTests tests the whole product under the race detector, few tests at a
+// time: an instance that waits seconds for a processor says that its servers hang.
+func raceSystemTests(files []testFile) call {
+	c := raced(files, func(f testFile) bool { return f.pkg == module })
+	c.flags = append(c.flags, "-parallel", "3")
+	return c
+}
+
+// raced returns the call that tests packages under the race detector.
+func raced(files []testFile, wanted func(f testFile) bool) call {
+	c := callOf(files, func(f testFile, _ string) bool { return !f.load && wanted(f) })
+	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-short", "-gcflags=modernc.org/...=-race=false"}}
 }
 
 // modelTests runs the tests that compare the code with a model in random steps, with
@@ -56,7 +69,7 @@ func modelTests(files []testFile) call {
 // speeds, so they run alone.
 var (
 	measured      = []string{"internal/payout", "internal/pool", "internal/queue", "internal/store"}
-	measuredAlone = []string{"TestWaitsAreHonestInKafkaMode", "TestIdlePromotionsCostNothing"}
+	measuredAlone = []string{"TestWaitsAreHonestOnRealServers", "TestWaitsAreHonestInKafkaMode", "TestIdlePromotionsCostNothing"}
 )
 
 func isMeasured(f testFile, name string) bool {

@@ -53,6 +53,7 @@ var suites = []suite{
 	{name: "browser", check: browserShort, joined: true},
 	{name: "campaigns", call: campaignTests},
 	{name: "race", long: true, call: raceTests},
+	{name: "race-system", long: true, call: raceSystemTests},
 	{name: "models", long: true, call: modelTests},
 	{name: "tools", long: true, joined: true, check: buildTools},
 	{name: "fuzz", long: true, check: fuzz},
