@@ -29,10 +29,12 @@ type Template struct {
 	Path  string     `json:"path"`
 	Codes *CodeStyle `json:"codes,omitempty"` // nil: 26 random letters and digits
 	// ImportedCodes is nil if the codes are generated.
-	ImportedCodes *ImportedCodes   `json:"importedCodes,omitempty"`
-	Draw          *Draw            `json:"draw,omitempty"` // nil: first come, first served
-	CreatedAt     time.Time        `json:"createdAt"`
-	Counters      TemplateCounters `json:"counters"`
+	ImportedCodes *ImportedCodes `json:"importedCodes,omitempty"`
+	Draw          *Draw          `json:"draw,omitempty"` // nil: first come, first served
+	CreatedAt     time.Time      `json:"createdAt"`
+	// ArchivedAt is set if the template is archived: it never changes again, and its coupons are removed.
+	ArchivedAt *time.Time       `json:"archivedAt,omitempty"`
+	Counters   TemplateCounters `json:"counters"`
 	// Degraded contains gate if the gate did not answer, so that the number of
 	// waiting users is unknown.
 	Degraded []string `json:"degraded,omitempty"`

@@ -314,5 +314,6 @@ func (c *cli) printTemplate(t client.Template) error {
 		lines.add("  list hash", d.ListHash)
 	}
 	lines.add("created", moment(&t.CreatedAt))
+	lines.add("archived", moment(t.ArchivedAt))
 	return lines.flush()
 }

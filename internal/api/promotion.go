@@ -54,7 +54,7 @@ type Promotion struct {
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
-	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Set: it takes no targets, and its payouts are removed; the counts stay"`
+	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Set: it takes no targets, and its payouts are removed"`
 	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One entry per promotionSummaryId, the first 1000; absent in lists"`
 }
 

@@ -40,23 +40,24 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 type Template struct {
 	ID                 string         `json:"id" example:"42"`
 	Name               string         `json:"name"`
-	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with the template; absent: nothing, or the caller is a shopper"`
+	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with it; absent: nothing, or the caller is a shopper"`
 	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
-	PerUserLimit       int            `json:"perUserLimit" doc:"Maximum number of coupons per user"`
+	PerUserLimit       int            `json:"perUserLimit" doc:"Most coupons per user"`
 	OpensAt            time.Time      `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
 	ClosesAt           time.Time      `json:"closesAt,omitzero" doc:"Absent: it does not close"`
-	ValidForSeconds    int64          `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
-	HoldSeconds        int64          `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, which is HELD, must be confirmed; absent: coupons are ISSUED at once"`
-	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, and served in no particular order; SYNC: coupons are issued under a lock, and the response has the outcome"`
+	ValidForSeconds    int64          `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry; absent: coupons do not expire"`
+	HoldSeconds        int64          `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, HELD until then, must be confirmed; absent: ISSUED at once"`
+	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, in no particular order; SYNC: issued under a lock, and the response has the outcome"`
 	ReissueAfterCancel bool           `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
 	Codes              *CodeStyle     `json:"codes,omitempty" doc:"How codes are generated; absent: 26 random letters and digits"`
 	ImportedCodes      *ImportedCodes `json:"importedCodes,omitempty" doc:"Absent: the codes are generated"`
-	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503 until Redis is available"`
-	Path               string         `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and requests do not wait in line"`
+	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503"`
+	Path               string         `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and nobody waits in line"`
 	Draw               *Draw          `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
 	CreatedAt          time.Time      `json:"createdAt"`
+	ArchivedAt         time.Time      `json:"archivedAt,omitzero" doc:"Set: its coupons are removed"`
 	Counters           Counters       `json:"counters"`
-	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: the gate did not answer; waiting is 0 because it is unknown, and stock ignores waiting requests"`
+	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer; waiting is unknown and shown as 0, and stock ignores it"`
 }
 
 // Counters shows the progress of a template. Live coupons, waiting requests and stock
@@ -73,7 +74,7 @@ type Counters struct {
 // opens, and everybody can verify it afterwards.
 type Draw struct {
 	From       time.Time `json:"from" doc:"When users can start to enter the draw"`
-	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users can enter; CLOSED: the template has opened, entrants are being served; DONE: all entrants have an outcome"`
+	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users can enter; CLOSED: entrants are being served; DONE: all have an outcome"`
 	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex; public from the start"`
 	Seed       string    `json:"seed,omitempty" doc:"Seed of the draw, in hex; secret while OPEN"`
 	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the concatenated SHA-256 hashes of all entrants' userIds, ordered by their bytes, in hex; absent before DONE"`
@@ -94,7 +95,7 @@ func templateOf(v coupon.View) *Template {
 		ID: v.ID.String(), Name: v.Name, Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
 		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
-		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(),
+		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
 	if v.Codes.Length > 0 {
@@ -128,7 +129,7 @@ type CreateTemplate struct {
 	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: it does not close"`
-	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry of a coupon; absent: coupons do not expire"`
+	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry; absent: coupons do not expire"`
 	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Seconds in which a new coupon must be confirmed; until then it is HELD, and afterwards CANCELLED. At most validForSeconds; absent: coupons are ISSUED at once"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`

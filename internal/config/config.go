@@ -207,6 +207,7 @@ type Retention struct {
 	Audit       time.Duration `koanf:"audit"`
 	DeadLetters time.Duration `koanf:"dead-letters"` // from the replay or discard on
 	Payouts     time.Duration `koanf:"payouts"`      // from the end of the promotion on
+	Coupons     time.Duration `koanf:"coupons"`      // from the closing time of the template on
 }
 
 // HTTP configures the API server.

@@ -105,6 +105,7 @@ var Settings = []Setting{
 	{Name: "reconcile.interval", Default: "60s", Kind: KindDuration, Doc: "interval between reconciliations of each promotion and coupon template; at least 1s"},
 	{Name: "retention.audit", Default: "0s", Kind: KindDuration, Doc: "time after which audit entries are removed; at least 1h; 0s: never"},
 	{Name: "retention.dead-letters", Default: "0s", Kind: KindDuration, Doc: "time after its replay or discard when a dead letter is removed; at least 1h; 0s: never; open ones stay"},
+	{Name: "retention.coupons", Default: "0s", Kind: KindDuration, Doc: "time after the closing time of a coupon template when it is archived and its coupons are removed, if none is valid any more; at least coupon.queue-ttl + 48h; 0s: never"},
 	{Name: "retention.payouts", Default: "0s", Kind: KindDuration, Doc: "time after the end of a promotion when it is archived and its payouts are removed; at least money.idempotency-window + money.settle-after; 0s: never"},
 	{Name: "http.listen", Default: "127.0.0.1:8080", Kind: KindText, Doc: "host:port of the API; loopback only while auth.mode is none; port 0: any free port"},
 	{Name: "http.tls-cert", Kind: KindText, Doc: "PEM file of the API's certificate chain; with http.tls-key, the API uses HTTPS; reread when it changes"},

@@ -88,6 +88,10 @@ func (v *validation) run() {
 	if floor := c.Money.IdempotencyWindow + c.Money.SettleAfter; c.Retention.Payouts != 0 && c.Retention.Payouts < floor {
 		v.wrong("retention.payouts", fmt.Sprintf("must be at least %s (money.idempotency-window + money.settle-after): a charge may still be confirmed until then", ShortDuration(floor)))
 	}
+	// A closed template keeps its gate for coupon.queue-ttl + 24h, by the clocks of the instances.
+	if floor := c.Coupon.QueueTTL + 48*time.Hour; c.Retention.Coupons != 0 && c.Retention.Coupons < floor {
+		v.wrong("retention.coupons", fmt.Sprintf("must be at least %s (coupon.queue-ttl + 48h): users may wait in line until then", ShortDuration(floor)))
+	}
 	v.http(c)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")

@@ -107,6 +107,11 @@ func inDraw(t *reward.CouponTemplate) bool {
 	return t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
 }
 
+// checkArchived returns CodeArchived if a template is archived.
+func checkArchived(t *reward.CouponTemplate) error {
+	return rules.CheckTemplateArchived(t.ID, !t.ArchivedAt.IsZero())
+}
+
 // isGone reports whether a template has closed and its gate is removed. Nobody waits
 // then, nobody is admitted any more, and the rows know every outcome: the gate need not
 // be loaded again.

@@ -238,6 +238,11 @@ func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time
 	return through(g, func(in gate.Gate) (bool, error) { return in.Retire(ctx, id, idle) })
 }
 
+func (g *faultyGate) Remove(ctx context.Context, id reward.TemplateID) error {
+	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Remove(ctx, id) })
+	return err
+}
+
 func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Holding, string, int64, error) {
 	inner, err := g.reach()
 	if err != nil {

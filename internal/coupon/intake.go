@@ -59,6 +59,8 @@ var errTemplateChanged = errors.New("the template has changed in the meantime")
 // route chooses the route for a template.
 func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
+	case !t.ArchivedAt.IsZero():
+		return i.closed
 	case inDraw(t):
 		return i.draw
 	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.closedRetention:
@@ -76,7 +78,7 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 //
 // A user who has reached the limit per user gets CodeUserLimit. If the limit is one
 // coupon and the user has it, the user gets StatusIssued with that coupon instead.
-// CodeSoldOut, CodeNotOpen, CodeClosed and CodeTemplateNotFound also mean that the
+// CodeSoldOut, CodeNotOpen, CodeClosed, CodeArchived and CodeTemplateNotFound also mean that the
 // request was not admitted. CodeUnavailable means that the request could not be
 // decided now, or that it is unknown whether it was admitted. The user may repeat it: a user who has a ticket keeps it.
 func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) {
@@ -139,11 +141,14 @@ func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why err
 
 // Status returns the status of a user's latest request at a template.
 // CodeRequestUnknown means that no request is known: there was none, or Redis lost
-// it while it waited.
+// it while it waited. CodeArchived means that the outcomes of the template are removed.
 func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) (Status, error) {
 	for try := 0; ; try++ {
 		t, err := i.templates.get(ctx, id)
 		if err != nil {
+			return Status{}, err
+		}
+		if err := checkArchived(t); err != nil {
 			return Status{}, err
 		}
 		list, err := i.notifier.statuses(ctx, t, []string{user})
@@ -219,6 +224,9 @@ func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Sta
 type closedRoute struct{ rows store.Store }
 
 func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+	if err := checkArchived(t); err != nil {
+		return Status{}, err
+	}
 	outcomes, err := r.rows.IssueOutcomes(ctx, t.ID, []string{user})
 	if err != nil {
 		return Status{}, err

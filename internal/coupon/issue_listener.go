@@ -75,16 +75,16 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		// offsets.
 		for id, list := range byTemplate {
 			stored, _, err := l.settleAll(ctx, id, list, l.nextOffsets(records))
-			if stored || err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
+			if stored || err != nil && refusesAll(err) == "" {
 				return err
 			}
 		}
 	}
 	var (
 		wg      sync.WaitGroup
-		mu      sync.Mutex // protects dead, errs, unknown
+		mu      sync.Mutex // protects dead, errs, refused
 		errs    []error
-		unknown []reward.TemplateID
+		refused []reward.TemplateID
 		slots   = make(chan struct{}, l.concurrency)
 	)
 	for id, list := range byTemplate {
@@ -95,10 +95,10 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 			mu.Lock()
 			defer mu.Unlock()
 			dead = append(dead, never...)
-			if reward.HasCode(err, reward.CodeTemplateNotFound) {
-				unknown = append(unknown, id)
+			if code := refusesAll(err); code != "" {
+				refused = append(refused, id)
 				for _, r := range list {
-					dead = append(dead, bus.DeadRecord{Record: r.Record, Reason: reward.CodeTemplateNotFound, Detail: err.Error()})
+					dead = append(dead, bus.DeadRecord{Record: r.Record, Reason: code, Detail: err.Error()})
 				}
 				return
 			}
@@ -109,7 +109,7 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, id := range unknown {
+	for _, id := range refused {
 		delete(byTemplate, id)
 	}
 	for _, list := range byTemplate {
@@ -118,6 +118,17 @@ func (l *IssueListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		}
 	}
 	return l.saveOffsets(ctx, records, dead)
+}
+
+// refusesAll returns the code of an error after which every record of its template is a
+// dead letter: the template does not exist, or is archived. Otherwise it returns "".
+func refusesAll(err error) string {
+	for _, code := range []string{reward.CodeTemplateNotFound, reward.CodeArchived} {
+		if reward.HasCode(err, code) {
+			return code
+		}
+	}
+	return ""
 }
 
 // nextOffsets returns the offsets after records.
@@ -149,6 +160,9 @@ func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, lis
 ) {
 	for batch := range slices.Chunk(list, batchMax) {
 		t, err := l.templates.read(ctx, id)
+		if err == nil {
+			err = checkArchived(t)
+		}
 		if err != nil {
 			return false, nil, err
 		}
@@ -236,6 +250,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 	}
 	began := time.Now()
 	result, err := l.rows.CouponSettle(ctx, p)
+	if err == nil {
+		err = rules.CheckTemplateArchived(t.ID, result.Refused == rules.RefusedArchived)
+	}
 	if err != nil {
 		return false, nil, err
 	}

@@ -274,7 +274,7 @@ func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate
 	i.attempts = 0
 	switch result.Refused {
 	case rules.NotRefused:
-	case rules.RefusedEpoch:
+	case rules.RefusedEpoch, rules.RefusedArchived:
 		return nil, errEpochLost
 	default:
 		// Another generation, or the database path: the gate that gave these requests

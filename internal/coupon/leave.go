@@ -145,6 +145,9 @@ func (i *Intake) Leave(ctx context.Context, id reward.TemplateID, user string) e
 }
 
 func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route, user string) error {
+	if err := checkArchived(t); err != nil {
+		return err
+	}
 	switch way {
 	case i.draw:
 		if entered, err := i.leaver.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {

@@ -496,7 +496,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	if e.plays(config.RoleHousekeeping) {
-		old := &retention{rows: e.store, periods: e.cfg.Retention, instance: e.instance, log: e.own}
+		old := &retention{rows: e.store, gate: e.gate, periods: e.cfg.Retention, instance: e.instance, log: e.own}
 		if old.periods != (config.Retention{}) {
 			old.Start(context.WithoutCancel(ctx), old.run)
 			e.onClose(old.Stop)

@@ -98,6 +98,9 @@ func (*noGate) Retire(context.Context, reward.TemplateID, time.Duration) (bool, 
 	return false, errNoGate
 }
 
+// Remove does nothing: there is no gate.
+func (*noGate) Remove(context.Context, reward.TemplateID) error { return nil }
+
 func (*noGate) Holdings(context.Context, reward.TemplateID, string) ([]gate.Holding, string, int64, error) {
 	return nil, "", 0, errNoGate
 }

@@ -27,9 +27,15 @@ const (
 type retention struct {
 	service.Base
 	rows     store.Store
+	gate     templateRemover
 	periods  config.Retention
 	instance string
 	log      obs.Log
+}
+
+// templateRemover is the part of gate.Gate that removes what is stored for a template.
+type templateRemover interface {
+	Remove(ctx context.Context, id reward.TemplateID) error
 }
 
 // run removes rows in rounds until ctx ends, while this instance holds the lease.
@@ -75,9 +81,70 @@ func (r *retention) round(ctx context.Context) error {
 		}
 	}
 	if keep := r.periods.Payouts; keep > 0 {
-		return r.payouts(ctx, now.Add(-keep), now)
+		if err := r.payouts(ctx, now.Add(-keep), now); err != nil {
+			return err
+		}
+	}
+	if keep := r.periods.Coupons; keep > 0 {
+		return r.coupons(ctx, now.Add(-keep), now)
 	}
 	return nil
+}
+
+// coupons archives coupon templates that closed before a time, and removes their gates
+// and rows. It archives first, in a transaction of its own: from then on nothing of the
+// template changes, so a crash in between leaves rows that the next round removes.
+func (r *retention) coupons(ctx context.Context, before, now time.Time) error {
+	var last store.EndedTemplate
+	for {
+		page, err := r.rows.TemplateEnded(ctx, before, last, retentionBatch)
+		if err != nil {
+			return fmt.Errorf("coupons: %w", err)
+		}
+		for _, t := range page {
+			last = t
+			if !t.Archived {
+				if t.Archived, err = r.rows.TemplateArchive(ctx, t.ID, before, now); err != nil {
+					return fmt.Errorf("coupons: %w", err)
+				}
+				if !t.Archived {
+					continue // something of it is still open
+				}
+				r.log.Info("template archived", "template_id", t.ID)
+			}
+			if err := r.couponsOf(ctx, t.ID); err != nil {
+				return fmt.Errorf("coupons of template %d: %w", t.ID, err)
+			}
+		}
+		if len(page) < retentionBatch {
+			return nil
+		}
+	}
+}
+
+// couponsOf removes the gate and the rows of an archived template. The gate comes first:
+// with its last row, a template is not looked at again.
+func (r *retention) couponsOf(ctx context.Context, id reward.TemplateID) error {
+	if err := r.gate.Remove(ctx, id); err != nil {
+		return err
+	}
+	p := store.TemplateForgetParams{TemplateID: id, Limit: retentionBatch}
+	for total := 0; ; {
+		page, err := r.rows.TemplateForget(ctx, p)
+		if err != nil {
+			return err
+		}
+		if total += page.Removed; page.Last == nil {
+			if total > 0 {
+				r.log.Info("old rows removed", "what", "coupons", "template_id", id, "count", total)
+			}
+			return nil
+		}
+		p.After = *page.Last
+		if !service.Sleep(ctx, retentionPause) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // payouts archives promotions that ended before a time, and removes their payouts. It

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -184,6 +185,115 @@ type stoppingStore struct {
 
 func (s *stoppingStore) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
 	page, err := s.Store.PayoutForget(ctx, p)
+	s.stop()
+	return page, err
+}
+
+// removedGates records which gates are removed. It fails while fails is set.
+type removedGates struct {
+	fails bool
+	ids   []reward.TemplateID
+}
+
+func (g *removedGates) Remove(_ context.Context, id reward.TemplateID) error {
+	if g.fails {
+		return context.DeadlineExceeded
+	}
+	g.ids = append(g.ids, id)
+	return nil
+}
+
+// TestRetentionOfCoupons closes templates long ago and recently, with more coupons than a
+// transaction removes, and removes those of the old one, after its gate. Redis fails
+// first, then the process crashes after a part, and continues. A template with a coupon
+// that never expires keeps everything.
+func TestRetentionOfCoupons(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rows, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	if err := rows.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	const coupons = retentionBatch + 1
+	for id, closed := range map[reward.TemplateID]time.Time{1: now.Add(-90 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-90 * time.Hour)} {
+		template := reward.CouponTemplate{
+			ID: id, Name: "drop", TotalQuantity: coupons, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
+			ClosesAt: closed, ValidFor: time.Hour, CreatedAt: closed,
+		}
+		if id == 3 {
+			template.ValidFor = 0
+		}
+		_, err := rows.TemplateCreate(ctx, template)
+		must(err)
+		var all []rules.CouponRequest
+		for n := range int64(coupons) {
+			number := int64(id)*10_000 + n
+			all = append(all, rules.CouponRequest{UserID: fmt.Sprint(n), Ticket: n + 1, CouponID: reward.CouponID(number), Code: fmt.Sprint(number)})
+		}
+		for part := range slices.Chunk(all, store.BatchMax) {
+			_, err = rows.CouponSettle(ctx, store.CouponSettleParams{TemplateID: id, Kind: rules.SettleInOrder, Requests: part, Now: closed.Add(-2 * time.Hour)})
+			must(err)
+		}
+	}
+	left := func() (n [4]int64) {
+		for id := reward.TemplateID(1); id <= 3; id++ {
+			must(rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
+				n[id] += int64(len(page))
+				return nil
+			}))
+		}
+		return n
+	}
+	gates := &removedGates{fails: true}
+	must((&retention{rows: rows, gate: gates}).round(ctx))
+	r := &retention{rows: rows, gate: gates, periods: config.Retention{Coupons: 72 * time.Hour}}
+	if err := r.round(ctx); err == nil {
+		t.Fatal("the round reports success although the gate is not removed")
+	}
+	if got := left(); got != [4]int64{0, coupons, coupons, coupons} {
+		t.Fatalf("%v coupons are left", got)
+	}
+	gates.fails = false
+	stopped, stop := context.WithCancel(ctx)
+	r.rows = &stoppingStore{rows, stop}
+	if err := r.round(stopped); err == nil {
+		t.Fatal("the round that was stopped reports success")
+	}
+	if got := left(); got != [4]int64{0, coupons - retentionBatch, coupons, coupons} {
+		t.Fatalf("after the crash, %v coupons are left", got)
+	}
+	r.rows = rows
+	for range 2 {
+		must(r.round(ctx))
+		if got := left(); got != [4]int64{0, 0, coupons, coupons} {
+			t.Fatalf("%v coupons are left", got)
+		}
+	}
+	if !slices.Equal(gates.ids, []reward.TemplateID{1, 1}) {
+		t.Errorf("the gates of %v are removed, want that of template 1 in each round until nothing is left", gates.ids)
+	}
+	for id, archived := range map[reward.TemplateID]bool{1: true, 2: false, 3: false} {
+		v, err := rows.TemplateGet(ctx, id)
+		must(err)
+		if v.ArchivedAt.IsZero() == archived || v.Live != coupons || v.IssuedTotal != coupons {
+			t.Errorf("template %d: archived at %v, %d live, %d issued", id, v.ArchivedAt, v.Live, v.IssuedTotal)
+		}
+	}
+}
+
+func (s *stoppingStore) TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error) {
+	page, err := s.Store.TemplateForget(ctx, p)
 	s.stop()
 	return page, err
 }

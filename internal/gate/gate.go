@@ -460,6 +460,10 @@ type Gate interface {
 	// requests, and has had no request for the duration idle. It reports whether there is no
 	// gate now.
 	Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error)
+	// Remove removes everything that is stored for a template, whatever it is, also a
+	// load in progress and the lock. It is for archived templates, whose rows refuse every
+	// request.
+	Remove(ctx context.Context, id reward.TemplateID) error
 	// Holdings returns a page of the holdings, for comparisons. The first cursor is
 	// ""; a next of "" means the last page. A holding that exists throughout is
 	// returned at least once. version is the gate's version at the moment of the call.

@@ -420,6 +420,16 @@ func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Dur
 	return true, nil
 }
 
+// Remove implements Gate.
+func (m *Memory) Remove(ctx context.Context, id reward.TemplateID) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	delete(m.templates, id)
+	return nil
+}
+
 // Holdings implements Gate.
 func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]Holding, string, int64, error) {
 	g, err := m.lockGate(ctx, id)

@@ -167,6 +167,9 @@ type CouponTemplate struct {
 	// Floor belongs to ModeKafka: a record of an earlier generation that is not
 	// settled is void. The request has a ticket of a later generation.
 	Floor int64
+	// ArchivedAt is when the template was archived: nothing of it changes any more, and
+	// its coupons are removed. Its counts stay. Zero means that it is not archived.
+	ArchivedAt time.Time
 }
 
 // Promised returns the places that are set aside for the gate: nobody else gets them.

@@ -92,6 +92,7 @@ const (
 	RefusedGeneration
 	RefusedPath
 	RefusedFence
+	RefusedArchived
 )
 
 // RequestOutcome is how a request ended.
@@ -142,8 +143,12 @@ func (b *IssueBatch) Order() []int {
 	})
 }
 
-// Refuse returns why template t refuses the whole batch, or NotRefused.
+// Refuse returns why template t refuses the whole batch, or NotRefused. An archived
+// template refuses every batch.
 func Refuse(t *reward.CouponTemplate, b *IssueBatch) SettleRefusal {
+	if !t.ArchivedAt.IsZero() {
+		return RefusedArchived
+	}
 	switch b.Kind {
 	case SettleInOrder:
 		if b.Epoch != t.Epoch {

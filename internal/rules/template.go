@@ -184,3 +184,13 @@ func (s *Shrunk) takeBack(t *reward.CouponTemplate) bool {
 	t.Grants++
 	return true
 }
+
+// CheckTemplateArchived returns CodeArchived if a template is archived. Nothing of it
+// changes any more: the rows that enforce its limit per user are removed.
+func CheckTemplateArchived(id reward.TemplateID, archived bool) error {
+	if archived {
+		return reward.NewError(reward.KindConflict, reward.CodeArchived,
+			"coupon template %d is archived, and its coupons are removed (retention.coupons): use a new template", id)
+	}
+	return nil
+}

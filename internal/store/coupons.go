@@ -19,6 +19,8 @@ import (
 //     CodesImported, and the n-th coupon ever issued has the n-th code.
 //   - Template, generation and ticket are unique over coupons and rejected
 //     requests together.
+//   - An archived template never changes, and no coupon of it is inserted. Its rows may
+//     be gone; the first four properties then hold for the coupons that it had.
 //   - A user has at most PerUserLimit slots at a template. A coupon gets the
 //     lowest free slot, counted from 1, when it is issued. Cancelling the coupon
 //     frees the slot if the template then re-issues after a cancel. Otherwise the
@@ -31,7 +33,9 @@ import (
 // requests store the version of their last change.
 //
 // A method that takes one template returns CodeTemplateNotFound if it does not
-// exist. Lists are then empty, and CouponRecount returns zeros.
+// exist. Lists are then empty, and CouponRecount returns zeros. A method that would
+// change an archived template, CodesBegin and RefusalRecord return CodeArchived, but CouponSettle
+// refuses the batch with RefusedArchived.
 type Coupons interface {
 	// TemplateCreate inserts a template and returns it as stored. A known ID is
 	// CodeExists. A template that reward.CheckTemplate refuses is CodeInvalid, and
@@ -60,7 +64,7 @@ type Coupons interface {
 	// TemplateTouch raises Version and changes nothing else.
 	TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 	// TemplateAssign makes owner the issuer of templates. Each gets the next epoch,
-	// which is returned. Templates that do not exist are left out.
+	// which is returned. Templates that do not exist or are archived are left out.
 	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
 	// TemplateNewGeneration raises Generation to the greater of Generation and
 	// AtLeast, plus 1, and sets Path. NewNumbering also sets Base to one less than
@@ -159,7 +163,8 @@ type Coupons interface {
 	// generation, with any ticket: that answered them.
 	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []LineTicket) ([]bool, error)
 	// CouponRecount counts the coupons of a template and reads its stored counts,
-	// from one snapshot.
+	// from one snapshot. Those of an archived template, whose coupons may be removed, are
+	// the stored ones.
 	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
 
 	// CodesBegin opens an import of codes to a template. It ends an import of the

@@ -97,6 +97,53 @@ type Retention interface {
 	// PayoutForget removes payouts of an archived promotion, with their attempts. It looks
 	// at one page of them.
 	PayoutForget(ctx context.Context, p PayoutForgetParams) (PayoutForgotten, error)
+	// TemplateEnded returns at most limit coupon templates that closed before a time and may
+	// have rows left, ordered by ClosesAt, then ID. It begins after a template of an
+	// earlier page; the zero value begins at the first one.
+	TemplateEnded(ctx context.Context, before time.Time, after EndedTemplate, limit int) ([]EndedTemplate, error)
+	// TemplateArchive archives a template that is over since before a time, and reports
+	// whether it did: it has closed, its draw is DONE, no place is promised, no import of
+	// codes is open, and nobody can use, cancel or confirm a coupon. No coupon was
+	// issued, used, cancelled or expired later, and no request was rejected later. It raises Generation and
+	// Epoch.
+	//
+	// It looks at the coupons first, and decides under the lock of the template, which
+	// must still have the version that it had. An archived template stays archived. Its
+	// counts stay.
+	TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error)
+	// TemplateForget removes a page of the rows of an archived template: its coupons,
+	// rejected requests, entrants and imported codes, and with the last page its refusals.
+	TemplateForget(ctx context.Context, p TemplateForgetParams) (TemplateForgotten, error)
+}
+
+// EndedTemplate is a coupon template that has closed and may have rows left.
+type EndedTemplate struct {
+	ID       reward.TemplateID
+	ClosesAt time.Time
+	Archived bool
+}
+
+// TemplateForgetParams selects a page of the rows of one template.
+type TemplateForgetParams struct {
+	TemplateID reward.TemplateID
+	After      TemplateRow // TemplateForgotten.Last of the previous page
+	Limit      int         // of the page
+}
+
+// TemplateRow is a position among the rows of a template. The zero value is before all
+// of them.
+type TemplateRow struct {
+	Part  int // coupons with rejected requests, entrants, or codes
+	Major int64
+	Minor int64
+	User  string
+}
+
+// TemplateForgotten is what TemplateForget did with a page.
+type TemplateForgotten struct {
+	Removed int
+	// Last is the last row of the page. Nil means that the page is the last one.
+	Last *TemplateRow
 }
 
 // EndedPromotion is a promotion that has ended and may have payouts left.

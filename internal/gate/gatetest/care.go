@@ -367,3 +367,32 @@ func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	}
 	b.ok(b.g.Ping(b.ctx))
 }
+
+// exerciseRemove removes a gate with users in line, while a load is in progress and the lock is
+// held. Gates of other templates stay.
+func exerciseRemove(t *testing.T, b *bundle) {
+	other := b.id
+	b.load(placesState())
+	b.id++
+	b.load(placesState())
+	b.answers("a", "b")
+	load := b.begin()
+	if _, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Minute, Nonce: "n"}); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	for range 2 {
+		b.ok(b.g.Remove(b.ctx, b.id))
+		if h := b.header(); h.Exists {
+			t.Fatalf("a removed gate has the header %+v", h)
+		}
+		if err := b.g.LoadClose(b.ctx, load.Load); err == nil {
+			t.Fatal("the load of a removed gate continues")
+		}
+	}
+	if _, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Minute, Nonce: "m"}); err != nil || !ok {
+		t.Fatal("the lock is still held", err)
+	}
+	if b.id = other; !b.header().Loaded {
+		t.Fatal("the gate of another template is removed")
+	}
+}

@@ -66,6 +66,7 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"ShrinkTakesBackPlaces":               exerciseShrink,
 		"GrantsPause":                         exercisePause,
 		"RetireRemovesUnusedGates":            exerciseRetire,
+		"RemoveLeavesNothing":                 exerciseRemove,
 		"HoldingsArePaged":                    exerciseHoldingsPages,
 		"HoldingsOfUsers":                     exerciseHoldingsOf,
 		"LockHasOneHolder":                    exerciseLock,

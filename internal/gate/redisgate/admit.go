@@ -152,6 +152,12 @@ func (g *Gate) Retire(ctx context.Context, id reward.TemplateID, idle time.Durat
 	return g.execBool(ctx, retire, id, call{allKeys(g.prefix, id), []string{number(idle.Microseconds())}})
 }
 
+// Remove implements gate.Gate.
+func (g *Gate) Remove(ctx context.Context, id reward.TemplateID) error {
+	_, err := g.exec(ctx, remove, id, call{append(allKeys(g.prefix, id), lockKeys(g.prefix, id)...), nil})
+	return err
+}
+
 // execBool runs a script that returns 1 or 0.
 func (g *Gate) execBool(ctx context.Context, s *script, id reward.TemplateID, c call) (bool, error) {
 	m, err := g.exec(ctx, s, id, c)

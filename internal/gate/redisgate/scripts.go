@@ -15,7 +15,7 @@ import (
 )
 
 // Each script starts with a list of its ARGV and its result. Its KEYS are listed in
-// head.lua, which precedes all scripts except those of the lock. A script accesses
+// head.lua, which precedes all scripts except remove.lua and those of the lock. A script accesses
 // the keys of one template, checks first and writes last.
 var (
 	//go:embed head.lua
@@ -64,6 +64,8 @@ var (
 	pauseGrantsText string
 	//go:embed retire.lua
 	retireText string
+	//go:embed remove.lua
+	removeText string
 	//go:embed holdings.lua
 	holdingsText string
 	//go:embed holdings_of.lua
@@ -97,6 +99,7 @@ var (
 	shrink       = newScript("shrink", headText+shrinkText)
 	pauseGrants  = newScript("pause_grants", headText+pauseGrantsText)
 	retire       = newScript("retire", headText+retireText)
+	remove       = newScript("remove", removeText)
 	holdings     = newScript("holdings", headText+holdingsText)
 	holdingsOf   = newScript("holdings_of", headText+holdingsOfText)
 	line         = newScript("line", headText+lineText)

@@ -43,6 +43,13 @@ var stepCode = map[step]string{
 	leavesRow:      "coupon.leaver.leave store.Coupons.CouponLeave rules.Leave.Apply",
 	leavesTooLate:  "coupon.leaver.leave coupon.leaver.ended",
 	confirms:       "coupon.Catalog.Confirm store.Coupons.CouponConfirm",
+
+	closesTemplate:  "coupon.Catalog.Close",
+	reopens:         "coupon.Catalog.Change store.Coupons.TemplateChange",
+	seesOver:        "engine.retention.coupons store.Retention.TemplateArchive",
+	archives:        "engine.retention.coupons store.Retention.TemplateArchive",
+	archivesNothing: "store.Retention.TemplateArchive",
+	removesRow:      "engine.retention.couponsOf store.Retention.TemplateForget",
 }
 
 // otherCode names the code that takes the steps of the KAFKA model and of the lock, which
@@ -52,6 +59,7 @@ var otherCode = map[string]string{
 	"is acknowledged: 202":         "coupon.gateRoute.waitForwarded gate.Gate.Ack gate/redisgate/unacked.lua",
 	"a consumer settles":           "coupon.IssueListener.settle rules.Due store.Coupons.CouponSettle",
 	"a later coupon is the answer": "rules.Due store.Coupons.CouponSettle",
+	"is of an archived template":   "coupon.refusesAll rules.CheckTemplateArchived coupon.IssueListener.settle",
 	"was never given":              "rules.neverGiven coupon.IssueListener.settle",
 	"the end offsets, the floor":   "coupon.loadTry.passRecords coupon.loadTry.run store.Coupons.TemplateSetFloor",
 	"a load without its records":   "coupon.GateMaintainer.reloadForgotten coupon.Loader.remake",

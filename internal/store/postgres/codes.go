@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -96,7 +97,7 @@ func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID
 		}))
 		queueTemplate(b, id, &t)
 	})
-	if err := templateError(t.ID, id, err); err != nil {
+	if err := cmp.Or(templateError(t.ID, id, err), archivedError(&t)); err != nil {
 		return store.CouponChange{}, err
 	}
 	switch {

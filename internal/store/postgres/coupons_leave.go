@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +48,7 @@ func (s *Store) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (sto
 			Query(each(func(rows pgx.Rows) error { return rows.Scan((*int8)(&outcome)) }))
 		queueTemplate(b, p.TemplateID, &t)
 	})
-	if err := templateError(t.ID, p.TemplateID, err); err != nil {
+	if err := cmp.Or(templateError(t.ID, p.TemplateID, err), archivedError(&t)); err != nil {
 		return store.CouponLeaveResult{}, err
 	}
 	return store.Leaving(outcome, t), nil

@@ -61,7 +61,7 @@ func issueSQL(k issueKind) string {
 )`
 	}
 	return named(`WITH gate AS MATERIALIZED (
-  SELECT t.*, ` + liveMaxSQL + ` AS live_max, clock_timestamp() AS clock, (` + k.refused + `)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
+  SELECT t.*, ` + liveMaxSQL + ` AS live_max, clock_timestamp() AS clock, (CASE WHEN t.archived_at IS NOT NULL THEN :REFUSED_ARCHIVED ELSE ` + k.refused + ` END)::int2 AS refused, (` + k.shut + `)::int2 AS shut FROM coupon_templates t WHERE t.id = $1
 ), asks AS MATERIALIZED (
   SELECT g.id AS template_id, a.user_id COLLATE "C" AS user_id, a.generation, a.ticket, a.id, a.code, a.reason, a.ord,
     a.generation BETWEEN g.floor AND g.generation AS valid, a.ticket - g.settled > g.total_quantity AS beyond

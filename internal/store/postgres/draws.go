@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -96,28 +98,28 @@ WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'CLOSED' RETURNING t.id`, ep
 const recordRefusal = `WITH latest AS MATERIALIZED (
   SELECT r.number, r.reason, r.since, r.until FROM coupon_refusals r WHERE r.template_id = $1 ORDER BY r.number DESC LIMIT 1
 ), ended AS (
-  UPDATE coupon_refusals r SET until = greatest(l.since, $3::timestamptz) FROM latest l
-  WHERE r.template_id = $1 AND r.number = l.number AND l.until IS NULL AND l.reason <> $2::text
+  UPDATE coupon_refusals r SET until = greatest(l.since, $3::timestamptz) FROM latest l, coupon_templates t
+  WHERE t.id = $1 AND t.archived_at IS NULL AND r.template_id = $1 AND r.number = l.number AND l.until IS NULL AND l.reason <> $2::text
 )
 INSERT INTO coupon_refusals (template_id, number, since, reason)
 SELECT t.id, coalesce(l.number, 0) + 1, greatest(l.since, l.until, $3::timestamptz), $2::text
 FROM coupon_templates t LEFT JOIN latest l ON true
-WHERE t.id = $1 AND $2::text <> '' AND NOT coalesce(l.until IS NULL AND l.reason = $2::text, false)`
+WHERE t.id = $1 AND t.archived_at IS NULL AND $2::text <> '' AND NOT coalesce(l.until IS NULL AND l.reason = $2::text, false)`
 
 // RefusalRecord begins, changes or ends the interval in which a template
 // refuses every request.
 func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
-	exists := false
+	var exists, archived bool
 	err := s.send(ctx, "record a refusal", func(b *pgx.Batch) {
-		exists = false
-		b.Queue(lockTemplate, int64(id)).Query(each(func(pgx.Rows) error {
+		exists, archived = false, false
+		b.Queue(lockTemplate, int64(id)).Query(each(func(rows pgx.Rows) error {
 			exists = true
-			return nil
+			return rows.Scan(&archived)
 		}))
 		b.Queue(recordRefusal, int64(id), reward.SanitizeText(reason), instant(at))
 	})
 	if err == nil && !exists {
 		err = store.NoTemplate(id)
 	}
-	return err
+	return cmp.Or(err, rules.CheckTemplateArchived(id, archived))
 }

@@ -30,7 +30,7 @@ var named = func() func(string) string {
 	}
 	for r, text := range map[rules.SettleRefusal]string{
 		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION",
-		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE",
+		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE", rules.RefusedArchived: "ARCHIVED",
 	} {
 		name("REFUSED_", text, int(r))
 	}

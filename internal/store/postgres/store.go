@@ -310,7 +310,7 @@ const tryTimeout = 10 * time.Second
 // send runs a batch as one implicit transaction. build queues the statements
 // with the functions that read their rows. It starts again on each try.
 func (s *Store) send(ctx context.Context, what string, build func(b *pgx.Batch)) error {
-	return s.sendWithin(ctx, s.tryTimeout, what, build)
+	return refusedAsArchived(s.sendWithin(ctx, s.tryTimeout, what, build))
 }
 
 // sharedLockWait is how long a transaction of several promotions waits for a lock,

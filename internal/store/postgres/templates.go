@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -22,19 +24,19 @@ const templateSQL = `SELECT ` + templateColumns + ` FROM coupon_templates t WHER
 
 // lockTemplate locks the row of a template. It comes first in every transaction
 // that changes a template, so that later statements see its latest state.
-const lockTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
+const lockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
 
 // templateScanner returns a function that scans templateColumns into t, and the
 // columns after them into more.
 func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
-	var opens, closes, from, created pgtype.Timestamptz
+	var opens, closes, from, created, archived pgtype.Timestamptz
 	var valid, hold int64
 	into := append([]any{
 		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
-		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, (*text)(&t.Metadata),
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, (*text)(&t.Metadata), &archived,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -42,7 +44,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 			return err
 		}
 		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
-		t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
+		t.ValidFor, t.HoldFor, t.ArchivedAt = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second, utc(archived)
 		return nil
 	}
 }
@@ -194,6 +196,9 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	}
 	for {
 		was := stands
+		if err := archivedError(&was); err != nil {
+			return reward.CouponTemplate{}, err
+		}
 		to, err := p.Apply(was)
 		if err != nil {
 			return reward.CouponTemplate{}, err
@@ -249,7 +254,32 @@ func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sq
 		}))
 		queueTemplate(b, id, &t)
 	})
-	return t, wrote, templateError(t.ID, id, err)
+	if err = templateError(t.ID, id, err); err == nil && !wrote {
+		err = archivedError(&t)
+	}
+	if err != nil {
+		return reward.CouponTemplate{}, false, err
+	}
+	return t, wrote, nil
+}
+
+// archivedError returns CodeArchived if a template is archived.
+func archivedError(t *reward.CouponTemplate) error {
+	return rules.CheckTemplateArchived(t.ID, !t.ArchivedAt.IsZero())
+}
+
+// refusedAsArchived returns CodeArchived for an error of the trigger that refuses changes
+// of archived templates. The detail of the error is the ID.
+func refusedAsArchived(err error) error {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) || pe.ConstraintName != "coupon_templates_archived" {
+		return err
+	}
+	id, parseErr := reward.ParseTemplateID(pe.Detail)
+	if parseErr != nil {
+		return err
+	}
+	return rules.CheckTemplateArchived(id, true)
 }
 
 // TemplateNewGeneration raises the generation of a template.

@@ -1,30 +1,34 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // These statements begin an import. The first one locks the template, so that two
 // callers cannot both begin one.
 const (
-	lockForImport = `UPDATE coupon_templates SET codes_imported = codes_imported WHERE id = $1 RETURNING id`
+	lockForImport = `UPDATE coupon_templates SET codes_imported = codes_imported WHERE id = $1 AND archived_at IS NULL RETURNING id`
+	whyNoImport   = `SELECT archived_at IS NOT NULL FROM coupon_templates WHERE id = $1`
 	endImports    = `UPDATE coupon_code_imports SET state = 2 WHERE template_id = $1 AND state = 0`
-	beginImport   = `INSERT INTO coupon_code_imports (id, template_id, touched_at) SELECT $2, t.id, $3 FROM coupon_templates t WHERE t.id = $1`
+	beginImport   = `INSERT INTO coupon_code_imports (id, template_id, touched_at) SELECT $2, t.id, $3 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL`
 )
 
 // CodesBegin opens an import of codes.
 func (t *Tables) CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error {
-	var known bool
+	var known, archived bool
 	err := t.db.Write(ctx, "begin an import of codes", func() []Statement {
-		known = false
+		known, archived = false, false
 		return []Statement{
-			{SQL: lockForImport, Args: []any{int64(id)}, Row: func(Scan) error {
+			{SQL: lockForImport, Args: []any{int64(id)}},
+			{SQL: whyNoImport, Args: []any{int64(id)}, Row: func(scan Scan) error {
 				known = true
-				return nil
+				return scan(&archived)
 			}},
 			{SQL: endImports, Args: []any{int64(id)}},
 			{SQL: beginImport, Args: []any{int64(id), importID, now}},
@@ -33,7 +37,7 @@ func (t *Tables) CodesBegin(ctx context.Context, id reward.TemplateID, importID 
 	if err == nil && !known {
 		err = store.NoTemplate(id)
 	}
-	return err
+	return cmp.Or(err, rules.CheckTemplateArchived(id, archived))
 }
 
 // CodesDiscard ends an import.

@@ -33,7 +33,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 	return made, nil
 }
 
-const assignTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 RETURNING epoch`
+const assignTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 AND archived_at IS NULL RETURNING epoch`
 
 // TemplateAssign makes owner the issuer of templates. It locks them in the
 // order of their IDs.
@@ -98,7 +98,8 @@ func (t *Tables) RefusalList(ctx context.Context, id reward.TemplateID, limit in
 
 // recountCoupons counts rows and reads the stored counts in one statement, so
 // that both come from one snapshot.
-const recountCoupons = `SELECT count(c.id) FILTER (WHERE c.status <> 2), count(c.id), count(c.slot), t.live, t.issued_total
+const recountCoupons = `SELECT CASE WHEN t.archived_at IS NULL THEN count(c.id) FILTER (WHERE c.status <> 2) ELSE t.live END,
+  CASE WHEN t.archived_at IS NULL THEN count(c.id) ELSE t.issued_total END, count(c.slot), t.live, t.issued_total
 FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
 
 // CouponRecount counts the coupons of a template.

@@ -82,7 +82,7 @@ func (t *tx) takenCode(p store.CodesStageParams, published []int64) (store.Taken
 func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (store.CouponChange, error) {
 	var change store.CouponChange
 	err := s.write(ctx, "publish codes", func(tx *tx) error {
-		t, err := templateOf(tx.ctx, tx, id)
+		t, err := tx.openTemplate(id)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		if err := rules.CheckCancel(&c, now); err != nil {
 			return err
 		}
-		t, err := templateOf(tx.ctx, tx, c.TemplateID)
+		t, err := tx.openTemplate(c.TemplateID)
 		if err != nil {
 			return err
 		}

@@ -55,6 +55,9 @@ func (s *Store) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit 
 		if err != nil || len(due) == 0 {
 			return err
 		}
+		if err := rules.CheckTemplateArchived(id, !t.ArchivedAt.IsZero()); err != nil {
+			return err
+		}
 		ended = len(due)
 		t.Live -= int64(ended)
 		t.Version++

@@ -119,7 +119,7 @@ const refusalSQL = `SELECT number, reason, since, until FROM coupon_refusals WHE
 func (s *Store) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error {
 	at, reason = instant(at), reward.SanitizeText(reason)
 	return s.write(ctx, "record a refusal", func(tx *tx) error {
-		if _, err := templateOf(tx.ctx, tx, id); err != nil {
+		if _, err := tx.openTemplate(id); err != nil {
 			return err
 		}
 		latest, found, err := one(tx.ctx, tx, scanRefusal, refusalSQL, int64(id), 1)

@@ -15,16 +15,16 @@ import (
 const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t `
 
 func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
-	var opens, closes, from sql.NullInt64
+	var opens, closes, from, archived sql.NullInt64
 	var valid, hold, created int64
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor,
-		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.Metadata); err != nil {
+		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.Metadata, &archived); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
-	t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
+	t.ValidFor, t.HoldFor, t.ArchivedAt = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second, maybeTime(archived)
 	return t, nil
 }
 
@@ -35,6 +35,15 @@ func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.Co
 		err = store.NoTemplate(id)
 	}
 	return t, err
+}
+
+// openTemplate returns a template to change, or CodeArchived.
+func (t *tx) openTemplate(id reward.TemplateID) (reward.CouponTemplate, error) {
+	c, err := templateOf(t.ctx, t, id)
+	if err != nil {
+		return c, err
+	}
+	return c, rules.CheckTemplateArchived(id, !c.ArchivedAt.IsZero())
 }
 
 // putTemplate stores every field of a template that can change.
@@ -55,7 +64,7 @@ func (s *Store) changeTemplate(ctx context.Context, what string, id reward.Templ
 	fn func(*tx, *reward.CouponTemplate) (bool, error),
 ) (t reward.CouponTemplate, changed bool, err error) {
 	err = s.write(ctx, what, func(tx *tx) error {
-		if t, err = templateOf(tx.ctx, tx, id); err != nil {
+		if t, err = tx.openTemplate(id); err != nil {
 			return err
 		}
 		if changed, err = fn(tx, &t); err != nil || !changed {

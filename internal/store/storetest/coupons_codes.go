@@ -33,7 +33,7 @@ func (b *bundle) staged(id reward.TemplateID, importID, staged int64, codes ...s
 }
 
 // imports gives codes to a template.
-func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) store.CouponChange { //nolint:unparam // reads better
+func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) store.CouponChange {
 	b.Helper()
 	b.beginImport(id, importID)
 	b.staged(id, importID, 0, codes...)

@@ -51,6 +51,7 @@ func ExerciseRules(t *testing.T, open Open, raw func(store.Store) Raw) {
 		"Judge":    rulesOfJudge,
 		"Issue":    rulesOfIssue,
 		"Refuse":   rulesOfRefuse,
+		"Archive":  rulesOfTemplateArchive,
 		"Confirm":  rulesOfConfirm,
 		"Ended":    rulesOfEndedHolds,
 		"Holds":    raceOfHolds,

@@ -182,6 +182,12 @@ func rulesOfRefuse(a *arena) {
 		(*batch)(p).ask("a", 4, 1)
 		(*batch)(p).ask("b", 5, 1+int64(o.pick(2)))
 	}
+	for _, kind := range []rules.SettleKind{rules.SettleInOrder, rules.SettleListed, rules.SettleDirect} {
+		t, p := s.open(kind, 3, 1, 0)
+		t.ArchivedAt = at(-10)
+		s.templates[t.ID] = *t
+		(*batch)(p).ask("a", 4, 1)
+	}
 	for i := range 2 * 2 {
 		o := odometer(i)
 		_, p := s.open(rules.SettleListed, 3, 1, 0)
@@ -343,11 +349,11 @@ func (s *counter) put() {
 		rows = append(rows, []any{
 			t.ID, t.Name, t.TotalQuantity, t.PerUserLimit, s.moment(t.OpensAt), s.moment(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
 			t.ReissueAfterCancel, string(t.WhenRedisAway), "", s.moment(t.CreatedAt), t.Generation, t.Settled, t.Version, t.Live, t.IssuedTotal,
-			t.Epoch, t.Fence, t.Base, t.Floor, t.Granted, t.Used, t.Grants, string(t.Path),
+			t.Epoch, t.Fence, t.Base, t.Floor, t.Granted, t.Used, t.Grants, string(t.Path), s.moment(t.ArchivedAt),
 		})
 	}
 	s.insert(`coupon_templates (id, name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode, reissue, when_redis_away,
-draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, granted, used, grants, path)`, rows)
+draw_state, created_at, generation, settled, version, live, issued_total, epoch, fence, base, floor, granted, used, grants, path, archived_at)`, rows)
 	rows = rows[:0]
 	for _, c := range s.coupons {
 		rows = append(rows, []any{

@@ -46,6 +46,7 @@ func Exercise(t *testing.T, open Open) {
 		"Starts":          exerciseStarts,
 		"Approvals":       exerciseApprovals,
 		"Archive":         exerciseArchive,
+		"TemplateArchive": exerciseTemplateArchive,
 		"Budget":          exerciseBudget,
 		"Canary":          exerciseCanary,
 		"Judge":           exerciseJudge,

@@ -1,0 +1,102 @@
+package coupon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// TestAnArchivedTemplateTakesNothing archives a template while an instance maintains its
+// gate, removes its rows and its gate, and lets the same user request again. Everything is
+// answered with ARCHIVED, a late record becomes a dead letter, and a reconciliation with
+// repair finds nothing.
+func TestAnArchivedTemplateTakesNothing(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			each(t, func(r *rig) { r.archive(mode) })
+		})
+	}
+}
+
+func (r *rig) archive(mode reward.IssueMode) {
+	ctx := r.Context()
+	i := r.start()
+	id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: mode})
+	c := r.take(i, id, "ann")
+	if _, err := i.Catalog.Cancel(ctx, c.ID); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := i.Catalog.Close(ctx, id); err != nil {
+		r.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour)
+	r.until("the template is archived", func() bool {
+		row, err := r.rows.TemplateGet(ctx, id)
+		if err == nil && row.Promised() > 0 { // the maintainer takes them back later
+			_, _, err = r.rows.TemplateShrink(ctx, id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants, Granted: row.Used})
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		archived, err := r.rows.TemplateArchive(ctx, id, later, later)
+		if err != nil {
+			r.Fatal(err)
+		}
+		return archived
+	})
+	if err := i.gate.Remove(ctx, id); err != nil {
+		r.Fatal(err)
+	}
+	p := store.TemplateForgetParams{TemplateID: id, Limit: 10}
+	for {
+		page, err := r.rows.TemplateForget(ctx, p)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if page.Last == nil {
+			break
+		}
+		p.After = *page.Last
+	}
+	for _, user := range []string{"ann", "bob"} {
+		r.until("the instance knows that the template is archived", func() bool {
+			_, code := r.request(i, id, user)
+			if code != reward.CodeClosed && code != reward.CodeArchived {
+				r.Errorf("%s: %q", user, code)
+			}
+			return code == reward.CodeArchived
+		})
+		if s, err := i.Intake.Status(ctx, id, user); !reward.HasCode(err, reward.CodeArchived) {
+			r.Errorf("%s: %+v, %v", user, s, err)
+		}
+		if err := i.Intake.Leave(ctx, id, user); !reward.HasCode(err, reward.CodeArchived) {
+			r.Errorf("%s leaves: %v", user, err)
+		}
+	}
+	if _, err := i.Catalog.Close(ctx, id); !reward.HasCode(err, reward.CodeArchived) {
+		r.Errorf("close: %v", err)
+	}
+	if report, err := i.Reconciler.Run(ctx, ReconcileCommand{TemplateID: &id, Repair: true}); err != nil || len(report.Drifts) > 0 {
+		r.Errorf("reconciled: %+v, %v", report, err)
+	}
+	if mode == reward.ModeKafka {
+		if err := i.loader.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}); err != nil {
+			r.Fatal(err)
+		}
+		r.until("the record becomes a dead letter", func() bool {
+			list, err := r.rows.DeadLetterList(ctx, store.DeadLetterListParams{Limit: 10})
+			return err == nil && len(list) == 1 && list[0].Reason == reward.CodeArchived
+		})
+	}
+	row, err := r.rows.TemplateGet(ctx, id)
+	list, listErr := r.rows.CouponList(ctx, store.CouponListParams{TemplateID: id, Limit: 10})
+	if err != nil || listErr != nil || row.IssuedTotal != 1 || row.Live != 0 || len(list) != 0 {
+		r.Errorf("%+v, %+v, %v, %v", row, list, err, listErr)
+	}
+}

@@ -1,0 +1,183 @@
+package rows
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// The statements that archive coupon templates.
+const (
+	// closedBefore lists templates that closed before $1, after the position $2, $3.
+	closedBefore = `SELECT id, closes_at, archived_at IS NOT NULL FROM coupon_templates
+WHERE closes_at IS NOT NULL AND NOT rows_removed AND closes_at < $1 AND (closes_at, id) > ($2, $3)
+ORDER BY closes_at, id LIMIT $4`
+
+	// isOver is what the row of template t, and its imports, must show.
+	isOver = `t.id = $1 AND t.archived_at IS NULL AND t.closes_at < $2 AND t.draw_state IN ('', 'DONE') AND t.granted = t.used
+  AND NOT EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.template_id = t.id AND i.state = 0)`
+
+	// overAtVersion reads the version at which a template is over. Its duration grows
+	// with the coupons. After it, a coupon changes only by a transaction that raises the
+	// version, or becomes EXPIRED: none is HELD, and no ISSUED one is still valid.
+	overAtVersion = `SELECT t.version FROM coupon_templates t WHERE ` + isOver + `
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = t.id AND (c.status = 4
+    OR c.status IN (0, 3) AND (c.expires_at IS NULL OR c.expires_at >= $2)
+    OR c.issued_at >= $2 OR c.used_at >= $2 OR c.cancelled_at >= $2))
+  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = t.id AND r.at >= $2)`
+
+	// archiveTemplate follows lockForImport: it sees what was committed before the lock.
+	archiveTemplate = `UPDATE coupon_templates AS t SET archived_at = $3, generation = generation + 1, epoch = epoch + 1
+WHERE ` + isOver + ` AND t.version = $4 RETURNING id`
+
+	templateArchived = ` AND EXISTS (SELECT 1 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NOT NULL)`
+)
+
+// TemplateEnded returns coupon templates that closed before a time.
+func (t *Tables) TemplateEnded(ctx context.Context, before time.Time, after store.EndedTemplate, limit int) ([]store.EndedTemplate, error) {
+	from := after.ClosesAt
+	if from.IsZero() {
+		from = time.Unix(0, 0)
+	}
+	return list(ctx, t.db.Read, "list closed templates", func(scan Scan, e *store.EndedTemplate) error {
+		return scan((*int64)(&e.ID), (*at)(&e.ClosesAt), &e.Archived)
+	}, closedBefore, before, from, int64(after.ID), max(limit, 0))
+}
+
+// TemplateArchive archives a template that is over since before a time.
+func (t *Tables) TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
+	seenAt, err := list(ctx, t.db.ReadLong, "look for what is open of a template", func(scan Scan, version *int64) error { return scan(version) },
+		overAtVersion, int64(id), before)
+	if err != nil || len(seenAt) == 0 {
+		return false, err
+	}
+	var archived bool
+	err = t.db.Write(ctx, "archive a coupon template", func() []Statement {
+		archived = false
+		return []Statement{
+			{SQL: lockForImport, Args: []any{int64(id)}},
+			{SQL: archiveTemplate, Args: []any{int64(id), before, now, seenAt[0]}, Row: seen(&archived)},
+		}
+	})
+	return archived && err == nil, err
+}
+
+// forgetPart are the statements that remove one part of the rows of a template. Each
+// position is two numbers.
+type forgetPart struct {
+	page   string   // at most $4 positions after $2, $3, in their order
+	remove []string // the rows after $2, $3, up to $4, $5
+}
+
+// forgetOutcomes and forgetCodes name the range of a page, as forgetPayouts does.
+var (
+	forgetOutcomes = forgetPart{
+		page: `SELECT ticket, generation FROM (
+  SELECT ticket, generation FROM (
+    SELECT ticket, generation FROM coupons WHERE template_id = $1 AND (ticket, generation) > ($2, $3) ORDER BY ticket, generation LIMIT $4) AS c
+  UNION ALL
+  SELECT ticket, generation FROM (
+    SELECT ticket, generation FROM coupon_rejections WHERE template_id = $1 AND (ticket, generation) > ($2, $3) ORDER BY ticket, generation LIMIT $4) AS r
+) AS o ORDER BY ticket, generation LIMIT $4`,
+		remove: []string{
+			`DELETE FROM coupons WHERE template_id = $1 AND (ticket, generation) > ($2, $3) AND (ticket, generation) <= ($4, $5)` + templateArchived + ` RETURNING ticket`,
+			`DELETE FROM coupon_rejections WHERE template_id = $1 AND (ticket, generation) > ($2, $3) AND (ticket, generation) <= ($4, $5)` + templateArchived + ` RETURNING ticket`,
+		},
+	}
+	forgetCodes = forgetPart{
+		page: `SELECT k.import_id, k.line FROM coupon_code_imports i JOIN coupon_codes k ON k.import_id = i.id
+WHERE i.template_id = $1 AND (k.import_id, k.line) > ($2, $3) ORDER BY k.import_id, k.line LIMIT $4`,
+		remove: []string{`DELETE FROM coupon_codes WHERE import_id IN (SELECT i.id FROM coupon_code_imports i WHERE i.template_id = $1)
+  AND (import_id, line) > ($2, $3) AND (import_id, line) <= ($4, $5)` + templateArchived + ` RETURNING line`},
+	}
+)
+
+const (
+	forgetEntrants = `DELETE FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 AND user_id <= $3` + templateArchived + ` RETURNING user_id`
+
+	// The last statements leave the template without any other row.
+	forgetRefusals = `DELETE FROM coupon_refusals WHERE template_id = $1` + templateArchived
+	forgetImports  = `DELETE FROM coupon_code_imports WHERE template_id = $1` + templateArchived + `
+  AND NOT EXISTS (SELECT 1 FROM coupon_codes k WHERE k.import_id = coupon_code_imports.id)`
+	templateRemoved = `UPDATE coupon_templates SET rows_removed = true WHERE id = $1 AND archived_at IS NOT NULL AND NOT rows_removed
+  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1) AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = $1)
+  AND NOT EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1) AND NOT EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.template_id = $1)`
+)
+
+// The parts of store.TemplateRow, in the order of their removal.
+const (
+	partOutcomes = iota
+	partEntrants
+	partCodes
+)
+
+// TemplateForget removes a page of the rows of an archived template.
+func (t *Tables) TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error) {
+	for after := p.After; ; after = (store.TemplateRow{Part: after.Part + 1}) {
+		var removed int
+		var last *store.TemplateRow
+		var err error
+		switch after.Part {
+		case partOutcomes:
+			removed, last, err = t.forgetPart(ctx, &forgetOutcomes, p, after)
+		case partEntrants:
+			removed, last, err = t.forgetEntrants(ctx, p, after)
+		case partCodes:
+			removed, last, err = t.forgetPart(ctx, &forgetCodes, p, after)
+		default:
+			return store.TemplateForgotten{}, t.db.Write(ctx, "end the removal of coupons", func() []Statement {
+				args := []any{int64(p.TemplateID)}
+				return []Statement{{SQL: forgetRefusals, Args: args}, {SQL: forgetImports, Args: args}, {SQL: templateRemoved, Args: args}}
+			})
+		}
+		if err != nil || last != nil {
+			return store.TemplateForgotten{Removed: removed, Last: last}, err
+		}
+	}
+}
+
+// forgetPart removes a page of one part. last is nil if nothing of it is left.
+func (t *Tables) forgetPart(ctx context.Context, part *forgetPart, p store.TemplateForgetParams, after store.TemplateRow) (removed int, last *store.TemplateRow, err error) {
+	id := int64(p.TemplateID)
+	page, err := list(ctx, t.db.Read, "read a page of old coupons", func(scan Scan, r *store.TemplateRow) error {
+		r.Part = after.Part
+		return scan(&r.Major, &r.Minor)
+	}, part.page, id, after.Major, after.Minor, max(p.Limit, 1))
+	if err != nil || len(page) == 0 {
+		return 0, nil, err
+	}
+	last = &page[len(page)-1]
+	err = t.db.Write(ctx, "remove old coupons", func() []Statement {
+		removed = 0
+		var all []Statement
+		for _, sql := range part.remove {
+			all = append(all, Statement{SQL: sql, Args: []any{id, after.Major, after.Minor, last.Major, last.Minor}, Row: counted(&removed)})
+		}
+		return all
+	})
+	return removed, last, err
+}
+
+// forgetEntrants removes a page of entrants. last is nil if none is left.
+func (t *Tables) forgetEntrants(ctx context.Context, p store.TemplateForgetParams, after store.TemplateRow) (removed int, last *store.TemplateRow, err error) {
+	page, err := t.EntrantList(ctx, p.TemplateID, after.User, max(p.Limit, 1))
+	if err != nil || len(page) == 0 {
+		return 0, nil, err
+	}
+	last = &store.TemplateRow{Part: after.Part, User: page[len(page)-1]}
+	err = t.db.Write(ctx, "remove old entrants", func() []Statement {
+		removed = 0
+		return []Statement{{SQL: forgetEntrants, Args: []any{int64(p.TemplateID), after.User, last.User}, Row: counted(&removed)}}
+	})
+	return removed, last, err
+}
+
+// counted returns a row reader that counts rows.
+func counted(n *int) func(Scan) error {
+	return func(Scan) error {
+		*n++
+		return nil
+	}
+}
