@@ -314,3 +314,15 @@ func TestReleasePlaces(t *testing.T) {
 	b.json(t, "POST", "/v1/coupon-templates/9/release-places", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
 	b.json(t, "POST", "/v1/coupon-templates/x/release-places", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 }
+
+// TestArchivedTemplateSaysWhen checks that archivedAt is shown for archived templates only.
+func TestArchivedTemplateSaysWhen(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
+	for archivedAt, want := range map[time.Time]bool{{}: false, at: true} {
+		text, err := json.Marshal(templateOf(coupon.View{CouponTemplate: reward.CouponTemplate{ID: 42, ArchivedAt: archivedAt}}))
+		if err != nil || strings.Contains(string(text), `"archivedAt":"2026-11-21T01:02:03Z"`) != want {
+			t.Errorf("archived at %v: %s, %v", archivedAt, text, err)
+		}
+	}
+}

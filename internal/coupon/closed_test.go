@@ -30,6 +30,10 @@ func TestAClosedTemplateLeavesNoKeys(t *testing.T) {
 					return !exists()
 				})
 				r.want(i, id, "bob", reward.CodeClosed)
+				r.until("the row takes back the places of the gate", func() bool {
+					row, err := r.rows.TemplateGet(r.Context(), id)
+					return err == nil && row.Promised() == 0
+				})
 				if s, code := r.request(i, id, "ann"); code != "" || s.Kind != StatusIssued || s.Coupon.ID != c.ID || !s.Duplicate {
 					r.Errorf("%q %+v", code, s)
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -336,6 +337,14 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	if !h.Exists {
 		status.version = t.Version
 		status.checkAt = now.Add(idleInterval)
+		if isClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && t.Promised() > 0 && t.Path == reward.PathGate {
+			// The gate is lost, or was removed while people still asked. Nobody is admitted
+			// or waits: the places would keep the template from being archived.
+			if _, _, err := m.rows.TemplateShrink(ctx, t.ID, rules.Shrunk{Generation: t.Generation, Grants: t.Grants, Granted: t.Used}); err != nil {
+				return err
+			}
+			m.templates.hint()
+		}
 		return m.recordRefusal(ctx, t, status, t.LiveMax()-t.Live <= 0)
 	}
 	if err := m.catchUp(ctx, t, h, status); err != nil {

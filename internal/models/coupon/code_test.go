@@ -49,6 +49,7 @@ var stepCode = map[step]string{
 	seesOver:        "engine.retention.coupons store.Retention.TemplateArchive",
 	archives:        "engine.retention.coupons store.Retention.TemplateArchive",
 	archivesNothing: "store.Retention.TemplateArchive",
+	releases:        "coupon.GateMaintainer.maintain store.Coupons.TemplateShrink rules.Shrink",
 	removesRow:      "engine.retention.couponsOf store.Retention.TemplateForget",
 }
 

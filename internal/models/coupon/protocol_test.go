@@ -98,6 +98,7 @@ var streamRuns = []options{
 	granted(2, 1, total(3, twoUsers(small(events{eventArchive: 1, eventReopen: 1})))),
 	twoUsers(granted(2, 1, small(events{eventArchive: 1, eventLower: 1}))),
 	twoUsers(granted(1, 1, small(events{eventArchive: 1, eventReload: 1}))),
+	twoUsers(granted(1, 1, small(events{eventArchive: 1, eventFlush: 1}))),
 }
 
 // kafkaRuns are the runs of make test.

@@ -14,6 +14,14 @@ func (m *model) archive(s *state) {
 		t.record()
 		m.emit(s, t, reopens, none, 0, "")
 	}
+	if s.closed && !s.archived && !s.gate.exists && s.figures.promised() > 0 {
+		t := *s
+		t.nextVersion()
+		t.figures.granted = s.figures.used
+		t.figures.grant++
+		t.record()
+		m.emit(s, t, releases, none, 0, "")
+	}
 	switch {
 	case s.archived:
 		m.removeRow(s)

@@ -60,6 +60,7 @@ const (
 	archives
 	archivesNothing
 	removesRow
+	releases
 	stepCount
 )
 
@@ -113,6 +114,7 @@ var stepTexts = [stepCount]string{
 	archives:        "the template is archived",
 	archivesNothing: "the template has changed, and is not archived",
 	removesRow:      "the row of ticket %d is removed",
+	releases:        "the row takes back the places of a closed template without a gate",
 }
 
 // label says which step was taken: by which instance, or of which user, and a number.
