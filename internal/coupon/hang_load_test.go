@@ -135,38 +135,41 @@ func exerciseHangingLine(t *testing.T, mode reward.IssueMode, limit int) {
 	if err := server.Hang(); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	resumed := make(chan struct{})
-	time.AfterFunc(lasts, func() {
-		if err := server.Resume(); err != nil {
-			t.Error(err)
-		}
-		serve.Store(true)
-		close(resumed)
-	})
+	began, hang := time.Now(), time.NewTimer(lasts)
+	defer hang.Stop()
 	r.until("the database path", func() bool {
 		row, err := r.rows.TemplateGet(t.Context(), id)
 		return err == nil && row.Path == reward.PathDatabase
 	})
 	t.Logf("the database path began after %v", time.Since(began))
-	var requesting sync.WaitGroup
+	var rushing, requesting sync.WaitGroup
+	var got []string
+	rushing.Go(func() { got = r.rush(r.instances[1], id, "new", newcomers) }) // repeats what is unavailable, also after the hang
 	var again atomic.Int64
 	if limit > 1 {
-		requesting.Go(func() { // once, without a repeat
-			for n, user := range told {
-				s, err := r.instances[n%2].Intake.Request(t.Context(), IssueCommand{TemplateID: id, UserID: user})
-				switch e := (*reward.Error)(nil); {
-				case err == nil && s.Kind == StatusIssued:
-					again.Add(1)
-				case err != nil && (!errors.As(err, &e) || e.Code != reward.CodeUnavailable):
-					t.Errorf("%s again: %v", user, err)
+		for worker := range workers { // each user once, without a repeat
+			requesting.Go(func() {
+				for n := worker; n < len(told); n += workers {
+					s, err := r.instances[n%2].Intake.Request(t.Context(), IssueCommand{TemplateID: id, UserID: told[n]})
+					switch e := (*reward.Error)(nil); {
+					case err == nil && s.Kind == StatusIssued:
+						again.Add(1)
+					case err != nil && (!errors.As(err, &e) || e.Code != reward.CodeUnavailable):
+						t.Errorf("%s again: %v", told[n], err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
-	got := r.rush(r.instances[1], id, "new", newcomers) // repeats what is unavailable, also after the hang
+	// The hang lasts until everyone in line has requested again: after it, a user may
+	// have the coupon of the line already, and a request is a new one.
 	requesting.Wait()
-	<-resumed
+	<-hang.C
+	if err := server.Resume(); err != nil {
+		t.Error(err)
+	}
+	serve.Store(true)
+	rushing.Wait()
 	for _, user := range told {
 		if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
 			t.Errorf("%s was told to wait, and then: %+v", user, s)

@@ -221,9 +221,16 @@ func TestASlowAnswerEnds(t *testing.T) {
 		for name, drip := range map[string]string{"Headers": "", "Body": "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n"} {
 			near, far := net.Pipe()
 			var serving sync.WaitGroup
-			serving.Go(func() { _, _ = io.Copy(io.Discard, far) })
+			asked := make(chan struct{}) // a response before its request is an error
+			serving.Go(func() {
+				defer close(asked)
+				if _, err := far.Read(make([]byte, 1)); err == nil {
+					serving.Go(func() { _, _ = io.Copy(io.Discard, far) })
+				}
+			})
 			serving.Go(func() {
 				defer far.Close()
+				<-asked
 				if _, err := far.Write([]byte(drip)); err != nil {
 					return
 				}

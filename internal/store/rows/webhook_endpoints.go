@@ -84,7 +84,7 @@ SELECT id, attempts, :clock, $2, $3, $4 FROM webhook_deliveries WHERE id = $1`
 	resendDelivery = `UPDATE webhook_deliveries SET state = 0, tries = 0, due_at = :clock, done_at = NULL
 WHERE endpoint_id = $1 AND id = $2 AND EXISTS (SELECT 1 FROM webhook_endpoints e WHERE e.id = $1 AND e.enabled) RETURNING id`
 	testEndpoint = `INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at)
-SELECT id, 0, :clock, :clock FROM webhook_endpoints WHERE id = $1 AND enabled RETURNING ` + deliveryColumns
+SELECT id, 0, now.at, now.at FROM (SELECT :clock AS at) now, webhook_endpoints WHERE id = $1 AND enabled RETURNING ` + deliveryColumns
 
 	countPending = `SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 LIMIT $2) n`
 )
