@@ -163,7 +163,7 @@ func TestUserHistory(t *testing.T) {
 		t.Error(diff)
 	}
 	r = largesseRun(t.Context(), "", env, "user", "history", "u7")
-	if r.code != exitDone || r.stdout != "" || r.stderr != "user u7 has no admitted request with an outcome; name templates with --template to see when they refused everyone\n"+nothing {
+	if r.code != exitDone || r.stdout != "" || r.stderr != "user u7 has no settled coupon request; with --template ID, this also shows when that template refused everyone\n"+nothing {
 		t.Errorf("%+v", r)
 	}
 	var out client.History

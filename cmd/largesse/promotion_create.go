@@ -157,11 +157,22 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if err := c.printCreated(out); err != nil || c.output == outputJSON {
 			return err
 		}
-		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; watch it with: largesse promotion watch %s\n",
-			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(id))
+		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; %s\n",
+			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(nextStep(out.Promotion)))
 		return err
 	}
 	return cmd
+}
+
+// nextStep says how to continue with a promotion that was just created.
+func nextStep(p client.Promotion) string {
+	switch {
+	case p.Status == "DRAFT" && p.TotalCount == 0:
+		return fmt.Sprintf("add targets with: largesse promotion upload %s FILE", p.ID)
+	case p.Status == "DRAFT" && p.StartsAt == nil && !p.AwaitingApproval:
+		return fmt.Sprintf("start it with: largesse promotion start %s", p.ID)
+	}
+	return fmt.Sprintf("watch it with: largesse promotion watch %s", p.ID)
 }
 
 // refusedUpload returns why a promotion must not start after an upload, or "".

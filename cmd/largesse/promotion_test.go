@@ -255,12 +255,29 @@ func TestPromotionCreate(t *testing.T) {
 		t.Parallel()
 		env, asked := fakeServer(t, answers())
 		r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1", "--id", "7", "--max-retries", "0", "--consumers-per-instance", "4")
-		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; watch it with: largesse promotion watch 7\n" {
+		if r.code != exitDone || r.stdout != "promotion 7 is DRAFT with 2 targets; start it with: largesse promotion start 7\n" {
 			t.Errorf("%+v", r)
 		}
 		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0,"consumersPerInstance":4}`}
 		if diff := cmp.Diff(want, asked()); diff != "" {
 			t.Error(diff)
+		}
+	})
+
+	t.Run("SaysWhatComesNext", func(t *testing.T) {
+		t.Parallel()
+		for from, want := range map[string]string{
+			`"totalCount":2`: "with 2 targets; start it with: largesse promotion start 7\n",
+			`"totalCount":0`: "with 0 targets; add targets with: largesse promotion upload 7 FILE\n",
+			`"startsAt":"2026-11-21T10:00:00Z","totalCount":2`: "with 2 targets; watch it with: largesse promotion watch 7\n",
+			`"awaitingApproval":true,"totalCount":2`:           "with 2 targets; watch it with: largesse promotion watch 7\n",
+		} {
+			draft := strings.Replace(draftJSON, `"totalCount":2`, from, 1)
+			env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions": {201, draft}})
+			r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "Gifts", "--type", "voucher", "--voucher", "V-1")
+			if r.code != exitDone || r.stdout != "promotion 7 is DRAFT "+want {
+				t.Errorf("%s: %+v", from, r)
+			}
 		}
 	})
 

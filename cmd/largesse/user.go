@@ -69,11 +69,11 @@ func (c *cli) printHistory(h client.History, templates []string) error {
 		return c.printJSON(h)
 	}
 	if len(h.Items) == 0 {
-		hint := "; name templates with --template to see when they refused everyone"
+		hint := "; with --template ID, this also shows when that template refused everyone"
 		if len(templates) > 0 {
 			hint = ""
 		}
-		fmt.Fprintf(c.stderr, "user %s has no admitted request with an outcome%s\n", printable(h.UserID), hint)
+		fmt.Fprintf(c.stderr, "user %s has no settled coupon request%s\n", printable(h.UserID), hint)
 	}
 	t := c.table("AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS")
 	for _, i := range h.Items {

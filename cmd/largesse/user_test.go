@@ -38,8 +38,8 @@ func TestUserHistoryOfPayouts(t *testing.T) {
 			"2                  COMPLETED  7       10      SUCCEEDED  2         2026-11-21 10:00:00Z  t-2          PAID\n" +
 			"1                  CANCELLED  7       10      SUCCEEDED  0         2026-11-21 10:00:00Z  t-1          RESOLVED eve asked the bank\n" +
 			"promotion 12 is PAUSED: the provider\uFFFD[2J is away\n"
-		noCoupons = "user u7 has no admitted request with an outcome"
-		hint      = "; name templates with --template to see when they refused everyone"
+		noCoupons = "user u7 has no settled coupon request"
+		hint      = "; with --template ID, this also shows when that template refused everyone"
 	)
 	for want, args := range map[string][]string{
 		table: nil,
