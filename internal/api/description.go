@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // serverURL is the address in /openapi.json, relative to its own: the root of the
@@ -111,7 +112,7 @@ var patterns = map[string]map[string]string{
 	"CreatePromotion": {
 		"currency":    `^([A-Z]{3})?$`,
 		"voucherCode": `^([^=+@\-\x00-\x1F\x7F-\x9F][^\x00-\x1F\x7F-\x9F]*)?$`,
-		"webhookUrl":  `^(https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?([/?][!"$-~]*)?)?$`,
+		"webhookUrl":  `^(` + webhook.URLPattern + `)?$`,
 	},
 	"CreateTemplate":        {"name": `\S`},
 	"ChangeTemplate":        {"name": `\S`},
@@ -143,7 +144,7 @@ var bodyExamples = map[string]tree{
 const tagPattern = `(W/)?"[!#-+\-.-~]*"`
 
 // receiverURL matches the URLs of receivers.
-const receiverURL = `^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?([/?][!"$-~]*)?$`
+const receiverURL = `^` + webhook.URLPattern + `$`
 
 // printed matches texts without control characters and without spaces at the ends.
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`

@@ -10,7 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -61,7 +60,7 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint 
 	out := &WebhookEndpoint{
 		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: endpointActive,
 		DisabledReason: e.DisabledReason, DisabledAt: e.DisabledAt.UTC(), FailingSince: e.FailingSince.UTC(), FailedAttempts: e.Failures,
-		LastError: e.LastError, DeliveredAt: e.DeliveredAt.UTC(), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: e.DroppedAt.UTC(),
+		LastError: webhook.ShownReason(e.LastError), DeliveredAt: e.DeliveredAt.UTC(), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: e.DroppedAt.UTC(),
 		PreviousSecretUntil: e.PreviousUntil.UTC(), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
 	}
 	switch {
@@ -124,7 +123,7 @@ func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
 		out.NextAttemptAt = d.DueAt.UTC()
 	}
 	for i, a := range d.Log {
-		out.Attempts[i] = WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: a.Error}
+		out.Attempts[i] = WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: webhook.ShownReason(a.Error)}
 	}
 	return out
 }
@@ -173,7 +172,7 @@ func (b *ChangeWebhookEndpoint) Resolve(huma.Context) []error {
 func checkEndpoint(address, description *string) []reward.FieldError {
 	var wrong []reward.FieldError
 	if address != nil {
-		if err := campaign.CheckWebhookURL(*address); err != nil {
+		if err := webhook.CheckURL(*address); err != nil {
 			wrong = append(wrong, reward.FieldError{Field: "url", Detail: err.Error()})
 		}
 	}

@@ -4,20 +4,19 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/url"
 	"regexp"
 	"time"
 	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // Limits of a promotion's fields.
 const (
 	PromotionRatePerSecondMax = 1_000_000 // calls of all instances together
 	PromotionWeightMax        = 100
-	PromotionWebhookURLMax    = 2000 // bytes
 )
 
 // CanaryMaxFailureRate is the default of a canary's MaxFailureRate.
@@ -44,7 +43,7 @@ type CreateCommand struct {
 	MaxAmount     *reward.Amount // budget in minor units, at least 1; nil means none
 	Canary        *CanaryCommand // nil means none
 	StartsAt      *time.Time     // in the future; nil means that an operator starts it
-	WebhookURL    string         // http:// or https://, at most 2000 bytes; may be empty
+	WebhookURL    string         // by webhook.CheckURL; may be empty
 	Metadata      map[string]string
 	By            string // the caller
 }
@@ -120,27 +119,10 @@ func (c CreateCommand) checkControls(now time.Time, refuse func(field, format st
 		refuse("startsAt", "%s has passed; omit it to start the promotion manually", c.StartsAt.UTC().Format(time.RFC3339))
 	}
 	if c.WebhookURL != "" {
-		if err := CheckWebhookURL(c.WebhookURL); err != nil {
+		if err := webhook.CheckURL(c.WebhookURL); err != nil {
 			refuse("webhookUrl", "%v", err)
 		}
 	}
-}
-
-// CheckWebhookURL checks the URL of a webhook. Its errors never show the URL, which may hold
-// a secret.
-func CheckWebhookURL(address string) error {
-	u, err := url.Parse(address)
-	switch {
-	case len(address) > PromotionWebhookURLMax:
-		return fmt.Errorf("must have at most %d bytes, not %d", PromotionWebhookURLMax, len(address))
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("must be an absolute URL that begins with http:// or https://")
-	case u.User != nil:
-		return fmt.Errorf("must not contain a user or a password; deliveries are signed instead")
-	case u.Fragment != "":
-		return fmt.Errorf("must not contain a #, which is never sent")
-	}
-	return reward.CheckText(address)
 }
 
 // checkVoucherCode checks the default voucher code.

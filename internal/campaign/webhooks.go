@@ -267,7 +267,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	w.cfg.Metrics.WebhookAttempted(obs.WebhookRetried)
 	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
 	w.record(ctx, func(ctx context.Context) error {
-		return w.cfg.Rows.WebhookReschedule(ctx, d.ID, status, err.Error(), nextAt)
+		return w.cfg.Rows.WebhookReschedule(ctx, d.ID, status, webhook.Reason(err), nextAt)
 	}, attrs)
 }
 
@@ -276,7 +276,7 @@ func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, w
 	w.cfg.Metrics.WebhookAttempted(obs.WebhookAbandoned)
 	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
 	w.record(ctx, func(ctx context.Context) error {
-		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+why.Error(), time.Now())
+		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+webhook.Reason(why), time.Now())
 	}, attrs)
 }
 

@@ -245,7 +245,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 		if err == nil {
 			err = fmt.Errorf("the receiver responded with status %d", status)
 		}
-		a.Error = err.Error()
+		a.Error = Reason(err)
 		d.afterFailure(&a, c, err, attrs)
 	}
 	d.record(ctx, &a, attrs)

@@ -38,7 +38,8 @@ func newTransport(dialer *net.Dialer) *http.Transport {
 
 // Post sends a body once and returns the status of the response. It reads a limited
 // part of the response, so that a receiver can finish writing it. An error means that
-// there was no response. It shows neither the path nor the query of the address.
+// there was no response. It shows neither the path nor the query of the address; Reason
+// returns its text for callers of the API.
 func Post(ctx context.Context, transport http.RoundTripper, address string, header http.Header, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -55,7 +56,7 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 		if errors.Is(err, context.DeadlineExceeded) {
 			return 0, fmt.Errorf("no response within %v", Timeout)
 		}
-		return 0, fmt.Errorf("no response: %w", err)
+		return 0, &callError{reasonFor(err), err}
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, responseMax)
 	_ = resp.Body.Close()

@@ -1,0 +1,102 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// Limits of the URL of a receiver, in bytes.
+const (
+	URLMax   = 2000
+	hostMax  = 253
+	labelMax = 63
+)
+
+// Parts of URLPattern.
+const (
+	label = `[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
+	// lastLabel has a letter or an underscore, so that a name is never an IPv4 address.
+	lastLabel = `([0-9][0-9-]*)?[A-Za-z_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
+	octet     = `(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
+	host      = `((` + label + `\.)*` + lastLabel + `\.?|(` + octet + `\.){3}` + octet + `|\[[0-9A-Fa-f:.]+\])`
+	port      = `(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?`
+)
+
+// URLPattern matches the URLs that CheckURL accepts. It cannot express the lengths of a
+// name and its labels, the form of an IPv6 address, and that two digits follow a %: CheckURL
+// refuses more. JSON Schema and Go read it alike.
+const URLPattern = `[Hh][Tt][Tt][Pp][Ss]?://` + host + port + `([/?][!"$-~]*)?`
+
+var (
+	wholeURL  = regexp.MustCompile(`^` + URLPattern + `$`)
+	wholeHost = regexp.MustCompile(`^` + host + `$`)
+	wholePort = regexp.MustCompile(`^` + port + `$`)
+	printable = regexp.MustCompile(`^[!-~]*$`)
+)
+
+var (
+	errNoURL = errors.New("must be an absolute URL that begins with http:// or https:// and a host, such as https://hooks.example/largesse")
+	errHost  = errors.New("has a host that is neither a DNS name nor an IP address; write it as in https://hooks.example/, " +
+		"https://203.0.113.7/ or https://[2001:db8::7]/")
+	errPort = errors.New("has a port that is not from 1 to 65535; correct it, or omit it with its colon")
+)
+
+// CheckURL checks the URL of a receiver when it is set. A URL that is stored may be older
+// than the check, and is called as it is. The errors never show the URL, which may hold a
+// secret.
+func CheckURL(address string) error {
+	if len(address) > URLMax {
+		return fmt.Errorf("must have at most %d bytes, not %d", URLMax, len(address))
+	}
+	if !printable.MatchString(address) {
+		return errors.New("contains a space, a control character or a character outside ASCII; write it percent-encoded, and a host name in its xn-- form")
+	}
+	before, _, fragment := strings.Cut(address, "#")
+	scheme, rest, found := strings.Cut(before, "://")
+	scheme = strings.ToLower(scheme)
+	authority, _, _ := strings.Cut(rest, "/")
+	authority, _, _ = strings.Cut(authority, "?")
+	if !found || scheme != "http" && scheme != "https" || authority == "" {
+		return errNoURL
+	}
+	if strings.Contains(authority, "@") {
+		return errors.New("must not contain a user or a password; deliveries are signed instead")
+	}
+	if fragment {
+		return errors.New("must not contain a #, which is never sent")
+	}
+	name, number := authority, ""
+	if i := strings.LastIndexByte(authority, ':'); i >= 0 && !strings.HasSuffix(authority, "]") {
+		name, number = authority[:i], authority[i:]
+	}
+	if !isHost(name) {
+		return errHost
+	}
+	if !wholePort.MatchString(number) {
+		return errPort
+	}
+	if _, err := url.Parse(address); err != nil || !wholeURL.MatchString(address) {
+		return errors.New("contains a % that two hexadecimal digits do not follow; write a % itself as %25")
+	}
+	return nil
+}
+
+// isHost reports whether a text is a DNS name, an IPv4 address, or an IPv6 address in
+// brackets and without a zone.
+func isHost(text string) bool {
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
+		return err == nil && ip.Is6() && ip.Zone() == "" && wholeHost.MatchString(text)
+	}
+	name := strings.TrimSuffix(text, ".")
+	for part := range strings.SplitSeq(name, ".") {
+		if len(part) > labelMax {
+			return false
+		}
+	}
+	return len(name) <= hostMax && wholeHost.MatchString(text)
+}
