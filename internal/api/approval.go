@@ -19,10 +19,10 @@ import (
 )
 
 // promotionTag returns the ETag of a promotion without that of the response: the
-// version of its settings, then what an approval is about.
+// version of its settings with the time of its creation, then what an approval is about.
 func promotionTag(v store.PromotionView) string {
 	s := campaign.SeenOf(v)
-	return fmt.Sprintf(`%s-%d-%d-%d"`, strings.TrimSuffix(web.SettingsTag(v.Version), `"`), s.Revision, s.Count, s.Amount)
+	return fmt.Sprintf(`%s-%d-%d-%d"`, strings.TrimSuffix(web.SettingsTag(v.Version, v.CreatedAt), `"`), s.Revision, s.Count, s.Amount)
 }
 
 type promotionApproveInput struct {

@@ -177,8 +177,15 @@ func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*p
 	}
 	c := in.Body.change(id)
 	c.By = actor(ctx)
-	if c.Versions, err = web.IfMatch(in.IfMatch); err != nil {
+	versions, err := web.IfMatch(in.IfMatch)
+	if err != nil {
 		return nil, err
+	}
+	if versions != nil {
+		c.Versions = make([]rules.PromotionVersion, len(versions))
+		for i, v := range versions {
+			c.Versions[i] = rules.PromotionVersion{Number: v.Number, CreatedAt: v.Made}
+		}
 	}
 	if c.Empty() && c.Versions == nil {
 		v, err := a.cfg.Promotions.Get(ctx, id) // nothing to change

@@ -126,6 +126,30 @@ func entries(n int) string {
 	return strings.Join(all, ",")
 }
 
+// TestAPromotionMadeAgainHasAnotherTag checks that no tag of a deleted promotion names
+// one that was created later under its ID.
+func TestAPromotionMadeAgainHasAnotherTag(t *testing.T) {
+	t.Parallel()
+	b, _ := setupSQLite(t)
+	const body = `{"id":7,"name":"Spring","type":"POINT","amount":10}`
+	path := "/v1/promotions/" + b.create(t, body)
+	tags := []string{b.json(t, "GET", path, "").header.Get("ETag")}
+	tags = append(tags, b.json(t, "PATCH", path, `{}`).header.Get("ETag"))
+	b.json(t, "DELETE", path, "").want(t, http.StatusNoContent)
+	made := b.json(t, "POST", "/v1/promotions", body)
+	made.want(t, http.StatusCreated)
+	with := func(method, path, body, tag string) answer {
+		t.Helper()
+		return b.do(t, method, path, strings.NewReader(body), "Content-Type", "application/json", "If-Match", tag)
+	}
+	for _, tag := range tags {
+		with("PATCH", path, `{"name":"Autumn"}`, tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+		with("PATCH", path, `{}`, tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+		b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	}
+	with("PATCH", path, `{"name":"Autumn"}`, tags[0]+", "+made.header.Get("ETag")).want(t, http.StatusOK)
+}
+
 func TestChangesExpectAVersion(t *testing.T) {
 	t.Parallel()
 	b, _ := setupSQLite(t)

@@ -28,7 +28,24 @@ type PromotionChange struct {
 	// By is who changes the promotion. They become an author of it.
 	By string
 	// Versions are the versions that the caller accepts; nil means any.
-	Versions []int64
+	Versions []PromotionVersion
+}
+
+// PromotionVersion is a version of the settings of a promotion. CreatedAt, in
+// microseconds, tells it from that of a promotion that had the same ID and was deleted.
+type PromotionVersion struct {
+	Number    int64
+	CreatedAt time.Time
+}
+
+// VersionOf returns the version of a promotion.
+func VersionOf(p reward.Promotion) PromotionVersion { return PromotionVersion{p.Version, p.CreatedAt} }
+
+// accepts reports whether the change may be applied to the version of a promotion.
+func (c *PromotionChange) accepts(p reward.Promotion) bool {
+	return c.Versions == nil || slices.ContainsFunc(c.Versions, func(v PromotionVersion) bool {
+		return v.Number == p.Version && v.CreatedAt.UnixMicro() == p.CreatedAt.UnixMicro()
+	})
 }
 
 // Empty reports whether the change names no field.
@@ -70,7 +87,7 @@ func (c *PromotionChange) Voids(from, to reward.Promotion) bool {
 // CodeConflict. Metadata that has too many entries afterwards is CodeInvalid. The
 // caller has checked the other values.
 func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagged reward.Amount) (reward.Promotion, error) {
-	if c.Versions != nil && !slices.Contains(c.Versions, p.Version) {
+	if !c.accepts(p) {
 		return p, reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,
 			"promotion %d was changed since the version that If-Match names; read it again, and repeat the change if it is still right", p.ID)
 	}

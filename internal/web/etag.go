@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -111,26 +112,36 @@ const IfNoneMatchHeader = "If-None-Match"
 // of the whole response.
 const tagSeparator = "-"
 
-// SettingsTag returns the ETag of version n of what callers can change.
-func SettingsTag(n int64) string { return `"v` + strconv.FormatInt(n, 10) + `"` }
+// SettingsTag returns the ETag of version n of what callers can change. made is when it was
+// created: what is deleted and created again under its ID has the same versions.
+func SettingsTag(n int64, made time.Time) string {
+	return `"v` + strconv.FormatInt(n, 10) + "." + strconv.FormatInt(made.UnixMicro(), 10) + `"`
+}
+
+// Version is the version that a tag of If-Match names.
+type Version struct {
+	Number int64
+	Made   time.Time // as in SettingsTag, in microseconds
+}
 
 // IfMatch returns the versions that an If-Match header accepts: those of its tags,
 // whatever the rest of the response was. It returns nil for any version.
-func IfMatch(header string) ([]int64, error) {
+func IfMatch(header string) ([]Version, error) {
 	header = strings.TrimSpace(header)
 	if header == "" || header == "*" {
 		return nil, nil
 	}
-	versions := []int64{}
+	versions := []Version{}
 	for tag := range strings.SplitSeq(header, ",") {
 		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/") // proxies that compress make tags weak
 		if len(tag) < 2 || tag[0] != '"' || strings.Index(tag[1:], `"`) != len(tag)-2 {
 			return nil, Malformed("If-Match", "must be the ETag of an earlier response, in its quotes, several of them with commas between, or *")
 		}
 		version, _, _ := strings.Cut(strings.Trim(tag, `"`), tagSeparator)
-		if number, ok := strings.CutPrefix(version, "v"); ok {
-			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-				versions = append(versions, n)
+		number, made, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+		if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil {
+			if at, err := strconv.ParseInt(made, 10, 64); err == nil {
+				versions = append(versions, Version{n, time.UnixMicro(at)})
 			}
 		}
 	}

@@ -19,18 +19,19 @@ var (
   WHERE b.promotion_id = m.id AND b.state = :READY AND b.dispatch > 0 AND b.maybe_called), 0)`)
 
 	// changePromotion stores the settings of promotion $1, if it still has version
-	// $2 and status $3. $4 is its new budget if it must not be below what is spent,
+	// $2 and status $3, and is the one that was created at $20. It records $19, unless
+	// that is empty, as an author. $4 is its new budget if it must not be below what is spent,
 	// or 0. $18 reports whether it voids the approval. The caller holds the lock of the
 	// summary row.
-	changePromotion = `UPDATE promotions m SET name = $5, rate_per_second = $6, weight = $7, max_amount = $8, max_retries = $9,
+	changePromotion = `WITH changed AS (UPDATE promotions m SET name = $5, rate_per_second = $6, weight = $7, max_amount = $8, max_retries = $9,
   metadata = $10, search = $11, amount = $12, voucher_code = $13, currency = $14, canary_targets = $15,
   canary_max_failure_rate = $16, starts_at = $17, version = m.version + 1, revision = m.revision + 1, ` + rows.Unrejected + `,
   approved_by = CASE WHEN $18::bool THEN '' ELSE m.approved_by END, approved_rounds = CASE WHEN $18::bool THEN 0 ELSE m.approved_rounds END,
   approved_amount = CASE WHEN $18::bool THEN 0 ELSE m.approved_amount END, approved_count = CASE WHEN $18::bool THEN 0 ELSE m.approved_count END
 FROM summaries s
-WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND m.version = $2 AND m.status = $3
+WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND m.version = $2 AND m.status = $3 AND m.created_at = $20
   AND ($4::int8 = 0 OR s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + ` + flaggedSQL + ` <= $4::int8)
-RETURNING m.id`
+RETURNING m.id), ` + authoredSQL("changed", "$19") + ` SELECT id FROM changed`
 
 	// changedPromotion reads a promotion with everything that
 	// rules.PromotionChange depends on.
@@ -69,13 +70,11 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 			b.Queue(lockTotals, []int64{int64(c.ID)})
 			b.Queue(changePromotion, int64(c.ID), was.Version, string(was.Status), int64(bound), to.Name, to.RatePerSecond, to.Weight,
 				int64(to.MaxAmount), to.MaxRetries, string(to.Metadata), reward.SearchText(&to), int64(to.Amount), to.VoucherCode,
-				to.Currency, to.Canary.Targets, to.Canary.MaxFailureRate, maybe(to.StartsAt), c.Voids(was.Promotion, to)).Query(each(func(pgx.Rows) error {
+				to.Currency, to.Canary.Targets, to.Canary.MaxFailureRate, maybe(to.StartsAt), c.Voids(was.Promotion, to),
+				c.By, instant(was.CreatedAt)).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil
 			}))
-			if c.By != "" {
-				b.Queue(rows.AddAuthor, int64(c.ID), c.By)
-			}
 			b.Queue(changedPromotion, int64(c.ID)).Query(each(func(rows pgx.Rows) error {
 				exists, stands = true, store.PromotionView{}
 				return detailScanner(&stands, &flagged)(rows)
@@ -88,7 +87,7 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 			return store.PromotionView{}, store.NoPromotion(c.ID) // deleted meanwhile
 		case changed:
 			return stands, nil
-		case stands.Version != was.Version || stands.Status != was.Status:
+		case stands.Version != was.Version || stands.Status != was.Status || !stands.CreatedAt.Equal(was.CreatedAt):
 			continue
 		}
 		if _, err := c.Apply(stands.Promotion, stands.Counts, reward.Amount(flagged)); err != nil {

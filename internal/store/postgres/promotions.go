@@ -66,6 +66,13 @@ SELECT i.id, 0 FROM unnest($1::int8[]) AS i(id)
 WHERE NOT EXISTS (SELECT 1 FROM summaries s WHERE s.promotion_id = i.id AND s.summary_id = 0)
 ORDER BY i.id ON CONFLICT DO NOTHING`
 
+// authoredSQL returns the part of a WITH clause that records an author of the promotions
+// in the part named changed: a refused change has none. An empty author is no author.
+func authoredSQL(changed, author string) string {
+	return `authored AS (INSERT INTO promotion_authors (promotion_id, author)
+  SELECT id, ` + author + `::text FROM ` + changed + ` WHERE ` + author + `::text <> '' ON CONFLICT DO NOTHING)`
+}
+
 // PromotionCreate inserts a DRAFT or completes a registered promotion. It marks
 // the stream as destroyed, because a DRAFT has none.
 func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error) {
@@ -76,7 +83,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 	var stands reward.Promotion
 	err := s.send(ctx, "create a promotion", func(b *pgx.Batch) {
 		made = false
-		b.Queue(`INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
+		b.Queue(`WITH made AS (INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
   consumers_per_instance, rate_per_second, weight, max_amount, canary_targets, canary_max_failure_rate, starts_at, webhook_url,
   created_by, registered, stream_gone, created_at, metadata, search, revision)
 VALUES ($1, $2, $3, 'DRAFT', $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, true, $17, $18, $19, $20)
@@ -88,7 +95,8 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, v
   webhook_url = excluded.webhook_url, created_by = excluded.created_by, registered = false, revision = m.revision + 1,
   `+rows.Unapproved+`, `+rows.Unrejected+`,
   metadata = excluded.metadata, search = excluded.search, version = m.version + 1
-WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id`,
+WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id), `+authoredSQL("made", "$16")+`
+SELECT id FROM made`,
 			int64(p.ID), p.Name, string(p.Type), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 			p.ConsumersPerInstance, p.RatePerSecond, max(p.Weight, 1), int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, maybe(instant(p.StartsAt)), p.WebhookURL, p.CreatedBy, instant(p.CreatedAt),
@@ -97,9 +105,6 @@ WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m
 			made = true
 			return nil
 		}))
-		if p.CreatedBy != "" {
-			b.Queue(rows.AddAuthor, int64(p.ID), p.CreatedBy)
-		}
 		b.Queue(addTotals, []int64{int64(p.ID)})
 		b.Queue(`SELECT `+promotionColumns+`, `+rows.PromotionDetails+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).
 			Query(each(func(rows pgx.Rows) error {

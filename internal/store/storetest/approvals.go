@@ -328,6 +328,45 @@ func exerciseApprovals(t *testing.T, open Open) {
 		wantAuthors("ann", "bob", "kim", "lee")
 		b.wantCode(b.PromotionAuthorAdd(b.ctx, 1, "\xff"), reward.CodeInvalid)
 	})
+	run(t, open, "WhoIsRefusedIsNoAuthor", func(b *bundle) {
+		create := func(id reward.PromotionID, kind reward.PromotionType, by string) error {
+			_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: kind, MaxAmount: 100, CreatedBy: by, CreatedAt: epoch})
+			return err
+		}
+		wantAuthors := func(id reward.PromotionID, want ...string) {
+			b.Helper()
+			got, err := b.PromotionAuthors(b.ctx, id)
+			b.must(err)
+			same(b, "authors", fmt.Sprint(want), fmt.Sprint(got))
+		}
+		b.must(create(1, reward.Point, "kim"))
+		b.wantCode(create(1, reward.Point, "ann"), reward.CodeExists)
+		b.wantCode(create(1, reward.Voucher, "bob"), reward.CodeTypeMismatch)
+		wantAuthors(1, "kim")
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, epoch)
+		b.must(err)
+		b.wantCode(create(2, reward.Voucher, "bob"), reward.CodeTypeMismatch)
+		wantAuthors(2)
+		b.must(create(2, reward.Point, "kim"))
+		b.wantCode(create(2, reward.Point, "ann"), reward.CodeExists)
+		wantAuthors(2, "kim")
+
+		b.saveWorth(1, 1, 60)
+		b.move(1, reward.Running)
+		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(math.MaxInt64, 9))
+		for by, c := range map[string]rules.PromotionChange{
+			"ann": {MaxAmount: new(reward.Amount(59))}, "bob": {Amount: new(reward.Amount(1))}, "mia": {Versions: []rules.PromotionVersion{}, Name: new("x")},
+		} {
+			c.ID, c.By = 1, by
+			if _, err := b.PromotionChange(b.ctx, c); err == nil {
+				b.Errorf("the change by %s is not refused", by)
+			}
+		}
+		wantAuthors(1, "kim")
+		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, By: "lee", Name: new("x")})
+		b.must(err)
+		wantAuthors(1, "kim", "lee")
+	})
 	run(t, open, "APromotionMadeAgainIsAnotherOne", func(b *bundle) {
 		for _, again := range []func(){
 			func() {

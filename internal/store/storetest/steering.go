@@ -60,7 +60,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "the other one", other, list[0])
 
 		want.Name, want.Version, want.Revision = "once more", 3, want.Revision+1
-		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Versions: []int64{9, 2}})
+		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Versions: []rules.PromotionVersion{{Number: 9, CreatedAt: epoch}, {Number: 2, CreatedAt: epoch}}})
 		b.must(err)
 		same(b, "one field", want, got)
 		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version, want.Revision = 0, 1, 0, "", 4, want.Revision+1
@@ -85,8 +85,10 @@ func exerciseSteering(t *testing.T, open Open) {
 			code   string
 		}{
 			{rules.PromotionChange{ID: 2, Name: new("n")}, reward.CodeNotFound},
-			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []int64{}}, reward.CodePreconditionFailed},
-			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []int64{0, 2}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{{Number: 0, CreatedAt: epoch}, {Number: 2, CreatedAt: epoch}}}, reward.CodePreconditionFailed},
+			// The same version of an earlier promotion with this ID.
+			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{{Number: was.Version, CreatedAt: epoch.Add(-time.Microsecond)}}}, reward.CodePreconditionFailed},
 			{rules.PromotionChange{ID: 1, Name: new("nul\x00")}, reward.CodeInvalid},
 			{rules.PromotionChange{ID: 1, Metadata: &many}, reward.CodeInvalid},
 			{rules.PromotionChange{ID: 1, Metadata: &reward.MetadataChange{"a": new(strings.Repeat("ü", reward.MetadataTextMax+1))}}, reward.CodeInvalid},
@@ -206,7 +208,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		changed, refused := 0, 0
 		for i := range 8 {
 			wg.Go(func() {
-				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new(fmt.Sprint(i)), Versions: []int64{1}})
+				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new(fmt.Sprint(i)), Versions: []rules.PromotionVersion{{Number: 1, CreatedAt: epoch}}})
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
