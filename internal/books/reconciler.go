@@ -61,9 +61,11 @@ const (
 	chargesPagesMax = 1000
 	// takeover is a little longer than it takes until another instance checks the
 	// promotions of one that has crashed.
-	takeover    = 30 * time.Second
-	rowsTimeout = 2 * time.Second // of a small read or write of rows
-	reasonMax   = 4               // differences named in a pauseReason
+	takeover = 30 * time.Second
+	// rowsTimeout limits a small read or write of rows. SQLite has one writer, which
+	// uploads keep busy for seconds.
+	rowsTimeout = 15 * time.Second
+	reasonMax   = 4 // differences named in a pauseReason
 )
 
 // Config configures a Reconciler.

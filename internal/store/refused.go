@@ -13,6 +13,23 @@ import (
 // session has locked, and changed nothing.
 var ErrLocked = errors.New("another session holds a lock on a row")
 
+// ErrBusy means that a call waited too long for other transactions, and changed
+// nothing.
+var ErrBusy = errors.New("the database is busy with other transactions; try again")
+
+// busyError is an ErrBusy with the error of the driver.
+type busyError struct{ error }
+
+func (e busyError) Is(target error) bool { return target == ErrBusy }
+
+func (e busyError) Unwrap() error { return e.error }
+
+// Busy returns the error of a call that waited too long as an ErrBusy, which is
+// CodeUnavailable.
+func Busy(err error) error {
+	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: ErrBusy.Error(), Err: busyError{err}}
+}
+
 // ErrFull means that the disk of the database has no space for a transaction, which
 // changed nothing. Reads still work.
 var ErrFull = errors.New("the disk of the database is full: give it space")

@@ -281,12 +281,18 @@ func problemField(d *huma.ErrorDetail) ProblemField {
 
 const internalDetail = "the server failed unexpectedly; quote the request ID when you ask for help"
 
+// lateDetail explains a time limit of the server that has passed, while the caller waits.
+const lateDetail = "a service that the server needs did not answer in time; try again"
+
 // ProblemOf returns the Problem for an error of an operation. Internal errors are
 // logged, and their text is not shown to the caller.
 func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		p.RequestID = RequestID(ctx)
 		return p
+	}
+	if reward.KindOf(err) == reward.KindInternal && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = &reward.Error{Kind: reward.KindUnavailable, Code: CodeUnavailable, Detail: lateDetail, Err: err}
 	}
 	kind := reward.KindOf(err)
 	status, ok := statuses[kind]

@@ -366,6 +366,9 @@ func (s *Store) try(ctx context.Context, what string, build func(b *pgx.Batch), 
 			return nil
 		}
 		if !again || n+1 == triesMax || !service.Sleep(ctx, service.Backoff(n, 5*time.Millisecond, 250*time.Millisecond)) {
+			if hasState(err, lockStates...) {
+				return store.Busy(err)
+			}
 			return err
 		}
 	}
@@ -454,8 +457,12 @@ func (s *Store) sendBatch(ctx context.Context, b *pgx.Batch) error {
 // sent again. That is the case after a deadlock, a lock timeout, a
 // serialization failure, or a connection that broke before anything was sent.
 func rolledBack(err error) bool {
-	return hasState(err, "40P01", "55P03", "40001") || pgconn.SafeToRetry(err)
+	return hasState(err, lockStates...) || pgconn.SafeToRetry(err)
 }
+
+// lockStates are the SQLSTATE codes of a transaction that other ones did not let through:
+// a deadlock, a lock timeout, a serialization failure.
+var lockStates = []string{"40P01", "55P03", "40001"}
 
 // hasState reports whether err has one of these SQLSTATE codes.
 func hasState(err error, states ...string) bool {

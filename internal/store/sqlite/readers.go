@@ -75,10 +75,10 @@ func (r named) read(ctx context.Context, fn func(ctx context.Context, db *sql.Co
 	if !store.IsForViewer(ctx) {
 		conn, err := connection(ctx, r.DB, &r.waiting)
 		if err != nil {
-			return err
+			return unlessBusy(ctx, err)
 		}
 		defer conn.Close()
-		return fn(ctx, conn)
+		return unlessBusy(ctx, fn(ctx, conn))
 	}
 	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
 	conn, err := connection(wait, r.viewers, &r.viewersWaiting)

@@ -149,7 +149,7 @@ func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) e
 	raw, err := s.writer.BeginTx(ctx, nil)
 	s.waiting.Add(-1)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, unlessBusy(ctx, err))
 	}
 	t := &tx{Tx: raw, ctx: context.WithoutCancel(ctx), moves: make(map[summaryKey]*delta)}
 	err = fn(t)
@@ -166,8 +166,22 @@ func (s *Store) write(ctx context.Context, what string, fn func(tx *tx) error) e
 		return nil
 	case hasCode(err, sqlite3.SQLITE_FULL):
 		err = s.Missed(err)
+	default:
+		err = unlessBusy(ctx, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// unlessBusy returns err, as store.ErrBusy if a call has waited too long: for the
+// connection within the time limit of its caller, or for another process within
+// busy_timeout. The transaction is rolled back then.
+func unlessBusy(ctx context.Context, err error) error {
+	var e *sqlitedriver.Error
+	locked := errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
+	if locked || errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, sql.ErrTxDone) {
+		return store.Busy(err)
+	}
+	return err
 }
 
 // tx is a writing transaction with the moves of counts that belong to it.

@@ -46,7 +46,7 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 	for i, s := range statements {
 		var err error
 		if prepared[i], err = t.prepare(ctx, s.SQL); err != nil { //nolint:sqlclosecheck // they live as long as the store
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, unlessBusy(ctx, err))
 		}
 	}
 	return t.s.write(ctx, what, func(tx *tx) error {
