@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -107,7 +106,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	case reward.HasControl(c.TransactionKey):
 		refuse(key, "contains a control character")
 	}
-	if n := utf8.RuneCountInString(c.Note); strings.TrimSpace(c.Note) == "" || n > ResolveNoteMax {
+	if n := utf8.RuneCountInString(c.Note); reward.IsBlank(c.Note) || n > ResolveNoteMax {
 		refuse("note", "must give the reason in 1 to %d characters", ResolveNoteMax)
 	} else if err := reward.CheckText(c.Note); err != nil {
 		refuse("note", "%v", err)

@@ -369,7 +369,7 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 		errs = append(errs, FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	switch n := len([]rune(t.Name)); {
-	case strings.TrimSpace(t.Name) == "":
+	case IsBlank(t.Name):
 		wrong("name", "is missing")
 	case n > TemplateNameMax:
 		wrong("name", "has %d characters, more than %d", n, TemplateNameMax)

@@ -181,6 +181,12 @@ func CheckText(s string) error {
 	return nil
 }
 
+// IsBlank reports whether s has no character that can be seen. U+FEFF is a space in the
+// patterns of JSON Schema, though not in Unicode.
+func IsBlank(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsSpace(c) && c != '\uFEFF' })
+}
+
 // HasControl reports whether s contains a control character.
 func HasControl(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
 

@@ -6,29 +6,28 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
-// Limits of the URL of a receiver, in bytes.
+// Limits of the URL of a receiver. Lengths are in bytes.
 const (
 	URLMax   = 2000
 	hostMax  = 253
 	labelMax = 63
+	portMax  = 65535
 )
 
 // Parts of URLPattern.
 const (
 	label = `[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
-	// lastLabel has a letter or an underscore, so that a name is never an IPv4 address.
-	lastLabel = `([0-9][0-9-]*)?[A-Za-z_]([A-Za-z0-9_-]*[A-Za-z0-9_])?`
-	octet     = `(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
-	host      = `((` + label + `\.)*` + lastLabel + `\.?|(` + octet + `\.){3}` + octet + `|\[[0-9A-Fa-f:.]+\])`
-	port      = `(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?`
+	host  = `((` + label + `\.)*` + label + `\.?|\[[0-9A-Fa-f:.]+\])`
+	port  = `(:[1-9][0-9]{0,4})?`
 )
 
 // URLPattern matches the URLs that CheckURL accepts. It cannot express the lengths of a
-// name and its labels, the form of an IPv6 address, and that two digits follow a %: CheckURL
-// refuses more. JSON Schema and Go read it alike.
+// name and its labels, the form of an IP address, the largest port, and that two digits
+// follow a %: CheckURL refuses more. JSON Schema and Go read it alike.
 const URLPattern = `[Hh][Tt][Tt][Pp][Ss]?://` + host + port + `([/?][!"$-~]*)?`
 
 var (
@@ -76,7 +75,7 @@ func CheckURL(address string) error {
 	if !isHost(name) {
 		return errHost
 	}
-	if !wholePort.MatchString(number) {
+	if n, _ := strconv.Atoi(strings.TrimPrefix(number, ":")); !wholePort.MatchString(number) || n > portMax {
 		return errPort
 	}
 	if _, err := url.Parse(address); err != nil || !wholeURL.MatchString(address) {
@@ -93,10 +92,15 @@ func isHost(text string) bool {
 		return err == nil && ip.Is6() && ip.Zone() == "" && wholeHost.MatchString(text)
 	}
 	name := strings.TrimSuffix(text, ".")
-	for part := range strings.SplitSeq(name, ".") {
-		if len(part) > labelMax {
+	last := ""
+	for last = range strings.SplitSeq(name, ".") {
+		if len(last) > labelMax {
 			return false
 		}
+	}
+	if strings.Trim(last, "0123456789-") == "" { // no name ends so, and resolvers read it as an address
+		ip, err := netip.ParseAddr(text)
+		return err == nil && ip.Is4()
 	}
 	return len(name) <= hostMax && wholeHost.MatchString(text)
 }

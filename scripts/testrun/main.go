@@ -34,6 +34,7 @@ type options struct {
 	keep    bool   // keep the servers up until the run is interrupted
 	run     string // as in go test -run
 	verbose bool
+	seed    int // of the suite openapi; 0 means that of schemathesis.toml
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	flag.BoolVar(&opts.long, "long", false, "run the suites of make test-long")
 	flag.BoolVar(&opts.keep, "keep", false, "print the servers' addresses and keep them up until interrupted; run only the suites named by -suite")
 	flag.StringVar(&opts.run, "run", "", "run only the tests that match, as in go test -run")
+	flag.IntVar(&opts.seed, "seed", 0, "seed of the requests of the suite openapi; 0 means that of schemathesis.toml, which make test uses")
 	flag.BoolVar(&opts.verbose, "v", false, "show all output of the tests")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -85,7 +87,7 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 		servers = startServers(ctx, out)
 		defer removeServers(servers)
 	}
-	r := runner{root: root, run: opts.run, verbose: opts.verbose, out: out, progress: progress}
+	r := runner{root: root, run: opts.run, verbose: opts.verbose, seed: opts.seed, out: out, progress: progress}
 	for _, stage := range stages(chosen) {
 		var running *fleet.Fleet
 		if slices.ContainsFunc(stage, suite.needsServers) {

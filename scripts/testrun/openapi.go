@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,6 +98,9 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 		"--config-file", settings, "run", target.server + "/openapi.json", "--no-color",
 		"--report", "json", "--report-json-path", report, "--header", "Authorization: Bearer " + target.token,
 	})
+	if r.seed != 0 {
+		args = append(args, "--seed", strconv.Itoa(r.seed))
+	}
 	var output []string
 	err = fleet.Lines(ctx, dir, nil, func(line string) {
 		if output = append(output, line); r.verbose {

@@ -145,6 +145,7 @@ type runner struct {
 	env      []string // addresses of the servers
 	run      string   // as in go test -run; empty means all
 	verbose  bool
+	seed     int // of the suite openapi; 0 means that of schemathesis.toml
 	out      io.Writer
 	progress *progress
 }
