@@ -34,7 +34,7 @@ type Promotion struct {
 	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: no limit"`
 	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: no canary"`
 	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts automatically; absent: it is started manually"`
-	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"URL that is notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
+	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"Notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
 	Metadata             Metadata   `json:"metadata,omitempty" doc:"What callers store with the promotion; absent: nothing"`
 	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
 	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Who approved it; absent: nothing is approved"`
@@ -177,7 +177,7 @@ type CreatePromotion struct {
 	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units; no payout that could exceed it is dispatched; absent: no limit"`
 	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay some targets first, and the others only if these succeed"`
 	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"A time in the future when the promotion starts automatically"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"http:// or https:// URL that is notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
 	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
 }
 

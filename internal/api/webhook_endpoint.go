@@ -46,7 +46,7 @@ type WebhookEndpoint struct {
 	FailingSince        time.Time `json:"failingSince,omitzero" doc:"First of the attempts that failed since the last success"`
 	FailedAttempts      int       `json:"failedAttempts" doc:"Attempts that failed since the last success"`
 	LastError           string    `json:"lastError,omitempty"`
-	DeliveredAt         time.Time `json:"deliveredAt,omitzero" doc:"The latest success, to the minute"`
+	DeliveredAt         time.Time `json:"deliveredAt,omitzero" doc:"Latest success, to the minute"`
 	PendingCount        int       `json:"pendingCount" doc:"Deliveries that are pending; at most 100000 are counted"`
 	DroppedCount        int64     `json:"droppedCount" doc:"Events that were dropped because too many deliveries were pending"`
 	DroppedAt           time.Time `json:"droppedAt,omitzero"`
@@ -130,8 +130,8 @@ func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
 
 // CreateWebhookEndpoint is the body of POST /v1/webhook-endpoints.
 type CreateWebhookEndpoint struct {
-	URL         string   `json:"url" minLength:"1" maxLength:"2000" doc:"http:// or https:// URL that receives the events"`
-	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used" doc:"What the endpoint receives; one message per payout or coupon for the events of these"`
+	URL         string   `json:"url" minLength:"1" maxLength:"2000" doc:"Receives the events"`
+	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used" doc:"One message per payout or coupon for the events of these"`
 	Description string   `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
 }

@@ -68,7 +68,7 @@ func TestReceiverURLs(t *testing.T) {
 	long := "https://hooks.example/" + strings.Repeat("x", 2000)
 	label := strings.Repeat("x", 63)
 	for address, word := range map[string]string{
-		"https://hooks.example/in?key=v": "", "HTTP://Hooks.Example": "", "https://a.example?x=1": "", "http://h:1/": "", "https://h:65535": "",
+		"https://hooks.example/in?key=v": "", "http://Hooks.Example": "", "https://a.example?x=1": "", "http://h:1/": "", "https://h:65535": "",
 		"https://xn--mnchen-3ya.example/": "", "https://1.h-2_x.example./": "", "https://93.184.216.34/x": "", "https://[2606:4700::1111]:8443/x": "",
 		"https://3com.example/%7Euser/a+b;c,d=e&f@g:h!'()*[]": "", "https://" + label + ".example/": "", "http://7f3a": "",
 
@@ -79,7 +79,7 @@ func TestReceiverURLs(t *testing.T) {
 		"https://h:0/": "port", "https://h:65536/": "port", "https://h:/": "port", "https://h:080/": "port", "https://h:123456": "port",
 		"https://user@h/": "user", "https://u:p@h/": "user", "https://h/#top": "#", "https://h#": "#",
 		"https://h/a b": "percent", "https://h/\\u0007": "percent", "https://h/\\u00e9": "percent", "https://m\\u00fcnchen.example/": "percent", "https://h/\\u007f": "percent",
-		"ftp://h/": "http://", "hooks.example": "http://", "//h/": "http://", "https://": "http://", "https:///x": "http://", "https:h": "http://",
+		"ftp://h/": "http://", "HTTP://h/": "http://", "hooks.example": "http://", "//h/": "http://", "https://": "http://", "https:///x": "http://", "https:h": "http://",
 		"https://h/%zz": "%", long: "2000",
 	} {
 		var plain string
