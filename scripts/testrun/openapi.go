@@ -101,9 +101,6 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 	if r.seed != 0 {
 		args = append(args, "--seed", strconv.Itoa(r.seed))
 	}
-	if r.run != "" {
-		args = append(args, "--include-operation-id-regex", r.run)
-	}
 	var output []string
 	err = fleet.Lines(ctx, dir, nil, func(line string) {
 		if output = append(output, line); r.verbose {
