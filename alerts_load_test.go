@@ -331,6 +331,44 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
+// TestAlertOfAProviderThatHangs evaluates what instances report while a provider answers
+// lookups but no charges: the circuit breaker is open at some scrapes, never at several in a
+// row. The series are written down, because a scrape of TestAlertsFire is too short for a
+// breaker to close in.
+func TestAlertOfAProviderThatHangs(t *testing.T) {
+	in, err := fleet.NewInstaller(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool, err := in.Promtool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const alert = "LargesseProviderDown"
+	for name, tc := range map[string]struct {
+		paid, unknown int // per scrape
+		fires         bool
+	}{
+		"NothingIsPaid":    {0, 20, true},
+		"SomeArePaid":      {5, 20, false},
+		"APayoutIsRetried": {0, 1, false},
+		"NothingIsCharged": {0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := &recording{values: map[string][]string{}}
+			for n := range scrapes {
+				rec.note(`largesse_governor_breaker_open{instance="a",job="largesse"}`, strconv.Itoa((n+1)%2))
+				rec.note(`largesse_provider_calls_total{class="PAID",instance="a",job="largesse"}`, strconv.Itoa(1000+n*tc.paid))
+				rec.note(`largesse_provider_calls_total{class="UNKNOWN",instance="a",job="largesse"}`, strconv.Itoa(n*tc.unknown))
+				rec.taken++
+			}
+			if fired := rec.fired(t, promtool, []string{alert}); slices.Contains(fired, alert) != tc.fires {
+				t.Errorf("fired: %v, want %s: %t", fired, alert, tc.fires)
+			}
+		})
+	}
+}
+
 // lossy starts a rig whose stream, which has the key, somebody harms before each scrape.
 func lossy(t *testing.T, harm func(q *redisstream.Queue, s queue.Stream, key string, raw rueidis.Client)) (*rig, func(int)) {
 	t.Helper()

@@ -30,9 +30,9 @@ func (g *Governor) tell(now time.Duration) {
 	reason := ""
 	switch {
 	case g.breaker.opened && g.breaker.adopted:
-		reason = "another instance found that the provider does not respond: only one probe call is sent every few seconds; check the provider"
+		reason = "another instance found that the provider does not respond, or fails: only one probe call is sent every few seconds; check the provider"
 	case g.breaker.opened:
-		reason = fmt.Sprintf("the provider does not respond (%s): only one probe call is sent every few seconds; check money.url and the provider", r.last)
+		reason = fmt.Sprintf("the provider does not respond, or fails (%s): only one probe call is sent every few seconds; check money.url and the provider", r.last)
 	case now < r.until:
 		reason = "the provider asks for fewer calls (429, 503 or Retry-After), so calls wait; set money.rate-per-second to what it accepts"
 	default:
