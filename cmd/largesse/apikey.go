@@ -117,6 +117,10 @@ func (c *cli) createAPIKeyHere(cmd *cobra.Command, key engine.NewAPIKey, setting
 	printed := c.printNewKey(client.APIKey{
 		ID: made.ID, Name: key.Name, Prefix: made.Prefix, Role: key.Role, Key: made.Key, CreatedAt: made.CreatedAt.UTC(), CreatedBy: by, ExpiresAt: key.ExpiresAt,
 	})
+	if cfg.Database.URL == "" && c.output != outputJSON {
+		_, told := fmt.Fprintf(c.stderr, "It is in the embedded database in %s, because database.url is empty: instances with another database do not know it.\n", cfg.Data.Dir)
+		printed = errors.Join(printed, told)
+	}
 	return errors.Join(err, printed)
 }
 

@@ -45,6 +45,9 @@ func TestKeysAndTokens(t *testing.T) {
 	if first.code != exitDone || !strings.HasPrefix(first.stdout, "lgs_") || strings.Count(first.stdout, "\n") != 1 || strings.Contains(first.stderr, strings.TrimSpace(first.stdout)) {
 		t.Fatalf("%+v", first)
 	}
+	if !strings.Contains(first.stderr, "the embedded database in "+data) {
+		t.Errorf("a key that no server of production knows does not say where it is: %s", first.stderr)
+	}
 	if r := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "king", "--data-dir", data); r.code != exitWrongUse || !strings.Contains(r.stderr, "viewer, issuer, operator, admin") {
 		t.Errorf("%+v", r)
 	}

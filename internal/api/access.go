@@ -171,7 +171,11 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 		return p, token, tooMany(time.Second, "too many API keys were wrong; this one is wrong, too")
 	default:
 		a.log.Warn("authentication unavailable", err, "request_id", web.RequestID(r.Context()))
-		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the API key or token cannot be verified now; try again later")
+		detail := "the token cannot be verified now; try again later"
+		if auth.IsKeyText(token) {
+			detail = "the database does not answer, so the API key cannot be verified; try again later"
+		}
+		return p, "", web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, detail)
 	}
 }
 

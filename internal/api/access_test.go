@@ -29,7 +29,7 @@ type badges struct{}
 
 func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
 	switch {
-	case token == "away":
+	case token == "away", token == "lgs_away":
 		return auth.Principal{}, errors.New("the rows do not answer")
 	case token == "shopper":
 		return auth.Principal{Name: "u7", Role: auth.RoleShopper, User: "u7"}, nil
@@ -217,6 +217,10 @@ func TestWhoProvesNothing(t *testing.T) {
 	}
 	if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer away"); a.status != http.StatusServiceUnavailable || strings.Contains(a.body, "rows") || a.header.Get("Retry-After") == "" {
 		t.Errorf("while authentication is unavailable: %d %s", a.status, a.body)
+	}
+	if a := b.do(t, "GET", "/v1/promotions", nil, "Authorization", "Bearer lgs_away"); a.status != http.StatusServiceUnavailable ||
+		!strings.Contains(a.body, "the database does not answer") || strings.Contains(a.body, "rows") {
+		t.Errorf("an API key during an outage of the database: %d %s", a.status, a.body)
 	}
 }
 

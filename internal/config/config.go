@@ -54,8 +54,11 @@ type Redis struct {
 	URL string `koanf:"url"`
 	// PasswordFile may change while the instance runs.
 	PasswordFile string `koanf:"password-file"`
-	KeyPrefix    string `koanf:"key-prefix"`
-	Stream       Stream `koanf:"stream"`
+	// CAFile contains the CAs trusted for the certificates of the servers. It may
+	// change while the instance runs.
+	CAFile    string `koanf:"ca-file"`
+	KeyPrefix string `koanf:"key-prefix"`
+	Stream    Stream `koanf:"stream"`
 }
 
 // Stream limits the streams of promotions and the pools that read them.

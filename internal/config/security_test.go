@@ -55,6 +55,14 @@ func TestValidateSecurity(t *testing.T) {
 			flags{"database.password-file": password, "redis.password-file": none},
 			[]string{"database.password-file: has no effect without database.url", "redis.password-file: has no effect without redis.url"},
 		},
+		"RedisCA": {flags{"redis.url": "rediss://127.0.0.1", "redis.ca-file": cert}, nil},
+		"RedisCAWithoutTLS": {
+			flags{"redis.url": "redis://127.0.0.1", "redis.ca-file": cert},
+			[]string{"redis.ca-file: has no effect without TLS"},
+		},
+		"RedisCAForNothing": {flags{"redis.ca-file": cert}, []string{"redis.ca-file: has no effect without TLS"}},
+		"NoSuchRedisCA":     {flags{"redis.url": "rediss://127.0.0.1", "redis.ca-file": none}, []string{"redis.ca-file: cannot be read"}},
+		"NotARedisCA":       {flags{"redis.url": "rediss://127.0.0.1", "redis.ca-file": key}, []string{"redis.ca-file: holds no PEM certificate"}},
 		"NoSuchPasswordFile": {
 			flags{"redis.url": "redis://127.0.0.1", "redis.password-file": none},
 			[]string{"redis.password-file: cannot be read"},

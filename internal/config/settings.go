@@ -39,6 +39,7 @@ var Settings = []Setting{
 	{Name: "database.read-connections", Default: "5", Kind: KindInt, Doc: "maximum further database connections of this instance for reads through the API; 1 to 1000; one caller has all but one of them"},
 	{Name: "redis.url", Secret: true, Kind: KindText, Doc: "redis:// or rediss:// URL, or comma-separated URLs of Cluster nodes; empty: in-process queue and gate"},
 	{Name: "redis.password-file", Kind: KindText, Doc: "file with one line, the password for redis.url, which then must not have one; reread for each connection"},
+	{Name: "redis.ca-file", Kind: KindText, Doc: "PEM file of the CAs trusted for the certificates of redis.url, which then must be rediss://; empty: system CAs; reread for each connection"},
 	{Name: "redis.key-prefix", Kind: KindText, Doc: "prefix of every Redis key, so that several systems can share a server"},
 	{Name: "redis.stream.enabled", Default: "true", Kind: KindBool, Doc: "dispatch payouts through Redis Streams; false: each instance works from its own in-process queue"},
 	{Name: "redis.stream.max-len", Default: "100000", Kind: KindInt, Doc: "maximum dispatched, unfinished payouts per promotion; at least 1; the rest wait in the database"},

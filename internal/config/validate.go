@@ -70,6 +70,7 @@ func (v *validation) run() {
 	}
 	v.passwordFile("database.password-file", c.Database.PasswordFile, "database.url", c.Database.URL)
 	v.passwordFile("redis.password-file", c.Redis.PasswordFile, "redis.url", c.Redis.URL)
+	v.redisCA(c.Redis)
 	if !redisPrefix.MatchString(c.Redis.KeyPrefix) {
 		v.wrong("redis.key-prefix", "must be at most 64 letters, digits and . _ : - (braces would move all keys to one Cluster slot)")
 	}
@@ -117,6 +118,17 @@ func (v *validation) passwordFile(name, file, of, urls string) {
 		v.wrong(of, "must not have a password, because "+name+" is set: keep one of them")
 	case err != nil:
 		v.wrong(name, err.Error())
+	}
+}
+
+// redisCA checks the file with the CAs of Redis.
+func (v *validation) redisCA(c Redis) {
+	switch _, err := (service.TLSFiles{CA: c.CAFile}).Roots(); {
+	case c.CAFile == "":
+	case !strings.HasPrefix(strings.TrimSpace(c.URL), "rediss://"):
+		v.wrong("redis.ca-file", "has no effect without TLS: begin redis.url with rediss://, or remove this setting")
+	case err != nil:
+		v.wrong("redis.ca-file", err.Error())
 	}
 }
 

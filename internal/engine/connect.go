@@ -25,7 +25,7 @@ func postgresConfig(cfg config.Config, instance string, log obs.Log) postgres.Co
 }
 
 func redisConfig(cfg config.Config, log obs.Log) redisstream.Config {
-	return redisstream.Config{URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
+	return redisstream.Config{URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, CAFile: cfg.Redis.CAFile, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
 }
 
 func busConfig(cfg config.Config, instance string, log obs.Log) bus.Config {

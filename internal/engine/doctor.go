@@ -72,12 +72,12 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 	}
 	parts := []examination{
 		{"data", []string{"data.dir"}, lookAtData},
-		{"database", []string{"data.dir", "database.url", "database.max-connections"}, func(ctx context.Context, cfg config.Config) []Check {
+		{"database", []string{"data.dir", "database.url", "database.password-file", "database.max-connections"}, func(ctx context.Context, cfg config.Config) []Check {
 			return lookAtDatabase(ctx, cfg, p.Version)
 		}},
 		{"files", nil, func(ctx context.Context, cfg config.Config) []Check { return lookAtFiles(ctx, cfg, p.Settings.File) }},
 		{"http", []string{"http.listen", "roles"}, lookAtHTTP},
-		{"redis", []string{"redis.url", "redis.key-prefix"}, lookAtRedis},
+		{"redis", []string{"redis.url", "redis.password-file", "redis.ca-file", "redis.key-prefix"}, lookAtRedis},
 		{"kafka", []string{
 			"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen", "kafka.tls", "kafka.ca-file", "kafka.client-cert", "kafka.client-key",
 			"kafka.sasl-mechanism", "kafka.sasl-user", "kafka.sasl-password-file",

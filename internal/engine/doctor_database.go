@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
-			but(CheckFail, "check that PostgreSQL runs and that database.url has the right host, database, user and password")}
+			but(CheckFail, "%s", databaseAdvice(err))}
 	}
 	if facts.SchemaVersion != facts.SchemaKnown {
 		return judgePostgres(facts, 1, cfg) // the schema has the instances
@@ -43,6 +44,14 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	}
 	living := slices.DeleteFunc(slices.Clone(instances), func(i store.Instance) bool { return !i.Alive })
 	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version), judgeCodes(missingCodes(templates)))
+}
+
+// databaseAdvice returns the advice for a PostgreSQL that cannot be used.
+func databaseAdvice(err error) string {
+	if _, distrust := errors.AsType[*tls.CertificateVerificationError](err); distrust {
+		return "name the CA of the server's certificate in database.url (&sslrootcert=/path/ca.pem), and check that database.url has the host name of the certificate"
+	}
+	return "check that PostgreSQL runs and that database.url has the right host, database, user and password"
 }
 
 func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {

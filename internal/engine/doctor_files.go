@@ -20,7 +20,7 @@ const expiresSoon = 14 * 24 * time.Hour
 // those that name trusted CAs, of which one valid CA is enough.
 var (
 	certificateFiles = []string{"http.tls-cert", "kafka.client-cert", "money.client-cert"}
-	authorityFiles   = []string{"kafka.ca-file", "money.ca-file"}
+	authorityFiles   = []string{"redis.ca-file", "kafka.ca-file", "money.ca-file"}
 )
 
 // secretFiles lists the settings that name files with secrets.
@@ -148,6 +148,9 @@ func secretsIn(cfg config.Config, file string) []string {
 	var held []string
 	for _, s := range config.Settings {
 		text := cfg.Text(s.Name)
+		if s.Name == "redis.url" && cfg.Redis.PasswordFile != "" {
+			continue // its user is only a name, although it is masked as a password without a user
+		}
 		if s.Secret && s.Shown(text) != text && strings.HasPrefix(cfg.Source(s.Name), "file "+file) {
 			held = append(held, s.Name)
 		}

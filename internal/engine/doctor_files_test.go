@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,6 +54,7 @@ func TestLookAtCertificates(t *testing.T) {
 		"AllOfAChain":    {func(c *config.Config) { c.HTTP.TLSCert = chain }, CheckWarn, "http.tls-cert expires on "},
 		"AnyOfAList":     {func(c *config.Config) { c.Kafka.CAFile = list }, CheckOK, "kafka.ca-file is valid until "},
 		"ListWithNone":   {func(c *config.Config) { c.Money.CAFile = over }, CheckFail, "money.ca-file expired on "},
+		"OfRedis":        {func(c *config.Config) { c.Redis.CAFile = over }, CheckFail, "redis.ca-file expired on "},
 		"NoCertificate":  {func(c *config.Config) { c.Money.CAFile = key }, "", ""},
 		"NoFile":         {func(c *config.Config) { c.Money.CAFile = filepath.Join(dir, "none") }, "", ""},
 		"TwoInOneLine":   {func(c *config.Config) { c.HTTP.TLSCert, c.Kafka.CAFile = lasts, lasts }, CheckOK, ", kafka.ca-file is valid until "},
@@ -110,6 +113,15 @@ func TestLookAtSecrets(t *testing.T) {
 		if checks := lookAtSecrets(cfg, path); len(checks) > 0 {
 			t.Errorf("without a secret: %+v", checks)
 		}
+		password := configtest.PutFile(t, filepath.Join(t.TempDir(), "password"), "hunter2")
+		cfg, path = load(t, "redis:\n  url: rediss://u@h:6379\n  password-file: "+password+"\n", 0o644)
+		for _, c := range lookAtSecrets(cfg, path) {
+			if strings.Contains(c.Found, "redis.url") {
+				t.Errorf("a user without a password: %+v", c)
+			}
+		}
+		cfg, path = load(t, "redis:\n  url: redis://hunter2@h:6379\n", 0o644)
+		onlyBut(t, lookAtSecrets(cfg, path), CheckWarn, "files.secrets")
 	})
 
 	t.Run("InFilesOfTheirOwn", func(t *testing.T) {
@@ -234,5 +246,64 @@ func TestLookAtKafkaSecurity(t *testing.T) {
 				t.Errorf("%+v, want %q", checks[0], tc.advice)
 			}
 		})
+	}
+}
+
+// A server of an unknown authority has its own advice: the server runs, and the URL may be right.
+func TestLookAtUnknownAuthority(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := configtest.IssueCert(t, dir, "server", time.Now().Add(time.Hour))
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// start starts a server that speaks TLS after the preamble: PostgreSQL's answer to a
+	// request for it.
+	start := func(asked int, preamble string) string {
+		t.Helper()
+		server, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		go func() {
+			for {
+				conn, err := server.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer func() { _ = conn.Close() }()
+					if _, err := io.ReadFull(conn, make([]byte, asked)); err != nil {
+						return
+					}
+					if _, err := io.WriteString(conn, preamble); err != nil {
+						return
+					}
+					_ = tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}).Handshake()
+				}()
+			}
+		}()
+		return server.Addr().String()
+	}
+	cfg := config.Default()
+	cfg.Redis.URL = "rediss://" + start(0, "")
+	cfg.Database.URL = "postgres://u:p@" + start(8, "S") + "/x?sslmode=verify-full"
+	for name, tc := range map[string]struct {
+		checks []Check
+		advice string
+	}{
+		"redis":    {lookAtRedis(t.Context(), cfg), "redis.ca-file"},
+		"database": {lookAtDatabase(t.Context(), cfg, "v1"), "sslrootcert"},
+	} {
+		onlyBut(t, tc.checks, CheckFail, name)
+		if len(tc.checks) == 0 || !strings.Contains(tc.checks[0].Advice, tc.advice) {
+			t.Errorf("%s: %+v, want advice with %s", name, tc.checks, tc.advice)
+		}
+	}
+	cfg.Redis.CAFile = cert
+	if c := lookAtRedis(t.Context(), cfg)[0]; strings.Contains(c.Advice, "ca-file") {
+		t.Errorf("with the right CA: %+v", c)
 	}
 }

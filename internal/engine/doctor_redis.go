@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -24,9 +26,17 @@ func lookAtRedis(ctx context.Context, cfg config.Config) []Check {
 	facts, err := redisstream.Inspect(ctx, redisConfig(cfg, obs.Log{}))
 	if err != nil {
 		return []Check{passed("redis", "%s", reason(ctx, err)).
-			but(CheckFail, "check that Redis runs and that redis.url has the right host, port, user and password")}
+			but(CheckFail, "%s", redisAdvice(err))}
 	}
 	return judgeRedis(facts, cfg)
+}
+
+// redisAdvice returns the advice for servers that cannot be used.
+func redisAdvice(err error) string {
+	if _, distrust := errors.AsType[*tls.CertificateVerificationError](err); distrust {
+		return "name the CA of the servers' certificates in redis.ca-file, and check that redis.url has the host names of the certificates"
+	}
+	return "check that Redis runs and that redis.url has the right host, port, user and password"
 }
 
 func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {

@@ -1,9 +1,12 @@
 package redis
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +39,10 @@ const masterRefresh = 2 * time.Second
 // passwordFile is a file of one line, the password of the user in the URL. It is read for
 // each connection to a server, and Sentinels do not get it. Empty means the password in
 // the URL.
-func Option(urls, passwordFile string, log obs.Log) (rueidis.ClientOption, error) {
+//
+// caFile is a PEM file of the CAs that may sign the certificates of the servers and of the
+// Sentinels. It is read for each connection. Empty means the system's CAs.
+func Option(urls, passwordFile, caFile string, log obs.Log) (rueidis.ClientOption, error) {
 	var option rueidis.ClientOption
 	for i, text := range strings.Split(urls, ",") {
 		node, err := rueidis.ParseURL(strings.TrimSpace(text))
@@ -75,6 +81,13 @@ func Option(urls, passwordFile string, log obs.Log) (rueidis.ClientOption, error
 		option.ClientName = "largesse"
 	}
 	option.Sentinel.ClientName = option.ClientName
+	if caFile != "" {
+		dial, err := dialTrusting(caFile, log)
+		if err != nil {
+			return option, err
+		}
+		option.DialCtxFn = dial
+	}
 	if passwordFile == "" {
 		return option, nil
 	}
@@ -88,6 +101,24 @@ func Option(urls, passwordFile string, log obs.Log) (rueidis.ClientOption, error
 		return rueidis.AuthCredentials{Username: user, Password: password.Get()}, nil
 	}
 	return option, nil
+}
+
+// dialTrusting returns a function that opens connections, each with the current CAs of the
+// file. It fails if the file is unusable now.
+func dialTrusting(caFile string, log obs.Log) (func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error), error) {
+	report := log.Streak("redis.ca-file unusable, keeping the last one", "redis.ca-file usable again")
+	trusted, err := service.NewReloaded(0, service.TLSFiles{Setting: "redis", CA: caFile}.Config, func(err error) { report(err) })
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+		if config == nil {
+			return dialer.DialContext(ctx, "tcp", address)
+		}
+		config = config.Clone()
+		config.RootCAs = trusted.Get().RootCAs
+		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, "tcp", address)
+	}, nil
 }
 
 // connectError adds the addresses to an error, and a hint if the server is not

@@ -15,7 +15,7 @@ import (
 func TestPasswordFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
-	if _, err := Option("redis://ann@one:1", file, obs.Log{}); err == nil {
+	if _, err := Option("redis://ann@one:1", file, "", obs.Log{}); err == nil {
 		t.Error("a missing file is accepted")
 	}
 	var option rueidis.ClientOption
@@ -25,7 +25,7 @@ func TestPasswordFile(t *testing.T) {
 		}
 		if step.text == "first\n" {
 			var err error
-			if option, err = Option("redis://ann@one:1", file, obs.Log{}); err != nil {
+			if option, err = Option("redis://ann@one:1", file, "", obs.Log{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -37,7 +37,7 @@ func TestOption(t *testing.T) {
 	t.Parallel()
 	t.Run("SeveralAddresses", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://u:p@one:1, rediss://two:2", "", obs.Log{})
+		o, err := Option("rediss://u:p@one:1, rediss://two:2", "", "", obs.Log{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run("Sentinels"+name, func(t *testing.T) {
 			t.Parallel()
-			o, err := Option(url, "", obs.Log{})
+			o, err := Option(url, "", "", obs.Log{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestOption(t *testing.T) {
 	}
 	t.Run("OneAddress", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://one:1", "", obs.Log{})
+		o, err := Option("rediss://one:1", "", "", obs.Log{})
 		if err != nil || o.TLSConfig.ServerName != "one" || o.Sentinel.MasterSet != "" {
 			t.Errorf("options %+v, %v", o, err)
 		}
@@ -94,7 +94,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Option(url, "", obs.Log{})
+			_, err := Option(url, "", "", obs.Log{})
 			if err == nil || !strings.HasPrefix(err.Error(), "redis.url") {
 				t.Fatalf("the error is %v", err)
 			}

@@ -32,7 +32,7 @@ const hintsMax = 1024
 
 // Config configures a Gate.
 type Config struct {
-	URL, PasswordFile string // redis.url and redis.password-file; see redis.Option
+	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
 	// KeyPrefix precedes every key and channel. It must not contain braces. Empty
 	// means no prefix.
 	KeyPrefix string
@@ -53,7 +53,7 @@ var _ gate.Gate = (*Gate)(nil)
 // Open connects to the server, checks the version of every node and subscribes to
 // hints. ctx limits only the opening.
 func Open(ctx context.Context, cfg Config) (*Gate, error) {
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.Log)
+	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

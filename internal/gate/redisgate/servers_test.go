@@ -63,7 +63,7 @@ type rig struct {
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
 	r := &rig{TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), id: 42}
-	option, err := redis.Option(url, "", obs.Log{})
+	option, err := redis.Option(url, "", "", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}

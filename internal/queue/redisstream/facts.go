@@ -57,7 +57,7 @@ type NodeInspection struct {
 // Inspect connects to the servers and reads what it can. It changes nothing. It
 // returns an error if no server is reachable. ctx limits everything.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.Log)
+	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
 	if err != nil {
 		return Inspection{}, err
 	}

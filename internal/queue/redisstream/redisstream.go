@@ -33,7 +33,7 @@ import (
 
 // Config configures the connection.
 type Config struct {
-	URL, PasswordFile string // redis.url and redis.password-file; see redis.Option
+	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
 	// KeyPrefix begins every key, group and channel; empty: none. It must not
 	// contain braces.
 	KeyPrefix string
@@ -58,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
 	}
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.Log)
+	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 		TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), log: &lines{},
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
-	option, err := redis.Option(url, "", obs.Log{})
+	option, err := redis.Option(url, "", "", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -648,7 +648,7 @@ type proxy struct {
 
 func newProxy(t *testing.T, url string) *proxy {
 	t.Helper()
-	option, err := redis.Option(url, "", obs.Log{})
+	option, err := redis.Option(url, "", "", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}
