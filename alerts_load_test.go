@@ -3,6 +3,7 @@
 package largesse_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,9 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/rueidis"
 	"go.yaml.in/yaml/v3"
@@ -277,6 +280,80 @@ func TestAlertsFire(t *testing.T) {
 				_ = raw.Do(t.Context(), raw.B().Del().Key(key).Build()).Error()
 			})
 		}},
+		"PayoutsWait": {[]string{"LargessePayoutsWait"}, func(t *testing.T) (*rig, func(int)) {
+			r := newRig(t, onRedis, moneysim.Faults{LatencyMs: 200}, func(cfg *config.Config) { cfg.Redis.Stream.MaxLen = 20 })
+			id, _ := r.create(3000, false, client.NewPromotion{})
+			r.until(id, "dispatched", func(p client.Promotion) bool { return p.Counts.Queued > 0 })
+			r.stop()
+			// The rows become an hour old. Then somebody's session holds the promotion's counts.
+			somebody := session(t, r.cfg.Database.URL)
+			execute(t, somebody, `UPDATE payouts SET due_at = due_at - interval '1 hour' WHERE state = 0`)
+			execute(t, somebody, `UPDATE promotions SET last_dispatched_at = last_dispatched_at - interval '1 hour'`)
+			execute(t, somebody, `BEGIN`)
+			execute(t, somebody, `SELECT 1 FROM summaries WHERE promotion_id = $1 FOR UPDATE`, id)
+			r.start()
+			return r, nil
+		}},
+		"UnknownPayouts": {[]string{"LargesseUnknownPayouts"}, func(t *testing.T) (*rig, func(int)) {
+			r := newRig(t, onRedis, moneysim.Faults{TimeoutRate: 1}, func(cfg *config.Config) {
+				cfg.Money.Timeout, cfg.Money.SettleAfter = 200*time.Millisecond, time.Hour
+			})
+			id, _ := r.create(20, false, client.NewPromotion{})
+			r.until(id, "unknown", func(p client.Promotion) bool { return p.Counts.Unknown > 0 })
+			r.stop()
+			execute(t, session(t, r.cfg.Database.URL), `UPDATE payouts SET updated_at = updated_at - interval '25 hours' WHERE state = 3`)
+			r.start()
+			return r, nil
+		}},
+		"Database": {[]string{"LargesseDatabaseSlow", "LargesseDatabaseBusy"}, func(t *testing.T) (*rig, func(int)) {
+			r := newRig(t, onRedis, moneysim.Faults{})
+			r.create(3000, false, work)
+			draft, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "draft", Type: "POINT", Amount: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			somebody := session(t, r.cfg.Database.URL)
+			ctx, cancel := context.WithCancel(t.Context())
+			var uploads sync.WaitGroup
+			t.Cleanup(func() { cancel(); _ = somebody.Close(context.Background()); uploads.Wait() })
+			return r, func(scrape int) {
+				if scrape != 4 {
+					return
+				}
+				execute(t, somebody, `BEGIN`)
+				execute(t, somebody, `LOCK TABLE payouts IN ACCESS EXCLUSIVE MODE`)
+				for n := range 3 * r.cfg.Database.MaxConnections {
+					uploads.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = r.api.UploadTargets(ctx, draft.ID, strings.NewReader(fmt.Sprintf("targetId\n%d\n", n)), client.UploadOptions{}) // most fail
+						}
+					})
+				}
+			}
+		}},
+		"TracesLost": {[]string{"LargesseTracesLost"}, func(t *testing.T) (*rig, func(int)) {
+			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
+			t.Cleanup(collector.Close)
+			r := newRig(t, embedded, moneysim.Faults{LatencyMs: 20}, func(cfg *config.Config) {
+				cfg.Otel.Endpoint, cfg.Otel.SampleOneIn = collector.URL, 1
+			})
+			return r, func(int) {
+				_, _ = r.api.Overview(t.Context()) // has a span
+			}
+		}},
+		"WebhookBacklog": {[]string{"LargesseWebhookBacklog"}, func(t *testing.T) (*rig, func(int)) {
+			away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+			t.Cleanup(away.Close)
+			r := newRig(t, embedded, moneysim.Faults{RefuseRate: 0.4}, func(cfg *config.Config) { cfg.Webhook.AllowPrivate = true })
+			if _, err := r.api.CreateWebhookEndpoint(t.Context(), client.NewWebhookEndpoint{URL: away.URL, Events: []string{"payout.failed"}}); err != nil {
+				t.Fatal(err)
+			}
+			id, _ := r.create(28_000, false, client.NewPromotion{})
+			r.until(id, "refused", func(p client.Promotion) bool { return p.Counts.Failed > 10_500 })
+			r.stop() // the backlog is measured at the start, and once a minute
+			r.start()
+			return r, nil
+		}},
 		"Webhooks": {[]string{"LargesseWebhooksAbandoned"}, func(t *testing.T) (*rig, func(int)) {
 			gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 			t.Cleanup(gone.Close)
@@ -366,6 +443,25 @@ func TestAlertOfAProviderThatHangs(t *testing.T) {
 				t.Errorf("fired: %v, want %s: %t", fired, alert, tc.fires)
 			}
 		})
+	}
+}
+
+// session connects to the database as somebody else does.
+func session(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	return db
+}
+
+// execute runs a statement.
+func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
 	}
 }
 

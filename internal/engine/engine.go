@@ -212,6 +212,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	e.startTimelines(ctx)
+	e.startWaits(ctx)
 	e.startMonitor(ctx)
 	if err := e.startAPI(ctx); err != nil {
 		return err

@@ -99,6 +99,7 @@ type Metrics struct {
 	governor governorCollector
 	streams  streamCollector
 	database databaseCollector
+	waits    waitCollector
 }
 
 // NewMetrics returns a Metrics that counts.
@@ -179,12 +180,13 @@ func NewMetrics() *Metrics {
 		governor: newGovernorCollector(),
 		streams:  newStreamCollector(),
 		database: newDatabaseCollector(),
+		waits:    newWaitCollector(),
 	}
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
 		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.requestSeconds, m.databaseSeconds, m.refusals, m.troubles,
 		m.pointsDropped, m.spans, m.logLines, m.instancesAlive, m.build,
-		&m.pools, &m.parts, &m.governor, &m.streams, &m.database,
+		&m.pools, &m.parts, &m.governor, &m.streams, &m.database, &m.waits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	// A series that exists from the start has a rate from its first event on.

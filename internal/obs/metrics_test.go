@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,6 +57,8 @@ func useEverything(m *Metrics) {
 		return []DatabasePool{{Name: DatabaseWork, InUse: 4, Idle: 3, Max: 20, Waiting: 2, Waited: 1500 * time.Millisecond}}
 	})
 	m.Refused(401)
+	now := time.Now()
+	m.SetWaits(now.Add(-time.Hour), now.Add(time.Hour), time.Time{})
 	NewTroubles(m, Log{}).Set(PartProvider, "away")
 	m.CouponAsked("WAITING")
 	m.Built("1.2.3")
@@ -175,6 +178,34 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%d %s", w.Code, w.Body.String())
 			}
 		}
+	})
+
+	t.Run("WaitsGrowUntilTheNextMeasurement", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			m := NewMetrics()
+			names := []string{"largesse_oldest_ready_age_seconds", "largesse_dispatch_stalled_seconds", "largesse_oldest_unknown_age_seconds"}
+			is := func(what string, want ...float64) {
+				t.Helper()
+				var got []float64
+				for _, name := range names {
+					for _, v := range gather(t, m, name) {
+						got = append(got, v)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %v, want %v", what, got, want)
+				}
+			}
+			is("not measured")
+			now := time.Now()
+			m.SetWaits(now.Add(-90*time.Second), now.Add(time.Second), time.Time{})
+			is("a clock ahead of ours, and no UNKNOWN payout", 90, 0, 0)
+			time.Sleep(5 * time.Second)
+			is("later", 95, 4, 0)
+			m.SetWaits(time.Time{}, time.Time{}, now.Add(-24*time.Hour))
+			is("measured again", 0, 0, 86405)
+		})
 	})
 
 	t.Run("TwoDoNotMix", func(t *testing.T) {

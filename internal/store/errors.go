@@ -42,6 +42,10 @@ type OldestPayouts struct {
 	ReadySince time.Time
 	// UnknownSince is when the oldest UNKNOWN payout of any promotion became UNKNOWN.
 	UnknownSince time.Time
+	// StalledSince is since when a RUNNING promotion with READY payouts has dispatched
+	// none: the earliest of these promotions counts. A canary that waits for its outcomes
+	// stalls nothing.
+	StalledSince time.Time
 }
 
 // Limits of PayoutErrors.

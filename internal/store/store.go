@@ -522,8 +522,9 @@ type Payouts interface {
 	// PayoutUnknown returns a page of the UNKNOWN payouts of all promotions, ordered by
 	// the time at which they became UNKNOWN, then by promotion and target.
 	PayoutUnknown(ctx context.Context, p PayoutUnknownParams) ([]reward.Payout, error)
-	// PayoutOldest returns since when the oldest READY and UNKNOWN payouts wait. It looks
-	// for READY ones in the first OldestPromotionsMax RUNNING promotions that have any.
+	// PayoutOldest returns since when the oldest READY and UNKNOWN payouts wait, and since
+	// when READY ones wait without any dispatch. It looks for READY ones in the first
+	// OldestPromotionsMax RUNNING promotions that have any.
 	PayoutOldest(ctx context.Context) (OldestPayouts, error)
 	// PayoutErrors counts the FAILED, RETRYING and UNKNOWN payouts of a promotion by
 	// their error code, most payouts first. It counts the first PayoutErrorsMax codes

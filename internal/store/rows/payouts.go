@@ -25,11 +25,14 @@ AND p.updated_at <= (SELECT :clock - CAST($4 AS interval)) ORDER BY p.updated_at
 	listUnknownOf = `SELECT ` + PayoutColumns + ` FROM :payouts_of_user WHERE p.state + 0 = 3` + unknownPage
 
 	// oldestPayouts reads since when the oldest READY payout of the first $1 RUNNING
-	// promotions with any waits, and the oldest UNKNOWN one since $2. Each is the first entry of an
+	// promotions with any waits, since when the oldest UNKNOWN one since $2 does, and since when one
+	// of these promotions has dispatched nothing. Each payout is the first entry of an
 	// index. The comparison p.state < 4 lets SQLite use the first.
-	oldestPayouts = `SELECT min(r.due_at), (SELECT p.updated_at FROM payouts p WHERE p.state = 3 AND p.updated_at >= $2 ORDER BY p.updated_at LIMIT 1)
+	oldestPayouts = `SELECT min(r.due_at), (SELECT p.updated_at FROM payouts p WHERE p.state = 3 AND p.updated_at >= $2 ORDER BY p.updated_at LIMIT 1),
+  min(CASE WHEN r.canary_out THEN NULL WHEN r.last_dispatched_at > r.due_at THEN r.last_dispatched_at ELSE r.due_at END)
 FROM (
-  SELECT (SELECT p.due_at FROM payouts p WHERE p.promotion_id = m.id AND p.state = 0 AND p.state < 4 ORDER BY p.due_at LIMIT 1) AS due_at
+  SELECT m.last_dispatched_at, m.canary_targets > 0 AND NOT m.canary_judged AND m.canary_dispatched >= m.canary_targets AS canary_out,
+    (SELECT p.due_at FROM payouts p WHERE p.promotion_id = m.id AND p.state = 0 AND p.state < 4 ORDER BY p.due_at LIMIT 1) AS due_at
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
   WHERE m.status = 'RUNNING' AND s.ready > 0 ORDER BY m.id LIMIT $1
 ) r`
@@ -103,7 +106,7 @@ func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams)
 // PayoutOldest returns since when the oldest payouts wait.
 func (t *Tables) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
 	found, err := list(ctx, t.db.ReadLong, "find the oldest payouts", func(scan Scan, o *store.OldestPayouts) error {
-		return scan((*at)(&o.ReadySince), (*at)(&o.UnknownSince))
+		return scan((*at)(&o.ReadySince), (*at)(&o.UnknownSince), (*at)(&o.StalledSince))
 	}, oldestPayouts, store.OldestPromotionsMax, time.Unix(0, 0))
 	return first(found, err, nil)
 }

@@ -241,8 +241,8 @@ func TestPlans(t *testing.T) {
 		"list UNKNOWN payouts":           {"SEARCH p USING INDEX payouts_unknown_since ((updated_at,promotion_id,target_id)>(?,?,?) AND updated_at<?)", "SCAN CONSTANT ROW"},
 		"list UNKNOWN payouts of a user": {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SCAN CONSTANT ROW"},
 		"find the oldest payouts": {
-			"SEARCH m USING COVERING INDEX promotions_status (status=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
-			"SEARCH p USING COVERING INDEX payouts_open (promotion_id=? AND state=?)", "SEARCH r", "SEARCH p USING COVERING INDEX payouts_unknown_since (updated_at>?)",
+			"SEARCH m USING INDEX promotions_status (status=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+			"SEARCH p USING COVERING INDEX payouts_open (promotion_id=? AND state=?)", "SCAN r", "SEARCH p USING COVERING INDEX payouts_unknown_since (updated_at>?)",
 		},
 		"count error codes": slices.Concat([]string{
 			"SCAN CONSTANT ROW", "SEARCH p USING COVERING INDEX payouts_code (promotion_id=?)", "SCAN c",

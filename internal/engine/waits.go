@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	// waitsInterval separates two reads of how long payouts wait.
+	waitsInterval = 15 * time.Second
+	// waitsTimeout limits such a read.
+	waitsTimeout = store.ViewerWait + store.ViewerTimeout
+)
+
+// waits measures how long the oldest payouts wait, for the metrics. It reads on the
+// connections for reads that are only shown, so that it takes none from payouts.
+type waits struct {
+	service.Base
+	rows interface {
+		PayoutOldest(ctx context.Context) (store.OldestPayouts, error)
+		Clock(ctx context.Context) (time.Time, error)
+	}
+	metrics *obs.Metrics
+	report  func(error, ...any)
+}
+
+// startWaits starts to measure, if the instance does the housekeeping.
+func (e *Engine) startWaits(ctx context.Context) {
+	if !e.plays(config.RoleHousekeeping) {
+		return
+	}
+	w := &waits{
+		rows: e.store, metrics: e.metrics,
+		report: e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"),
+	}
+	w.Start(context.WithoutCancel(ctx), w.run)
+	e.onClose(w.Stop)
+}
+
+// run measures until ctx ends.
+func (w *waits) run(ctx context.Context) {
+	for {
+		if err := w.measure(ctx); ctx.Err() == nil {
+			w.report(err)
+		}
+		if !service.Sleep(ctx, service.Jitter(waitsInterval, 0.1)) {
+			return
+		}
+	}
+}
+
+// measure reads the oldest payouts. Their times are the database's, so it translates
+// them to the clock of this instance.
+func (w *waits) measure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(store.ForViewer(ctx), waitsTimeout)
+	defer cancel()
+	there, err := w.rows.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	here := time.Now()
+	oldest, err := w.rows.PayoutOldest(ctx)
+	if err != nil {
+		return err
+	}
+	local := func(since time.Time) time.Time {
+		if since.IsZero() {
+			return since
+		}
+		return here.Add(since.Sub(there))
+	}
+	w.metrics.SetWaits(local(oldest.ReadySince), local(oldest.StalledSince), local(oldest.UnknownSince))
+	return nil
+}

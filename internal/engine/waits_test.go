@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// fakeWaits is a database whose clock is an hour ahead.
+type fakeWaits struct {
+	oldest store.OldestPayouts
+	err    error
+	reads  int
+	public bool // a read was not for a viewer
+}
+
+func (f *fakeWaits) Clock(context.Context) (time.Time, error) {
+	return time.Now().Add(time.Hour), f.err
+}
+
+func (f *fakeWaits) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
+	f.reads++
+	f.public = f.public || !store.IsForViewer(ctx)
+	return f.oldest, f.err
+}
+
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &fakeWaits{}
+		now, _ := rows.Clock(t.Context())
+		rows.oldest = store.OldestPayouts{ReadySince: now.Add(-10 * time.Minute), StalledSince: now.Add(-time.Minute)}
+		m := obs.NewMetrics()
+		var reported []error
+		w := &waits{rows: rows, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) }}
+		w.Start(t.Context(), w.run)
+		defer w.Stop()
+		is := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			page := httptest.NewRecorder()
+			m.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+			for _, line := range want {
+				if !strings.Contains(page.Body.String(), "\nlargesse_"+line+"\n") {
+					t.Errorf("%s: no %q in %s", what, line, page.Body)
+				}
+			}
+		}
+		is("by the clock of the database", "oldest_ready_age_seconds 600", "dispatch_stalled_seconds 60", "oldest_unknown_age_seconds 0")
+		rows.err = errors.New("away")
+		time.Sleep(20 * time.Second)
+		is("during an outage", "oldest_ready_age_seconds 620", "dispatch_stalled_seconds 80", "oldest_unknown_age_seconds 0")
+		rows.err, rows.oldest = nil, store.OldestPayouts{UnknownSince: now}
+		time.Sleep(20 * time.Second)
+		is("after it", "oldest_ready_age_seconds 0", "dispatch_stalled_seconds 0", "oldest_unknown_age_seconds 40")
+		if rows.public || rows.reads < 2 || rows.reads > 4 {
+			t.Errorf("%d reads within 40 s, not for a viewer: %v", rows.reads, rows.public)
+		}
+		if len(reported) < 3 || reported[0] != nil || reported[1] == nil || reported[len(reported)-1] != nil {
+			t.Errorf("reported %v", reported)
+		}
+	})
+}
