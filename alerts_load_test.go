@@ -295,8 +295,9 @@ func TestAlertsFire(t *testing.T) {
 			return r, nil
 		}},
 		"UnknownPayouts": {[]string{"LargesseUnknownPayouts"}, func(t *testing.T) (*rig, func(int)) {
-			r := newRig(t, onRedis, moneysim.Faults{TimeoutRate: 1}, func(cfg *config.Config) {
-				cfg.Money.Timeout, cfg.Money.SettleAfter = 200*time.Millisecond, time.Hour
+			// Each charge fails, and "not found" counts an hour later only.
+			r := newRig(t, onRedis, moneysim.Faults{ErrorRate: 1}, func(cfg *config.Config) {
+				cfg.Money.MaxRetries, cfg.Money.SettleAfter = 0, time.Hour
 			})
 			id, _ := r.create(20, false, client.NewPromotion{})
 			r.until(id, "unknown", func(p client.Promotion) bool { return p.Counts.Unknown > 0 })

@@ -135,6 +135,8 @@ func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 
+func BenchmarkWebhooks(b *testing.B) { storetest.BenchmarkWebhooks(b, open) }
+
 func TestViewers(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{

@@ -531,6 +531,8 @@ func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
 
 func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
 
+func BenchmarkWebhooks(b *testing.B) { storetest.BenchmarkWebhooks(b, open) }
+
 // TestFinishSaysWhyItsRowsAreRefused breaks the counts of a promotion.
 func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -199,4 +200,55 @@ func BenchmarkRequests(b *testing.B, open Open) {
 			s.must(err)
 		}
 	})
+}
+
+// BenchmarkWebhooks measures batches of 500 outcomes while no endpoint asks for the
+// events of payouts, and while one does. Batches alternate, so that both are measured in
+// the same minute. It reports the medians, and their ratio. Each iteration is four
+// batches: refused and unknown outcomes, with the endpoint and without.
+func BenchmarkWebhooks(b *testing.B, open Open) {
+	const size = 500
+	s := &bundle{reporter: b, Store: open(b), ctx: b.Context()}
+	s.running(1)
+	s.endpoint(1, "payout.failed", "payout.unknown")
+	took := map[string][]float64{} // rows per second
+	next := reward.TargetID(1)
+	for n := 0; b.Loop(); n++ {
+		for _, kind := range []rules.OutcomeKind{rules.OutcomeRefused, rules.OutcomeNoLookup} {
+			for i := range 2 {
+				asked := (n+i)%2 == 0 // the first alternates, too
+				_, err := s.WebhookEndpointChange(s.ctx, 1, store.WebhookEndpointChange{Enabled: &asked})
+				s.must(err)
+				rows := make([]store.NewPayout, size)
+				outcomes := make([]rules.Outcome, size)
+				for i := range rows {
+					rows[i] = row(1, next)
+					outcomes[i] = rules.Outcome{Ref: ref(1, next, 1), Kind: kind, Code: "LIMIT", Message: "the limit is reached"}
+					next++
+				}
+				_, err = s.PayoutSave(s.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: math.MaxInt32, Now: at(int(next))})
+				s.must(err)
+				began := time.Now()
+				finished, err := s.PayoutFinish(s.ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: lease, Now: at(int(next))})
+				name := fmt.Sprintf("%v-asked=%v", kind, asked)
+				took[name] = append(took[name], size/time.Since(began).Seconds())
+				s.must(err)
+				same(s, "outcomes", size, len(finished))
+			}
+		}
+	}
+	for _, kind := range []rules.OutcomeKind{rules.OutcomeRefused, rules.OutcomeNoLookup} {
+		with, without := median(took[fmt.Sprintf("%v-asked=true", kind)]), median(took[fmt.Sprintf("%v-asked=false", kind)])
+		name := map[rules.OutcomeKind]string{rules.OutcomeRefused: "payout.failed", rules.OutcomeNoLookup: "payout.unknown"}[kind]
+		b.Logf("%-14s without an endpoint %6.0f outcomes/s, with one %6.0f: %.3f", name, without, with, with/without)
+		b.ReportMetric(with/without, name+"-ratio")
+	}
+	e, err := s.WebhookEndpointGet(s.ctx, 1, math.MaxInt32)
+	s.must(err)
+	same(s, "recorded events", 2*size*b.N, e.Pending)
+}
+
+// median returns the middle of some values.
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
