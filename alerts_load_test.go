@@ -353,6 +353,7 @@ func TestAlertsFire(t *testing.T) {
 			r.until(id, "refused", func(p client.Promotion) bool { return p.Counts.Failed > 10_500 })
 			r.stop() // the backlog is measured at the start, and once a minute
 			r.start()
+			r.eventually("the backlog is measured", func() bool { return value(r.scrape(), "largesse_webhook_backlog") > 10_000 })
 			return r, nil
 		}},
 		"Webhooks": {[]string{"LargesseWebhooksAbandoned"}, func(t *testing.T) (*rig, func(int)) {
@@ -374,7 +375,9 @@ func TestAlertsFire(t *testing.T) {
 			tried[alert] = true
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			if len(s.alerts) > 0 {
+				t.Parallel() // the others would make the database of an instance without a fault slow
+			}
 			r, before := s.scenario(t)
 			rec := &recording{values: map[string][]string{}}
 			tick := time.NewTicker(scrapeEvery)
