@@ -189,22 +189,28 @@ export class Line {
   #follow(): void {
     this.#stop ??= follow({
       path: `v1/issue-requests/${encodeURIComponent(this.#requestID)}/events`,
-      live: (on) => (this.live = on),
+      live: (on) => {
+        if (on === this.live) return;
+        this.live = on;
+        if (!on) this.#poll(); // at once in the rhythm of a cut stream
+      },
       event: (e) => {
         if (e.name === 'rank' || e.name === 'result') this.#take(JSON.parse(e.data) as Request);
       },
       end: () => void this.refresh(), // the stream is refused for good: polls go on
     });
-    if (!this.#polling) this.#poll();
+    this.#poll();
   }
 
-  #polling = false;
+  #round = 0; // of polls; a newer one replaces it
   #poll(): void {
-    this.#polling = this.waiting;
-    if (!this.#polling) return;
+    const round = ++this.#round;
+    if (!this.waiting) return;
     this.#later(this.live ? pollRarely : pollEvery, () => {
-      if (this.waiting) void this.refresh().then(() => this.#poll());
-      else this.#polling = false;
+      if (round !== this.#round || !this.waiting) return;
+      void this.refresh().then(() => {
+        if (round === this.#round) this.#poll();
+      });
     });
   }
 

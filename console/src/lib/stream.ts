@@ -41,6 +41,9 @@ export interface Follow {
   end?: (p: Problem) => void;
 }
 
+/** silence ends a stream without a byte: the server writes something at once, and then at least every 15 s. */
+const silence = 40_000;
+
 /** follow reads a stream until the returned function is called. */
 export function follow(f: Follow): () => void {
   const stopped = new AbortController();
@@ -51,10 +54,12 @@ export function follow(f: Follow): () => void {
 async function run(f: Follow, signal: AbortSignal): Promise<void> {
   let last = '';
   for (let failures = 0; !signal.aborted; ) {
+    const cut = new AbortController();
+    let timer = setTimeout(() => cut.abort(), silence);
     try {
       const headers: Record<string, string> = { ...session.header, Accept: 'text/event-stream' };
       if (last) headers['Last-Event-ID'] = last;
-      const answer = await fetch(base + f.path, { headers, signal });
+      const answer = await fetch(base + f.path, { headers, signal: AbortSignal.any([signal, cut.signal]) });
       if (!answer.ok || !answer.body) {
         const problem = await problemOf(answer);
         if (answer.status < 500 && answer.status !== 429) {
@@ -63,13 +68,16 @@ async function run(f: Follow, signal: AbortSignal): Promise<void> {
         }
         throw problem;
       }
-      f.live?.(true);
-      failures = 0;
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = '';
       for (;;) {
         const { value, done } = await reader.read();
         if (done) break;
+        // Only now: a proxy may send the head of an answer, and keep the rest back.
+        f.live?.(true);
+        failures = 0;
+        clearTimeout(timer);
+        timer = setTimeout(() => cut.abort(), silence);
         const { events, rest } = parseEvents(text + value);
         text = rest;
         for (const e of events) {
@@ -83,6 +91,9 @@ async function run(f: Follow, signal: AbortSignal): Promise<void> {
       }
     } catch {
       // The connection broke, or the server is away: below we wait and try again.
+    } finally {
+      clearTimeout(timer);
+      cut.abort(); // a body that is not read to its end
     }
     if (signal.aborted) return;
     f.live?.(false);

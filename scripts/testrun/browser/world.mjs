@@ -1,8 +1,11 @@
 // The server under test, what is in it, and the pages that look at it.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, request as ask } from 'node:http';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -19,7 +22,10 @@ export class World {
   #pages = [];
   #complaints = [];
   #made = 0;
-  #demos = [];
+  #started = []; // processes of a test
+  #proxies = [];
+  #folders = [];
+  #addresses = []; // which pages may call, besides the server
 
   constructor(browser, flags) {
     this.#browser = browser;
@@ -30,19 +36,67 @@ export class World {
     return this.#flags.server;
   }
 
+  get browser() {
+    return this.#browser;
+  }
+
   /** demo starts `largesse demo --open`, and returns its address. */
   demo(...args) {
-    const process = spawn(this.#flags.binary, ['demo', '--open', ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
-    const demo = { process, said: '', ended: new Promise((end) => process.on('close', end)) };
-    this.#demos.push(demo);
+    return this.#start(/in the console: (\S+)\//, 'demo', '--open', ...args);
+  }
+
+  /** instance starts one without sign-in, which pays at the address money, and returns its address. */
+  async instance(money, ...more) {
+    const folder = mkdtempSync(join(tmpdir(), 'largesse-instance-'));
+    this.#folders.push(folder);
+    const started = await this.#start(/serving on (http[^,\s]+)/, 'serve', '--data-dir', folder, '--listen', '127.0.0.1:0', '--money-url', money,
+      '--money-timeout', '10s', '--webhook-allow-private', '--log-level', 'error', ...more);
+    return started.server;
+  }
+
+  #start(address, ...args) {
+    const process = spawn(this.#flags.binary, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    const started = { process, said: '', ended: new Promise((end) => process.on('close', end)) };
+    this.#started.push(started);
     return new Promise((found, failed) => {
       process.stdout.on('data', (text) => {
-        demo.said += text;
-        demo.server = /in the console: (\S+)\//.exec(demo.said)?.[1];
-        if (demo.server) found(demo);
+        started.said += text;
+        started.server = address.exec(started.said)?.[1];
+        if (!started.server) return;
+        this.#addresses.push(started.server);
+        found(started);
       });
-      process.on('close', (code) => failed(new Error(`the demo ended with ${code}: ${demo.said}`)));
+      process.on('close', (code) => failed(new Error(`${args[0]} ended with ${code}: ${started.said}`)));
     });
+  }
+
+  /** listen starts an HTTP server, and returns its address. */
+  async listen(answer) {
+    const server = createServer(answer);
+    await new Promise((up) => server.listen(0, '127.0.0.1', up));
+    this.#proxies.push(server);
+    return `http://127.0.0.1:${server.address().port}`;
+  }
+
+  /** proxy stands between a page and the server, and returns its address. It passes on what answer does not take. */
+  async proxy(answer) {
+    const address = await this.listen((request, response) => {
+      if (answer(request, response)) return;
+      const on = ask(this.server + request.url, { method: request.method, headers: request.headers }, (got) => {
+        response.writeHead(got.statusCode, got.headers);
+        got.pipe(response);
+      });
+      on.on('error', () => response.destroy());
+      response.on('close', () => on.destroy());
+      request.pipe(on);
+    });
+    this.#addresses.push(address);
+    return address;
+  }
+
+  /** figure keeps what a test measured, in the file figures.txt beside the pictures. */
+  figure(text) {
+    appendFileSync(`${this.#flags.pictures}/figures.txt`, text + '\n');
   }
 
   /** api calls the server, and expects a success. */
@@ -118,15 +172,20 @@ export class World {
     const context = await this.#browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale: 'en-US', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
     context.setDefaultTimeout(60_000);
     if (key) await context.addInitScript((k) => location.protocol === 'about:' || sessionStorage.setItem('largesse.key', k), key);
+    this.#contexts.push(context);
+    return this.tab(context);
+  }
+
+  /** tab opens one more tab of a browser context. */
+  async tab(context) {
     const page = await context.newPage();
     page.on('pageerror', (err) => this.#complaints.push(`error in ${page.url()}: ${err.message}`));
     page.on('console', (m) => {
       if (/Content.Security.Policy/i.test(m.text())) this.#complaints.push(`${page.url()}: ${m.text()}`);
     });
     page.on('request', (r) => {
-      if (![this.server, ...this.#demos.map((d) => d.server)].some((own) => r.url().startsWith(own + '/')) && !r.url().startsWith('data:') && !r.url().startsWith('blob:')) this.#complaints.push(`${page.url()} asked for ${r.url()}`);
+      if (![this.server, ...this.#addresses].some((own) => r.url().startsWith(own + '/')) && !r.url().startsWith('data:') && !r.url().startsWith('blob:')) this.#complaints.push(`${page.url()} asked for ${r.url()}`);
     });
-    this.#contexts.push(context);
     this.#pages.push(page);
     return page;
   }
@@ -173,10 +232,16 @@ export class World {
 
   async close() {
     await Promise.all(this.#contexts.splice(0).map((c) => c.close()));
-    for (const { process, ended } of this.#demos.splice(0)) {
+    for (const { process, ended } of this.#started.splice(0)) {
       process.kill('SIGINT');
       await ended;
     }
+    for (const proxy of this.#proxies.splice(0)) {
+      proxy.close();
+      proxy.closeAllConnections();
+    }
+    for (const folder of this.#folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+    this.#addresses = [];
     this.#pages = [];
     this.#complaints = [];
   }
