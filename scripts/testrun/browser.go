@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -133,8 +134,8 @@ func (in *instance) seedBrowser(ctx context.Context) error {
 		return fmt.Errorf("connect to Kafka: %w", err)
 	}
 	defer kafka.Close()
-	for n := range 3 {
-		if err := publish(ctx, kafka, "campaign-promotion-point-publish", hostileRecord+strconv.Itoa(n)+" \xff"); err != nil {
+	for n, end := range []string{" \xff", " \x00\x1b[31m\u202e", strings.Repeat("x", 10_000)} {
+		if err := publish(ctx, kafka, "campaign-promotion-point-publish", hostileRecord+strconv.Itoa(n)+end); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,15 @@ export function moment(at: string | Date): string {
   return d.toDateString() === new Date().toDateString() ? timeOnly.format(d) : dayAndTime.format(d);
 }
 
+const dayOnly = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+const minuteOnly = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
+
+/** tick labels the axis of a chart with so many seconds between two labels: no more than tells them apart. */
+export function tick(d: Date, step: number): string {
+  if (step >= 86_400 || (d.getHours() === 0 && d.getMinutes() === 0 && d.getSeconds() === 0)) return dayOnly.format(d);
+  return (step < 60 ? timeOnly : minuteOnly).format(d);
+}
+
 /** utc is a time in UTC, for hovering and copying. */
 export function utc(at: string | Date): string {
   return new Date(at).toISOString().replace('T', ' ').replace(/\.\d+Z$/, ' UTC').replace(/Z$/, ' UTC');
@@ -64,17 +73,27 @@ export function duration(seconds: number): string {
   return hours ? `${days} d ${hours} h` : `${days} d`;
 }
 
-/** ago writes how long ago a time is, by the browser's clock. */
+/** ago writes how long ago a time is, by the browser's clock: in steps, so that a table of times does not flicker every second. */
 export function ago(at: string | Date, now: number): string {
   const seconds = (now - new Date(at).getTime()) / 1000;
   if (seconds < 0) return `in ${duration(-seconds)}`;
-  return seconds < 2 ? 'now' : `${duration(seconds)} ago`;
+  if (seconds < 5) return 'now';
+  const step = seconds < 60 ? 5 : seconds < 600 ? 60 : 1;
+  return `${duration(Math.floor(seconds / step) * step)} ago`;
 }
 
 /** millis writes a latency. */
 export function millis(ms: number | undefined | null): string {
   if (ms === undefined || ms === null) return '–';
   return ms < 10_000 ? `${whole.format(ms)} ms` : duration(ms / 1000);
+}
+
+/**
+ * plain writes out the characters of a stranger's text that nobody sees: those that control a terminal, or the
+ * direction in which the text beside them is read.
+ */
+export function plain(text: string | undefined | null): string {
+  return (text ?? '').replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 /** words makes "UNKNOWN" readable: "unknown". */

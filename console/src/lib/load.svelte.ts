@@ -4,7 +4,7 @@
 import { said } from './api';
 
 export class Load<T> {
-  data = $state<T | undefined>();
+  data = $state.raw<T | undefined>(); // replaced as a whole, never changed inside
   error = $state<{ text: string; requestId?: string } | undefined>();
   at = $state(0); // of the data, by the browser's clock
   busy = $state(false);

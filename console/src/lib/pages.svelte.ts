@@ -8,7 +8,7 @@ interface Page<T> {
 }
 
 export class Pages<T> {
-  items = $state<T[]>([]);
+  items = $state.raw<T[]>([]); // replaced as a whole, never changed inside
   more = $state(true);
   busy = $state(false);
   loaded = $state(false);

@@ -2,7 +2,7 @@
 // order of time.
 
 import type { Schemas } from './api';
-import { money, moment, words } from './format';
+import { money, moment, plain, words } from './format';
 
 export interface Moment {
   at: string;
@@ -26,7 +26,7 @@ const promotion = (p: HistoryPayout) => p.promotionName || `promotion ${p.promot
 
 export function payoutVerdict(p: HistoryPayout): Verdict {
   const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
-  const why = p.errorMessage || (p.errorCode && words(p.errorCode));
+  const why = plain(p.errorMessage || (p.errorCode && words(p.errorCode)));
   switch (p.state) {
     case 'SUCCEEDED':
       return { got: true, text: `${promotion(p)}: paid ${reward(p)} at ${moment(p.updatedAt)}.`, to };
@@ -39,7 +39,7 @@ export function payoutVerdict(p: HistoryPayout): Verdict {
     case 'RETRYING':
       return { got: undefined, text: `${promotion(p)}: not paid yet. The provider failed${why ? ` (${why})` : ''}, and it is tried again.`, to };
   }
-  if (p.promotionStatus === 'PAUSED') return { got: undefined, text: `${promotion(p)}: not paid yet, because the promotion is paused${p.pauseReason ? `: ${p.pauseReason}` : ''}.`, to };
+  if (p.promotionStatus === 'PAUSED') return { got: undefined, text: `${promotion(p)}: not paid yet, because the promotion is paused${p.pauseReason ? `: ${plain(p.pauseReason)}` : ''}.`, to };
   if (p.promotionStatus === 'DRAFT') return { got: undefined, text: `${promotion(p)}: not paid yet, because the promotion has not started.`, to };
   return { got: undefined, text: `${promotion(p)}: not paid yet, it waits for its turn.`, to };
 }
@@ -74,10 +74,10 @@ export function timeOrder(h: History): Moment[] {
       all.push({
         at: a.at, to, state: a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING',
         title: `${promotion(p)}: ${a.class === 'RESOLVED' ? 'settled by a person' : `the provider answered ${words(a.class)}`}`,
-        text: [a.code, a.message].filter(Boolean).join(': '),
+        text: plain([a.code, a.message].filter(Boolean).join(': ')),
       });
     }
-    all.push({ at: p.updatedAt, to, state: p.state, title: `${promotion(p)}: ${words(p.state)}`, text: reward(p) + (p.transactionKey ? `, transaction ${p.transactionKey}` : '') });
+    all.push({ at: p.updatedAt, to, state: p.state, title: `${promotion(p)}: ${words(p.state)}`, text: reward(p) + (p.transactionKey ? `, transaction ${plain(p.transactionKey)}` : '') });
   }
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;

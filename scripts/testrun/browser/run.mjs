@@ -3,8 +3,11 @@
 import { mkdirSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
+import { hostile } from './hostile.mjs';
+import { line } from './line.mjs';
 import { long } from './long.mjs';
 import { short } from './short.mjs';
+import { speed } from './speed.mjs';
 import { World } from './world.mjs';
 
 const text = { type: 'string', default: '' };
@@ -17,7 +20,7 @@ const browser = await chromium.launch({ executablePath: flags.chromium, args: ['
 const world = new World(browser, flags);
 await world.fill();
 let failures = 0;
-for (const [name, test] of Object.entries(flags.all ? { ...short, ...long } : short)) {
+for (const [name, test] of Object.entries(flags.all ? { ...short, ...long, ...line, ...hostile, ...speed } : short)) {
   if (!new RegExp(flags.only).test(name)) continue;
   let failed = '';
   try {

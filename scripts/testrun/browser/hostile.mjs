@@ -1,0 +1,107 @@
+// Shows what a provider, a receiver of webhooks and a stranger on Kafka say, at their worst.
+import assert from 'node:assert/strict';
+
+const messages = [
+  '<script>window.hacked=1</script>',
+  '<img src=x onerror="window.hacked=1">',
+  `"'></td></table><svg onload=window.hacked=1>`,
+  'javascript:window.hacked=1',
+  '<a href="javascript:window.hacked=1">look here</a> [here](javascript:window.hacked=1)',
+  '{{constructor.constructor("window.hacked=1")()}} ${window.hacked=1} {@html "<b>x</b>"}',
+  'paid \u202egnp.exe\u202c \u2066and \u200freversed',
+  'NUL \u0000, a terminal \u001b[31mred\u001b[0m \u0007 \u009b2J',
+  'x'.repeat(10_000),
+];
+
+/** provider refuses with each message in turn, and pays the others with a hostile key. */
+function provider(request, response) {
+  const chunks = [];
+  request.on('data', (c) => chunks.push(c)).on('end', () => {
+    const say = (status, body) => response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+    if (request.method === 'GET') return say(request.url.startsWith('/v1/charges') ? 501 : 500, { code: messages[1], message: messages[6] });
+    const n = Number(JSON.parse(Buffer.concat(chunks)).targetId);
+    const message = messages[n % messages.length];
+    if (n >= 40) return say(200, { transactionKey: message });
+    if (n >= 36) return say(504, { code: message, message });
+    say(422, { code: message.slice(0, 60), message });
+  });
+}
+
+/** harmless expects that a page shows texts as texts. */
+async function harmless(page, view, wanted) {
+  const found = await page.evaluate(() => ({
+    hacked: globalThis.hacked,
+    markup: [...document.querySelectorAll('main img, main iframe, main object, main embed, main script, [onerror], [onload], [onclick], a[href^="javascript:" i]')].map((e) => e.outerHTML.slice(0, 300)),
+    // Nobody sees these, and they change how the text beside them reads.
+    unseen: [document.body.innerText, ...[...document.querySelectorAll('[title], [aria-label]')].flatMap((e) => [e.title, e.getAttribute('aria-label') ?? ''])].filter((t) => /[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(t)).map((t) => JSON.stringify(t).slice(0, 300)),
+    text: document.body.innerText,
+    over: document.documentElement.scrollWidth - innerWidth,
+  }));
+  const { text, over, ...harm } = found;
+  assert.deepEqual(harm, { hacked: undefined, markup: [], unseen: [] }, view);
+  for (const piece of wanted) assert.ok(text.includes(piece), `${view} does not show ${piece}`);
+  assert.ok(over <= 0, `${view} is ${over} pixels wider than the window`);
+}
+
+export const hostile = {
+  async 'what a provider and a receiver say is only text'(w) {
+    const receiver = await w.listen((request, response) => {
+      request.resume();
+      response.writeHead(500, '<img src=x onerror=window.hacked=1>', { 'Content-Type': 'text/html' }).end(messages.join('\n'));
+    });
+    const server = await w.instance(await w.listen(provider), '--money-give-up-after', '1s', '--money-settle-after', '1h');
+    const call = async (method, path, body, kind = 'application/json') => {
+      const answer = await fetch(server + path, { method, headers: { 'Content-Type': kind }, body: typeof body === 'object' ? JSON.stringify(body) : body });
+      const said = await answer.text();
+      assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${said}`);
+      return said && JSON.parse(said);
+    };
+    const hook = await call('POST', '/v1/webhook-endpoints', { url: `${receiver}/${encodeURIComponent(messages[1])}`, description: messages[2], events: ['payout.failed', 'payout.unknown'] });
+    const { id } = await call('POST', '/v1/promotions', { name: messages[0], type: 'POINT', amount: 100, currency: 'EUR' });
+    await call('POST', `/v1/promotions/${id}/targets`, 'targetId,userId\n' + Array.from({ length: 50 }, (_, n) => `${n},one user`).join('\n'), 'text/csv');
+    await call('POST', `/v1/promotions/${id}/start`);
+    const counts = async () => (await call('GET', `/v1/promotions/${id}`)).counts;
+    await w.until('all but the unknown payouts are decided', counts, (c) => c.failed === 36 && c.succeeded === 10 && c.unknown === 4);
+    await w.until('a delivery failed', () => call('GET', `/v1/webhook-endpoints/${hook.id}/deliveries`), (d) => d.items.some((x) => x.attempts.length > 0));
+
+    const errors = [];
+    for (const width of [1440, 390]) {
+      const page = await w.page({ width });
+      // A page asks whether it belongs to a demo; the answer no is a 404.
+      page.on('console', (m) => m.type() === 'error' && !m.location().url.endsWith('/demo') && errors.push(`${page.url()}: ${m.text()} ${m.location().url}`));
+      page.on('dialog', (d) => errors.push(`a dialog: ${d.message()}`));
+      const promotion = `/#/promotions/${id}`;
+      const shown = {
+        '/': [], '/#/promotions': ['<script>'], [promotion]: ['<script>', 'onerror', '\\u202egnp.exe', '[31mred'],
+        [`${promotion}?state=FAILED`]: ['javascript:window.hacked=1', 'svg onload'], [`${promotion}?state=UNKNOWN`]: ['unknown'], [`${promotion}?state=SUCCEEDED`]: ['\\u202egnp.exe'],
+        [`${promotion}?state=FAILED&code=${encodeURIComponent(messages[1])}`]: ['onerror'], '/#/unknown': [], '/#/people/one%20user': ['<script>', 'onerror', '\\u202egnp.exe'],
+        '/#/webhooks': ['svg onload'], [`/#/webhooks/${hook.id}`]: ['500'], '/#/instances': [], '/#/audit': [], '/#/reconciliation': [],
+      };
+      for (const [view, wanted] of Object.entries(shown)) {
+        await w.open(page, view, server);
+        if (view.startsWith('/#/webhooks/')) await page.getByRole('button', { name: 'show', exact: true }).first().click();
+        await harmless(page, `${view} at ${width}`, wanted);
+        await w.picture(page, `hostile ${view.replace(id, '')} ${width}`);
+      }
+    }
+    assert.deepEqual(errors, [], 'the console of the browser');
+  },
+
+  async 'what a record of a stranger contains is only text'(w) {
+    for (const width of [1440, 390]) {
+      const page = await w.page({ key: w.keys.viewer, width });
+      await w.open(page, '/#/dead-letters?status=ALL');
+      const rows = await page.getByRole('button', { name: 'show', exact: true }).count();
+      assert.ok(rows >= 3, `${rows} dead letters`);
+      const seen = [];
+      for (let n = 0; n < rows; n++) {
+        await page.getByRole('button', { name: 'show', exact: true }).nth(n).click();
+        seen.push(...(await page.locator('pre').allTextContents()));
+        await harmless(page, `dead letter ${n} at ${width}`, ['window.hacked']);
+        await page.getByRole('button', { name: 'hide', exact: true }).click();
+      }
+      for (const written of ['\\u202e', '\\u0000', '\\u001b[31m']) assert.ok(seen.some((t) => t.includes(written)), `no dead letter shows ${written}`);
+      await w.picture(page, `hostile dead letters ${width}`);
+    }
+  },
+};
