@@ -1,5 +1,7 @@
 // What the page says, in words.
 
+import { plural } from '../lib/format';
+
 /** wait says how long it will take, without a precision that nobody has. */
 export function wait(milliseconds: number): string {
   const s = milliseconds / 1000;
@@ -11,11 +13,12 @@ export function wait(milliseconds: number): string {
   return hours === 1 ? 'about an hour' : `about ${hours} hours`;
 }
 
-/** countdown writes what is left as 1 d 02:03:04, 02:03:04 or 03:04. */
+/** countdown writes what is left as 12 days, 1 d 02:03:04, 02:03:04 or 03:04. */
 export function countdown(milliseconds: number): string {
   const s = Math.max(0, Math.ceil(milliseconds / 1000));
   const two = (n: number) => String(n).padStart(2, '0');
   const [d, h, m] = [Math.floor(s / 86400), Math.floor((s % 86400) / 3600), Math.floor((s % 3600) / 60)];
+  if (d > 2) return plural(d, 'day');
   return (d ? `${d} d ` : '') + (d || h ? two(h) + ':' : '') + `${two(m)}:${two(s % 60)}`;
 }
 
