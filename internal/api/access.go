@@ -100,14 +100,28 @@ const bearer = "bearer"
 // nothing if auth.mode is none.
 var secured = []map[string][]string{{bearer: {}}, {}}
 
-// describeAccess adds the roles that may call an operation to its description.
+// describeAccess adds the roles that may call an operation to its description, except
+// those that the introduction names: operators, admins, and viewers who read.
 func describeAccess(op *huma.Operation) {
 	allowed := permissions[op.OperationID]
 	if allowed == nil {
 		return
 	}
 	op.Security = secured
-	op.Description = strings.TrimSpace(op.Description + "\n\nRoles: " + oneOf(allowed) + ".")
+	roles := "Only for " + string(auth.RoleAdmin)
+	if slices.Contains(allowed, auth.RoleOperator) {
+		var more []string
+		for _, role := range allowed {
+			if role != auth.RoleOperator && role != auth.RoleAdmin && (role != auth.RoleViewer || op.Method != http.MethodGet) {
+				more = append(more, string(role))
+			}
+		}
+		roles = "Also for " + strings.Join(more, ", ")
+		if more == nil {
+			return
+		}
+	}
+	op.Description = strings.TrimSpace(op.Description + "\n\n" + roles + ".")
 }
 
 // describe adds an operation that huma does not handle to /openapi.json.

@@ -192,7 +192,7 @@ func New(cfg Config) *API {
 	})
 	a.progress, a.counters = newPromotionHub(a), newTemplateHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
-		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt; nothing if auth.mode is none",
+		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt",
 	}}
 	a.addPromotions()
 	a.addPromotionList()

@@ -17,15 +17,15 @@ import (
 // APIKey is an API key in JSON.
 type APIKey struct {
 	ID         string    `json:"id"`
-	Name       string    `json:"name" doc:"Owner or purpose of the key; recorded as the actor"`
-	Prefix     string    `json:"prefix" doc:"First characters of the key, to tell keys apart" example:"lgs_abcdefgh"`
+	Name       string    `json:"name" doc:"Recorded as the actor"`
+	Prefix     string    `json:"prefix"`
 	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
-	Key        string    `json:"key,omitempty" doc:"The key itself; only in the response that creates it"`
+	Key        string    `json:"key,omitempty" doc:"Only in the response that creates it"`
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy"`
-	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"Absent: the key does not expire"`
-	LastUsedAt time.Time `json:"lastUsedAt,omitzero" doc:"To the minute; absent: never used"`
-	RevokedAt  time.Time `json:"revokedAt,omitzero" doc:"Absent: not revoked"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
+	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
+	RevokedAt  time.Time `json:"revokedAt,omitzero"`
 	RevokedBy  string    `json:"revokedBy,omitempty"`
 }
 
@@ -39,8 +39,8 @@ func apiKeyOf(k store.APIKey) *APIKey {
 // CreateAPIKey is the body of POST /v1/api-keys.
 type CreateAPIKey struct {
 	Name      string     `json:"name" minLength:"1" maxLength:"200"`
-	Role      string     `json:"role" enum:"viewer,issuer,operator,admin" doc:"viewer reads; issuer issues, uses and cancels coupons; operator does everything except managing API keys; admin does everything"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty" doc:"A time in the future; absent: the key does not expire"`
+	Role      string     `json:"role" enum:"viewer,issuer,operator,admin"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 
 // Resolve checks what the schema cannot express.
@@ -59,11 +59,11 @@ type apiKeyOutput struct {
 }
 
 type apiKeyIDInput struct {
-	ID string `path:"id" doc:"API key ID"`
+	ID string `path:"id"`
 }
 
 type apiKeyListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -83,11 +83,11 @@ func (a *API) addAPIKeys() {
 	}, a.createAPIKey)
 	call(a, huma.Operation{
 		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List API keys without their secrets, newest first",
+		Summary: "List API keys",
 	}, a.listAPIKeys)
 	call(a, huma.Operation{
 		OperationID: "revoke-api-key", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Revoke an API key permanently; every instance refuses it within a second", DefaultStatus: http.StatusNoContent,
+		Summary: "Revoke an API key", DefaultStatus: http.StatusNoContent,
 	}, a.revokeAPIKey)
 }
 

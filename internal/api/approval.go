@@ -27,12 +27,12 @@ func promotionTag(v store.PromotionView) string {
 
 type promotionApproveInput struct {
 	ID      string `path:"id" doc:"Promotion ID"`
-	IfMatch string `header:"If-Match" doc:"ETag of what the approver has seen; 412 if that has changed"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 }
 
 // RejectPromotion is the body of POST /v1/promotions/{id}/reject.
 type RejectPromotion struct {
-	Reason string `json:"reason" minLength:"1" maxLength:"1000" doc:"What must change"`
+	Reason string `json:"reason" minLength:"1" maxLength:"1000"`
 }
 
 type promotionRejectInput struct {
@@ -50,15 +50,15 @@ type Upload struct {
 	Bytes      int64     `json:"bytes" doc:"Decompressed; 0 until the upload ends"`
 	Accepted   int64     `json:"accepted"`
 	Duplicates int64     `json:"duplicates"`
-	Conflicts  int64     `json:"conflicts"`
+	Conflicts  int64     `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64     `json:"rejected"`
-	Amount     int64     `json:"amount" doc:"Of the accepted targets"`
+	Amount     int64     `json:"amount"`
 	ReportURL  string    `json:"reportUrl"`
 }
 
 type uploadListInput struct {
 	ID     string `path:"id" doc:"Promotion ID"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -83,7 +83,7 @@ func (a *API) addApprovals() {
 	}, a.reject)
 	call(a, huma.Operation{
 		OperationID: "list-uploads", Method: http.MethodGet, Path: path + "/uploads", Tags: []string{"targets"},
-		Summary: "List uploads, newest first",
+		Summary: "List uploads",
 	}, a.listUploads)
 }
 

@@ -102,24 +102,24 @@ func auditPath(u *url.URL) string {
 type AuditLine struct {
 	ID        string    `json:"id"`
 	At        time.Time `json:"at"`
-	Actor     string    `json:"actor" doc:"Name of the caller; not verified if auth.mode is none; empty for refused callers who are not authenticated"`
+	Actor     string    `json:"actor" doc:"Empty: refused and not authenticated"`
 	Role      string    `json:"role"`
-	Action    string    `json:"action" doc:"ID of the operation; refused-access: requests were refused because of their caller, detail has their count and subject the operation" example:"start-promotion"`
-	Subject   string    `json:"subject" doc:"Path of the request" example:"/v1/promotions/12345/start"`
-	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the request body, as JSON"`
+	Action    string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation" example:"start-promotion"`
+	Subject   string    `json:"subject" example:"/v1/promotions/12345/start"`
+	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the body"`
 	RequestID string    `json:"requestId"`
-	Address   string    `json:"address,omitempty" doc:"IP address of the client; absent for commands on the database, callers in the same process, and entries of earlier versions" example:"192.0.2.7"`
-	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: the outcome is unknown, the instance may have crashed"`
-	Status    int       `json:"status,omitempty" doc:"HTTP status of the response"`
-	Code      string    `json:"code,omitempty" doc:"Error code of the response"`
+	Address   string    `json:"address,omitempty" example:"192.0.2.7"`
+	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: outcome unknown"`
+	Status    int       `json:"status,omitempty"`
+	Code      string    `json:"code,omitempty"`
 }
 
 type auditListInput struct {
-	Cursor  string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor  string `query:"cursor"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Actor   string `query:"actor" maxLength:"200" doc:"Only entries of this actor"`
-	Action  string `query:"action" maxLength:"200" doc:"Only entries of this operation ID"`
-	Subject string `query:"subject" maxLength:"2000" doc:"Only entries with this path; if it ends with a slash, also all paths below it" example:"/v1/promotions/12345/"`
+	Actor   string `query:"actor" maxLength:"200"`
+	Action  string `query:"action" maxLength:"200" doc:"Operation ID"`
+	Subject string `query:"subject" maxLength:"2000" doc:"Path; a final slash includes all paths below"`
 }
 
 type auditListOutput struct {

@@ -18,15 +18,15 @@ import (
 
 // ImportedCodes shows the codes that were imported to a template.
 type ImportedCodes struct {
-	Imported int64 `json:"imported" doc:"Codes of all files"`
-	Left     int64 `json:"left" doc:"Codes that no coupon has had; the code of a cancelled coupon is not given again"`
-	Missing  int64 `json:"missing" doc:"Coupons of the quantity that cannot be issued, because no codes are left for them; import more"`
+	Imported int64 `json:"imported"`
+	Left     int64 `json:"left" doc:"Never given"`
+	Missing  int64 `json:"missing" doc:"Coupons that lack a code"`
 }
 
 // CodesResult is the result of an import of codes.
 type CodesResult struct {
-	Accepted      int64         `json:"accepted" doc:"Codes in the file"`
-	ImportedCodes ImportedCodes `json:"importedCodes" doc:"As the template shows it"`
+	Accepted      int64         `json:"accepted"`
+	ImportedCodes ImportedCodes `json:"importedCodes"`
 }
 
 // importedCodesOf returns nil for a template that generates its codes.
@@ -43,19 +43,19 @@ func (a *API) addCodes() {
 	str := &huma.Schema{Type: huma.TypeString}
 	a.describe(huma.Operation{
 		OperationID: "import-codes", Method: http.MethodPost, Path: path, Tags: []string{"coupon templates"},
-		Summary: "Import the codes of a template from a file",
-		Description: "The file has one code per line, and may begin with the header code. It is streamed and may have any size. Either all of its codes are imported or none. " +
-			"Coupons get the codes in the order of the file, each once. The first import comes before the first coupon and has a code for each coupon to issue (otherwise 409 CODES_EXHAUSTED); later ones add codes.",
+		Summary: "Import codes",
+		Description: "One code per line, with the header code or without. All are imported or none; coupons get them in this order. " +
+			"The first import precedes the first coupon and has a code for each; later ones add codes.",
 		Parameters: []*huma.Param{
 			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
 			{Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}},
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			string(campaign.FormatCSV): {Schema: str, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
-			string(formatAny):          {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
+			string(formatAny):          {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "All codes of the file were imported", Content: map[string]*huma.MediaType{
+			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[CodesResult](), true, "CodesResult")},
 			}},
 		},

@@ -28,17 +28,17 @@ type Coupons interface {
 // Coupon is a coupon in JSON.
 type Coupon struct {
 	ID          string    `json:"id"`
-	Code        string    `json:"code" doc:"Code that the user shows; it cannot be guessed"`
+	Code        string    `json:"code"`
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
-	Ticket      int64     `json:"ticket" doc:"Ticket number; coupons are issued in the order of their tickets"`
-	Status      string    `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: it must be confirmed before heldUntil. Only a CANCELLED coupon becomes available again"`
-	HeldUntil   time.Time `json:"heldUntil,omitzero" doc:"End of the hold, by the clock of the database; absent: the coupon was not held, or it is confirmed"`
+	Ticket      int64     `json:"ticket"`
+	Status      string    `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: confirm before heldUntil"`
+	HeldUntil   time.Time `json:"heldUntil,omitzero"`
 	IssuedAt    time.Time `json:"issuedAt"`
 	UsedAt      time.Time `json:"usedAt,omitzero"`
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	Reason      string    `json:"reason,omitempty" doc:"Why it is CANCELLED: HOLD_EXPIRED if it was not confirmed in time; absent: by a request" example:"HOLD_EXPIRED"`
-	ExpiresAt   time.Time `json:"expiresAt,omitzero" doc:"Absent: the coupon does not expire"`
+	Reason      string    `json:"reason,omitempty" doc:"HOLD_EXPIRED: not confirmed"`
+	ExpiresAt   time.Time `json:"expiresAt,omitzero"`
 }
 
 func couponOf(c *reward.Coupon) *Coupon {
@@ -64,7 +64,7 @@ const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
 const sameCodeMax = 100
 
 type couponsByCodeInput struct {
-	Code string `query:"code" required:"true" minLength:"1" doc:"Code of the coupon, exactly as issued"`
+	Code string `query:"code" required:"true" minLength:"1" doc:"Exactly as issued"`
 }
 
 type couponsByCodeOutput struct {
@@ -75,13 +75,13 @@ type couponsByCodeOutput struct {
 
 type templateCouponsInput struct {
 	ID     string `path:"id" doc:"Template ID"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 type userCouponsInput struct {
-	UserID string `path:"userId" doc:"User ID, percent-encoded"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	UserID string `path:"userId"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -97,7 +97,7 @@ func (a *API) addCoupons() {
 	tags := []string{"coupons"}
 	call(a, huma.Operation{
 		OperationID: "get-coupon", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "Show a coupon",
+		Summary: "Get a coupon",
 	}, a.couponCall(func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
@@ -106,19 +106,19 @@ func (a *API) addCoupons() {
 		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
-			"confirm", "Confirm a HELD coupon, which makes it ISSUED; an ISSUED coupon stays as it is",
+			"confirm", "Confirm a HELD coupon, which becomes ISSUED",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Confirm(ctx, id)
 			},
 		},
 		{
-			"use", "Use an ISSUED coupon that has not expired",
+			"use", "Use a coupon",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again",
+			"cancel", "Cancel a HELD or ISSUED coupon",
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
@@ -130,16 +130,16 @@ func (a *API) addCoupons() {
 	}
 	call(a, huma.Operation{
 		OperationID: "find-coupons", Method: http.MethodGet, Path: "/v1/coupons", Tags: tags,
-		Summary:     "Find a coupon by its code, as a till does",
-		Description: "A code is unique within its template. At most 100 coupons of different templates are returned, lowest template ID first; none: items is empty.",
+		Summary:     "Find coupons by code",
+		Description: "At most 100, lowest template ID first.",
 	}, a.findCoupons)
 	call(a, huma.Operation{
 		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
-		Summary: "List the coupons of a template in the order of their tickets",
+		Summary: "List the coupons of a template by ticket",
 	}, a.listTemplateCoupons)
 	call(a, huma.Operation{
 		OperationID: "list-user-coupons", Method: http.MethodGet, Path: "/v1/users/{userId}/coupons", Tags: tags,
-		Summary: "List the coupons of a user, newest first",
+		Summary: "List user coupons",
 	}, a.listUserCoupons)
 }
 

@@ -19,18 +19,18 @@ import (
 // UTF-8, otherwise as base64.
 type DeadLetter struct {
 	ID          string    `json:"id"`
-	Source      string    `json:"source" doc:"Topic or stream key"`
+	Source      string    `json:"source"`
 	Partition   int32     `json:"partition" doc:"0 for streams"`
-	Offset      string    `json:"offset" doc:"Kafka offset or stream entry ID"`
+	Offset      string    `json:"offset" doc:"Or stream entry ID"`
 	Key         string    `json:"key,omitempty"`
-	KeyBase64   []byte    `json:"keyBase64,omitempty" doc:"Replaces key if it is not UTF-8"`
+	KeyBase64   []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
 	Value       string    `json:"value,omitempty"`
-	ValueBase64 []byte    `json:"valueBase64,omitempty" doc:"Replaces value if it is not UTF-8"`
+	ValueBase64 []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
 	Reason      string    `json:"reason" example:"MALFORMED"`
 	Detail      string    `json:"detail"`
 	At          time.Time `json:"at"`
-	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"REPLAYED and DISCARDED are final"`
-	SettledAt   time.Time `json:"settledAt,omitzero" doc:"Absent while OPEN"`
+	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
+	SettledAt   time.Time `json:"settledAt,omitzero"`
 	SettledBy   string    `json:"settledBy,omitempty"`
 }
 
@@ -52,10 +52,10 @@ func textOrBytes(b []byte) (string, []byte) {
 }
 
 type deadLetterListInput struct {
-	Source string `query:"source" doc:"Only dead letters of this topic or stream"`
-	Reason string `query:"reason" doc:"Only dead letters with this reason, e.g. MALFORMED"`
-	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED" doc:"Only dead letters with this status"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Source string `query:"source"`
+	Reason string `query:"reason" doc:"E.g. MALFORMED"`
+	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 }
 
@@ -77,10 +77,10 @@ type deadLetterOutput struct {
 // SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
 // filter, or all.
 type SelectDeadLetters struct {
-	IDs    []wireID `json:"ids,omitempty" maxItems:"1000" doc:"IDs of the dead letters"`
-	Source string   `json:"source,omitempty" doc:"OPEN dead letters of this topic or stream"`
-	Reason string   `json:"reason,omitempty" doc:"OPEN dead letters with this reason"`
-	All    bool     `json:"all,omitempty" doc:"All OPEN dead letters"`
+	IDs    []wireID `json:"ids,omitempty" maxItems:"1000"`
+	Source string   `json:"source,omitempty"`
+	Reason string   `json:"reason,omitempty"`
+	All    bool     `json:"all,omitempty"`
 }
 
 // Resolve checks what the schema cannot express.
@@ -115,8 +115,8 @@ type deadLettersInput struct {
 
 type deadLettersOutput struct {
 	Body struct {
-		Count   int `json:"count" doc:"Number of dead letters that this request replayed or discarded"`
-		Skipped int `json:"skipped" doc:"Number of dead letters that do not exist, are not OPEN, or cannot be replayed"`
+		Count   int `json:"count"`
+		Skipped int `json:"skipped" doc:"Unknown, not OPEN, or not replayable"`
 	}
 }
 
@@ -125,19 +125,19 @@ func (a *API) addDeadLetters() {
 	tags := []string{"dead letters"}
 	call(a, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List messages that could not be parsed or processed, newest first",
+		Summary: "List dead letters",
 	}, a.listDeadLetters)
 	call(a, huma.Operation{
 		OperationID: "get-dead-letter", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a dead letter",
+		Summary: "Get a dead letter",
 	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		one                        func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
 		many                       func(ctx context.Context, s campaign.DeadLetterSelection, by string) (campaign.LettersResult, error)
 	}{
-		{"replay", "Replay a dead letter: publish its record again, or requeue its payout", "Replay many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
-		{"discard", "Discard a dead letter; its bytes are retained", "Discard many dead letters, selected by IDs, by a filter, or all OPEN ones", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
+		{"replay", "Publish the record of a dead letter again, or requeue its payout", "Replay OPEN dead letters by ids, by source and reason, or all", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
+		{"discard", "Discard a dead letter", "Discard OPEN dead letters by ids, by source and reason, or all", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-dead-letter", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,

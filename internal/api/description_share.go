@@ -17,7 +17,7 @@ const sharedProblem = "Problem"
 
 // everywhere are the headers of many operations that the introduction of
 // /openapi.json describes once.
-var everywhere = []string{ActorHeader, web.IfNoneMatchHeader}
+var everywhere = []string{ActorHeader, web.IfNoneMatchHeader, "ETag"}
 
 // share makes /openapi.json small: what several operations repeat becomes a component,
 // and all errors of all operations are one component.
@@ -56,9 +56,13 @@ func share(doc tree) {
 				delete(answers, status)
 				continue
 			}
+			dropHeaders(answers[status].(tree))
 			responses = append(responses, responsePart(answers, status))
 		}
 		answers["default"] = refTree("responses", sharedProblem)
+		if repeatsID(op) {
+			delete(op, "summary")
+		}
 	}
 	shareParts(components, "parameters", parameters)
 	shareParts(components, "responses", responses)
@@ -73,6 +77,107 @@ func share(doc tree) {
 		}
 	}
 	shareParts(components, "headers", headers)
+	inlineOnce(doc, func(at tree, name string) bool {
+		return at["in"] != nil || strings.HasSuffix(name, anonymousBody)
+	})
+	for _, path := range paths {
+		shareWithPath(path.(tree))
+	}
+}
+
+// shareWithPath moves the parameters that all operations of a path have to the path.
+func shareWithPath(item tree) {
+	methods := slices.Sorted(maps.Keys(item))
+	if len(methods) < 2 {
+		return
+	}
+	var common []any
+	first, _ := item[methods[0]].(tree)["parameters"].([]any)
+	for _, p := range first {
+		if !slices.ContainsFunc(methods, func(method string) bool {
+			list, _ := item[method].(tree)["parameters"].([]any)
+			return !slices.ContainsFunc(list, func(other any) bool { return reflect.DeepEqual(p, other) })
+		}) {
+			common = append(common, p)
+		}
+	}
+	if len(common) == 0 {
+		return
+	}
+	for _, method := range methods {
+		op := item[method].(tree)
+		op["parameters"] = slices.DeleteFunc(op["parameters"].([]any), func(p any) bool {
+			return slices.ContainsFunc(common, func(other any) bool { return reflect.DeepEqual(p, other) })
+		})
+		if len(op["parameters"].([]any)) == 0 {
+			delete(op, "parameters")
+		}
+	}
+	item["parameters"] = common
+}
+
+// unnamed are small schemas of responses that need no name.
+var unnamed = []string{"CodesResult", "Entrant", "Me", "ReleasedPlaces", "Setting", "TopicLag"}
+
+// anonymousBody ends the names that huma invents for bodies without a type of their own.
+const anonymousBody = "Body"
+
+// dropHeaders drops the headers of a response that the introduction describes.
+func dropHeaders(answer tree) {
+	headers, _ := answer["headers"].(tree)
+	for _, name := range everywhere {
+		delete(headers, name)
+	}
+	if len(headers) == 0 {
+		delete(answer, "headers")
+	}
+}
+
+// repeatsID reports whether the summary of an operation has only the words of its ID,
+// as in "Get a promotion" of get-promotion.
+func repeatsID(op tree) bool {
+	summary, _ := op["summary"].(string)
+	words := slices.DeleteFunc(strings.Fields(strings.ToLower(summary)), func(word string) bool {
+		return word == "a" || word == "an" || word == "the"
+	})
+	return strings.Join(words, "-") == op["operationId"]
+}
+
+// inlineOnce moves schemas to the only place that refers to them, if that is the
+// schema of a part which inline accepts, a property of a response, or unnamed.
+func inlineOnce(doc tree, inline func(at tree, name string) bool) {
+	schemas := below(doc, "components", "schemas")
+	uses := map[string]int{}
+	walkTree(doc, func(at tree) {
+		if ref, ok := at["$ref"].(string); ok {
+			uses[strings.TrimPrefix(ref, schemaPrefix)]++
+		}
+	})
+	walkTree(doc, func(at tree) {
+		whole, _ := at["$ref"].(string)
+		if small := strings.TrimPrefix(whole, schemaPrefix); uses[small] == 1 && slices.Contains(unnamed, small) {
+			delete(at, "$ref")
+			maps.Copy(at, schemas[small].(tree))
+			delete(schemas, small)
+		}
+		ref, _ := below(at, "schema")["$ref"].(string)
+		name := strings.TrimPrefix(ref, schemaPrefix)
+		if schemas[name] != nil && uses[name] == 1 && inline(at, name) {
+			at["schema"] = schemas[name]
+			delete(schemas, name)
+		}
+		for _, property := range below(at, "properties") {
+			property, _ := property.(tree)
+			ref, _ := property["$ref"].(string)
+			name := strings.TrimPrefix(ref, schemaPrefix)
+			schema, _ := schemas[name].(tree)
+			if uses[name] == 1 && schema["properties"] != nil && at["additionalProperties"] == nil && !strings.HasSuffix(name, "Data") {
+				delete(property, "$ref")
+				maps.Copy(property, schema)
+				delete(schemas, name)
+			}
+		}
+	})
 }
 
 // problemResponse returns the response of every error.
@@ -81,13 +186,10 @@ func problemResponse() tree {
 		return tree{"description": doc, "schema": tree{"type": kind}}
 	}
 	return tree{
-		"description": "The request failed; `code` gives the reason",
+		"description": "The request failed",
 		"content":     tree{web.ProblemType: tree{"schema": refTree("schemas", "Problem")}},
 		"headers": tree{
-			"WWW-Authenticate":   header("string", "Bearer; only with status 401"),
-			"Retry-After":        header("integer", "Seconds to wait before the next attempt; with status 429 and 503, and with IDEMPOTENCY_IN_PROGRESS"),
-			"Preference-Applied": header("string", "The granted wait; absent: none"),
-			ReplayedHeader:       header("string", "true: this is the outcome of an earlier coupon request with the same Idempotency-Key"),
+			"Retry-After": header("integer", "Seconds to wait; with 429, 503 and IDEMPOTENCY_IN_PROGRESS"),
 		},
 	}
 }
@@ -108,6 +210,14 @@ var enums = map[string]string{
 	"DeliveryState":    "PENDING,DELIVERED,ABANDONED",
 }
 
+// enumTexts describe enums whose values need it, wherever they occur.
+var enumTexts = map[string]string{
+	"IssueMode":     "STREAM: served in order; KAFKA: accepted once the broker has them, in no order; SYNC: issued under a lock, with the outcome in the response",
+	"RedisFallback": "During a Redis outage, DATABASE issues through the database; WAIT answers 503",
+	"IssuePath":     "How requests are handled now; DATABASE: without Redis, nobody waits in line",
+	"Role":          "viewer reads; issuer issues, uses and cancels coupons; operator does everything that is not for admin only",
+}
+
 // shareEnums replaces the lists of values in a part of the description by references to
 // enums, and adds the ones that it finds to schemas.
 func shareEnums(at any, schemas tree) {
@@ -124,6 +234,9 @@ func shareEnums(at any, schemas tree) {
 		for name, list := range enums {
 			if joined(values) == list {
 				schemas[name] = tree{"type": "string", "enum": values}
+				if text := enumTexts[name]; text != "" {
+					schemas[name].(tree)["description"] = text
+				}
 				delete(at, "enum")
 				delete(at, "type")
 				at["$ref"] = schemaPrefix + name
@@ -145,23 +258,47 @@ func joined(values []any) string {
 // refers to the other schema instead.
 const extensionMin = 5
 
+// bases are schemas of the fields that two others have in common.
+var bases = map[string][2]string{"PayoutFields": {"Payout", "HistoryPayout"}, "UploadCounts": {"Upload", "UploadResult"}}
+
+// addBases adds the schemas of bases, to which shareFields refers.
+func addBases(schemas tree) {
+	for base, pair := range bases {
+		one, other := schemas[pair[0]].(tree), schemas[pair[1]].(tree)
+		common, required := tree{}, []any{}
+		for field, property := range below(one, "properties") {
+			if reflect.DeepEqual(property, below(other, "properties")[field]) && isRequired(one, field) == isRequired(other, field) {
+				common[field] = property
+			}
+		}
+		for _, field := range one["required"].([]any) {
+			if common[field.(string)] != nil {
+				required = append(required, field)
+			}
+		}
+		schemas[base] = tree{"type": "object", "properties": common, "required": required}
+	}
+}
+
 // shareFields lets schemas of responses refer to the schemas whose fields they repeat.
 func shareFields(schemas tree) {
 	names := slices.Sorted(maps.Keys(schemas))
-	bases := map[string]string{}
+	extended := map[string]string{}
+	fields := tree{}
 	for _, name := range names {
+		fields[name] = below(schemas, name, "properties")
 		most := extensionMin - 1
 		for _, base := range names {
 			if n := len(below(schemas, base, "properties")); n > most && extends(schemas[name].(tree), schemas[base].(tree)) {
-				bases[name], most = base, n
+				extended[name], most = base, n
 			}
 		}
 	}
-	for name, base := range bases {
+	for name, base := range extended {
 		schema := schemas[name].(tree)
 		own, required := tree{}, []any{}
 		for field, property := range below(schema, "properties") {
-			if below(schemas, base, "properties")[field] == nil {
+			if below(fields, base)[field] == nil {
 				own[field] = property
 			}
 		}
@@ -296,7 +433,7 @@ func responsePart(answers tree, status string) part {
 	doc, _ := answer["description"].(string)
 	name := pascal(doc)
 	if ref, ok := below(answer, "content", "application/json", "schema")["$ref"].(string); ok {
-		name = strings.TrimPrefix(ref, schemaPrefix)
+		name = strings.TrimSuffix(strings.TrimPrefix(ref, schemaPrefix), "Output"+anonymousBody)
 	}
 	return part{holder: answers, key: status, names: []string{name, name + status}}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -14,50 +15,44 @@ import (
 type webhookMessage struct {
 	schema string // name of the schema
 	data   reflect.Type
-	// events are the events with this data, and when each happens.
-	events map[string]string
+	events []string
+	text   string // what the names of the events do not say
 }
 
 var webhookMessages = []webhookMessage{
-	{"PromotionMessage", reflect.TypeFor[webhook.PromotionData](), map[string]string{
-		"promotion.started":         "A DRAFT becomes RUNNING",
-		"promotion.paused":          "A promotion is paused; pauseReason says why",
-		"promotion.completed":       "A promotion is COMPLETED; again if later targets reopened it",
-		"promotion.cancelled":       "A promotion is CANCELLED",
-		"promotion.approval_needed": "A promotion is paused until a second person approves it",
-		"balance.breach":            "A promotion is paused because its books do not balance",
-	}},
-	{"PayoutMessage", reflect.TypeFor[webhook.PayoutData](), map[string]string{
-		"payout.failed": "A payout becomes FAILED", "payout.unknown": "A payout becomes UNKNOWN",
-	}},
-	{"CouponMessage", reflect.TypeFor[webhook.CouponData](), map[string]string{
-		"coupon.issued": "A coupon becomes ISSUED", "coupon.cancelled": "A coupon becomes CANCELLED", "coupon.used": "A coupon becomes USED",
-	}},
-	{"EndpointMessage", reflect.TypeFor[webhook.EndpointData](), map[string]string{store.WebhookTest: "Somebody tests an endpoint"}},
+	{
+		"PromotionMessage", reflect.TypeFor[webhook.PromotionData](),
+		[]string{
+			"promotion.started", "promotion.paused", "promotion.completed", "promotion.cancelled", "promotion.approval_needed", "balance.breach",
+		},
+		"completed: again if targets reopened it; approval_needed: paused until another person approves; breach: paused, the books do not balance",
+	},
+	{"PayoutMessage", reflect.TypeFor[webhook.PayoutData](), []string{"payout.failed", "payout.unknown"}, ""},
+	{"CouponMessage", reflect.TypeFor[webhook.CouponData](), []string{"coupon.issued", "coupon.cancelled", "coupon.used"}, ""},
+	{"EndpointMessage", reflect.TypeFor[webhook.EndpointData](), []string{store.WebhookTest}, ""},
 }
 
 // describeWebhooks adds the messages that webhook endpoints receive to the description.
+// Events with the same data share a path item.
 func describeWebhooks(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
-	doc.Webhooks = make(map[string]*huma.PathItem)
+	doc.Webhooks, doc.Components.PathItems = map[string]*huma.PathItem{}, map[string]*huma.PathItem{}
 	for _, m := range webhookMessages {
+		doc.Components.PathItems[m.schema] = &huma.PathItem{Post: &huma.Operation{
+			Method: http.MethodPost, RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: refTo(m.schema)}}},
+		}}
 		var names []any
 		for _, event := range store.WebhookEvents {
-			when, ok := m.events[event]
-			if !ok {
-				continue
+			if slices.Contains(m.events, event) {
+				names = append(names, event)
+				doc.Webhooks[event] = &huma.PathItem{Ref: "#/components/pathItems/" + m.schema}
 			}
-			names = append(names, event)
-			doc.Webhooks[event] = &huma.PathItem{Post: &huma.Operation{
-				Method: http.MethodPost, Summary: when,
-				RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": {Schema: refTo(m.schema)}}},
-			}}
 		}
 		schemas.Map()[m.schema] = &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"type", "timestamp", "data"},
 			Properties: map[string]*huma.Schema{
-				"type":      {Type: huma.TypeString, Enum: names},
-				"timestamp": {Type: huma.TypeString, Format: "date-time", Description: "Time of the event"},
+				"type":      {Type: huma.TypeString, Enum: names, Description: m.text},
+				"timestamp": {Type: huma.TypeString, Format: "date-time"},
 				"data":      schemas.Schema(m.data, true, ""),
 			},
 		}

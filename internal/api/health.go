@@ -18,8 +18,8 @@ const pingTimeout = 2 * time.Second
 // Health is the body of a successful response of /healthz and /readyz.
 type Health struct {
 	Status   string        `json:"status" enum:"ok"`
-	Degraded []string      `json:"degraded" nullable:"false" doc:"Parts that do not work as they should; part of the instance's work waits"`
-	Troubles []obs.Trouble `json:"troubles,omitempty" nullable:"false" doc:"Why parts are degraded, where the instance knows it"`
+	Degraded []string      `json:"degraded" nullable:"false"`
+	Troubles []obs.Trouble `json:"troubles,omitempty" nullable:"false"`
 }
 
 type healthOutput struct {
@@ -30,11 +30,11 @@ func (a *API) addHealth() {
 	tags := []string{"health"}
 	call(a, huma.Operation{
 		OperationID: "alive", Method: http.MethodGet, Path: "/healthz", Tags: tags,
-		Summary: "Check whether this instance answers, without calling other servers",
+		Summary: "Check that it runs",
 	}, a.healthz)
 	call(a, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags,
-		Summary: "Check whether this instance can serve requests",
+		Summary: "Check that it can serve",
 	}, a.ready)
 }
 

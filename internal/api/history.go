@@ -23,20 +23,20 @@ const historyTemplatesMax = 100
 // History shows why a user did or did not get coupons and payouts.
 type History struct {
 	UserID   string           `json:"userId"`
-	Items    []HistoryItem    `json:"items" nullable:"false" doc:"Outcomes of the latest 1000 admitted requests, latest first"`
-	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"Intervals in which templates refused every request: those of the user's requests, and those in templateId. A request that is refused at once is not recorded itself. Ordered by template, latest first"`
-	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"At most 1000 payouts of the user, ordered by promotion ID, highest first, and then by targetId"`
+	Items    []HistoryItem    `json:"items" nullable:"false" doc:"The latest 1000 outcomes"`
+	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"When the templates of items and templateId refused every request"`
+	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"At most 1000"`
 }
 
 // HistoryItem is the outcome of a coupon request.
 type HistoryItem struct {
-	RequestID  string    `json:"requestId" example:"42:u7"`
+	RequestID  string    `json:"requestId"`
 	TemplateID string    `json:"templateId"`
-	Ticket     int64     `json:"ticket" doc:"Ticket number of the request"`
+	Ticket     int64     `json:"ticket"`
 	Status     string    `json:"status" enum:"ISSUED,REJECTED,LEFT"`
-	Reason     string    `json:"reason,omitempty" doc:"Only if REJECTED" example:"SOLD_OUT"`
-	Coupon     *Coupon   `json:"coupon,omitempty" doc:"Current state of the coupon; only if ISSUED"`
-	At         time.Time `json:"at" doc:"Time of the outcome"`
+	Reason     string    `json:"reason,omitempty" example:"SOLD_OUT"`
+	Coupon     *Coupon   `json:"coupon,omitempty"`
+	At         time.Time `json:"at"`
 }
 
 // HistoryRefusal is an interval in which a template refused every request.
@@ -44,25 +44,25 @@ type HistoryRefusal struct {
 	TemplateID string    `json:"templateId"`
 	Reason     string    `json:"reason" example:"SOLD_OUT"`
 	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until,omitzero" doc:"Absent: it still does"`
+	Until      time.Time `json:"until,omitzero"`
 }
 
 // HistoryPayout is a payout with its promotion and attempts.
 type HistoryPayout struct {
 	PromotionID     string    `json:"promotionId"`
-	PromotionName   string    `json:"promotionName" doc:"Empty while only Kafka records name the promotion"`
+	PromotionName   string    `json:"promotionName"`
 	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	PauseReason     string    `json:"pauseReason,omitempty" doc:"Why the promotion is PAUSED"`
+	PauseReason     string    `json:"pauseReason,omitempty"`
 	TargetID        string    `json:"targetId"`
-	Amount          int64     `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
+	Amount          int64     `json:"amount" maximum:"1000000000000000"`
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts        int32     `json:"attempts" doc:"Provider responses that count as attempts"`
-	TransactionKey  string    `json:"transactionKey,omitempty" doc:"Key of the provider's transaction, once it is paid"`
+	Attempts        int32     `json:"attempts"`
+	TransactionKey  string    `json:"transactionKey,omitempty"`
 	ErrorCode       string    `json:"errorCode,omitempty"`
 	ErrorMessage    string    `json:"errorMessage,omitempty"`
 	UpdatedAt       time.Time `json:"updatedAt"`
-	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50 entries of the attemptLog of get-payout, oldest first"`
+	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50, oldest first"`
 }
 
 func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
@@ -107,8 +107,8 @@ func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) His
 }
 
 type historyInput struct {
-	UserID     string   `path:"userId" doc:"User ID, percent-encoded"`
-	TemplateID []string `query:"templateId,explode" doc:"Templates to include in refusals; repeated or separated by commas, at most 100"`
+	UserID     string   `path:"userId"`
+	TemplateID []string `query:"templateId,explode" doc:"At most 100, for refusals"`
 }
 
 type historyOutput struct {
@@ -118,7 +118,7 @@ type historyOutput struct {
 func (a *API) addHistory() {
 	call(a, huma.Operation{
 		OperationID: "get-user-history", Method: http.MethodGet, Path: "/v1/users/{userId}/history", Tags: []string{"coupons"},
-		Summary: "Show why a user did or did not get coupons and payouts",
+		Summary: "Show why a user got coupons and payouts or not",
 	}, a.getHistory)
 }
 

@@ -152,9 +152,8 @@ func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
-		Description: "For 24 hours, the same request with the same key gets the same response, with the header " + ReplayedHeader + ", and creates nothing new. " +
-			"422 IDEMPOTENCY_KEY_REUSED: the request differs; 409 IDEMPOTENCY_IN_PROGRESS: the first one is in progress. Failed requests can be repeated",
-		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
+		Description: "For 24 hours, a repeat with the same key gets the response of the first request and creates nothing. Failed requests can be repeated",
+		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}
 }
 

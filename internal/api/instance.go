@@ -30,16 +30,16 @@ const degradedQueue = "queue"
 
 // Instance is a Largesse process that runs, or that stopped sending heartbeats.
 type Instance struct {
-	Name       string         `json:"name" example:"host-1"`
+	Name       string         `json:"name"`
 	Version    string         `json:"version"`
 	Roles      []string       `json:"roles" nullable:"false"`
-	Alive      bool           `json:"alive" doc:"Whether its heartbeats arrive in time"`
+	Alive      bool           `json:"alive"`
 	StartedAt  time.Time      `json:"startedAt"`
-	SeenAt     time.Time      `json:"seenAt" doc:"Time of the last heartbeat; the instance is removed a day later"`
-	AliveUntil time.Time      `json:"aliveUntil" doc:"When it counts as crashed without another heartbeat"`
-	Consumers  int            `json:"consumers" doc:"Consumers in all of its pools; 0 if it is not alive"`
-	Pools      []InstancePool `json:"pools" nullable:"false" doc:"Ordered by promotion, as of the last heartbeat; empty if it is not alive"`
-	Troubles   []obs.Trouble  `json:"troubles,omitempty" nullable:"false" doc:"What degraded it at the last heartbeat, as in its /readyz; absent without any, and if it is not alive"`
+	SeenAt     time.Time      `json:"seenAt"`
+	AliveUntil time.Time      `json:"aliveUntil"`
+	Consumers  int            `json:"consumers"`
+	Pools      []InstancePool `json:"pools" nullable:"false"`
+	Troubles   []obs.Trouble  `json:"troubles,omitempty" nullable:"false"`
 }
 
 // InstancePool is the pool of a promotion on an instance.
@@ -47,7 +47,7 @@ type InstancePool struct {
 	PromotionID string    `json:"promotionId"`
 	Type        string    `json:"type" enum:"POINT,VOUCHER"`
 	Consumers   int       `json:"consumers"`
-	InHand      int       `json:"inHand" doc:"Pending entries at the time of the last heartbeat"`
+	InHand      int       `json:"inHand" doc:"Pending entries"`
 	StartedAt   time.Time `json:"startedAt"`
 }
 
@@ -73,26 +73,26 @@ func instanceOf(i store.Instance) Instance {
 type WorkStream struct {
 	PromotionID            string `json:"promotionId"`
 	Type                   string `json:"type" enum:"POINT,VOUCHER"`
-	Key                    string `json:"key,omitempty" doc:"Key of the stream in Redis; absent if the queue is in process"`
-	Length                 int64  `json:"length" doc:"Entries in the stream: lag plus pending"`
-	Lag                    int64  `json:"lag" doc:"Entries not delivered yet"`
-	Pending                int64  `json:"pending" doc:"Entries delivered and not acknowledged"`
-	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis" doc:"Milliseconds since the oldest pending entry was added; 0 if none is pending"`
-	Consumers              int    `json:"consumers" doc:"Registered consumers of all instances"`
+	Key                    string `json:"key,omitempty" doc:"Absent: the queue is in process"`
+	Length                 int64  `json:"length"`
+	Lag                    int64  `json:"lag"`
+	Pending                int64  `json:"pending"`
+	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis"`
+	Consumers              int    `json:"consumers"`
 }
 
 type instanceListOutput struct {
 	Body struct {
-		Items    []Instance   `json:"items" nullable:"false" doc:"All instances, ordered by name"`
-		Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Streams of the 100 promotions with the most dispatched payouts, most first; absent if the queue does not answer"`
-		Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"Parts that did not answer; queue is the only one"`
+		Items    []Instance   `json:"items" nullable:"false"`
+		Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Of the 100 busiest promotions; absent: the queue did not answer"`
+		Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"queue: it did not answer"`
 	}
 }
 
 func (a *API) addInstances() {
 	call(a, huma.Operation{
 		OperationID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Tags: []string{"instances"},
-		Summary: "List instances with their pools, and the streams of promotions",
+		Summary: "List instances",
 	}, a.listInstances)
 }
 

@@ -31,14 +31,14 @@ type WatchFunc func(id reward.TemplateID, user string, ticket int64) (updates <-
 
 // IssueRequest is the state of a coupon request in JSON.
 type IssueRequest struct {
-	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}; identifies the latest request of the user" example:"42:u7"`
-	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT" doc:"LEFT: the user left the waiting line"`
-	Ticket              int64   `json:"ticket,omitempty" doc:"Ticket number; coupons are issued in the order of their tickets; absent before a draw"`
-	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead; 0 is next; for one ticket it never rises. Only if WAITING; absent before a draw"`
-	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty" doc:"Only if WAITING: from the speed of the last seconds, at least 10; before a draw: until the opening"`
-	Coupon              *Coupon `json:"coupon,omitempty" doc:"Only if ISSUED"`
-	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR" example:"SOLD_OUT"`
-	Duplicate           bool    `json:"duplicate,omitempty" doc:"Whether this is an earlier request of the user"`
+	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}: the latest request of the user"`
+	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT"`
+	Ticket              int64   `json:"ticket,omitempty" doc:"Coupons are issued in this order"`
+	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead: 0 is next, never rises. Only if WAITING"`
+	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty"`
+	Coupon              *Coupon `json:"coupon,omitempty"`
+	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR"`
+	Duplicate           bool    `json:"duplicate,omitempty" doc:"An earlier request of the user"`
 }
 
 func issueRequestOf(s coupon.Status) *IssueRequest {
@@ -68,7 +68,7 @@ var rejections = map[string]string{
 
 // IssueCoupon is the body of POST /v1/coupons/{templateId}/issue.
 type IssueCoupon struct {
-	UserID string `json:"userId,omitempty" minLength:"1" doc:"User who gets the coupon; optional with a shopper's token, which names the user"`
+	UserID string `json:"userId,omitempty" minLength:"1" doc:"Optional with a shopper's token, which names the user"`
 }
 
 // Resolve checks what the schema cannot express.
@@ -86,7 +86,7 @@ func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
 
 type issueInput struct {
 	TemplateID string `path:"templateId" doc:"Template ID"`
-	Prefer     string `header:"Prefer" doc:"wait=N delays the response until the outcome is known, for at most N seconds; N is at most 30 (RFC 7240)" example:"wait=5"`
+	Prefer     string `header:"Prefer" doc:"wait=N holds the response until the outcome, for N seconds, at most 30" example:"wait=5"`
 	Body       IssueCoupon
 
 	wait time.Duration // from Prefer; 0: none
@@ -114,13 +114,13 @@ func (in *issueInput) applied() string {
 
 type issueOutput struct {
 	Status   int
-	Location string `header:"Location" doc:"Absolute path of the coupon, or of the request while it waits"`
-	Applied  string `header:"Preference-Applied" doc:"The granted wait; absent: none"`
+	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits"`
+	Applied  string `header:"Preference-Applied" doc:"The granted wait"`
 	Body     *IssueRequest
 }
 
 type issueRequestInput struct {
-	RequestID string `path:"requestId" doc:"{templateId}:{userId}, percent-encoded; it splits at its first colon" example:"42:u7"`
+	RequestID string `path:"requestId" example:"42:u7"`
 }
 
 // requestParts splits the ID of a coupon request.
@@ -142,27 +142,24 @@ func (a *API) addIssuing() {
 	call(a, huma.Operation{
 		OperationID: "issue-coupon", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Request a coupon", DefaultStatus: http.StatusAccepted,
-		Description: "202: the request waits; GET /v1/issue-requests/{requestId} shows its progress. 201: the coupon is issued. " +
-			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket while the request waits. " +
-			"NOT_OPEN has opensAt. NOT_DRAWN, LEFT and ERROR come after a wait.",
+		Description: "201: issued. 202: it waits, see GET /v1/issue-requests/{requestId}. " +
+			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket. " +
+			"NOT_DRAWN, LEFT and ERROR come after a wait.",
 	}, a.issueCoupon)
 	answers := a.OpenAPI().Paths[path].Post.Responses
-	for status, what := range map[string]string{"200": "The user's existing coupon", "201": "The coupon is issued"} {
+	for _, status := range []string{"200", "201"} {
 		same := *answers["202"]
-		same.Description = what
 		answers[status] = &same
 	}
 	call(a, huma.Operation{
 		OperationID: "get-issue-request", Method: http.MethodGet, Path: "/v1/issue-requests/{requestId}", Tags: tags,
-		Summary:     "Show the state of a user's latest request for a template",
-		Description: "404 REQUEST_UNKNOWN: the user has no request for this template, or Redis lost it before a coupon was issued; request the coupon again to get a ticket.",
+		Summary:     "Show a user's latest request for a template",
+		Description: "REQUEST_UNKNOWN: there is none, or Redis lost it; request the coupon again.",
 	}, a.getIssueRequest)
 	call(a, huma.Operation{
 		OperationID: "leave-line", Method: http.MethodDelete, Path: "/v1/issue-requests/{requestId}", Tags: tags,
 		Summary: "Leave the waiting line", DefaultStatus: http.StatusNoContent,
-		Description: "The place is free for others at once, and the request is LEFT; a repeat is 204, too. The user may request again, and then waits at the end. " +
-			"409 REQUEST_ENDED: the request was served before; cancel the coupon instead. 404 REQUEST_UNKNOWN: the user has no request for this template. " +
-			"503: Redis does not respond, or coupons are issued through the database meanwhile; repeat it later.",
+		Description: "REQUEST_ENDED: it was served; cancel the coupon.",
 	}, a.leaveLine)
 }
 

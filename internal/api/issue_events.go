@@ -20,20 +20,19 @@ const (
 )
 
 type issueEventsInput struct {
-	RequestID   string `path:"requestId" doc:"{templateId}:{userId}, percent-encoded; it splits at its first colon" example:"42:u7"`
-	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; if that was the result, the response is 204 and clients stop"`
+	RequestID   string `path:"requestId" example:"42:u7"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
 }
 
 func (a *API) addIssueEvents() {
 	const path = "/v1/issue-requests/{requestId}/events"
 	call(a, huma.Operation{
 		OperationID: "watch-issue-request", Method: http.MethodGet, Path: path, Tags: []string{"coupons"},
-		Summary: "Follow a user's latest request for a template through server-sent events",
-		Description: "rank: the request waits; sent first, and when its rank has changed: at most once per second, and for a request far behind at least every 12 s. result: the request has ended; the stream ends too. " +
-			"The data of both is the request. The stream also ends if the instance stops or the request is lost; clients then connect again. For a lost request that is 404 REQUEST_UNKNOWN, or the user's previous request.",
+		Summary:     "Follow a user's latest request for a template (SSE)",
+		Description: "rank: sent first, and when the rank has changed: at most once per second, far behind at least every 12 s. result: the request has ended, and the stream ends. A lost request ends the stream, too.",
 	}, a.watchIssueRequest)
 	answers := describeEvents[IssueRequest](a, path, eventRank, eventResult)
-	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result; there are no more events"}
+	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result"}
 }
 
 func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*huma.StreamResponse, error) {

@@ -12,7 +12,7 @@ import (
 type Me struct {
 	Name      string    `json:"name"`
 	Role      string    `json:"role" enum:"viewer,issuer,operator,admin,shopper"`
-	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Absent: never"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 }
 
 type meOutput struct {
@@ -22,7 +22,7 @@ type meOutput struct {
 // Setting is one setting of the instance that answers.
 type Setting struct {
 	Name   string `json:"name" example:"money.timeout"`
-	Value  string `json:"value" doc:"Secrets are masked"`
+	Value  string `json:"value"`
 	Source string `json:"source"`
 }
 
@@ -35,14 +35,14 @@ type settingListOutput struct {
 func (a *API) addMe() {
 	call(a, huma.Operation{
 		OperationID: "get-me", Method: http.MethodGet, Path: "/v1/me", Tags: []string{"api-keys"},
-		Summary: "Show who the caller is, and what the caller may do",
+		Summary: "Show who the caller is",
 	}, func(ctx context.Context, _ *struct{}) (*meOutput, error) {
 		c := callerOf(ctx)
 		return &meOutput{Body: Me{Name: c.Name, Role: string(c.Role), ExpiresAt: c.ExpiresAt.UTC()}}, nil
 	})
 	call(a, huma.Operation{
 		OperationID: "list-settings", Method: http.MethodGet, Path: "/v1/settings", Tags: []string{"instances"},
-		Summary: "List the settings of the instance that answers, with secrets masked",
+		Summary: "List settings",
 	}, func(context.Context, *struct{}) (*settingListOutput, error) {
 		out := &settingListOutput{}
 		out.Body.Items = a.cfg.Settings

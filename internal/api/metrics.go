@@ -12,7 +12,7 @@ func (a *API) addMetrics() {
 	a.Handle("metrics", "GET /metrics", a.cfg.Metrics.Handler().ServeHTTP)
 	a.describe(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"health"},
-		Summary: "Show the metrics of this instance in the Prometheus text format",
+		Summary: "Show metrics for Prometheus",
 		Responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},

@@ -43,12 +43,12 @@ type Overview struct {
 	CouponsPerSecond float64          `json:"couponsPerSecond"`
 	Waiting          int64            `json:"waiting"`
 	Unknown          int64            `json:"unknown"`
-	StreamLag        *int64           `json:"streamLag" doc:"Entries that were not delivered yet, in the 10 busiest streams; null: the queue is away"`
-	KafkaLag         *int64           `json:"kafkaLag" doc:"Records that were not consumed yet; null: Kafka is away"`
-	KafkaTopics      []TopicLag       `json:"kafkaTopics" nullable:"false" doc:"Empty: Kafka is away"`
-	OldestReadyAt    time.Time        `json:"oldestReadyAt,omitzero" doc:"Since when the oldest READY payout of a RUNNING promotion waits"`
+	StreamLag        *int64           `json:"streamLag" doc:"null: unknown"`
+	KafkaLag         *int64           `json:"kafkaLag" doc:"null: unknown"`
+	KafkaTopics      []TopicLag       `json:"kafkaTopics" nullable:"false"`
+	OldestReadyAt    time.Time        `json:"oldestReadyAt,omitzero"`
 	OldestUnknownAt  time.Time        `json:"oldestUnknownAt,omitzero"`
-	Degraded         []string         `json:"degraded,omitempty" nullable:"false" doc:"Parts that did not answer: queue, kafka"`
+	Degraded         []string         `json:"degraded,omitempty" nullable:"false" doc:"queue, kafka: it did not answer"`
 	Health           []PartHealth     `json:"health" nullable:"false"`
 	Instances        InstanceCount    `json:"instances"`
 	Governor         GovernorState    `json:"governor"`
@@ -66,7 +66,7 @@ type TopicLag struct {
 
 // PartHealth is what the instances say of a part.
 type PartHealth struct {
-	Part      string    `json:"part" example:"store"`
+	Part      string    `json:"part"`
 	OK        bool      `json:"ok"`
 	Reason    string    `json:"reason,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
@@ -81,12 +81,12 @@ type InstanceCount struct {
 
 // GovernorState is what the governors of instances allow together.
 type GovernorState struct {
-	Limit        int       `json:"limit" doc:"Calls that may be in flight"`
+	Limit        int       `json:"limit"`
 	InFlight     int       `json:"inFlight"`
-	Waiting      int       `json:"waiting" doc:"Calls that wait"`
-	BreakerOpen  bool      `json:"breakerOpen" doc:"The provider does not respond to an instance"`
+	Waiting      int       `json:"waiting"`
+	BreakerOpen  bool      `json:"breakerOpen"`
 	RatesShared  bool      `json:"ratesShared"`
-	BlockedUntil time.Time `json:"blockedUntil,omitzero" doc:"End of a Retry-After"`
+	BlockedUntil time.Time `json:"blockedUntil,omitzero"`
 }
 
 // governorOf adds up the governors of the living instances. It leaves out a Retry-After
@@ -117,8 +117,7 @@ type overviewOutput struct {
 func (a *API) addOverview() {
 	call(a, huma.Operation{
 		OperationID: "get-overview", Method: http.MethodGet, Path: "/v1/overview", Tags: []string{"instances"},
-		Summary:     "Show what runs, how fast, and what is in trouble",
-		Description: "health and governor are those of all instances at their last heartbeats, up to 5 s ago; rates and points are up to 20 s old.",
+		Summary: "Get overview",
 	}, a.getOverview)
 }
 

@@ -24,11 +24,11 @@ type Payout struct {
 	TargetID           string    `json:"targetId"`
 	UserID             string    `json:"userId"`
 	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
-	Amount             int64     `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
+	Amount             int64     `json:"amount" maximum:"1000000000000000"`
 	VoucherCode        string    `json:"voucherCode,omitempty"`
 	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts           int32     `json:"attempts" doc:"Provider responses that count as attempts"`
-	TransactionKey     string    `json:"transactionKey,omitempty" doc:"Key of the provider's transaction, once it is paid"`
+	Attempts           int32     `json:"attempts"`
+	TransactionKey     string    `json:"transactionKey,omitempty"`
 	ErrorCode          string    `json:"errorCode,omitempty"`
 	ErrorMessage       string    `json:"errorMessage,omitempty"`
 	UpdatedAt          time.Time `json:"updatedAt"`
@@ -37,14 +37,14 @@ type Payout struct {
 // PayoutDetail is a payout with its attempts.
 type PayoutDetail struct {
 	Payout
-	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is not an entry; state and transactionKey show it. A second confirmation with another transaction key is: code is SECOND_CHARGE, message is the key"`
+	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is no entry. Another transaction key is: code SECOND_CHARGE, message the key"`
 }
 
 // Attempt is a provider response, or its absence.
 type Attempt struct {
-	Dispatch int32     `json:"dispatch" doc:"Number of the dispatch"`
+	Dispatch int32     `json:"dispatch"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: a person settled the payout; code names the person, message gives the reason"`
+	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: settled by the person in code, for the reason in message"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }
@@ -82,10 +82,10 @@ func (p Payout) csvRow() []string {
 
 type payoutListInput struct {
 	ID     string `path:"id" doc:"Promotion ID"`
-	State  string `query:"state" doc:"Only payouts in this state, e.g. FAILED"`
-	Code   string `query:"code" doc:"Only payouts with this errorCode"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Ignored for text/csv, which has all payouts"`
+	State  string `query:"state"`
+	Code   string `query:"code" doc:"errorCode"`
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // params converts the input for the store.
@@ -131,8 +131,8 @@ type payoutOutput struct {
 
 // RetryPayouts is the body of POST /v1/promotions/{id}/payouts/retry.
 type RetryPayouts struct {
-	State string `json:"state" enum:"FAILED" doc:"State of the payouts to retry; FAILED is the only one"`
-	Code  string `json:"code,omitempty" doc:"Only payouts with this errorCode"`
+	State string `json:"state" enum:"FAILED"`
+	Code  string `json:"code,omitempty" doc:"errorCode"`
 }
 
 type payoutRetryInput struct {
@@ -142,15 +142,15 @@ type payoutRetryInput struct {
 
 type payoutRetryOutput struct {
 	Body struct {
-		Requeued int `json:"requeued" doc:"Number of payouts that will be charged again, with the same idempotency keys"`
+		Requeued int `json:"requeued"`
 	}
 }
 
 // ResolvePayout is the body of POST …/payouts/{targetId}/resolve.
 type ResolvePayout struct {
 	Outcome        string `json:"outcome" enum:"SUCCEEDED,FAILED"`
-	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"Key of the provider's transaction; required for SUCCEEDED, not allowed for FAILED"`
-	Note           string `json:"note" minLength:"1" maxLength:"1000" doc:"Reason; recorded as an attempt"`
+	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"Required for SUCCEEDED, not allowed for FAILED"`
+	Note           string `json:"note" minLength:"1" maxLength:"1000"`
 }
 
 // Resolve checks what the schema cannot express.
@@ -177,7 +177,7 @@ func (a *API) addPayouts() {
 	tags := []string{"payouts"}
 	list := huma.Operation{
 		OperationID: "list-payouts", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts", Tags: tags,
-		Summary: "List payouts ordered by target ID, or stream all of them as CSV",
+		Summary: "List payouts by target ID; all of them as text/csv",
 		// An export has no limit, so huma cannot buffer it.
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 			if !wantsCSV(ctx.Header("Accept")) {
@@ -194,12 +194,12 @@ func (a *API) addPayouts() {
 	}
 	call(a, huma.Operation{
 		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
-		Summary: "Show a payout with its attempts",
+		Summary: "Get a payout",
 	}, a.getPayout)
 	call(a, huma.Operation{
 		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,
-		Summary: "Retry FAILED payouts", DefaultStatus: http.StatusAccepted,
-		Description: "Charges each FAILED payout again, with the same idempotency key. If the provider may have forgotten the key, the payout is looked up first. The operation ends after it has visited every payout once; after an error, call it again.",
+		Summary: "Retry payouts", DefaultStatus: http.StatusAccepted,
+		Description: "Charges them again with the same idempotency keys; looks up first what the provider may have forgotten. After an error, call it again.",
 	}, a.retryPayouts)
 	call(a, huma.Operation{
 		OperationID: "resolve-payout", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/{targetId}/resolve", Tags: tags,

@@ -20,42 +20,42 @@ import (
 
 // Promotion is a promotion in JSON.
 type Promotion struct {
-	ID                   string     `json:"id" example:"12345"`
-	Name                 string     `json:"name" doc:"Empty while only Kafka records name the promotion"`
+	ID                   string     `json:"id"`
+	Name                 string     `json:"name" doc:"Empty if only Kafka records name it"`
 	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
 	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount               int64      `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default amount of a target, in minor units; absent: each target has its own"`
-	VoucherCode          string     `json:"voucherCode,omitempty" doc:"Default voucher code of a target"`
+	Amount               int64      `json:"amount,omitempty" maximum:"1000000000000000"`
+	VoucherCode          string     `json:"voucherCode,omitempty"`
 	Currency             string     `json:"currency"`
-	MaxRetries           int        `json:"maxRetries" doc:"Maximum number of retries after the first call"`
-	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty" doc:"Consumers on each instance; absent: depends on the number of targets"`
-	RatePerSecond        int        `json:"ratePerSecond,omitempty" doc:"Maximum calls per second of all instances together; absent: no limit of its own"`
-	Weight               int        `json:"weight" doc:"Share of the calls relative to other promotions"`
-	MaxAmount            int64      `json:"maxAmount,omitempty" doc:"Budget in minor units; absent: no limit"`
-	Canary               *Canary    `json:"canary,omitempty" doc:"Absent: no canary"`
-	StartsAt             time.Time  `json:"startsAt,omitzero" doc:"When a DRAFT starts automatically; absent: it is started manually"`
-	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"Notified when the promotion finishes or Largesse pauses it; for viewers and in events, without what may be a secret"`
-	Metadata             Metadata   `json:"metadata,omitempty" doc:"What callers store with the promotion; absent: nothing"`
-	CreatedBy            string     `json:"createdBy,omitempty" doc:"Name of the creator; absent while only Kafka records name the promotion"`
-	ApprovedBy           string     `json:"approvedBy,omitempty" doc:"Who approved it; absent: nothing is approved"`
-	ApprovedAmount       *int64     `json:"approvedAmount,omitempty" doc:"Of the approved targets"`
-	ApprovedCount        *int64     `json:"approvedCount,omitempty" doc:"Of the approved targets"`
-	AwaitingApproval     bool       `json:"awaitingApproval" doc:"Whether targets wait for another person's approval"`
-	RejectedBy           string     `json:"rejectedBy,omitempty" doc:"Who refused to approve it; absent: nobody, or it has changed since"`
+	MaxRetries           int        `json:"maxRetries"`
+	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
+	RatePerSecond        int        `json:"ratePerSecond,omitempty"`
+	Weight               int        `json:"weight"`
+	MaxAmount            int64      `json:"maxAmount,omitempty"`
+	Canary               *Canary    `json:"canary,omitempty"`
+	StartsAt             time.Time  `json:"startsAt,omitzero"`
+	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"For viewers and in events, without what may be a secret"`
+	Metadata             Metadata   `json:"metadata,omitempty"`
+	CreatedBy            string     `json:"createdBy,omitempty"`
+	ApprovedBy           string     `json:"approvedBy,omitempty"`
+	ApprovedAmount       *int64     `json:"approvedAmount,omitempty"`
+	ApprovedCount        *int64     `json:"approvedCount,omitempty"`
+	AwaitingApproval     bool       `json:"awaitingApproval"`
+	RejectedBy           string     `json:"rejectedBy,omitempty"`
 	RejectReason         string     `json:"rejectReason,omitempty"`
-	Closed               bool       `json:"closed" doc:"Whether the promotion is closed to further targets"`
-	TotalCount           int64      `json:"totalCount" doc:"Number of known targets; the sum of counts"`
-	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"Number of targets that the started event announced; absent: none was announced"`
+	Closed               bool       `json:"closed" doc:"Takes no further targets"`
+	TotalCount           int64      `json:"totalCount" doc:"The sum of counts"`
+	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
 	Counts               Counts     `json:"counts"`
-	AmountTotal          int64      `json:"amountTotal" doc:"Amount of all known targets, in minor units"`
-	AmountSucceeded      int64      `json:"amountSucceeded" doc:"Amount of SUCCEEDED payouts, in minor units"`
+	AmountTotal          int64      `json:"amountTotal"`
+	AmountSucceeded      int64      `json:"amountSucceeded"`
 	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *int64     `json:"etaSeconds,omitempty" doc:"Remaining seconds at the recent rate; absent: unknown, for example without progress for 3 s"`
+	ETASeconds           *int64     `json:"etaSeconds,omitempty"`
 	CreatedAt            time.Time  `json:"createdAt"`
 	StartedAt            time.Time  `json:"startedAt,omitzero"`
 	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
-	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Set: it takes no targets, and its payouts are removed"`
-	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"One entry per promotionSummaryId, the first 1000; absent in lists"`
+	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Its payouts are removed; no more targets"`
+	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"The first 1000; absent in lists"`
 }
 
 // Metadata is what callers store with a promotion or a template.
@@ -64,20 +64,20 @@ type Metadata map[string]string
 // Canary describes the first payouts of a promotion, whose results decide whether the
 // others follow.
 type Canary struct {
-	Targets        int64   `json:"targets" doc:"Number of targets that are paid first"`
-	MaxFailureRate float64 `json:"maxFailureRate" doc:"Share of FAILED canary payouts above which the promotion pauses"`
-	Dispatched     int64   `json:"dispatched" doc:"Number of canary payouts dispatched so far"`
-	Judged         bool    `json:"judged" doc:"Whether the canary has passed and the other payouts may follow"`
+	Targets        int64   `json:"targets"`
+	MaxFailureRate float64 `json:"maxFailureRate"`
+	Dispatched     int64   `json:"dispatched"`
+	Judged         bool    `json:"judged"`
 }
 
 // Counts is the number of payouts in each state.
 type Counts struct {
-	Ready     int64 `json:"ready" doc:"Waiting in the database"`
-	Queued    int64 `json:"queued" doc:"Dispatched"`
-	Retrying  int64 `json:"retrying" doc:"Waiting for the next call"`
-	Unknown   int64 `json:"unknown" doc:"Outcome unknown; looked up at the provider"`
+	Ready     int64 `json:"ready"`
+	Queued    int64 `json:"queued"`
+	Retrying  int64 `json:"retrying"`
+	Unknown   int64 `json:"unknown"`
 	Succeeded int64 `json:"succeeded"`
-	Failed    int64 `json:"failed" doc:"Not paid"`
+	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
 }
 
@@ -86,7 +86,7 @@ type Summary struct {
 	PromotionSummaryID string `json:"promotionSummaryId"`
 	TotalCount         int64  `json:"totalCount"`
 	Counts             Counts `json:"counts"`
-	AmountSucceeded    int64  `json:"amountSucceeded" doc:"Amount of SUCCEEDED payouts, in minor units"`
+	AmountSucceeded    int64  `json:"amountSucceeded"`
 }
 
 func countsOf(c *reward.Counts) Counts {
@@ -145,8 +145,7 @@ type wireID string
 // huma checks: Resolve has better error messages.
 func (wireID) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Description: "A whole number from 1 to 9223372036854775807, as a string or a number",
-		OneOf:       []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
+		OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
 		Extensions: map[string]any{"oneOf": []*huma.Schema{
 			refTo(schemaID), {Type: huma.TypeInteger, Minimum: ptr(1.0), ExclusiveMaximum: ptr(math.Exp2(63))},
 		}},
@@ -164,27 +163,27 @@ func (id *wireID) UnmarshalJSON(b []byte) error {
 
 // CreatePromotion is the body of POST /v1/promotions.
 type CreatePromotion struct {
-	ID                   *wireID       `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID. If Kafka records registered the ID as a DRAFT, the request completes that promotion"`
+	ID                   *wireID       `json:"id,omitempty" doc:"Absent: a new ID. Completes a DRAFT that Kafka records registered"`
 	Name                 string        `json:"name" minLength:"1" maxLength:"200"`
 	Type                 string        `json:"type" enum:"POINT,VOUCHER"`
-	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default amount of a target, in minor units; at least 1 for POINT, at least 0 for VOUCHER"`
-	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default voucher code of a target; only for VOUCHER"`
-	Currency             string        `json:"currency,omitempty" doc:"Three capital letters" example:"EUR"`
-	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Maximum number of retries after the first call; absent: 5"`
-	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Consumers on each instance; absent: depends on the number of targets"`
-	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Maximum calls per second of all instances together; absent: no limit of its own"`
-	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of the calls relative to other promotions: twice the weight, twice the calls; absent: 1"`
-	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget in minor units; no payout that could exceed it is dispatched; absent: no limit"`
-	Canary               *CreateCanary `json:"canary,omitempty" doc:"Pay some targets first, and the others only if these succeed"`
-	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"A time in the future when the promotion starts automatically"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Notified when the promotion finishes or Largesse pauses it; needs the setting webhook.secret"`
-	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
+	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default of its targets; at least 1 for POINT, 0 for VOUCHER"`
+	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default of its targets; only for VOUCHER"`
+	Currency             string        `json:"currency,omitempty" example:"EUR"`
+	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"After the first call; absent: 5"`
+	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Absent: by the number of targets"`
+	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Calls of all instances together"`
+	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of calls, relative to others; absent: 1"`
+	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
+	Canary               *CreateCanary `json:"canary,omitempty"`
+	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Notified when it finishes or Largesse pauses it; needs the setting webhook.secret"`
+	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
 // CreateCanary is the canary of a new promotion.
 type CreateCanary struct {
-	Targets        int64    `json:"targets" minimum:"1" doc:"Number of targets that are paid first"`
-	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
+	Targets        int64    `json:"targets" minimum:"1"`
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED above which it pauses; absent: 0.5"`
 }
 
 // forAudit returns the body without the secret parts of the URL.
@@ -238,7 +237,7 @@ type promotionOutput struct {
 }
 
 type promotionCreatedOutput struct {
-	Location string `header:"Location" doc:"Absolute path of the promotion"`
+	Location string `header:"Location" doc:"Path of the new object"`
 	ETag     string `header:"ETag" doc:"For If-Match"`
 	Body     *Promotion
 }
@@ -252,7 +251,7 @@ func (a *API) addPromotions() {
 	}, a.createPromotion)
 	call(a, huma.Operation{
 		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a promotion",
+		Summary: "Get a promotion",
 	}, a.getPromotion)
 	call(a, huma.Operation{
 		OperationID: "delete-promotion", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
@@ -262,11 +261,11 @@ func (a *API) addPromotions() {
 		name, summary string
 		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
 	}{
-		{"start", "Start a DRAFT", a.cfg.Promotions.Start},
-		{"pause", "Pause a promotion; no new calls start", a.cfg.Promotions.Pause},
-		{"resume", "Resume a paused promotion", a.cfg.Promotions.Resume},
-		{"cancel", "Cancel a promotion; look up payouts that may be charged", a.cfg.Promotions.Cancel},
-		{"close", "Close a promotion to further targets", a.cfg.Promotions.Close},
+		{"start", "Start a promotion", a.cfg.Promotions.Start},
+		{"pause", "Pause a promotion", a.cfg.Promotions.Pause},
+		{"resume", "Resume a promotion", a.cfg.Promotions.Resume},
+		{"cancel", "Cancel a promotion", a.cfg.Promotions.Cancel},
+		{"close", "Close a promotion", a.cfg.Promotions.Close},
 	} {
 		call(a, huma.Operation{
 			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,

@@ -18,16 +18,16 @@ import (
 // ChangePromotion is the body of PATCH /v1/promotions/{id}. Absent fields stay.
 type ChangePromotion struct {
 	Name          *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	RatePerSecond web.Clearable[int]            `json:"ratePerSecond,omitempty,omitzero" minimum:"1" maximum:"1000000" doc:"null: no limit of its own"`
+	RatePerSecond web.Clearable[int]            `json:"ratePerSecond,omitempty,omitzero" minimum:"1" maximum:"1000000" doc:"null: no limit"`
 	Weight        web.Clearable[int]            `json:"weight,omitempty,omitzero" minimum:"1" maximum:"100" doc:"null: 1"`
-	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what is paid or may have been paid; null: no limit"`
-	MaxRetries    *int                          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"Takes hold at the next response to each payout"`
-	Amount        web.Clearable[int64]          `json:"amount,omitempty,omitzero" minimum:"0" maximum:"1000000000000000" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
-	VoucherCode   web.Clearable[string]         `json:"voucherCode,omitempty,omitzero" maxLength:"200" doc:"Only while DRAFT; for targets that are uploaded later. null: each target has its own"`
-	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Only while DRAFT; three capital letters. null: none"`
-	Canary        web.Clearable[ChangeCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT. null: no canary"`
-	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; a time in the future. null: it is started manually"`
-	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
+	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what may have been paid; null: no limit"`
+	MaxRetries    *int                          `json:"maxRetries,omitempty" minimum:"0" maximum:"20"`
+	Amount        web.Clearable[int64]          `json:"amount,omitempty,omitzero" minimum:"0" maximum:"1000000000000000" doc:"Only while DRAFT; null: none"`
+	VoucherCode   web.Clearable[string]         `json:"voucherCode,omitempty,omitzero" maxLength:"200" doc:"Only while DRAFT; null: none"`
+	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Three capital letters; only while DRAFT; null: none"`
+	Canary        web.Clearable[ChangeCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
+	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
+	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Sets entries; a null value removes one, null all"`
 	ImmutableFields
 }
 
@@ -36,8 +36,8 @@ type metadataChange map[string]*string
 
 // ChangeCanary is the canary of a changed promotion.
 type ChangeCanary struct {
-	Targets        int64    `json:"targets" minimum:"1" doc:"Number of targets that are paid first"`
-	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED canary payouts above which the promotion pauses; absent: 0.5"`
+	Targets        int64    `json:"targets" minimum:"1"`
+	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED above which it pauses; absent: 0.5"`
 }
 
 // ImmutableFields are the fields of Promotion that never change, or by other calls
@@ -154,16 +154,15 @@ func (b *ChangePromotion) change(id reward.PromotionID) rules.PromotionChange {
 
 type promotionChangeInput struct {
 	ID      string `path:"id" doc:"Promotion ID"`
-	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; if the settings have changed since, the status is 412. Progress does not count"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 	Body    ChangePromotion
 }
 
 func (a *API) addPromotionChange() {
 	call(a, huma.Operation{
 		OperationID: "change-promotion", Method: http.MethodPatch, Path: "/v1/promotions/{id}", Tags: []string{"promotions"},
-		Summary: "Change the settings of a promotion, also while it runs; absent fields stay",
-		Description: "Every instance follows within a second. 422 IMMUTABLE: the field cannot change, or only while the promotion is a DRAFT. " +
-			"409 CONFLICT: maxAmount is below what is paid or may have been paid.",
+		Summary:     "Change a promotion",
+		Description: "IMMUTABLE: the field cannot change, or only while DRAFT.",
 	}, a.changePromotion)
 }
 

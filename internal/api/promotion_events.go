@@ -20,21 +20,20 @@ const (
 
 type promotionEventsInput struct {
 	ID          string `path:"id" doc:"Promotion ID"`
-	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. If it was done and nothing has changed since, the response is 204 and clients stop. Unknown IDs are ignored"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
 }
 
 func (a *API) addPromotionEvents() {
 	const path = "/v1/promotions/{id}/events"
 	call(a, huma.Operation{
 		OperationID: "watch-promotion", Method: http.MethodGet, Path: path, Tags: []string{"promotions"},
-		Summary: "Follow a promotion through server-sent events",
-		Description: "state: sent first, and when the status changes. progress: sent when the counts or other fields change, at most 4 times per second. " +
-			"done: the promotion is COMPLETED, or CANCELLED and finished; the stream ends. " +
-			"The data of each event is the promotion without its summaries. The stream also ends if the instance stops or the promotion cannot be read for about 10 s; " +
-			"clients then connect again. A COMPLETED promotion runs again if targets or retries are added.",
+		Summary: "Follow a promotion (SSE)",
+		Description: "state: sent first, and when the status changes. progress: other changes, at most 4 times per second. " +
+			"done: COMPLETED, or CANCELLED and finished; the stream ends, though later targets or retries reopen it. " +
+			"Without summaries.",
 	}, a.watchPromotion)
 	answers := describeEvents[Promotion](a, path, eventState, eventProgress, eventDone)
-	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, and nothing has changed since"}
+	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, nothing has changed"}
 }
 
 func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*huma.StreamResponse, error) {

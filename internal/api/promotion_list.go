@@ -14,15 +14,15 @@ import (
 )
 
 type promotionListInput struct {
-	Cursor        string    `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor        string    `query:"cursor"`
 	Limit         int       `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-	Status        string    `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED" doc:"Only promotions with this status"`
-	Search        string    `query:"q" maxLength:"200" doc:"Only promotions whose name, ID or metadata contain this text; upper and lower case are the same. An entry of metadata reads key=value"`
-	CreatedAfter  time.Time `query:"createdAfter" doc:"Only promotions created at this time or later"`
-	CreatedBefore time.Time `query:"createdBefore" doc:"Only promotions created before this time"`
-	CreatedBy     string    `query:"createdBy" maxLength:"200" doc:"Only promotions of this creator"`
-	Awaiting      bool      `query:"awaitingApproval" doc:"true: only promotions that wait for an approval"`
-	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Order; a minus means descending, and names are compared by their bytes. Absent: -id, or -createdAt with createdAfter or createdBefore"`
+	Status        string    `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+	Search        string    `query:"q" maxLength:"200" doc:"Text in name, ID or metadata (key=value), in any case"`
+	CreatedAfter  time.Time `query:"createdAfter"`
+	CreatedBefore time.Time `query:"createdBefore"`
+	CreatedBy     string    `query:"createdBy" maxLength:"200"`
+	Awaiting      bool      `query:"awaitingApproval"`
+	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id, or -createdAt with createdAfter or createdBefore"`
 }
 
 type promotionListOutput struct {
@@ -35,8 +35,8 @@ type promotionListOutput struct {
 func (a *API) addPromotionList() {
 	call(a, huma.Operation{
 		OperationID: "list-promotions", Method: http.MethodGet, Path: "/v1/promotions", Tags: []string{"promotions"},
-		Summary:     "List promotions, newest first",
-		Description: "All filters together select. A cursor continues its list in the same order, so repeat sort and the filters with it.",
+		Summary:     "List promotions",
+		Description: "All filters apply. Repeat them and sort with a cursor.",
 	}, a.listPromotions)
 }
 

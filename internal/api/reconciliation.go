@@ -32,9 +32,9 @@ type CouponReconciler interface {
 // too.
 type Reconciliation struct {
 	ID      string    `json:"id"`
-	Checked int       `json:"checked" doc:"Number of compared promotions and coupon templates"`
-	Drifts  []Drift   `json:"drifts" nullable:"false" doc:"Differences; if there are none, the books balance"`
-	Skipped []string  `json:"skipped,omitempty" doc:"Comparisons that failed, with the reasons"`
+	Checked int       `json:"checked"`
+	Drifts  []Drift   `json:"drifts" nullable:"false" doc:"Empty: the books balance"`
+	Skipped []string  `json:"skipped,omitempty" doc:"Failed comparisons"`
 	At      time.Time `json:"at"`
 }
 
@@ -50,15 +50,15 @@ func (r *Reconciliation) repaired() (n int64) {
 
 // Drift is a difference between two sides of the books.
 type Drift struct {
-	PromotionID string `json:"promotionId,omitempty" doc:"Promotion with the difference"`
-	TemplateID  string `json:"templateId,omitempty" doc:"Coupon template with the difference"`
-	What        string `json:"what" doc:"Compared value. Of a promotion: counts.…, amounts.…, attempts or open (payouts left in an ended promotion) compare kept with store; stream compares redis with store; charges.… compares provider with store. Of a template: live or issuedTotal compare kept with store; total, stock, count, issued_total, settled, granted, used, grants, user or line compare redis with store" example:"counts.succeeded"`
-	UserID      string `json:"userId,omitempty" doc:"User with the difference; only if what is user or line"`
-	Store       *int64 `json:"store" doc:"Value computed from the database rows. Of line: the ticket that should be in line; null if none"`
-	Redis       *int64 `json:"redis" doc:"Value in Redis: in the stream or the gate; null if not compared. Of line: the ticket in line; null if none"`
-	Kept        *int64 `json:"kept,omitempty" doc:"Stored count, maintained in addition to the rows"`
-	Provider    *int64 `json:"provider,omitempty" doc:"Value computed from the provider's charges"`
-	Detail      string `json:"detail" doc:"Explanation for people"`
+	PromotionID string `json:"promotionId,omitempty"`
+	TemplateID  string `json:"templateId,omitempty"`
+	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…; redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"`
+	UserID      string `json:"userId,omitempty"`
+	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null"`
+	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null"`
+	Kept        *int64 `json:"kept,omitempty" doc:"Stored count"`
+	Provider    *int64 `json:"provider,omitempty" doc:"From the provider's charges"`
+	Detail      string `json:"detail"`
 	Repaired    bool   `json:"repaired"`
 }
 
@@ -90,10 +90,10 @@ func couponReconciliationOf(r coupon.Reconciliation) *Reconciliation {
 
 // Reconcile is the body of POST /v1/reconciliations.
 type Reconcile struct {
-	PromotionID *wireID `json:"promotionId,omitempty" doc:"Only this promotion; without any ID: all active promotions and templates"`
-	TemplateID  *wireID `json:"templateId,omitempty" doc:"Only this coupon template; not together with promotionId"`
-	All         bool    `json:"all,omitempty" doc:"All active promotions and templates; the default without IDs"`
-	Repair      bool    `json:"repair,omitempty" doc:"Repair differences: set stored counts and gates to the values of the rows, and remove finished entries from streams; other differences need a person"`
+	PromotionID *wireID `json:"promotionId,omitempty"`
+	TemplateID  *wireID `json:"templateId,omitempty" doc:"Not with promotionId"`
+	All         bool    `json:"all,omitempty" doc:"The default without IDs"`
+	Repair      bool    `json:"repair,omitempty" doc:"Corrects stored counts, gates and streams; other differences need a person"`
 }
 
 // Resolve checks what the schema cannot express.
@@ -150,7 +150,7 @@ type reconciliationOutput struct {
 }
 
 type reconciledOutput struct {
-	Location string `header:"Location" doc:"Absolute path of the report"`
+	Location string `header:"Location" doc:"Path of the new object"`
 	Body     *Reconciliation
 }
 
@@ -159,17 +159,16 @@ func (a *API) addReconciliations() {
 	tags := []string{"reconciliations"}
 	call(a, huma.Operation{
 		OperationID: "reconcile", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Compare the books: stored counts, streams, the provider's charges and coupon gates with the database rows", DefaultStatus: http.StatusCreated,
-		Description: "Differences of a promotion that may be temporary are checked again after 10 s. A running promotion is paused if the provider's charges differ from the rows.",
+		Summary: "Compare stored counts, streams, provider and gates with the rows", DefaultStatus: http.StatusCreated,
+		Description: "Pauses a promotion whose charges differ at the provider.",
 	}, a.reconcile)
 	call(a, huma.Operation{
 		OperationID: "list-reconciliations", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary:     "List reconciliations, newest first",
-		Description: "Contains those that somebody requested, and automatic ones that found differences.",
+		Summary: "List reconciliations",
 	}, a.listReconciliations)
 	call(a, huma.Operation{
 		OperationID: "get-reconciliation", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show the report of a reconciliation",
+		Summary: "Get a reconciliation",
 	}, a.getReconciliation)
 }
 
@@ -252,13 +251,13 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 type ReconciliationSummary struct {
 	ID       string    `json:"id"`
 	At       time.Time `json:"at"`
-	Checked  *int64    `json:"checked,omitempty" doc:"Absent in old reports"`
+	Checked  *int64    `json:"checked,omitempty"`
 	Drifts   *int64    `json:"drifts,omitempty"`
 	Repaired *int64    `json:"repaired,omitempty"`
 }
 
 type reconciliationListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 

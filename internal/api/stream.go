@@ -21,24 +21,24 @@ const queueTimeout = time.Second
 // PromotionStream is a promotion's stream: its dispatched, unfinished payouts and its
 // consumers.
 type PromotionStream struct {
-	Key             string           `json:"key" doc:"Key of the stream in Redis; empty if the queue is in process" example:"campaign-promotion-stream:POINT:12345"`
-	Group           string           `json:"group" doc:"Consumer group of the stream; empty if the queue is in process" example:"campaign-promotion-group:POINT:12345"`
-	Exists          bool             `json:"exists" doc:"Whether the stream exists; it does not before the first dispatch and after the end"`
-	Length          int64            `json:"length" doc:"Entries in the stream: lag plus pending"`
-	Lag             int64            `json:"lag" doc:"Entries not delivered yet"`
-	Pending         int64            `json:"pending" doc:"Entries delivered and not acknowledged"`
-	OldestAt        time.Time        `json:"oldestAt,omitzero" doc:"When the oldest entry was added, by the queue's clock; absent: the stream is empty"`
-	OldestPendingAt time.Time        `json:"oldestPendingAt,omitzero" doc:"When the oldest pending entry was added; absent: none is pending"`
-	Consumers       []StreamConsumer `json:"consumers" nullable:"false" doc:"Ordered by instance"`
+	Key             string           `json:"key" example:"campaign-promotion-stream:POINT:12345"`
+	Group           string           `json:"group"`
+	Exists          bool             `json:"exists"`
+	Length          int64            `json:"length"`
+	Lag             int64            `json:"lag"`
+	Pending         int64            `json:"pending"`
+	OldestAt        time.Time        `json:"oldestAt,omitzero"`
+	OldestPendingAt time.Time        `json:"oldestPendingAt,omitzero"`
+	Consumers       []StreamConsumer `json:"consumers" nullable:"false"`
 }
 
 // StreamConsumer is a registered consumer of a stream.
 type StreamConsumer struct {
 	Name       string `json:"name" example:"host-1-0"`
-	Instance   string `json:"instance" doc:"Instance of the consumer; empty if the name has another form" example:"host-1"`
-	Alive      bool   `json:"alive" doc:"Whether that instance is alive; after the lease, other consumers claim the pending entries of a crashed one"`
-	Pending    int64  `json:"pending" doc:"Entries delivered to the consumer and not acknowledged"`
-	IdleMillis int64  `json:"idleMillis" doc:"Milliseconds since it last read or claimed an entry"`
+	Instance   string `json:"instance"`
+	Alive      bool   `json:"alive"`
+	Pending    int64  `json:"pending"`
+	IdleMillis int64  `json:"idleMillis"`
 }
 
 type promotionStreamOutput struct {
@@ -48,7 +48,7 @@ type promotionStreamOutput struct {
 func (a *API) addStreams() {
 	call(a, huma.Operation{
 		OperationID: "get-promotion-stream", Method: http.MethodGet, Path: "/v1/promotions/{id}/stream", Tags: []string{"promotions"},
-		Summary: "Show the stream of a promotion and its consumers",
+		Summary: "Get a promotion stream",
 	}, a.getPromotionStream)
 }
 

@@ -46,20 +46,20 @@ const (
 
 // UploadResult is the result of an upload of targets.
 type UploadResult struct {
-	UploadID   string      `json:"uploadId,omitempty" doc:"Absent for a dry run"`
+	UploadID   string      `json:"uploadId,omitempty"`
 	Accepted   int64       `json:"accepted"`
-	Duplicates int64       `json:"duplicates" doc:"Targets that exist with the same values"`
-	Conflicts  int64       `json:"conflicts" doc:"Targets that exist with another amount, user or voucher code; they were not changed"`
-	Rejected   int64       `json:"rejected" doc:"Invalid lines"`
-	Amount     int64       `json:"amount" doc:"Amount of the accepted targets, in minor units"`
-	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100 rejected and conflicting lines"`
-	ReportURL  string      `json:"reportUrl,omitempty" doc:"Path of a CSV file with up to 100,000 of these lines; absent for a dry run"`
+	Duplicates int64       `json:"duplicates"`
+	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
+	Rejected   int64       `json:"rejected"`
+	Amount     int64       `json:"amount"`
+	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100"`
+	ReportURL  string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
 }
 
 // LineError gives the reason why a line was not accepted.
 type LineError struct {
-	Line   int64  `json:"line" doc:"Line number from 1, counting the header"`
-	Code   string `json:"code" example:"BAD_AMOUNT"`
+	Line   int64  `json:"line" doc:"From 1, counting the header"`
+	Code   string `json:"code"`
 	Detail string `json:"detail"`
 }
 
@@ -75,27 +75,27 @@ func (a *API) addTargets() {
 	a.describe(huma.Operation{
 		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
 		Summary: "Add targets from a file",
-		Description: "The file is streamed and may have any size. Uploads are idempotent by target: if you upload the same file again, all targets are duplicates. CSV has a header line with targetId and any of userId, amount and voucherCode; " +
-			"NDJSON has one object per line with the same names. application/octet-stream is either of them: NDJSON if it begins with {. Invalid lines are reported, and all other lines are accepted.",
+		Description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
+			"NDJSON an object with these names per line. application/octet-stream is NDJSON if it begins with {, else CSV. Valid lines are accepted, others reported.",
 		Parameters: []*huma.Param{
 			text("id", "path", true, "Promotion ID", str),
-			text("dryRun", "query", false, "Validate and sum up the file without accepting targets", boolean),
+			text("dryRun", "query", false, "", boolean),
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			string(campaign.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
 			string(campaign.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
-			string(formatAny):             {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Example: "targetId,userId,amount\n7,u7,1000\n"},
+			string(formatAny):             {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}},
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The file was read to its end", Content: map[string]*huma.MediaType{
+			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
 			}},
 		},
 	})
 	a.describe(huma.Operation{
 		OperationID: "get-upload-report", Method: http.MethodGet, Path: "/v1/promotions/{id}/uploads/{uploadId}/report", Tags: []string{"targets"},
-		Summary:    "Get all lines of an upload that were not accepted, as CSV",
+		Summary:    "Get an upload report",
 		Parameters: []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "Columns line, code, detail", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},

@@ -38,46 +38,46 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
 // Template is a coupon template in JSON.
 type Template struct {
-	ID                 string         `json:"id" example:"42"`
+	ID                 string         `json:"id"`
 	Name               string         `json:"name"`
-	Metadata           Metadata       `json:"metadata,omitempty" doc:"What callers store with it; absent: nothing, or the caller is a shopper"`
-	TotalQuantity      int64          `json:"totalQuantity" doc:"Maximum number of live coupons"`
-	PerUserLimit       int            `json:"perUserLimit" doc:"Most coupons per user"`
-	OpensAt            time.Time      `json:"opensAt,omitzero" doc:"Absent: open since its creation"`
-	ClosesAt           time.Time      `json:"closesAt,omitzero" doc:"Absent: it does not close"`
-	ValidForSeconds    int64          `json:"validForSeconds,omitempty" doc:"Seconds from issue to expiry; absent: coupons do not expire"`
-	HoldSeconds        int64          `json:"holdSeconds,omitempty" doc:"Seconds in which a new coupon, HELD until then, must be confirmed; absent: ISSUED at once"`
-	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC" doc:"STREAM: requests wait in line and are served in order; KAFKA: requests are accepted once the broker has them, in no particular order; SYNC: issued under a lock, and the response has the outcome"`
-	ReissueAfterCancel bool           `json:"reissueAfterCancel" doc:"Whether a user whose coupon was cancelled may get another"`
-	Codes              *CodeStyle     `json:"codes,omitempty" doc:"How codes are generated; absent: 26 random letters and digits"`
-	ImportedCodes      *ImportedCodes `json:"importedCodes,omitempty" doc:"Absent: the codes are generated"`
-	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT" doc:"During a Redis outage: DATABASE issues through the database; WAIT answers 503"`
-	Path               string         `json:"path" enum:"GATE,DATABASE" doc:"How requests are handled now; DATABASE: Redis is unavailable, and nobody waits in line"`
-	Draw               *Draw          `json:"draw,omitempty" doc:"Absent: first come, first served, without a draw"`
+	Metadata           Metadata       `json:"metadata,omitempty" doc:"Not for shoppers"`
+	TotalQuantity      int64          `json:"totalQuantity"`
+	PerUserLimit       int            `json:"perUserLimit"`
+	OpensAt            time.Time      `json:"opensAt,omitzero"`
+	ClosesAt           time.Time      `json:"closesAt,omitzero"`
+	ValidForSeconds    int64          `json:"validForSeconds,omitempty"`
+	HoldSeconds        int64          `json:"holdSeconds,omitempty"`
+	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC"`
+	ReissueAfterCancel bool           `json:"reissueAfterCancel"`
+	Codes              *CodeStyle     `json:"codes,omitempty"`
+	ImportedCodes      *ImportedCodes `json:"importedCodes,omitempty"`
+	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT"`
+	Path               string         `json:"path" enum:"GATE,DATABASE"`
+	Draw               *Draw          `json:"draw,omitempty"`
 	CreatedAt          time.Time      `json:"createdAt"`
-	ArchivedAt         time.Time      `json:"archivedAt,omitzero" doc:"Set: its coupons are removed"`
+	ArchivedAt         time.Time      `json:"archivedAt,omitzero" doc:"Its coupons are removed"`
 	Counters           Counters       `json:"counters"`
-	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer; waiting is unknown and shown as 0, and stock ignores it"`
+	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is 0, and stock ignores it"`
 }
 
 // Counters shows the progress of a template. Live coupons, waiting requests and stock
 // add up to the quantity.
 type Counters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock" doc:"Coupons left to promise; not above importedCodes.left"`
-	Count         int64 `json:"count" doc:"Live coupons: all except CANCELLED ones"`
-	IssuedTotal   int64 `json:"issuedTotal" doc:"Coupons ever issued"`
-	Waiting       int64 `json:"waiting" doc:"Requests in line"`
+	Stock         int64 `json:"stock" doc:"Left to promise; at most importedCodes.left"`
+	Count         int64 `json:"count" doc:"Not CANCELLED"`
+	IssuedTotal   int64 `json:"issuedTotal"`
+	Waiting       int64 `json:"waiting"`
 }
 
 // Draw is the draw of a template in JSON. It orders the requests before the template
 // opens, and everybody can verify it afterwards.
 type Draw struct {
-	From       time.Time `json:"from" doc:"When users can start to enter the draw"`
-	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users can enter; CLOSED: entrants are being served; DONE: all have an outcome"`
-	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex; public from the start"`
-	Seed       string    `json:"seed,omitempty" doc:"Seed of the draw, in hex; secret while OPEN"`
-	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the concatenated SHA-256 hashes of all entrants' userIds, ordered by their bytes, in hex; absent before DONE"`
+	From       time.Time `json:"from"`
+	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users enter; CLOSED: entrants are served; DONE: all have an outcome"`
+	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex"`
+	Seed       string    `json:"seed,omitempty" doc:"In hex; secret while OPEN"`
+	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the joined SHA-256 hashes of all userIds, ordered by bytes, in hex; from DONE on"`
 }
 
 // templateFor returns a template as the caller may see it: shoppers do not see what
@@ -123,27 +123,27 @@ func drawOf(d *reward.Draw) *Draw {
 
 // CreateTemplate is the body of POST /v1/coupon-templates.
 type CreateTemplate struct {
-	ID                 *wireID     `json:"id,omitempty" doc:"ID from an upstream system; absent: a new ID"`
+	ID                 *wireID     `json:"id,omitempty"`
 	Name               string      `json:"name" minLength:"1" maxLength:"200"`
 	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000"`
 	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
-	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: it opens at once"`
-	ClosesAt           *time.Time  `json:"closesAt,omitempty" doc:"Absent: it does not close"`
-	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000" doc:"Seconds from issue to expiry; absent: coupons do not expire"`
-	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Seconds in which a new coupon must be confirmed; until then it is HELD, and afterwards CANCELLED. At most validForSeconds; absent: coupons are ISSUED at once"`
+	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
+	ClosesAt           *time.Time  `json:"closesAt,omitempty"`
+	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000"`
+	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Time to confirm a coupon: HELD until then, CANCELLED afterwards"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
-	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Codes that people can type; they never change. Absent: 26 random letters and digits"`
-	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draw the order of the users who enter between draw.from and opensAt, which is then required"`
-	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"At most 20 entries; keys and values of at most 200 characters"`
+	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
+	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of users who enter before opensAt"`
+	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
 // CodeStyle is how the codes of a template are generated.
 type CodeStyle struct {
-	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"Begins every code: ASCII letters, digits, - and _"`
-	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"Random characters after the prefix; absent: 12. There must be a million codes per coupon of totalQuantity"`
-	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Different ASCII letters and digits; absent: digits and capital letters that do not look alike"`
+	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"ASCII letters, digits, - and _"`
+	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"After prefix; absent: 12. A million codes per coupon must be possible"`
+	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Letters and digits; absent: those that do not look alike"`
 }
 
 // CreateDraw is the draw of a new template.
@@ -215,16 +215,16 @@ func fieldErrors(wrong []reward.FieldError) []error {
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
 	Name               *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least the number of live coupons and waiting requests; with imported codes, a higher quantity needs a code for each coupon left to issue"`
+	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least live coupons plus waiting requests"`
 	PerUserLimit       *int                          `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
-	OpensAt            web.Clearable[time.Time]      `json:"opensAt,omitempty,omitzero" doc:"null: it opens at once"`
-	ClosesAt           web.Clearable[time.Time]      `json:"closesAt,omitempty,omitzero" doc:"null: it does not close"`
-	ValidForSeconds    web.Clearable[int64]          `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"Applies to coupons issued from now on; null: they do not expire"`
-	HoldSeconds        web.Clearable[int64]          `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"Applies to coupons issued from now on; null: they are ISSUED at once"`
-	Mode               *string                       `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Can change only before the first request"`
+	OpensAt            web.Clearable[time.Time]      `json:"opensAt,omitempty,omitzero" doc:"null: at once"`
+	ClosesAt           web.Clearable[time.Time]      `json:"closesAt,omitempty,omitzero" doc:"null: never"`
+	ValidForSeconds    web.Clearable[int64]          `json:"validForSeconds,omitempty,omitzero" minimum:"1" maximum:"3153600000" doc:"For later coupons; null: none"`
+	HoldSeconds        web.Clearable[int64]          `json:"holdSeconds,omitempty,omitzero" minimum:"1" maximum:"2592000" doc:"For later coupons; null: none"`
+	Mode               *string                       `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Only before the first request"`
 	ReissueAfterCancel *bool                         `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string                       `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
-	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Each entry sets a value, or with null removes it; the others stay. null: removes all"`
+	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Sets entries; a null value removes one, null all"`
 }
 
 // Resolve checks what the schema cannot express. Templates.Change checks what depends
@@ -262,12 +262,12 @@ type templateOutput struct {
 }
 
 type templateCreatedOutput struct {
-	Location string `header:"Location" doc:"Absolute path of the template"`
+	Location string `header:"Location" doc:"Path of the new object"`
 	Body     *Template
 }
 
 type templateListInput struct {
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 }
 
@@ -280,7 +280,7 @@ type templateListOutput struct {
 
 type templateEntrantsInput struct {
 	ID     string `path:"id" doc:"Template ID"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -306,27 +306,26 @@ func (a *API) addTemplates() {
 	tags := []string{"coupon templates"}
 	call(a, huma.Operation{
 		OperationID: "create-template", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create a coupon template", DefaultStatus: http.StatusCreated,
+		Summary: "Create a template", DefaultStatus: http.StatusCreated,
 	}, a.createTemplate)
 	call(a, huma.Operation{
 		OperationID: "list-templates", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List coupon templates, highest ID first",
+		Summary: "List templates",
 	}, a.listTemplates)
 	call(a, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Show a coupon template with its counters",
+		Summary: "Get a template",
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		return a.cfg.Templates.Get(ctx, id)
 	}))
 	call(a, huma.Operation{
 		OperationID: "change-template", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
-		Summary: "Change a coupon template; absent fields stay",
-		Description: "A quantity below the number of live coupons and waiting requests is refused; admitted requests are never refused afterwards. " +
-			"After the first request, the mode cannot change, nor can opensAt if there is a draw.",
+		Summary:     "Change a template",
+		Description: "After the first request, mode cannot change, nor opensAt of a draw.",
 	}, a.changeTemplate)
 	call(a, huma.Operation{
 		OperationID: "close-template", Method: http.MethodPost, Path: path + "/{id}/close", Tags: tags,
-		Summary: "Close a coupon template to further requests; waiting requests are still served",
+		Summary: "Close a template; waiting requests are still served",
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		v, err := a.cfg.Templates.Close(ctx, id)
 		if err == nil {
@@ -336,20 +335,19 @@ func (a *API) addTemplates() {
 	}))
 	call(a, huma.Operation{
 		OperationID: "release-places", Method: http.MethodPost, Path: path + "/{id}/release-places", Tags: tags,
-		Summary: "Release the places that are set aside for a waiting line in a Redis that was removed permanently",
-		Description: "Users in that line lose their places. While any instance uses Redis, do not call it. " +
-			"409 ILLEGAL_STATE: this instance has a gate, or the path of the template is not DATABASE. A repeat releases nothing.",
+		Summary:     "Release the places of a waiting line in a Redis that was removed permanently",
+		Description: "Do not call it while any instance uses Redis: users in line lose their places.",
 	}, a.releasePlaces)
 	call(a, huma.Operation{
 		OperationID: "list-template-entrants", Method: http.MethodGet, Path: path + "/{id}/entrants", Tags: tags,
-		Summary:     "List the entrants of a draw, ordered by the bytes of userId",
-		Description: "draw.listHash is the hash of this list. 409 ILLEGAL_STATE: the draw is OPEN, or the template has no draw.",
+		Summary:     "List the entrants of a draw by the bytes of userId",
+		Description: "draw.listHash is its hash. ILLEGAL_STATE: the draw is OPEN, or there is none.",
 	}, a.listTemplateEntrants)
 }
 
 // ReleasedPlaces is the response of release-places.
 type ReleasedPlaces struct {
-	Released int64 `json:"released" doc:"Places that were set aside, and that everybody can get now"`
+	Released int64 `json:"released"`
 }
 
 type releasedPlacesOutput struct {

@@ -27,26 +27,25 @@ const (
 // TemplateProgress is how a coupon template comes on, in JSON.
 type TemplateProgress struct {
 	ID              string    `json:"id"`
-	State           string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT: open, but every coupon is issued or promised; a cancelled coupon makes it OPEN again"`
+	State           string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
 	Path            string    `json:"path" enum:"GATE,DATABASE"`
 	Counters        Counters  `json:"counters"`
-	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty" doc:"Over the last 10 s at most; absent: not measured yet"`
-	Degraded        []string  `json:"degraded,omitempty" nullable:"false" doc:"As in the template"`
-	At              time.Time `json:"at,omitzero" doc:"When it was read"`
+	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
+	Degraded        []string  `json:"degraded,omitempty" nullable:"false"`
+	At              time.Time `json:"at,omitzero"`
 }
 
 type templateEventsInput struct {
 	ID          string `path:"id" doc:"Template ID"`
-	LastEventID string `header:"Last-Event-ID" doc:"ID of the last event received; that state is not sent again. Unknown IDs are ignored"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
 }
 
 func (a *API) addTemplateEvents() {
 	const path = "/v1/coupon-templates/{id}/events"
 	call(a, huma.Operation{
 		OperationID: "watch-template", Method: http.MethodGet, Path: path, Tags: []string{"coupon templates"},
-		Summary: "Follow a coupon template through server-sent events",
-		Description: "counters: sent first, and when something changes, at most twice per second. " +
-			"The stream ends if the instance stops or the template cannot be read for about 10 s; clients then connect again.",
+		Summary:     "Follow a template (SSE)",
+		Description: "counters: sent first, and on changes, at most twice per second.",
 	}, func(ctx context.Context, in *templateEventsInput) (*huma.StreamResponse, error) {
 		id, err := templateID("id", in.ID)
 		if err != nil {

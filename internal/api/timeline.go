@@ -16,16 +16,16 @@ import (
 // timelineInput selects a part of a timeline.
 type timelineInput struct {
 	ID     string    `path:"id"`
-	From   time.Time `query:"from" doc:"Begin; absent: when it was started or created"`
-	To     time.Time `query:"to" doc:"End; absent: now, or shortly after it was finished"`
-	Points int       `query:"points" minimum:"2" maximum:"1000" default:"300" doc:"At most so many points"`
+	From   time.Time `query:"from" doc:"Absent: its start"`
+	To     time.Time `query:"to" doc:"Absent: now, or its end"`
+	Points int       `query:"points" minimum:"2" maximum:"1000" default:"300"`
 }
 
 // PromotionPoint is what happened to a promotion within a step. Fields are null if no
 // instance recorded anything, which is not the same as 0.
 type PromotionPoint struct {
 	At        time.Time `json:"at"`
-	Succeeded *int64    `json:"succeeded" doc:"Charges with this outcome; null: nothing was recorded"`
+	Succeeded *int64    `json:"succeeded" doc:"Charges; null: not recorded"`
 	Failed    *int64    `json:"failed"`
 	Retrying  *int64    `json:"retrying"`
 	Unknown   *int64    `json:"unknown"`
@@ -39,7 +39,7 @@ type PromotionPoint struct {
 // TemplatePoint is what happened to a coupon template within a step.
 type TemplatePoint struct {
 	At      time.Time `json:"at"`
-	Asked   *int64    `json:"asked" doc:"Answered requests; null: nothing was recorded"`
+	Asked   *int64    `json:"asked" doc:"Answered; null: not recorded"`
 	Issued  *int64    `json:"issued"`
 	Refused *int64    `json:"refused"`
 	Waiting *int64    `json:"waiting"`
@@ -53,16 +53,14 @@ type timelineOutput[P any] struct {
 	}
 }
 
-const timelineDescription = "A picture of all instances, every 10 s; the counts are exact."
-
 func (a *API) addTimelines() {
 	call(a, huma.Operation{
 		OperationID: "get-promotion-timeline", Method: http.MethodGet, Path: "/v1/promotions/{id}/timeline", Tags: []string{"promotions"},
-		Summary: "Show what happened to a promotion over time", Description: timelineDescription,
+		Summary: "Get a promotion timeline",
 	}, a.promotionTimeline)
 	call(a, huma.Operation{
 		OperationID: "get-template-timeline", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/timeline", Tags: []string{"coupon templates"},
-		Summary: "Show what happened to a coupon template over time", Description: timelineDescription,
+		Summary: "Get a template timeline",
 	}, a.templateTimeline)
 }
 

@@ -21,10 +21,10 @@ type UnknownPayout struct {
 }
 
 type unknownListInput struct {
-	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN" doc:"The only one"`
-	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"How long they have been UNKNOWN at least" example:"15m"`
-	UserID    string `query:"userId" maxLength:"255" doc:"At most 10,000 of the user's payouts are searched"`
-	Cursor    string `query:"cursor" doc:"nextCursor of the previous page"`
+	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN"`
+	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"UNKNOWN for at least so long" example:"15m"`
+	UserID    string `query:"userId" maxLength:"255"`
+	Cursor    string `query:"cursor"`
 	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -38,9 +38,9 @@ type unknownListOutput struct {
 // PromotionError counts the payouts of a promotion with one error code.
 type PromotionError struct {
 	Code            string `json:"code"`
-	Example         string `json:"example" doc:"errorMessage of one of them"`
+	Example         string `json:"example"`
 	ExampleTargetID string `json:"exampleTargetId"`
-	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Of its latest attempt"`
+	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Of the latest attempt"`
 	Failed          int64  `json:"failed"`
 	Retrying        int64  `json:"retrying"`
 	Unknown         int64  `json:"unknown"`
@@ -54,12 +54,12 @@ func (a *API) addUnknown() {
 	tags := []string{"payouts"}
 	call(a, huma.Operation{
 		OperationID: "list-unknown-payouts", Method: http.MethodGet, Path: "/v1/payouts", Tags: tags,
-		Summary: "List the UNKNOWN payouts of all promotions, those first that have been UNKNOWN for longest",
+		Summary: "List UNKNOWN payouts of all promotions, oldest first",
 	}, a.listUnknown)
 	call(a, huma.Operation{
 		OperationID: "list-promotion-errors", Method: http.MethodGet, Path: "/v1/promotions/{id}/errors", Tags: tags,
 		Summary:     "Count the payouts of a promotion by error code, most first",
-		Description: "Counts FAILED, RETRYING and UNKNOWN payouts, of at most 1,000 codes.",
+		Description: "FAILED, RETRYING and UNKNOWN payouts.",
 	}, a.listPromotionErrors)
 }
 

@@ -40,18 +40,18 @@ type WebhookEndpoint struct {
 	Description         string    `json:"description,omitempty"`
 	Events              []string  `json:"events" nullable:"false"`
 	Enabled             bool      `json:"enabled"`
-	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: so many deliveries are pending that the oldest payout and coupon events are dropped"`
-	DisabledReason      string    `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent if a person disabled it"`
+	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: too many are pending, the oldest payout and coupon events are dropped"`
+	DisabledReason      string    `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent: by a person"`
 	DisabledAt          time.Time `json:"disabledAt,omitzero"`
-	FailingSince        time.Time `json:"failingSince,omitzero" doc:"First of the attempts that failed since the last success"`
-	FailedAttempts      int       `json:"failedAttempts" doc:"Attempts that failed since the last success"`
+	FailingSince        time.Time `json:"failingSince,omitzero"`
+	FailedAttempts      int       `json:"failedAttempts" doc:"Since the last success"`
 	LastError           string    `json:"lastError,omitempty"`
-	DeliveredAt         time.Time `json:"deliveredAt,omitzero" doc:"Latest success, to the minute"`
-	PendingCount        int       `json:"pendingCount" doc:"Deliveries that are pending; at most 100000 are counted"`
-	DroppedCount        int64     `json:"droppedCount" doc:"Events that were dropped because too many deliveries were pending"`
+	DeliveredAt         time.Time `json:"deliveredAt,omitzero"`
+	PendingCount        int       `json:"pendingCount" doc:"At most 100000"`
+	DroppedCount        int64     `json:"droppedCount"`
 	DroppedAt           time.Time `json:"droppedAt,omitzero"`
-	Secret              string    `json:"secret,omitempty" doc:"Verifies deliveries; only in the response that creates or rotates it"`
-	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"Deliveries are signed with the previous secret, too, until then"`
+	Secret              string    `json:"secret,omitempty" doc:"Only in the response that creates or rotates it"`
+	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"The previous secret signs until then"`
 	CreatedAt           time.Time `json:"createdAt"`
 	CreatedBy           string    `json:"createdBy"`
 }
@@ -80,15 +80,15 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint 
 // WebhookDelivery is an event for an endpoint in JSON.
 type WebhookDelivery struct {
 	ID            string           `json:"id"`
-	MessageID     string           `json:"messageId" doc:"The header webhook-id of each attempt"`
+	MessageID     string           `json:"messageId" doc:"webhook-id"`
 	EndpointID    string           `json:"endpointId"`
 	Event         string           `json:"event"`
-	At            time.Time        `json:"at" doc:"Time of the event"`
+	At            time.Time        `json:"at"`
 	PromotionID   string           `json:"promotionId,omitempty"`
 	TargetID      string           `json:"targetId,omitempty"`
 	CouponID      string           `json:"couponId,omitempty"`
 	State         string           `json:"state" enum:"PENDING,DELIVERED,ABANDONED"`
-	NextAttemptAt time.Time        `json:"nextAttemptAt,omitzero" doc:"Only while it is PENDING; an endpoint that does not respond, or is disabled, delays it"`
+	NextAttemptAt time.Time        `json:"nextAttemptAt,omitzero"`
 	EndedAt       time.Time        `json:"endedAt,omitzero"`
 	Attempts      []WebhookAttempt `json:"attempts" nullable:"false"`
 }
@@ -97,9 +97,9 @@ type WebhookDelivery struct {
 type WebhookAttempt struct {
 	Number int       `json:"number"`
 	At     time.Time `json:"at"`
-	Status int       `json:"status,omitempty" doc:"HTTP status; absent: no response"`
+	Status int       `json:"status,omitempty"`
 	Millis int64     `json:"millis"`
-	Error  string    `json:"error,omitempty" doc:"Absent if the receiver accepted the delivery"`
+	Error  string    `json:"error,omitempty"`
 }
 
 // deliveryStates are the names of store.WebhookDeliveryState.
@@ -130,8 +130,8 @@ func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
 
 // CreateWebhookEndpoint is the body of POST /v1/webhook-endpoints.
 type CreateWebhookEndpoint struct {
-	URL         string   `json:"url" minLength:"1" maxLength:"2000" doc:"Receives the events"`
-	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used" doc:"One message per payout or coupon for the events of these"`
+	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
+	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
 	Description string   `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
 }
@@ -152,7 +152,7 @@ type ChangeWebhookEndpoint struct {
 	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000"`
 	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
 	Description *string  `json:"description,omitempty" maxLength:"500"`
-	Enabled     *bool    `json:"enabled,omitempty" doc:"false: no event is recorded, and pending deliveries wait; true: they go on, and past failures are forgotten"`
+	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"`
 }
 
 // forAudit returns the body without the secret parts of the URL.
@@ -231,8 +231,8 @@ type deliveryIDInput struct {
 
 type deliveryListInput struct {
 	ID     string `path:"id" doc:"Webhook endpoint ID"`
-	State  string `query:"state" enum:"PENDING,DELIVERED,ABANDONED" doc:"Only deliveries in this state"`
-	Cursor string `query:"cursor" doc:"nextCursor of the previous page"`
+	State  string `query:"state" enum:"PENDING,DELIVERED,ABANDONED"`
+	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
@@ -252,11 +252,11 @@ func (a *API) addWebhookEndpoints() {
 	tags := []string{"webhooks"}
 	call(a, huma.Operation{
 		OperationID: "create-webhook-endpoint", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create a webhook endpoint; the response shows its secret once", DefaultStatus: http.StatusCreated,
+		Summary: "Create a webhook endpoint", DefaultStatus: http.StatusCreated,
 	}, a.createWebhookEndpoint)
 	call(a, huma.Operation{
 		OperationID: "list-webhook-endpoints", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List all webhook endpoints, newest first; there are at most 50",
+		Summary: "List webhook endpoints",
 	}, a.listWebhookEndpoints)
 	call(a, huma.Operation{
 		OperationID: "get-webhook-endpoint", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
@@ -264,31 +264,31 @@ func (a *API) addWebhookEndpoints() {
 	}, a.getWebhookEndpoint)
 	call(a, huma.Operation{
 		OperationID: "change-webhook-endpoint", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
-		Summary: "Change, disable or enable a webhook endpoint",
+		Summary: "Change a webhook endpoint",
 	}, a.changeWebhookEndpoint)
 	call(a, huma.Operation{
 		OperationID: "delete-webhook-endpoint", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Delete a webhook endpoint and its deliveries", DefaultStatus: http.StatusNoContent,
+		Summary: "Delete a webhook endpoint", DefaultStatus: http.StatusNoContent,
 	}, a.deleteWebhookEndpoint)
 	call(a, huma.Operation{
 		OperationID: "rotate-webhook-secret", Method: http.MethodPost, Path: path + "/{id}/rotate-secret", Tags: tags,
-		Summary: "Replace the secret of a webhook endpoint; for 24 hours, deliveries are signed with both",
+		Summary: "Replace the secret; both sign for 24 hours",
 	}, a.rotateWebhookSecret)
 	call(a, huma.Operation{
 		OperationID: "test-webhook-endpoint", Method: http.MethodPost, Path: path + "/{id}/test", Tags: tags,
-		Summary: "Send the event webhook.test to a webhook endpoint", DefaultStatus: http.StatusAccepted,
+		Summary: "Test a webhook endpoint", DefaultStatus: http.StatusAccepted,
 	}, a.testWebhookEndpoint)
 	call(a, huma.Operation{
 		OperationID: "list-webhook-deliveries", Method: http.MethodGet, Path: path + "/{id}/deliveries", Tags: tags,
-		Summary: "List the deliveries to a webhook endpoint, latest first; those that ended are retained for seven days",
+		Summary: "List webhook deliveries",
 	}, a.listWebhookDeliveries)
 	call(a, huma.Operation{
 		OperationID: "get-webhook-delivery", Method: http.MethodGet, Path: path + "/{id}/deliveries/{deliveryId}", Tags: tags,
-		Summary: "Get a delivery to a webhook endpoint",
+		Summary: "Get a webhook delivery",
 	}, a.getWebhookDelivery)
 	call(a, huma.Operation{
 		OperationID: "resend-webhook-delivery", Method: http.MethodPost, Path: path + "/{id}/deliveries/{deliveryId}/resend", Tags: tags,
-		Summary: "Send a delivery again, with the same message ID and all of its attempts left", DefaultStatus: http.StatusAccepted,
+		Summary: "Send a delivery again, with the same messageId", DefaultStatus: http.StatusAccepted,
 	}, a.resendWebhookDelivery)
 }
 

@@ -11,9 +11,9 @@ import (
 // Trouble is a state that degrades an instance: something that it needs does not
 // work as it should, and part of its work waits.
 type Trouble struct {
-	Part   string    `json:"part" doc:"What does not work as it should, for example provider, redis-clock or status-view"`
-	Reason string    `json:"reason" doc:"Why, and what to do"`
-	Since  time.Time `json:"since" doc:"When this instance first saw it"`
+	Part   string    `json:"part"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // The parts that can be in trouble, apart from the servers, which have the names

@@ -85,10 +85,23 @@
     return errorCodes.some((one) => one.code === text) ? make("a", { href: "#error-" + text }, code) : code;
   }
 
-  // paragraphs turns a description into paragraphs, `code` in it into code.
+  // piecesOf turns `code` in a text into code, and the list after Errors: too.
+  function piecesOf(text) {
+    const [before, codes] = text.split("Errors: ");
+    const pieces = before.split("`").map((piece, i) => (i % 2 ? codeOf(piece) : piece));
+    if (codes) pieces.push("Errors: ", ...codes.split(/([A-Z][A-Z_0-9]+)/).map((piece, i) => (i % 2 ? codeOf(piece) : piece)));
+    return pieces;
+  }
+
+  // paragraphs turns a description into paragraphs.
   function paragraphs(text) {
-    return (text || "").split(/\n{2,}/).filter((part) => part.trim() !== "").map((part) => make("p", null,
-      part.split("`").map((piece, i) => (i % 2 ? codeOf(piece) : piece))));
+    return (text || "").split(/\n{2,}/).filter((part) => part.trim() !== "").map((part) => make("p", null, piecesOf(part)));
+  }
+
+  // wordsOf is a summary of the words of an operation ID.
+  function wordsOf(id) {
+    const text = (id || "").replace(/-/g, " ");
+    return text.charAt(0).toUpperCase() + text.slice(1);
   }
 
   // field is a row: a name, what it is, what it means, and a given example.
@@ -280,8 +293,8 @@
         if (!item[method]) continue;
         const given = item[method];
         const parameters = [...(item.parameters || []), ...(given.parameters || [])].map(resolve);
-        const operation = { ...given, path, method, parameters, tag: (given.tags || ["others"])[0] };
-        operation.text = [method, path, given.operationId, given.summary, given.description, operation.tag, ...parameters.map((one) => one.name)].join(" ").toLowerCase();
+        const operation = { ...given, summary: given.summary || wordsOf(given.operationId), path, method, parameters, tag: (given.tags || ["others"])[0] };
+        operation.text = [method, path, given.operationId, operation.summary, given.description, operation.tag, ...parameters.map((one) => one.name)].join(" ").toLowerCase();
         all.push(operation);
       }
     }

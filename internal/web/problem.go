@@ -58,14 +58,14 @@ var codes = map[int]string{
 
 // Problem is the body of every error (RFC 9457, application/problem+json).
 type Problem struct {
-	Type      string         `json:"type" doc:"Always about:blank; code identifies the error"`
-	Title     string         `json:"title" doc:"The status as text"`
-	Status    int            `json:"status" doc:"HTTP status"`
-	Code      string         `json:"code" doc:"Stable error code, for programs" example:"ILLEGAL_STATE"`
-	Detail    string         `json:"detail,omitempty" doc:"Explanation for people: what failed, where, and what to do"`
-	OpensAt   time.Time      `json:"opensAt,omitzero" doc:"When the template opens; only with NOT_OPEN"`
-	RequestID string         `json:"requestId,omitempty" doc:"ID of the request, to quote when asking for help; also in X-Request-Id"`
-	Errors    []ProblemField `json:"errors,omitempty" doc:"Every invalid field"`
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Code      string         `json:"code"`
+	Detail    string         `json:"detail,omitempty"`
+	OpensAt   time.Time      `json:"opensAt,omitzero" doc:"Only with NOT_OPEN"`
+	RequestID string         `json:"requestId,omitempty"`
+	Errors    []ProblemField `json:"errors,omitempty"`
 
 	Applied    string `json:"-"` // header Preference-Applied; "": none
 	RetryAfter int    `json:"-"` // header Retry-After in seconds; 0: as the status needs
@@ -73,8 +73,8 @@ type Problem struct {
 
 // ProblemField describes an invalid field.
 type ProblemField struct {
-	Field  string `json:"field" doc:"Name of the field in the body or query" example:"amount"`
-	Detail string `json:"detail" example:"must not be negative"`
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
 }
 
 // Error implements error.

@@ -32,8 +32,8 @@ type (
 		TotalCount      int64            `json:"totalCount"`
 		ExpectedCount   *int64           `json:"expectedCount,omitempty"`
 		Counts          map[string]int64 `json:"counts,omitempty" doc:"By state"`
-		AmountTotal     int64            `json:"amountTotal" doc:"In minor units"`
-		AmountSucceeded int64            `json:"amountSucceeded" doc:"In minor units"`
+		AmountTotal     int64            `json:"amountTotal"`
+		AmountSucceeded int64            `json:"amountSucceeded"`
 		Currency        string           `json:"currency,omitempty"`
 		StartedAt       time.Time        `json:"startedAt,omitzero"`
 		FinishedAt      time.Time        `json:"finishedAt,omitzero"`
@@ -44,7 +44,7 @@ type (
 		TargetID     string `json:"targetId"`
 		UserID       string `json:"userId,omitempty"`
 		State        string `json:"state,omitempty" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-		Amount       int64  `json:"amount" maximum:"1000000000000000" doc:"In minor units"`
+		Amount       int64  `json:"amount" maximum:"1000000000000000"`
 		Attempts     int    `json:"attempts"`
 		ErrorCode    string `json:"errorCode,omitempty"`
 		ErrorMessage string `json:"errorMessage,omitempty"`
