@@ -213,7 +213,7 @@ func TestAlertsFire(t *testing.T) {
 			r.create(3000, false, work)
 			return r, nil
 		}},
-		"ProviderRefusesUs": {[]string{"LargesseProviderRefusesUs"}, func(t *testing.T) (*rig, func(int)) {
+		"ProviderRefusesUs": {[]string{"LargesseProviderRefusesUs", "LargessePromotionPaused"}, func(t *testing.T) (*rig, func(int)) {
 			r := newRig(t, embedded, moneysim.Faults{})
 			return r, func(scrape int) {
 				if scrape == 4 {

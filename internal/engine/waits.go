@@ -6,6 +6,8 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -17,16 +19,20 @@ const (
 	waitsTimeout = store.ViewerWait + store.ViewerTimeout
 )
 
-// waits measures how long the oldest payouts wait, for the metrics. It reads on the
-// connections for reads that are only shown, so that it takes none from payouts.
+// waits measures how long the oldest payouts wait, and counts promotions that wait for a
+// person, for the metrics. It reads on the connections for reads that are only shown, so
+// that it takes none from payouts.
 type waits struct {
 	service.Base
 	rows interface {
 		PayoutOldest(ctx context.Context) (store.OldestPayouts, error)
 		Clock(ctx context.Context) (time.Time, error)
 	}
-	metrics *obs.Metrics
-	report  func(error, ...any)
+	// promotions returns the active promotions as of the latest read.
+	promotions    func() map[reward.PromotionID]*store.PromotionView
+	approvalAbove reward.Amount
+	metrics       *obs.Metrics
+	report        func(error, ...any)
 }
 
 // startWaits starts to measure, if the instance does the housekeeping.
@@ -35,7 +41,7 @@ func (e *Engine) startWaits(ctx context.Context) {
 		return
 	}
 	w := &waits{
-		rows: e.store, metrics: e.metrics,
+		rows: e.store, promotions: e.flow.Views, approvalAbove: reward.Amount(e.cfg.Approval.Above), metrics: e.metrics,
 		report: e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"),
 	}
 	w.Start(context.WithoutCancel(ctx), w.run)
@@ -57,6 +63,7 @@ func (w *waits) run(ctx context.Context) {
 // measure reads the oldest payouts. Their times are the database's, so it translates
 // them to the clock of this instance.
 func (w *waits) measure(ctx context.Context) error {
+	w.metrics.PromotionsPaused(w.paused())
 	ctx, cancel := context.WithTimeout(store.ForViewer(ctx), waitsTimeout)
 	defer cancel()
 	there, err := w.rows.Clock(ctx)
@@ -76,4 +83,16 @@ func (w *waits) measure(ctx context.Context) error {
 	}
 	w.metrics.SetWaits(local(oldest.ReadySince), local(oldest.StalledSince), local(oldest.UnknownSince))
 	return nil
+}
+
+// paused counts the promotions that Largesse has paused and a person must resume. Those
+// that a person paused or rejected, or that wait for an approval, wait as they should.
+func (w *waits) paused() int {
+	count := 0
+	for _, v := range w.promotions() {
+		if v.Status == reward.Paused && v.PauseReason != "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, w.approvalAbove) {
+			count++
+		}
+	}
+	return count
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -39,7 +40,20 @@ func TestWaits(t *testing.T) {
 		rows.oldest = store.OldestPayouts{ReadySince: now.Add(-10 * time.Minute), StalledSince: now.Add(-time.Minute)}
 		m := obs.NewMetrics()
 		var reported []error
-		w := &waits{rows: rows, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) }}
+		promotions := map[reward.PromotionID]*store.PromotionView{}
+		for reason, p := range map[string]reward.Promotion{
+			"a person's": {Status: reward.Paused}, "the provider's": {Status: reward.Paused, PauseReason: "401"}, "running": {Status: reward.Running, PauseReason: "401"},
+			"rejected": {Status: reward.Paused, PauseReason: "rejected", RejectedBy: "kim"}, "not approved": {Status: reward.Paused, PauseReason: "waits", Type: reward.Voucher},
+		} {
+			v := &store.PromotionView{Promotion: p}
+			if v.Counts.Payouts[reward.Ready] = 1; reason == "not approved" {
+				v.Counts.Amounts[reward.Ready] = 1001
+			}
+			promotions[reward.PromotionID(len(promotions)+1)] = v
+		}
+		w := &waits{
+			rows: rows, promotions: func() map[reward.PromotionID]*store.PromotionView { return promotions }, approvalAbove: 1000, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) },
+		}
 		w.Start(t.Context(), w.run)
 		defer w.Stop()
 		is := func(what string, want ...string) {
@@ -53,7 +67,7 @@ func TestWaits(t *testing.T) {
 				}
 			}
 		}
-		is("by the clock of the database", "oldest_ready_age_seconds 600", "dispatch_stalled_seconds 60", "oldest_unknown_age_seconds 0")
+		is("by the clock of the database", "oldest_ready_age_seconds 600", "dispatch_stalled_seconds 60", "oldest_unknown_age_seconds 0", "promotions_paused 1")
 		rows.err = errors.New("away")
 		time.Sleep(20 * time.Second)
 		is("during an outage", "oldest_ready_age_seconds 620", "dispatch_stalled_seconds 80", "oldest_unknown_age_seconds 0")

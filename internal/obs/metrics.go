@@ -91,6 +91,7 @@ type Metrics struct {
 	spans                            *prometheus.CounterVec
 	logLines                         *prometheus.CounterVec
 	instancesAlive                   prometheus.Gauge
+	promotionsPaused                 prometheus.Gauge
 	build                            *prometheus.GaugeVec
 	timeline                         *timeline
 
@@ -171,6 +172,9 @@ func NewMetrics() *Metrics {
 		instancesAlive: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "largesse_instances_alive", Help: "Instances that are alive, as this instance last saw it.",
 		}),
+		promotionsPaused: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "largesse_promotions_paused", Help: "PAUSED promotions that Largesse paused, as this instance last saw them. Those that a person paused, or has to approve, do not count.",
+		}),
 		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "largesse_build_info", Help: "1, with the version of Largesse and of Go.",
 		}, []string{"version", "go_version"}),
@@ -185,7 +189,7 @@ func NewMetrics() *Metrics {
 	m.registry.MustRegister(
 		m.claims, m.sweeps, m.poolStarts, m.idleStops, m.deadLetters, m.payouts, m.calls, m.callSeconds, m.callsOpen,
 		m.breaches, m.broken, m.webhooks, m.webhooksDropped, m.webhookBacklog, m.webhooksDisabled, m.couponAsks, m.coupons, m.holds, m.gateLoads, m.requests, m.requestSeconds, m.databaseSeconds, m.refusals, m.troubles,
-		m.pointsDropped, m.spans, m.logLines, m.instancesAlive, m.build,
+		m.pointsDropped, m.spans, m.logLines, m.instancesAlive, m.promotionsPaused, m.build,
 		&m.pools, &m.parts, &m.governor, &m.streams, &m.database, &m.waits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -419,6 +423,13 @@ func (m *Metrics) Built(version string) {
 func (m *Metrics) InstancesAlive(n int) {
 	if !m.off() {
 		m.instancesAlive.Set(float64(n))
+	}
+}
+
+// PromotionsPaused records how many promotions Largesse has paused.
+func (m *Metrics) PromotionsPaused(n int) {
+	if !m.off() {
+		m.promotionsPaused.Set(float64(n))
 	}
 }
 

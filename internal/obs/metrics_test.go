@@ -59,6 +59,7 @@ func useEverything(m *Metrics) {
 	m.Refused(401)
 	now := time.Now()
 	m.SetWaits(now.Add(-time.Hour), now.Add(time.Hour), time.Time{})
+	m.PromotionsPaused(2)
 	NewTroubles(m, Log{}).Set(PartProvider, "away")
 	m.CouponAsked("WAITING")
 	m.Built("1.2.3")
