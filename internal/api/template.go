@@ -130,12 +130,12 @@ type CreateTemplate struct {
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty"`
 	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000"`
-	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"Time to confirm a coupon: HELD until then, CANCELLED afterwards"`
+	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"At most validForSeconds. HELD, and CANCELLED if not confirmed in time"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
 	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
-	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of users who enter before opensAt"`
+	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of users who enter before opensAt, which it needs"`
 	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
