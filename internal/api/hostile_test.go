@@ -134,9 +134,10 @@ func TestSlowSenders(t *testing.T) {
 		b := setup(t, func(c *Config) { c.UploadIdle = 2 * time.Second }) // 64 bytes
 		b.serveHTTP(t, short)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n")
+		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"+
+			"targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n")
 		go func() { // 20 bytes per second, so that it never stalls
-			text := "targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" + strings.Repeat("1", 500)
+			text := strings.Repeat("1", 500)
 			for i := range len(text) {
 				if _, err := conn.Write([]byte{text[i]}); err != nil {
 					return

@@ -23,7 +23,7 @@ type call struct {
 // race detector to the race suite: with it a clean clone takes ten minutes more.
 func packageTests(files []testFile, suites []string) call {
 	// Most tests wait for servers and timers, so more can run than there are cores.
-	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}, timeout: "12m"}
+	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}, timeout: "16m"}
 	for _, name := range suites {
 		c.packages = append(c.packages, callOf(files, func(f testFile, _ string) bool { return !f.load && ownerOf(f.pkg) == name }).packages...)
 	}
