@@ -58,9 +58,12 @@ type TemplateProgress struct {
 	Path     string           `json:"path"` // GATE or DATABASE
 	Counters TemplateCounters `json:"counters"`
 	// IssuedPerSecond is measured over the last 10 seconds at most. Nil: unknown.
-	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty"`
-	Degraded        []string  `json:"degraded,omitempty"` // as in Template
-	At              time.Time `json:"at"`                 // when the server read it; zero as State
+	IssuedPerSecond *float64 `json:"issuedPerSecond,omitempty"`
+	// EstimatedWaitMillis is what a request that joins the line now is told. Nil: nobody
+	// waits.
+	EstimatedWaitMillis *int64    `json:"estimatedWaitMillis,omitempty"`
+	Degraded            []string  `json:"degraded,omitempty"` // as in Template
+	At                  time.Time `json:"at"`                 // when the server read it; zero as State
 }
 
 // CodeStyle describes how codes are generated. The server chooses empty fields.

@@ -26,13 +26,14 @@ const (
 
 // TemplateProgress is how a coupon template comes on, in JSON.
 type TemplateProgress struct {
-	ID              string    `json:"id"`
-	State           string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
-	Path            string    `json:"path" enum:"GATE,DATABASE"`
-	Counters        Counters  `json:"counters"`
-	IssuedPerSecond *float64  `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
-	Degraded        []string  `json:"degraded,omitempty" nullable:"false"`
-	At              time.Time `json:"at,omitzero"`
+	ID                  string    `json:"id"`
+	State               string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
+	Path                string    `json:"path" enum:"GATE,DATABASE"`
+	Counters            Counters  `json:"counters"`
+	IssuedPerSecond     *float64  `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
+	EstimatedWaitMillis *int64    `json:"estimatedWaitMillis,omitempty" doc:"Of a request made now"`
+	Degraded            []string  `json:"degraded,omitempty" nullable:"false"`
+	At                  time.Time `json:"at,omitzero"`
 }
 
 type templateEventsInput struct {
@@ -91,6 +92,10 @@ func (t *rateTrack) recent(now time.Time) (float64, bool) {
 func templateProgressOf(v *coupon.View, now time.Time) *TemplateProgress {
 	t := templateOf(*v)
 	p := &TemplateProgress{ID: t.ID, State: templateOpen, Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
+	if v.Wait > 0 {
+		wait := v.Wait.Milliseconds()
+		p.EstimatedWaitMillis = &wait
+	}
 	switch {
 	case now.Before(v.OpensAt):
 		p.State = templateUpcoming

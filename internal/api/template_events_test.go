@@ -33,7 +33,7 @@ func (f *fakeShop) edit(id reward.TemplateID, edit func(v *coupon.View)) {
 func (f *fakeShop) sell(issued, waiting int64) {
 	f.edit(42, func(v *coupon.View) {
 		v.IssuedTotal, v.Live = v.IssuedTotal+issued, v.Live+issued
-		v.Waiting = waiting
+		v.Waiting, v.Wait = waiting, time.Duration(waiting)*50*time.Millisecond
 		v.Stock = v.TotalQuantity - v.Live - waiting
 	})
 }
@@ -101,6 +101,9 @@ func TestTemplateEvents(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !strings.Contains(r.text(), `"waiting":3},"issuedPerSecond":0,"estimatedWaitMillis":150,`) {
+				t.Errorf("no event has the wait that is told: %s", r.text())
 			}
 			events := sentEvents(t, r.text())
 			if last := events[len(events)-1].data; !strings.Contains(last, `"CLOSED"`) || !strings.Contains(last, `"degraded":["gate"]`) || !strings.Contains(last, `"path":"GATE"`) {

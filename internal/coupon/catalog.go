@@ -32,6 +32,9 @@ type View struct {
 	// Waiting is the number of requests in the waiting line. Stock is the number of
 	// coupons left for new requests.
 	Waiting, Stock int64
+	// Wait is what a request that joins the line now is told about its wait. Zero means
+	// that nobody waits.
+	Wait time.Duration
 	// GateUnavailable reports whether the gate could not be read. Then Waiting is 0,
 	// and Stock includes coupons that waiting requests will get.
 	GateUnavailable bool
@@ -125,6 +128,9 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 			v.Waiting = headers[i].Waiting
 			if t.Mode != reward.ModeKafka {
 				v.Waiting = max(min(v.Waiting, headers[i].LastTicket-t.Settled), 0)
+			}
+			if v.Waiting > 0 {
+				v.Wait = waitOf(v.Waiting, headers[i].ServiceTime)
 			}
 		}
 		v.Stock = max(t.LiveMax()-t.Live-v.Waiting, 0)

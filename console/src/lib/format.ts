@@ -96,6 +96,13 @@ export function plain(text: string | undefined | null): string {
   return (text ?? '').replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
+/** seconds writes a wait: milliseconds or tenths while it is short. */
+export function seconds(s: number | undefined | null): string {
+  if (s === undefined || s === null) return '–';
+  if (s > 0 && s < 1) return `${Math.max(1, Math.round(s * 1000))} ms`;
+  return s < 10 ? `${tenths.format(s)} s` : duration(s);
+}
+
 /** words makes "UNKNOWN" readable: "unknown". */
 export function words(code: string): string {
   return code.toLowerCase().replaceAll('_', ' ');

@@ -13,12 +13,37 @@ export class Pages<T> {
   busy = $state(false);
   loaded = $state(false);
   error = $state<{ text: string; requestId?: string } | undefined>();
+  fresh = $state(0); // rows that came since the first page was read
+  freshMore = $state(false); // at least one page of them
   #read: (cursor: string | undefined) => Promise<Page<T>>;
   #cursor: string | undefined;
   #turn = 0;
+  #id: ((row: T) => string) | undefined;
 
-  constructor(read: (cursor: string | undefined) => Promise<Page<T>>) {
+  constructor(read: (cursor: string | undefined) => Promise<Page<T>>, id?: (row: T) => string) {
     this.#read = read;
+    this.#id = id;
+  }
+
+  /** watch counts new rows now and then, and leaves the list as it is; call it in an $effect, which gets its end. */
+  watch(milliseconds: number): () => void {
+    const timer = setInterval(() => void this.#look(), milliseconds);
+    return () => clearInterval(timer);
+  }
+
+  async #look(): Promise<void> {
+    const id = this.#id;
+    if (!id || document.hidden || this.busy || !this.loaded) return;
+    const turn = this.#turn;
+    try {
+      const { items } = await this.#read(undefined);
+      if (turn !== this.#turn) return;
+      const known = new Set(this.items.map(id));
+      this.fresh = items.filter((row) => !known.has(id(row))).length;
+      this.freshMore = this.fresh > 0 && this.fresh === items.length && known.size > 0;
+    } catch {
+      // The next look shows it.
+    }
   }
 
   /** restart reads the first page; the rows of before stay until it is there. */
@@ -40,6 +65,7 @@ export class Pages<T> {
       this.items = first ? page.items : [...this.items, ...page.items];
       this.#cursor = page.nextCursor;
       this.more = !!page.nextCursor;
+      if (first) this.fresh = 0;
       this.error = undefined;
       this.loaded = true;
     } catch (err) {

@@ -2,7 +2,7 @@
 // order of time.
 
 import type { Schemas } from './api';
-import { money, moment, plain, words } from './format';
+import { money, moment, number, plain, plural, seconds, words } from './format';
 
 export interface Moment {
   at: string;
@@ -63,6 +63,25 @@ export function couponVerdict(i: Schemas['HistoryItem']): Verdict {
   }
   if (i.status === 'LEFT') return { got: false, text: `${template}: no coupon, because the user left the line.`, to };
   return { got: false, text: `${template}: no coupon, because ${refused(i.reason)}.`, to };
+}
+
+/** lineVerdict is about a request that is not settled yet. */
+export function lineVerdict(r: Schemas['IssueRequest'], name: string): Verdict {
+  const wait = r.estimatedWaitMillis === undefined ? '' : `, for about ${seconds(r.estimatedWaitMillis / 1000)} more`;
+  const text = r.queueRank === undefined ? `${name}: takes part in the draw${wait}.` : `${name}: waits in line with ticket ${number(r.ticket)}; ${plural(r.queueRank, 'request')} ${r.queueRank === 1 ? 'is' : 'are'} before it${wait}.`;
+  return { got: undefined, text, to: `/coupons/${r.requestId.slice(0, r.requestId.indexOf(':'))}` };
+}
+
+/** answer is one sentence: did they get it, and if not, why? */
+export function answer(all: Verdict[]): string {
+  const missing = all.filter((v) => v.got === false);
+  const open = all.filter((v) => v.got === undefined);
+  if (all.length === 1) return all[0]!.text;
+  const got = all.length - missing.length - open.length;
+  if (missing.length + open.length === 0) return `They got everything: ${plural(got, 'reward')}.`;
+  const why = [...missing, ...open][0]!.text;
+  const others = missing.length + open.length - 1;
+  return `They got ${number(got)} of ${plural(all.length, 'reward')}. ${why}${others ? ` ${plural(others, 'other')} below.` : ''}`;
 }
 
 /** timeOrder lists everything that happened to a person, latest first. */

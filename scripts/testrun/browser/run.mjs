@@ -3,6 +3,7 @@
 import { mkdirSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
+import { features } from './features.mjs';
 import { hostile } from './hostile.mjs';
 import { line } from './line.mjs';
 import { long } from './long.mjs';
@@ -20,7 +21,7 @@ const browser = await chromium.launch({ executablePath: flags.chromium, args: ['
 const world = new World(browser, flags);
 await world.fill();
 let failures = 0;
-for (const [name, test] of Object.entries(flags.all ? { ...short, ...long, ...line, ...hostile, ...speed } : short)) {
+for (const [name, test] of Object.entries(flags.all ? { ...short, ...long, ...line, ...hostile, ...speed, ...features } : short)) {
   if (!new RegExp(flags.only).test(name)) continue;
   let failed = '';
   try {

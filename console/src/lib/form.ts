@@ -1,0 +1,69 @@
+// What people write into fields, as the API takes it.
+
+const plain = /^\d+$/;
+const grouped = /^\d{1,3}(?:[,.'’\s]\d{3})+$/;
+
+/** whole reads "1,000" as 1000, and an empty field as undefined. Other text is refused: it would be taken for "none". */
+export function whole(text: string, label: string): number | undefined {
+  const t = text.trim();
+  if (t === '') return undefined;
+  const n = plain.test(t) || grouped.test(t) ? Number(t.replaceAll(/\D/g, '')) : NaN;
+  if (!Number.isSafeInteger(n)) throw new Error(`${label}: “${t}” is not a whole number.`);
+  return n;
+}
+
+/** share reads percent, "2.5" as 0.025, and an empty field as undefined. */
+export function share(text: string, label: string): number | undefined {
+  const t = text.trim().replace(/%$/, '').replace(',', '.').trim();
+  if (t === '') return undefined;
+  const n = Number(t) / 100;
+  if (!(n >= 0 && n <= 1)) throw new Error(`${label}: “${text.trim()}” is not a percentage from 0 to 100.`);
+  return n;
+}
+
+/** instant reads a field of local time. */
+export function instant(text: string): string | undefined {
+  return text ? new Date(text).toISOString() : undefined;
+}
+
+/** local writes a time for a field of local time. */
+export function local(at: string | undefined): string {
+  if (!at) return '';
+  const d = new Date(at);
+  return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+export interface Pair {
+  name: string;
+  value: string;
+}
+
+/** pairsOf makes rows of metadata, by name. */
+export function pairsOf(metadata: Record<string, string> | undefined): Pair[] {
+  return Object.entries(metadata ?? {})
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, value]) => ({ name, value }));
+}
+
+/** metadataOf reads rows; those without a name are left out, and a name that comes twice is refused. */
+export function metadataOf(pairs: Pair[]): Record<string, string> {
+  const out: Record<string, string> = {};
+  for (const { name, value } of pairs) {
+    const n = name.trim();
+    if (!n) {
+      if (value.trim()) throw new Error(`Metadata: “${value.trim()}” has no name.`);
+      continue;
+    }
+    if (Object.hasOwn(out, n)) throw new Error(`Metadata: the name “${n}” comes twice.`);
+    out[n] = value;
+  }
+  return out;
+}
+
+/** metadataChange is what turns one into the other: null removes an entry. */
+export function metadataChange(from: Record<string, string> | undefined, to: Record<string, string>): Record<string, string | null> {
+  const out: Record<string, string | null> = {};
+  for (const [name, value] of Object.entries(to)) if (from?.[name] !== value) out[name] = value;
+  for (const name of Object.keys(from ?? {})) if (!Object.hasOwn(to, name)) out[name] = null;
+  return out;
+}
