@@ -21,7 +21,7 @@ const pointsMax = 1500;
 
 export class Drop {
   points = $state.raw<Point[]>([]);
-  last: Point | undefined; // that this page has seen itself
+  last = $state.raw<Point | undefined>(); // that this page has seen itself
   #open: Waiter[] = []; // not served yet
 
   /** past begins with what the server has recorded. */
