@@ -21,8 +21,8 @@ export interface Verdict {
 type History = Schemas['History'];
 type HistoryPayout = Schemas['HistoryPayout'];
 
-const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${p.voucherCode}` : money(p.amount));
-const promotion = (p: HistoryPayout) => p.promotionName || `promotion ${p.promotionId}`;
+const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${plain(p.voucherCode)}` : money(p.amount));
+const promotion = (p: HistoryPayout) => plain(p.promotionName) || `promotion ${p.promotionId}`;
 
 export function payoutVerdict(p: HistoryPayout): Verdict {
   const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
@@ -59,7 +59,7 @@ export function couponVerdict(i: Schemas['HistoryItem']): Verdict {
       HELD: 'it is held for them and ends unless they confirm', ISSUED: 'it can be used', USED: 'it is used',
       EXPIRED: 'it has expired since', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'it ended because nobody confirmed it in time' : 'it was cancelled since',
     };
-    return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${c.code}, and ${ends[c.status] ?? words(c.status)}.`, to };
+    return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${plain(c.code)}, and ${ends[c.status] ?? words(c.status)}.`, to };
   }
   if (i.status === 'LEFT') return { got: false, text: `${template}: no coupon, because the user left the line.`, to };
   return { got: false, text: `${template}: no coupon, because ${refused(i.reason)}.`, to };
@@ -68,7 +68,7 @@ export function couponVerdict(i: Schemas['HistoryItem']): Verdict {
 /** lineVerdict is about a request that is not settled yet. */
 export function lineVerdict(r: Schemas['IssueRequest'], name: string): Verdict {
   const wait = r.estimatedWaitMillis === undefined ? '' : `, for about ${seconds(r.estimatedWaitMillis / 1000)} more`;
-  const text = r.queueRank === undefined ? `${name}: takes part in the draw${wait}.` : `${name}: waits in line with ticket ${number(r.ticket)}; ${plural(r.queueRank, 'request')} ${r.queueRank === 1 ? 'is' : 'are'} before it${wait}.`;
+  const text = r.queueRank === undefined ? `${plain(name)}: takes part in the draw${wait}.` : `${plain(name)}: waits in line with ticket ${number(r.ticket)}; ${plural(r.queueRank, 'request')} ${r.queueRank === 1 ? 'is' : 'are'} before it${wait}.`;
   return { got: undefined, text, to: `/coupons/${r.requestId.slice(0, r.requestId.indexOf(':'))}` };
 }
 
@@ -100,9 +100,9 @@ export function timeOrder(h: History): Moment[] {
   }
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;
-    all.push({ at: i.at, to, state: i.status, title: `Template ${i.templateId}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${i.coupon.code}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
-    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `Template ${i.templateId}: coupon used`, text: `code ${i.coupon.code}` });
-    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `Template ${i.templateId}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${i.coupon.code}` });
+    all.push({ at: i.at, to, state: i.status, title: `Template ${i.templateId}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${plain(i.coupon.code)}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
+    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `Template ${i.templateId}: coupon used`, text: `code ${plain(i.coupon.code)}` });
+    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `Template ${i.templateId}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${plain(i.coupon.code)}` });
   }
   return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
 }
