@@ -20,8 +20,8 @@ import (
 //go:embed browser
 var browserFiles embed.FS
 
-// browserTimeout limits the long suite, which takes a fifth of it.
-const browserTimeout = 10 * time.Minute
+// browserTimeout limits the long suite, also where other suites have the processors.
+const browserTimeout = 20 * time.Minute
 
 // browserFlags are the settings of the instance that the browser uses. Its provider may
 // be slow while other suites run.

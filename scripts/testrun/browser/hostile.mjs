@@ -75,6 +75,7 @@ export const hostile = {
         '/': [], '/#/promotions': ['<script>'], [promotion]: ['<script>', 'onerror', '\\u202egnp.exe', '[31mred'],
         [`${promotion}?state=FAILED`]: ['javascript:window.hacked=1', 'svg onload'], [`${promotion}?state=UNKNOWN`]: ['unknown'], [`${promotion}?state=SUCCEEDED`]: ['\\u202egnp.exe'],
         [`${promotion}?state=FAILED&code=${encodeURIComponent(messages[1])}`]: ['onerror'], '/#/unknown': [], '/#/people/one%20user': ['<script>', 'onerror', '\\u202egnp.exe'],
+        [`${promotion}/payouts/6`]: ['\\u202egnp.exe', '\\u2066and'], [`/#/people/${encodeURIComponent(messages[6])}`]: ['\\u202egnp.exe'],
         '/#/webhooks': ['svg onload'], [`/#/webhooks/${hook.id}`]: ['500'], '/#/instances': [], '/#/audit': [], '/#/reconciliation': [],
       };
       for (const [view, wanted] of Object.entries(shown)) {
@@ -83,6 +84,15 @@ export const hostile = {
         await harmless(page, `${view} at ${width}`, wanted);
         await w.picture(page, `hostile ${view.replace(id, '')} ${width}`);
       }
+      // A file of a stranger, before anything of it is sent, and the form with what others wrote.
+      await w.open(page, promotion, server);
+      await page.getByLabel('File of targets').setInputFiles({ name: 'paid \u202egnp.csv', mimeType: 'text/csv', buffer: Buffer.from(`targetId,userId\n${messages.map((m) => m.replaceAll('\n', ' ')).join(',\n')}`) });
+      await page.getByRole('region', { name: 'Lines with mistakes' }).waitFor();
+      await harmless(page, `a file at ${width}`, ['paid \\u202egnp.csv', '<script>']);
+      await w.picture(page, `hostile file ${width}`);
+      await page.getByRole('button', { name: 'Change…', exact: true }).click();
+      await page.getByRole('dialog').getByLabel('Name', { exact: true }).waitFor();
+      await harmless(page, `the settings at ${width}`, ['<script>']);
     }
     assert.deepEqual(errors, [], 'the console of the browser');
   },
