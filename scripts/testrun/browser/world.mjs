@@ -118,13 +118,18 @@ export class World {
     return `${name} ${++this.#made}`;
   }
 
-  /** until repeats read until its value is good. */
+  /** until repeats read until its value is good. It fails after a minute in which nothing changed, or after five. */
   async until(what, read, good) {
-    const end = Date.now() + 60_000;
+    const begin = Date.now();
+    let seen;
+    let changed = begin;
     for (;;) {
       const value = await read();
       if (good(value)) return value;
-      assert.ok(Date.now() < end, `${what}: still ${JSON.stringify(value).slice(0, 500)} after a minute`);
+      const text = JSON.stringify(value) ?? 'nothing';
+      if (text !== seen) changed = Date.now();
+      seen = text;
+      assert.ok(Date.now() < Math.min(changed + 60_000, begin + 300_000), `${what}: still ${text.slice(0, 500)} after ${Math.round((Date.now() - begin) / 1000)} s`);
       await new Promise((wake) => setTimeout(wake, 100));
     }
   }
