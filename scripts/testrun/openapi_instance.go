@@ -36,6 +36,8 @@ const (
 	recordInterval = 200 * time.Millisecond
 	// tokenParty is the issuer and the audience of tokens.
 	tokenParty = "https://largesse.invalid" //nolint:gosec // an address, no credentials
+	// tokenTTL is longer than any suite takes.
+	tokenTTL = time.Hour
 	// kafkaUser and kafkaPassword are the login of the embedded broker, which asks for one
 	// because the instance requires keys or tokens.
 	kafkaUser, kafkaPassword = "tester", "for a test only"
@@ -174,7 +176,7 @@ func newTokens(jwks string, people ...string) (tokens []string, err error) {
 	now := time.Now()
 	for person := range slices.Chunk(people, 2) {
 		text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil, `{"iss":%q,"aud":%q,"sub":%q,"role":%q,"iat":%d,"exp":%d}`,
-			tokenParty, tokenParty, person[0], person[1], now.Unix(), now.Add(openapiTimeout).Unix()))
+			tokenParty, tokenParty, person[0], person[1], now.Unix(), now.Add(tokenTTL).Unix()))
 		tokens = append(tokens, text+"."+encode(ed25519.Sign(private, []byte(text))))
 	}
 	return tokens, nil
