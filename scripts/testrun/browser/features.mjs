@@ -8,6 +8,22 @@ const told = (page, text) => page.getByRole('status').getByText(text).first().wa
 const stat = (page, name) => page.locator('.card', { has: page.getByText(name, { exact: true }) }).last();
 
 export const features = {
+  async 'a large file shows how much of it is sent'(w) {
+    const page = await w.page({ key: w.keys.operator });
+    const draft = await w.api('POST', '/v1/promotions', { name: w.unique('Large'), type: 'POINT', amount: 1 });
+    await w.open(page, `/#/promotions/${draft.id}`);
+    const network = await page.context().newCDPSession(page);
+    await network.send('Network.emulateNetworkConditions', { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: 400_000 });
+    const targets = 100_000;
+    const text = ['targetId', ...Array.from({ length: targets }, (_, n) => `${n + 1_000_000_000}`)].join('\n');
+    await page.getByLabel('File of targets').setInputFiles({ name: 'large.csv', mimeType: 'text/csv', buffer: Buffer.from(text) });
+    await page.waitForFunction(() => [...document.querySelectorAll('progress')].some((p) => p.value > 0 && p.value < 1));
+    await page.getByRole('progressbar', { name: 'Checking…' }).waitFor();
+    await w.accessible(page, 'a file on its way');
+    await page.getByText('100,000 new targets').waitFor();
+    assert.equal(await page.getByRole('progressbar').count(), 0, 'the progress bar stays');
+  },
+
   async 'drop a file, see it, and pay in one flow'(w) {
     const page = await w.page({ key: w.keys.operator });
     const name = w.unique('Dropped');
