@@ -77,7 +77,7 @@ type Draw struct {
 	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users enter; CLOSED: entrants are served; DONE: all have an outcome"`
 	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex"`
 	Seed       string    `json:"seed,omitempty" doc:"In hex; secret while OPEN"`
-	ListHash   string    `json:"listHash,omitempty" doc:"SHA-256 of the joined SHA-256 hashes of all userIds, ordered by bytes, in hex; from DONE on"`
+	ListHash   string    `json:"listHash,omitempty" doc:"Hex SHA-256 of the joined SHA-256 hashes of all userIds in byte order; from DONE on"`
 }
 
 // templateFor returns a template as the caller may see it: shoppers do not see what
@@ -130,12 +130,12 @@ type CreateTemplate struct {
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty"`
 	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000"`
-	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"At most validForSeconds. HELD, and CANCELLED if not confirmed in time"`
+	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"At most validForSeconds. HELD, then CANCELLED unless confirmed"`
 	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
 	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
 	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
 	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
-	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of users who enter before opensAt, which it needs"`
+	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of who enters before opensAt, which it needs"`
 	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 

@@ -40,7 +40,7 @@ type WebhookEndpoint struct {
 	Description         string    `json:"description,omitempty"`
 	Events              []string  `json:"events" nullable:"false"`
 	Enabled             bool      `json:"enabled"`
-	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: too many are pending, the oldest payout and coupon events are dropped"`
+	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: too many pending, the oldest payout and coupon events are dropped"`
 	DisabledReason      string    `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent: by a person"`
 	DisabledAt          time.Time `json:"disabledAt,omitzero"`
 	FailingSince        time.Time `json:"failingSince,omitzero"`

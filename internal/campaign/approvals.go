@@ -145,3 +145,10 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 		"promotion %s %s: ask someone who did not create, change or fill it to approve it before %s",
 		v.ID, rules.WhyApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove), a.name)
 }
+
+// PausedByLargesse reports whether Largesse has paused a promotion, and a person must
+// resume it. One that a person paused or rejected, or that waits for an approval, waits as
+// it should.
+func PausedByLargesse(v *store.PromotionView, above reward.Amount) bool {
+	return v.Status == reward.Paused && v.PauseReason != "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
+}

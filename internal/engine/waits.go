@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -85,12 +85,11 @@ func (w *waits) measure(ctx context.Context) error {
 	return nil
 }
 
-// paused counts the promotions that Largesse has paused and a person must resume. Those
-// that a person paused or rejected, or that wait for an approval, wait as they should.
+// paused counts the promotions that Largesse has paused and a person must resume.
 func (w *waits) paused() int {
 	count := 0
 	for _, v := range w.promotions() {
-		if v.Status == reward.Paused && v.PauseReason != "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, w.approvalAbove) {
+		if campaign.PausedByLargesse(v, w.approvalAbove) {
 			count++
 		}
 	}
