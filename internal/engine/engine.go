@@ -211,6 +211,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.startCoupons(ctx); err != nil {
 		return err
 	}
+	e.startRetention(ctx)
 	e.startTimelines(ctx)
 	e.startWaits(ctx)
 	e.startMonitor(ctx)
@@ -497,11 +498,6 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	if e.plays(config.RoleHousekeeping) {
-		old := &retention{rows: e.store, gate: e.gate, periods: e.cfg.Retention, instance: e.instance, log: e.own}
-		if old.periods != (config.Retention{}) {
-			old.Start(context.WithoutCancel(ctx), old.run)
-			e.onClose(old.Stop)
-		}
 		e.books.Start(context.WithoutCancel(ctx))
 		webhooks.Start(context.WithoutCancel(ctx))
 		deliverer.Start(context.WithoutCancel(ctx))
@@ -561,6 +557,17 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 	e.coupons = flow
 	e.onClose(flow.Stop)
 	return flow.Start(ctx)
+}
+
+// startRetention removes old rows, if the instance does the housekeeping and a setting
+// asks for it. The gate must be open.
+func (e *Engine) startRetention(ctx context.Context) {
+	if !e.plays(config.RoleHousekeeping) || e.cfg.Retention == (config.Retention{}) {
+		return
+	}
+	old := &retention{rows: e.store, gate: e.gate, periods: e.cfg.Retention, instance: e.instance, log: e.own}
+	old.Start(context.WithoutCancel(ctx), old.run)
+	e.onClose(old.Stop)
 }
 
 // totals returns the sums over the pools of this instance.

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -296,4 +299,65 @@ func (s *stoppingStore) TemplateForget(ctx context.Context, p store.TemplateForg
 	page, err := s.Store.TemplateForget(ctx, p)
 	s.stop()
 	return page, err
+}
+
+// logSignal closes a channel when the log has a line with a text.
+type logSignal struct {
+	text string
+	once sync.Once
+	seen chan struct{}
+}
+
+func (s *logSignal) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.text) {
+		s.once.Do(func() { close(s.seen) })
+	}
+	return len(p), nil
+}
+
+// TestAnInstanceRemovesOldCoupons starts an instance as an operator does. Its first round
+// archives the template, and removes its gate and its coupon.
+func TestAnInstanceRemovesOldCoupons(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cfg := config.Default()
+	cfg.Data.Dir, cfg.Money.URL, cfg.Retention.Coupons = t.TempDir(), "http://127.0.0.1:9", 72*time.Hour
+	rows, err := sqlite.Open(ctx, sqlitePath(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(rows.Migrate(ctx))
+	closed := time.Now().Add(-90 * time.Hour)
+	_, err = rows.TemplateCreate(ctx, reward.CouponTemplate{
+		ID: 1, Name: "drop", TotalQuantity: 1, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
+		ClosesAt: closed, ValidFor: time.Hour, CreatedAt: closed,
+	})
+	must(err)
+	_, err = rows.CouponSettle(ctx, store.CouponSettleParams{
+		TemplateID: 1, Kind: rules.SettleInOrder, Now: closed.Add(-2 * time.Hour),
+		Requests: []rules.CouponRequest{{UserID: "ann", Ticket: 1, CouponID: 1, Code: "one"}},
+	})
+	must(err)
+	rows.Close()
+
+	removed := &logSignal{text: "old rows removed", seen: make(chan struct{})}
+	log, err := obs.NewLog(removed, "info", "text")
+	must(err)
+	e := start(t, cfg, log)
+	select {
+	case <-removed.seen:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing was removed within 30 s")
+	}
+	row, err := e.store.TemplateGet(ctx, 1)
+	must(err)
+	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {
+		t.Errorf("archived at %v with %d issued", row.ArchivedAt, row.IssuedTotal)
+	}
 }
