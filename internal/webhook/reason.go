@@ -55,7 +55,7 @@ func reasonFor(err error) string {
 		other     x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		handshake *tls.CertificateVerificationError
-		alert     tls.AlertError
+		remote    *net.OpError
 		plain     tls.RecordHeaderError
 		network   net.Error
 	)
@@ -74,7 +74,7 @@ func reasonFor(err error) string {
 		return "the TLS certificate of the receiver is not valid"
 	case errors.As(err, &plain):
 		return "the receiver does not speak TLS at this port"
-	case errors.As(err, &alert):
+	case errors.As(err, &remote) && remote.Op == "remote error": // so package tls reports an alert
 		return "the receiver refused the TLS handshake"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the receiver refused the connection"

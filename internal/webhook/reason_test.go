@@ -2,7 +2,10 @@ package webhook
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -39,6 +42,16 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		t.Cleanup(receiver.Close)
 		return receiver.URL
 	}
+	alerting := func(h http.Handler) *httptest.Server {
+		receiver := httptest.NewUnstartedServer(h)
+		receiver.Config.ErrorLog = log.New(io.Discard, "", 0)
+		receiver.TLS = &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, errors.New("not for you") },
+		}
+		receiver.StartTLS()
+		return receiver
+	}
 	refusing := httptest.NewServer(http.NotFoundHandler())
 	refusing.Close()
 	silent := errors.New("i/o trouble at 10.255.255.53")
@@ -60,6 +73,7 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		"AClosedOne":    {NewTransport(true), serve(httptest.NewServer, closing("")), "the receiver closed the connection without a response"},
 		"NoHTTP":        {NewTransport(true), serve(httptest.NewServer, closing("SSH-2.0-OpenSSH\r\n")), "the response of the receiver is not HTTP"},
 		"NoTLS":         {NewTransport(true), strings.Replace(serve(httptest.NewServer, closing("")), "http:", "https:", 1), ""},
+		"AnAlert":       {NewTransport(true), serve(alerting, closing("")), "the receiver refused the TLS handshake"},
 		"AnUnknownCA":   {NewTransport(true), serve(httptest.NewTLSServer, closing("")), "the TLS certificate of the receiver is signed by an unknown authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
