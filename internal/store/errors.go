@@ -43,8 +43,8 @@ type OldestPayouts struct {
 	// UnknownSince is when the oldest UNKNOWN payout of any promotion became UNKNOWN.
 	UnknownSince time.Time
 	// StalledSince is since when a RUNNING promotion with READY payouts has dispatched
-	// none: the earliest of these promotions counts. A canary that waits for its outcomes
-	// stalls nothing.
+	// none: the earliest of these promotions counts. A promotion does not count while it may
+	// wait for the outcomes of its canary, of what its budget covers, or of what is approved.
 	StalledSince time.Time
 }
 

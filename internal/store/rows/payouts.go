@@ -26,12 +26,17 @@ AND p.updated_at <= (SELECT :clock - CAST($4 AS interval)) ORDER BY p.updated_at
 
 	// oldestPayouts reads since when the oldest READY payout of the first $1 RUNNING
 	// promotions with any waits, since when the oldest UNKNOWN one since $2 does, and since when one
-	// of these promotions has dispatched nothing. Each payout is the first entry of an
-	// index. The comparison p.state < 4 lets SQLite use the first.
+	// of these promotions has dispatched nothing. It leaves out those that may wait for the
+	// outcomes of a canary, of what is within the budget, or of what is approved. Each payout
+	// is the first entry of an index. The comparison p.state < 4 lets SQLite use the first.
 	oldestPayouts = `SELECT min(r.due_at), (SELECT p.updated_at FROM payouts p WHERE p.state = 3 AND p.updated_at >= $2 ORDER BY p.updated_at LIMIT 1),
-  min(CASE WHEN r.canary_out THEN NULL WHEN r.last_dispatched_at > r.due_at THEN r.last_dispatched_at ELSE r.due_at END)
+  min(CASE WHEN r.holds THEN NULL WHEN r.last_dispatched_at > r.due_at THEN r.last_dispatched_at ELSE r.due_at END)
 FROM (
-  SELECT m.last_dispatched_at, m.canary_targets > 0 AND NOT m.canary_judged AND m.canary_dispatched >= m.canary_targets AS canary_out,
+  SELECT m.last_dispatched_at, m.canary_targets > 0 AND NOT m.canary_judged AND m.canary_dispatched >= m.canary_targets
+      OR m.max_amount > 0 AND m.max_amount - s.succeeded_amount - s.queued_amount - s.retrying_amount - s.unknown_amount < s.ready_amount
+        AND s.queued + s.retrying + s.unknown > 0
+      OR m.approved_rounds > 0 AND m.approved_count < s.ready + s.queued + s.retrying + s.unknown + s.succeeded + s.failed + s.cancelled
+        AND s.queued + s.retrying > 0 AS holds,
     (SELECT p.due_at FROM payouts p WHERE p.promotion_id = m.id AND p.state = 0 AND p.state < 4 ORDER BY p.due_at LIMIT 1) AS due_at
   FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
   WHERE m.status = 'RUNNING' AND s.ready > 0 ORDER BY m.id LIMIT $1
