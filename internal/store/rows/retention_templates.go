@@ -71,6 +71,14 @@ type forgetPart struct {
 	remove []string // the rows after $2, $3, up to $4, $5
 }
 
+// lineAfter is the line of import i after which its codes are left, and importLeft the
+// first import with such a code, after the position $2, $3.
+const (
+	lineAfter  = `CASE WHEN i.id = $2 THEN CAST($3 AS bigint) ELSE 0 END`
+	importLeft = ` FROM coupon_code_imports i WHERE i.template_id = $1 AND i.id >= $2
+  AND EXISTS (SELECT 1 FROM coupon_codes c WHERE c.import_id = i.id AND c.line > ` + lineAfter + `) ORDER BY i.id LIMIT 1`
+)
+
 // forgetOutcomes and forgetCodes name the range of a page, as forgetPayouts does.
 var (
 	forgetOutcomes = forgetPart{
@@ -86,11 +94,15 @@ var (
 			`DELETE FROM coupon_rejections WHERE template_id = $1 AND (ticket, generation) > ($2, $3) AND (ticket, generation) <= ($4, $5)` + templateArchived + ` RETURNING ticket`,
 		},
 	}
+	// A page of codes is of one import: the first one from $2 on that has codes left. Its
+	// range is lines after those that were removed, so it reads no codes of other imports.
 	forgetCodes = forgetPart{
-		page: `SELECT k.import_id, k.line FROM coupon_code_imports i JOIN coupon_codes k ON k.import_id = i.id
-WHERE i.template_id = $1 AND (k.import_id, k.line) > ($2, $3) ORDER BY k.import_id, k.line LIMIT $4`,
-		remove: []string{`DELETE FROM coupon_codes WHERE import_id IN (SELECT i.id FROM coupon_code_imports i WHERE i.template_id = $1)
-  AND (import_id, line) > ($2, $3) AND (import_id, line) <= ($4, $5)` + templateArchived + ` RETURNING line`},
+		page: `SELECT k.import_id, k.line FROM coupon_codes k
+WHERE k.import_id = (SELECT i.id` + importLeft + `) AND k.line > (SELECT ` + lineAfter + importLeft + `)
+ORDER BY k.import_id, k.line LIMIT $4`,
+		remove: []string{`DELETE FROM coupon_codes WHERE import_id = $4 AND line <= $5
+  AND line > CASE WHEN $2 = CAST($4 AS bigint) THEN CAST($3 AS bigint) ELSE 0 END
+  AND EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.id = $4 AND i.template_id = $1)` + templateArchived + ` RETURNING line`},
 	}
 )
 

@@ -141,6 +141,7 @@ func (d Dialect) Statements() map[string]string {
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts":  oldestPayouts,
+		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],
 		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,
 		"find due endpoints": t.webhooks.due, "claim deliveries": t.webhooks.claim, "list deliveries": listAll,
 		"list deliveries with a state": listIn, "count pending deliveries": countPending, "find bulk events to drop": bulkToDrop,

@@ -240,6 +240,15 @@ func TestPlans(t *testing.T) {
 		},
 		"list UNKNOWN payouts":           {"SEARCH p USING INDEX payouts_unknown_since ((updated_at,promotion_id,target_id)>(?,?,?) AND updated_at<?)", "SCAN CONSTANT ROW"},
 		"list UNKNOWN payouts of a user": {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SCAN CONSTANT ROW"},
+		"read a page of old codes": {
+			"SEARCH k USING PRIMARY KEY (import_id=? AND line>?)",
+			"SEARCH i USING COVERING INDEX coupon_code_imports_first (template_id=?)", "SEARCH c EXISTS USING PRIMARY KEY (import_id=? AND line>?)",
+			"SEARCH i USING COVERING INDEX coupon_code_imports_first (template_id=?)", "SEARCH c EXISTS USING PRIMARY KEY (import_id=? AND line>?)",
+		},
+		"remove old codes": {
+			"SEARCH coupon_codes USING PRIMARY KEY (import_id=? AND line>? AND line<?)", "SEARCH i USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
+		},
 		"find the oldest payouts": {
 			"SEARCH m USING INDEX promotions_status (status=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 			"SEARCH p USING COVERING INDEX payouts_open (promotion_id=? AND state=?)", "SCAN r", "SEARCH p USING COVERING INDEX payouts_unknown_since (updated_at>?)",

@@ -174,12 +174,13 @@ func rulesOfTemplateArchive(a *arena) {
 			a.must(a.raw.Exec(fmt.Sprintf(`INSERT INTO coupon_entrants (template_id, user_id) VALUES (%d, '%s')`, id, user)))
 		}
 	}
+	a.imports(1, 3, "1f", "1g", "1h") // the codes of template 2 are between those of template 1
 	same(a.bundle, "removed of a template that is not archived", 0, a.forgetTemplate(1, 2))
 	if !a.archiveTemplate(1) {
 		a.Fatal("the template is not archived")
 	}
 	stands := a.stands(1)
-	for _, removed := range []int{0, 3 + 3 + 5, 0} {
+	for _, removed := range []int{0, 3 + 3 + 5 + 3, 0} {
 		if removed > 0 || len(a.coupons(1)) == 0 {
 			same(a.bundle, "removed", removed, a.forgetTemplate(1, 2))
 		}
