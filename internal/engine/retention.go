@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	// retentionPause separates two of them.
 	retentionBatch = 1000
 	retentionPause = 100 * time.Millisecond
+	// retentionFailuresMax ends the work on promotions, or on templates, of a round. One
+	// that fails stops no other, but so many mean that a server is unavailable.
+	retentionFailuresMax = 10
 )
 
 // retention removes rows that are older than the settings say. One instance at a time
@@ -58,37 +62,31 @@ func (r *retention) run(ctx context.Context) {
 	})
 }
 
-// round removes everything that is too old by the clock of the database.
+// round removes everything that is too old by the clock of the database. A kind of rows
+// whose removal fails stops no other kind.
 func (r *retention) round(ctx context.Context) error {
 	now, err := r.rows.Clock(ctx)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	if keep := r.periods.Audit; keep > 0 {
-		err := r.remove(ctx, "audit entries", func() (int, error) { return r.rows.AuditForget(ctx, now.Add(-keep), retentionBatch) })
-		if err != nil {
-			return err
-		}
+		failed = append(failed, r.remove(ctx, "audit entries", func() (int, error) { return r.rows.AuditForget(ctx, now.Add(-keep), retentionBatch) }))
 	}
 	if keep := r.periods.DeadLetters; keep > 0 {
 		for _, status := range []reward.DeadLetterStatus{reward.DeadLetterReplayed, reward.DeadLetterDiscarded} {
-			err := r.remove(ctx, "dead letters", func() (int, error) {
+			failed = append(failed, r.remove(ctx, "dead letters", func() (int, error) {
 				return r.rows.DeadLetterForget(ctx, status, now.Add(-keep), retentionBatch)
-			})
-			if err != nil {
-				return err
-			}
+			}))
 		}
 	}
 	if keep := r.periods.Payouts; keep > 0 {
-		if err := r.payouts(ctx, now.Add(-keep), now); err != nil {
-			return err
-		}
+		failed = append(failed, r.payouts(ctx, now.Add(-keep), now))
 	}
 	if keep := r.periods.Coupons; keep > 0 {
-		return r.coupons(ctx, now.Add(-keep), now)
+		failed = append(failed, r.coupons(ctx, now.Add(-keep), now))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // coupons archives coupon templates that closed before a time, and removes their gates
@@ -96,35 +94,37 @@ func (r *retention) round(ctx context.Context) error {
 // template changes, so a crash in between leaves rows that the next round removes.
 func (r *retention) coupons(ctx context.Context, before, now time.Time) error {
 	var last store.EndedTemplate
+	var failed []error
 	for {
 		page, err := r.rows.TemplateEnded(ctx, before, last, retentionBatch)
 		if err != nil {
-			return fmt.Errorf("coupons: %w", err)
+			return errors.Join(append(failed, fmt.Errorf("coupons: %w", err))...)
 		}
 		for _, t := range page {
 			last = t
-			if !t.Archived {
-				if t.Archived, err = r.rows.TemplateArchive(ctx, t.ID, before, now); err != nil {
-					return fmt.Errorf("coupons: %w", err)
-				}
-				if !t.Archived {
-					continue // something of it is still open
-				}
-				r.log.Info("template archived", "template_id", t.ID)
+			if err := r.couponsOf(ctx, t, before, now); err != nil {
+				failed = append(failed, fmt.Errorf("coupons of template %d: %w", t.ID, err))
 			}
-			if err := r.couponsOf(ctx, t.ID); err != nil {
-				return fmt.Errorf("coupons of template %d: %w", t.ID, err)
+			if len(failed) == retentionFailuresMax || ctx.Err() != nil {
+				return errors.Join(failed...)
 			}
 		}
 		if len(page) < retentionBatch {
-			return nil
+			return errors.Join(failed...)
 		}
 	}
 }
 
-// couponsOf removes the gate and the rows of an archived template. The gate comes first:
-// with its last row, a template is not looked at again.
-func (r *retention) couponsOf(ctx context.Context, id reward.TemplateID) error {
+// couponsOf archives a template, if nothing of it is open, and removes its gate and its
+// rows. The gate comes first: with its last row, a template is not looked at again.
+func (r *retention) couponsOf(ctx context.Context, t store.EndedTemplate, before, now time.Time) error {
+	id := t.ID
+	if !t.Archived {
+		if archived, err := r.rows.TemplateArchive(ctx, id, before, now); err != nil || !archived {
+			return err
+		}
+		r.log.Info("template archived", "template_id", id)
+	}
 	if err := r.gate.Remove(ctx, id); err != nil {
 		return err
 	}
@@ -152,39 +152,41 @@ func (r *retention) couponsOf(ctx context.Context, id reward.TemplateID) error {
 // again, so a crash in between leaves rows that the next round removes.
 func (r *retention) payouts(ctx context.Context, before, now time.Time) error {
 	var last store.EndedPromotion
+	var failed []error
 	for {
 		page, err := r.rows.PromotionEnded(ctx, before, last, retentionBatch)
 		if err != nil {
-			return fmt.Errorf("payouts: %w", err)
+			return errors.Join(append(failed, fmt.Errorf("payouts: %w", err))...)
 		}
 		for _, p := range page {
 			last = p
-			if !p.Archived {
-				if p.Archived, err = r.rows.PromotionArchive(ctx, p.ID, before, now); err != nil {
-					return fmt.Errorf("payouts: %w", err)
-				}
-				if !p.Archived {
-					continue // something of it is still open
-				}
-				r.log.Info("promotion archived", "promotion_id", p.ID)
+			if err := r.payoutsOf(ctx, p, before, now); err != nil {
+				failed = append(failed, fmt.Errorf("payouts of promotion %d: %w", p.ID, err))
 			}
-			if err := r.payoutsOf(ctx, p.ID, before); err != nil {
-				return err
+			if len(failed) == retentionFailuresMax || ctx.Err() != nil {
+				return errors.Join(failed...)
 			}
 		}
 		if len(page) < retentionBatch {
-			return nil
+			return errors.Join(failed...)
 		}
 	}
 }
 
-// payoutsOf removes the payouts of an archived promotion.
-func (r *retention) payoutsOf(ctx context.Context, id reward.PromotionID, before time.Time) error {
+// payoutsOf archives a promotion, if nothing of it is open, and removes its payouts.
+func (r *retention) payoutsOf(ctx context.Context, ended store.EndedPromotion, before, now time.Time) error {
+	id := ended.ID
+	if !ended.Archived {
+		if archived, err := r.rows.PromotionArchive(ctx, id, before, now); err != nil || !archived {
+			return err
+		}
+		r.log.Info("promotion archived", "promotion_id", id)
+	}
 	p := store.PayoutForgetParams{PromotionID: id, Limit: retentionBatch, Before: before}
 	for total := 0; ; {
 		page, err := r.rows.PayoutForget(ctx, p)
 		if err != nil {
-			return fmt.Errorf("payouts of promotion %d: %w", id, err)
+			return err
 		}
 		total += page.Removed
 		if p.After = page.Last; p.After == nil {

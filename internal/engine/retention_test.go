@@ -192,14 +192,14 @@ func (s *stoppingStore) PayoutForget(ctx context.Context, p store.PayoutForgetPa
 	return page, err
 }
 
-// removedGates records which gates are removed. It fails while fails is set.
+// removedGates records which gates are removed. It fails for a template.
 type removedGates struct {
-	fails bool
+	fails reward.TemplateID
 	ids   []reward.TemplateID
 }
 
 func (g *removedGates) Remove(_ context.Context, id reward.TemplateID) error {
-	if g.fails {
+	if id == g.fails {
 		return context.DeadlineExceeded
 	}
 	g.ids = append(g.ids, id)
@@ -207,9 +207,9 @@ func (g *removedGates) Remove(_ context.Context, id reward.TemplateID) error {
 }
 
 // TestRetentionOfCoupons closes templates long ago and recently, with more coupons than a
-// transaction removes, and removes those of the old one, after its gate. Redis fails
-// first, then the process crashes after a part, and continues. A template with a coupon
-// that never expires keeps everything.
+// transaction removes, and removes those of the old ones, after their gates. Redis fails
+// first for one of them, which does not stop the other. Then the process crashes after a
+// part, and continues. A template with a coupon that never expires keeps everything.
 func TestRetentionOfCoupons(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -229,7 +229,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 	}
 	now := time.Now()
 	const coupons = retentionBatch + 1
-	for id, closed := range map[reward.TemplateID]time.Time{1: now.Add(-90 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-90 * time.Hour)} {
+	for id, closed := range map[reward.TemplateID]time.Time{1: now.Add(-90 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-90 * time.Hour), 4: now.Add(-80 * time.Hour)} {
 		template := reward.CouponTemplate{
 			ID: id, Name: "drop", TotalQuantity: coupons, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 			ClosesAt: closed, ValidFor: time.Hour, CreatedAt: closed,
@@ -249,8 +249,8 @@ func TestRetentionOfCoupons(t *testing.T) {
 			must(err)
 		}
 	}
-	left := func() (n [4]int64) {
-		for id := reward.TemplateID(1); id <= 3; id++ {
+	left := func() (n [5]int64) {
+		for id := reward.TemplateID(1); id <= 4; id++ {
 			must(rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
 				n[id] += int64(len(page))
 				return nil
@@ -258,35 +258,35 @@ func TestRetentionOfCoupons(t *testing.T) {
 		}
 		return n
 	}
-	gates := &removedGates{fails: true}
+	gates := &removedGates{fails: 1}
 	must((&retention{rows: rows, gate: gates}).round(ctx))
 	r := &retention{rows: rows, gate: gates, periods: config.Retention{Coupons: 72 * time.Hour}}
 	if err := r.round(ctx); err == nil {
 		t.Fatal("the round reports success although the gate is not removed")
 	}
-	if got := left(); got != [4]int64{0, coupons, coupons, coupons} {
+	if got := left(); got != [5]int64{0, coupons, coupons, coupons, 0} {
 		t.Fatalf("%v coupons are left", got)
 	}
-	gates.fails = false
+	gates.fails = 0
 	stopped, stop := context.WithCancel(ctx)
 	r.rows = &stoppingStore{rows, stop}
 	if err := r.round(stopped); err == nil {
 		t.Fatal("the round that was stopped reports success")
 	}
-	if got := left(); got != [4]int64{0, coupons - retentionBatch, coupons, coupons} {
+	if got := left(); got != [5]int64{0, coupons - retentionBatch, coupons, coupons, 0} {
 		t.Fatalf("after the crash, %v coupons are left", got)
 	}
 	r.rows = rows
 	for range 2 {
 		must(r.round(ctx))
-		if got := left(); got != [4]int64{0, 0, coupons, coupons} {
+		if got := left(); got != [5]int64{0, 0, coupons, coupons, 0} {
 			t.Fatalf("%v coupons are left", got)
 		}
 	}
-	if !slices.Equal(gates.ids, []reward.TemplateID{1, 1}) {
-		t.Errorf("the gates of %v are removed, want that of template 1 in each round until nothing is left", gates.ids)
+	if !slices.Equal(gates.ids, []reward.TemplateID{4, 1, 1}) {
+		t.Errorf("the gates of %v are removed, want that of template 4, and that of template 1 in each round until nothing is left", gates.ids)
 	}
-	for id, archived := range map[reward.TemplateID]bool{1: true, 2: false, 3: false} {
+	for id, archived := range map[reward.TemplateID]bool{1: true, 2: false, 3: false, 4: true} {
 		v, err := rows.TemplateGet(ctx, id)
 		must(err)
 		if v.ArchivedAt.IsZero() == archived || v.Live != coupons || v.IssuedTotal != coupons {
