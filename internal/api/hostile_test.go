@@ -89,7 +89,9 @@ func (b *bundle) others(t *testing.T) {
 func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	slow := setup(t, shortConfig)
-	slow.serveHTTP(t, short)
+	limits := short
+	limits.Write = patient / 4 // every response is read: a busy machine may take longer than short
+	slow.serveHTTP(t, limits)
 	id := slow.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	endless := strings.Repeat("x", 5000)
 	for _, tc := range []struct{ name, sent, dripped, heard string }{
@@ -132,7 +134,7 @@ func TestSlowSenders(t *testing.T) {
 	t.Run("Upload", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, func(c *Config) { c.UploadIdle = 2 * time.Second }) // 64 bytes
-		b.serveHTTP(t, short)
+		b.serveHTTP(t, limits)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"+
 			"targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n")
