@@ -90,7 +90,7 @@ func TestSlowSenders(t *testing.T) {
 	t.Parallel()
 	slow := setup(t, shortConfig)
 	limits := short
-	limits.Write = patient / 4 // every response is read: a busy machine may take longer than short
+	limits.Header, limits.Write = patient/8, patient/4 // a busy machine may take longer than short to read a header, and to write
 	slow.serveHTTP(t, limits)
 	id := slow.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	endless := strings.Repeat("x", 5000)
