@@ -15,14 +15,14 @@ test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka
 
 .PHONY: test-long
 test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~55 min)
-	@go run ./scripts/testrun -long
+	@go run ./scripts/testrun -long $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SLOW),-slow $(SLOW))
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need only Go and no second process, without the race detector (~1 min)
 	go test -short -p 4 -parallel 6 ./...
 
 .PHONY: fuzz
-fuzz: ## Let every fuzz function look for a finding, 10 s each
+fuzz: ## Let every fuzz function look for a finding, 5 s each
 	@go run ./scripts/testrun -suite fuzz
 
 .PHONY: openapi

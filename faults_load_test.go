@@ -164,7 +164,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
-	alone := r.pace()
+	other := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
 	made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 		ended <- uploaded{result, err}
 	}()
 	r.until(made.ID, "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
-	r.keepsPace(alone, "an endless upload")
+	r.keepsPace(other, "an endless upload")
 	before := r.until(made.ID, "begun", func(client.Promotion) bool { return true }).TotalCount
 	file.over.Store(true)
 	last := <-ended

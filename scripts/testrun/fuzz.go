@@ -12,7 +12,7 @@ import (
 
 const (
 	// fuzzTime is how long each fuzz function looks for a finding.
-	fuzzTime = "10s"
+	fuzzTime = "5s"
 	// fuzzShrink limits how often an input is tried to make it shorter, which takes
 	// up to a minute each by default.
 	fuzzShrink = "100x"

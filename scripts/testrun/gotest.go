@@ -23,7 +23,7 @@ type call struct {
 // race detector to the race suite: with it a clean clone takes ten minutes more.
 func packageTests(files []testFile, suites []string) call {
 	// Most tests wait for servers and timers, so more can run than there are cores.
-	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}, timeout: "16m"}
+	c := call{flags: []string{"-tags", "servers", "-p", "3", "-parallel", "6"}, timeout: "25m"}
 	for _, name := range suites {
 		c.packages = append(c.packages, callOf(files, func(f testFile, _ string) bool { return !f.load && ownerOf(f.pkg) == name }).packages...)
 	}
@@ -57,11 +57,11 @@ func raced(files []testFile, wanted func(f testFile) bool) call {
 }
 
 // modelTests runs the tests that compare the code with a model in random steps, with
-// two and a half times as many sequences as by default.
+// half as many sequences again as by default.
 func modelTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool { return !f.load && f.rapid && !strings.HasPrefix(name, "Fuzz") })
 	c.flags = []string{"-tags", "servers", "-parallel", "6"}
-	c.args = []string{"-rapid.checks=250"}
+	c.args = []string{"-rapid.checks=150"}
 	return c
 }
 

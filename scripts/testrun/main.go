@@ -34,7 +34,9 @@ type options struct {
 	keep    bool   // keep the servers up until the run is interrupted
 	run     string // as in go test -run
 	verbose bool
-	seed    int // of the suite openapi; 0 means that of schemathesis.toml
+	minutes float64 // start no suite that would end later; 0 means no limit
+	slow    float64 // how much longer a suite takes on this machine, in percent
+	seed    int     // of the suite openapi; 0 means that of schemathesis.toml
 }
 
 func main() {
@@ -44,6 +46,8 @@ func main() {
 	flag.BoolVar(&opts.keep, "keep", false, "print the servers' addresses and keep them up until interrupted; run only the suites named by -suite")
 	flag.StringVar(&opts.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&opts.seed, "seed", 0, "seed of the requests of the suite openapi; 0 means that of schemathesis.toml, which make test uses")
+	flag.Float64Var(&opts.minutes, "minutes", 0, "start no long suite that would not end within so many minutes, and report it as skipped; 0 means no limit")
+	flag.Float64Var(&opts.slow, "slow", 100, "percentage of the usual time that suites take on this machine, for -minutes")
 	flag.BoolVar(&opts.verbose, "v", false, "show all output of the tests")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -89,6 +93,14 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 	}
 	r := runner{root: root, run: opts.run, verbose: opts.verbose, seed: opts.seed, out: out, progress: progress}
 	for _, stage := range stages(chosen) {
+		if !opts.fits(time.Since(report.began), stage) {
+			for _, s := range stage {
+				res := newResult(s.name, progress)
+				res.skipped = []string{fmt.Sprintf("%s: it takes about %.0f minutes, which were not left", s.name, s.minutes*opts.slow/100)}
+				report.results = append(report.results, res)
+			}
+			continue
+		}
 		var running *fleet.Fleet
 		if slices.ContainsFunc(stage, suite.needsServers) {
 			if running, err = servers(); err != nil {
@@ -113,6 +125,11 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 		}
 	}
 	return
+}
+
+// fits reports whether suites end in time if they begin after some time.
+func (o options) fits(after time.Duration, stage []suite) bool {
+	return o.minutes <= 0 || after.Minutes()+minutesOf(stage)*o.slow/100 <= o.minutes
 }
 
 // startServers starts one server of each kind while the caller continues. The

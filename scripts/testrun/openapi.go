@@ -25,7 +25,7 @@ import (
 var schemathesisFiles embed.FS
 
 // openapiTimeout limits the suite, which takes a third of it.
-const openapiTimeout = 16 * time.Minute
+const openapiTimeout = 24 * time.Minute
 
 // openapi compares a running instance with its own OpenAPI description.
 // schemathesis sends requests that the description allows and requests that it

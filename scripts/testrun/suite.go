@@ -21,6 +21,8 @@ type suite struct {
 	name string
 	// long suites run in make test-long, all others in make test.
 	long bool
+	// minutes is how long a long suite takes on an idle machine with 2 cores.
+	minutes float64
 	// joined starts the suite together with the one before it.
 	joined bool
 	// dirs are folders; the suite tests every package in and below them. A package
@@ -52,16 +54,16 @@ var suites = []suite{
 	{name: "openapi", check: openapi, joined: true},
 	{name: "browser", check: browserShort, joined: true},
 	{name: "campaigns", call: campaignTests},
-	{name: "race", long: true, call: raceTests},
-	{name: "race-system", long: true, call: raceSystemTests},
-	{name: "models", long: true, call: modelTests},
-	{name: "tools", long: true, joined: true, check: buildTools},
-	{name: "fuzz", long: true, check: fuzz},
-	{name: "load", long: true, call: loadTests},
-	{name: "browser-long", long: true, joined: true, check: browserLong},
-	{name: "clients", long: true, joined: true, check: clients},
-	{name: "console", long: true, joined: true, check: consoleBuild},
-	{name: "measured", long: true, call: measuredTests},
+	{name: "race", long: true, minutes: 15, call: raceTests},
+	{name: "race-system", long: true, minutes: 6, call: raceSystemTests},
+	{name: "models", long: true, minutes: 3.5, call: modelTests},
+	{name: "tools", long: true, minutes: 3, joined: true, check: buildTools},
+	{name: "fuzz", long: true, minutes: 1.6, check: fuzz},
+	{name: "load", long: true, minutes: 28, call: loadTests},
+	{name: "browser-long", long: true, minutes: 10, joined: true, check: browserLong},
+	{name: "clients", long: true, minutes: 1, joined: true, check: clients},
+	{name: "console", long: true, minutes: 1, joined: true, check: consoleBuild},
+	{name: "measured", long: true, minutes: 5, call: measuredTests},
 }
 
 // campaigns are the load tests that stay in make test.
@@ -111,6 +113,15 @@ func stages(chosen []suite) [][]suite {
 		}
 	}
 	return all
+}
+
+// minutesOf returns how long suites take that run at the same time.
+func minutesOf(stage []suite) float64 {
+	most := 0.0
+	for _, s := range stage {
+		most = max(most, s.minutes)
+	}
+	return most
 }
 
 // ofPackages reports whether the suite tests whole packages.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
@@ -262,6 +263,31 @@ func TestCutByTime(t *testing.T) {
 	} {
 		if got := cutByTime(text); got != want {
 			t.Errorf("%q was cut by the time: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// TestSuitesThatDoNotFit leaves out what would not end in time.
+func TestSuitesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	stage := []suite{{minutes: 10}, {minutes: 20}}
+	for _, tc := range []struct {
+		options options
+		after   time.Duration
+		fits    bool
+	}{
+		{options{slow: 100}, time.Hour, true},
+		{options{minutes: 30, slow: 100}, 10 * time.Minute, true},
+		{options{minutes: 30, slow: 100}, 11 * time.Minute, false},
+		{options{minutes: 30, slow: 200}, 0, false},
+	} {
+		if tc.options.fits(tc.after, stage) != tc.fits {
+			t.Errorf("%+v after %v: want %t", tc.options, tc.after, tc.fits)
+		}
+	}
+	for _, s := range suites {
+		if s.long != (s.minutes > 0) {
+			t.Errorf("suite %s: long is %t, with %v minutes", s.name, s.long, s.minutes)
 		}
 	}
 }
