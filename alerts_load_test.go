@@ -213,7 +213,7 @@ func TestAlertsFire(t *testing.T) {
 			r.create(3000, false, work)
 			return r, nil
 		}},
-		"ProviderRefusesUs": {[]string{"LargesseProviderRefusesUs", "LargessePromotionPaused"}, func(t *testing.T) (*rig, func(int)) {
+		"ProviderRefusesUs": {[]string{"LargesseProviderRefusesUs"}, func(t *testing.T) (*rig, func(int)) {
 			r := newRig(t, embedded, moneysim.Faults{})
 			return r, func(scrape int) {
 				if scrape == 4 {
@@ -223,6 +223,15 @@ func TestAlertsFire(t *testing.T) {
 					r.create(100, false, work)
 				}
 			}
+		}},
+		"PromotionPaused": {[]string{"LargessePromotionPaused"}, func(t *testing.T) (*rig, func(int)) {
+			r := newRig(t, embedded, moneysim.Faults{MisconfiguredStatus: http.StatusUnauthorized})
+			id, _ := r.create(100, false, client.NewPromotion{})
+			r.until(id, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
+			r.stop() // paused promotions are counted at the start, and every 15 s
+			r.start()
+			r.eventually("the promotion is counted", func() bool { return value(r.scrape(), "largesse_promotions_paused") == 1 })
+			return r, nil
 		}},
 		"ProviderSlow": {[]string{"LargesseProviderSlow"}, func(t *testing.T) (*rig, func(int)) {
 			r := newRig(t, embedded, moneysim.Faults{LatencyMs: 3000}, func(cfg *config.Config) {
