@@ -140,18 +140,25 @@ func (rec *recording) fired(t *testing.T, promtool string, names []string) []str
 // firedName finds the names of alerts that fired in what promtool prints.
 var firedName = regexp.MustCompile(`alertname=\\*"(\w+)`)
 
-// TestAlertsFire fires each alert with a real fault, and none without one. promtool,
-// which also checks the syntax of the rules, evaluates what an instance reported. It runs
-// next to no other test, because it needs much of the machine.
-func TestAlertsFire(t *testing.T) {
+// installedPromtool returns the path of promtool.
+func installedPromtool(t *testing.T) string {
+	t.Helper()
 	in, err := fleet.NewInstaller(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	promtool, err := in.Promtool(t.Context())
+	path, err := in.Promtool(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
+
+// TestAlertsFire fires each alert with a real fault, and none without one. promtool,
+// which also checks the syntax of the rules, evaluates what an instance reported. It runs
+// next to no other test, because it needs much of the machine.
+func TestAlertsFire(t *testing.T) {
+	promtool := installedPromtool(t)
 	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", "--lint-fatal", alertsFile).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -426,14 +433,7 @@ func TestAlertsFire(t *testing.T) {
 // row. The series are written down, because a scrape of TestAlertsFire is too short for a
 // breaker to close in.
 func TestAlertOfAProviderThatHangs(t *testing.T) {
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	promtool, err := in.Promtool(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	promtool := installedPromtool(t)
 	const alert = "LargesseProviderDown"
 	for name, tc := range map[string]struct {
 		paid, unknown int // per scrape
