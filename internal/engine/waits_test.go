@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,17 +17,29 @@ import (
 
 // fakeWaits is a database whose clock is an hour ahead.
 type fakeWaits struct {
+	mu     sync.Mutex
 	oldest store.OldestPayouts
 	err    error
 	reads  int
 	public bool // a read was not for a viewer
 }
 
+// answer sets what the database answers from now on.
+func (f *fakeWaits) answer(oldest store.OldestPayouts, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.oldest, f.err = oldest, err
+}
+
 func (f *fakeWaits) Clock(context.Context) (time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return time.Now().Add(time.Hour), f.err
 }
 
 func (f *fakeWaits) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.reads++
 	f.public = f.public || !store.IsForViewer(ctx)
 	return f.oldest, f.err
@@ -37,7 +50,7 @@ func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeWaits{}
 		now, _ := rows.Clock(t.Context())
-		rows.oldest = store.OldestPayouts{ReadySince: now.Add(-10 * time.Minute), StalledSince: now.Add(-time.Minute)}
+		rows.answer(store.OldestPayouts{ReadySince: now.Add(-10 * time.Minute), StalledSince: now.Add(-time.Minute)}, nil)
 		m := obs.NewMetrics()
 		var reported []error
 		promotions := map[reward.PromotionID]*store.PromotionView{}
@@ -68,10 +81,10 @@ func TestWaits(t *testing.T) {
 			}
 		}
 		is("by the clock of the database", "oldest_ready_age_seconds 600", "dispatch_stalled_seconds 60", "oldest_unknown_age_seconds 0", "promotions_paused 1")
-		rows.err = errors.New("away")
+		rows.answer(store.OldestPayouts{}, errors.New("away"))
 		time.Sleep(20 * time.Second)
 		is("during an outage", "oldest_ready_age_seconds 620", "dispatch_stalled_seconds 80", "oldest_unknown_age_seconds 0")
-		rows.err, rows.oldest = nil, store.OldestPayouts{UnknownSince: now}
+		rows.answer(store.OldestPayouts{UnknownSince: now}, nil)
 		time.Sleep(20 * time.Second)
 		is("after it", "oldest_ready_age_seconds 0", "dispatch_stalled_seconds 0", "oldest_unknown_age_seconds 40")
 		if rows.public || rows.reads < 2 || rows.reads > 4 {
