@@ -75,6 +75,12 @@ func TestCouponCalls(t *testing.T) {
 			}
 			return nil, nil
 		}, template},
+		{"FindTemplates", "GET /v1/coupon-templates?limit=200&q=a%25  ", `{"items":[` + templateJSON + `]}`, func(c *client.Client) (any, error) {
+			for t, err := range c.FindTemplates(ctx, "a%") {
+				return t, err
+			}
+			return nil, nil
+		}, template},
 		{"TemplateCoupons", "GET /v1/coupon-templates/42/coupons?limit=200  ", `{"items":[` + couponJSON + `]}`, func(c *client.Client) (any, error) {
 			for t, err := range c.TemplateCoupons(ctx, "42") {
 				return t, err

@@ -182,6 +182,12 @@ func (c *Client) Templates(ctx context.Context) iter.Seq2[Template, error] {
 	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, nil)
 }
 
+// FindTemplates iterates over the templates whose name, ID or metadata contain a text,
+// highest ID first; upper and lower case are the same. It ends after the first error.
+func (c *Client) FindTemplates(ctx context.Context, search string) iter.Seq2[Template, error] {
+	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, filled(map[string]string{"q": search}))
+}
+
 // ImportCodes streams a file of codes of any size to a template, while ctx lives. The
 // file has one code per line. Coupons get the codes in its order, each once. After a
 // *Problem, nothing was imported; its code is CODES_EXHAUSTED if the first file has

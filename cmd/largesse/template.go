@@ -56,12 +56,14 @@ func checkTemplateID(id string) error {
 func (c *cli) templateListCommand() *cobra.Command {
 	var (
 		limit    int
+		search   string
 		metadata []string
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List coupon templates, highest ID first",
 		Example: `  largesse template list
+  largesse template list --search spring
   largesse template list --metadata shop=paris
   largesse template list --limit 0 --output json`,
 		Args: args(),
@@ -77,7 +79,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(c, withMetadata(cl.Templates(cmd.Context()), wanted), listing[client.Template]{
+			return printList(c, withMetadata(cl.FindTemplates(cmd.Context(), search), wanted), listing[client.Template]{
 				header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
 				row: func(t client.Template) []string {
 					n := t.Counters
@@ -93,6 +95,7 @@ func (c *cli) templateListCommand() *cobra.Command {
 		},
 	}
 	limitFlag(cmd, &limit)
+	cmd.Flags().StringVar(&search, "search", "", "only templates whose name, ID or metadata contain this text")
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "only templates with this KEY=VALUE; repeat the flag to require more")
 	return cmd
 }

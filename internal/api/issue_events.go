@@ -21,7 +21,7 @@ const (
 
 type issueEventsInput struct {
 	RequestID   string `path:"requestId" example:"42:u7"`
-	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
 func (a *API) addIssueEvents() {

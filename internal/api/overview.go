@@ -197,7 +197,7 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 			out.Promotions = append(out.Promotions, *a.promotionOf(v))
 		}
 	}
-	templates, err := a.cfg.Templates.List(ctx, 0, overviewItems)
+	templates, err := a.cfg.Templates.List(ctx, 0, overviewItems, nil)
 	if err != nil {
 		return nil, err
 	}

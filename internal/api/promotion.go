@@ -176,7 +176,7 @@ type CreatePromotion struct {
 	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
 	Canary               *CreateCanary `json:"canary,omitempty"`
 	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Notified when it finishes or Largesse pauses it; needs the setting webhook.secret"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Told when it ends or Largesse pauses it; needs webhook.secret"`
 	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 

@@ -20,7 +20,7 @@ const (
 
 type promotionEventsInput struct {
 	ID          string `path:"id" doc:"Promotion ID"`
-	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
 func (a *API) addPromotionEvents() {

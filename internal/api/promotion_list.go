@@ -22,7 +22,7 @@ type promotionListInput struct {
 	CreatedBefore time.Time `query:"createdBefore"`
 	CreatedBy     string    `query:"createdBy" maxLength:"200"`
 	Awaiting      bool      `query:"awaitingApproval"`
-	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id, or -createdAt with createdAfter or createdBefore"`
+	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id; with a time, -createdAt"`
 }
 
 type promotionListOutput struct {
@@ -36,7 +36,7 @@ func (a *API) addPromotionList() {
 	call(a, huma.Operation{
 		OperationID: "list-promotions", Method: http.MethodGet, Path: "/v1/promotions", Tags: []string{"promotions"},
 		Summary:     "List promotions",
-		Description: "All filters apply. Repeat them and sort with a cursor.",
+		Description: "All filters apply. With a cursor, repeat them and sort.",
 	}, a.listPromotions)
 }
 

@@ -97,11 +97,11 @@ func (f *fakeShop) GetMany(_ context.Context, ids []reward.TemplateID) ([]coupon
 	return out, f.away
 }
 
-func (f *fakeShop) List(_ context.Context, before reward.TemplateID, limit int) ([]coupon.View, error) {
+func (f *fakeShop) List(_ context.Context, before reward.TemplateID, limit int, selects func(*reward.CouponTemplate) bool) ([]coupon.View, error) {
 	defer f.lock()()
 	var out []coupon.View
 	for id, v := range f.templates {
-		if before == 0 || id < before {
+		if (before == 0 || id < before) && (selects == nil || selects(&v.CouponTemplate)) {
 			out = append(out, v)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,7 +23,7 @@ type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	GetMany(ctx context.Context, ids []reward.TemplateID) ([]coupon.View, error)
-	List(ctx context.Context, before reward.TemplateID, limit int) ([]coupon.View, error)
+	List(ctx context.Context, before reward.TemplateID, limit int, selects func(*reward.CouponTemplate) bool) ([]coupon.View, error)
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error)
@@ -142,7 +143,7 @@ type CreateTemplate struct {
 // CodeStyle is how the codes of a template are generated.
 type CodeStyle struct {
 	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"ASCII letters, digits, - and _"`
-	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"After prefix; absent: 12. A million codes per coupon must be possible"`
+	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"After prefix; absent: 12. A million per coupon must be possible"`
 	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Letters and digits; absent: those that do not look alike"`
 }
 
@@ -269,6 +270,7 @@ type templateCreatedOutput struct {
 type templateListInput struct {
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+	Search string `query:"q" maxLength:"200" doc:"Text in name, ID or metadata (key=value), in any case"`
 }
 
 type templateListOutput struct {
@@ -446,7 +448,18 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 		}
 		before = reward.TemplateID(n)
 	}
-	views, err := a.cfg.Templates.List(ctx, before, pageRead(in.Limit))
+	var selects func(*reward.CouponTemplate) bool
+	if in.Search != "" {
+		text, shopper := strings.ToLower(in.Search), callerOf(ctx).Role == auth.RoleShopper
+		selects = func(t *reward.CouponTemplate) bool {
+			seen := *t
+			if shopper {
+				seen.Metadata = "" // hidden from shoppers, so a search must not reveal it
+			}
+			return strings.Contains(seen.SearchText(), text)
+		}
+	}
+	views, err := a.cfg.Templates.List(ctx, before, pageRead(in.Limit), selects)
 	if err != nil {
 		return nil, err
 	}

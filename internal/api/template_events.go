@@ -38,7 +38,7 @@ type TemplateProgress struct {
 
 type templateEventsInput struct {
 	ID          string `path:"id" doc:"Template ID"`
-	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received, which is not sent again"`
+	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
 func (a *API) addTemplateEvents() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -165,6 +166,49 @@ func TestTemplateGet(t *testing.T) {
 	b.json(t, "GET", "/v1/coupon-templates/x", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 	b.json(t, "GET", "/v1/coupon-templates?cursor=x", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 	b.json(t, "GET", "/v1/coupon-templates?limit=0", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+}
+
+// TestTemplateSearch searches by name, ID and metadata, page by page. A search by a
+// shopper, who does not see metadata, does not find it either.
+func TestTemplateSearch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded)
+	for id, name := range map[reward.TemplateID]string{41: "Spring ÉTÉ", 42: "100% off", 43: "Autumn", 44: "spring"} {
+		metadata := reward.NewMetadata(map[string]string{"shop": "Paris" + id.String()})
+		b.shop.templates[id] = coupon.View{CouponTemplate: reward.CouponTemplate{ID: id, Name: name, Metadata: metadata}}
+	}
+	for _, tt := range []struct {
+		role, q string
+		want    []string
+	}{
+		{"viewer", "SPRING", []string{"44", "41"}},
+		{"viewer", "été", []string{"41"}},
+		{"viewer", "%", []string{"42"}},
+		{"viewer", "43", []string{"43"}},
+		{"viewer", "shop=paris", []string{"44", "43", "42", "41"}},
+		{"viewer", "shop=rome", nil},
+		{"shopper", "spring", []string{"44", "41"}},
+		{"shopper", "paris", nil},
+	} {
+		var got []string
+		for cursor := ""; ; {
+			query := url.Values{"q": {tt.q}, "limit": {"1"}}
+			if cursor != "" {
+				query.Set("cursor", cursor)
+			}
+			page := b.do(t, "GET", "/v1/coupon-templates?"+query.Encode(), nil, "Authorization", "Bearer "+tt.role).object(t)
+			for _, item := range page["items"].([]any) {
+				got = append(got, item.(map[string]any)["id"].(string))
+			}
+			if page["nextCursor"] == nil {
+				break
+			}
+			cursor = page["nextCursor"].(string)
+		}
+		if !cmp.Equal(got, tt.want) {
+			t.Errorf("%s searches %q: %v, want %v", tt.role, tt.q, got, tt.want)
+		}
+	}
 }
 
 func TestTemplateEntrants(t *testing.T) {

@@ -100,13 +100,29 @@ func (c *Catalog) GetMany(ctx context.Context, ids []reward.TemplateID) ([]View,
 }
 
 // List returns at most limit templates, by descending ID. If before is not 0, all
-// their IDs are below it.
-func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int) ([]View, error) {
-	list, err := c.rows.TemplateList(ctx, before, limit)
-	if err != nil {
-		return nil, err
+// their IDs are below it. If selects is not nil, it returns only those that selects
+// accepts, and reads up to all templates to find them.
+func (c *Catalog) List(ctx context.Context, before reward.TemplateID, limit int, selects func(*reward.CouponTemplate) bool) ([]View, error) {
+	read := limit
+	if selects != nil {
+		read = store.BatchMax
 	}
-	return c.views(ctx, list), nil
+	var list []reward.CouponTemplate
+	for {
+		page, err := c.rows.TemplateList(ctx, before, read)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if len(list) < limit && (selects == nil || selects(&page[i])) {
+				list = append(list, page[i])
+			}
+		}
+		if len(list) == limit || len(page) < read {
+			return c.views(ctx, list), nil
+		}
+		before = page[len(page)-1].ID
+	}
 }
 
 // views returns templates with what is read from their gates. If the gates cannot be

@@ -120,9 +120,15 @@ func misleading(r rune) bool {
 
 // SearchText returns the text in which a search finds a promotion: its name, ID
 // and metadata in lower case.
-func SearchText(p *Promotion) string {
-	lines := []string{p.Name, p.ID.String()}
-	entries := p.Metadata.Map()
+func SearchText(p *Promotion) string { return searchText(p.Name, p.ID.String(), p.Metadata) }
+
+// SearchText returns the text in which a search finds a template, like that of a
+// promotion.
+func (t *CouponTemplate) SearchText() string { return searchText(t.Name, t.ID.String(), t.Metadata) }
+
+func searchText(name, id string, metadata Metadata) string {
+	lines := []string{name, id}
+	entries := metadata.Map()
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		lines = append(lines, key+"="+entries[key])
 	}

@@ -1,0 +1,61 @@
+package coupon
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
+)
+
+// numbered has the templates 1 to its value.
+type numbered struct {
+	store.Store
+	count reward.TemplateID
+}
+
+func (n *numbered) TemplateList(_ context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
+	var list []reward.CouponTemplate
+	if before == 0 {
+		before = n.count + 1
+	}
+	for id := before - 1; id > 0 && len(list) < limit; id-- {
+		list = append(list, reward.CouponTemplate{ID: id})
+	}
+	return list, nil
+}
+
+// TestListSelects finds templates among more than one read returns, and no more than it
+// was asked for.
+func TestListSelects(t *testing.T) {
+	t.Parallel()
+	const count = 2*store.BatchMax + 500
+	c := &Catalog{rows: &numbered{count: count}, gate: gate.NewMemory()}
+	every := func(n reward.TemplateID) func(*reward.CouponTemplate) bool {
+		return func(t *reward.CouponTemplate) bool { return t.ID%n == 0 }
+	}
+	for _, tt := range []struct {
+		before  reward.TemplateID
+		limit   int
+		selects func(*reward.CouponTemplate) bool
+		want    []reward.TemplateID
+	}{
+		{0, 2, nil, []reward.TemplateID{count, count - 1}},
+		{0, 2, every(1), []reward.TemplateID{count, count - 1}},
+		{0, 10, every(1000), []reward.TemplateID{2000, 1000}},
+		{2000, 10, every(1000), []reward.TemplateID{1000}},
+		{0, 1, every(1000), []reward.TemplateID{2000}},
+		{0, 10, every(count + 1), nil},
+	} {
+		views, err := c.List(t.Context(), tt.before, tt.limit, tt.selects)
+		var got []reward.TemplateID
+		for _, v := range views {
+			got = append(got, v.ID)
+		}
+		if err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("before %d, at most %d: %v, %v, want %v", tt.before, tt.limit, got, err, tt.want)
+		}
+	}
+}
