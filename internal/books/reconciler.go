@@ -65,7 +65,10 @@ const (
 	// rowsTimeout limits a small read or write of rows. SQLite has one writer, which
 	// uploads keep busy for seconds.
 	rowsTimeout = 15 * time.Second
-	reasonMax   = 4 // differences named in a pauseReason
+	// pauseTimeout limits how long a check waits to pause one promotion, which must not
+	// hold up the checks of the others. The next check tries again.
+	pauseTimeout = 2 * time.Second
+	reasonMax    = 4 // differences named in a pauseReason
 )
 
 // Config configures a Reconciler.
@@ -455,7 +458,9 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
 	pause := v.Status == reward.Running && grew(known.paused, drifts)
 	if pause {
-		err := r.pause(ctx, v.ID, fmt.Sprintf("the books do not balance: %s (reconciliation %d)", sentence(drifts), report.ID))
+		bounded, cancel := context.WithTimeout(ctx, pauseTimeout)
+		err := r.pause(bounded, v.ID, fmt.Sprintf("the books do not balance: %s (reconciliation %d)", sentence(drifts), report.ID))
+		cancel()
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,10 @@ const (
 	// retentionFailuresMax ends the work on promotions, or on templates, of a round. One
 	// that fails stops no other, but so many mean that a server is unavailable.
 	retentionFailuresMax = 10
+	// lookRest is how many times as long as the latest look at a template took it is not
+	// looked at again, up to lookRestMax. A look reads all coupons, so it may take minutes.
+	lookRest    = 100
+	lookRestMax = 24 * time.Hour
 )
 
 // retention removes rows that are older than the settings say. One instance at a time
@@ -35,6 +39,8 @@ type retention struct {
 	periods  config.Retention
 	instance string
 	log      obs.Log
+
+	lookAt map[reward.TemplateID]time.Time // when a template that is not over is looked at again
 }
 
 // templateRemover is the part of gate.Gate that removes what is stored for a template.
@@ -120,7 +126,7 @@ func (r *retention) coupons(ctx context.Context, before, now time.Time) error {
 func (r *retention) couponsOf(ctx context.Context, t store.EndedTemplate, before, now time.Time) error {
 	id := t.ID
 	if !t.Archived {
-		if archived, err := r.rows.TemplateArchive(ctx, id, before, now); err != nil || !archived {
+		if archived, err := r.archive(ctx, id, before, now); err != nil || !archived {
 			return err
 		}
 		r.log.Info("template archived", "template_id", id)
@@ -145,6 +151,24 @@ func (r *retention) couponsOf(ctx context.Context, t store.EndedTemplate, before
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// archive archives a template that is over, unless it was looked at too recently.
+func (r *retention) archive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
+	began := time.Now()
+	if began.Before(r.lookAt[id]) {
+		return false, nil
+	}
+	archived, err := r.rows.TemplateArchive(ctx, id, before, now)
+	if archived {
+		delete(r.lookAt, id)
+		return true, err
+	}
+	if r.lookAt == nil {
+		r.lookAt = make(map[reward.TemplateID]time.Time)
+	}
+	r.lookAt[id] = time.Now().Add(min(lookRest*time.Since(began), lookRestMax))
+	return false, err
 }
 
 // payouts archives promotions that ended before a time, and removes their payouts. It

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
@@ -360,4 +361,47 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {
 		t.Errorf("archived at %v with %d issued", row.ArchivedAt, row.IssuedTotal)
 	}
+}
+
+// slowLooks takes a minute to see that a template is not over.
+type slowLooks struct {
+	store.Store
+	looks int
+}
+
+func (s *slowLooks) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (s *slowLooks) TemplateEnded(context.Context, time.Time, store.EndedTemplate, int) ([]store.EndedTemplate, error) {
+	return []store.EndedTemplate{{ID: 1}}, nil
+}
+
+func (s *slowLooks) TemplateArchive(context.Context, reward.TemplateID, time.Time, time.Time) (bool, error) {
+	s.looks++
+	time.Sleep(time.Minute)
+	return s.looks == 3, nil
+}
+
+func (s *slowLooks) TemplateForget(context.Context, store.TemplateForgetParams) (store.TemplateForgotten, error) {
+	return store.TemplateForgotten{}, nil
+}
+
+// TestRetentionRestsAfterALongLook has a template that takes a minute to look at. It is
+// looked at a hundredth of the time, not in each round, until it is archived.
+func TestRetentionRestsAfterALongLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &slowLooks{}
+		r := &retention{rows: rows, gate: &removedGates{}, periods: config.Retention{Coupons: time.Hour}}
+		for began := time.Now(); rows.looks < 3; time.Sleep(retentionInterval) {
+			if err := r.round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if since := time.Since(began); rows.looks > 1+int(since/(lookRest*time.Minute)) || since > 5*time.Hour {
+				t.Fatalf("%d looks within %v", rows.looks, since)
+			}
+		}
+		if len(r.lookAt) != 0 {
+			t.Errorf("still waits to look at %v", r.lookAt)
+		}
+	})
 }
