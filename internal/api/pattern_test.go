@@ -17,6 +17,9 @@ func TestPatternsHold(t *testing.T) {
 	schemas := b.described(t)["components"].(tree)["schemas"].(tree)
 	characters := []rune{'a', 'É', 'ß', '漢', '😀', 0x85, 0xA0, 0xAD, 0x1680, 0x2003, 0x200B, 0x2028, 0x202E, 0x3000, 0xFEFF}
 	for c := range rune(0x80) {
+		if testing.Short() && c%8 != 0 && c != '\n' {
+			continue // requests are slow under the race detector, which looks for nothing here
+		}
 		characters = append(characters, c)
 	}
 	covered := 0

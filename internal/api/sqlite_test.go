@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 var testTime = time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
@@ -23,14 +24,8 @@ var testTime = time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
 // setupSQLite is an API over a database of its own; nothing is dispatched.
 func setupSQLite(t *testing.T) (*bundle, *sqlite.Store) {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
 	t.Cleanup(s.Close)
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	return setup(t, func(c *Config) {

@@ -25,6 +25,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // chargeList is a provider's list of charges, in pages of ten.
@@ -180,13 +181,7 @@ const (
 func newLedger(t *testing.T, n, paid int) *ledger {
 	t.Helper()
 	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), log: &lockedText{}, began: time.Now()}
-	rows, err := sqlite.Open(t.Context(), l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rows := storetest.OpenFile(t, l.path, sqlite.Open)
 	l.rows, l.queue = &comparing{Store: rows}, queue.NewMemory()
 	if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
 		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: "https://example.com/hook",

@@ -23,6 +23,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 	"github.com/largesse/largesse/internal/webhook"
 )
 
@@ -520,14 +521,8 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 			heard <- body
 		}))
 		defer receiver.Close()
-		rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 		defer rows.Close()
-		if err := rows.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
 			ID: promotion, Name: "spring", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: receiver.URL,
 		}); err != nil {

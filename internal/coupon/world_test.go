@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // patience limits every wait for an expected event.
@@ -42,17 +43,11 @@ func openSQLite(t testing.TB) store.Store {
 	return openSQLiteAt(t, filepath.Join(t.TempDir(), "rows.db"))
 }
 
-// openSQLiteAt opens the SQLite database at path.
+// openSQLiteAt opens a new SQLite database at path.
 func openSQLiteAt(t testing.TB, path string) store.Store {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := storetest.OpenFile(t, path, sqlite.Open)
 	t.Cleanup(rows.Close)
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return rows
 }
 

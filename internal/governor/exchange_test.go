@@ -318,7 +318,7 @@ func TestOnlyHangingPayoutsWait(t *testing.T) {
 func TestOneInstanceIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		v, cut := newProvider(100*time.Millisecond), newProvider(time.Millisecond)
+		v, cut := newProvider(100*time.Millisecond), newProvider(20*time.Millisecond)
 		cut.says = func(_ int, at time.Duration) Outcome {
 			if at > 20*time.Second && at < 80*time.Second {
 				return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}

@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 const promotion reward.PromotionID = 42
@@ -116,13 +117,7 @@ func testLimits() Limits {
 // newStage opens a stage in a synctest bubble; wrap may inject faults.
 func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queue) (store.Store, queue.Queue)) *stage {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 	s := &stage{t: t, store: rows, queue: queue.NewMemory(), provider: p}
 	faultyRows, faultyQueue := store.Store(rows), s.queue
 	if wrap != nil {

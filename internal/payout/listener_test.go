@@ -22,6 +22,7 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // keepPublisher records what is published.
@@ -66,14 +67,8 @@ func (s *pickyStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (
 
 func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	t.Helper()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 	t.Cleanup(rows.Close)
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()

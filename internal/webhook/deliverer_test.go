@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // fakeRows stores endpoints and deliveries like the drivers, with this process's clock.
@@ -368,14 +369,8 @@ func TestDeliverer(t *testing.T) {
 // receives.
 func TestDeliveriesOfAStore(t *testing.T) {
 	t.Parallel()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
 	t.Cleanup(s.Close)
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	bodies := make(chan string, 10)
 	secret := NewSecret()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,6 @@ type suite struct {
 // in one call of `go test`, which starts their packages in this order: the slowest
 // are first, so that the others fill the time while they wait.
 var suites = []suite{
-	{name: "lint", check: lint},
 	{name: "rest", everyOther: true},
 	{name: "payout", dirs: []string{"internal/payout", "internal/campaign", "internal/books", "internal/models/payout"}},
 	{name: "store", dirs: []string{"internal/store"}},
@@ -54,6 +53,7 @@ var suites = []suite{
 	{name: "openapi", check: openapi, joined: true},
 	{name: "browser", check: browserShort, joined: true},
 	{name: "campaigns", call: campaignTests},
+	{name: "lint", long: true, minutes: 4, check: lint},
 	{name: "race", long: true, minutes: 15, call: raceTests},
 	{name: "race-system", long: true, minutes: 6, call: raceSystemTests},
 	{name: "models", long: true, minutes: 3.5, call: modelTests},

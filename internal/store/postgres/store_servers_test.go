@@ -34,7 +34,7 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(dropLent)) }
 
 func serverURL(t testing.TB) string {
 	t.Helper()
@@ -83,7 +83,7 @@ func open(t testing.TB) store.Store {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Exercise(t, open)
+	storetest.Exercise(t, lend)
 }
 
 func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
@@ -491,7 +491,7 @@ func TestHandoversEndAtTheirMost(t *testing.T) {
 // TestRules compares the statements with the rules, case by case.
 func TestRules(t *testing.T) {
 	t.Parallel()
-	storetest.ExerciseRules(t, open, func(s store.Store) storetest.Raw {
+	storetest.ExerciseRules(t, lend, func(s store.Store) storetest.Raw {
 		pool := s.(*Store).pool
 		return storetest.Raw{
 			Exec: func(sql string) error {

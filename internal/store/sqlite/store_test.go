@@ -25,7 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB) store.Store {
 	t.Helper()
-	return openAt(t, filepath.Join(t.TempDir(), "a file? with # 100% odd name.db"))
+	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "a file? with # 100% odd name.db"), Open)
+	t.Cleanup(s.Close)
+	return s
 }
 
 func openAt(t testing.TB, path string) *Store {
