@@ -153,6 +153,9 @@ func (r *retention) couponsOf(ctx context.Context, t store.EndedTemplate, before
 	}
 }
 
+// errPlacesKept is logged once per process and template: nothing else would tell.
+var errPlacesKept = errors.New("places are still promised to its waiting line; if no instance uses the Redis of that line any more, run: largesse template release-places ID")
+
 // archive archives a template that is over, unless it was looked at too recently.
 func (r *retention) archive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
 	began := time.Now()
@@ -166,6 +169,11 @@ func (r *retention) archive(ctx context.Context, id reward.TemplateID, before, n
 	}
 	if r.lookAt == nil {
 		r.lookAt = make(map[reward.TemplateID]time.Time)
+	}
+	if _, again := r.lookAt[id]; !again && err == nil {
+		if t, err := r.rows.TemplateGet(ctx, id); err == nil && t.Promised() > 0 {
+			r.log.Warn("old template cannot be archived", errPlacesKept, "template_id", id, "places", t.Promised())
+		}
 	}
 	r.lookAt[id] = time.Now().Add(min(lookRest*time.Since(began), lookRestMax))
 	return false, err

@@ -381,17 +381,27 @@ func (s *slowLooks) TemplateArchive(context.Context, reward.TemplateID, time.Tim
 	return s.looks == 3, nil
 }
 
+func (s *slowLooks) TemplateGet(context.Context, reward.TemplateID) (reward.CouponTemplate, error) {
+	return reward.CouponTemplate{ID: 1, Granted: 5, Used: 2}, nil
+}
+
 func (s *slowLooks) TemplateForget(context.Context, store.TemplateForgetParams) (store.TemplateForgotten, error) {
 	return store.TemplateForgotten{}, nil
 }
 
 // TestRetentionRestsAfterALongLook has a template that takes a minute to look at. It is
-// looked at a hundredth of the time, not in each round, until it is archived.
+// looked at a hundredth of the time, not in each round, until it is archived. The log
+// says once what keeps it.
 func TestRetentionRestsAfterALongLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowLooks{}
-		r := &retention{rows: rows, gate: &removedGates{}, periods: config.Retention{Coupons: time.Hour}}
+		var lines strings.Builder
+		log, err := obs.NewLog(&lines, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &retention{rows: rows, gate: &removedGates{}, periods: config.Retention{Coupons: time.Hour}, log: log}
 		for began := time.Now(); rows.looks < 3; time.Sleep(retentionInterval) {
 			if err := r.round(t.Context()); err != nil {
 				t.Fatal(err)
@@ -402,6 +412,9 @@ func TestRetentionRestsAfterALongLook(t *testing.T) {
 		}
 		if len(r.lookAt) != 0 {
 			t.Errorf("still waits to look at %v", r.lookAt)
+		}
+		if said := lines.String(); strings.Count(said, "places=3") != 1 || strings.Count(said, "release-places") != 1 {
+			t.Errorf("logged %s", said)
 		}
 	})
 }
