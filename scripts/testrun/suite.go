@@ -115,15 +115,6 @@ func stages(chosen []suite) [][]suite {
 	return all
 }
 
-// minutesOf returns how long suites take that run at the same time.
-func minutesOf(stage []suite) float64 {
-	most := 0.0
-	for _, s := range stage {
-		most = max(most, s.minutes)
-	}
-	return most
-}
-
 // ofPackages reports whether the suite tests whole packages.
 func (s suite) ofPackages() bool { return s.everyOther || len(s.dirs) > 0 }
 

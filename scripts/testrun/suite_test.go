@@ -270,7 +270,7 @@ func TestCutByTime(t *testing.T) {
 // TestSuitesThatDoNotFit leaves out what would not end in time.
 func TestSuitesThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	stage := []suite{{minutes: 10}, {minutes: 20}}
+	one := suite{minutes: 20}
 	for _, tc := range []struct {
 		options options
 		after   time.Duration
@@ -281,7 +281,7 @@ func TestSuitesThatDoNotFit(t *testing.T) {
 		{options{minutes: 30, slow: 100}, 11 * time.Minute, false},
 		{options{minutes: 30, slow: 200}, 0, false},
 	} {
-		if tc.options.fits(tc.after, stage) != tc.fits {
+		if tc.options.fits(tc.after, one) != tc.fits {
 			t.Errorf("%+v after %v: want %t", tc.options, tc.after, tc.fits)
 		}
 	}
