@@ -143,6 +143,25 @@ export const features = {
     assert.equal(await page.evaluate(() => localStorage.length), 0);
   },
 
+  async 'coupon templates are found by name or metadata'(w) {
+    const page = await w.page({ key: w.keys.viewer });
+    const name = w.unique('Findable drop');
+    await w.api('POST', '/v1/coupon-templates', { name, totalQuantity: 1, metadata: { shop: name } });
+    await w.open(page, '/#/coupons');
+    const search = page.getByLabel('Search');
+    for (const text of [name.toUpperCase(), `shop=${name}`]) {
+      await search.fill(text);
+      await page.getByText('1 in all').waitFor();
+      await page.getByRole('link', { name, exact: true }).waitFor();
+    }
+    await search.fill(`${name} of nobody`);
+    await page.getByText('No template matches').waitFor();
+    await page.reload();
+    assert.equal(await search.inputValue(), `${name} of nobody`);
+    await search.fill('');
+    await page.getByRole('link', { name: 'Opens later', exact: true }).waitFor();
+  },
+
   async 'new rows wait until somebody wants them'(w) {
     const page = await w.page({ key: w.keys.operator });
     await w.open(page, '/#/promotions');

@@ -258,6 +258,16 @@ export const long = {
           assert.ok(over <= 0, `${view} is ${over} pixels wider than ${width}`);
           await w.picture(page, `${view} ${width} ${scheme}`);
         }
+        for (const view of w.forms) {
+          await w.open(page, view);
+          await page.locator('main').getByText(/^Change(…| the receiver)$/).click();
+          const form = page.locator('main form, dialog form').last();
+          await form.waitFor();
+          if (scheme === 'dark' && width === 1440) await w.accessible(page, `${view}, changed, dark`);
+          const over = await form.evaluate((f) => Math.max(f.scrollWidth - f.clientWidth, document.documentElement.scrollWidth - innerWidth));
+          assert.ok(over <= 0, `the form of ${view} is ${over} pixels wider than there is room at ${width}`);
+          await w.picture(page, `change ${view} ${width} ${scheme}`, false);
+        }
       }
     }
   },

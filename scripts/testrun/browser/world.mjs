@@ -172,6 +172,11 @@ export class World {
     ];
   }
 
+  /** forms are the addresses of the pages on which something can be changed. */
+  get forms() {
+    return [`/#/promotions/${this.draft}`, `/#/coupons/${this.template}`, `/#/webhooks/${this.receiver}`];
+  }
+
   /** page opens a tab, signed in with a key if there is one. */
   async page({ key, width = 1440, scheme = 'light' } = {}) {
     const context = await this.#browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale: 'en-US', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
