@@ -56,6 +56,10 @@ func NewError(kind Kind, code, format string, args ...any) *Error {
 	return &Error{Kind: kind, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// ErrUnreachable means that the connection to a server such as the database could not be
+// opened or broke. What the call asked for may have happened.
+var ErrUnreachable = errors.New("the server cannot be reached")
+
 // KindOf returns the kind of an error, or KindInternal if it has none.
 func KindOf(err error) Kind {
 	var e *Error

@@ -284,6 +284,9 @@ const internalDetail = "the server failed unexpectedly; quote the request ID whe
 // lateDetail explains a time limit of the server that has passed, while the caller waits.
 const lateDetail = "a service that the server needs did not answer in time; try again"
 
+// awayDetail explains a reward.ErrUnreachable.
+const awayDetail = "a service that the server needs cannot be reached; try again"
+
 // ProblemOf returns the Problem for an error of an operation. Internal errors are
 // logged, and their text is not shown to the caller.
 func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
@@ -291,8 +294,17 @@ func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 		p.RequestID = RequestID(ctx)
 		return p
 	}
-	if reward.KindOf(err) == reward.KindInternal && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = &reward.Error{Kind: reward.KindUnavailable, Code: CodeUnavailable, Detail: lateDetail, Err: err}
+	if reward.KindOf(err) == reward.KindInternal && ctx.Err() == nil {
+		detail := ""
+		switch {
+		case errors.Is(err, reward.ErrUnreachable):
+			detail = awayDetail
+		case errors.Is(err, context.DeadlineExceeded):
+			detail = lateDetail
+		}
+		if detail != "" {
+			err = &reward.Error{Kind: reward.KindUnavailable, Code: CodeUnavailable, Detail: detail, Err: err}
+		}
 	}
 	kind := reward.KindOf(err)
 	status, ok := statuses[kind]

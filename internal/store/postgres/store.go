@@ -30,7 +30,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
+	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -44,6 +46,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -369,6 +372,9 @@ func (s *Store) try(ctx context.Context, what string, build func(b *pgx.Batch), 
 			if hasState(err, lockStates...) {
 				return store.Busy(err)
 			}
+			if unreachable(err) {
+				return fmt.Errorf("%w: %w", err, reward.ErrUnreachable)
+			}
 			return err
 		}
 	}
@@ -458,6 +464,14 @@ func (s *Store) sendBatch(ctx context.Context, b *pgx.Batch) error {
 // serialization failure, or a connection that broke before anything was sent.
 func rolledBack(err error) bool {
 	return hasState(err, lockStates...) || pgconn.SafeToRetry(err)
+}
+
+// unreachable reports whether a connection could not be opened, or broke, or the server
+// is starting or stopping.
+func unreachable(err error) bool {
+	var opening *pgconn.ConnectError
+	var broken *net.OpError
+	return errors.As(err, &opening) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || hasState(err, "57P01", "57P02", "57P03")
 }
 
 // lockStates are the SQLSTATE codes of a transaction that other ones did not let through:

@@ -763,6 +763,40 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	}
 }
 
+// TestAnUnreachableDatabase checks that calls without a database say so, by which the API
+// tells callers to try again.
+func TestAnUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(serverURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := newSilentLine(t, address.Host)
+	address.Host = line.listener.Addr().String()
+	s, err := Open(t.Context(), Config{URL: address.String(), Schema: lend(t).(*Store).schema, MaxConnections: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Clock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	line.cut()
+	for name, call := range map[string]func() error{
+		"read": func() error { _, err := s.PromotionGet(t.Context(), 1); return err },
+		"write": func() error {
+			_, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point}}, time.Now())
+			return err
+		},
+		"view": func() error { _, err := s.PromotionGet(store.ForViewer(t.Context()), 1); return err },
+	} {
+		err := call()
+		if !errors.Is(err, reward.ErrUnreachable) && !reward.HasCode(err, reward.CodeUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // silentLine forwards bytes in both directions until it is silenced. It then
 // drops them.
 type silentLine struct {
