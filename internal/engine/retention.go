@@ -40,7 +40,13 @@ type retention struct {
 	instance string
 	log      obs.Log
 
-	lookAt map[reward.TemplateID]time.Time // when a template that is not over is looked at again
+	looks map[reward.TemplateID]look // at templates that are not over
+}
+
+// look is the latest look at a template that is not over.
+type look struct {
+	next time.Time // it is not looked at again before
+	told bool      // the log says what keeps it, if places do
 }
 
 // templateRemover is the part of gate.Gate that removes what is stored for a template.
@@ -158,24 +164,26 @@ var errPlacesKept = errors.New("places are still promised to its waiting line; i
 
 // archive archives a template that is over, unless it was looked at too recently.
 func (r *retention) archive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
-	began := time.Now()
-	if began.Before(r.lookAt[id]) {
+	began, last := time.Now(), r.looks[id]
+	if began.Before(last.next) {
 		return false, nil
 	}
 	archived, err := r.rows.TemplateArchive(ctx, id, before, now)
 	if archived {
-		delete(r.lookAt, id)
+		delete(r.looks, id)
 		return true, err
 	}
-	if r.lookAt == nil {
-		r.lookAt = make(map[reward.TemplateID]time.Time)
-	}
-	if _, again := r.lookAt[id]; !again && err == nil {
+	if err == nil && !last.told {
 		if t, err := r.rows.TemplateGet(ctx, id); err == nil && t.Promised() > 0 {
 			r.log.Warn("old template cannot be archived", errPlacesKept, "template_id", id, "places", t.Promised())
+			last.told = true
 		}
 	}
-	r.lookAt[id] = time.Now().Add(min(lookRest*time.Since(began), lookRestMax))
+	last.next = time.Now().Add(min(lookRest*time.Since(began), lookRestMax))
+	if r.looks == nil {
+		r.looks = make(map[reward.TemplateID]look)
+	}
+	r.looks[id] = last
 	return false, err
 }
 
