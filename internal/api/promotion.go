@@ -166,7 +166,7 @@ type CreatePromotion struct {
 	ID                   *wireID       `json:"id,omitempty" doc:"Absent: a new ID. Completes a DRAFT that Kafka records registered"`
 	Name                 string        `json:"name" minLength:"1" maxLength:"200"`
 	Type                 string        `json:"type" enum:"POINT,VOUCHER"`
-	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default of its targets; at least 1 for POINT, 0 for VOUCHER"`
+	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default of its targets; POINT: at least 1, VOUCHER: 0"`
 	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default of its targets; only for VOUCHER"`
 	Currency             string        `json:"currency,omitempty" example:"EUR"`
 	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"After the first call; absent: 5"`
@@ -176,7 +176,7 @@ type CreatePromotion struct {
 	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
 	Canary               *CreateCanary `json:"canary,omitempty"`
 	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Told when it ends or Largesse pauses it; needs webhook.secret"`
+	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Called when it ends or Largesse pauses it; needs webhook.secret"`
 	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 

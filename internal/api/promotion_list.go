@@ -17,12 +17,12 @@ type promotionListInput struct {
 	Cursor        string    `query:"cursor"`
 	Limit         int       `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 	Status        string    `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Search        string    `query:"q" maxLength:"200" doc:"Text in name, ID or metadata (key=value), in any case"`
+	Search        string    `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
 	CreatedAfter  time.Time `query:"createdAfter"`
 	CreatedBefore time.Time `query:"createdBefore"`
 	CreatedBy     string    `query:"createdBy" maxLength:"200"`
 	Awaiting      bool      `query:"awaitingApproval"`
-	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id; with a time, -createdAt"`
+	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id; with created…, -createdAt"`
 }
 
 type promotionListOutput struct {
@@ -36,7 +36,7 @@ func (a *API) addPromotionList() {
 	call(a, huma.Operation{
 		OperationID: "list-promotions", Method: http.MethodGet, Path: "/v1/promotions", Tags: []string{"promotions"},
 		Summary:     "List promotions",
-		Description: "All filters apply. With a cursor, repeat them and sort.",
+		Description: "All filters apply. With a cursor, send filters and sort again.",
 	}, a.listPromotions)
 }
 

@@ -270,7 +270,7 @@ type templateCreatedOutput struct {
 type templateListInput struct {
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-	Search string `query:"q" maxLength:"200" doc:"Text in name, ID or metadata (key=value), in any case"`
+	Search string `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
 }
 
 type templateListOutput struct {
