@@ -452,12 +452,15 @@ func (w *walker) shrink(t *rapid.T) {
 	equal(t, "shrink", got, gate.ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants})
 }
 
-// keepMarker records that the marker was extended, or that it may have expired.
-func (w *walker) keepMarker(called time.Time) {
+// keepMarker records that a call of a loader extended the marker, if it is the holder's
+// or nobody's, or that the marker may have expired before, whoever called.
+func (w *walker) keepMarker(l *modelLoader, called time.Time) {
 	if w.marker != nil && time.Since(w.markerAt) > gate.LoadMarkerTTL/2 {
 		w.stalled = true
 	}
-	w.markerAt = called
+	if w.marker == nil || w.marker == l {
+		w.markerAt = called
+	}
 }
 
 func (w *walker) loadBegin(t *rapid.T) {
@@ -470,10 +473,7 @@ func (w *walker) loadBegin(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.marker == nil || w.marker == l {
-		w.keepMarker(called)
-	}
-	if w.stalled {
+	if w.keepMarker(l, called); w.stalled {
 		return
 	}
 	equal(t, "held", begun.Held, w.marker == nil || w.marker == l)
@@ -510,10 +510,7 @@ func (w *walker) step(t *rapid.T, needsClosed bool, call func(*modelLoader) erro
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
 	err := call(l)
-	if w.marker == l {
-		w.keepMarker(called)
-	}
-	if w.stalled {
+	if w.keepMarker(l, called); w.stalled {
 		return l, false
 	}
 	holds := w.marker == l && (!needsClosed || w.gate != nil && w.gate.closed)
@@ -618,10 +615,7 @@ func (w *walker) loadSwap(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.marker == l {
-		w.keepMarker(called)
-	}
-	if w.stalled {
+	if w.keepMarker(l, called); w.stalled {
 		return
 	}
 	generation := int64(0)
