@@ -11,6 +11,10 @@ type Request = Schemas['IssueRequest'];
 const pollEvery = 3000;
 const pollRarely = 20_000;
 
+/** The server's time is known to a second only, so a page may open early: it then asks every earlyEvery, for earlyFor. */
+const earlyEvery = 500;
+const earlyFor = 10_000;
+
 export class Line {
   template = $state<Template>();
   missing = $state(false); // there is no such template
@@ -100,16 +104,29 @@ export class Line {
     this.busy = true;
     this.problem = '';
     this.refused = '';
+    const until = Date.now() + earlyFor;
+    while (!(await this.#askOnce())) {
+      if (Date.now() > until) {
+        this.problem = 'It is not open yet. Ask again in a moment.';
+        break;
+      }
+      await new Promise<void>((go) => this.#later(earlyEvery, go));
+    }
+    this.busy = false;
+  }
+
+  /** #askOnce returns false if it is not open yet by the server's clock. */
+  async #askOnce(): Promise<boolean> {
     const sent = Date.now();
     try {
       const answer = await api.POST('/v1/coupons/{templateId}/issue', { params: { path: { templateId: this.#id } }, body: { userId: this.#user } });
       this.clock.learn(answer.response, sent);
       this.#take(answer.data as Request);
     } catch (err) {
+      if (err instanceof Problem && err.code === 'NOT_OPEN') return false;
       if (err instanceof Problem && err.status === 409) {
         this.refused = err.code;
-        if (err.code === 'NOT_OPEN') this.problem = 'It opens in a moment. Ask again then.';
-        else this.request = undefined;
+        this.request = undefined;
       } else if (err instanceof Problem && (err.status === 429 || err.status === 503)) {
         this.problem = 'Very many people ask at this moment. Try again in a few seconds.';
       } else if (err instanceof Problem) this.problem = err.message;
@@ -117,9 +134,8 @@ export class Line {
         this.cut = true;
         this.problem = 'No answer came. Ask again: nobody gets two places by asking twice.';
       }
-    } finally {
-      this.busy = false;
     }
+    return true;
   }
 
   async leave(): Promise<string> {

@@ -169,4 +169,21 @@ export const line = {
     await tabs[0].reload();
     await tabs[0].getByText(mine[0].code).waitFor();
   },
+
+  async 'who asks too early is asked for again'(w) {
+    const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Early'), totalQuantity: 1 });
+    let early = 0;
+    const server = await w.proxy((request, response) => {
+      if (request.method !== 'POST' || early === 3) return false;
+      early++;
+      request.resume();
+      response.writeHead(409, { 'Content-Type': 'application/problem+json' }).end(JSON.stringify({ status: 409, title: 'Not open', code: 'NOT_OPEN' }));
+      return true;
+    });
+    const page = await w.page({ key: w.keys.issuer });
+    await w.open(page, `/drop/${id}?user=early`, server);
+    await button(page, 'Get your coupon').click();
+    await page.getByText('It is yours').waitFor();
+    assert.equal(early, 3);
+  },
 };
