@@ -47,6 +47,8 @@ var packages = map[string]room{
 	"internal/service": {ground, []string{"internal/reward"}},
 	"internal/obs":     {ground, []string{"internal/reward"}},
 	"internal/tracing": {ground, []string{"internal/reward", "internal/service", "internal/obs"}},
+	// Why a call over the network failed, in words.
+	"internal/netfault": {ground, []string{}},
 	// The allowed changes of a row: pure functions, for the store and for flows.
 	"internal/rules": {ground, []string{"internal/reward"}},
 	// The Redis client: only for drivers.
@@ -56,11 +58,11 @@ var packages = map[string]room{
 	"internal/queue":    {seams, with()},
 	"internal/gate":     {seams, with()},
 	"internal/bus":      {seams, with()},
-	"internal/money":    {seams, with()},
+	"internal/money":    {seams, with("internal/netfault")},
 	"internal/auth":     {seams, with("internal/store")},
 	"internal/governor": {seams, with()},
 	"internal/pool":     {seams, with("internal/queue", "internal/store")},
-	"internal/webhook":  {seams, with("internal/store")},
+	"internal/webhook":  {seams, with("internal/netfault", "internal/store")},
 	// The statements that both drivers of the store share.
 	"internal/store/rows": {seams, with("internal/store", "internal/rules")},
 

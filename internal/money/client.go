@@ -2,6 +2,7 @@ package money
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/largesse/largesse/internal/netfault"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/tracing"
@@ -372,17 +374,28 @@ func failed(ctx context.Context, sent bool, refused, err error) Answer {
 		case cause != nil:
 			return unsent(CodeStopped, fmt.Errorf("not sent: %w", cause))
 		}
-		return unsent(CodeNotConnected, fmt.Errorf("not sent: %w", err))
+		failure := unsent(CodeNotConnected, fmt.Errorf("not sent: %w", err))
+		failure.Message = "not sent: " + withoutAddress(err)
+		return failure
 	}
-	code := CodeReset
+	code, words := CodeReset, withoutAddress(err)
 	switch {
 	case errors.Is(cause, errTimeout):
-		code, err = CodeTimeout, cause
+		code, err, words = CodeTimeout, cause, cause.Error()
 	case cause != nil:
-		code, err = CodeStopped, cause
+		code, err, words = CodeStopped, cause, cause.Error()
 	}
-	err = fmt.Errorf("sent, no response: %w", err)
-	return Answer{Class: reward.AnswerUnknown, Code: code, Message: clean(err.Error(), textMax), Err: err}
+	const prefix = "sent, no response: "
+	return Answer{Class: reward.AnswerUnknown, Code: code, Message: clean(prefix+words, textMax), Err: fmt.Errorf(prefix+"%w", err)}
+}
+
+// withoutAddress returns what anybody may read about an error of the transport, whose
+// own text is for the log: it names addresses inside the network of this process.
+func withoutAddress(err error) string {
+	if errors.Is(err, errEarly) {
+		return errEarly.Error()
+	}
+	return cmp.Or(netfault.Reason(err, "the provider"), "the connection failed")
 }
 
 func unsent(code string, err error) Answer {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -606,6 +607,47 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("error %v does not wrap the cause", a.Err)
 		}
 	})
+}
+
+// TestMessagesNameNoAddress: what everybody may read of a payout says why there was no
+// response; the error, which is logged, has its cause with the addresses.
+func TestMessagesNameNoAddress(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	closing := newProvider(t, func(conn *providerConn, _ int64) { conn.request() })
+	babbling := newProvider(t, func(conn *providerConn, _ int64) {
+		conn.request()
+		_, _ = conn.Write([]byte("SSH-2.0-OpenSSH\r\n"))
+	})
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	for name, test := range map[string]struct{ url, want string }{
+		"Nobody":      {"http://" + l.Addr().String(), "not sent: the provider refused the connection"},
+		"AnUnknownCA": {secure.URL, "not sent: the TLS certificate of the provider is signed by an unknown authority"},
+		"AClosedOne":  {closing.url, "sent, no response: the provider closed the connection without a response"},
+		"NoHTTP":      {babbling.url, "sent, no response: the response of the provider is not HTTP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClient(t, Config{URL: test.url})
+			a := c.ChargePoint(t.Context(), charge1_7, pass)
+			found := c.Lookup(t.Context(), 1, 7)
+			for _, a := range []Answer{a, found.Answer} {
+				if a.Message != test.want {
+					t.Errorf("the message is %q, want %q", a.Message, test.want)
+				}
+			}
+			if name == "Nobody" && !strings.Contains(a.Err.Error(), l.Addr().String()) {
+				t.Errorf("the error for the log, %v, does not name the address", a.Err)
+			}
+		})
+	}
 }
 
 func TestHostileAnswers(t *testing.T) {

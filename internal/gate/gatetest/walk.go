@@ -452,8 +452,8 @@ func (w *walker) shrink(t *rapid.T) {
 	equal(t, "shrink", got, gate.ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants})
 }
 
-// keepMarker records that a call of a loader extended the marker, if it is the holder's
-// or nobody's, or that the marker may have expired before, whoever called.
+// keepMarker records that a call of the holder, or of any loader if there is no holder,
+// extended the marker, or that the marker may have expired before the call.
 func (w *walker) keepMarker(l *modelLoader, called time.Time) {
 	if w.marker != nil && time.Since(w.markerAt) > gate.LoadMarkerTTL/2 {
 		w.stalled = true
