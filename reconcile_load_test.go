@@ -88,8 +88,8 @@ func loadGate(t *testing.T, l *ticker) {
 }
 
 // TestReconcileAMillionHolders: a reconciliation of a template with a million holders,
-// at which fifty people ask per second, is one pass: it costs less than 1.5 seconds of
-// Redis's processor, and the memory of the instance stays flat.
+// at which fifty people ask per second, is one pass: it costs no more of Redis's processor
+// than four fifths of loading the gate, and the memory of the instance stays flat.
 func TestReconcileAMillionHolders(t *testing.T) { reconcileAMillion(t, "api,issuer", 0) }
 
 // TestReconcileALongLine is TestReconcileAMillionHolders with 100,000 users in line and
@@ -124,7 +124,6 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 	const (
 		holders   = 1_000_000
 		perSecond = 50
-		most      = 1500 * time.Millisecond
 		growth    = 64 << 20
 		broken    = 500 // users whose holding is missing
 	)
@@ -145,7 +144,9 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 		}
 	}
 	l := newTicker(t, r, id, redis.Address(), r.prefix())
+	before := redisCPU(t, redis)
 	loadGate(t, l)
+	loading := redisCPU(t, redis) - before
 	for from := 0; from < line; from += gate.AdmitMax {
 		users := make([]string, min(gate.AdmitMax, line-from))
 		for i := range users {
@@ -171,7 +172,8 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 	})
 	defer func() { stop(); asking.Wait() }()
 	service.Sleep(t.Context(), 3*time.Second) // the asks alone
-	began, before := time.Now(), redisCPU(t, redis)
+	began := time.Now()
+	before = redisCPU(t, redis)
 	service.Sleep(t.Context(), 5*time.Second)
 	asks := (redisCPU(t, redis) - before).Seconds() / time.Since(began).Seconds()
 
@@ -189,9 +191,9 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 		}
 		took := time.Since(began)
 		cpu := redisCPU(t, redis) - before - time.Duration(asks*float64(took))
-		t.Logf("%v: %v of Redis, %.3f cores without; %d differences", took, cpu, asks, len(report.Drifts))
-		if cpu > most {
-			t.Errorf("it took %v of Redis, above %v", cpu, most)
+		t.Logf("%v: %v of Redis, %.3f cores without; loading took %v; %d differences", took, cpu, asks, loading, len(report.Drifts))
+		if cpu > loading*4/5 { // a pass costs less than half
+			t.Errorf("it took %v of Redis, more than four fifths of loading the gate: %v", cpu, loading)
 		}
 		return report
 	}

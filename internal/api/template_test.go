@@ -68,6 +68,7 @@ func TestTemplateCreate(t *testing.T) {
 			`{"name":"x","totalQuantity":1,"opensAt":"tomorrow"}`:             "opensAt: must be a time such as 2026-12-24T18:00:00Z",
 			`{"name":"x","totalQuantity":1,"quantity":1}`:                     "quantity: is unknown; correct its spelling or remove it, /openapi.json lists the fields",
 			`{"name":"` + strings.Repeat("x", 70_000) + `"}`:                  "the body is larger than 65536 bytes; send less at once",
+			`{"name":[` + strings.Repeat("{},", 4000) + `{}]}`:                "body: has more than 4000 values; send less at once",
 			`{"a":1,"b":2,"c":3,"d":4,"name":"x","totalQuantity":0,"mode":1}`: "and 1 more, see errors[]",
 		} {
 			a := b.json(t, "POST", "/v1/coupon-templates", body)

@@ -124,10 +124,17 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	return report, r.save(ctx, &report)
 }
 
+// loggedMax limits the drifts of one report that the log has; the report has all of them.
+const loggedMax = 20
+
 // save stores a report and logs its drifts.
 func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	report.At = time.Now().UTC()
-	for _, d := range report.Drifts {
+	for i, d := range report.Drifts {
+		if i == loggedMax {
+			r.log.Warn("more coupon drifts found", fmt.Errorf("%d more are in the report", len(report.Drifts)-i), "reconciliation_id", report.ID)
+			break
+		}
 		r.log.Warn("coupon drift found", errors.New(d.Detail), "template_id", d.TemplateID, "what", d.What, "repaired", d.Repaired)
 	}
 	text, err := json.Marshal(report)

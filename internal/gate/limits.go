@@ -11,7 +11,7 @@ const (
 	LoadMax = 1000
 	// LoadPageMax limits the users of one LoadPage, LoadMissing, LoadBack or LoadCopy. Copying a user costs
 	// the server more than storing a holding.
-	LoadPageMax = 500
+	LoadPageMax = 250
 	// LineMax limits the users, and the requests, of one Line.
 	LineMax = 1000
 	// ReadMax limits the requests of one Read or Claim, however large count is.

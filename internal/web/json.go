@@ -20,9 +20,17 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 // …". huma passes on only the text of such an error.
 const fieldPrefix = "field "
 
-// unmarshalStrict parses JSON. It refuses invalid text and duplicate names, since
-// parsers differ on which of two values counts. The schema refuses unknown names.
+// valuesMax limits the values of a body. Each takes memory, however short it is: 64 KiB of
+// empty objects take 3 MiB. The longest valid body, a thousand IDs, has a quarter as many.
+const valuesMax = 4000
+
+// unmarshalStrict parses JSON. It refuses invalid text, more than valuesMax values, and
+// duplicate names, since parsers differ on which of two values counts. The schema refuses
+// unknown names.
 func unmarshalStrict(data []byte, v any) error {
+	if values(data) > valuesMax {
+		return fmt.Errorf("has more than %d values; send less at once", valuesMax)
+	}
 	if err := reward.CheckJSONText(data); err != nil {
 		return fmt.Errorf("the body %w", err)
 	}
@@ -34,6 +42,22 @@ func unmarshalStrict(data []byte, v any) error {
 		return fmt.Errorf("%s%s: %w", fieldPrefix, field, err)
 	}
 	return checkNames(json.NewDecoder(bytes.NewReader(data)))
+}
+
+// values returns how many values a JSON text has, at most.
+func values(data []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
 }
 
 // checkNames refuses duplicate names in the next value, which is valid JSON.

@@ -15,7 +15,6 @@ type call struct {
 	flags    []string
 	packages []string
 	tests    []string // names of functions; empty means all
-	args     []string // for the test binaries
 	timeout  string   // of the tests of one package; empty means 30m
 }
 
@@ -56,15 +55,6 @@ func raced(files []testFile, wanted func(f testFile) bool) call {
 	return call{packages: c.packages, flags: []string{"-tags", "servers", "-race", "-short", "-gcflags=modernc.org/...=-race=false"}}
 }
 
-// modelTests runs the tests that compare the code with a model in random steps, with
-// half as many sequences again as by default.
-func modelTests(files []testFile) call {
-	c := callOf(files, func(f testFile, name string) bool { return !f.load && f.rapid && !strings.HasPrefix(name, "Fuzz") })
-	c.flags = []string{"-tags", "servers", "-parallel", "6"}
-	c.args = []string{"-rapid.checks=150"}
-	return c
-}
-
 // measured are packages, and single tests of others, whose load tests compare
 // speeds, so they run alone.
 var (
@@ -76,11 +66,22 @@ func isMeasured(f testFile, name string) bool {
 	return isBelow(f.pkg, measured) || slices.Contains(measuredAlone, name)
 }
 
+// computed are packages, and single tests of others, whose load tests need nothing but
+// the processor, so they run apart from those that wait for instances.
+var (
+	computed      = []string{"internal/models", "scripts/release"}
+	computedAlone = []string{"TestModelAtLength"}
+)
+
+func isComputed(f testFile, name string) bool {
+	return isBelow(f.pkg, computed) || slices.Contains(computedAlone, name)
+}
+
 // loadTests runs the load tests that make test leaves out, without the race detector.
 // They wait for much of their time, so two packages run at once.
 func loadTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool {
-		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f, name)
+		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f, name) && !isComputed(f, name)
 	})
 	// The parallel ones wait most of their time, and run after all others.
 	c.flags = []string{"-tags", "servers load", "-p", "2", "-parallel", "4"}
@@ -93,6 +94,13 @@ func loadTests(files []testFile) call {
 func measuredTests(files []testFile) call {
 	c := callOf(files, func(f testFile, name string) bool { return f.load && isMeasured(f, name) })
 	c.flags = []string{"-tags", "servers load", "-p", "1"}
+	return c
+}
+
+// computedTests runs the load tests that need nothing but the processor.
+func computedTests(files []testFile) call {
+	c := callOf(files, func(f testFile, name string) bool { return f.load && isComputed(f, name) })
+	c.flags = []string{"-tags", "servers load", "-p", "2"}
 	return c
 }
 
@@ -132,7 +140,7 @@ func (c call) commandLine(run string) []string {
 	if run != "" {
 		args = append(args, "-run", run)
 	}
-	return slices.Concat(args, c.packages, c.args)
+	return slices.Concat(args, c.packages)
 }
 
 // goTest runs a call and counts every test in the result of the suite that owns
@@ -150,7 +158,7 @@ func (r runner) goTest(ctx context.Context, c call, results []*result) {
 			fmt.Fprint(r.out, e.Output)
 		}
 		if e.Action == "build-output" {
-			builds[e.ImportPath] = keepTail(append(builds[e.ImportPath], e.Output))
+			builds[e.ImportPath] = keepEnds(append(builds[e.ImportPath], e.Output))
 			return
 		}
 		res := shared

@@ -109,7 +109,7 @@ func judge(ctx context.Context, r runner, res *result, tool []string, dir string
 	}, tool[0], args...)
 	text, readErr := os.ReadFile(report)
 	if readErr != nil {
-		res.fail("schemathesis", fmt.Sprintf("%v\n%s", errors.Join(err, readErr), strings.Join(keepTail(output), "\n")))
+		res.fail("schemathesis", fmt.Sprintf("%v\n%s", errors.Join(err, readErr), strings.Join(keepEnds(output), "\n")))
 		return
 	}
 	readReport(res, text, output, err)
@@ -153,7 +153,7 @@ func readReport(res *result, report []byte, output []string, runErr error) {
 	for _, s := range sections {
 		res.fail(s.name, s.output)
 	}
-	tail := strings.Join(keepTail(output), "\n")
+	tail := strings.Join(keepEnds(output), "\n")
 	if runErr != nil && len(sections) == 0 || runErr == nil && (len(sections) > 0 || len(f.Errors) > 0) {
 		res.fail("schemathesis", fmt.Sprintf("%d errors, end %v\n%s", len(f.Errors), runErr, tail))
 	}

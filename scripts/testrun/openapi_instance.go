@@ -71,7 +71,7 @@ type printed struct {
 func (p *printed) add(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines = keepTail(append(p.lines, line))
+	p.lines = keepEnds(append(p.lines, line))
 }
 
 func (p *printed) text() string {

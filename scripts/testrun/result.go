@@ -108,7 +108,7 @@ func (r *result) read(e event, builds map[string][]string) {
 	case "run":
 		r.open[name] = true
 	case "output":
-		r.output[name] = keepTail(append(r.output[name], e.Output))
+		r.output[name] = keepEnds(append(r.output[name], e.Output))
 	case "pass", "skip", "fail":
 		if e.Test == "" {
 			r.endPackage(e, builds[e.FailedBuild])
@@ -176,9 +176,12 @@ func closeResults(results []*result, err error) {
 	}
 }
 
-func keepTail(lines []string) []string {
-	if len(lines) > linesKept+linesKept/4 {
-		lines = append([]string{"…\n"}, lines[len(lines)-linesKept:]...)
+// keepEnds drops lines from the middle, because the first lines often say what is wrong,
+// and the last what happened then.
+func keepEnds(lines []string) []string {
+	const head = linesKept / 4
+	if len(lines) > linesKept+head {
+		lines = slices.Concat(lines[:head], []string{"…\n"}, lines[len(lines)-linesKept+head:])
 	}
 	return lines
 }

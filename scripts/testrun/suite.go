@@ -56,14 +56,14 @@ var suites = []suite{
 	{name: "lint", long: true, minutes: 4, check: lint},
 	{name: "race", long: true, minutes: 15, call: raceTests},
 	{name: "race-system", long: true, minutes: 6, call: raceSystemTests},
-	{name: "models", long: true, minutes: 3.5, call: modelTests},
+	{name: "computed", long: true, minutes: 5, call: computedTests},
 	{name: "tools", long: true, minutes: 3, joined: true, check: buildTools},
 	{name: "fuzz", long: true, minutes: 1.6, check: fuzz},
-	{name: "load", long: true, minutes: 28, call: loadTests},
-	{name: "browser-long", long: true, minutes: 10, joined: true, check: browserLong},
+	{name: "browser-long", long: true, minutes: 8, check: browserLong},
 	{name: "clients", long: true, minutes: 1, joined: true, check: clients},
 	{name: "console", long: true, minutes: 1, joined: true, check: consoleBuild},
-	{name: "measured", long: true, minutes: 5, call: measuredTests},
+	{name: "measured", long: true, minutes: 6, call: measuredTests},
+	{name: "load", long: true, minutes: 24, call: loadTests},
 }
 
 // campaigns are the load tests that stay in make test.

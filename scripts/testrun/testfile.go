@@ -11,7 +11,6 @@ import (
 	"go/token"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -22,16 +21,12 @@ type testFile struct {
 	pkg, path string
 	functions []string // Test…, Fuzz… and Example…
 	load      bool     // needs the build tag load
-	rapid     bool     // imports rapid, or a package that does
 }
-
-// rapidPath is the package for random sequences of steps.
-const rapidPath = "pgregory.net/rapid"
 
 // testFiles reads every file of tests of the module, including those with the
 // build tags servers and load.
 func testFiles(ctx context.Context, root string) ([]testFile, error) {
-	text, err := fleet.Output(ctx, root, nil, "go", "list", "-e", "-json=Dir,ImportPath,Imports,TestGoFiles,XTestGoFiles", "-tags", "servers load", "./...")
+	text, err := fleet.Output(ctx, root, nil, "go", "list", "-e", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles", "-tags", "servers load", "./...")
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
@@ -43,17 +38,11 @@ func testFiles(ctx context.Context, root string) ([]testFile, error) {
 		}
 		packages = append(packages, p)
 	}
-	usesRapid := []string{rapidPath}
-	for _, p := range packages {
-		if slices.Contains(p.Imports, rapidPath) {
-			usesRapid = append(usesRapid, p.ImportPath)
-		}
-	}
 	var files []testFile
 	for _, p := range packages {
 		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 			f := testFile{pkg: p.ImportPath, path: filepath.Join(p.Dir, name)}
-			if err := f.read(usesRapid); err != nil {
+			if err := f.read(); err != nil {
 				return nil, fmt.Errorf("reading %s: %w", f.path, err)
 			}
 			files = append(files, f)
@@ -66,24 +55,16 @@ func testFiles(ctx context.Context, root string) ([]testFile, error) {
 type listedPackage struct {
 	Dir          string
 	ImportPath   string
-	Imports      []string
 	TestGoFiles  []string
 	XTestGoFiles []string
 }
 
-func (f *testFile) read(usesRapid []string) error {
+func (f *testFile) read() error {
 	file, err := parser.ParseFile(token.NewFileSet(), f.path, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}
 	f.functions = testFunctions(file)
-	for _, spec := range file.Imports {
-		path, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			return err
-		}
-		f.rapid = f.rapid || slices.Contains(usesRapid, path)
-	}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			if group.Pos() < file.Package && constraint.IsGoBuild(c.Text) {
