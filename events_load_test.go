@@ -134,13 +134,13 @@ func previousStatus(line []byte) []byte {
 	return nil
 }
 
-// TestTenThousandSubscribers: one instance sends 10,000 readers how fifty
+// TestTenThousandSubscribers: one instance sends 10,000 readers how twenty
 // promotions come on, and 500 where they stand in a draw, while twenty more never
 // read what they asked for. All hear the end, the twenty are dropped and hold
 // no other, and it takes less than 500 MB.
 func TestTenThousandSubscribers(t *testing.T) {
 	const (
-		promotions = 50
+		promotions = 20
 		watchers   = 10_000
 		people     = 500
 		stuck      = 20
