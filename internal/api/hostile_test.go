@@ -283,7 +283,7 @@ func TestHostileJSON(t *testing.T) {
 	b := setup(t)
 	b.serveHTTP(t, web.Limits{})
 	var others strings.Builder
-	for i := range bodyMax / 11 {
+	for i := range 3900 {
 		fmt.Fprintf(&others, `"a%04d":0,`, i)
 	}
 	for name, tc := range map[string]struct {
@@ -295,7 +295,8 @@ func TestHostileJSON(t *testing.T) {
 		"JustTooLarge":   {`{"name":"` + strings.Repeat("x", bodyMax) + `"}`, 413, "BODY_TOO_LARGE"},
 		"DeepArrays":     {strings.Repeat("[", bodyMax-1), 400, "MALFORMED"},
 		"DeepObjects":    {strings.Repeat(`{"a":`, bodyMax/5-1), 400, "MALFORMED"},
-		"DeepInAField":   {`{"name":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`, 422, "INVALID"},
+		"DeepInAField":   {`{"name":` + strings.Repeat("[", 3900) + strings.Repeat("]", 3900) + `}`, 422, "INVALID"},
+		"TooDeep":        {`{"name":` + strings.Repeat("[", 4000) + strings.Repeat("]", 4000) + `}`, 400, "MALFORMED"},
 		"ManyFields":     {`{` + strings.Repeat(`"ab":0,`, bodyMax/8-2) + `"b":0}`, 400, "MALFORMED"},
 		"HugeNumber":     {`{"amount":` + strings.Repeat("9", bodyMax-100) + `}`, 400, "MALFORMED"},
 		"NumberOfPowers": {`{"amount":1e999999999}`, 400, "MALFORMED"},
