@@ -452,13 +452,13 @@ func (w *walker) shrink(t *rapid.T) {
 	equal(t, "shrink", got, gate.ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants})
 }
 
-// keepMarker records that a call of the holder, or of any loader if there is no holder,
-// extended the marker, or that the marker may have expired before the call.
-func (w *walker) keepMarker(l *modelLoader, called time.Time) {
+// keepMarker records that a call of a loader set or extended the marker, or that the
+// marker may have expired before the call. A call that does nothing extends no marker.
+func (w *walker) keepMarker(called time.Time, extended bool) {
 	if w.marker != nil && time.Since(w.markerAt) > gate.LoadMarkerTTL/2 {
 		w.stalled = true
 	}
-	if w.marker == nil || w.marker == l {
+	if extended {
 		w.markerAt = called
 	}
 }
@@ -473,7 +473,7 @@ func (w *walker) loadBegin(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.keepMarker(l, called); w.stalled {
+	if w.keepMarker(called, begun.Held); w.stalled {
 		return
 	}
 	equal(t, "held", begun.Held, w.marker == nil || w.marker == l)
@@ -510,7 +510,7 @@ func (w *walker) step(t *rapid.T, needsClosed bool, call func(*modelLoader) erro
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	called := time.Now()
 	err := call(l)
-	if w.keepMarker(l, called); w.stalled {
+	if w.keepMarker(called, err == nil); w.stalled {
 		return l, false
 	}
 	holds := w.marker == l && (!needsClosed || w.gate != nil && w.gate.closed)
@@ -607,7 +607,6 @@ func (w *walker) loadSwap(t *rapid.T) {
 		return
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
-	called := time.Now()
 	copied := int64(len(l.copied))
 	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
 		Load: l.Load, Kind: l.kind, Old: l.old, State: l.at.state, Holdings: len(l.at.holdings), Copied: copied,
@@ -615,7 +614,7 @@ func (w *walker) loadSwap(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.keepMarker(l, called); w.stalled {
+	if w.keepMarker(time.Now(), false); w.stalled {
 		return
 	}
 	generation := int64(0)
