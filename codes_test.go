@@ -55,11 +55,6 @@ func importsCodes(t *testing.T, api *client.Client, n int) string {
 		t.Fatal(err)
 	}
 	res, err := api.ImportCodes(t.Context(), made.ID, &codeFile{n: n}, client.ImportOptions{})
-	var p *client.Problem
-	for tries := 1; errors.As(err, &p) && p.Code == "UNAVAILABLE" && tries < 3; tries++ {
-		t.Logf("a server did not answer in time, and nothing was imported: %v", err)
-		res, err = api.ImportCodes(t.Context(), made.ID, &codeFile{n: n}, client.ImportOptions{})
-	}
 	if want := int64(n); err != nil || res.Accepted != want || res.ImportedCodes != (client.ImportedCodes{Imported: want, Left: want}) {
 		t.Fatalf("import of %d codes: %+v, %v", n, res, err)
 	}
