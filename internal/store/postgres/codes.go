@@ -15,16 +15,17 @@ import (
 
 // stageCodes adds codes $4 to import $2 of template $1, which is open and has $3
 // codes, unless one is taken. It locks the import, so that a repeat finds another
-// number of codes.
+// number of codes. The LIMIT of each search keeps the planner from joining all codes of
+// the import with the list, as it would while coupon_codes is empty.
 const stageCodes = `WITH open AS MATERIALIZED (
   SELECT i.id, i.template_id FROM coupon_code_imports i WHERE i.id = $2 AND i.template_id = $1 AND i.state = 0 AND i.codes = $3 FOR NO KEY UPDATE
 ), asked AS MATERIALIZED (
   SELECT a.code, a.ord FROM open, unnest($4::text[]) WITH ORDINALITY AS a(code, ord)
 ), found AS MATERIALIZED (
-  SELECT a.ord, false AS template FROM asked a WHERE EXISTS (SELECT 1 FROM coupon_codes k WHERE k.import_id = $2 AND k.code = a.code)
+  SELECT a.ord, false AS template FROM asked a, LATERAL (SELECT 1 FROM coupon_codes k WHERE k.import_id = $2 AND k.code = a.code LIMIT 1) k
   UNION ALL
-  SELECT a.ord, true FROM coupon_code_imports p CROSS JOIN asked a
-  WHERE p.template_id = $1 AND p.first_number IS NOT NULL AND EXISTS (SELECT 1 FROM coupon_codes k WHERE k.import_id = p.id AND k.code = a.code)
+  SELECT a.ord, true FROM coupon_code_imports p CROSS JOIN asked a, LATERAL (SELECT 1 FROM coupon_codes k WHERE k.import_id = p.id AND k.code = a.code LIMIT 1) k
+  WHERE p.template_id = $1 AND p.first_number IS NOT NULL
 ), first AS MATERIALIZED (
   SELECT f.ord, f.template FROM found f ORDER BY f.ord, f.template LIMIT 1
 ), inserted AS (
