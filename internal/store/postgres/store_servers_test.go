@@ -996,7 +996,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, ` + n
 	// Statements that name their rows must not use other indexes.
 	named := []string{"dispatch named", "give back", "finish", "finish held", "settle", "heads", "attempts", "retry named", "resolve"}
 	// payouts_back has few rows, so reading all of it is cheap.
-	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket)\b(.*\n){1,3}.*using (payout|coupon)`)
+	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket|code)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
 	for name, sql := range statements() {
 		plan := back.ReplaceAllString(planOf(t, conn, name, sql), "")
@@ -1120,7 +1120,7 @@ func statements() map[string]string {
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
 		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
-		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal,
+		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
 		"views": viewSQL + viewsOf,
 	}
