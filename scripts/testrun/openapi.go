@@ -153,12 +153,12 @@ func readReport(res *result, report []byte, output []string, runErr error) {
 	for _, s := range sections {
 		res.fail(s.name, s.output)
 	}
-	tail := strings.Join(keepEnds(output), "\n")
+	ends := strings.Join(keepEnds(output), "\n")
 	if runErr != nil && len(sections) == 0 || runErr == nil && (len(sections) > 0 || len(f.Errors) > 0) {
-		res.fail("schemathesis", fmt.Sprintf("%d errors, end %v\n%s", len(f.Errors), runErr, tail))
+		res.fail("schemathesis", fmt.Sprintf("%d errors, end %v\n%s", len(f.Errors), runErr, ends))
 	}
 	if !f.Complete || f.Operations.Tested == 0 || f.Operations.Tested != f.Operations.Total {
-		res.fail("schemathesis", fmt.Sprintf("it tested %d of %d operations; its reason to stop is %q\n%s", f.Operations.Tested, f.Operations.Total, f.StopReason, tail))
+		res.fail("schemathesis", fmt.Sprintf("it tested %d of %d operations; its reason to stop is %q\n%s", f.Operations.Tested, f.Operations.Total, f.StopReason, ends))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(f.Warnings)) {
 		for _, warning := range f.Warnings[kind] {
