@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +33,38 @@ func (n testName) String() string {
 type failure struct {
 	name   string
 	output string
+}
+
+// reasonsShown and reasonBytes limit what the end of a report says about a failure.
+const (
+	reasonsShown = 4
+	reasonBytes  = 300
+)
+
+// reasonLine matches what a test or a panic says about itself.
+var reasonLine = regexp.MustCompile(`_test\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE|Error: `)
+
+// reasons returns the lines of the output that probably say why, and if none looks
+// like that, the last ones.
+func (f failure) reasons() []string {
+	var all, reasons []string
+	for line := range strings.Lines(f.output) {
+		line = strings.TrimSpace(line)
+		if len(line) > reasonBytes {
+			line = strings.ToValidUTF8(line[:reasonBytes], "") + "…"
+		}
+		if line == "" {
+			continue
+		}
+		all = append(all, line)
+		if reasonLine.MatchString(line) {
+			reasons = append(reasons, line)
+		}
+	}
+	if len(reasons) == 0 {
+		return all[max(0, len(all)-reasonsShown):]
+	}
+	return reasons[:min(len(reasons), reasonsShown)]
 }
 
 // result holds the outcome of a suite. Tests count with their subtests.
@@ -207,7 +240,9 @@ func (r *report) failed() int {
 	return n
 }
 
-// print writes the failures, the table, and last a line with the counts.
+// print writes the failures, the tables, then each failure again in a few lines,
+// because the end of a log is often all that is kept of it, and last a line with the
+// counts.
 func (r *report) print(out io.Writer) {
 	for _, res := range r.results {
 		for _, f := range res.failures {
@@ -229,9 +264,6 @@ func (r *report) print(out io.Writer) {
 		for _, name := range res.skipped {
 			fmt.Fprintf(out, "skipped: %s\n", name)
 		}
-		for _, f := range res.failures {
-			fmt.Fprintf(out, "failed: %s: %s\n", res.suite, f.name)
-		}
 	}
 	all := &result{}
 	for _, res := range r.results {
@@ -246,5 +278,13 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "%7.1f  %s\n", t.took.Seconds(), t.name)
 	}
 	fmt.Fprintf(out, "%.1f minutes in all; packages and suites run at the same time, so theirs can add up to more\n", time.Since(r.began).Minutes())
+	for _, res := range r.results {
+		for _, f := range res.failures {
+			fmt.Fprintf(out, "failed: %s: %s\n", res.suite, f.name)
+			for _, line := range f.reasons() {
+				fmt.Fprintf(out, "  because: %s\n", line)
+			}
+		}
+	}
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, r.failed())
 }

@@ -168,10 +168,29 @@ func TestReportEndsWithALineOfCounts(t *testing.T) {
 	if last := lines[len(lines)-1]; last != "123 passed, 1 failed" {
 		t.Errorf("the last line is %q", last)
 	}
-	for _, want := range []string{"--- FAILED bad: internal/x TestA\nit is wrong\n", "failed: bad: internal/x TestA\n"} {
+	for _, want := range []string{"--- FAILED bad: internal/x TestA\nit is wrong\n", "failed: bad: internal/x TestA\n  because: it is wrong\n123 passed"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
+	}
+}
+
+func TestTheReasonsOfAFailure(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ output, want string }{
+		"WhatTheTestSaid":        {"=== RUN TestA\n  a_test.go:7: it is wrong\n    a log line\n", "a_test.go:7: it is wrong"},
+		"APanic":                 {"=== RUN TestA\npanic: nil map\n\ngoroutine 7\n", "panic: nil map"},
+		"TheLastLinesOtherwise":  {"1\n2\n3\n4\n5\n\n6\n", "3|4|5|6"},
+		"NotTooMany":             {strings.Repeat("a_test.go:1: x\n", 9), "a_test.go:1: x|a_test.go:1: x|a_test.go:1: x|a_test.go:1: x"},
+		"NotTooLong":             {strings.Repeat("é", 200) + "\n", strings.Repeat("é", 150) + "…"},
+		"NothingOfAnEmptyOutput": {"\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := strings.Join(failure{output: c.output}.reasons(), "|"); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
 	}
 }
 
