@@ -142,15 +142,17 @@ FROM coupons c WHERE c.template_id = $1 AND c.slot IS NOT NULL GROUP BY c.user_i
 )
 
 // waitingLine reads the positions, from 1, of those users $3 with tickets $4 of
-// generations $5 that still wait at template $1, whose gate has generation $2.
+// generations $5 that still wait at template $1, whose gate has generation $2. The
+// subqueries keep the planner from comparing them with all rows of the template, which is
+// good only while these are few.
 const waitingLine = `SELECT a.ord FROM unnest($3::text[], $4::int8[], $5::int8[]) WITH ORDINALITY AS a(user_id, ticket, generation, ord)
-WHERE NOT EXISTS (SELECT 1 FROM coupons c
-    WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation <= $2 AND c.user_id = a.user_id COLLATE "C")
-  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r
+WHERE (SELECT 1 FROM coupons c
+    WHERE c.template_id = $1 AND c.ticket = a.ticket AND c.generation <= $2 AND c.user_id = a.user_id COLLATE "C" LIMIT 1) IS NULL
+  AND (SELECT 1 FROM coupon_rejections r
     WHERE r.template_id = $1 AND r.ticket = a.ticket AND r.generation <= $2 AND r.user_id = a.user_id COLLATE "C"
-      AND (r.reason <> '` + reward.ReasonLeft + `' OR r.generation = a.generation))
-  AND NOT EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id COLLATE "C" AND c.generation > $2)
-  AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id COLLATE "C" AND r.template_id = $1 AND r.generation > $2)`
+      AND (r.reason <> '` + reward.ReasonLeft + `' OR r.generation = a.generation) LIMIT 1) IS NULL
+  AND (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id COLLATE "C" AND c.generation > $2 LIMIT 1) IS NULL
+  AND (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id COLLATE "C" AND r.template_id = $1 AND r.generation > $2 LIMIT 1) IS NULL`
 
 // CouponWaiting reports which users in line still wait.
 func (s *Store) CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error) {

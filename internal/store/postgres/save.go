@@ -75,12 +75,15 @@ UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL, false FROM inserted 
 UNION ALL SELECT promotion_id, target_id, NULL, NULL, NULL, true FROM fresh WHERE archived`)
 
 // unvaluedSQL records that promotions got rows without an amount in this round. It
-// is given the rows of the batch without an amount, which may have existed before.
-const unvaluedSQL = `WITH gained AS MATERIALIZED (
-  SELECT m.id FROM promotions m WHERE m.unvalued_rounds <= m.approval_round AND m.id IN (
-    SELECT i.promotion_id FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
-    JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
-    WHERE p.amount = 0 AND p.approval_round = (SELECT o.approval_round FROM promotions o WHERE o.id = i.promotion_id))
+// is given the rows of the batch without an amount, which may have existed before. The
+// subquery keeps the planner from reading a whole table, which is good only while the
+// table is small.
+const unvaluedSQL = `WITH unvalued AS MATERIALIZED (
+  SELECT DISTINCT i.promotion_id FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
+  WHERE (SELECT p.amount = 0 AND p.approval_round = (SELECT o.approval_round FROM promotions o WHERE o.id = p.promotion_id)
+    FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id)
+), gained AS MATERIALIZED (
+  SELECT m.id FROM promotions m WHERE m.unvalued_rounds <= m.approval_round AND m.id IN (SELECT u.promotion_id FROM unvalued u)
   ORDER BY m.id FOR NO KEY UPDATE OF m
 )
 UPDATE promotions m SET unvalued_rounds = m.approval_round + 1 FROM gained g WHERE m.id = g.id`

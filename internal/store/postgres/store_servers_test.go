@@ -1122,7 +1122,9 @@ func statements() map[string]string {
 		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
-		"views": viewSQL + viewsOf,
+		"views": viewSQL + viewsOf, "details": detailSQL + "WHERE m.id = $1",
+		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
+		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "requests that left": leftRequests, "waiting line": waitingLine,
 	}
 	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())
