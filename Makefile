@@ -11,11 +11,11 @@ build: ## Build bin/largesse
 
 .PHONY: test
 test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~13 min)
-	@go run ./scripts/testrun
+	@go run ./scripts/testrun $(if $(AGAIN),-again)
 
 .PHONY: test-long
 test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~55 min)
-	@go run ./scripts/testrun -long $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SLOW),-slow $(SLOW))
+	@go run ./scripts/testrun -long $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SLOW),-slow $(SLOW)) $(if $(AGAIN),-again)
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need only Go and no second process, without the race detector (~1 min)

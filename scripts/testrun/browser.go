@@ -113,7 +113,7 @@ func browserTests(ctx context.Context, r runner, res *result, more ...string) {
 			return
 		}
 		failures++
-		res.fail(o.Name, o.Failed)
+		res.failTest(testName{Test: o.Name}, o.Failed)
 	}, node, args...)
 	if err != nil && failures == 0 {
 		failures++

@@ -36,6 +36,7 @@ type options struct {
 	verbose bool
 	minutes float64 // start no suite that would end later; 0 means no limit
 	slow    float64 // how much longer a suite takes on this machine, in percent
+	again   bool    // run failed tests once more
 	seed    int     // of the suite openapi; 0 means that of schemathesis.toml
 }
 
@@ -48,6 +49,7 @@ func main() {
 	flag.IntVar(&opts.seed, "seed", 0, "seed of the requests of the suite openapi; 0 means that of schemathesis.toml, which make test uses")
 	flag.Float64Var(&opts.minutes, "minutes", 0, "start no long suite that would not end within so many minutes, and report it as skipped; 0 means no limit")
 	flag.Float64Var(&opts.slow, "slow", 100, "percentage of the usual time that suites take on this machine, for -minutes")
+	flag.BoolVar(&opts.again, "again", false, "run each failed test once more when all others have ended; one that then passes is reported as flaky, not as failed")
 	flag.BoolVar(&opts.verbose, "v", false, "show all output of the tests")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -127,6 +129,9 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 			checkServers(running, results[0])
 		}
 		report.results = append(report.results, results...)
+	}
+	if opts.again {
+		r.repeatFailures(ctx, chosen, report, servers)
 	}
 	if opts.keep {
 		if err := keepServers(ctx, servers, out); err != nil {

@@ -33,6 +33,7 @@ func (n testName) String() string {
 type failure struct {
 	name   string
 	output string
+	test   testName // without a Test if it is not the failure of one test
 }
 
 // reasonsShown and reasonBytes limit what the end of a report says about a failure.
@@ -67,6 +68,14 @@ func (f failure) reasons() []string {
 	return reasons[:min(len(reasons), reasonsShown)]
 }
 
+// summarize writes the name of the failure and its reasons.
+func (f failure) summarize(out io.Writer, what, suite string) {
+	fmt.Fprintf(out, "%s: %s: %s\n", what, suite, f.name)
+	for _, line := range f.reasons() {
+		fmt.Fprintf(out, "  because: %s\n", line)
+	}
+}
+
 // result holds the outcome of a suite. Tests count with their subtests.
 type result struct {
 	suite    string
@@ -74,6 +83,7 @@ type result struct {
 	skipped  []string
 	longest  []timed // tests without their subtests, the longest first
 	failures []failure
+	flaky    []failure // passed when they ran again
 	took     time.Duration
 	progress *progress // may be nil
 
@@ -93,8 +103,14 @@ func (r *result) pass() {
 }
 
 func (r *result) fail(name, output string) {
-	r.failures = append(r.failures, failure{name, output})
+	r.failures = append(r.failures, failure{name: name, output: output})
 	r.progress.failed(r.suite, name)
+}
+
+// failTest adds the failure of one test, which can run again.
+func (r *result) failTest(test testName, output string) {
+	r.fail(test.String(), output)
+	r.failures[len(r.failures)-1].test = test
 }
 
 // timed is a test and how long it took.
@@ -161,7 +177,7 @@ func (r *result) endTest(name testName, verdict string) {
 		r.skipped = append(r.skipped, name.String())
 	case "fail":
 		r.failed[name.Package]++
-		r.fail(name.String(), strings.Join(r.output[name], ""))
+		r.failTest(name, strings.Join(r.output[name], ""))
 	}
 	delete(r.output, name)
 }
@@ -183,6 +199,7 @@ func (r *result) endPackage(e event, build []string) {
 		for _, name := range cut {
 			r.output[name] = append(r.output[name], "it did not finish; see the output of the package\n")
 			r.endTest(name, "fail")
+			r.failures[len(r.failures)-1].test = testName{}
 		}
 		if r.failed[e.Package] == 0 || len(cut) > 0 {
 			r.fail(own.String(), strings.Join(slices.Concat(build, r.output[own]), ""))
@@ -245,7 +262,7 @@ func (r *report) failed() int {
 // counts.
 func (r *report) print(out io.Writer) {
 	for _, res := range r.results {
-		for _, f := range res.failures {
+		for _, f := range slices.Concat(res.flaky, res.failures) {
 			fmt.Fprintf(out, "\n--- FAILED %s: %s\n%s\n", res.suite, f.name, strings.TrimRight(f.output, "\n"))
 		}
 	}
@@ -279,11 +296,11 @@ func (r *report) print(out io.Writer) {
 	}
 	fmt.Fprintf(out, "%.1f minutes in all; packages and suites run at the same time, so theirs can add up to more\n", time.Since(r.began).Minutes())
 	for _, res := range r.results {
+		for _, f := range res.flaky {
+			f.summarize(out, "flaky, failed once and then passed", res.suite)
+		}
 		for _, f := range res.failures {
-			fmt.Fprintf(out, "failed: %s: %s\n", res.suite, f.name)
-			for _, line := range f.reasons() {
-				fmt.Fprintf(out, "  because: %s\n", line)
-			}
+			f.summarize(out, "failed", res.suite)
 		}
 	}
 	fmt.Fprintf(out, "%d passed, %d failed\n", passed, r.failed())
