@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -77,11 +78,39 @@ func isComputed(f testFile, name string) bool {
 	return isBelow(f.pkg, computed) || slices.Contains(computedAlone, name)
 }
 
-// loadTests runs the load tests that make test leaves out, without the race detector.
-// They wait for much of their time, so two packages run at once.
+// deployFiles and faultFiles are the load tests of the product as a whole that do not
+// belong to the suite load, by the names of their files without _load_test.go.
+var (
+	deployFiles = []string{"alerts", "backup", "deploy", "upgrade"}
+	faultFiles  = []string{"chaos", "faults", "hostile", "pools", "provider"}
+)
+
+// isOf reports whether a file of tests of the product as a whole has one of the names.
+func isOf(f testFile, names []string) bool {
+	return f.pkg == module && slices.Contains(names, strings.TrimSuffix(filepath.Base(f.path), "_load_test.go"))
+}
+
+// deployTests runs the load tests of what it takes to run Largesse: upgrades, backups,
+// alerts, the chart.
+func deployTests(files []testFile) call {
+	return longTests(files, func(f testFile) bool { return isOf(f, deployFiles) })
+}
+
+// faultTests runs the load tests of faults and hostile clients.
+func faultTests(files []testFile) call {
+	return longTests(files, func(f testFile) bool { return isOf(f, faultFiles) })
+}
+
+// loadTests runs the load tests that no other suite runs.
 func loadTests(files []testFile) call {
+	return longTests(files, func(f testFile) bool { return !isOf(f, deployFiles) && !isOf(f, faultFiles) })
+}
+
+// longTests returns the call that runs the load tests of some files without the race
+// detector. They wait for much of their time, so two packages run at once.
+func longTests(files []testFile, wanted func(f testFile) bool) call {
 	c := callOf(files, func(f testFile, name string) bool {
-		return f.load && !slices.Contains(campaigns, name) && !isMeasured(f, name) && !isComputed(f, name)
+		return f.load && wanted(f) && !slices.Contains(campaigns, name) && !isMeasured(f, name) && !isComputed(f, name)
 	})
 	// The parallel ones wait most of their time, and run after all others.
 	c.flags = []string{"-tags", "servers load", "-p", "2", "-parallel", "4"}

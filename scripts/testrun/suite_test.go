@@ -119,6 +119,11 @@ func TestEveryTestIsSelected(t *testing.T) {
 			t.Errorf("neither make test nor make test-long runs %s", name)
 		}
 	}
+	for _, name := range slices.Concat(deployFiles, faultFiles) {
+		if _, err := os.Stat(filepath.Join(root, name+"_load_test.go")); err != nil {
+			t.Errorf("a suite names a file that does not exist: %v", err)
+		}
+	}
 	for _, name := range slices.Concat(campaigns, measuredAlone, computedAlone) {
 		if !slices.ContainsFunc(inTree, func(in string) bool { return strings.HasSuffix(in, " "+name) }) {
 			t.Errorf("a suite names %s, which does not exist", name)
