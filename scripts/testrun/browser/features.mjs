@@ -300,6 +300,13 @@ export const features = {
     await page.getByLabel('Also why not in').selectOption({ label: name });
     await page.getByText(/refused every request from .* until now: all coupons were gone\./).waitFor();
     assert.match(page.url(), /template=/);
+    // Among more than a hundred templates, older ones are found by their name.
+    await Promise.all(Array.from({ length: 100 }, (_, i) => w.api('POST', '/v1/coupon-templates', { name: `Newer ${i}`, totalQuantity: 1, opensAt: '2099-01-01T00:00:00Z' })));
+    await w.open(page, '/#/people/late');
+    await page.getByLabel('Find a template').fill(name);
+    await page.locator('option', { hasText: name }).waitFor({ state: 'attached' });
+    await page.getByLabel('Also why not in').selectOption({ label: name });
+    await page.getByText(/refused every request from .* until now: all coupons were gone\./).waitFor();
     const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
     await w.open(page, `/#/people/${failed.userId}`);
     await page.getByRole('region', { name: 'What they got' }).getByText(/not paid, because the provider refused it/).first().waitFor();
