@@ -15,8 +15,8 @@ import (
 // them have a cause in common.
 const repeatedMost = 5
 
-// repeatedTime limits how long they may take.
-const repeatedTime = 10 * time.Minute
+// repeatedTime limits how long they may take, also beyond the minutes of -minutes.
+const repeatedTime = 8 * time.Minute
 
 // never matches the output of failures that are never tried again: a data race, a panic,
 // a leak, and whatever says that money was paid twice or that stock was oversold. One
@@ -44,8 +44,6 @@ func (r runner) again(ctx context.Context, chosen []suite, results []*result) {
 	if len(tests) > repeatedMost {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, repeatedTime)
-	defer cancel()
 	for _, res := range results {
 		i := slices.IndexFunc(chosen, func(s suite) bool { return s.name == res.suite })
 		if i < 0 || len(res.failures) == 0 {
@@ -114,11 +112,17 @@ func (r runner) repeat(ctx context.Context, s suite, failures []failure, second 
 }
 
 // repeatFailures is the step of a run that tries failed tests again.
-func (r runner) repeatFailures(ctx context.Context, chosen []suite, report *report, servers func() (*fleet.Fleet, error)) {
+func (r runner) repeatFailures(ctx context.Context, opts options, chosen []suite, report *report, servers func() (*fleet.Fleet, error)) {
 	running, err := servers()
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return // a failure of the report says so
 	}
 	r.env = running.Env()
+	end := time.Now()
+	if limit := report.began.Add(time.Duration(opts.minutes * float64(time.Minute))); opts.minutes > 0 && limit.Before(end) {
+		end = limit
+	}
+	ctx, cancel := context.WithDeadline(ctx, end.Add(repeatedTime))
+	defer cancel()
 	r.again(ctx, chosen, report.results)
 }

@@ -131,7 +131,7 @@ func run(ctx context.Context, opts options, out io.Writer) (ok bool) {
 		report.results = append(report.results, results...)
 	}
 	if opts.again {
-		r.repeatFailures(ctx, chosen, report, servers)
+		r.repeatFailures(ctx, opts, chosen, report, servers)
 	}
 	if opts.keep {
 		if err := keepServers(ctx, servers, out); err != nil {

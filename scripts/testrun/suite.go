@@ -63,9 +63,9 @@ var suites = []suite{
 	{name: "clients", long: true, minutes: 1, joined: true, check: clients},
 	{name: "console", long: true, minutes: 1, joined: true, check: consoleBuild},
 	{name: "measured", long: true, minutes: 6, call: measuredTests},
-	{name: "deploy", long: true, minutes: 6, call: deployTests},
-	{name: "faults", long: true, minutes: 8, call: faultTests},
-	{name: "load", long: true, minutes: 14, call: loadTests},
+	{name: "deploy", long: true, minutes: 5, call: deployTests},
+	{name: "faults", long: true, minutes: 6.5, call: faultTests},
+	{name: "load", long: true, minutes: 12, call: loadTests},
 }
 
 // campaigns are the load tests that stay in make test.
