@@ -38,17 +38,18 @@ type failure struct {
 
 // reasonsShown and reasonBytes limit what the end of a report says about a failure.
 const (
-	reasonsShown = 4
+	reasonsShown = 6
 	reasonBytes  = 300
 )
 
 // reasonLine matches what a test or a panic says about itself.
-var reasonLine = regexp.MustCompile(`_test\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE|Error: `)
+var reasonLine = regexp.MustCompile(`\w+_test\.go:\d+: |^panic: |^fatal error: |^WARNING: DATA RACE|Error: `)
 
-// reasons returns the lines of the output that probably say why, and if none looks
-// like that, the last ones.
+// reasons returns the lines of the output that probably say why, one of each line of
+// code, and if none looks like that, the last ones.
 func (f failure) reasons() []string {
 	var all, reasons []string
+	seen := map[string]bool{}
 	for line := range strings.Lines(f.output) {
 		line = strings.TrimSpace(line)
 		if len(line) > reasonBytes {
@@ -58,7 +59,8 @@ func (f failure) reasons() []string {
 			continue
 		}
 		all = append(all, line)
-		if reasonLine.MatchString(line) {
+		if by := reasonLine.FindString(line); by != "" && !seen[by] {
+			seen[by] = true
 			reasons = append(reasons, line)
 		}
 	}

@@ -180,8 +180,9 @@ func TestTheReasonsOfAFailure(t *testing.T) {
 	for name, c := range map[string]struct{ output, want string }{
 		"WhatTheTestSaid":        {"=== RUN TestA\n  a_test.go:7: it is wrong\n    a log line\n", "a_test.go:7: it is wrong"},
 		"APanic":                 {"=== RUN TestA\npanic: nil map\n\ngoroutine 7\n", "panic: nil map"},
-		"TheLastLinesOtherwise":  {"1\n2\n3\n4\n5\n\n6\n", "3|4|5|6"},
-		"NotTooMany":             {strings.Repeat("a_test.go:1: x\n", 9), "a_test.go:1: x|a_test.go:1: x|a_test.go:1: x|a_test.go:1: x"},
+		"TheLastLinesOtherwise":  {"1\n2\n3\n4\n5\n6\n\n7\n", "2|3|4|5|6|7"},
+		"OneOfEachLineOfCode":    {"a_test.go:1: x\na_test.go:1: y\nb_test.go:1: z\n", "a_test.go:1: x|b_test.go:1: z"},
+		"NotTooMany":             {"a_test.go:1: x\na_test.go:2: x\na_test.go:3: x\na_test.go:4: x\na_test.go:5: x\na_test.go:6: x\na_test.go:7: x\n", "a_test.go:1: x|a_test.go:2: x|a_test.go:3: x|a_test.go:4: x|a_test.go:5: x|a_test.go:6: x"},
 		"NotTooLong":             {strings.Repeat("é", 200) + "\n", strings.Repeat("é", 150) + "…"},
 		"NothingOfAnEmptyOutput": {"\n", ""},
 	} {

@@ -50,9 +50,12 @@ const refusals: Record<string, string> = {
 };
 const refused = (reason: string | undefined) => refusals[reason ?? ''] ?? words(reason ?? 'no reason is recorded');
 
-export function couponVerdict(i: Schemas['HistoryItem']): Verdict {
+/** Names gives the name of a template by its ID. */
+export type Names = (templateId: string) => string;
+
+export function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
   const to = `/coupons/${i.templateId}` + (i.coupon ? `/${i.coupon.id}` : '');
-  const template = `Template ${i.templateId}`;
+  const template = names(i.templateId);
   if (i.coupon) {
     const c = i.coupon;
     const ends: Record<string, string> = {
@@ -85,7 +88,7 @@ export function answer(all: Verdict[]): string {
 }
 
 /** timeOrder lists everything that happened to a person, latest first. */
-export function timeOrder(h: History): Moment[] {
+export function timeOrder(h: History, names: Names): Moment[] {
   const all: Moment[] = [];
   for (const p of h.payouts ?? []) {
     const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
@@ -100,14 +103,15 @@ export function timeOrder(h: History): Moment[] {
   }
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;
-    all.push({ at: i.at, to, state: i.status, title: `Template ${i.templateId}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${plain(i.coupon.code)}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
-    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `Template ${i.templateId}: coupon used`, text: `code ${plain(i.coupon.code)}` });
-    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `Template ${i.templateId}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${plain(i.coupon.code)}` });
+    const template = names(i.templateId);
+    all.push({ at: i.at, to, state: i.status, title: `${template}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${plain(i.coupon.code)}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
+    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `${template}: coupon used`, text: `code ${plain(i.coupon.code)}` });
+    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `${template}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${plain(i.coupon.code)}` });
   }
   return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
 }
 
 /** refusalText says in which time a template refused everybody. */
-export function refusalText(r: Schemas['HistoryRefusal']): string {
-  return `Template ${r.templateId} refused every request from ${moment(r.since)} ${r.until ? `to ${moment(r.until)}` : 'until now'}: ${refused(r.reason)}.`;
+export function refusalText(r: Schemas['HistoryRefusal'], names: Names): string {
+  return `${names(r.templateId)} refused every request from ${moment(r.since)} ${r.until ? `to ${moment(r.until)}` : 'until now'}: ${refused(r.reason)}.`;
 }
