@@ -75,6 +75,13 @@ func (f failure) whole() testName {
 func (r *result) takeAgain(second *result) {
 	r.took += second.took
 	if len(second.failures) > 0 || second.passed == 0 {
+		for i := range r.failures {
+			for _, f := range second.failures {
+				if f.name == r.failures[i].name {
+					r.failures[i].output += "\nIt ran again, and failed:\n" + f.output
+				}
+			}
+		}
 		return
 	}
 	r.passed += len(r.failures)

@@ -65,6 +65,9 @@ func TestSlow(t *testing.T) {
 			}
 			var out strings.Builder
 			(&report{began: time.Now(), results: results}).print(&out)
+			if failedAgain := name == "AndFailsIfItFails"; strings.Contains(out.String(), "It ran again, and failed:\n") != failedAgain {
+				t.Errorf("failed again: %v\n%s", failedAgain, out.String())
+			}
 			if want := "flaky, failed once and then passed: rest: p TestSlow/Part\n  because: p_test.go:12: it took too long\n"; strings.Contains(out.String(), want) != (c.flaky > 0) {
 				t.Errorf("%q is in the report: %v\n%s", want, c.flaky == 0, out.String())
 			}

@@ -1,10 +1,12 @@
 // Measures the page of a promotion. Other processes take processors from the browser,
 // so the tests do not compare seconds: they compare the time that a processor spent on
-// the page, as the browser traced it.
+// the page, as the browser traced it. A processor is slower while its neighbour works,
+// so a fixed piece of work is measured at the same time, and the limits grow with it.
 import assert from 'node:assert/strict';
 
 const frame = 1000 / 60; // milliseconds
 const perSecond = 20; // updates
+const usualWork = 4; // milliseconds; see work
 const half = (values) => at(values, 0.5);
 const at = (values, share) => values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(share * values.length))];
 const ms = (n) => n.toFixed(1);
@@ -96,6 +98,32 @@ async function traced(w, page, act) {
   return { marks: marks.filter((m) => m.pid === pid), tasks };
 }
 
+/** work measures a fixed piece of work several times, in milliseconds: a table is built and laid out. */
+async function work(page) {
+  await page.bringToFront();
+  return page.evaluate(async () => {
+    const took = [];
+    for (let n = 0; n < 12; n++) {
+      await new Promise(requestAnimationFrame);
+      const began = performance.now();
+      const box = document.body.appendChild(document.createElement('div'));
+      for (let row = 0; row < 150; row++) {
+        const line = box.appendChild(document.createElement('p'));
+        for (let cell = 0; cell < 6; cell++) line.appendChild(document.createElement('span')).textContent = `${row * cell} of ${n}`;
+      }
+      void box.offsetHeight;
+      took.push(performance.now() - began);
+      box.remove();
+    }
+    return took;
+  });
+}
+
+/** slower says how many times as long as on the machine of the limits that work takes here; at most 2, so that a limit stays one. */
+const slower = (took) => Math.min(2, Math.max(1, half(took) / usualWork));
+
+const said = (took) => `a table of 900 cells takes ${ms(half(took))} ms`;
+
 /** frames counts the frames that a page draws while something on it moves. */
 function frames(page) {
   return page.evaluate(async () => {
@@ -138,8 +166,11 @@ export const speed = {
   async 'a promotion can be used within a second'(w) {
     const { view, server } = await running(w);
     const loads = [];
+    const worked = [];
+    const empty = await w.page();
     // Each load is the first one of a new browser context.
     for (let n = 0; n < 8; n++) {
+      worked.push(...(await work(empty)));
       const page = await w.page({ key: w.keys.operator });
       await page.addInitScript(markWhen, { all: usable });
       let wall;
@@ -156,10 +187,10 @@ export const speed = {
     }
     const fastest = (field) => Math.min(...loads.map((l) => l[field]));
     const busy = half(loads.map((l) => l.busy));
-    const figure = `first load of a promotion, the fastest of ${loads.length}: usable after ${ms(fastest('wall'))} ms, ${ms(fastest('own'))} ms without the time that other processes took; ${ms(busy)} ms of the main thread (the median)`;
+    const figure = `first load of a promotion, the fastest of ${loads.length}: usable after ${ms(fastest('wall'))} ms, ${ms(fastest('own'))} ms without the time that other processes took; ${ms(busy)} ms of the main thread (the median); ${said(worked)}`;
     w.figure(figure);
-    assert.ok(fastest('own') < 1000, figure);
-    assert.ok(busy < 600, figure);
+    assert.ok(fastest('own') < 1000 * slower(worked), figure);
+    assert.ok(busy < 600 * slower(worked), figure);
   },
 
   async 'an update costs less than a frame'(w) {
@@ -177,6 +208,8 @@ export const speed = {
       const moved = (e) => e.sources.some((s) => s.node && !(s.node.closest ?? s.node.parentElement.closest).call(s.node.closest ? s.node : s.node.parentElement, '[role=img]'));
       new PerformanceObserver((list) => list.getEntries().filter(moved).forEach((e) => (globalThis.shifts += e.value))).observe({ type: 'layout-shift' });
     });
+    const worked = await work(empty);
+    await page.bringToFront();
     feed.start();
     const before = feed.sent;
     const { marks, tasks } = await traced(w, page, () => w.until('200 updates are sent', () => feed.sent - before, (n) => n >= 200));
@@ -190,16 +223,17 @@ export const speed = {
       feed.stop();
       await empty.bringToFront();
       counts.empty.push(await frames(empty));
+      worked.push(...(await work(empty)));
       feed.start();
     }
     feed.stop();
     const sum = (of) => of.reduce((total, n) => total + n, 0);
     const share = sum(counts.page) / sum(counts.empty);
     const figure = `${perSecond} updates per second: the main thread spends ${ms(half(costs))} ms on one (95 %: ${ms(at(costs, 0.95))} ms, at most ${ms(Math.max(...costs))} ms; ${costs.length} drawn of ${200}); `
-      + `${sum(counts.page)} frames in ${2 * counts.page.length} s, an empty page ${sum(counts.empty)}: ${(100 * share).toFixed(0)} %; layout shift ${shifts.toFixed(4)}`;
+      + `${sum(counts.page)} frames in ${2 * counts.page.length} s, an empty page ${sum(counts.empty)}: ${(100 * share).toFixed(0)} %; layout shift ${shifts.toFixed(4)}; ${said(worked)}`;
     w.figure(figure);
     assert.ok(costs.length >= 50, figure);
-    assert.ok(at(costs, 0.95) < frame, figure);
+    assert.ok(at(costs, 0.95) < frame * slower(worked), figure);
     assert.ok(shifts < 0.02, figure); // a card that moves down by a line is more
   },
 };
