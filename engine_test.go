@@ -488,8 +488,8 @@ func exercisePayouts(t *testing.T, w world) {
 	})
 	t.Run("EntriesLostByTheQueueAreDispatchedAgain", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 4 })
-		id, workload := r.create(400, false, client.NewPromotion{})
+		r := newRig(t, w, moneysim.Faults{LatencyMs: 500}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 4 })
+		id, workload := r.create(1200, false, client.NewPromotion{})
 		r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 20 })
 		promotion, err := reward.ParsePromotionID(id)
 		if err != nil {
@@ -497,7 +497,7 @@ func exercisePayouts(t *testing.T, w world) {
 		}
 		// Everything that waits in the stream vanishes, as with a lost Redis.
 		s := queue.Stream{Type: reward.Point, PromotionID: promotion}
-		entries, err := r.engine.Queue().Range(t.Context(), s, 1000)
+		entries, err := r.engine.Queue().Range(t.Context(), s, 2000)
 		if err != nil || len(entries) == 0 {
 			t.Fatalf("Range = %d entries, %v", len(entries), err)
 		}
@@ -506,6 +506,9 @@ func exercisePayouts(t *testing.T, w world) {
 			ids[i] = e.ID
 		}
 		if err := r.engine.Queue().Ack(t.Context(), s, ids); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
 			t.Fatal(err)
 		}
 		r.balance(id, workload)

@@ -115,10 +115,11 @@ func TestReadsOfLargeTables(t *testing.T) {
 				status = get(t, t.Context(), p.address+path)
 				took = append(took, time.Since(began))
 			}
-			slices.Sort(took)
-			t.Logf("%7.1f ms %d %s", float64(took[2].Microseconds())/1000, status, path)
-			if status != http.StatusOK || took[2] > most {
-				t.Errorf("GET %s: %d after %v (median of 5), want 200 within %v", path, status, took[2], most)
+			// A list without an index is slow every time, a busy machine is not.
+			fastest := slices.Min(took)
+			t.Logf("%7.1f ms %d %s", float64(fastest.Microseconds())/1000, status, path)
+			if status != http.StatusOK || fastest > most {
+				t.Errorf("GET %s: %d after %v (the fastest of 5), want 200 within %v", path, status, fastest, most)
 			}
 		}
 	})

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 
 const frame = 1000 / 60; // milliseconds
 const perSecond = 20; // updates
-const usualWork = 4; // milliseconds; see work
+const usualWork = 18; // milliseconds; see work
 const half = (values) => at(values, 0.5);
 const at = (values, share) => values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(share * values.length))];
 const ms = (n) => n.toFixed(1);
