@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +23,6 @@ func TestAFailedTestRunsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root := t.TempDir()
 			code := `package p
 
 import (
@@ -50,11 +46,7 @@ func TestSlow(t *testing.T) {
 			default:
 				code += "func TestOther(t *testing.T) { t.Error(\"" + c.always + "\") }\n"
 			}
-			for file, text := range map[string]string{"go.mod": "module " + module + "\n\ngo 1.26\n", "p/p.go": "package p\n", "p/p_test.go": code} {
-				if err := errors.Join(os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700), os.WriteFile(filepath.Join(root, file), []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			root := moduleOf(t, map[string]string{"go.mod": "module " + module + "\n\ngo 1.26\n", "p/p.go": "package p\n", "p/p_test.go": code})
 			r := runner{root: root, out: io.Discard, progress: &progress{out: io.Discard}}
 			chosen := []suite{{name: "rest", everyOther: true}}
 			results := r.stage(t.Context(), chosen)

@@ -199,9 +199,9 @@ func (r *result) endPackage(e event, build []string) {
 		}
 		slices.SortFunc(cut, func(a, b testName) int { return strings.Compare(a.Test, b.Test) })
 		for _, name := range cut {
-			r.output[name] = append(r.output[name], "it did not finish; see the output of the package\n")
-			r.endTest(name, "fail")
-			r.failures[len(r.failures)-1].test = testName{}
+			r.fail(name.String(), strings.Join(r.output[name], "")+"it did not finish; see the output of the package\n")
+			delete(r.open, name)
+			delete(r.output, name)
 		}
 		if r.failed[e.Package] == 0 || len(cut) > 0 {
 			r.fail(own.String(), strings.Join(slices.Concat(build, r.output[own]), ""))
