@@ -12,7 +12,7 @@ import (
 )
 
 // TestEveryStatementIsExplained checks that the functions statements and lists, whose plans
-// TestPlans and TestPlansOutliveASmallTable look at, names every statement of this
+// TestPlans and TestPlansOutliveASmallTable look at, name every statement of this
 // package.
 func TestEveryStatementIsExplained(t *testing.T) {
 	t.Parallel()
