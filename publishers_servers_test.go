@@ -1,5 +1,3 @@
-//go:build servers
-
 package largesse_test
 
 import (

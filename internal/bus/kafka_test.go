@@ -1,5 +1,3 @@
-//go:build servers
-
 package bus_test
 
 import (

@@ -1,5 +1,3 @@
-//go:build servers
-
 package payout
 
 import (

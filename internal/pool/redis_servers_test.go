@@ -1,5 +1,3 @@
-//go:build servers
-
 package pool_test
 
 import (
