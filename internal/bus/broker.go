@@ -39,7 +39,11 @@ type BrokerConfig struct {
 	// Login is what clients authenticate with, by SCRAM-SHA-256 or SCRAM-SHA-512. Nil
 	// means that every process of this machine may read and write.
 	Login *SASL
-	Log   obs.Log
+	// ListenOn and Dial replace TCP, for clients in this process that have the same Dial.
+	// Both are nil or neither is.
+	ListenOn func(network, address string) (net.Listener, error)
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	Log      obs.Log
 }
 
 // BrokerMechanisms lists the SASL mechanisms of the embedded broker. PLAIN is not among
@@ -75,6 +79,11 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 	if cfg.Retention == 0 {
 		cfg.Retention = DefaultRetention
 	}
+	if cfg.ListenOn == nil {
+		cfg.ListenOn = func(network, address string) (net.Listener, error) {
+			return new(net.ListenConfig).Listen(ctx, network, address)
+		}
+	}
 	log := cfg.Log.For(obs.Broker)
 	login, err := brokerLogin(cfg)
 	if err != nil {
@@ -85,9 +94,7 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		kfake.ClusterID("largesse"),
 		kfake.DataDir(cfg.Dir),
 		kfake.SyncWrites(),
-		kfake.ListenFn(func(network, _ string) (net.Listener, error) {
-			return new(net.ListenConfig).Listen(ctx, network, cfg.Listen)
-		}),
+		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return cfg.ListenOn(network, cfg.Listen) }),
 		kfake.BrokerConfigs(map[string]string{
 			"log.retention.ms": strconv.FormatInt(cfg.Retention.Milliseconds(), 10),
 		}),
@@ -98,7 +105,7 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		return nil, fmt.Errorf("start the embedded broker on %s in %s: %w", cfg.Listen, cfg.Dir, err)
 	}
 	b := &Broker{kafka: kafka, addr: kafka.ListenAddrs()[0], log: log}
-	if err := ping(ctx, b.addr, cfg.Login); err != nil {
+	if err := ping(ctx, b.addr, cfg); err != nil {
 		kafka.Close()
 		return nil, fmt.Errorf("embedded broker on %s: %w", b.addr, err)
 	}
@@ -141,10 +148,13 @@ func brokerLogin(cfg BrokerConfig) ([]kfake.Opt, error) {
 	return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(l.Mechanism, l.User, password)}, nil
 }
 
-func ping(ctx context.Context, addr string, login *SASL) error {
+func ping(ctx context.Context, addr string, cfg BrokerConfig) error {
 	opts := []kgo.Opt{kgo.SeedBrokers(addr), kgo.DisableClientMetrics()}
-	if login != nil {
-		mechanism, err := login.mechanism(obs.Log{})
+	if cfg.Dial != nil {
+		opts = append(opts, kgo.Dialer(cfg.Dial))
+	}
+	if cfg.Login != nil {
+		mechanism, err := cfg.Login.mechanism(obs.Log{})
 		if err != nil {
 			return err
 		}

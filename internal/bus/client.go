@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,10 @@ type Config struct {
 	// Retention is the retention of created topics. Zero means the broker's
 	// default.
 	Retention time.Duration
-	Log       obs.Log
+	// Dial connects to a broker on a network other than TCP. Nil means TCP. It is not
+	// used with TLS.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  obs.Log
 }
 
 // Client is the connection to Kafka. Publishers, listeners and broadcasts use
@@ -82,7 +86,6 @@ func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 	log := cfg.Log.For(obs.Broker)
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
-		kgo.DialTimeout(dial),
 		kgo.WithHooks(newWatch(log)),
 		// Send no client telemetry to the brokers.
 		kgo.DisableClientMetrics(),
@@ -95,12 +98,17 @@ func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 	if cfg.ClientID != "" {
 		opts = append(opts, kgo.ClientID(cfg.ClientID))
 	}
-	if cfg.TLS != nil {
+	switch {
+	case cfg.TLS != nil:
 		dialTLS, err := cfg.TLS.dialer(dial, log)
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, kgo.Dialer(dialTLS))
+	case cfg.Dial != nil:
+		opts = append(opts, kgo.Dialer(cfg.Dial))
+	default:
+		opts = append(opts, kgo.DialTimeout(dial))
 	}
 	if cfg.SASL != nil {
 		mechanism, err := cfg.SASL.mechanism(log)

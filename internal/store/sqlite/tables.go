@@ -3,17 +3,29 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
+	sqlitedriver "modernc.org/sqlite"
+
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// clock is the time of the database in microseconds, as SQL.
-const clock = `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`
+// clock is the time of the database in microseconds, as SQL. It is the clock of this
+// process, also when a test fakes that.
+const clock = `largesse_now()`
+
+func init() {
+	// SQLite calls a deterministic function once per statement, so all rows of a statement
+	// have the same time.
+	sqlitedriver.MustRegisterDeterministicScalarFunction("largesse_now", 0, func(*sqlitedriver.FunctionContext, []driver.Value) (driver.Value, error) {
+		return time.Now().UnixMicro(), nil
+	})
+}
 
 // dialect has no SkipLocked, because one transaction writes at a time.
 var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (where, order string) {
