@@ -1,4 +1,4 @@
-package largesse_test
+package house
 
 import (
 	"path/filepath"

@@ -1,4 +1,4 @@
-package largesse_test
+package house
 
 import (
 	"fmt"
@@ -83,14 +83,24 @@ var packages = map[string]room{
 		"internal/governor", "internal/governor/redisrate",
 		"internal/store/postgres", "internal/store/sqlite", "internal/queue/redisstream", "internal/gate/redisgate")},
 
-	"client":          {ground, []string{}},
-	".":               {binary, with("client", "internal/config", "internal/engine", "internal/money")},
-	"cmd/largesse":    {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
-	"scripts/testrun": {binary, []string{"internal/lab/fleet"}},
-	"scripts/release": {binary, []string{}},
+	"client":       {ground, []string{}},
+	".":            {binary, with("client", "internal/config", "internal/engine", "internal/money")},
+	"cmd/largesse": {binary, with("client", "internal/config", "internal/engine", "internal/lab", "internal/money/moneysim")},
+	"scripts/up":   {binary, []string{"internal/lab/fleet"}},
+	// Patches of the product that its tests must find.
+	"scripts/mutations": {binary, []string{}},
+	"scripts/release":   {binary, []string{}},
 
 	// The real servers for the suites do not depend on what uses them.
 	"internal/lab/fleet": {seams, with()},
+	// What tests borrow of those servers: only for tests, and for suites.
+	"internal/lab/fixture": {seams, with("internal/lab/fleet", "internal/redis")},
+
+	// Whole-product tests and tests of the repository: only test files.
+	"internal/house": {binary, []string{}},
+	"test":           {binary, []string{}},
+	"test/api":       {binary, []string{}},
+	"test/console":   {binary, []string{}},
 
 	// The models of the protocols are only for tests. They share no code with what they
 	// model: sharing a mistake would hide it. All use the same explorer.
@@ -131,7 +141,7 @@ func mayImport(from, to string) string {
 			from, to, seam, strings.Join(groundRooms, ", "), to)
 	}
 	if !known {
-		return fmt.Sprintf("%s has no place in the plan: a new room needs a page in docs/adr/ (what it owns, what it may import, how it stops) and a line in packages of arrows_test.go", from)
+		return fmt.Sprintf("%s has no place in the plan: a new room needs a page in docs/adr/ (what it owns, what it may import, how it stops) and a line in packages of internal/house/arrows_test.go", from)
 	}
 	if plan.only != nil {
 		if slices.Contains(plan.only, to) {
@@ -171,7 +181,7 @@ func TestArrowsPointDown(t *testing.T) {
 				// A suite may use other suites' helpers, its interface and the
 				// ground floor.
 				seam := path.Dir(from)
-				if to == seam || isSuite(to) || slices.Contains(groundRooms, to) || slices.Contains(forDriversOf[seam], to) {
+				if to == seam || isSuite(to) || to == "internal/lab/fixture" || slices.Contains(groundRooms, to) || slices.Contains(forDriversOf[seam], to) {
 					continue
 				}
 				t.Errorf("%s: the suite %s imports %s: a suite knows its seam and the ground floor, so that any driver can use it", file.path, from, to)
@@ -184,7 +194,7 @@ func TestArrowsPointDown(t *testing.T) {
 	}
 	for _, from := range slices.Sorted(maps.Keys(seen)) {
 		if _, known := packages[from]; !known && !isDriver(from) {
-			t.Errorf("%s has no place in the plan: a new room needs a page in docs/adr/ and a line in packages of arrows_test.go", from)
+			t.Errorf("%s has no place in the plan: a new room needs a page in docs/adr/ and a line in packages of internal/house/arrows_test.go", from)
 		}
 	}
 	if len(seen) < len(groundRooms) {
@@ -232,7 +242,7 @@ func TestArrowRules(t *testing.T) {
 		{"internal/engine", "internal/queue/redisstream"},
 		{".", "internal/engine"},
 		{"cmd/largesse", "internal/engine"},
-		{"scripts/testrun", "internal/lab/fleet"},
+		{"scripts/up", "internal/lab/fleet"},
 	}
 	for _, arrow := range good {
 		if sentence := mayImport(arrow[0], arrow[1]); sentence != "" {

@@ -3,7 +3,7 @@
 // prints the addresses and keeps the servers until it is interrupted. Several runs can
 // share a machine: the data is in temporary folders.
 //
-//	go run ./internal/lab/fleet/up -- go test ./internal/store/...
+//	go run ./scripts/up -- go test ./internal/store/...
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 func main() {
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: go run ./internal/lab/fleet/up [-- COMMAND ...]")
+		fmt.Fprintln(os.Stderr, "usage: go run ./scripts/up [-- COMMAND ...]")
 	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,4 +1,4 @@
-package largesse_test
+package house
 
 import (
 	"go/ast"
@@ -20,6 +20,7 @@ const module = "github.com/largesse/largesse"
 type sourceFile struct {
 	path string // from the root, e.g. internal/queue/queue.go
 	ast  *ast.File
+	set  *token.FileSet
 }
 
 func (f sourceFile) room() string { return path.Dir(f.path) }
@@ -73,7 +74,7 @@ var readTree = sync.OnceValues(func() ([]sourceFile, error) {
 		if err != nil {
 			return err
 		}
-		files = append(files, sourceFile{filepath.ToSlash(p), file})
+		files = append(files, sourceFile{filepath.ToSlash(p), file, set})
 		return nil
 	})
 	return files, err
