@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-LINT := go tool -modfile=tools/go.mod
+TOOL := go tool -modfile=tools/go.mod
 
 .PHONY: help
 help: ## Show this help
@@ -10,32 +10,34 @@ build: ## Build bin/largesse
 	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
 
 .PHONY: test
-test: ## Run every correctness suite on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~13 min)
-	@go run ./scripts/testrun $(if $(AGAIN),-again)
-
-.PHONY: test-long
-test-long: ## Run the long suites: race detector on everything, models, fuzzing, load (~55 min)
-	@go run ./scripts/testrun -long $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SLOW),-slow $(SLOW)) $(if $(AGAIN),-again)
+test: ## Run every correctness suite, on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~5 min)
+	@scripts/results
+	@go run ./scripts/up -- scripts/test
 
 .PHONY: test-fast
-test-fast: ## Run the tests that need only Go and no second process, without the race detector (~1 min)
-	go test -short -p 4 -parallel 6 ./...
+test-fast: ## Run the tests that need only Go (~2 min)
+	go test -short -vet=off -p 3 -parallel 6 ./...
 
-.PHONY: fuzz
-fuzz: ## Let every fuzz function look for a finding, 5 s each
-	@go run ./scripts/testrun -suite fuzz
+.PHONY: ci
+ci: ## Run what a change must pass: all tests, the browser, clients, upgrades, the race detector, the linter (~25 min)
+	@.ci/run
 
-.PHONY: openapi
-openapi: ## Compare a running instance with its OpenAPI description
-	@go run ./scripts/testrun -suite openapi
+.PHONY: nightly
+nightly: ## Run load, chaos, fuzzing and measurements and keep their results (~90 min): PART=product, packages, fuzz, soak or bench for one
+	@scripts/nightly $(PART)
+
+.PHONY: mutations
+mutations: ## Break the product in twenty ways, and name the test that finds each
+	@go run ./scripts/up -- go run ./scripts/mutations
 
 .PHONY: servers
 servers: ## Start the real servers, print their addresses and keep them up until Ctrl-C
-	@go run ./scripts/testrun -keep
+	@go run ./scripts/up
 
 .PHONY: lint
 lint: ## Check the format, vet and lint with golangci-lint
-	@go run ./scripts/testrun -suite lint
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) golangci-lint fmt --diff .
 
 .PHONY: console
 console: ## Build the web console (needs Node 20)
@@ -43,36 +45,17 @@ console: ## Build the web console (needs Node 20)
 
 .PHONY: fmt
 fmt: ## Format all Go files
-	$(LINT) gofumpt -w .
+	$(TOOL) gofumpt -w .
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities in what is used (needs the network)
 	go tool -modfile=tools/vuln/go.mod govulncheck ./...
 
-# The results of the next four are kept, with commit and date, in docs/dev/results.
-
-.PHONY: bench
-bench: ## Measure payouts and coupons on real servers: DATABASE_URL=postgres://… REDIS_URL=redis://… [KAFKA_BROKERS=…] (make servers starts some)
-	@test -n '$(DATABASE_URL)' -a -n '$(REDIS_URL)' || \
-		{ echo 'name the servers: make bench DATABASE_URL=postgres://… REDIS_URL=redis://… (make servers starts some)' >&2; exit 2; }
-	@scripts/record bench-payouts go run ./cmd/largesse bench payouts --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
-	@scripts/record bench-coupons go run ./cmd/largesse bench coupons --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
-	@test -z '$(KAFKA_BROKERS)' || \
-		scripts/record bench-originals go run ./cmd/largesse bench originals --database-url '$(DATABASE_URL)' --redis-url '$(REDIS_URL)' --kafka-brokers '$(KAFKA_BROKERS)'
-
-.PHONY: chaos
-chaos: ## Pay 200,000 targets, and issue coupons for a minute per mode, with every fault (~10 min)
-	@LARGESSE_CHAOS_TARGETS=200000 LARGESSE_STORM=1m scripts/record chaos go run ./scripts/testrun -suite load -run '^(TestChaos|TestCouponStorm|TestEveryFaultAtOnce)$$' -v
-
-.PHONY: soak
-soak: build ## Run seeded fault runs for MINUTES (default 60) and check the books of each
-	@scripts/record soak scripts/soak $(MINUTES)
-
 .PHONY: sim-long
-sim-long: ## Take a million steps through the model of gate, issuers and data loss, and see every state of both protocols (~2 h, 16 GB)
-	@scripts/record sim-long-payouts go test -tags load -count=1 -v -timeout 2h -run '^TestProtocolAtLength$$' ./internal/models/payout -full
-	@scripts/record sim-long-coupons go test -tags load -count=1 -v -timeout 4h -run '^(TestProtocolAtLength|TestOpenRuns)$$' ./internal/models/coupon -full -each 20m
-	@scripts/record sim-long go test -tags load -count=1 -v -timeout 30m -run '^TestModelAtLength$$' ./internal/coupon -rapid.checks=2000
+sim-long: ## See every state of both protocols, and take a million steps through the model of the coupon gate (~2 h, 16 GB)
+	@scripts/record sim-long-payouts go test -tags nightly -count=1 -v -timeout 2h -run '^TestNightlyProtocolAtLength$$' ./internal/models/payout -full
+	@scripts/record sim-long-coupons go test -tags nightly -count=1 -v -timeout 4h -run '^TestNightly(ProtocolAtLength|OpenRuns)$$' ./internal/models/coupon -full -each 20m
+	@scripts/record sim-long go test -tags nightly -count=1 -v -timeout 30m -run '^TestNightlyModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: release
 release: ## Build the archives of a release in dist: VERSION=v1.2.3
