@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,29 +14,21 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/rueidis"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
 
-func serverFor(t *testing.T, variable string) string {
+// execSQL runs statements on the PostgreSQL at url, one after the other.
+func execSQL(ctx context.Context, t *testing.T, url string, statements ...string) {
 	t.Helper()
-	address := os.Getenv(variable)
-	if address == "" {
-		t.Fatalf("%s is not set: this test needs a real server; run it by make test", variable)
-	}
-	return address
-}
-
-// execSQL runs statements on the test's PostgreSQL, one after the other.
-func execSQL(ctx context.Context, t *testing.T, statements ...string) {
-	t.Helper()
-	db, err := pgx.Connect(ctx, serverFor(t, "LARGESSE_TEST_POSTGRES"))
+	db, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,48 +40,34 @@ func execSQL(ctx context.Context, t *testing.T, statements ...string) {
 	}
 }
 
-// withParams is the test's PostgreSQL with more in its address.
-func withParams(t *testing.T, params ...string) string {
+// onServers returns a function that configures instances which share a schema of
+// PostgreSQL and keys of Redis.
+func onServers(t *testing.T) func(cfg *config.Config) {
 	t.Helper()
-	u, err := url.Parse(serverFor(t, "LARGESSE_TEST_POSTGRES"))
-	if err != nil {
-		t.Fatal(err)
+	schema, redis := fixture.NewSchema(t), fixture.Address(t, fleet.VariableRedis)
+	keys := fixture.Keys(t, redis)
+	return func(cfg *config.Config) {
+		cfg.Database.URL, cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = schema, 6, 2
+		cfg.Redis.URL, cfg.Redis.KeyPrefix = redis, keys
 	}
-	q := u.Query()
-	for i := 0; i < len(params); i += 2 {
-		q.Set(params[i], params[i+1])
-	}
-	u.RawQuery = q.Encode()
-	return u.String()
 }
 
-// schemaOf creates an empty schema, which is removed after the test.
-func schemaOf(t *testing.T) string {
-	t.Helper()
-	name := "t_" + strings.ToLower(rand.Text()[:10])
-	execSQL(t.Context(), t, "CREATE SCHEMA "+name)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		execSQL(ctx, t, "DROP SCHEMA "+name+" CASCADE")
-	})
-	return name
+// smallDatabase returns settings for a database at url.
+func smallDatabase(url string) config.Config {
+	cfg := config.Default()
+	cfg.Database.URL, cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = url, 2, 1
+	return cfg
 }
 
 func TestDoctorPostgres(t *testing.T) {
 	t.Parallel()
 	look := func(t *testing.T, url string) []Check {
-		cfg := config.Default()
-		cfg.Database.URL, cfg.Database.MaxConnections = url, 2
-		cfg.Coupon.ConsumerConcurrency = 1
-		return lookAtDatabase(t.Context(), cfg, "v1")
+		return lookAtDatabase(t.Context(), smallDatabase(url), "v1")
 	}
 
 	t.Run("Healthy", func(t *testing.T) {
 		t.Parallel()
-		cfg := config.Default()
-		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schemaOf(t)), 2
-		cfg.Coupon.ConsumerConcurrency = 1
+		cfg := smallDatabase(fixture.NewSchema(t))
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
 		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
@@ -118,34 +95,39 @@ func TestDoctorPostgres(t *testing.T) {
 
 	t.Run("ANewerProgramWasThere", func(t *testing.T) {
 		t.Parallel()
-		schema := schemaOf(t)
-		cfg := config.Default()
-		cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
-		cfg.Coupon.ConsumerConcurrency = 1
+		cfg := smallDatabase(fixture.NewSchema(t))
 		if err := Migrate(t.Context(), cfg, nil); err != nil {
 			t.Fatal(err)
 		}
-		execSQL(t.Context(), t, "INSERT INTO "+schema+".goose_db_version (version_id, is_applied) VALUES (99999, true)")
+		execSQL(t.Context(), t, cfg.Database.URL, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		onlyBut(t, look(t, cfg.Database.URL), CheckFail, "database.schema")
 	})
 
 	t.Run("NoSchemaAndReadOnly", func(t *testing.T) {
 		t.Parallel()
-		onlyBut(t, look(t, withParams(t, "search_path", "nowhere", "default_transaction_read_only", "on")), CheckFail, "database.schema", "database.writes")
+		u, err := url.Parse(fixture.Address(t, fleet.VariablePostgres))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		q.Set("search_path", "nowhere")
+		q.Set("default_transaction_read_only", "on")
+		u.RawQuery = q.Encode()
+		onlyBut(t, look(t, u.String()), CheckFail, "database.schema", "database.writes")
 	})
 
 	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
 		t.Parallel()
-		schema := schemaOf(t)
-		role := schema + "_r"
-		execSQL(t.Context(), t, "CREATE ROLE "+role+" LOGIN PASSWORD 'sekret' CONNECTION LIMIT 1", "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-		t.Cleanup(func() {
-			execSQL(context.Background(), t, "REVOKE ALL ON SCHEMA "+schema+" FROM "+role, "DROP ROLE "+role)
-		})
-		u, err := url.Parse(withParams(t, "search_path", schema))
+		u, err := url.Parse(fixture.NewSchema(t))
 		if err != nil {
 			t.Fatal(err)
 		}
+		schema, admin := u.Query().Get("search_path"), u.String()
+		role := schema + "_r"
+		execSQL(t.Context(), t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'sekret' CONNECTION LIMIT 1", "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+		t.Cleanup(func() {
+			execSQL(context.Background(), t, admin, "REVOKE ALL ON SCHEMA "+schema+" FROM "+role, "DROP ROLE "+role)
+		})
 		u.User = url.UserPassword(role, "sekret")
 		onlyBut(t, look(t, u.String()), CheckFail, "database.schema", "database.connections")
 		u.Path = "/sekretless"
@@ -178,22 +160,15 @@ func ownRedis(t *testing.T, settings ...string) string {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	fixture.Until(t, "redis-server listens", func() bool {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-		if err == nil {
-			conn.Close()
-			return address
+		if err != nil {
+			return false
 		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(dir + "/log")
-			t.Fatalf("redis-server does not listen: %v\n%s", err, text)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal("the test ended first")
-		}
-	}
+		conn.Close()
+		return true
+	})
+	return address
 }
 
 func TestDoctorRedis(t *testing.T) {
@@ -204,22 +179,14 @@ func TestDoctorRedis(t *testing.T) {
 		return lookAtRedis(t.Context(), cfg)
 	}
 
-	for name, variable := range map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY"} {
+	for name, server := range map[string]fleet.Variable{"Redis": fleet.VariableRedis, "Valkey": fleet.VariableValkey} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := serverFor(t, variable)
+			url := fixture.Address(t, server)
 			cfg := config.Default()
 			cfg.Redis.URL, cfg.Redis.KeyPrefix = url, "t-"+rand.Text()[:10]+":"
 			onlyBut(t, lookAtRedis(t.Context(), cfg), CheckOK)
-			option, err := rueidis.ParseURL(url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			option.DisableCache = true
-			plain, err := rueidis.NewClient(option)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := fixture.RedisClient(t, url)
 			defer plain.Close()
 			left, err := plain.Do(t.Context(), plain.B().Keys().Pattern("*"+cfg.Redis.KeyPrefix+"*").Build()).AsStrSlice()
 			if err != nil || len(left) > 0 {
@@ -268,18 +235,13 @@ func TestDoctorRedis(t *testing.T) {
 		// slot too few it never does.
 		settled := func(want CheckStatus) {
 			t.Helper()
-			for deadline := time.Now().Add(20 * time.Second); ; {
-				checks := look(t, "redis://"+address)
-				i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis.cluster" })
-				if i >= 0 && checks[i].Status == want {
-					if want == CheckOK {
-						onlyBut(t, checks, CheckOK)
-					}
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("the cluster is not %s: %+v", want, checks)
-				}
+			var checks []Check
+			fixture.Until(t, "the cluster is "+string(want), func() bool {
+				checks = look(t, "redis://"+address)
+				return slices.ContainsFunc(checks, func(c Check) bool { return c.Name == "redis.cluster" && c.Status == want })
+			})
+			if want == CheckOK {
+				onlyBut(t, checks, CheckOK)
 			}
 		}
 		settled(CheckFail)
@@ -315,8 +277,7 @@ func TestDoctorRedis(t *testing.T) {
 func TestDoctorKafka(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default()
-	cfg.Kafka.Brokers = []string{serverFor(t, "LARGESSE_TEST_KAFKA")}
-	cfg.Kafka.TopicPrefix = "t-" + strings.ToLower(rand.Text()[:10]) + "-"
+	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix = fixture.Topics(t)
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...))
 	if err != nil {
 		t.Fatal(err)
@@ -339,23 +300,6 @@ func TestDoctorKafka(t *testing.T) {
 		}
 	}
 
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		again, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer again.Close()
-		var all []string
-		for _, topic := range bus.Topics {
-			all = append(all, cfg.Kafka.TopicPrefix+topic, cfg.Kafka.TopicPrefix+topic+bus.DeadLetterSuffix)
-		}
-		if _, err := kadm.NewClient(again).DeleteTopics(ctx, all...); err != nil {
-			t.Error(err)
-		}
-	})
 	hour, compact := "3600000", "compact"
 	if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &hour}, point); err != nil {
 		t.Fatal(err)
@@ -398,9 +342,9 @@ func TestDoctorServers(t *testing.T) {
 	}))
 	defer provider.Close()
 	checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
-		"database.url": withParams(t, "search_path", schemaOf(t)), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
-		"redis.url": serverFor(t, "LARGESSE_TEST_REDIS"), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
-		"kafka.brokers": serverFor(t, "LARGESSE_TEST_KAFKA"), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
+		"database.url": fixture.NewSchema(t), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
+		"redis.url": fixture.Address(t, fleet.VariableRedis), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
+		"kafka.brokers": fixture.Address(t, fleet.VariableKafka), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
 		"money.url": provider.URL, "http.listen": "127.0.0.1:0",
 	}}})
 	if err != nil {
@@ -413,17 +357,13 @@ func TestDoctorServers(t *testing.T) {
 // waits until no instance of the older schema is alive, and names those that are.
 func TestTheUpgradeWaitsForOlderInstances(t *testing.T) {
 	t.Parallel()
-	cfg := config.Default()
-	cfg.Coupon.ConsumerConcurrency = 1
-	schema := schemaOf(t)
-	cfg.Database.URL, cfg.Database.MaxConnections = withParams(t, "search_path", schema), 2
+	cfg := smallDatabase(fixture.NewSchema(t))
 	if err := Migrate(t.Context(), cfg, nil); err != nil {
 		t.Fatal(err)
 	}
-	in := func(sql string) string { return "SET search_path = " + schema + "; " + sql }
-	execSQL(t.Context(), t, in("DELETE FROM goose_db_version WHERE version_id >= 8"), in("ALTER TABLE instances DROP COLUMN troubles"),
-		in(`INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
-VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('dead-1', '0', '[]', '[]', now(), now(), now() - interval '1 s')`))
+	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 8", "ALTER TABLE instances DROP COLUMN troubles",
+		`INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
+VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('dead-1', '0', '[]', '[]', now(), now(), now() - interval '1 s')`)
 	waits, done := make(chan []string, 10), make(chan error, 1)
 	go func() {
 		done <- Migrate(t.Context(), cfg, func(instances []string) error {
@@ -439,7 +379,7 @@ VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('de
 	case err := <-done:
 		t.Fatalf("the migration did not wait: %v", err)
 	}
-	execSQL(t.Context(), t, in("DELETE FROM instances"))
+	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM instances")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +387,7 @@ VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('de
 		t.Fatal(err)
 	}
 	// A schema before coupons may have no table of instances.
-	execSQL(t.Context(), t, in("DELETE FROM goose_db_version WHERE version_id >= 2"), in("DROP TABLE instances"))
+	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 2", "DROP TABLE instances")
 	if err := Migrate(t.Context(), cfg, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -19,14 +19,7 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL, cfg.Auth.Mode = t.TempDir(), "http://127.0.0.1:9", auth.ModeAPIKey
 	cfg.HTTP.Listen, cfg.HTTP.ProbeListen, cfg.HTTP.MaxConnections = "127.0.0.1:0", "127.0.0.1:0", 50
-	e, err := New(cfg, obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer e.Stop()
+	e := start(t, cfg, obs.Log{})
 	get := func(address, path string) int { return statusAt(t, address, path) }
 	for path, want := range map[string][2]int{
 		"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {404, 200}, "/openapi.json": {200, 404}, "/v1/promotions": {401, 404},
@@ -55,7 +48,7 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 // statusAt returns the status of a response, 0 without one.
 func statusAt(t *testing.T, address, path string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
@@ -76,14 +69,7 @@ func TestProbesWithoutTheAPI(t *testing.T) {
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL, cfg.HTTP.ProbeListen = t.TempDir(), "http://127.0.0.1:9", "127.0.0.1:0"
 	cfg.Roles = []string{config.RolePayout}
-	e, err := New(cfg, obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer e.Stop()
+	e := start(t, cfg, obs.Log{})
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/promotions": 404, "/docs": 404} {
 		if got := statusAt(t, e.probes.Addr(), path); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)

@@ -20,12 +20,15 @@ import (
 
 // brokenProvider is a provider that does what it should, but for its flaw.
 type brokenProvider struct {
-	flaw   string
-	began  time.Time
-	paying sync.Mutex // makes check and payment one step
+	flaw     string
+	forgetAt time.Time
+	paying   sync.Mutex    // makes check and payment one step
+	crowd    chan struct{} // closed when two charges of one key have been checked
 
-	mu   sync.Mutex // protects list
-	list []brokenCharge
+	mu        sync.Mutex // protects what follows
+	list      []brokenCharge
+	unpaid    int  // charges of the second key that have been checked
+	strangers bool // whether a call was refused for its credentials
 }
 
 type brokenCharge struct {
@@ -39,7 +42,7 @@ func (p *brokenProvider) has(flaw string) bool { return p.flaw == flaw }
 func (p *brokenProvider) find(key string) (brokenCharge, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.has("forgets") && time.Since(p.began) > 300*time.Millisecond {
+	if p.has("forgets") && p.strangers && time.Now().After(p.forgetAt) {
 		return brokenCharge{}, false
 	}
 	i := slices.IndexFunc(p.list, func(c brokenCharge) bool { return c.IdempotencyKey == key })
@@ -57,6 +60,22 @@ func (p *brokenProvider) pay(key string, amount int64) brokenCharge {
 	return c
 }
 
+// awaitAnother returns when two charges of the second key, which is charged several times at
+// once, have found that it is not paid.
+func (p *brokenProvider) awaitAnother() {
+	p.mu.Lock()
+	if len(p.list) == 1 {
+		if p.unpaid++; p.unpaid == 2 {
+			close(p.crowd)
+		}
+	}
+	waits := len(p.list) == 1
+	p.mu.Unlock()
+	if waits {
+		<-p.crowd
+	}
+}
+
 func (p *brokenProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	say := func(status int, body any) {
 		if p.has("HTML errors") && status != http.StatusOK {
@@ -70,6 +89,9 @@ func (p *brokenProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key, isLookup := strings.CutPrefix(r.URL.Path, "/v1/transactions/")
 	switch {
 	case r.Header.Get("Authorization") != "Bearer right" && !p.has("accepts everybody"):
+		p.mu.Lock()
+		p.strangers = true
+		p.mu.Unlock()
 		refused(cmp.Or(map[string]int{"refuses by 422 for credentials": 422}[p.flaw], http.StatusUnauthorized), "UNAUTHORIZED")
 	case isLookup:
 		c, found := p.find(key)
@@ -147,8 +169,8 @@ func (p *brokenProvider) charge(r *http.Request, say func(int, any), refused fun
 		defer p.paying.Unlock()
 	}
 	c, found := p.find(key)
-	if p.has("checks, then pays") {
-		time.Sleep(20 * time.Millisecond) // the window in which the others check, too
+	if p.has("checks, then pays") && !found {
+		p.awaitAnother()
 	}
 	switch {
 	case found && p.has("refuses a repeat"):
@@ -205,7 +227,8 @@ func TestProviderCheck(t *testing.T) {
 	} {
 		t.Run(cmp.Or(flaw, "none"), func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(&brokenProvider{flaw: flaw, began: time.Now()})
+			const wait = 700 * time.Millisecond
+			server := httptest.NewServer(&brokenProvider{flaw: flaw, forgetAt: time.Now().Add(wait), crowd: make(chan struct{})})
 			defer server.Close()
 			cfg := config.Default()
 			cfg.Money.URL = server.URL
@@ -215,7 +238,7 @@ func TestProviderCheck(t *testing.T) {
 			}
 			p := ProviderCheckParams{User: `u"7`, RefuseUser: "closed", VoucherCode: "V"}
 			if flaw == "forgets" {
-				p.Wait = 700 * time.Millisecond
+				p.Wait = wait
 			}
 			checks, err := CheckProvider(t.Context(), cfg, p)
 			if err != nil {

@@ -351,12 +351,8 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	removed := &logSignal{text: "old rows removed", seen: make(chan struct{})}
 	log, err := obs.NewLog(removed, "info", "text")
 	must(err)
-	e := start(t, cfg, log)
-	select {
-	case <-removed.seen:
-	case <-time.After(30 * time.Second):
-		t.Fatal("nothing was removed within 30 s")
-	}
+	e := start(t, cfg, log, WithoutListener())
+	<-removed.seen
 	row, err := e.store.TemplateGet(ctx, 1)
 	must(err)
 	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -68,21 +69,13 @@ func TestTopicsAreLate(t *testing.T) {
 		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://any.example/readyz", http.NoBody))
 		return w.Body.String()
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not in time: %s; %s", what, ready())
-			}
-		}
-	}
 	err = e.Run(t.Context(), func() error {
-		until("it tries again", func() bool { return tries.Load() >= 3 })
+		fixture.Until(t, "it tries again", func() bool { return tries.Load() >= 3 })
 		if body := ready(); !strings.Contains(body, obs.PartTopics) || !strings.Contains(body, "tries again for 10 minutes") {
 			t.Errorf("readyz: %s", body)
 		}
 		answers.Store(true)
-		until("the topics are there", func() bool { return !strings.Contains(ready(), obs.PartTopics) })
+		fixture.Until(t, "the topics are there", func() bool { return !strings.Contains(ready(), obs.PartTopics) })
 		if _, err := e.bus.Ends(t.Context(), bus.TopicCouponIssue); err != nil {
 			t.Error(err)
 		}

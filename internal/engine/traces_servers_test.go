@@ -9,12 +9,10 @@ import (
 // One instance saves the targets, and another one pays them: the row carries the trace.
 func TestATraceCrossesInstances(t *testing.T) {
 	t.Parallel()
-	schema := schemaOf(t)
+	useServers := onServers(t)
 	shared := func(roles ...string) func(cfg *config.Config) {
 		return func(cfg *config.Config) {
-			cfg.Database.URL = withParams(t, "search_path", schema)
-			cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = 6, 2
-			cfg.Redis.URL, cfg.Redis.KeyPrefix = serverFor(t, "LARGESSE_TEST_REDIS"), schema+":"
+			useServers(cfg)
 			cfg.Roles = roles
 		}
 	}

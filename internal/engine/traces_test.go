@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -63,15 +63,7 @@ func (r *traceRig) start(t *testing.T, change func(cfg *config.Config)) *Engine 
 	cfg.Data.Dir, cfg.Money.URL = t.TempDir(), r.provider.URL
 	cfg.Otel.Endpoint, cfg.Otel.SampleOneIn = r.collector.URL, 0
 	change(&cfg)
-	e, err := New(cfg, obs.Log{}, WithoutListener())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Stop)
-	return e
+	return start(t, cfg, obs.Log{}, WithoutListener())
 }
 
 // pay has six targets paid through api, with headers that reach them by HTTP and by
@@ -112,12 +104,9 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 	}
 	got := make(map[string][]string)
 	for len(got) < 6 {
-		select {
-		case h := <-r.calls:
-			got[h.Get("Idempotency-Key")] = h.Values("traceparent")
-		case <-time.After(time.Minute):
-			t.Fatalf("the provider was asked for %v only", got)
-		}
+		fixture.Until(t, "the provider is asked for six targets", func() bool { return len(r.calls) > 0 })
+		h := <-r.calls
+		got[h.Get("Idempotency-Key")] = h.Values("traceparent")
 	}
 	return got
 }
