@@ -27,10 +27,14 @@ import (
 
 	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-// namesMax limits the number of exported names of the root package.
-const namesMax = 16
+const (
+	module = "github.com/largesse/largesse"
+	// namesMax limits the number of exported names of the root package.
+	namesMax = 16
+)
 
 // TestTheFaceShowsNothingOfTheHouse checks that other modules can use the root
 // package: it has few names, and no type of internal/ in any of them.
@@ -467,13 +471,12 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 	if _, err := api.StartPromotion(t.Context(), p.ID); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(patience)
-	for p.Status != "COMPLETED" || p.Counts.Unknown > 0 {
-		if p, err = api.Promotion(t.Context(), p.ID); err != nil || time.Now().After(deadline) {
+	fixture.Until(t, "the promotion is settled", func() bool {
+		if p, err = api.Promotion(t.Context(), p.ID); err != nil {
 			t.Fatalf("%+v, %v", p, err)
 		}
-		time.Sleep(20 * time.Millisecond) // polls a condition
-	}
+		return p.Status == "COMPLETED" && p.Counts.Unknown == 0
+	})
 	var states []string
 	for payout, err := range api.Payouts(t.Context(), p.ID, client.PayoutFilter{}) {
 		if err != nil {

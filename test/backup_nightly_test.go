@@ -1,0 +1,207 @@
+//go:build nightly
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// restored pays targets, loses the database in the middle, and continues on what was
+// restored, as docs/backup.md says.
+type restored struct {
+	*rig
+	t        *testing.T
+	sim      *moneysim.Server
+	args     []string
+	process  *process
+	id       string
+	workload lab.Workload
+}
+
+func beginToPay(t *testing.T, args ...string) *restored {
+	t.Helper()
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 10})
+	b := &restored{t: t, sim: sim}
+	b.args = append([]string{"--money-url", simURL, "--money-timeout", "2s", "--money-settle-after", "2s"}, args...)
+	b.process = serve(t, b.args...)
+	b.rig = rigOf(t, b.process, simURL)
+	b.id, b.workload = b.create(12_000, false, client.NewPromotion{RatePerSecond: 1500})
+	return b
+}
+
+func (b *restored) untilPaid(n int64) {
+	b.t.Helper()
+	b.until(b.id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded >= n })
+}
+
+// goOn starts an instance on the restored database, in which at most least targets
+// are paid, and checks that each target has exactly one charge in the end.
+func (b *restored) goOn(least int64) {
+	b.t.Helper()
+	path, err := program()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	// The command also looks at the provider and Kafka; only its mark matters here.
+	said, _ := exec.CommandContext(b.t.Context(), path, append([]string{"doctor", "--after-restore", "--listen", "127.0.0.1:0"}, b.args...)...).CombinedOutput()
+	if !strings.Contains(string(said), "every payout is looked up before it is charged") {
+		b.t.Fatalf("doctor --after-restore said: %s", said)
+	}
+	before := b.sim.Stats().Charges
+	b.process = serve(b.t, b.args...)
+	b.api = b.process.api
+	if before <= least {
+		b.t.Errorf("the provider made %d charges, the restored rows could know them all", before)
+	}
+	b.balance(b.id, b.workload)
+	if n := b.sim.MaxChargesPerKey(); n != 1 {
+		b.t.Errorf("a key was charged %d times", n)
+	}
+	if n := b.sim.Stats().Charges; n != int64(b.workload.Good) {
+		b.t.Errorf("%d charges for %d targets", n, b.workload.Good)
+	}
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if text, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, text)
+	}
+}
+
+func (b *restored) ask(url, sql string) (answer string) {
+	b.t.Helper()
+	db, err := pgx.Connect(b.t.Context(), url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer db.Close(b.t.Context())
+	if err := db.QueryRow(b.t.Context(), sql).Scan(&answer); err != nil {
+		b.t.Fatal(err)
+	}
+	return answer
+}
+
+// TestRestoreFromADump: a dump that was made while an instance paid.
+func TestRestoreFromADump(t *testing.T) {
+	t.Parallel()
+	url := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) }).Address()
+	b := beginToPay(t, "--data-dir", t.TempDir(), "--database-url", url)
+	b.untilPaid(2000)
+	dump := filepath.Join(t.TempDir(), "largesse.dump")
+	run(t, "pg_dump", "--format=custom", "--file="+dump, url)
+	b.untilPaid(7000)
+	b.process.kill(t)
+	run(t, "psql", "--quiet", url, "--command=DROP SCHEMA public CASCADE", "--command=CREATE SCHEMA public")
+	run(t, "pg_restore", "--clean", "--if-exists", "--no-owner", "--dbname="+url, dump)
+	b.goOn(7000 - 1)
+}
+
+// TestRestoreToAPointInTime: the data directory is lost, and made again from a base
+// backup and the archived log.
+func TestRestoreToAPointInTime(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) })
+	b := &restored{t: t}
+	data := b.ask(s.Address(), `SHOW data_directory`)
+	backup := filepath.Join(filepath.Dir(data), "backup")
+	wal := filepath.Join(backup, "wal")
+	if err := os.MkdirAll(wal, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	belongsTo := func(path string) { run(t, "chown", "-R", fmt.Sprintf("--reference=%s", data), path) }
+	belongsTo(backup)
+	run(t, "psql", "--quiet", s.Address(), "--command=ALTER SYSTEM SET archive_mode = on",
+		"--command=ALTER SYSTEM SET archive_command = 'test ! -f "+wal+"/%f && cp %p "+wal+"/%f'")
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = beginToPay(t, "--data-dir", t.TempDir(), "--database-url", s.Address())
+	b.untilPaid(1000)
+	run(t, "pg_basebackup", "--dbname="+s.Address(), "--pgdata="+filepath.Join(backup, "base"), "--wal-method=none", "--checkpoint=fast")
+	b.untilPaid(4000)
+	at := b.ask(s.Address(), `SELECT now()::text`)
+	b.untilPaid(8000)
+	b.process.kill(t)
+	run(t, "psql", "--quiet", s.Address(), "--command=SELECT pg_switch_wal()")
+	b.archived(s.Address())
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range [][]string{{"rm", "-rf", data}, {"cp", "-a", filepath.Join(backup, "base"), data}} {
+		run(t, step[0], step[1:]...)
+	}
+	auto, err := os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(auto, "restore_command = 'cp %s/%%f %%p'\nrecovery_target_time = '%s'\nrecovery_target_action = 'promote'\n", wal, at)
+	if err := auto.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "chown", "-R", fmt.Sprintf("--reference=%s", filepath.Dir(data)), data)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.recovered(s.Address())
+	b.goOn(8000 - 1)
+}
+
+// archived waits until the last complete segment of the log is archived.
+func (b *restored) archived(url string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polls a condition
+		if b.ask(url, `SELECT (pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal AND
+  NOT EXISTS (SELECT FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'))::text FROM pg_stat_archiver`) == "true" {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatal("the log is not archived")
+		}
+	}
+}
+
+// recovered waits until the server has left recovery.
+func (b *restored) recovered(url string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); b.ask(url, `SELECT pg_is_in_recovery()::text`) == "true"; time.Sleep(50 * time.Millisecond) { // polls a condition
+		if time.Now().After(deadline) {
+			b.t.Fatal("the server does not leave recovery")
+		}
+	}
+}
+
+// TestRestoreSQLite: a copy that sqlite3 made while an instance paid.
+func TestRestoreSQLite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := beginToPay(t, "--data-dir", dir)
+	b.untilPaid(2000)
+	backup := filepath.Join(t.TempDir(), "largesse-backup.db")
+	run(t, "sqlite3", filepath.Join(dir, "largesse.db"), ".backup '"+backup+"'")
+	b.untilPaid(7000)
+	b.process.kill(t)
+	for _, file := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm"} {
+		if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, "cp", backup, filepath.Join(dir, "largesse.db"))
+	b.goOn(7000 - 1)
+}

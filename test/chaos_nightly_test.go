@@ -1,0 +1,219 @@
+//go:build nightly
+
+package test
+
+import (
+	"bufio"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// chaosTargets is how many are paid; `make chaos` asks for more.
+func chaosTargets(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("LARGESSE_CHAOS_TARGETS")
+	if text == "" {
+		return 30_000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1000 {
+		t.Fatalf("LARGESSE_CHAOS_TARGETS=%q is no number from 1000", text)
+	}
+	return n
+}
+
+func ownRedis(t *testing.T) *fleet.Server {
+	t.Helper()
+	return ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewRedis(t.Context(), in) })
+}
+
+// tell sends Redis one command over a connection of its own and returns the
+// first line of its answer.
+func tell(t *testing.T, s *fleet.Server, command string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.Address(), "redis://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// keys is everything that is in a Redis.
+func keys(t *testing.T, raw rueidis.Client) []string {
+	t.Helper()
+	all, err := raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// crowd is the instances of a chaos run.
+type crowd struct {
+	t       *testing.T
+	args    []string
+	members []*process
+	started int
+}
+
+func (c *crowd) start() {
+	c.t.Helper()
+	c.members = append(c.members, serve(c.t, append([]string{"--data-dir", c.t.TempDir()}, c.args...)...))
+	c.started++
+}
+
+// replace kills the oldest member and starts another one.
+func (c *crowd) replace() {
+	c.t.Helper()
+	c.members[0].kill(c.t)
+	c.members = c.members[1:]
+	c.start()
+}
+
+// suspend stops a member for d, without its knowing.
+func (c *crowd) suspend(d time.Duration) {
+	c.t.Helper()
+	p := c.members[len(c.members)-1].cmd.Process
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		c.t.Fatal(err)
+	}
+	time.Sleep(d) // that is the fault
+	if err := p.Signal(syscall.SIGCONT); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// progress reads from any member; ok is false if none responded.
+func (c *crowd) progress(id string) (p client.Promotion, ok bool) {
+	for _, m := range c.members {
+		if p, err := m.api.Promotion(c.t.Context(), id); err == nil {
+			return p, true
+		}
+	}
+	return client.Promotion{}, false
+}
+
+// TestChaos: four instances pay one promotion. One is killed every few seconds
+// and another one started; one is stopped for longer than its lease and
+// continues; Redis is emptied twice and killed once, PostgreSQL is restarted. Everybody
+// is paid exactly once, the books balance, nothing is left over.
+func TestChaos(t *testing.T) {
+	const (
+		lease     = 3 * time.Second
+		killEvery = 5 * time.Second
+	)
+	targets := chaosTargets(t)
+	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 180, JitterMs: 40, ErrorRate: 0.01, LostReplyRate: 0.01})
+	redis := ownRedis(t)
+	postgres := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) })
+	c := &crowd{t: t, args: []string{
+		"--money-url", simURL, "--database-url", postgres.Address(), "--redis-url", redis.Address(),
+		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", "chaos-" + strings.ToLower(rand.Text()[:10]) + "-",
+		"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3",
+		// Slow enough that everything happens while it is being paid.
+		"--redis-stream-in-flight-per-consumer", "6",
+	}}
+	for range 4 {
+		c.start()
+	}
+	r := rigOf(t, c.members[0], simURL)
+	id, workload := r.create(targets, false, client.NewPromotion{})
+
+	plan := []struct {
+		share float64 // of the targets paid
+		what  string
+		do    func()
+	}{
+		{0.15, "FLUSHALL", func() { tell(t, redis, "FLUSHALL") }},
+		{0.30, "an instance stops for longer than its lease", func() { c.suspend(2 * lease) }},
+		{0.45, "Redis is killed and comes back empty", func() {
+			if err := redis.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := redis.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{0.60, "PostgreSQL restarts", func() {
+			if err := postgres.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{0.75, "FLUSHALL", func() { tell(t, redis, "FLUSHALL") }},
+	}
+	began, killAt := time.Now(), time.Now().Add(killEvery)
+	// Slack for what the faults cost: leases, sweeps and starts.
+	deadline := began.Add(4*time.Minute + time.Duration(targets)*4*time.Millisecond)
+	var p client.Promotion
+	for !settled(p) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not settled after %v: %+v", time.Since(began), p)
+		}
+		var ok bool
+		if p, ok = c.progress(id); !ok {
+			time.Sleep(100 * time.Millisecond) // polls a condition
+			continue
+		}
+		paid := float64(p.Counts.Succeeded) / float64(targets)
+		switch {
+		case len(plan) > 0 && paid >= plan[0].share:
+			t.Logf("%5.1f s, %3.0f %% paid: %s", time.Since(began).Seconds(), 100*paid, plan[0].what)
+			plan[0].do()
+			plan = plan[1:]
+		case time.Now().After(killAt) && paid < 0.95:
+			c.replace()
+			killAt = time.Now().Add(killEvery)
+		default:
+			time.Sleep(100 * time.Millisecond) // polls a condition
+		}
+	}
+	took := time.Since(began)
+	if len(plan) > 0 {
+		t.Fatalf("all was paid before this happened: %s", plan[0].what)
+	}
+	r.api = c.members[0].api
+	account := r.balance(id, workload)
+	checkCharges(t, sim, account)
+	raw := plainRedis(t, redis.Address())
+	left := keys(t, raw)
+	for wait := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(wait); left = keys(t, raw) {
+		time.Sleep(100 * time.Millisecond) // polls a condition
+	}
+	if len(left) > 0 {
+		t.Errorf("left over in Redis: %v", left)
+	}
+	for _, m := range c.members {
+		if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range c.members {
+		if err := m.cmd.Wait(); err != nil {
+			t.Errorf("an instance ended with %v: %s", err, m.stderr)
+		}
+	}
+	stats := sim.Stats()
+	t.Logf("%d targets in %.0f s: %d instances, %d of them killed, %d charges, %d calls, %d of them repeats of a key that had been charged",
+		targets, took.Seconds(), c.started, c.started-len(c.members), stats.Charges, stats.Requests, stats.DuplicateKeys)
+}

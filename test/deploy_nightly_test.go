@@ -1,0 +1,277 @@
+//go:build nightly
+
+package test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/largesse/largesse/internal/config"
+)
+
+// TestChart renders deploy/helm/largesse with several values, and compares the
+// objects with the schemas of Kubernetes and KEDA.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	helm, kubeconform := deployTool(t, "helm.sh/helm/v4/cmd/helm"), deployTool(t, "github.com/yannh/kubeconform/cmd/kubeconform")
+	chart := filepath.Join("deploy", "helm", "largesse")
+	schemas := kubernetesSchemas(t)
+	lint := exec.CommandContext(t.Context(), helm, "lint", "--strict", chart)
+	if text, err := lint.CombinedOutput(); err != nil {
+		t.Errorf("helm lint: %v\n%s", err, text)
+	}
+	plain := []string{"ConfigMap", "ConfigMap", "Deployment", "Deployment", "Job", "PodDisruptionBudget", "PodDisruptionBudget", "Service", "ServiceAccount"}
+	for name, tc := range map[string]struct {
+		set  []string
+		want []string
+	}{
+		"defaults": {nil, plain},
+		"everything": {
+			[]string{
+				"keda.enabled=true", "keda.prometheus.enabled=true", "keda.kafka.authentication=kafka", "ingress.enabled=true",
+				"ingress.tlsSecret=tls", "networkPolicy.enabled=true", "files[0].name=money", "files[0].secret=largesse-money",
+				"image.pullSecrets[0]=registry", "settings.approval.above=10000000",
+			},
+			slices.Sorted(slices.Values(append(slices.Clone(plain), "Ingress", "NetworkPolicy", "ScaledObject"))),
+		},
+		"one kind of instance": {
+			[]string{"workers.enabled=false", "migrate.enabled=false"},
+			[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"template", "drop", chart}
+			for _, s := range tc.set {
+				args = append(args, "--set", s)
+			}
+			var rendered, trouble bytes.Buffer
+			template := exec.CommandContext(t.Context(), helm, args...)
+			template.Stdout, template.Stderr = &rendered, &trouble
+			if err := template.Run(); err != nil {
+				t.Fatalf("%v\n%s", err, trouble.String())
+			}
+			check := exec.CommandContext(t.Context(), kubeconform, "-strict", "-summary", "-schema-location",
+				filepath.Join(schemas, "{{.ResourceKind}}{{.KindSuffix}}.json"))
+			check.Stdin = bytes.NewReader(rendered.Bytes())
+			if text, err := check.CombinedOutput(); err != nil {
+				t.Errorf("kubeconform: %v\n%s", err, text)
+			}
+			objects := decodeAll(t, rendered.Bytes())
+			var kinds []string
+			for _, o := range objects {
+				kinds = append(kinds, o["kind"].(string))
+				if o["kind"] == "ConfigMap" {
+					checkChartSettings(t, o)
+				}
+			}
+			slices.Sort(kinds)
+			if !slices.Equal(kinds, tc.want) {
+				t.Errorf("objects are %v, want %v", kinds, tc.want)
+			}
+		})
+	}
+	t.Run("a wrong value", func(t *testing.T) {
+		t.Parallel()
+		text, err := exec.CommandContext(t.Context(), helm, "template", "drop", chart, "--set", "workers.roles[0]=cook").CombinedOutput()
+		if err == nil || !strings.Contains(string(text), "roles") {
+			t.Errorf("a role that does not exist is accepted: %s", text)
+		}
+	})
+}
+
+// TestDockerfile builds the binary with the command of deploy/Dockerfile and compares
+// what the image promises: one static binary, a user without rights, no shell.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("deploy", "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, final, found := strings.Cut(string(text), "\nFROM scratch\n")
+	if !found || strings.Contains(final, "\nRUN ") {
+		t.Error("the last stage has more than the copied files")
+	}
+	for _, line := range []string{"USER 65532:65532", `ENTRYPOINT ["/usr/local/bin/largesse"]`, "STOPSIGNAL SIGTERM"} {
+		if !strings.Contains(final, "\n"+line+"\n") {
+			t.Errorf("the last stage has no line %s", line)
+		}
+	}
+	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(string(text))
+	if build == nil {
+		t.Fatal("no line builds the program")
+	}
+	out := filepath.Join(t.TempDir(), "largesse")
+	shell := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(build[1], "/out/largesse", out, 1))
+	shell.Env = append(os.Environ(), "VERSION=v9.8.7")
+	if text, err := shell.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	program, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the program is not static")
+		}
+	}
+	said, err := exec.CommandContext(t.Context(), out, "version").Output()
+	if err != nil || !strings.HasPrefix(string(said), "largesse v9.8.7 ") {
+		t.Errorf("the program says %s %v", said, err)
+	}
+}
+
+// checkChartSettings loads the settings file of a config map as an instance does.
+func checkChartSettings(t *testing.T, object map[string]any) {
+	t.Helper()
+	data := object["data"].(map[string]any)
+	file := filepath.Join(t.TempDir(), "largesse.yaml")
+	if err := os.WriteFile(file, []byte(data["largesse.yaml"].(string)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := config.Load(config.LoadParams{File: file, Environ: []string{
+		"LARGESSE_DATABASE_URL=postgres://db/largesse", "LARGESSE_REDIS_URL=redis://redis", "LARGESSE_KAFKA_BROKERS=kafka:9092", "LARGESSE_MONEY_URL=https://money",
+	}})
+	if err != nil {
+		t.Error(err)
+	} else if c.HTTP.ProbeListen != "0.0.0.0:8081" {
+		t.Errorf("probes are at %q, not where the chart looks", c.HTTP.ProbeListen)
+	}
+}
+
+func decodeAll(t *testing.T, text []byte) []map[string]any {
+	t.Helper()
+	var objects []map[string]any
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var o map[string]any
+		if err := decoder.Decode(&o); err != nil {
+			if err.Error() == "EOF" {
+				return objects
+			}
+			t.Fatal(err)
+		}
+		if o != nil {
+			objects = append(objects, o)
+		}
+	}
+}
+
+// deployTool builds a program of tools/deploy/go.mod and returns its path.
+func deployTool(t *testing.T, path string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	if text, err := exec.CommandContext(t.Context(), "go", "build", "-modfile=tools/deploy/go.mod", "-o", out, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+// moduleDir returns the folder of a downloaded module.
+func moduleDir(ctx context.Context, t *testing.T, module string) string {
+	t.Helper()
+	text, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module).Output()
+	if err != nil {
+		t.Fatalf("download %s: %v\n%s", module, err, text)
+	}
+	var answer struct{ Dir string }
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Dir
+}
+
+// kubernetesSchemas writes a JSON Schema per kind that the chart uses, and returns
+// their folder. They are made from the API description of Kubernetes, which is in its
+// module, and from KEDA's definition of its resource.
+func kubernetesSchemas(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	put := func(name string, schema any) {
+		text, err := json.Marshal(schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubernetes@v1.37.2"), "api", "openapi-spec", "swagger.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct{ Definitions map[string]map[string]any }
+	if err := json.Unmarshal(text, &api); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range api.Definitions {
+		// Fields that no schema names are mistakes.
+		if _, open := d["additionalProperties"]; d["properties"] != nil && !open {
+			d["additionalProperties"] = false
+		}
+		// The description has them as strings, and numbers are allowed too.
+		if strings.HasSuffix(name, "IntOrString") {
+			delete(d, "type")
+			delete(d, "format")
+		}
+	}
+	for kind, definition := range map[string]string{
+		"configmap-v1": "core.v1.ConfigMap", "service-v1": "core.v1.Service", "serviceaccount-v1": "core.v1.ServiceAccount",
+		"deployment-apps-v1": "apps.v1.Deployment", "job-batch-v1": "batch.v1.Job",
+		"poddisruptionbudget-policy-v1": "policy.v1.PodDisruptionBudget",
+		"ingress-networking-v1":         "networking.v1.Ingress", "networkpolicy-networking-v1": "networking.v1.NetworkPolicy",
+	} {
+		put(kind, map[string]any{"$ref": "#/definitions/io.k8s.api." + definition, "definitions": api.Definitions})
+	}
+	text, err = os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "github.com/kedacore/keda/v2@v2.21.0"), "config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					Object map[string]any `yaml:"openAPIV3Schema"`
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	scaled := crd.Spec.Versions[0].Schema.Object
+	closeObjects(scaled, true)
+	put("scaledobject-keda-v1alpha1", scaled)
+	return dir
+}
+
+// closeObjects forbids fields that a schema does not name, except in the metadata,
+// whose fields the definition of a resource leaves out.
+func closeObjects(schema map[string]any, top bool) {
+	properties, _ := schema["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if p, ok := properties[name].(map[string]any); ok && (!top || name != "metadata") {
+			closeObjects(p, false)
+		}
+	}
+	if items, ok := schema["items"].(map[string]any); ok {
+		closeObjects(items, false)
+	}
+	if _, open := schema["additionalProperties"]; properties != nil && !open && schema["x-kubernetes-preserve-unknown-fields"] == nil {
+		schema["additionalProperties"] = false
+	}
+}

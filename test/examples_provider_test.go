@@ -1,0 +1,267 @@
+package test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/money/moneysim"
+)
+
+// sample is a provider of examples/, which a test starts, kills and starts again.
+type sample struct {
+	t       *testing.T
+	command []string
+	dir     string // has the file of its charges
+	port    string
+	url     string
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when cmd has ended
+	log     lockedBuffer
+}
+
+// samplePorts counts the ports that newSample has tried.
+var samplePorts atomic.Int64
+
+// samples are the providers of examples/.
+func samples(t *testing.T) map[string][]string {
+	t.Helper()
+	python, err := filepath.Abs("examples/provider-python/provider.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := filepath.Abs("examples/provider-node/provider.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]string{
+		"Go":     {buildExample(t, "provider-go")},
+		"Python": {"python3", python},
+		"Node":   {"node", node},
+	}
+}
+
+// newSample starts a sample in an empty folder. Its port is below those of
+// outgoing connections, one of which could take it while the sample is down.
+func newSample(t *testing.T, command []string) *sample {
+	t.Helper()
+	s := &sample{t: t, command: command, dir: t.TempDir()}
+	for s.port == "" {
+		port := 16384 + (int64(os.Getpid())*16+samplePorts.Add(1))%16384
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			s.port, s.url = strconv.FormatInt(port, 10), "http://"+l.Addr().String()
+			_ = l.Close()
+		}
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Log(s.log.String())
+		}
+	})
+	s.start()
+	return s
+}
+
+// start returns when the sample listens.
+func (s *sample) start() {
+	s.t.Helper()
+	cmd, ended := exec.CommandContext(s.t.Context(), s.command[0], s.command[1:]...), make(chan struct{})
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	cmd.Env = append(os.Environ(), "PORT="+s.port)
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	s.cmd, s.ended = cmd, ended
+	for deadline := time.Now().Add(patience); ; {
+		conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", "127.0.0.1:"+s.port)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		select {
+		case <-ended:
+			s.t.Fatal("it ended")
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// kill ends it as a loss of power of its process would.
+func (s *sample) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+		s.cmd = nil
+	}
+}
+
+// lines is the file of the samples that write one, and rows that of the others.
+func (s *sample) lines() string { return filepath.Join(s.dir, "charges.jsonl") }
+func (s *sample) rows() string  { return filepath.Join(s.dir, "charges.db") }
+
+// tear leaves half a line at the end of the file, as a crash can.
+func (s *sample) tear() {
+	s.t.Helper()
+	raw, err := os.ReadFile(s.lines())
+	if errors.Is(err, fs.ErrNotExist) {
+		return // SQLite has its own way to recover
+	}
+	last := raw[bytes.LastIndexByte(bytes.TrimSuffix(raw, []byte("\n")), '\n')+1:]
+	if err == nil {
+		err = os.WriteFile(s.lines(), append(raw, last[:len(last)/2]...), 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// charges counts the charges of a promotion that the sample has recorded.
+func (s *sample) charges(promotion string) int {
+	s.t.Helper()
+	raw, err := os.ReadFile(s.lines())
+	if err == nil {
+		seen := map[string]bool{}
+		for line := range strings.Lines(string(raw)) {
+			if seen[line] {
+				s.t.Errorf("charged twice: %s", line)
+			}
+			if strings.Contains(line, promotion) {
+				seen[line] = true
+			}
+		}
+		return len(seen)
+	}
+	db, err := sql.Open("sqlite", s.rows())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	var n int
+	if err := db.QueryRowContext(s.t.Context(), "SELECT count(*) FROM charges WHERE key LIKE ? || ':%'", promotion).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// found looks a key up, and returns its transaction key.
+func (s *sample) found(key string) string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/transactions/"+key, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var body struct{ TransactionKey string }
+	if err := json.NewDecoder(res.Body).Decode(&body); err != nil {
+		s.t.Fatal(err)
+	}
+	return body.TransactionKey
+}
+
+// check lets largesse provider check judge the sample. It leaves out what is
+// optional: credentials, and the list of its charges.
+func (s *sample) check() {
+	s.t.Helper()
+	cfg := config.Default()
+	cfg.Money.URL = s.url
+	checks, err := engine.CheckProvider(s.t.Context(), cfg, engine.ProviderCheckParams{User: "u7", RefuseUser: "closed-1", VoucherCode: "V"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	optional := map[string]bool{"credentials": true, "list": true, "latency": true}
+	for _, c := range checks {
+		if c.Status == engine.CheckFail || c.Status == engine.CheckWarn && !optional[c.Name] {
+			s.t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestExampleProviders pays through each of the sample providers, which is killed
+// and started again twice in the middle.
+func TestExampleProviders(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds programs and runs them")
+	}
+	for name, command := range samples(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSample(t, command)
+			r := newRig(t, embedded, moneysim.Faults{}, func(cfg *config.Config) {
+				cfg.Money.URL = s.url
+			})
+			const paid, closed = 600, 20
+			p, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: name, Type: "POINT", Amount: 25})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var file strings.Builder
+			file.WriteString("targetId,userId\n")
+			for i := range paid + closed {
+				if i < closed {
+					fmt.Fprintf(&file, "%d,closed-1\n", i)
+				} else {
+					fmt.Fprintf(&file, "%d,\"user \"\"%d\"\" ✓\"\n", i, i)
+				}
+			}
+			if _, err := r.api.UploadTargets(t.Context(), p.ID, strings.NewReader(file.String()), client.UploadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.api.StartPromotion(t.Context(), p.ID); err != nil {
+				t.Fatal(err)
+			}
+			for _, paid := range []int64{20, 200} { // the second start reads what was written behind half a line
+				r.until(p.ID, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > paid })
+				s.kill()
+				s.tear()
+				s.start()
+			}
+			done := r.until(p.ID, "settled", settled)
+			if done.Counts.Succeeded != paid || done.Counts.Failed != closed {
+				t.Errorf("counts %+v", done.Counts)
+			}
+			s.check()
+			if n := s.charges(p.ID); n != paid {
+				t.Errorf("%d charges for %d paid", n, paid)
+			}
+			for row, err := range r.api.Payouts(t.Context(), p.ID, client.PayoutFilter{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found := s.found(p.ID + ":" + row.TargetID); row.TransactionKey != found {
+					t.Errorf("%s: the row has %q, the provider %q", row.TargetID, row.TransactionKey, found)
+				}
+			}
+		})
+	}
+}

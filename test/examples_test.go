@@ -1,0 +1,62 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// buildExample builds a program of examples/ and returns its path.
+func buildExample(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	build.Dir = filepath.Join("examples", name)
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v; when go.mod has changed, run: cd %s && go mod tidy\n%s", err, build.Dir, out)
+	}
+	return path
+}
+
+// TestExamplePrograms builds and runs the programs of examples/. They are
+// modules of their own, so they can use nothing of internal/.
+func TestExamplePrograms(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds programs and runs them")
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"embed": {nil, "payouts: COMPLETED, 1000 of 1000 paid, 25000 in all\n" +
+			"bank:    1000 keys, 25000 in all\n" +
+			"coupons: 100 issued, 30 sold out\n"},
+		"mount": {[]string{"-listen", "127.0.0.1:0", "-check"}, "GET / 200\n" +
+			"GET /rewards/v1/promotions 401\n" +
+			"POST /rewards/v1/promotions 201\nGET its Location 200\n" +
+			"GET /rewards/docs 200\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := buildExample(t, name)
+			var said, log strings.Builder
+			run := exec.CommandContext(t.Context(), path, tc.args...)
+			run.Stdout, run.Stderr = &said, &log
+			if err := run.Run(); err != nil {
+				t.Fatalf("%v\n%s\n%s", err, said.String(), log.String())
+			}
+			if diff := cmp.Diff(tc.want, said.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !strings.Contains(log.String(), "component=engine") {
+				t.Errorf("the logger of the program got: %s", log.String())
+			}
+		})
+	}
+}
