@@ -78,11 +78,15 @@ func TestInstancesShareARetryAfter(t *testing.T) {
 func TestInstancesShareProbes(t *testing.T) {
 	t.Parallel()
 	const from, outage = 10 * time.Second, 60 * time.Second
-	for name, dead := range map[string]Outcome{
-		"Refused":     {Class: reward.AnswerNotSent, Took: time.Millisecond},
-		"5xx":         {Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond},
-		"Unavailable": {Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond},
-		"Silent":      {Class: reward.AnswerUnknown, Took: 5 * time.Second},
+	for name, tc := range map[string]struct {
+		dead Outcome
+		rate int
+	}{
+		"Refused":     {dead: Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}},
+		"5xx":         {dead: Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}},
+		"5xxAndARate": {dead: Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}, rate: 400},
+		"Unavailable": {dead: Outcome{Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond}},
+		"Silent":      {dead: Outcome{Class: reward.AnswerUnknown, Took: 5 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,22 +94,27 @@ func TestInstancesShareProbes(t *testing.T) {
 				v := newProvider(200 * time.Millisecond)
 				v.says = func(_ int, at time.Duration) Outcome {
 					if at >= from && at < from+outage {
-						return dead
+						return tc.dead
 					}
 					return paid
 				}
-				cfg := Config{MaxConcurrency: 30}
-				all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfg, cfg, cfg)
+				var cfgs []Config
+				for range 3 {
+					cfgs = append(cfgs, Config{MaxConcurrency: 30, RatePerSecond: tc.rate, Troubles: obs.NewTroubles(nil, obs.Log{})})
+				}
+				all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfgs...)
 				time.Sleep(from + outage/2)
 				for i, g := range all {
-					if s := g.State(); !s.BreakerOpen {
-						t.Errorf("instance %d: %+v", i, s)
+					troubles := cfgs[i].Troubles.List()
+					if s := g.State(); !s.BreakerOpen || len(troubles) != 1 || !strings.Contains(troubles[0].Reason, "does not respond") {
+						t.Errorf("instance %d: %+v, troubles %v", i, s, troubles)
 					}
 				}
 				time.Sleep(outage/2 + 15*time.Second)
 				for i, g := range all {
-					if s := g.State(); s.BreakerOpen || s.Limit <= limitRestart {
-						t.Errorf("15 s later, instance %d: %+v", i, s)
+					troubles := cfgs[i].Troubles.List()
+					if s := g.State(); s.BreakerOpen || s.Limit <= limitRestart || len(troubles) > 0 {
+						t.Errorf("15 s later, instance %d: %+v, troubles %v", i, s, troubles)
 					}
 				}
 				stop()
@@ -117,7 +126,7 @@ func TestInstancesShareProbes(t *testing.T) {
 				}
 				// A probe ends, or has been in flight for probePatience. Then the interval passes,
 				// and a few exchanges pass the turn on.
-				longest := min(dead.Took, probePatience) + time.Duration(float64(probeIntervalMax)*(1+probeJitter)) + 4*exchangeInterval
+				longest := min(tc.dead.Took, probePatience) + time.Duration(float64(probeIntervalMax)*(1+probeJitter)) + 4*exchangeInterval
 				if least < time.Duration(float64(probeIntervalMin)*(1-probeJitter)) || most > longest {
 					t.Errorf("probes are %v to %v apart, want at most %v", least, most, longest)
 				}

@@ -2,6 +2,8 @@ package governor_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/governor/governortest"
@@ -9,5 +11,7 @@ import (
 
 func TestLocalRates(t *testing.T) {
 	t.Parallel()
-	governortest.Exercise(t, func(testing.TB) governor.Rates { return &governor.LocalRates{} })
+	governortest.Exercise(t, func(t *testing.T, test func(t *testing.T, rates governor.Rates, wait func(d time.Duration))) {
+		synctest.Test(t, func(t *testing.T) { test(t, &governor.LocalRates{}, time.Sleep) })
+	})
 }

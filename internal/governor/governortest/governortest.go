@@ -1,4 +1,5 @@
-// Package governortest is the conformance suite of governor.Rates.
+// Package governortest is the conformance suite of governor.Rates. It runs on a clock
+// that moves only when a test waits, so it knows every time exactly.
 package governortest
 
 import (
@@ -10,12 +11,14 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
-	"github.com/largesse/largesse/internal/service"
 )
 
-// Exercise runs the suite in real time, for about two seconds. newRates returns
-// an empty Rates.
-func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
+// World runs a test on an empty Rates. wait moves the clock of the Rates on; nothing
+// else does.
+type World func(t *testing.T, test func(t *testing.T, rates governor.Rates, wait func(d time.Duration)))
+
+// Exercise runs the suite.
+func Exercise(t *testing.T, world World) {
 	t.Helper()
 	for name, exercise := range map[string]func(*bundle){
 		"GivesOutWhatIsAskedFor":       exerciseCount,
@@ -37,7 +40,9 @@ func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			exercise(&bundle{TB: t, rates: newRates(t)})
+			world(t, func(t *testing.T, rates governor.Rates, wait func(d time.Duration)) {
+				exercise(&bundle{TB: t, rates: rates, wait: wait})
+			})
 		})
 	}
 }
@@ -46,6 +51,7 @@ func Exercise(t *testing.T, newRates func(t testing.TB) governor.Rates) {
 type bundle struct {
 	testing.TB
 	rates governor.Rates
+	wait  func(d time.Duration)
 }
 
 func (b *bundle) lease(name string, perSecond float64, count int) governor.Run {
@@ -60,102 +66,77 @@ func (b *bundle) lease(name string, perSecond float64, count int) governor.Run {
 	return run
 }
 
-// wait lets time pass, as a lease demands.
-func (b *bundle) wait(d time.Duration) {
+// want checks a run that is neither early nor late.
+func (b *bundle) want(what string, got governor.Run, in time.Duration, count int) {
 	b.Helper()
-	if !service.Sleep(b.Context(), d) {
-		b.Fatal("the test is over")
+	if got.In != in || got.Count != count {
+		b.Errorf("%s: %+v, want %d send times, the first in %v", what, got, count, in)
 	}
-}
-
-// last returns the last send time of a run, counted from its lease.
-func last(run governor.Run) time.Duration {
-	return run.In + time.Duration(run.Count-1)*run.Every
 }
 
 func exerciseCount(b *bundle) {
-	began := time.Now()
 	first := b.lease("all", 100, 3)
-	if first.Count != 3 || first.In > 10*time.Millisecond || first.Every != 10*time.Millisecond {
-		b.Errorf("the first run is %+v", first)
+	b.want("the first run", first, 0, 3)
+	if first.Every != 10*time.Millisecond {
+		b.Errorf("the send times are %v apart", first.Every)
 	}
-	// The next run follows it, minus the time that has passed.
-	next := b.lease("all", 100, 2)
-	if least := 29*time.Millisecond - time.Since(began); next.Count != 2 || next.In > 30*time.Millisecond || next.In < least {
-		b.Errorf("the next run is %+v", next)
-	}
+	b.want("the next run", b.lease("all", 100, 2), 30*time.Millisecond, 2)
+	b.wait(20 * time.Millisecond)
+	b.want("20 ms later", b.lease("all", 100, 2), 30*time.Millisecond, 2)
 }
 
 func exerciseAhead(b *bundle) {
-	began := time.Now()
-	run := b.lease("all", 1000, math.MaxInt32)
-	if run.Count < 90 || run.Count > 101 || last(run) > governor.Ahead {
-		b.Fatalf("%+v, the last one in %v", run, last(run))
-	}
-	// Right after it, only the send times of the time since then are left.
-	more := b.lease("all", 1000, math.MaxInt32)
-	if room := int(time.Since(began)/time.Millisecond) + 1; more.Count > room || more.Count > 0 && last(more) > governor.Ahead {
-		b.Errorf("then %+v", more)
-	}
+	b.want("the first run", b.lease("all", 1000, math.MaxInt32), 0, 101)
+	b.want("right after it", b.lease("all", 1000, math.MaxInt32), time.Millisecond, 0)
+	b.wait(5 * time.Millisecond)
+	b.want("5 ms later", b.lease("all", 1000, math.MaxInt32), 96*time.Millisecond, 5)
 }
 
 func exerciseSlow(b *bundle) {
-	if run := b.lease("all", 0.5, 10); run.Count != 1 || run.In > time.Millisecond {
-		b.Fatalf("%+v", run)
-	}
-	run := b.lease("all", 0.5, 10)
-	if run.Count != 0 || run.In <= 0 || run.In > 1900*time.Millisecond {
-		b.Fatalf("then %+v", run)
-	}
-	b.wait(run.In + time.Millisecond)
-	run = b.lease("all", 0.5, 10)
-	if run.Count != 1 || run.In > governor.Ahead {
-		b.Fatalf("then %+v", run)
-	}
+	b.want("the first run", b.lease("all", 0.5, 10), 0, 1)
+	b.want("the next send time is not leased yet", b.lease("all", 0.5, 10), 2*time.Second-governor.Ahead, 0)
+	b.wait(2*time.Second - governor.Ahead)
+	b.want("the next run", b.lease("all", 0.5, 10), governor.Ahead, 1)
 }
 
 func exerciseNoCatchingUp(b *bundle) {
 	b.lease("all", 1000, 1)
 	b.wait(300 * time.Millisecond)
-	run := b.lease("all", 1000, math.MaxInt32)
-	if run.Count > 101 || run.In > time.Millisecond {
-		b.Errorf("after 300 ms without asking: %+v", run)
-	}
+	b.want("after 300 ms without asking", b.lease("all", 1000, math.MaxInt32), 0, 101)
 }
 
 func exerciseApart(b *bundle) {
-	b.lease("all", 10, 5)
-	if run := b.lease("7", 10, 1); run.Count != 1 || run.In > time.Millisecond {
-		b.Errorf("the other rate gives %+v", run)
-	}
+	b.lease("all", 10, 1)
+	b.want("the other rate", b.lease("7", 10, 1), 0, 1)
 }
 
-// exerciseConcurrent checks that callers together get no more send times than
-// the rate allows.
+// exerciseConcurrent checks that callers together get exactly the send times that the
+// rate allows.
 func exerciseConcurrent(b *bundle) {
-	const askers, pace = 8, 2000
+	const callers, pace, rounds, step = 8, 2000, 40, 10 * time.Millisecond
 	var total atomic.Int64
-	var group sync.WaitGroup
-	began := time.Now()
-	for range askers {
-		group.Go(func() {
-			for time.Since(began) < 400*time.Millisecond {
-				run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: "all", PerSecond: pace, Count: 7})
-				if err != nil {
-					b.Error(err)
-					return
+	for round := range rounds {
+		if round > 0 {
+			b.wait(step)
+		}
+		var group sync.WaitGroup
+		for range callers {
+			group.Go(func() {
+				for {
+					run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: "all", PerSecond: pace, Count: 7})
+					if err != nil {
+						b.Error(err)
+					}
+					if total.Add(int64(run.Count)); run.Count == 0 {
+						return
+					}
 				}
-				total.Add(int64(run.Count))
-				if run.Count == 0 {
-					service.Sleep(b.Context(), run.In)
-				}
-			}
-		})
+			})
+		}
+		group.Wait()
 	}
-	group.Wait()
-	most := pace*(time.Since(began)+governor.Ahead).Seconds() + 2
-	if n := float64(total.Load()); n > most || n < 50 {
-		b.Errorf("%v send times given out, at most %.0f should be", n, most)
+	if got, want := total.Load(), int64(((rounds-1)*step+governor.Ahead)*pace/time.Second)+1; got != want {
+		b.Errorf("%d send times given out, want %d", got, want)
 	}
 }
 
@@ -163,9 +144,7 @@ func exerciseConcurrent(b *bundle) {
 // one.
 func exerciseRaised(b *bundle) {
 	b.lease("all", 0.1, 1)
-	if run := b.lease("all", 100, 1); run.Count != 1 || run.In > 10*time.Millisecond {
-		b.Errorf("%+v", run)
-	}
+	b.want("the faster rate", b.lease("all", 100, 1), 10*time.Millisecond, 1)
 }
 
 func exerciseNonsense(b *bundle) {
@@ -211,11 +190,11 @@ func (b *bundle) tell(n governor.News) governor.Shared {
 	return run.Shared
 }
 
-// about checks a time that has passed since it was set to want.
-func (b *bundle) about(what string, got, want time.Duration, since time.Time) {
+// in checks a time until something.
+func (b *bundle) in(what string, got, want time.Duration) {
 	b.Helper()
-	if least := want - time.Since(since) - time.Millisecond; got > want || got < least {
-		b.Errorf("%s: %v, want %v, or a little less", what, got, want)
+	if got != want {
+		b.Errorf("%s: %v, want %v", what, got, want)
 	}
 }
 
@@ -224,7 +203,7 @@ func exerciseNewsOnly(b *bundle) {
 		b.Errorf("at first, %+v is known", known)
 	}
 	run := b.lease(governor.NameOfAll, 10, 1)
-	if run.Count != 1 || run.In > time.Millisecond || run.Shared != (governor.Shared{}) {
+	if run.Count != 1 || run.In != 0 || run.Shared != (governor.Shared{}) {
 		b.Errorf("the first lease is %+v", run)
 	}
 	both, err := b.rates.Lease(b.Context(), governor.LeaseParams{
@@ -236,18 +215,15 @@ func exerciseNewsOnly(b *bundle) {
 }
 
 func exerciseBlock(b *bundle) {
-	began := time.Now()
-	b.about("for the teller", b.tell(governor.News{Instance: "a", Block: 3 * time.Second}).Blocked, 3*time.Second, began)
-	b.about("for another", b.tell(governor.News{Instance: "b"}).Blocked, 3*time.Second, began)
-	b.about("after a shorter one", b.tell(governor.News{Instance: "b", Block: time.Second}).Blocked, 3*time.Second, began)
-	again := time.Now()
-	b.about("after a longer one", b.tell(governor.News{Instance: "b", Block: 4 * time.Second}).Blocked, 4*time.Second, again)
-	again = time.Now()
-	b.about("after one that is too long", b.tell(governor.News{Instance: "b", Block: time.Hour}).Blocked, governor.RetryAfterMax, again)
+	b.in("for the teller", b.tell(governor.News{Instance: "a", Block: 3 * time.Second}).Blocked, 3*time.Second)
+	b.wait(time.Second)
+	b.in("for another, a second later", b.tell(governor.News{Instance: "b"}).Blocked, 2*time.Second)
+	b.in("after a shorter one", b.tell(governor.News{Instance: "b", Block: time.Second}).Blocked, 2*time.Second)
+	b.in("after a longer one", b.tell(governor.News{Instance: "b", Block: 4 * time.Second}).Blocked, 4*time.Second)
+	b.in("after one that is too long", b.tell(governor.News{Instance: "b", Block: time.Hour}).Blocked, governor.RetryAfterMax)
 }
 
 func exerciseDown(b *bundle) {
-	began := time.Now()
 	known := b.tell(governor.News{Instance: "a", Down: true, ProbeIn: time.Second})
 	if known.Outage <= 0 || known.Turn || known.Up {
 		b.Fatalf("the teller knows %+v", known)
@@ -258,13 +234,29 @@ func exerciseDown(b *bundle) {
 	if known.Outage != outage || known.Turn {
 		b.Errorf("another knows %+v, the teller outage %d", known, outage)
 	}
-	b.about("the first probe", known.ProbeIn, time.Second, began)
+	b.in("the first probe", known.ProbeIn, 980*time.Millisecond)
 	// Who finds out later changes nothing.
 	known = b.tell(governor.News{Instance: "b", Down: true, ProbeIn: 9 * time.Second})
-	b.about("the first probe after a second report", known.ProbeIn, time.Second, began)
+	b.in("the first probe after a second report", known.ProbeIn, 980*time.Millisecond)
 	if known.Outage != outage {
 		b.Errorf("a second report began outage %d, after %d", known.Outage, outage)
 	}
+}
+
+// turnIn checks that an instance gets the turn after a time, and no sooner.
+func (b *bundle) turnIn(d time.Duration, instance string) (known governor.Shared) {
+	b.Helper()
+	known = b.tell(governor.News{Instance: instance, Want: true})
+	b.in("the next turn", known.ProbeIn, d)
+	b.wait(d - time.Microsecond)
+	if known = b.tell(governor.News{Instance: instance, Want: true}); known.Turn {
+		b.Errorf("the next turn is early: %+v", known)
+	}
+	b.wait(time.Microsecond)
+	if known = b.tell(governor.News{Instance: instance, Want: true}); !known.Turn {
+		b.Errorf("the next turn did not come: %+v", known)
+	}
+	return known
 }
 
 func exerciseTurn(b *bundle) {
@@ -285,20 +277,12 @@ func exerciseTurn(b *bundle) {
 	if known := b.tell(governor.News{Instance: "b", Want: true}); !known.Turn || known.Tries != 0 {
 		b.Errorf("a probe out of turn changed the turn: %+v", known)
 	}
-	ended := time.Now()
 	known := b.tell(governor.News{Instance: "b", Want: true, Probe: governor.ProbeResult{Ended: true, Tries: 2}, ProbeIn: 200 * time.Millisecond})
 	if known.Turn || known.Tries != 2 {
 		b.Errorf("after its probe, %+v", known)
 	}
-	for {
-		known = b.tell(governor.News{Instance: "a", Want: true})
-		if known.Turn {
-			break
-		}
-		b.wait(known.ProbeIn + time.Millisecond)
-	}
-	if took := time.Since(ended); took < 200*time.Millisecond || took > time.Second || known.Tries != 2 {
-		b.Errorf("the next turn came after %v: %+v", took, known)
+	if known = b.turnIn(200*time.Millisecond, "a"); known.Tries != 2 {
+		b.Errorf("in the next turn, %+v", known)
 	}
 	// One that changes its mind passes the turn on.
 	b.tell(governor.News{Instance: "a"})
@@ -309,20 +293,10 @@ func exerciseTurn(b *bundle) {
 
 func exerciseDeadOwner(b *bundle) {
 	b.tell(governor.News{Instance: "a", Down: true})
-	began := time.Now()
 	if known := b.tell(governor.News{Instance: "a", Want: true}); !known.Turn {
 		b.Fatalf("no turn: %+v", known)
 	}
-	for {
-		known := b.tell(governor.News{Instance: "b", Want: true})
-		if known.Turn {
-			break
-		}
-		b.wait(known.ProbeIn + time.Millisecond)
-	}
-	if took := time.Since(began); took < governor.TurnLength || took > 2*governor.TurnLength {
-		b.Errorf("a turn without a sign of its owner lasted %v", took)
-	}
+	b.turnIn(governor.TurnLength, "b")
 }
 
 func exerciseAlive(b *bundle) {
@@ -335,6 +309,7 @@ func exerciseAlive(b *bundle) {
 		b.Errorf("the owner of the turn knows %+v", known)
 	}
 	// The next outage starts from the beginning.
+	b.wait(time.Millisecond)
 	if known := b.tell(governor.News{Instance: "c", Down: true, ProbeIn: time.Second}); known.Outage == 0 || known.Outage == outage || known.Up || known.Tries != 0 {
 		b.Errorf("the next outage, after %d: %+v", outage, known)
 	}

@@ -39,6 +39,7 @@ type Config struct {
 type Rates struct {
 	client *redis.Client
 	prefix string
+	script *rueidis.Lua
 }
 
 var _ governor.Rates = (*Rates)(nil)
@@ -60,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Rates, error) {
 		client.Close()
 		return nil, fmt.Errorf("redis.url: PING: %w", err)
 	}
-	return &Rates{client: client, prefix: cfg.KeyPrefix}, nil
+	return &Rates{client: client, prefix: cfg.KeyPrefix, script: leaseRun}, nil
 }
 
 // Close closes the connections. Later leases fail. It may be called twice.
@@ -81,7 +82,7 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 		args = append(args, newsArgs(n)...)
 		numbers = 8
 	}
-	reply, err := leaseRun.Exec(ctx, r.client, keys, args).AsIntSlice()
+	reply, err := r.script.Exec(ctx, r.client, keys, args).AsIntSlice()
 	if err != nil {
 		return governor.Run{}, fmt.Errorf("redisrate: rate %s: %w", p.Name, err)
 	}

@@ -1,10 +1,9 @@
 package redisrate
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,32 +11,14 @@ import (
 
 	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/governor/governortest"
-	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-var prefixes = service.NewIDs()
-
-// overServers runs a test over each real server.
-func overServers(t *testing.T, test func(t *testing.T, url string)) {
-	t.Helper()
-	for name, variable := range map[string]string{
-		"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": "LARGESSE_TEST_REDIS_CLUSTER",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := os.Getenv(variable)
-			if url == "" {
-				t.Fatalf("%s names no server: run it by make test", variable)
-			}
-			test(t, url)
-		})
-	}
-}
-
-// open returns a driver with keys of its own, which go away by themselves.
+// open returns a driver with keys of its own.
 func open(t testing.TB, url string) *Rates {
 	t.Helper()
-	r, err := Open(t.Context(), Config{URL: url, KeyPrefix: fmt.Sprintf("test-%d:", prefixes.Next())})
+	r, err := Open(t.Context(), Config{URL: url, KeyPrefix: fixture.Keys(t, url)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,99 +26,107 @@ func open(t testing.TB, url string) *Rates {
 	return r
 }
 
+// leaseRunAt is the script with a clock in a key instead of the server's, and with a key
+// that outlives every test.
+var leaseRunAt = rueidis.NewLuaScript(strings.NewReplacer(
+	"redis.call('TIME')", "{0, redis.call('GET', '{' .. KEYS[1] .. '}:clock')}",
+	"math.ceil((after - now) / 1000) + 1000", "3600000",
+).Replace(leaseRunText))
+
+// atRest returns a driver whose clock moves only by the calls of wait.
+func atRest(t *testing.T, url string) (r *Rates, wait func(d time.Duration)) {
+	t.Helper()
+	r = open(t, url)
+	r.script = leaseRunAt
+	var now atomic.Int64
+	wait = func(d time.Duration) {
+		at := now.Add(d.Microseconds())
+		// What the script reads is in the slot of the rate.
+		for _, name := range []string{governor.NameOfAll, "7"} {
+			key := "{" + rateKey(r.prefix, name) + "}:clock"
+			if err := r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(at)*time.Microsecond)).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wait(time.Duration(time.Now().UnixMicro()) * time.Microsecond)
+	return r, wait
+}
+
 func TestRatesOverServers(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
-		governortest.Exercise(t, func(t testing.TB) governor.Rates { return open(t, url) })
+	if !strings.Contains(leaseRunText, "redis.call('TIME')") {
+		t.Fatal("leaseRunAt does not replace the script's clock")
+	}
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
+		governortest.Exercise(t, func(t *testing.T, test func(t *testing.T, rates governor.Rates, wait func(d time.Duration))) {
+			r, wait := atRest(t, url)
+			test(t, r, wait)
+		})
 	})
 }
 
 func TestKeyGoesAway(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := open(t, url)
-		run, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 100, Count: 5})
-		if err != nil || run.Count != 5 {
+		// The next send time is 1,000 s from now.
+		run, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 0.001, Count: 5})
+		if err != nil || run.Count != 1 {
 			t.Fatalf("%+v, %v", run, err)
 		}
 		key := rateKey(r.prefix, "all")
 		left, err := r.client.Do(t.Context(), r.client.B().Pttl().Key(key).Build()).AsInt64()
-		if err != nil || left <= 0 || left > 1100 {
+		if err != nil || left <= 0 || left > 1_001_000 {
 			t.Errorf("%s lives for %d ms, %v", key, left, err)
 		}
 	})
 }
 
-// A clock that was set back leaves a next send time far ahead.
-func TestClockSetBack(t *testing.T) {
+// TestServerClock checks that the script goes by the server's clock. A clock that was set
+// back leaves a next send time far ahead.
+func TestServerClock(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := open(t, url)
-		ahead := fmt.Sprint(time.Now().Add(time.Hour).UnixMicro())
-		if err := r.client.Do(t.Context(), r.client.B().Set().Key(rateKey(r.prefix, "all")).Value(ahead).Px(time.Minute).Build()).Error(); err != nil {
+		key := rateKey(r.prefix, "all")
+		now, err := r.client.Do(t.Context(), r.client.B().Time().Build()).AsIntSlice()
+		if err != nil {
 			t.Fatal(err)
 		}
+		at := time.Unix(now[0], now[1]*1000)
+		set := func(next time.Time) {
+			t.Helper()
+			if err := r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(next.UnixMicro())*time.Microsecond)).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(at.Add(2 * time.Hour))
 		run, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 100, Count: 1})
-		if err != nil || run.Count != 1 || run.In > 10*time.Millisecond {
-			t.Errorf("%+v, %v", run, err)
+		if err != nil || run.Count != 1 || run.In != 10*time.Millisecond {
+			t.Errorf("after the clock was set back by two hours: %+v, %v", run, err)
+		}
+		// Within one interval, a next send time is believed.
+		set(at.Add(time.Hour))
+		run, err = r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 1.0 / 7200, Count: 1})
+		if err != nil || run.Count != 0 || run.In <= 0 || run.In > time.Hour {
+			t.Errorf("with a next send time an hour ahead: %+v, %v", run, err)
 		}
 	})
 }
 
 func TestLeaseAfterClose(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
-		r := open(t, url)
-		r.Close()
-		r.Close()
-		if _, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 1, Count: 1}); !errors.Is(err, rueidis.ErrClosing) {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
-// TestGovernorsShareARate runs three of them for real for a while.
-func TestGovernorsShareARate(t *testing.T) {
-	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
-		const limit, took, runs = 500, 3 * time.Second, 3
-		r := open(t, url)
-		ctx, cancel := context.WithTimeout(t.Context(), took)
-		defer cancel()
-		starts := make(chan time.Time, 10*limit)
-		done := make(chan struct{})
-		const hands = 100
-		for range runs {
-			g := governor.New(governor.Config{RatePerSecond: limit, Rates: r, Instances: func() int { return runs }})
-			t.Cleanup(g.Close)
-			for range hands {
-				go func() {
-					for {
-						p, err := g.Acquire(ctx, governor.Job{PromotionID: 1})
-						if err != nil {
-							done <- struct{}{}
-							return
-						}
-						starts <- time.Now()
-						p.Done(governor.Outcome{Class: "PAID", Status: 200, Took: time.Millisecond})
-					}
-				}()
-			}
-		}
-		for range runs * hands {
-			<-done
-		}
-		close(starts)
-		if mean := float64(len(starts)) / took.Seconds(); mean > 1.05*limit || mean < 0.5*limit {
-			t.Errorf("%.0f calls a second, the limit is %d", mean, limit)
-		} else {
-			t.Logf("%.0f calls a second, the limit is %d", mean, limit)
-		}
-	})
+	r := open(t, fixture.Address(t, fleet.VariableRedis))
+	r.Close()
+	r.Close()
+	if _, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 1, Count: 1}); !errors.Is(err, rueidis.ErrClosing) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func BenchmarkLease(b *testing.B) {
-	r := open(b, os.Getenv("LARGESSE_TEST_REDIS"))
+	r := open(b, fixture.Address(b, fleet.VariableRedis))
 	for b.Loop() {
 		if _, err := r.Lease(b.Context(), governor.LeaseParams{Name: "all", PerSecond: 1e6, Count: 1}); err != nil {
 			b.Fatal(err)
