@@ -100,6 +100,7 @@ var packages = map[string]room{
 	"internal/house": {binary, []string{}},
 	"test":           {binary, []string{}},
 	"test/api":       {binary, []string{}},
+	"test/instance":  {binary, with("internal/config", "internal/engine", "internal/lab/fixture", "internal/money/moneysim")},
 	"test/console":   {binary, []string{}},
 
 	// The models of the protocols are only for tests. They share no code with what they

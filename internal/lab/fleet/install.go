@@ -29,38 +29,6 @@ const (
 //go:embed pom.xml
 var pom []byte
 
-// schemathesis.txt pins all packages that pip installed for the newest
-// schemathesis, so that every run uses the same. To update it: python3 -m venv
-// --without-pip env, pip --python env/bin/python install schemathesis, and pip
-// --python env/bin/python freeze.
-//
-//go:embed schemathesis.txt
-var schemathesisRequirements []byte
-
-// openapiPythonClient pins the packages of openapi-python-client, like
-// schemathesis.txt.
-//
-//go:embed openapi_python_client.txt
-var openapiPythonClient []byte
-
-// typeScript and typeScriptLock are the files of npm with openapi-typescript,
-// openapi-fetch and the compiler. To update them: npm install --package-lock-only.
-//
-//go:embed typescript.json
-var typeScript []byte
-
-//go:embed typescript_lock.json
-var typeScriptLock []byte
-
-// browser and browserLock are the files of npm with playwright-core, which controls a
-// browser, and axe-core, which finds what people with disabilities cannot use.
-//
-//go:embed browser.json
-var browser []byte
-
-//go:embed browser_lock.json
-var browserLock []byte
-
 // errMissing is the error of an Installer with LookOnly.
 var errMissing = errors.New("it is missing: run `make servers` once to install it")
 
@@ -238,13 +206,6 @@ func (in Installer) findValkey(ctx context.Context) (string, error) {
 	return binary, err
 }
 
-// Schemathesis returns the command line of a tester of API descriptions: a
-// Python in its own virtual environment, and its arguments.
-func (in Installer) Schemathesis(ctx context.Context) ([]string, error) {
-	python, err := in.PythonWith(ctx, "schemathesis", schemathesisRequirements)
-	return []string{python, "-m", "schemathesis.cli"}, err
-}
-
 // Promtool returns the path of the program that checks and tests the rules of Prometheus.
 // It is built from source, which takes minutes, without the service discoveries that it
 // does not need here.
@@ -265,12 +226,6 @@ func (in Installer) Promtool(ctx context.Context) (string, error) {
 // specification.
 func (in Installer) StandardWebhooks(ctx context.Context) (python string, err error) {
 	return in.PythonWith(ctx, "standardwebhooks", []byte("standardwebhooks==1.1.0\n"))
-}
-
-// OpenAPIPythonClient returns a Python that has the module openapi_python_client,
-// a generator of clients, and what such clients need.
-func (in Installer) OpenAPIPythonClient(ctx context.Context) (python string, err error) {
-	return in.PythonWith(ctx, "openapi-python-client", openapiPythonClient)
 }
 
 // PythonWith returns a Python in its own virtual environment, which has the packages
@@ -312,57 +267,22 @@ func (in Installer) KafkaLibraries(ctx context.Context) (java, dir string, err e
 	return java, filepath.Dir(classPath), err
 }
 
-// TypeScript returns the path of node, and a directory node_modules with
-// openapi-typescript, openapi-fetch and the compiler.
-func (in Installer) TypeScript(ctx context.Context) (node, modules string, err error) {
-	return in.nodeWith(ctx, "typescript", typeScript, typeScriptLock)
-}
-
-// Browser returns the paths of node and of Chromium, and a directory node_modules with
-// playwright-core and axe-core.
-func (in Installer) Browser(ctx context.Context) (node, chromium, modules string, err error) {
-	if chromium, err = in.findChromium(ctx); err != nil {
-		return "", "", "", err
+// Node returns the path of npm, beside which node and npx are.
+func (in Installer) Node(ctx context.Context) (npm string, err error) {
+	if _, err := in.lookOrApt(ctx, "node", "nodejs"); err != nil {
+		return "", err
 	}
-	node, modules, err = in.nodeWith(ctx, "browser", browser, browserLock)
-	return node, chromium, modules, err
+	return in.lookOrApt(ctx, "npm", "npm")
 }
 
-// findChromium returns the path of the browser, under any of its names.
-func (in Installer) findChromium(ctx context.Context) (string, error) {
+// Chromium returns the path of the browser, under any of its names.
+func (in Installer) Chromium(ctx context.Context) (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
 	}
 	return in.lookOrApt(ctx, "chromium", "chromium")
-}
-
-// nodeWith returns the path of node, and a directory node_modules with the packages
-// that the two files of npm name.
-func (in Installer) nodeWith(ctx context.Context, name string, list, lock []byte) (node, modules string, err error) {
-	if node, err = in.lookOrApt(ctx, "node", "nodejs"); err != nil {
-		return "", "", err
-	}
-	sum := sha256.Sum256(lock)
-	dir := filepath.Join(in.Cache, name+"-"+hex.EncodeToString(sum[:6]))
-	err = in.once(dir, func(tmp string) error {
-		npm, err := in.lookOrApt(ctx, "npm", "npm")
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(in.Out, "downloading the Node packages of %s\n", name)
-		for file, text := range map[string][]byte{"package.json": list, "package-lock.json": lock} {
-			if err := os.WriteFile(filepath.Join(tmp, file), text, 0o600); err != nil {
-				return fmt.Errorf("write %s: %w", file, err)
-			}
-		}
-		if text, err := Output(ctx, tmp, nil, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"); err != nil {
-			return fmt.Errorf("%w\n%s", err, Tail(text, 20))
-		}
-		return nil
-	})
-	return node, filepath.Join(dir, "node_modules"), err
 }
 
 // findKafka returns the path of java and a class path with the broker.

@@ -1,0 +1,74 @@
+//go:build ci
+
+package api
+
+import (
+	_ "embed"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/test/instance"
+)
+
+// clientRequirements pins openapi-python-client and what its clients need, like
+// schemathesis.txt.
+//
+//go:embed clients/requirements.txt
+var clientRequirements []byte
+
+// TestGeneratedClients generates a client from the description of a running instance with
+// openapi-typescript and with openapi-python-client. With each it runs a promotion and
+// a drop.
+func TestGeneratedClients(t *testing.T) {
+	t.Parallel()
+	install, err := fleet.NewInstaller(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := instance.Start(t, nil)
+	description := in.Send(in.Token, http.MethodGet, "/openapi.json", "", "")
+	// generate runs command lines in a copy of the folder clients.
+	generate := func(t *testing.T, steps ...[]string) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS("clients")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(description), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range steps {
+			if text, err := fleet.Output(t.Context(), dir, nil, step[0], step[1:]...); err != nil {
+				t.Fatalf("%v\n%s", err, fleet.Tail(text, 50))
+			}
+		}
+	}
+	t.Run("openapi-typescript", func(t *testing.T) {
+		t.Parallel()
+		npm, err := install.Node(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		generate(t,
+			[]string{npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"},
+			[]string{"npx", "openapi-typescript", "openapi.json", "--output", "api.ts"},
+			[]string{"npx", "tsc", "--project", "tsconfig.json"},
+			[]string{"node", "out/campaign.js", in.URL, in.Token})
+	})
+	t.Run("openapi-python-client", func(t *testing.T) {
+		t.Parallel()
+		python, err := install.PythonWith(t.Context(), "openapi-python-client", clientRequirements)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generate(t,
+			[]string{
+				python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--config", "python.yaml",
+				"--meta", "none", "--output-path", "largesse_client",
+			},
+			[]string{python, "campaign.py", in.URL, in.Token})
+	})
+}
