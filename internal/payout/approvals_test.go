@@ -21,6 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // approvalAbove is the limit of the walks. People try to pay more.
@@ -325,13 +326,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 // approval.above, or than somebody else approved.
 func TestNobodyPaysAloneSQLite(t *testing.T) {
 	t.Parallel()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "rows.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 	defer rows.Close()
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	walkApprovals(t, rows)
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/books"
@@ -51,7 +52,8 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 	t.Parallel()
 	for _, cancel := range []bool{false, true} {
 		t.Run(map[bool]string{false: "ToTheEnd", true: "AndIsCancelled"}[cancel], func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := newProvider(func(target reward.TargetID, n int) money.Answer {
 					switch {
 					case target%5 == 0 && n < 2:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -122,7 +123,8 @@ func (c *StatusCache) statuses() map[reward.PromotionID]reward.PromotionStatus {
 // TestAViewIsFreshHoweverLongTheListIs: reading the whole list takes 3 s, and no
 // view but the first is ever older than a second.
 func TestAViewIsFreshHoweverLongTheListIs(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newCountedRows(100, 3*time.Second)
 		c, stop := startCache(t, rows)
 		defer stop()
@@ -143,7 +145,8 @@ func TestAViewIsFreshHoweverLongTheListIs(t *testing.T) {
 
 // TestCacheFollowsChanges checks the views, and what the cache tells its followers.
 func TestCacheFollowsChanges(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newCountedRows(3, time.Second)
 		c, stop := startCache(t, rows)
 		defer stop()
@@ -193,7 +196,8 @@ func TestCacheFollowsChanges(t *testing.T) {
 // TestAMissedChangeIsFoundLater: a change that no read of changes returns is found
 // by the next read of the whole list. A change during that read is not lost.
 func TestAMissedChangeIsFoundLater(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newCountedRows(3, 2*time.Second)
 		c, stop := startCache(t, rows)
 		defer stop()
@@ -236,7 +240,8 @@ func TestAMissedChangeIsFoundLater(t *testing.T) {
 
 // TestAFailedReadIsFollowedByAWholeOne, and the view grows old meanwhile.
 func TestAFailedReadIsFollowedByAWholeOne(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newCountedRows(3, 0)
 		c, stop := startCache(t, rows)
 		defer stop()

@@ -3,13 +3,15 @@ package payout
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // TestClock checks what the clock of the database is between reads, and while the
 // database does not answer.
 func TestClock(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const ahead, roundTrip = time.Hour, 100 * time.Millisecond
 		reads := 0
 		away := errFault

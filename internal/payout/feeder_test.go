@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -96,7 +97,8 @@ func (r *lockedRows) feed(t *testing.T) (stop func()) {
 // not keep the feeder from the others, do not use many connections, and are fed
 // soon after the locks are gone.
 func TestFeederPassesLockedPromotions(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const healthy, locked = 20, 10
 		r := &lockedRows{
 			locked: make(map[reward.PromotionID]bool), fedAt: make(map[reward.PromotionID]time.Time),
@@ -141,7 +143,8 @@ func TestFeederPassesLockedPromotions(t *testing.T) {
 // TestFeederReturnsToALockedPromotion checks that a promotion is fed after its lock
 // is gone, although nothing else happens.
 func TestFeederReturnsToALockedPromotion(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		r := &lockedRows{
 			locked: map[reward.PromotionID]bool{1: true}, ids: []reward.PromotionID{1}, fedAt: make(map[reward.PromotionID]time.Time),
 			longest: make(map[reward.PromotionID]time.Duration), attempts: make(map[reward.PromotionID]int),
@@ -182,7 +185,8 @@ func (q *slowAdds) Add(ctx context.Context, p queue.AddParams) (int, error) {
 
 // TestAStopLeavesNoPayoutWithoutItsEntry stops a flow while the feeder adds entries.
 func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAdds{began: make(chan struct{})}
 		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 			slow.Queue = q

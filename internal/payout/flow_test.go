@@ -187,11 +187,13 @@ func (s *stage) row(t reward.TargetID) reward.Payout {
 	return row
 }
 
-// until lets fake time pass until the condition holds.
+// until lets fake time pass until the condition holds. It looks often at first, and then
+// twice a second, because each look is a statement of SQLite.
 func (s *stage) until(what string, holds func(v store.PromotionView) bool) store.PromotionView {
 	s.t.Helper()
 	var v store.PromotionView
-	for range 20 * 60 * 10 { // ten minutes
+	began := time.Now()
+	for time.Since(began) < 10*time.Minute {
 		var err error
 		if v, err = s.store.PromotionGet(s.t.Context(), promotion); err != nil {
 			s.t.Fatal(err)
@@ -199,7 +201,11 @@ func (s *stage) until(what string, holds func(v store.PromotionView) bool) store
 		if holds(v) {
 			return v
 		}
-		time.Sleep(50 * time.Millisecond)
+		pause := 500 * time.Millisecond
+		if time.Since(began) < 2*time.Second {
+			pause = 50 * time.Millisecond
+		}
+		time.Sleep(pause)
 	}
 	s.t.Fatalf("not %s within ten minutes: %+v", what, v)
 	return v
@@ -233,248 +239,230 @@ func (s *stage) balance(n int) {
 	}
 }
 
-func onFakeTime(t *testing.T, test func(t *testing.T)) {
+// onFakeTime runs a subtest in a synctest bubble.
+func onFakeTime(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
 }
 
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	t.Run("PaysAndCompletesAndLeavesNoStream", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			defer s.close()
-			s.create(100, 5)
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(100)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
-			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
-				t.Errorf("Info = %+v, %v", info, err)
-			}
-		})
+	onFakeTime(t, "PaysAndCompletesAndLeavesNoStream", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.create(100, 5)
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(100)
+		s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
+		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+			t.Errorf("Info = %+v, %v", info, err)
+		}
 	})
-	t.Run("AFailureIsRetriedByTheRowWhenItsRecordIsLost", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
-				if n < 5 {
-					return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500"}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}), nil)
-			defer s.close()
-			s.create(3, 5)
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(3)
-			if row := s.row(1); row.Attempts != 6 || row.Dispatch != 6 {
-				t.Errorf("row %+v", row)
+	onFakeTime(t, "AFailureIsRetriedByTheRowWhenItsRecordIsLost", func(t *testing.T) {
+		s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
+			if n < 5 {
+				return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500"}
 			}
-		})
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		defer s.close()
+		s.create(3, 5)
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(3)
+		if row := s.row(1); row.Attempts != 6 || row.Dispatch != 6 {
+			t.Errorf("row %+v", row)
+		}
 	})
-	t.Run("SixAnswersAtMostThenItIsKnownNotPaid", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-				return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500", Message: "no"}
-			}), nil)
-			defer s.close()
-			s.create(2, 5)
-			s.start()
-			v := s.until("given up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 2 })
-			if v.Status != reward.Completed && v.Status != reward.Running {
-				t.Errorf("status %s", v.Status)
-			}
-			s.until("settled", paidOut)
-			s.balance(2)
-			if row := s.row(1); row.State != reward.Failed || s.provider.callsOf(1) != 6 {
-				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
-			}
-		})
+	onFakeTime(t, "SixAnswersAtMostThenItIsKnownNotPaid", func(t *testing.T) {
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+			return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500", Message: "no"}
+		}), nil)
+		defer s.close()
+		s.create(2, 5)
+		s.start()
+		v := s.until("given up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 2 })
+		if v.Status != reward.Completed && v.Status != reward.Running {
+			t.Errorf("status %s", v.Status)
+		}
+		s.until("settled", paidOut)
+		s.balance(2)
+		if row := s.row(1); row.State != reward.Failed || s.provider.callsOf(1) != 6 {
+			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
+		}
 	})
-	t.Run("ARefusalIsFinalAtOnce", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(t reward.TargetID, _ int) money.Answer {
-				if t%2 == 0 {
-					return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "CLOSED_ACCOUNT"}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}), nil)
-			defer s.close()
-			s.create(10, 5)
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(10)
-			if row := s.row(2); row.ErrorCode != "CLOSED_ACCOUNT" || s.provider.callsOf(2) != 1 {
-				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(2))
+	onFakeTime(t, "ARefusalIsFinalAtOnce", func(t *testing.T) {
+		s := newStage(t, newProvider(func(t reward.TargetID, _ int) money.Answer {
+			if t%2 == 0 {
+				return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "CLOSED_ACCOUNT"}
 			}
-		})
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		defer s.close()
+		s.create(10, 5)
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(10)
+		if row := s.row(2); row.ErrorCode != "CLOSED_ACCOUNT" || s.provider.callsOf(2) != 1 {
+			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(2))
+		}
 	})
-	t.Run("ThrottlingCostsNoAttempt", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
-				if n < 8 {
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}), nil)
-			defer s.close()
-			s.create(1, 0)
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(1)
-			if row := s.row(1); row.Attempts != 1 || row.Dispatch != 1 {
-				t.Errorf("row %+v", row)
+	onFakeTime(t, "ThrottlingCostsNoAttempt", func(t *testing.T) {
+		s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
+			if n < 8 {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
 			}
-		})
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		defer s.close()
+		s.create(1, 0)
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(1)
+		if row := s.row(1); row.Attempts != 1 || row.Dispatch != 1 {
+			t.Errorf("row %+v", row)
+		}
 	})
-	t.Run("ARefusalAfterA503IsLookedUp", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			p.script = func(target reward.TargetID, n int) money.Answer {
-				if n == 0 {
-					p.mu.Lock()
-					p.charged[target] = 1 // it charged and responded 503 anyway
-					p.mu.Unlock()
-					return money.Answer{Class: reward.AnswerThrottled, Status: 503}
-				}
-				return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "DUPLICATE"}
+	onFakeTime(t, "ARefusalAfterA503IsLookedUp", func(t *testing.T) {
+		p := newProvider(nil)
+		p.script = func(target reward.TargetID, n int) money.Answer {
+			if n == 0 {
+				p.mu.Lock()
+				p.charged[target] = 1 // it charged and responded 503 anyway
+				p.mu.Unlock()
+				return money.Answer{Class: reward.AnswerThrottled, Status: 503}
 			}
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(1, 5)
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(1)
-			if row := s.row(1); row.State != reward.Succeeded {
-				t.Errorf("row %+v", row)
-			}
-		})
+			return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "DUPLICATE"}
+		}
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(1, 5)
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(1)
+		if row := s.row(1); row.State != reward.Succeeded {
+			t.Errorf("row %+v", row)
+		}
 	})
-	t.Run("NothingIsDecidedBeforeSettleAfter", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(reward.TargetID, int) money.Answer {
-				return money.Answer{Class: reward.AnswerFailed, Status: 500}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(1, 0)
-			s.start()
-			s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 1 })
-			began := time.Now()
-			time.Sleep(30 * time.Second)
-			// A request that was in flight all the time is charged now.
-			p.mu.Lock()
-			p.charged[1] = 1
-			p.mu.Unlock()
-			s.until("settled", paidOut)
-			s.balance(1)
-			if took := time.Since(began); took > 3*time.Minute {
-				t.Errorf("settled after %v", took)
-			}
+	onFakeTime(t, "NothingIsDecidedBeforeSettleAfter", func(t *testing.T) {
+		p := newProvider(func(reward.TargetID, int) money.Answer {
+			return money.Answer{Class: reward.AnswerFailed, Status: 500}
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(1, 0)
+		s.start()
+		s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 1 })
+		began := time.Now()
+		time.Sleep(30 * time.Second)
+		// A request that was in flight all the time is charged now.
+		p.mu.Lock()
+		p.charged[1] = 1
+		p.mu.Unlock()
+		s.until("settled", paidOut)
+		s.balance(1)
+		if took := time.Since(began); took > 3*time.Minute {
+			t.Errorf("settled after %v", took)
+		}
 	})
-	t.Run("OutsideTheProvidersWindowItIsLookedUpBeforeItIsCalled", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
-				if n == 0 {
-					return lost
-				}
-				t.Error("charged again although the provider may have forgotten the key")
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			p.away = true
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(1, 5)
-			s.start()
-			s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 1 })
-			s.move(reward.Running, reward.Paused)
-			time.Sleep(31 * time.Minute)
-			p.mu.Lock()
-			p.away = false
-			p.mu.Unlock()
-			s.move(reward.Paused, reward.Running)
-			s.until("paid", paidOut)
-			s.balance(1)
+	onFakeTime(t, "OutsideTheProvidersWindowItIsLookedUpBeforeItIsCalled", func(t *testing.T) {
+		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+			if n == 0 {
+				return lost
+			}
+			t.Error("charged again although the provider may have forgotten the key")
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		p.away = true
+		s := newStage(t, p, nil)
+		s.with(shortWindow, dropPublisher{})
+		defer s.close()
+		s.create(1, 5)
+		s.start()
+		s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 1 })
+		s.move(reward.Running, reward.Paused)
+		time.Sleep(shortIdempotencyWindow + time.Minute)
+		p.mu.Lock()
+		p.away = false
+		p.mu.Unlock()
+		s.move(reward.Paused, reward.Running)
+		s.until("paid", paidOut)
+		s.balance(1)
 	})
-	t.Run("AStaleViewOpensNoCall", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var blind *faultyStore
-			s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-				blind = &faultyStore{Store: rows}
-				return blind, q
-			})
-			defer s.close()
-			s.create(200, 5)
-			s.start()
-			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
-			blind.blind.Store(true) // PromotionChanges fails from now on
-			time.Sleep(2 * time.Second)
-			before := s.provider.total()
-			time.Sleep(20 * time.Second)
-			if after := s.provider.total(); after != before {
-				t.Errorf("%d calls under a view older than a second", after-before)
-			}
-			blind.blind.Store(false)
-			s.until("paid", paidOut)
-			s.balance(200)
+	onFakeTime(t, "AStaleViewOpensNoCall", func(t *testing.T) {
+		var blind *faultyStore
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			blind = &faultyStore{Store: rows}
+			return blind, q
 		})
+		defer s.close()
+		s.create(200, 5)
+		s.start()
+		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
+		blind.blind.Store(true) // PromotionChanges fails from now on
+		time.Sleep(2 * time.Second)
+		before := s.provider.total()
+		time.Sleep(20 * time.Second)
+		if after := s.provider.total(); after != before {
+			t.Errorf("%d calls under a view older than a second", after-before)
+		}
+		blind.blind.Store(false)
+		s.until("paid", paidOut)
+		s.balance(200)
 	})
-	t.Run("AClaimedEntryIsNeverCalled", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(5, 5)
-			// A consumer reads the entries of the first dispatch and crashes.
-			now := time.Now()
-			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 10, Now: now})
-			if err != nil || len(rows) != 5 {
-				t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
-			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 5 {
-				t.Fatalf("Enqueue = %d", n)
-			}
-			dead := queue.Stream{Type: reward.Point, PromotionID: promotion}
-			if got, err := s.queue.Read(t.Context(), dead, []queue.ReadParams{{Consumer: "dead-1-0", Count: 10}}); err != nil || len(got) != 5 {
-				t.Fatalf("Read = %v, %v", got, err)
-			}
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(5)
-			if row := s.row(1); row.Dispatch != 2 || !row.MaybeCalled || s.provider.callsOf(1) != 1 {
-				t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
-			}
-		})
+	onFakeTime(t, "AClaimedEntryIsNeverCalled", func(t *testing.T) {
+		p := newProvider(nil)
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(5, 5)
+		// A consumer reads the entries of the first dispatch and crashes.
+		now := time.Now()
+		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 10, Now: now})
+		if err != nil || len(rows) != 5 {
+			t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
+		}
+		if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 5 {
+			t.Fatalf("Enqueue = %d", n)
+		}
+		dead := queue.Stream{Type: reward.Point, PromotionID: promotion}
+		if got, err := s.queue.Read(t.Context(), dead, []queue.ReadParams{{Consumer: "dead-1-0", Count: 10}}); err != nil || len(got) != 5 {
+			t.Fatalf("Read = %v, %v", got, err)
+		}
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(5)
+		if row := s.row(1); row.Dispatch != 2 || !row.MaybeCalled || s.provider.callsOf(1) != 1 {
+			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
+		}
 	})
-	t.Run("ACancelLooksUpWhatMayHaveBeenCalled", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
-				if target%2 == 0 {
-					return lost
-				}
-				return money.Answer{Class: reward.AnswerFailed, Status: 500}
-			})
-			p.away = true // so that lookups settle nothing yet
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(10, 5)
-			s.start()
-			s.until("all waiting", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 10 })
-			s.move(reward.Running, reward.PromotionCancelled)
-			s.until("looked up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
-			p.mu.Lock()
-			p.away = false
-			p.mu.Unlock()
-			v := s.until("final", func(v store.PromotionView) bool {
-				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
-			})
-			if v.Counts.Payouts[reward.Succeeded] != 5 || v.Counts.Payouts[reward.Cancelled] != 5 {
-				t.Errorf("counts %+v", v.Counts)
+	onFakeTime(t, "ACancelLooksUpWhatMayHaveBeenCalled", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+			if target%2 == 0 {
+				return lost
 			}
+			return money.Answer{Class: reward.AnswerFailed, Status: 500}
 		})
+		p.away = true // so that lookups settle nothing yet
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(10, 5)
+		s.start()
+		s.until("all waiting", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 10 })
+		s.move(reward.Running, reward.PromotionCancelled)
+		s.until("looked up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
+		p.mu.Lock()
+		p.away = false
+		p.mu.Unlock()
+		v := s.until("final", func(v store.PromotionView) bool {
+			return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
+		})
+		if v.Counts.Payouts[reward.Succeeded] != 5 || v.Counts.Payouts[reward.Cancelled] != 5 {
+			t.Errorf("counts %+v", v.Counts)
+		}
 	})
 }
 
@@ -540,7 +528,8 @@ func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
 // TestStopWithTheDatabaseAway checks that a stop ends in time although the
 // outcomes cannot be written, and that the next start finishes the payouts.
 func TestStopWithTheDatabaseAway(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		var away *faultyStore
 		p := newProvider(nil)
 		s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
@@ -55,252 +56,231 @@ func refused(reward.TargetID, int) money.Answer {
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	t.Run("AGoodCanaryIsFollowedByTheOthers", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var most atomic.Int64
-			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
-				most.Store(max(most.Load(), int64(target)))
-				if target == 3 {
-					return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(60, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
-			s.start()
-			s.until("the canary is decided", func(v store.PromotionView) bool {
-				return v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed] == 10
-			})
-			if n := most.Load(); n != 10 {
-				t.Errorf("target %d was charged before the first ten were settled", n)
+	onFakeTime(t, "AGoodCanaryIsFollowedByTheOthers", func(t *testing.T) {
+		var most atomic.Int64
+		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+			most.Store(max(most.Load(), int64(target)))
+			if target == 3 {
+				return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
 			}
-			s.until("paid out", paidOut)
-			s.balance(60)
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(60, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
+		s.start()
+		s.until("the canary is decided", func(v store.PromotionView) bool {
+			return v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed] == 10
+		})
+		if n := most.Load(); n != 10 {
+			t.Errorf("target %d was charged before the first ten were settled", n)
+		}
+		s.until("paid out", paidOut)
+		s.balance(60)
 	})
-	t.Run("ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var better atomic.Bool
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if better.Load() {
-					return money.Answer{Class: reward.AnswerPaid}
-				}
+	onFakeTime(t, "ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
+		var better atomic.Bool
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if better.Load() {
+				return money.Answer{Class: reward.AnswerPaid}
+			}
+			return refused(target, n)
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(30, func(p *reward.Promotion) {
+			p.Canary = reward.Canary{Targets: 5, MaxFailureRate: 0.5}
+			p.WebhookURL = "http://localhost/hook"
+		})
+		s.start()
+		v := s.until("paused", paused)
+		if p.total() != 5 || !strings.Contains(v.PauseReason, "5 of the first 5 failed") {
+			t.Errorf("%d calls, pauseReason %q", p.total(), v.PauseReason)
+		}
+		told, err := s.store.WebhookClaim(t.Context(), 10, time.Now(), time.Now())
+		if err != nil || len(told) != 1 || told[0].Event != store.EventCanary {
+			t.Errorf("webhooks %+v, %v", told, err)
+		}
+		better.Store(true)
+		s.move(reward.Paused, reward.Running)
+		s.until("paid out", paidOut)
+		s.balance(30)
+		if n := s.view().Counts.Payouts[reward.Succeeded]; n != 25 {
+			t.Errorf("%d paid", n)
+		}
+	})
+	onFakeTime(t, "ABudgetIsNeverPassedAndPausesWhenItIsSpent", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target <= 10 && n == 0 {
+				return money.Answer{Class: reward.AnswerFailed, Code: "E"}
+			}
+			if target == 11 {
 				return refused(target, n)
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(30, func(p *reward.Promotion) {
-				p.Canary = reward.Canary{Targets: 5, MaxFailureRate: 0.5}
-				p.WebhookURL = "http://localhost/hook"
-			})
-			s.start()
-			v := s.until("paused", paused)
-			if p.total() != 5 || !strings.Contains(v.PauseReason, "5 of the first 5 failed") {
-				t.Errorf("%d calls, pauseReason %q", p.total(), v.PauseReason)
 			}
-			told, err := s.store.WebhookClaim(t.Context(), 10, time.Now(), time.Now())
-			if err != nil || len(told) != 1 || told[0].Event != store.EventCanary {
-				t.Errorf("webhooks %+v, %v", told, err)
-			}
-			better.Store(true)
-			s.move(reward.Paused, reward.Running)
-			s.until("paid out", paidOut)
-			s.balance(30)
-			if n := s.view().Counts.Payouts[reward.Succeeded]; n != 25 {
-				t.Errorf("%d paid", n)
-			}
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
+		s.start()
+		v := s.until("paused", paused)
+		if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2050") {
+			t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+		}
+		// After a resume without more budget it is paused again and pays
+		// nothing.
+		s.move(reward.Paused, reward.Running)
+		v = s.until("paused again", paused)
+		if v.Counts.Amounts[reward.Succeeded] != 2000 {
+			t.Errorf("paid %d after a resume", v.Counts.Amounts[reward.Succeeded])
+		}
 	})
-	t.Run("ABudgetIsNeverPassedAndPausesWhenItIsSpent", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target <= 10 && n == 0 {
-					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
+	onFakeTime(t, "ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount, p.Canary.Targets, p.Canary.MaxFailureRate = 250, 5, 0.5 })
+		s.start()
+		v := s.until("paused", paused)
+		if v.Counts.Amounts[reward.Succeeded] != 200 || !strings.Contains(v.PauseReason, "maxAmount = 250") {
+			t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+		}
+	})
+	onFakeTime(t, "WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target > 800 {
+				return refused(target, n)
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(4000, func(*reward.Promotion) {})
+		s.start()
+		v := s.until("paused", paused)
+		failed := v.Counts.Payouts[reward.Failed]
+		if failed < 500 || failed > 1500 || !strings.Contains(v.PauseReason, "failed") {
+			t.Errorf("%d failed, pauseReason %q", failed, v.PauseReason)
+		}
+		// A resumed promotion starts with an empty window.
+		s.move(reward.Paused, reward.Running)
+		v = s.until("paused again", paused)
+		if more := v.Counts.Payouts[reward.Failed] - failed; more < 900 {
+			t.Errorf("paused after %d further payouts", more)
+		}
+	})
+	onFakeTime(t, "FewFailuresPauseNothing", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target%5 < 2 {
+				return refused(target, n)
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(failureWindow+failureWindow/2, func(*reward.Promotion) {})
+		s.start()
+		s.until("paid out", paidOut)
+	})
+	onFakeTime(t, "WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.with(func(cfg *Config) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
+		defer s.close()
+		s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
+		s.start()
+		s.until("paid out", paidOut)
+		s.save(100, 1) // 1,100 in total: above the limit
+		v := s.until("paused", paused)
+		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1100, above 1000 (approval.above)") {
+			t.Errorf("pauseReason %q", v.PauseReason)
+		}
+	})
+	onFakeTime(t, "AScheduledStartHappensInTime", func(t *testing.T) {
+		const wait = 2 * time.Minute
+		s := newStage(t, newProvider(nil), nil)
+		var started time.Time
+		s.with(func(cfg *Config) {
+			cfg.Start = func(_ context.Context, id reward.PromotionID) error {
+				if id == promotion && started.IsZero() {
+					started = time.Now()
+					s.move(reward.Draft, reward.Running)
 				}
-				if target == 11 {
-					return refused(target, n)
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
-			s.start()
-			v := s.until("paused", paused)
-			if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2050") {
-				t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+				return nil
 			}
-			// After a resume without more budget it is paused again and pays
-			// nothing.
-			s.move(reward.Paused, reward.Running)
-			v = s.until("paused again", paused)
-			if v.Counts.Amounts[reward.Succeeded] != 2000 {
-				t.Errorf("paid %d after a resume", v.Counts.Amounts[reward.Succeeded])
-			}
+		}, dropPublisher{})
+		defer s.close()
+		at := time.Now().Add(wait)
+		_, err := s.store.PromotionCreate(t.Context(), reward.Promotion{
+			ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: at,
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.save(1, 3)
+		s.start()
+		time.Sleep(wait - time.Second)
+		if !started.IsZero() {
+			t.Fatalf("started %v early", at.Sub(started))
+		}
+		s.until("paid out", paidOut)
+		if late := started.Sub(at); late < 0 || late > 2*time.Second {
+			t.Errorf("started %v late", late)
+		}
 	})
-	t.Run("ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			defer s.close()
-			s.createAs(60, func(p *reward.Promotion) { p.MaxAmount, p.Canary.Targets, p.Canary.MaxFailureRate = 250, 5, 0.5 })
-			s.start()
-			v := s.until("paused", paused)
-			if v.Counts.Amounts[reward.Succeeded] != 200 || !strings.Contains(v.PauseReason, "maxAmount = 250") {
-				t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
+	onFakeTime(t, "ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target > 1 {
+				return refused(target, n)
 			}
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(1, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
+		s.start()
+		time.Sleep(5 * time.Second)
+		s.save(2, 500)
+		s.until("paused", paused)
+		if n := p.total(); n != 10 {
+			t.Errorf("a canary of 10 made %d calls", n)
+		}
 	})
-	t.Run("WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target > 800 {
-					return refused(target, n)
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(4000, func(*reward.Promotion) {})
-			s.start()
-			v := s.until("paused", paused)
-			failed := v.Counts.Payouts[reward.Failed]
-			if failed < 500 || failed > 1500 || !strings.Contains(v.PauseReason, "failed") {
-				t.Errorf("%d failed, pauseReason %q", failed, v.PauseReason)
-			}
-			// A resumed promotion starts with an empty window.
-			s.move(reward.Paused, reward.Running)
-			v = s.until("paused again", paused)
-			if more := v.Counts.Payouts[reward.Failed] - failed; more < 900 {
-				t.Errorf("paused after %d further payouts", more)
-			}
+	onFakeTime(t, "WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
+		p := newProvider(nil)
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.createAs(2, func(p *reward.Promotion) { p.MaxAmount = 100 })
+		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+			PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: time.Now(),
 		})
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("dispatched %d, %v", len(rows), err)
+		}
+		p.charged[rows[0].TargetID] = 1 // then its consumer crashed
+		time.Sleep(25 * time.Second)
+		s.start()
+		s.until("paused", paused)
+		if len(p.charged) != 1 {
+			t.Errorf("the budget covers one charge, got %v", p.charged)
+		}
+		// A cancel looks up the first.
+		s.move(reward.Paused, reward.PromotionCancelled)
+		s.until("looked up", func(v store.PromotionView) bool {
+			return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
+		})
+		if row := s.row(rows[0].TargetID); row.State != reward.Succeeded {
+			t.Errorf("the charged payout is %+v", row)
+		}
 	})
-	t.Run("FewFailuresPauseNothing", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target%5 < 2 {
-					return refused(target, n)
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(3000, func(*reward.Promotion) {})
-			s.start()
-			s.until("paid out", paidOut)
-		})
-	})
-	t.Run("WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *Config) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
-			defer s.close()
-			s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
-			s.start()
-			s.until("paid out", paidOut)
-			s.save(100, 1) // 1,100 in total: above the limit
-			v := s.until("paused", paused)
-			if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1100, above 1000 (approval.above)") {
-				t.Errorf("pauseReason %q", v.PauseReason)
-			}
-		})
-	})
-	t.Run("AScheduledStartHappensInTime", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			var started time.Time
-			s.with(func(cfg *Config) {
-				cfg.Start = func(_ context.Context, id reward.PromotionID) error {
-					if id == promotion && started.IsZero() {
-						started = time.Now()
-						s.move(reward.Draft, reward.Running)
-					}
-					return nil
-				}
-			}, dropPublisher{})
-			defer s.close()
-			at := time.Now().Add(time.Hour)
-			_, err := s.store.PromotionCreate(t.Context(), reward.Promotion{
-				ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: at,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.save(1, 3)
-			s.start()
-			time.Sleep(time.Hour - time.Second)
-			if !started.IsZero() {
-				t.Fatalf("started %v early", at.Sub(started))
-			}
-			s.until("paid out", paidOut)
-			if late := started.Sub(at); late < 0 || late > 2*time.Second {
-				t.Errorf("started %v late", late)
-			}
-		})
-	})
-	t.Run("ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target > 1 {
-					return refused(target, n)
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(1, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
-			s.start()
-			time.Sleep(5 * time.Second)
-			s.save(2, 500)
-			s.until("paused", paused)
-			if n := p.total(); n != 10 {
-				t.Errorf("a canary of 10 made %d calls", n)
-			}
-		})
-	})
-	t.Run("WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.createAs(2, func(p *reward.Promotion) { p.MaxAmount = 100 })
-			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
-				PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: time.Now(),
-			})
-			if err != nil || len(rows) != 1 {
-				t.Fatalf("dispatched %d, %v", len(rows), err)
-			}
-			p.charged[rows[0].TargetID] = 1 // then its consumer crashed
-			time.Sleep(25 * time.Second)
-			s.start()
-			s.until("paused", paused)
-			if len(p.charged) != 1 {
-				t.Errorf("the budget covers one charge, got %v", p.charged)
-			}
-			// A cancel looks up the first.
-			s.move(reward.Paused, reward.PromotionCancelled)
-			s.until("looked up", func(v store.PromotionView) bool {
-				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
-			})
-			if row := s.row(rows[0].TargetID); row.State != reward.Succeeded {
-				t.Errorf("the charged payout is %+v", row)
-			}
-		})
-	})
-	t.Run("NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *Config) { cfg.Payout = false }, dropPublisher{})
-			defer s.close()
-			s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
-			s.start()
-			time.Sleep(time.Minute)
-			if v := s.view(); v.Status != reward.Running {
-				t.Errorf("%s, %q", v.Status, v.PauseReason)
-			}
-		})
+	onFakeTime(t, "NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.with(func(cfg *Config) { cfg.Payout = false }, dropPublisher{})
+		defer s.close()
+		s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
+		s.start()
+		time.Sleep(time.Minute)
+		if v := s.view(); v.Status != reward.Running {
+			t.Errorf("%s, %q", v.Status, v.PauseReason)
+		}
 	})
 }
 
@@ -326,36 +306,34 @@ func TestRestoreMark(t *testing.T) {
 		"WrongKey": {Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"},
 		"Silent":   silent,
 	} {
-		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
-				p := newProvider(nil)
-				p.charged[7] = 1 // by a call that the backup does not contain
-				s := newStage(t, p, nil)
-				var sick atomic.Bool
-				sick.Store(true)
-				s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
-				defer s.close()
-				if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
-					t.Fatal(err)
-				}
-				s.createAs(60, func(*reward.Promotion) {})
-				s.start()
-				time.Sleep(time.Minute)
-				if p.total() > 0 {
-					t.Errorf("%d calls before any look-up", p.total())
-				}
-				sick.Store(false)
-				if v := s.view(); v.Status == reward.Paused {
-					s.move(reward.Paused, reward.Running)
-				} else if answer != silent {
-					t.Errorf("%s with a wrong key", v.Status)
-				}
-				s.until("paid out", paidOut)
-				s.balance(60)
-				if n := s.view().Counts.Payouts[reward.Succeeded]; n != 60 || p.callsOf(7) != 0 {
-					t.Errorf("%d succeeded, the charged one was called %d times", n, p.callsOf(7))
-				}
-			})
+		onFakeTime(t, name, func(t *testing.T) {
+			p := newProvider(nil)
+			p.charged[7] = 1 // by a call that the backup does not contain
+			s := newStage(t, p, nil)
+			var sick atomic.Bool
+			sick.Store(true)
+			s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
+			defer s.close()
+			if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			s.createAs(60, func(*reward.Promotion) {})
+			s.start()
+			time.Sleep(time.Minute)
+			if p.total() > 0 {
+				t.Errorf("%d calls before any look-up", p.total())
+			}
+			sick.Store(false)
+			if v := s.view(); v.Status == reward.Paused {
+				s.move(reward.Paused, reward.Running)
+			} else if answer != silent {
+				t.Errorf("%s with a wrong key", v.Status)
+			}
+			s.until("paid out", paidOut)
+			s.balance(60)
+			if n := s.view().Counts.Payouts[reward.Succeeded]; n != 60 || p.callsOf(7) != 0 {
+				t.Errorf("%d succeeded, the charged one was called %d times", n, p.callsOf(7))
+			}
 		})
 	}
 }
@@ -380,7 +358,8 @@ func (r *stubbornRows) PromotionAwaitApproval(_ context.Context, p store.Promoti
 // TestGuardRepeatsAFailedCheck, although the promotion does not change, and checks
 // an unchanged promotion only once otherwise.
 func TestGuardRepeatsAFailedCheck(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newCountedRows(3, 0)
 		rows.mu.Lock()
 		v := rows.rows[2]

@@ -3,6 +3,7 @@ package payout
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
@@ -84,7 +85,8 @@ func TestHangingPayees(t *testing.T) {
 		"AllOfFiveHundredHang": {500, 500},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= reward.TargetID(tc.hanging) }}
 				s := newStage(t, p.ledgerProvider, nil)
 				s.with(func(cfg *Config) {
@@ -115,7 +117,8 @@ func TestAResumeDoesNotWaitForHangingCalls(t *testing.T) {
 	t.Parallel()
 	for name, inFlight := range map[string]int{"EveryPlaceOfThePoolHangs": 8, "SomeHang": 64} {
 		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				const hanging, n = 16, 600
 				p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= hanging }}
 				s := newStage(t, p.ledgerProvider, nil)

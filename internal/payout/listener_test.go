@@ -252,7 +252,8 @@ func TestStartedListener(t *testing.T) {
 // TestRetriesDueSoonDoNotWaitBehindLaterOnes checks the order of retries on
 // fake time.
 func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		defer s.close()
 		s.create(2, 5)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -15,7 +16,12 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// forgetful is a provider that forgets its keys after half an hour and then
+// shortIdempotencyWindow lets a test outwait the window at little cost.
+const shortIdempotencyWindow = 3 * time.Minute
+
+func shortWindow(cfg *Config) { cfg.Limits.IdempotencyWindow = shortIdempotencyWindow }
+
+// forgetful is a provider that forgets its keys after shortIdempotencyWindow and then
 // charges again.
 type forgetful struct {
 	script func(call int, age time.Duration) money.Answer
@@ -40,7 +46,7 @@ func (p *forgetful) charge(_ context.Context, _ money.Charge, check money.CheckF
 	if answer.Class == reward.AnswerNotSent {
 		return answer
 	}
-	if p.charges == 0 || time.Since(p.chargedAt) > testLimits().IdempotencyWindow {
+	if p.charges == 0 || time.Since(p.chargedAt) > shortIdempotencyWindow {
 		p.charges++
 		p.chargedAt = time.Now()
 	}
@@ -80,7 +86,10 @@ func (p *forgetful) charged() int {
 func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 	t.Helper()
 	s := newStage(t, newProvider(nil), nil)
-	s.with(func(cfg *Config) { cfg.Provider = p }, dropPublisher{})
+	s.with(func(cfg *Config) {
+		cfg.Provider = p
+		shortWindow(cfg)
+	}, dropPublisher{})
 	defer s.close()
 	s.create(1, 5)
 	s.start()
@@ -138,236 +147,217 @@ var theStream = queue.Stream{Type: reward.Point, PromotionID: promotion}
 // stuck, and that nothing remains in the queue.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	t.Run("AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			gone := func(age time.Duration) bool { return age < 32*time.Minute }
-			p := &forgetful{born: time.Now(), away: gone, script: func(call int, age time.Duration) money.Answer {
-				switch {
-				case call == 0:
-					return lost
-				case gone(age):
-					return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}}
-			p.chargesOnce(t, 33*time.Minute)
-		})
+	onFakeTime(t, "AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
+		gone := func(age time.Duration) bool { return age < shortIdempotencyWindow+2*time.Minute }
+		p := &forgetful{born: time.Now(), away: gone, script: func(call int, age time.Duration) money.Answer {
+			switch {
+			case call == 0:
+				return lost
+			case gone(age):
+				return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}}
+		p.chargesOnce(t, shortIdempotencyWindow+3*time.Minute)
 	})
-	t.Run("A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := &forgetful{born: time.Now(), script: func(call int, _ time.Duration) money.Answer {
-				if call == 0 {
-					return money.Answer{Class: reward.AnswerThrottled, Status: 503, RetryAfter: 40 * time.Minute}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}}
-			p.chargesOnce(t, 41*time.Minute)
-		})
+	onFakeTime(t, "A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
+		p := &forgetful{born: time.Now(), script: func(call int, _ time.Duration) money.Answer {
+			if call == 0 {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 503, RetryAfter: shortIdempotencyWindow + time.Minute}
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}}
+		p.chargesOnce(t, shortIdempotencyWindow+2*time.Minute)
 	})
-	t.Run("ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			for _, after := range []time.Duration{10 * time.Second, 6 * time.Hour} {
-				s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after}
-				}), nil)
-				s.create(1, 5)
-				s.start()
-				time.Sleep(5 * time.Second)
-				s.move(reward.Running, reward.PromotionCancelled)
-				// A Retry-After is obeyed for at most five minutes, by lookups
-				// too.
-				time.Sleep(7 * time.Minute)
-				v, err := s.store.PromotionGet(t.Context(), promotion)
-				if err != nil || v.FinishedAt.IsZero() || v.Counts.Payouts[reward.Cancelled] != 1 {
-					t.Errorf("seven minutes after a cancel with Retry-After %v: %+v, %v", after, v, err)
-				}
-				s.close()
-			}
-		})
-	})
-	t.Run("AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
-				switch {
-				case n == 0:
-					return money.Answer{Class: reward.AnswerFailed, Status: 500}
-				case n < 4:
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			s.with(func(cfg *Config) { cfg.Limits.GiveUpAfter = 10 * time.Minute }, dropPublisher{})
-			defer s.close()
-			s.create(3, 5)
-			s.start()
-			s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 3 })
-			s.move(reward.Running, reward.Paused)
-			time.Sleep(time.Hour) // past the window and past give-up-after
-			s.move(reward.Paused, reward.Running)
-			s.until("paid", paidOut)
-			s.balance(3)
-			if row := s.row(1); row.State != reward.Succeeded {
-				t.Errorf("row %+v", row)
-			}
-		})
-	})
-	t.Run("AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(reward.TargetID, int) money.Answer {
-				time.Sleep(200 * time.Millisecond) // fake time
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			blind := &faultyStore{Store: s.store}
-			second := s.second(blind, func(*Config) {})
-			s.create(400, 5)
-			s.start()
-			if err := second.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			defer second.Stop()
-			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
-			blind.blind.Store(true)
-			s.until("paid by the other one", paidOut)
-			s.balance(400)
-			blind.blind.Store(false)
-		})
-	})
-	t.Run("KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target%10 == 0 && n == 0 {
-					return money.Answer{Class: reward.AnswerFailed, Status: 500}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}), nil)
-			s.with(func(*Config) {}, slowPublisher{})
-			defer s.close()
-			s.create(500, 5)
-			began := time.Now()
-			s.start()
-			s.until("paid", paidOut)
-			s.balance(500)
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("took %v", took)
-			}
-		})
-	})
-	t.Run("WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			defer s.close()
-			lossy := &acklessQueue{Queue: s.queue}
-			keeper := s.second(s.store, func(cfg *Config) { cfg.Payout = false })
-			s.with(func(cfg *Config) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
-			s.create(5, 5)
-			lossy.lost.Store(true)
-			s.start()
-			if err := keeper.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			defer keeper.Stop()
-			s.until("paid", paidOut)
-			s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
-			lossy.lost.Store(false)
-			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
-				t.Errorf("Info = %+v, %v", info, err)
-			}
-		})
-	})
-	t.Run("AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target == 100 && n < 12 { // so that its last dispatch is a dispatch horizon ago
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			}), nil)
-			defer s.close()
-			blind := &faultyStore{Store: s.store}
-			late := s.second(blind, func(cfg *Config) {
-				cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
-			})
-			s.create(100, 5)
-			s.start()
-			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 99 })
-			if err := late.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			defer late.Stop()
-			time.Sleep(25 * time.Second)
-			blind.blind.Store(true)
-			s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
-			time.Sleep(3 * time.Second) // the late one polls
-			blind.blind.Store(false)
-			time.Sleep(2 * time.Minute)
-			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
-				t.Errorf("Info = %+v, %v", info, err)
-			}
-		})
-	})
-	t.Run("AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			defer s.close()
-			s.create(10, 5)
-			s.start()
-			s.until("the sweeper has destroyed the stream", func(v store.PromotionView) bool {
-				return v.Status == reward.Completed && time.Since(v.LastDispatchedAt) > testLimits().DispatchHorizon()+2*time.Second
-			})
-			// A failover loses the last second of Redis: the acknowledgement and
-			// the removal of the stream.
-			if n, err := s.queue.Add(t.Context(), queue.AddParams{
-				Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Minute),
-				Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: []byte(`{}`)}},
-			}); err != nil || n != 1 {
-				t.Fatal(n, err)
-			}
-			s.until("the row says that the stream is gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
-			time.Sleep(time.Minute)
-			if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
-				t.Errorf("Info = %+v, %v", info, err)
-			}
-		})
-	})
-	t.Run("ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
+	onFakeTime(t, "ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {
+		for _, after := range []time.Duration{10 * time.Second, 6 * time.Hour} {
 			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after}
 			}), nil)
-			defer s.close()
-			s.create(10, 0)
+			s.create(1, 5)
 			s.start()
-			s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
+			time.Sleep(5 * time.Second)
 			s.move(reward.Running, reward.PromotionCancelled)
-			v := s.until("finished", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() })
-			if v.Counts.Payouts[reward.Unknown] != 0 {
-				t.Errorf("finished with %d payouts that a lookup would have settled", v.Counts.Payouts[reward.Unknown])
+			// A Retry-After is obeyed for at most five minutes, by lookups
+			// too.
+			time.Sleep(7 * time.Minute)
+			v, err := s.store.PromotionGet(t.Context(), promotion)
+			if err != nil || v.FinishedAt.IsZero() || v.Counts.Payouts[reward.Cancelled] != 1 {
+				t.Errorf("seven minutes after a cancel with Retry-After %v: %+v, %v", after, v, err)
 			}
-		})
+			s.close()
+		}
 	})
-	t.Run("AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var counted *faultyStore
-			tries := &faults{at: -1}
-			s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-				counted = &faultyStore{Store: rows, faults: tries}
-				return counted, q
-			})
-			defer s.close()
-			expected := int64(10)
-			registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
-			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{registration}, time.Now()); err != nil {
-				t.Fatal(err)
+	onFakeTime(t, "AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
+		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+			switch {
+			case n == 0:
+				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+			case n < 4:
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429}
 			}
-			s.start()
-			time.Sleep(time.Minute)
-			if n := tries.steps(); n != 0 {
-				t.Errorf("%d writes while it waits", n)
-			}
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		s := newStage(t, p, nil)
+		s.with(func(cfg *Config) {
+			cfg.Limits.GiveUpAfter = 2 * time.Minute
+			shortWindow(cfg)
+		}, dropPublisher{})
+		defer s.close()
+		s.create(3, 5)
+		s.start()
+		s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 3 })
+		s.move(reward.Running, reward.Paused)
+		time.Sleep(2 * shortIdempotencyWindow) // past the window and past give-up-after
+		s.move(reward.Paused, reward.Running)
+		s.until("paid", paidOut)
+		s.balance(3)
+		if row := s.row(1); row.State != reward.Succeeded {
+			t.Errorf("row %+v", row)
+		}
+	})
+	onFakeTime(t, "AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
+		p := newProvider(func(reward.TargetID, int) money.Answer {
+			time.Sleep(200 * time.Millisecond) // fake time
+			return money.Answer{Class: reward.AnswerPaid}
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		blind := &faultyStore{Store: s.store}
+		second := s.second(blind, func(*Config) {})
+		s.create(400, 5)
+		s.start()
+		if err := second.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer second.Stop()
+		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
+		blind.blind.Store(true)
+		s.until("paid by the other one", paidOut)
+		s.balance(400)
+		blind.blind.Store(false)
+	})
+	onFakeTime(t, "KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
+		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target%10 == 0 && n == 0 {
+				return money.Answer{Class: reward.AnswerFailed, Status: 500}
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		s.with(func(*Config) {}, slowPublisher{})
+		defer s.close()
+		s.create(500, 5)
+		began := time.Now()
+		s.start()
+		s.until("paid", paidOut)
+		s.balance(500)
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+	onFakeTime(t, "WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		lossy := &acklessQueue{Queue: s.queue}
+		keeper := s.second(s.store, func(cfg *Config) { cfg.Payout = false })
+		s.with(func(cfg *Config) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
+		s.create(5, 5)
+		lossy.lost.Store(true)
+		s.start()
+		if err := keeper.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer keeper.Stop()
+		s.until("paid", paidOut)
+		s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
+		lossy.lost.Store(false)
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+			t.Errorf("Info = %+v, %v", info, err)
+		}
+	})
+	onFakeTime(t, "AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
+		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target == 100 && n < 12 { // so that its last dispatch is a dispatch horizon ago
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		defer s.close()
+		blind := &faultyStore{Store: s.store}
+		late := s.second(blind, func(cfg *Config) {
+			cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
+		})
+		s.create(100, 5)
+		s.start()
+		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 99 })
+		if err := late.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer late.Stop()
+		time.Sleep(25 * time.Second)
+		blind.blind.Store(true)
+		s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
+		time.Sleep(3 * time.Second) // the late one polls
+		blind.blind.Store(false)
+		time.Sleep(2 * time.Minute)
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+			t.Errorf("Info = %+v, %v", info, err)
+		}
+	})
+	onFakeTime(t, "AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.create(10, 5)
+		s.start()
+		s.until("the sweeper has destroyed the stream", func(v store.PromotionView) bool {
+			return v.Status == reward.Completed && time.Since(v.LastDispatchedAt) > testLimits().DispatchHorizon()+2*time.Second
+		})
+		// A failover loses the last second of Redis: the acknowledgement and
+		// the removal of the stream.
+		if n, err := s.queue.Add(t.Context(), queue.AddParams{
+			Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Minute),
+			Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: []byte(`{}`)}},
+		}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		s.until("the row says that the stream is gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
+		time.Sleep(time.Minute)
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
+			t.Errorf("Info = %+v, %v", info, err)
+		}
+	})
+	onFakeTime(t, "ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
+			return money.Answer{Class: reward.AnswerFailed, Status: 500}
+		}), nil)
+		defer s.close()
+		s.create(10, 0)
+		s.start()
+		s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
+		s.move(reward.Running, reward.PromotionCancelled)
+		v := s.until("finished", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() })
+		if v.Counts.Payouts[reward.Unknown] != 0 {
+			t.Errorf("finished with %d payouts that a lookup would have settled", v.Counts.Payouts[reward.Unknown])
+		}
+	})
+	onFakeTime(t, "AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
+		var counted *faultyStore
+		tries := &faults{at: -1}
+		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+			counted = &faultyStore{Store: rows, faults: tries}
+			return counted, q
+		})
+		defer s.close()
+		expected := int64(10)
+		registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
+		if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{registration}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		time.Sleep(time.Minute)
+		if n := tries.steps(); n != 0 {
+			t.Errorf("%d writes while it waits", n)
+		}
 	})
 }
 
@@ -380,7 +370,8 @@ func TestSickProvider(t *testing.T) {
 		"EveryReplyIsLost":     lost,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }), nil)
 				defer s.close()
 				s.create(60, 2)
@@ -406,7 +397,8 @@ func TestSickProvider(t *testing.T) {
 		"AwayInSilence":  silent,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				var back time.Time
 				p := newProvider(func(reward.TargetID, int) money.Answer {
 					if time.Now().Before(back) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
@@ -157,355 +158,331 @@ func (s *stage) deadLetters(reason string) int {
 
 func TestPoolsAndTheFlow(t *testing.T) {
 	t.Parallel()
-	t.Run("PoisonEndsInTheDeadLetters", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(func(target reward.TargetID, _ int) money.Answer {
-				if target == 2 {
-					panic("this target is poison")
-				}
+	onFakeTime(t, "PoisonEndsInTheDeadLetters", func(t *testing.T) {
+		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
+			if target == 2 {
+				panic("this target is poison")
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(5, 5)
+		s.start()
+		s.until("paid out", paidOut)
+		s.balance(5)
+		if n := p.callsOf(2); n != poisonAfter {
+			t.Errorf("charged %d times, want %d", n, poisonAfter)
+		}
+		if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
+			t.Errorf("the poison payout is %+v", row)
+		}
+		if n := s.deadLetters(reward.CodePoison); n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
+	})
+	onFakeTime(t, "WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
+		// Deliveries fail again and again, but never ten in a row.
+		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
+			switch {
+			case n >= 4*(poisonAfter-1):
 				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(5, 5)
-			s.start()
-			s.until("paid out", paidOut)
-			s.balance(5)
-			if n := p.callsOf(2); n != poisonAfter {
-				t.Errorf("charged %d times, want %d", n, poisonAfter)
+			case n%(poisonAfter-1) == poisonAfter-2:
+				return money.Answer{Class: reward.AnswerFailed, Code: "E"}
 			}
-			if row := s.row(2); row.State != reward.Failed || row.ErrorCode != reward.CodePoison {
-				t.Errorf("the poison payout is %+v", row)
-			}
-			if n := s.deadLetters(reward.CodePoison); n != 1 {
-				t.Errorf("%d dead letters, want 1", n)
-			}
+			panic("not this time")
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(1, 10)
+		s.start()
+		time.Sleep(10 * time.Minute) // ten more failures are enough
+		s.until("paid out", paidOut)
+		s.balance(1)
+		if n := s.deadLetters(reward.CodePoison); n != 0 || s.row(1).State != reward.Succeeded {
+			t.Errorf("%d dead letters, and the row is %+v", n, s.row(1))
+		}
 	})
-	t.Run("WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			// Deliveries fail again and again, but never ten in a row.
-			p := newProvider(func(_ reward.TargetID, n int) money.Answer {
-				switch {
-				case n >= 4*(poisonAfter-1):
-					return money.Answer{Class: reward.AnswerPaid}
-				case n%(poisonAfter-1) == poisonAfter-2:
-					return money.Answer{Class: reward.AnswerFailed, Code: "E"}
-				}
-				panic("not this time")
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(1, 10)
-			s.start()
-			time.Sleep(10 * time.Minute) // ten more failures are enough
-			s.until("paid out", paidOut)
-			s.balance(1)
-			if n := s.deadLetters(reward.CodePoison); n != 0 || s.row(1).State != reward.Succeeded {
-				t.Errorf("%d dead letters, and the row is %+v", n, s.row(1))
+	onFakeTime(t, "APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
+		var later sync.Map
+		later.Store("later", true)
+		p := newProvider(func(reward.TargetID, int) money.Answer {
+			if _, yes := later.Load("later"); yes {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 5 * time.Second}
 			}
+			return money.Answer{Class: reward.AnswerPaid}
 		})
-	})
-	t.Run("APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var later sync.Map
-			later.Store("later", true)
-			p := newProvider(func(reward.TargetID, int) money.Answer {
-				if _, yes := later.Load("later"); yes {
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 5 * time.Second}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(4, 5)
-			s.start()
-			for range 2 * poisonAfter {
-				s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 4 })
-				time.Sleep(time.Second)
-				s.move(reward.Running, reward.Paused)
-				began := time.Now()
-				s.until("given back", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Ready] == 4 })
-				if took := time.Since(began); took > 2*time.Second {
-					t.Fatalf("returning took %v", took)
-				}
-				s.move(reward.Paused, reward.Running)
-			}
-			later.Delete("later")
-			s.until("paid out", paidOut)
-			s.balance(4)
-			if n := s.deadLetters(reward.CodePoison); n != 0 {
-				t.Errorf("%d dead letters", n)
-			}
-		})
-	})
-	t.Run("TheQueueIsAwayForAMinute", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			q, lines := &awayQueue{}, &lineCount{}
-			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-				q.Queue = memory
-				return rows, q
-			})
-			log, err := obs.NewLog(lines, "warn", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
-			defer s.close()
-			s.create(400, 5)
-			s.start()
-			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
-			q.set(true, false)
-			time.Sleep(time.Minute)
-			if n := q.count(); n > 60*60 {
-				t.Errorf("%d calls in the minute it was away: that is a busy loop", n)
-			}
-			if n := lines.count(); n > 100 {
-				t.Errorf("%d lines in the log of the minute it was away", n)
-			}
-			q.set(false, false)
-			s.until("paid out", paidOut)
-			s.balance(400)
-		})
-	})
-	t.Run("AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			q := &awayQueue{}
-			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-				q.Queue = memory
-				return rows, q
-			})
-			defer s.close()
-			q.set(false, true)
-			s.create(10, 5)
-			s.start()
-			s.until("paid out", paidOut)
-			s.balance(10)
-			time.Sleep(time.Minute)
-			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || !info.Exists {
-				t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
-			}
-			q.set(false, false)
-			s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
-			if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
-				t.Fatalf("the stream still exists: %+v, %v", info, err)
-			}
-		})
-	})
-	t.Run("DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var up atomic.Bool
-			p := newProvider(func(reward.TargetID, int) money.Answer {
-				if up.Load() {
-					return money.Answer{Class: reward.AnswerPaid}
-				}
-				return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
-			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(3, 5)
-			for range 2 * poisonAfter {
-				s.start()
-				time.Sleep(30 * time.Second)
-				began := time.Now()
-				s.flow.Stop()
-				if took := time.Since(began); took > time.Second {
-					t.Fatalf("the stop took %v although no call was in flight", took)
-				}
-				if row := s.row(1); row.State != reward.Ready || row.FailedDeliveries != 0 {
-					t.Fatalf("after a stop the row is %+v", row)
-				}
-				s.flow = wire(s.flow.cfg, dropPublisher{})
-			}
-			up.Store(true)
-			s.start()
-			s.until("paid out", paidOut)
-			s.balance(3)
-			if n := s.deadLetters(reward.CodePoison); n != 0 {
-				t.Errorf("%d dead letters", n)
-			}
-		})
-	})
-	t.Run("WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			q := &otherRunQueue{}
-			q.left.Store(2 * poisonAfter)
-			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-				q.Queue = memory
-				return rows, q
-			})
-			defer s.close()
-			s.create(1, 5)
-			s.start()
-			s.until("paid out", paidOut)
-			s.balance(1)
-			if row := s.row(1); row.State != reward.Succeeded {
-				t.Errorf("the undelivered payout is %+v", row)
-			}
-		})
-	})
-	t.Run("AStopDoesNotWaitForGiveBacksThatHang", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const n = 1000
-			p := newProvider(func(reward.TargetID, int) money.Answer {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
-			})
-			b := &hangingBack{}
-			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-				b.Store = rows
-				return b, memory
-			})
-			s.with(func(cfg *Config) {
-				cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
-			}, dropPublisher{})
-			defer s.close()
-			s.create(n, 5)
-			s.start()
-			s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == n })
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(4, 5)
+		s.start()
+		for range 2 * poisonAfter {
+			s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == 4 })
 			time.Sleep(time.Second)
-			b.hangs.Store(true)
 			s.move(reward.Running, reward.Paused)
-			time.Sleep(time.Second)
+			began := time.Now()
+			s.until("given back", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Ready] == 4 })
+			if took := time.Since(began); took > 2*time.Second {
+				t.Fatalf("returning took %v", took)
+			}
+			s.move(reward.Paused, reward.Running)
+		}
+		later.Delete("later")
+		s.until("paid out", paidOut)
+		s.balance(4)
+		if n := s.deadLetters(reward.CodePoison); n != 0 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+	onFakeTime(t, "TheQueueIsAwayForAMinute", func(t *testing.T) {
+		p := newProvider(nil)
+		q, lines := &awayQueue{}, &lineCount{}
+		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+			q.Queue = memory
+			return rows, q
+		})
+		log, err := obs.NewLog(lines, "warn", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
+		defer s.close()
+		s.create(400, 5)
+		s.start()
+		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
+		q.set(true, false)
+		time.Sleep(time.Minute)
+		if n := q.count(); n > 60*60 {
+			t.Errorf("%d calls in the minute it was away: that is a busy loop", n)
+		}
+		if n := lines.count(); n > 100 {
+			t.Errorf("%d lines in the log of the minute it was away", n)
+		}
+		q.set(false, false)
+		s.until("paid out", paidOut)
+		s.balance(400)
+	})
+	onFakeTime(t, "AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
+		p := newProvider(nil)
+		q := &awayQueue{}
+		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+			q.Queue = memory
+			return rows, q
+		})
+		defer s.close()
+		q.set(false, true)
+		s.create(10, 5)
+		s.start()
+		s.until("paid out", paidOut)
+		s.balance(10)
+		time.Sleep(time.Minute)
+		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || !info.Exists {
+			t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
+		}
+		q.set(false, false)
+		s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
+		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+			t.Fatalf("the stream still exists: %+v, %v", info, err)
+		}
+	})
+	onFakeTime(t, "DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
+		var up atomic.Bool
+		p := newProvider(func(reward.TargetID, int) money.Answer {
+			if up.Load() {
+				return money.Answer{Class: reward.AnswerPaid}
+			}
+			return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
+		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(3, 5)
+		for range 2 * poisonAfter {
+			s.start()
+			time.Sleep(10 * time.Second)
 			began := time.Now()
 			s.flow.Stop()
-			if took := time.Since(began); took > 12*time.Second {
-				t.Errorf("the stop took %v", took)
+			if took := time.Since(began); took > time.Second {
+				t.Fatalf("the stop took %v although no call was in flight", took)
 			}
-			b.hangs.Store(false)
+			if row := s.row(1); row.State != reward.Ready || row.FailedDeliveries != 0 {
+				t.Fatalf("after a stop the row is %+v", row)
+			}
 			s.flow = wire(s.flow.cfg, dropPublisher{})
-			s.start()
-		})
+		}
+		up.Store(true)
+		s.start()
+		s.until("paid out", paidOut)
+		s.balance(3)
+		if n := s.deadLetters(reward.CodePoison); n != 0 {
+			t.Errorf("%d dead letters", n)
+		}
 	})
-	t.Run("WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			p := newProvider(nil)
-			s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-				return rows, &deafQueue{memory}
-			})
-			defer s.close()
-			s.create(3, 5)
-			s.start()
-			s.until("paid out", paidOut)
-			time.Sleep(time.Minute)
-			if s.flow.manager.Active(promotion) {
-				t.Fatal("the pool still runs")
-			}
-			for i := range 5 {
-				began := time.Now()
-				_, err := s.store.PayoutSave(t.Context(), store.PayoutSaveParams{
-					Rows: []store.NewPayout{{PromotionID: promotion, TargetID: reward.TargetID(100 + i), UserID: "u", Amount: 1}},
-					Now:  time.Now(),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for p.callsOf(reward.TargetID(100+i)) == 0 {
-					if time.Since(began) > 2*time.Second {
-						t.Fatal("not started within 2 s")
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				time.Sleep(time.Minute)
-			}
+	onFakeTime(t, "WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
+		p := newProvider(nil)
+		q := &otherRunQueue{}
+		q.left.Store(2 * poisonAfter)
+		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+			q.Queue = memory
+			return rows, q
 		})
+		defer s.close()
+		s.create(1, 5)
+		s.start()
+		s.until("paid out", paidOut)
+		s.balance(1)
+		if row := s.row(1); row.State != reward.Succeeded {
+			t.Errorf("the undelivered payout is %+v", row)
+		}
 	})
-	t.Run("ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			// The second target keeps the promotion running for minutes; a dead
-			// instance owns the first one.
-			p := newProvider(func(target reward.TargetID, n int) money.Answer {
-				if target == 2 && n < 20 {
-					return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
-				}
-				return money.Answer{Class: reward.AnswerPaid}
+	onFakeTime(t, "AStopDoesNotWaitForGiveBacksThatHang", func(t *testing.T) {
+		const n = 1000
+		p := newProvider(func(reward.TargetID, int) money.Answer {
+			return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+		})
+		b := &hangingBack{}
+		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+			b.Store = rows
+			return b, memory
+		})
+		s.with(func(cfg *Config) {
+			cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
+		}, dropPublisher{})
+		defer s.close()
+		s.create(n, 5)
+		s.start()
+		s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == n })
+		time.Sleep(time.Second)
+		b.hangs.Store(true)
+		s.move(reward.Running, reward.Paused)
+		time.Sleep(time.Second)
+		began := time.Now()
+		s.flow.Stop()
+		if took := time.Since(began); took > 12*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		b.hangs.Store(false)
+		s.flow = wire(s.flow.cfg, dropPublisher{})
+		s.start()
+	})
+	onFakeTime(t, "WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
+		p := newProvider(nil)
+		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
+			return rows, &deafQueue{memory}
+		})
+		defer s.close()
+		s.create(3, 5)
+		s.start()
+		s.until("paid out", paidOut)
+		time.Sleep(40 * time.Second) // more than the idle timeout
+		if s.flow.manager.Active(promotion) {
+			t.Fatal("the pool still runs")
+		}
+		for i := range 3 {
+			_, err := s.store.PayoutSave(t.Context(), store.PayoutSaveParams{
+				Rows: []store.NewPayout{{PromotionID: promotion, TargetID: reward.TargetID(100 + i), UserID: "u", Amount: 1}},
+				Now:  time.Now(),
 			})
-			s := newStage(t, p, nil)
-			defer s.close()
-			s.create(2, 5)
-			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
-			// Heartbeats use the database's clock, which is real: an hour of
-			// fake time takes a moment there.
-			beat := func(name string, ttl time.Duration) {
-				if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
-					t.Fatal(err)
-				}
-			}
-			beat("dead-1", time.Microsecond)
-			beat("alive-2", time.Hour)
-			now := time.Now()
-			rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: now})
-			if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
-				t.Fatalf("dispatched %v, %v", rows, err)
-			}
-			if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 1 {
-				t.Fatalf("%d enqueued", n)
-			}
-			if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
-				t.Fatalf("read %v, %v", got, err)
-			}
-			// The flow must not claim, so that pending entries move to it.
-			time.Sleep(20 * time.Second)
-			v, err := s.store.PromotionGet(t.Context(), promotion)
 			if err != nil {
 				t.Fatal(err)
 			}
-			evictor := s.flow.sweeper.evictor
-			if err := evictor.alive.Read(t.Context()); err != nil {
-				t.Fatal(err)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if p.callsOf(reward.TargetID(100+i)) == 0 {
+				t.Fatal("not started within 2 s")
 			}
-			if _, err := evictor.evict(t.Context(), v); err != nil {
-				t.Fatal(err)
+			time.Sleep(40 * time.Second) // more than the idle timeout
+		}
+	})
+	onFakeTime(t, "ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
+		// The second target keeps the promotion running for minutes; a dead
+		// instance owns the first one.
+		p := newProvider(func(target reward.TargetID, n int) money.Answer {
+			if target == 2 && n < 20 {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
 			}
-			left, err := s.queue.Consumers(t.Context(), stream)
-			if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
-				t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)
-			}
-			claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
-			if err != nil || len(claimed.Entries) != 1 {
-				t.Fatalf("claimed %v, %v; want the same idle time", claimed, err)
-			}
-			s.start()
-			s.until("paid out", paidOut)
-			s.balance(2)
+			return money.Answer{Class: reward.AnswerPaid}
 		})
+		s := newStage(t, p, nil)
+		defer s.close()
+		s.create(2, 5)
+		stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+		// Heartbeats use the database's clock, which is real: an hour of
+		// fake time takes a moment there.
+		beat := func(name string, ttl time.Duration) {
+			if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		beat("dead-1", time.Microsecond)
+		beat("alive-2", time.Hour)
+		now := time.Now()
+		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: now})
+		if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
+			t.Fatalf("dispatched %v, %v", rows, err)
+		}
+		if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 1 {
+			t.Fatalf("%d enqueued", n)
+		}
+		if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
+			t.Fatalf("read %v, %v", got, err)
+		}
+		// The flow must not claim, so that pending entries move to it.
+		time.Sleep(20 * time.Second)
+		v, err := s.store.PromotionGet(t.Context(), promotion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		evictor := s.flow.sweeper.evictor
+		if err := evictor.alive.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := evictor.evict(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		left, err := s.queue.Consumers(t.Context(), stream)
+		if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
+			t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)
+		}
+		claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
+		if err != nil || len(claimed.Entries) != 1 {
+			t.Fatalf("claimed %v, %v; want the same idle time", claimed, err)
+		}
+		s.start()
+		s.until("paid out", paidOut)
+		s.balance(2)
 	})
 	// An instance paid all payouts and crashed. Another one takes the promotion over,
 	// and sees no QUEUED payout of it.
-	t.Run("ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			defer s.close()
-			s.create(1, 5)
-			if err := s.store.UploadOpen(t.Context(), store.Upload{
-				ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),
-			}); err != nil {
-				t.Fatal(err)
-			}
-			s.start()
-			s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 1 })
-			stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
-			s.flow.Stop()
-			if exists, err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
-				t.Fatal(exists, err)
-			}
-			if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{
-				Name: "dead-1", StartedAt: time.Now(), Pools: []store.InstancePool{{PromotionID: promotion, Type: reward.Point, Consumers: 2}},
-			}, time.Microsecond); err != nil {
-				t.Fatal(err)
-			}
-			s.with(func(*Config) {}, dropPublisher{})
-			s.start()
-			time.Sleep(4 * testLimits().Lease)
-			if left, err := s.queue.Consumers(t.Context(), stream); err != nil || len(left) != 0 {
-				t.Errorf("consumers %+v, %v; their instance has been dead for four leases", left, err)
-			}
-		})
+	onFakeTime(t, "ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		defer s.close()
+		s.create(1, 5)
+		if err := s.store.UploadOpen(t.Context(), store.Upload{
+			ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 1 })
+		stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
+		s.flow.Stop()
+		if exists, err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
+			t.Fatal(exists, err)
+		}
+		if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{
+			Name: "dead-1", StartedAt: time.Now(), Pools: []store.InstancePool{{PromotionID: promotion, Type: reward.Point, Consumers: 2}},
+		}, time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+		s.with(func(*Config) {}, dropPublisher{})
+		s.start()
+		time.Sleep(4 * testLimits().Lease)
+		if left, err := s.queue.Consumers(t.Context(), stream); err != nil || len(left) != 0 {
+			t.Errorf("consumers %+v, %v; their instance has been dead for four leases", left, err)
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -120,101 +121,93 @@ func TestClocks(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{
 		"TwelveSecondsAhead": 12 * time.Second, "AMinuteBehind": -time.Minute, "AnHourBehind": -time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
-				s, _, troubles := skewedStage(t, ahead)
-				defer s.close()
-				s.create(targets, 5)
-				s.start()
-				s.until("paid out", paidOut)
-				s.undisturbed(targets)
-				list := troubles.List()
-				if len(list) != 1 || list[0].Part != obs.PartRedisClock || !strings.Contains(list[0].Reason, "NTP") {
-					t.Errorf("the troubles are %+v", list)
-				}
-			})
-		})
-	}
-	t.Run("AMinuteAheadAndRightAgain", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			s, q, troubles := skewedStage(t, time.Minute)
+		onFakeTime(t, name, func(t *testing.T) {
+			s, _, troubles := skewedStage(t, ahead)
 			defer s.close()
 			s.create(targets, 5)
 			s.start()
-			time.Sleep(time.Minute) // fake time
-			if n := q.adds.Load(); n != 0 {
-				t.Errorf("%d batches were dispatched that the queue must refuse", n)
-			}
-			if list := troubles.List(); len(list) != 1 || !strings.Contains(list[0].Reason, "1m0s ahead") {
-				t.Errorf("the troubles are %+v", list)
-			}
-			q.ahead.Store(0)
 			s.until("paid out", paidOut)
 			s.undisturbed(targets)
-			if list := troubles.List(); len(list) != 0 {
-				t.Errorf("the troubles are still %+v", list)
+			list := troubles.List()
+			if len(list) != 1 || list[0].Part != obs.PartRedisClock || !strings.Contains(list[0].Reason, "NTP") {
+				t.Errorf("the troubles are %+v", list)
 			}
 		})
+	}
+	onFakeTime(t, "AMinuteAheadAndRightAgain", func(t *testing.T) {
+		s, q, troubles := skewedStage(t, time.Minute)
+		defer s.close()
+		s.create(targets, 5)
+		s.start()
+		time.Sleep(time.Minute) // fake time
+		if n := q.adds.Load(); n != 0 {
+			t.Errorf("%d batches were dispatched that the queue must refuse", n)
+		}
+		if list := troubles.List(); len(list) != 1 || !strings.Contains(list[0].Reason, "1m0s ahead") {
+			t.Errorf("the troubles are %+v", list)
+		}
+		q.ahead.Store(0)
+		s.until("paid out", paidOut)
+		s.undisturbed(targets)
+		if list := troubles.List(); len(list) != 0 {
+			t.Errorf("the troubles are still %+v", list)
+		}
 	})
 	// The clock of one instance is wrong, those of Redis, the database and the other are right.
 	for name, ahead := range map[string]time.Duration{
 		"AnInstanceAMinuteLate": time.Minute, "AnInstanceAMinuteEarly": -time.Minute,
 	} {
-		t.Run(name, func(t *testing.T) {
-			onFakeTime(t, func(t *testing.T) {
-				s := newStage(t, newProvider(nil), nil)
-				s.with(func(cfg *Config) { cfg.MaxLen = roomy }, dropPublisher{})
-				defer s.close()
-				troubles := obs.NewTroubles(nil, obs.Log{})
-				odd := &shiftedQueue{Queue: s.queue}
-				odd.ahead.Store(int64(ahead))
-				other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles, cfg.MaxLen = odd, troubles, roomy })
-				if err := other.Start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				defer other.Stop()
-				s.create(targets, 5)
-				s.start()
-				s.until("paid out", paidOut)
-				s.undisturbed(targets)
-				if list := troubles.List(); len(list) != 0 {
-					t.Errorf("the troubles of the odd instance are %+v", list)
-				}
-			})
+		onFakeTime(t, name, func(t *testing.T) {
+			s := newStage(t, newProvider(nil), nil)
+			s.with(func(cfg *Config) { cfg.MaxLen = roomy }, dropPublisher{})
+			defer s.close()
+			troubles := obs.NewTroubles(nil, obs.Log{})
+			odd := &shiftedQueue{Queue: s.queue}
+			odd.ahead.Store(int64(ahead))
+			other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles, cfg.MaxLen = odd, troubles, roomy })
+			if err := other.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer other.Stop()
+			s.create(targets, 5)
+			s.start()
+			s.until("paid out", paidOut)
+			s.undisturbed(targets)
+			if list := troubles.List(); len(list) != 0 {
+				t.Errorf("the troubles of the odd instance are %+v", list)
+			}
 		})
 	}
 	// To an instance whose clock is early, Redis, the database and every row seem to be late.
-	t.Run("AnEarlyInstanceSweepsNothing", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const late = 25 * time.Second
-			s, _, _ := skewedStage(t, -late)
-			s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, -late} }, dropPublisher{})
-			defer s.close()
-			s.create(1, 5)
-			if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
-				PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: time.Now().Add(-late),
-			}); err != nil || len(rows) != 1 {
-				t.Fatal(rows, err)
+	onFakeTime(t, "AnEarlyInstanceSweepsNothing", func(t *testing.T) {
+		const late = 25 * time.Second
+		s, _, _ := skewedStage(t, -late)
+		s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, -late} }, dropPublisher{})
+		defer s.close()
+		s.create(1, 5)
+		if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+			PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: time.Now().Add(-late),
+		}); err != nil || len(rows) != 1 {
+			t.Fatal(rows, err)
+		}
+		sweep := func() reward.State {
+			t.Helper()
+			v, err := s.store.PromotionGet(t.Context(), promotion)
+			if err != nil {
+				t.Fatal(err)
 			}
-			sweep := func() reward.State {
-				t.Helper()
-				v, err := s.store.PromotionGet(t.Context(), promotion)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
-					t.Fatal(err)
-				}
-				return s.row(1).State
+			if _, err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
+				t.Fatal(err)
 			}
-			if state := sweep(); state != reward.Queued {
-				t.Errorf("a payout that was dispatched now is %s", state)
-			}
-			time.Sleep(testLimits().DispatchHorizon() + time.Second) // fake time
-			if state := sweep(); state != reward.Ready {
-				t.Errorf("a payout without an entry is %s after the dispatch horizon", state)
-			}
-		})
+			return s.row(1).State
+		}
+		if state := sweep(); state != reward.Queued {
+			t.Errorf("a payout that was dispatched now is %s", state)
+		}
+		time.Sleep(testLimits().DispatchHorizon() + time.Second) // fake time
+		if state := sweep(); state != reward.Ready {
+			t.Errorf("a payout without an entry is %s after the dispatch horizon", state)
+		}
 	})
 }
 
@@ -240,40 +233,38 @@ func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
 	const targets = 100
 	for _, mode := range []string{"Redis", "Direct", "Alone"} {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
-			t.Run(fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
-				onFakeTime(t, func(t *testing.T) {
-					s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-						shifted := &shiftedQueue{Queue: q}
-						if mode == "Redis" { // otherwise, the queue is in the process
-							shifted.ahead.Store(int64(-ahead))
-						}
-						return clockStore{rows, -ahead}, &forgetfulQueue{Queue: shifted}
-					})
-					defer s.close()
-					troubles := obs.NewTroubles(nil, obs.Log{})
-					s.with(func(cfg *Config) {
-						cfg.Direct, cfg.QueueIsLocal, cfg.Troubles = mode == "Direct", mode == "Alone", troubles
-					}, dropPublisher{})
-					s.create(targets, 5)
-					s.start()
-					began := time.Now()
-					s.until("paid out", paidOut)
-					if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
-						t.Errorf("paid out after %v", took)
+			onFakeTime(t, fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
+				s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+					shifted := &shiftedQueue{Queue: q}
+					if mode == "Redis" { // otherwise, the queue is in the process
+						shifted.ahead.Store(int64(-ahead))
 					}
-					s.balance(targets)
-					if first, now := s.row(1).FirstDispatchedAt, time.Now().Add(-ahead); first.After(now) {
-						t.Errorf("the first dispatch was at %v, it is %v", first, now)
-					}
-					if list := troubles.List(); len(list) != 0 {
-						t.Errorf("the troubles are %+v", list)
-					}
-					began = time.Now()
-					s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
-					if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
-						t.Errorf("destroyed after %v", took)
-					}
+					return clockStore{rows, -ahead}, &forgetfulQueue{Queue: shifted}
 				})
+				defer s.close()
+				troubles := obs.NewTroubles(nil, obs.Log{})
+				s.with(func(cfg *Config) {
+					cfg.Direct, cfg.QueueIsLocal, cfg.Troubles = mode == "Direct", mode == "Alone", troubles
+				}, dropPublisher{})
+				s.create(targets, 5)
+				s.start()
+				began := time.Now()
+				s.until("paid out", paidOut)
+				if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
+					t.Errorf("paid out after %v", took)
+				}
+				s.balance(targets)
+				if first, now := s.row(1).FirstDispatchedAt, time.Now().Add(-ahead); first.After(now) {
+					t.Errorf("the first dispatch was at %v, it is %v", first, now)
+				}
+				if list := troubles.List(); len(list) != 0 {
+					t.Errorf("the troubles are %+v", list)
+				}
+				began = time.Now()
+				s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
+				if took := time.Since(began); took > 3*testLimits().DispatchHorizon() {
+					t.Errorf("destroyed after %v", took)
+				}
 			})
 		}
 	}
@@ -282,7 +273,8 @@ func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
 // TestAnEarlierStartHadAFastClock checks that an instance that is alone sweeps what an
 // earlier start dispatched, although the clock was set back since.
 func TestAnEarlierStartHadAFastClock(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		defer s.close()
 		s.with(func(cfg *Config) { cfg.QueueIsLocal = true }, dropPublisher{})
@@ -305,7 +297,8 @@ func TestAnEarlierStartHadAFastClock(t *testing.T) {
 // TestALiveUploadKeepsItsPromotionOpen checks that an instance whose clock is fast
 // does not complete a promotion while the lease of an upload is valid.
 func TestALiveUploadKeepsItsPromotionOpen(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const fast = time.Hour
 		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 			shifted := &shiftedQueue{Queue: q}

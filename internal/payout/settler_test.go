@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
@@ -87,7 +88,8 @@ func (p slowLookups) Lookup(_ context.Context, _ reward.PromotionID, t reward.Ta
 // TestSettlerHoldsWhatItLooksUp checks that two instances do not look up the same
 // payouts, even if each lookup takes as long as it may.
 func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const payouts = 400
 		rows := newLookupRows(payouts)
 		ctx, stop := context.WithCancel(t.Context())
@@ -115,7 +117,8 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 // TestALookupThatWasNotMadeDecidesNothing checks that a settler that gets no permit
 // does not say that it has asked.
 func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		rows := newLookupRows(3)
 		g := governor.New(governor.Config{MaxConcurrency: 1})
 		defer g.Close()
@@ -162,38 +165,36 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"Ahead": -time.Hour, "Behind": time.Hour} {
 		for _, here := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/Here=%t", name, here), func(t *testing.T) {
-				onFakeTime(t, func(t *testing.T) {
-					p := newProvider(func(reward.TargetID, int) money.Answer { return silent })
-					s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-						return clockStore{rows, ahead}, q
-					})
-					defer s.close()
-					s.create(1, 0)
-					began := time.Now()
-					_, err := s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
-						PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 1, Now: time.Now(),
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					rows, now := store.Payouts(s.store), time.Now().Add(ahead) // an instance whose clock is right
-					if here {
-						rows, now = s.flow.cfg.Store, time.Now()
-					}
-					if _, err := rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
-						Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomeNoAnswer, GiveUp: true}},
-						Lease:    testLimits().Lease, Now: now,
-					}); err != nil {
-						t.Fatal(err)
-					}
-					s.start()
-					s.until("settled", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Failed] == 1 })
-					took, want := time.Since(began), testLimits().Lease+testLimits().SettleAfter
-					if took < want || took > want+10*time.Second {
-						t.Errorf("settled after %v, want %v", took, want)
-					}
+			onFakeTime(t, fmt.Sprintf("%s/Here=%t", name, here), func(t *testing.T) {
+				p := newProvider(func(reward.TargetID, int) money.Answer { return silent })
+				s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
+					return clockStore{rows, ahead}, q
 				})
+				defer s.close()
+				s.create(1, 0)
+				began := time.Now()
+				_, err := s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+					PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 1, Now: time.Now(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, now := store.Payouts(s.store), time.Now().Add(ahead) // an instance whose clock is right
+				if here {
+					rows, now = s.flow.cfg.Store, time.Now()
+				}
+				if _, err := rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+					Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomeNoAnswer, GiveUp: true}},
+					Lease:    testLimits().Lease, Now: now,
+				}); err != nil {
+					t.Fatal(err)
+				}
+				s.start()
+				s.until("settled", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Failed] == 1 })
+				took, want := time.Since(began), testLimits().Lease+testLimits().SettleAfter
+				if took < want || took > want+10*time.Second {
+					t.Errorf("settled after %v, want %v", took, want)
+				}
 			})
 		}
 	}
@@ -203,7 +204,8 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 // confirmed with two transaction keys, by a call or by a lookup, and that its
 // attempts keep the second key.
 func TestASecondChargeIsReported(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		defer s.close()
 		s.create(1, 0)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
@@ -39,7 +40,8 @@ var unnamed = money.Answer{Class: reward.AnswerUnknown, Status: 200, Code: money
 // whose responses have the wrong shape is noticed, fails no payout, and pays all of
 // them once it is corrected.
 func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const payouts = 60
 		var correct atomic.Bool
 		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
@@ -87,7 +89,8 @@ func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
 // TestAProviderThatNamesTransactionsLaterIsNotPaused checks that a provider whose
 // lookups name the transactions works, although its charges do not.
 func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const payouts = 60
 		p := newProvider(func(reward.TargetID, int) money.Answer { return unnamed })
 		p.confirms = true
@@ -107,7 +110,8 @@ func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
 // TestALookupThatNamesNoTransactionPausesToo checks payouts that are looked up
 // before they are charged, at a provider that answers lookups with the wrong shape.
 func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.with(func(cfg *Config) {
 			cfg.Provider = unnamedLookups{s.provider}

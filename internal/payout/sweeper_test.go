@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -171,256 +172,240 @@ func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue
 func TestSweeper(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ALongCancelHoldsNobodyUp", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const huge, other, small reward.PromotionID = 1, 2, 3
-			endless := &endlessCancel{id: huge}
-			s := keeper(t, func(rows store.Store) store.Store { endless.Store = rows; return endless }, nil)
-			defer s.close()
-			s.started(huge, 10, 0)
-			s.started(other, 10, 10)
-			s.started(small, 10, 0)
-			s.cancelled(huge)
-			s.start()
-			time.Sleep(time.Minute)
-			s.paid(other, 10)
-			s.cancelled(small)
-			s.soon(2*time.Second, "completed", func() bool { return s.of(other).Status == reward.Completed })
-			s.soon(2*time.Second, "cancelled", func() bool { return !s.of(small).FinishedAt.IsZero() })
-			endless.mu.Lock()
-			defer endless.mu.Unlock()
-			if v := s.of(huge); endless.chunks < 6 || v.Counts.Payouts[reward.Ready] != 10 {
-				t.Errorf("%d chunks of the long cancel, %+v", endless.chunks, v)
-			}
-		})
+	onFakeTime(t, "ALongCancelHoldsNobodyUp", func(t *testing.T) {
+		const huge, other, small reward.PromotionID = 1, 2, 3
+		endless := &endlessCancel{id: huge}
+		s := keeper(t, func(rows store.Store) store.Store { endless.Store = rows; return endless }, nil)
+		defer s.close()
+		s.started(huge, 10, 0)
+		s.started(other, 10, 10)
+		s.started(small, 10, 0)
+		s.cancelled(huge)
+		s.start()
+		time.Sleep(time.Minute)
+		s.paid(other, 10)
+		s.cancelled(small)
+		s.soon(2*time.Second, "completed", func() bool { return s.of(other).Status == reward.Completed })
+		s.soon(2*time.Second, "cancelled", func() bool { return !s.of(small).FinishedAt.IsZero() })
+		endless.mu.Lock()
+		defer endless.mu.Unlock()
+		if v := s.of(huge); endless.chunks < 6 || v.Counts.Payouts[reward.Ready] != 10 {
+			t.Errorf("%d chunks of the long cancel, %+v", endless.chunks, v)
+		}
 	})
 
-	t.Run("CompletionAndCancelNeedNoQueue", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const waiting, finished = 100, 40
-			hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
-			defer s.close()
-			for i := range waiting {
-				s.started(reward.PromotionID(1000+i), 5, 5)
-			}
+	onFakeTime(t, "CompletionAndCancelNeedNoQueue", func(t *testing.T) {
+		const waiting, finished = 100, 40
+		hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
+		defer s.close()
+		for i := range waiting {
+			s.started(reward.PromotionID(1000+i), 5, 5)
+		}
+		for i := range finished {
+			s.started(reward.PromotionID(1+i), 5, 5)
+		}
+		s.started(999, 5, 0)
+		s.start()
+		time.Sleep(time.Minute)
+		s.cancelled(999)
+		for i := range finished {
+			s.paid(reward.PromotionID(1+i), 5)
+		}
+		s.soon(3*time.Second, "all completed", func() bool {
 			for i := range finished {
-				s.started(reward.PromotionID(1+i), 5, 5)
-			}
-			s.started(999, 5, 0)
-			s.start()
-			time.Sleep(time.Minute)
-			s.cancelled(999)
-			for i := range finished {
-				s.paid(reward.PromotionID(1+i), 5)
-			}
-			s.soon(3*time.Second, "all completed", func() bool {
-				for i := range finished {
-					if s.of(reward.PromotionID(1+i)).Status != reward.Completed {
-						return false
-					}
+				if s.of(reward.PromotionID(1+i)).Status != reward.Completed {
+					return false
 				}
-				return !s.of(999).FinishedAt.IsZero()
-			})
+			}
+			return !s.of(999).FinishedAt.IsZero()
 		})
 	})
 
-	t.Run("AStreamThatHangsHoldsNoOtherUp", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			// Half of the streams hang, as those of one node of a Cluster do. The
-			// entries of all are lost.
-			const each = 30
-			partly := &watchedQueue{hangs: func(s queue.Stream) bool { return s.PromotionID%2 == 1 }}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { partly.Queue = q; return partly })
-			defer s.close()
-			for i := range 2 * each {
-				s.started(reward.PromotionID(1+i), 5, 5)
-			}
-			s.start()
-			horizon := testLimits().DispatchHorizon()
-			time.Sleep(horizon)
-			s.soon(2*sweepTimeout, "all swept that can be", func() bool {
-				for i := range each {
-					if s.of(reward.PromotionID(2 + 2*i)).Counts.Payouts[reward.Ready] != 5 {
-						return false
-					}
-				}
-				return true
-			})
-			// Streams that keep hanging leave the other slots to those that do not.
-			before := len(partly.noted())
-			s.started(1000, 5, 5)
-			time.Sleep(horizon)
-			s.soon(2*time.Second+sweepInterval, "swept", func() bool { return s.of(1000).Counts.Payouts[reward.Ready] == 5 })
-			hung := 0
-			for _, c := range partly.noted()[before:] {
-				var id int
-				if _, err := fmt.Sscanf(c, "Info %d", &id); err == nil && id%2 == 1 {
-					hung++
+	onFakeTime(t, "AStreamThatHangsHoldsNoOtherUp", func(t *testing.T) {
+		// Half of the streams hang, as those of one node of a Cluster do. The
+		// entries of all are lost.
+		const each = 30
+		partly := &watchedQueue{hangs: func(s queue.Stream) bool { return s.PromotionID%2 == 1 }}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { partly.Queue = q; return partly })
+		defer s.close()
+		for i := range 2 * each {
+			s.started(reward.PromotionID(1+i), 5, 5)
+		}
+		s.start()
+		horizon := testLimits().DispatchHorizon()
+		time.Sleep(horizon)
+		s.soon(2*sweepTimeout, "all swept that can be", func() bool {
+			for i := range each {
+				if s.of(reward.PromotionID(2 + 2*i)).Counts.Payouts[reward.Ready] != 5 {
+					return false
 				}
 			}
-			if most := 2 * int(horizon/sweepTimeout); hung > most {
-				t.Errorf("%d commands about streams that hang in %v, want at most %d", hung, horizon, most)
-			}
+			return true
 		})
+		// Streams that keep hanging leave the other slots to those that do not.
+		before := len(partly.noted())
+		s.started(1000, 5, 5)
+		time.Sleep(horizon)
+		s.soon(2*time.Second+sweepInterval, "swept", func() bool { return s.of(1000).Counts.Payouts[reward.Ready] == 5 })
+		hung := 0
+		for _, c := range partly.noted()[before:] {
+			var id int
+			if _, err := fmt.Sscanf(c, "Info %d", &id); err == nil && id%2 == 1 {
+				hung++
+			}
+		}
+		if most := 2 * int(horizon/sweepTimeout); hung > most {
+			t.Errorf("%d commands about streams that hang in %v, want at most %d", hung, horizon, most)
+		}
 	})
 
-	t.Run("EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			var order sweepOrder
-			s := keeper(t,
-				func(rows store.Store) store.Store { return &orderedStore{rows, &order} },
-				func(q queue.Queue) queue.Queue { return &orderedQueue{q, &order} })
-			defer s.close()
-			s.started(1, 2500, 5000)
-			s.started(2, 1, 5000)
-			s.start()
-			time.Sleep(testLimits().DispatchHorizon() - 2*time.Second)
-			order.forget()
-			s.soon(5*time.Second, "swept", func() bool {
-				return s.of(1).Counts.Payouts[reward.Ready] == 2500 && s.of(2).Counts.Payouts[reward.Ready] == 1
-			})
-			swept := order.of(1)
-			var moved []int
-			for i, step := range swept {
-				switch {
-				case i%2 == 0 && step != -1, i%2 == 1 && step == -1:
-					t.Fatalf("stream (-1) and rows alternate not: %v", swept)
-				case step > 0:
-					moved = append(moved, step)
-				}
-			}
-			if !slices.Equal(moved, []int{1000, 1000, 500}) {
-				t.Errorf("chunks %v", moved)
-			}
+	onFakeTime(t, "EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
+		var order sweepOrder
+		s := keeper(t,
+			func(rows store.Store) store.Store { return &orderedStore{rows, &order} },
+			func(q queue.Queue) queue.Queue { return &orderedQueue{q, &order} })
+		defer s.close()
+		s.started(1, 2500, 5000)
+		s.started(2, 1, 5000)
+		s.start()
+		time.Sleep(testLimits().DispatchHorizon() - 2*time.Second)
+		order.forget()
+		s.soon(5*time.Second, "swept", func() bool {
+			return s.of(1).Counts.Payouts[reward.Ready] == 2500 && s.of(2).Counts.Payouts[reward.Ready] == 1
 		})
+		swept := order.of(1)
+		var moved []int
+		for i, step := range swept {
+			switch {
+			case i%2 == 0 && step != -1, i%2 == 1 && step == -1:
+				t.Fatalf("stream (-1) and rows alternate not: %v", swept)
+			case step > 0:
+				moved = append(moved, step)
+			}
+		}
+		if !slices.Equal(moved, []int{1000, 1000, 500}) {
+			t.Errorf("chunks %v", moved)
+		}
 	})
 
-	t.Run("WhatIsIdleCostsTheQueueNothing", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			idle := &watchedQueue{}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { idle.Queue = q; return idle })
-			defer s.close()
-			for i := range 100 {
-				id := reward.PromotionID(1 + i)
-				expected := int64(10) // of which five have not arrived
-				if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now()); err != nil {
+	onFakeTime(t, "WhatIsIdleCostsTheQueueNothing", func(t *testing.T) {
+		idle := &watchedQueue{}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { idle.Queue = q; return idle })
+		defer s.close()
+		for i := range 100 {
+			id := reward.PromotionID(1 + i)
+			expected := int64(10) // of which five have not arrived
+			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			s.started(id, 5, 5)
+			s.paid(id, 5)
+		}
+		s.start()
+		time.Sleep(10 * time.Minute)
+		if got := idle.noted(); len(got) != 0 || len(s.flow.Views()) != 100 {
+			t.Errorf("%d active promotions without work cost %d commands: %v", len(s.flow.Views()), len(got), got[:min(len(got), 5)])
+		}
+	})
+
+	onFakeTime(t, "APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
+		quiet := &watchedQueue{}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { quiet.Queue = q; return quiet })
+		defer s.close()
+		s.started(promotion, 5, 5)
+		s.move(reward.Running, reward.Paused)
+		s.start()
+		time.Sleep(10 * time.Second) // its payouts are not lost yet
+		if _, err := s.queue.Add(t.Context(), queue.AddParams{
+			Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Hour), Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		from := len(quiet.noted())
+		time.Sleep(10 * time.Minute)
+		if got := quiet.noted()[from:]; len(got) < 15 || len(got) > 30 {
+			t.Errorf("%d commands in ten minutes: %v", len(got), got)
+		}
+		entries, err := s.queue.Range(t.Context(), theStream, 10)
+		if err != nil || len(entries) != 1 {
+			t.Fatal(entries, err)
+		}
+		if err := s.queue.Ack(t.Context(), theStream, []string{entries[0].ID}); err != nil { // it is lost
+			t.Fatal(err)
+		}
+		s.move(reward.Paused, reward.Running)
+		s.soon(2*time.Second, "swept", func() bool { return s.of(promotion).Counts.Payouts[reward.Ready] == 5 })
+	})
+
+	onFakeTime(t, "TwoInstancesDivideTheStreams", func(t *testing.T) {
+		const promotions = 60
+		one, two := &watchedQueue{}, &watchedQueue{}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { one.Queue = q; return one })
+		defer s.close()
+		second := s.second(s.store, func(cfg *Config) { two.Queue, cfg.Queue = s.queue, two })
+		for i := range promotions {
+			id := reward.PromotionID(1 + i)
+			s.started(id, 5, 5)
+			for n := range 5 { // entries that nobody reads, so that nothing is swept
+				_, err := s.queue.Add(t.Context(), queue.AddParams{
+					Stream: queue.Stream{Type: reward.Point, PromotionID: id}, MaxLen: 10, Deadline: time.Now().Add(time.Hour),
+					Entries: []queue.NewEntry{{TargetID: reward.TargetID(n + 1), Dispatch: 1}},
+				})
+				if err != nil {
 					t.Fatal(err)
 				}
-				s.started(id, 5, 5)
-				s.paid(id, 5)
 			}
-			s.start()
-			time.Sleep(10 * time.Minute)
-			if got := idle.noted(); len(got) != 0 || len(s.flow.Views()) != 100 {
-				t.Errorf("%d active promotions without work cost %d commands: %v", len(s.flow.Views()), len(got), got[:min(len(got), 5)])
+		}
+		s.start()
+		if err := second.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // until each knows the other one
+		from, fromTwo := len(one.noted()), len(two.noted())
+		time.Sleep(time.Minute)
+		a, b := about(one.noted()[from:]), about(two.noted()[fromTwo:])
+		for id := range a {
+			if b[id] {
+				t.Errorf("both instances read stream %s", id)
 			}
-		})
+		}
+		if len(a)+len(b) != promotions || len(a) < promotions/5 || len(b) < promotions/5 {
+			t.Errorf("%d and %d streams of %d", len(a), len(b), promotions)
+		}
+		second.Stop()
+		time.Sleep(10 * time.Second)
+		from = len(one.noted())
+		time.Sleep(10 * time.Second)
+		if n := len(about(one.noted()[from:])); n != promotions {
+			t.Errorf("%d of %d streams after the other instance left", n, promotions)
+		}
 	})
 
-	t.Run("APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			quiet := &watchedQueue{}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { quiet.Queue = q; return quiet })
-			defer s.close()
-			s.started(promotion, 5, 5)
-			s.move(reward.Running, reward.Paused)
-			s.start()
-			time.Sleep(10 * time.Second) // its payouts are not lost yet
-			if _, err := s.queue.Add(t.Context(), queue.AddParams{
-				Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Hour), Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1}},
-			}); err != nil {
-				t.Fatal(err)
-			}
-			from := len(quiet.noted())
-			time.Sleep(10 * time.Minute)
-			if got := quiet.noted()[from:]; len(got) < 15 || len(got) > 30 {
-				t.Errorf("%d commands in ten minutes: %v", len(got), got)
-			}
-			entries, err := s.queue.Range(t.Context(), theStream, 10)
-			if err != nil || len(entries) != 1 {
-				t.Fatal(entries, err)
-			}
-			if err := s.queue.Ack(t.Context(), theStream, []string{entries[0].ID}); err != nil { // it is lost
-				t.Fatal(err)
-			}
-			s.move(reward.Paused, reward.Running)
-			s.soon(2*time.Second, "swept", func() bool { return s.of(promotion).Counts.Payouts[reward.Ready] == 5 })
-		})
-	})
-
-	t.Run("TwoInstancesDivideTheStreams", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const promotions = 60
-			one, two := &watchedQueue{}, &watchedQueue{}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { one.Queue = q; return one })
-			defer s.close()
-			second := s.second(s.store, func(cfg *Config) { two.Queue, cfg.Queue = s.queue, two })
+	onFakeTime(t, "WhoCannotReachTheQueueLeavesTheStreamsToOthers", func(t *testing.T) {
+		const promotions = 20
+		hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+		s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
+		defer s.close()
+		second := s.second(s.store, func(cfg *Config) { cfg.Queue = s.queue })
+		for i := range promotions {
+			s.started(reward.PromotionID(1+i), 5, 5) // without entries
+		}
+		s.start()
+		if err := second.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer second.Stop()
+		began := time.Now()
+		s.soon(2*time.Minute, "all swept", func() bool {
 			for i := range promotions {
-				id := reward.PromotionID(1 + i)
-				s.started(id, 5, 5)
-				for n := range 5 { // entries that nobody reads, so that nothing is swept
-					_, err := s.queue.Add(t.Context(), queue.AddParams{
-						Stream: queue.Stream{Type: reward.Point, PromotionID: id}, MaxLen: 10, Deadline: time.Now().Add(time.Hour),
-						Entries: []queue.NewEntry{{TargetID: reward.TargetID(n + 1), Dispatch: 1}},
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
+				if s.of(reward.PromotionID(1 + i)).Counts.Payouts[reward.Ready] != 5 {
+					return false
 				}
 			}
-			s.start()
-			if err := second.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Second) // until each knows the other one
-			from, fromTwo := len(one.noted()), len(two.noted())
-			time.Sleep(time.Minute)
-			a, b := about(one.noted()[from:]), about(two.noted()[fromTwo:])
-			for id := range a {
-				if b[id] {
-					t.Errorf("both instances read stream %s", id)
-				}
-			}
-			if len(a)+len(b) != promotions || len(a) < promotions/5 || len(b) < promotions/5 {
-				t.Errorf("%d and %d streams of %d", len(a), len(b), promotions)
-			}
-			second.Stop()
-			time.Sleep(10 * time.Second)
-			from = len(one.noted())
-			time.Sleep(10 * time.Second)
-			if n := len(about(one.noted()[from:])); n != promotions {
-				t.Errorf("%d of %d streams after the other instance left", n, promotions)
-			}
+			return true
 		})
-	})
-
-	t.Run("WhoCannotReachTheQueueLeavesTheStreamsToOthers", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			const promotions = 20
-			hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
-			s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
-			defer s.close()
-			second := s.second(s.store, func(cfg *Config) { cfg.Queue = s.queue })
-			for i := range promotions {
-				s.started(reward.PromotionID(1+i), 5, 5) // without entries
-			}
-			s.start()
-			if err := second.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			defer second.Stop()
-			began := time.Now()
-			s.soon(2*time.Minute, "all swept", func() bool {
-				for i := range promotions {
-					if s.of(reward.PromotionID(1 + i)).Counts.Payouts[reward.Ready] != 5 {
-						return false
-					}
-				}
-				return true
-			})
-			t.Logf("after %v", time.Since(began))
-		})
+		t.Logf("after %v", time.Since(began))
 	})
 }
 
@@ -520,7 +505,8 @@ func (r sweptRows) queue(id reward.PromotionID, n int64) {
 // TestIdlePromotionsCostTheSweeperNothing: after the sweeper has seen a promotion that
 // only waits for targets, it looks at it again when it changes.
 func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		const promotions = 1000
 		rows := sweptRows{countedRows: newCountedRows(promotions, time.Millisecond)}
 		cache := NewStatusCache(rows, obs.Log{})
