@@ -6,9 +6,9 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestIdleConnectionsGiveWay opens far more connections than the server may have, and
@@ -55,7 +55,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr()+"/healthz", nil)
 		if err != nil {
 			t.Fatal(err)

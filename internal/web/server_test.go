@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/auth"
 )
@@ -163,17 +162,6 @@ func TestServer(t *testing.T) {
 			}
 		}
 	})
-}
-
-// waitFor polls until ok, for at most ten seconds.
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen within 10 s")
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 func TestOrigins(t *testing.T) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -10,21 +11,22 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// site is a Router with a few operations, behind a real server.
+// site is a Router with a few operations, behind a server.
 type site struct {
 	api  *Router
 	url  string
 	http *http.Client
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	log  *lockedBuffer
 	obs  obs.Log
 }
@@ -47,14 +49,22 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-func setup(t *testing.T) *site {
+// newSite returns a site without a server.
+func newSite(t *testing.T) *site {
 	t.Helper()
-	b := &site{log: &lockedBuffer{}}
+	b := &site{log: &lockedBuffer{}, dial: new(net.Dialer).DialContext}
 	var err error
 	if b.obs, err = obs.NewLog(b.log, "info", "text"); err != nil {
 		t.Fatal(err)
 	}
 	b.api = newRouter(b.obs)
+	return b
+}
+
+// setup returns a site behind a server of the standard library.
+func setup(t *testing.T) *site {
+	t.Helper()
+	b := newSite(t)
 	srv := httptest.NewServer(b.api)
 	t.Cleanup(srv.Close)
 	b.url, b.http = srv.URL, srv.Client()
@@ -125,28 +135,22 @@ func (b *site) others(t *testing.T) {
 	b.do(t, "GET", "/v1/things", nil).want(t, http.StatusOK)
 }
 
-// short are limits that a test can wait for.
-var short = Limits{Header: 300 * time.Millisecond, Leftover: 300 * time.Millisecond, Write: 600 * time.Millisecond}
-
-// patient is much longer than any limit that is waited for.
-const patient = 10 * time.Second
-
-// serveHTTP puts a site behind a Server.
-func (b *site) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig)) *Server {
+// serve puts a site behind a Server. It listens in memory if in is not nil.
+func (b *site) serve(t *testing.T, cfg ServerConfig, in *fixture.Listener) *Server {
 	t.Helper()
-	cfg := ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: limits, Log: b.obs}
-	for _, e := range edit {
-		e(&cfg)
-	}
+	cfg.Listen, cfg.AuthMode, cfg.Log = "127.0.0.1:0", auth.ModeNone, b.obs
 	s, err := NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if in != nil {
+		s.bound, s.addr, b.dial = in, in.Addr().String(), in.Dial
 	}
 	if err := s.Start(t.Context(), b.api); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	transport := &http.Transport{}
+	transport := &http.Transport{DialContext: b.dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	b.url, b.http = "http://"+s.Addr(), &http.Client{Transport: transport}
 	return s
@@ -155,8 +159,7 @@ func (b *site) serveHTTP(t *testing.T, limits Limits, edit ...func(*ServerConfig
 // raw opens a connection and sends text as it is.
 func (b *site) raw(t *testing.T, text string) net.Conn {
 	t.Helper()
-	var d net.Dialer
-	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+	conn, err := b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
