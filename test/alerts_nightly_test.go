@@ -26,6 +26,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/queue"
@@ -140,35 +141,18 @@ func (rec *recording) fired(t *testing.T, promtool string, names []string) []str
 // firedName finds the names of alerts that fired in what promtool prints.
 var firedName = regexp.MustCompile(`alertname=\\*"(\w+)`)
 
-// installedPromtool returns the path of promtool.
-func installedPromtool(t *testing.T) string {
-	t.Helper()
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := in.Promtool(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// TestAlertsFire fires each alert with a real fault, and none without one. promtool,
+// TestNightlyAlertsFire fires each alert with a real fault, and none without one. promtool,
 // which also checks the syntax of the rules, evaluates what an instance reported. It runs
 // next to no other test, because it needs much of the machine.
-func TestAlertsFire(t *testing.T) {
+func TestNightlyAlertsFire(t *testing.T) {
 	promtool := installedPromtool(t)
-	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", "--lint-fatal", alertsFile).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	var names []string
 	for _, rule := range alertRules(t) {
 		names = append(names, rule.Alert)
 	}
 
 	work := client.NewPromotion{RatePerSecond: 100}
-	onRedis := servers("LARGESSE_TEST_REDIS")
+	onRedis := servers
 	// scenario starts a rig, and returns what happens before each scrape.
 	scenarios := map[string]struct {
 		alerts   []string
@@ -188,7 +172,7 @@ func TestAlertsFire(t *testing.T) {
 			}
 		}},
 		"RedisAway": {[]string{"LargessePartDown", "LargesseDegraded", "LargesseCouponsUnavailable", "LargesseApiFails"}, func(t *testing.T) (*rig, func(int)) {
-			relay, err := fleet.NewRelay(t.Context(), strings.TrimPrefix(server(t, "LARGESSE_TEST_REDIS"), "redis://"))
+			relay, err := fleet.NewRelay(t.Context(), strings.TrimPrefix(fixture.Address(t, fleet.VariableRedis), "redis://"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +221,7 @@ func TestAlertsFire(t *testing.T) {
 			r.until(id, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
 			r.stop() // paused promotions are counted at the start, and every 15 s
 			r.start()
-			r.eventually("the promotion is counted", func() bool { return value(r.scrape(), "largesse_promotions_paused") == 1 })
+			fixture.Until(t, "the promotion is counted", func() bool { return value(r.scrape(), "largesse_promotions_paused") == 1 })
 			return r, nil
 		}},
 		"ProviderSlow": {[]string{"LargesseProviderSlow"}, func(t *testing.T) (*rig, func(int)) {
@@ -276,7 +260,7 @@ func TestAlertsFire(t *testing.T) {
 			if res.StatusCode != http.StatusOK {
 				t.Fatal(res.Status)
 			}
-			r.eventually("the reconciler finds the charge", func() bool { return value(r.scrape(), "largesse_balance_broken") > 0 })
+			fixture.Until(t, "the reconciler finds the charge", func() bool { return value(r.scrape(), "largesse_balance_broken") > 0 })
 			return r, nil
 		}},
 		"DeadLetters": {[]string{"LargesseDeadLetters"}, func(t *testing.T) (*rig, func(int)) {
@@ -369,7 +353,7 @@ func TestAlertsFire(t *testing.T) {
 			r.until(id, "refused", func(p client.Promotion) bool { return p.Counts.Failed > 10_500 })
 			r.stop() // the backlog is measured at the start, and once a minute
 			r.start()
-			r.eventually("the backlog is measured", func() bool { return value(r.scrape(), "largesse_webhook_backlog") > 10_000 })
+			fixture.Until(t, "the backlog is measured", func() bool { return value(r.scrape(), "largesse_webhook_backlog") > 10_000 })
 			return r, nil
 		}},
 		"Webhooks": {[]string{"LargesseWebhooksAbandoned"}, func(t *testing.T) (*rig, func(int)) {
@@ -428,37 +412,6 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// TestAlertOfAProviderThatHangs evaluates what instances report while a provider answers
-// lookups but no charges: the circuit breaker is open at some scrapes, never at several in a
-// row. The series are written down, because a scrape of TestAlertsFire is too short for a
-// breaker to close in.
-func TestAlertOfAProviderThatHangs(t *testing.T) {
-	promtool := installedPromtool(t)
-	const alert = "LargesseProviderDown"
-	for name, tc := range map[string]struct {
-		paid, unknown int // per scrape
-		fires         bool
-	}{
-		"NothingIsPaid":    {0, 20, true},
-		"SomeArePaid":      {5, 20, false},
-		"APayoutIsRetried": {0, 1, false},
-		"NothingIsCharged": {0, 0, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rec := &recording{values: map[string][]string{}}
-			for n := range scrapes {
-				rec.note(`largesse_governor_breaker_open{instance="a",job="largesse"}`, strconv.Itoa((n+1)%2))
-				rec.note(`largesse_provider_calls_total{class="PAID",instance="a",job="largesse"}`, strconv.Itoa(1000+n*tc.paid))
-				rec.note(`largesse_provider_calls_total{class="UNKNOWN",instance="a",job="largesse"}`, strconv.Itoa(n*tc.unknown))
-				rec.taken++
-			}
-			if fired := rec.fired(t, promtool, []string{alert}); slices.Contains(fired, alert) != tc.fires {
-				t.Errorf("fired: %v, want %s: %t", fired, alert, tc.fires)
-			}
-		})
-	}
-}
-
 // session connects to the database as somebody else does.
 func session(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
@@ -481,7 +434,7 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 // lossy starts a rig whose stream, which has the key, somebody harms before each scrape.
 func lossy(t *testing.T, harm func(q *redisstream.Queue, s queue.Stream, key string, raw rueidis.Client)) (*rig, func(int)) {
 	t.Helper()
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 100}, func(cfg *config.Config) {
+	r := newRig(t, servers, moneysim.Faults{LatencyMs: 100}, func(cfg *config.Config) {
 		cfg.Redis.Stream.MaxConsumerPerInstance = 1
 	})
 	id, _ := r.create(20_000, false, client.NewPromotion{})
@@ -495,7 +448,8 @@ func lossy(t *testing.T, harm func(q *redisstream.Queue, s queue.Stream, key str
 	}
 	t.Cleanup(q.Close)
 	s := queue.Stream{Type: reward.Point, PromotionID: number}
-	raw := plainRedis(t, r.cfg.Redis.URL)
+	raw := fixture.RedisClient(t, r.cfg.Redis.URL)
+	t.Cleanup(raw.Close)
 	return r, func(int) {
 		harm(q, s, redisstream.StreamKey(r.cfg.Redis.KeyPrefix, s), raw)
 	}

@@ -10,12 +10,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// TestBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
+// TestNightlyBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
 // watchers, the waits that they were told, and the load of a gate with a line. The size
 // here is small; the figures of large runs are in docs/dev/bench.md.
-func TestBenchCouponsReportsLines(t *testing.T) {
+func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +27,7 @@ func TestBenchCouponsReportsLines(t *testing.T) {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, "bench", "coupons", "--output", "json",
-		"--database-url", server(t, "LARGESSE_TEST_POSTGRES"), "--redis-url", ownRedis(t).Address(),
+		"--database-url", fixture.Address(t, fleet.VariablePostgres), "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
 		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	failed := cmd.Run() // a small run may miss a ratio
@@ -58,9 +61,9 @@ func TestBenchCouponsReportsLines(t *testing.T) {
 	}
 }
 
-// TestBenchOriginals runs the cases of the original designs with small promotions, and
+// TestNightlyBenchOriginals runs the cases of the original designs with small promotions, and
 // checks that each is correct. At this size, the figures say little.
-func TestBenchOriginals(t *testing.T) {
+func TestNightlyBenchOriginals(t *testing.T) {
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +72,8 @@ func TestBenchOriginals(t *testing.T) {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, "bench", "originals", "--output", "json", "--targets", "100", "--as-designed", "40",
-		"--database-url", server(t, "LARGESSE_TEST_POSTGRES"), "--redis-url", server(t, "LARGESSE_TEST_REDIS"),
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"))
+		"--database-url", fixture.Address(t, fleet.VariablePostgres), "--redis-url", fixture.Address(t, fleet.VariableRedis),
+		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka))
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	failed := cmd.Run()
 	var told struct {

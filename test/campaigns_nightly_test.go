@@ -3,31 +3,27 @@
 package test
 
 import (
-	"crypto/rand"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
-// TestTwoCampaignsAtOnce: the program on real PostgreSQL, Redis and Kafka pays
+// TestNightlyTwoCampaignsAtOnce: the program on real PostgreSQL, Redis and Kafka pays
 // 100,000 uploaded targets and 100,000 published ones at the same time, through
 // a provider of 20 ms that fails 2 % and loses 1 % of its replies.
-func TestTwoCampaignsAtOnce(t *testing.T) {
+func TestNightlyTwoCampaignsAtOnce(t *testing.T) {
 	const targets = 100_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20, ErrorRate: 0.02, LostReplyRate: 0.01})
-	name := "load_" + strings.ToLower(rand.Text()[:10])
-	brokers := server(t, "LARGESSE_TEST_KAFKA")
-	p := serve(t,
-		"--data-dir", t.TempDir(), "--money-url", simURL,
-		"--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name+":",
-		"--kafka-brokers", brokers, "--kafka-topic-prefix", name+"-",
-	)
+	on := onServers(t)
+	p := serve(t, append(on, "--data-dir", t.TempDir(), "--money-url", simURL)...)
 	r := rigOf(t, p, simURL)
 	began := time.Now()
 	type published struct {
@@ -37,7 +33,7 @@ func TestTwoCampaignsAtOnce(t *testing.T) {
 	vouchers := make(chan published, 1)
 	go func() {
 		w, err := lab.Publishing{
-			Brokers: []string{brokers}, TopicPrefix: name + "-", PromotionID: 5001, Voucher: true, Targets: targets, Malformed: 10,
+			Brokers: strings.Split(flagOf(on, "--kafka-brokers"), ","), TopicPrefix: flagOf(on, "--kafka-topic-prefix"), PromotionID: 5001, Voucher: true, Targets: targets, Malformed: 10,
 		}.Publish(t.Context())
 		vouchers <- published{w, err}
 	}()
@@ -62,33 +58,19 @@ func TestTwoCampaignsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnInstanceIsKilledBesideAnother: two instances share a promotion; one is
+// TestNightlyAnInstanceIsKilledBesideAnother: two instances share a promotion; one is
 // killed in the middle, and the other one finishes what it held.
-func TestAnInstanceIsKilledBesideAnother(t *testing.T) {
+func TestNightlyAnInstanceIsKilledBesideAnother(t *testing.T) {
 	const targets = 20_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20, JitterMs: 10, ErrorRate: 0.02, LostReplyRate: 0.01})
-	name := "pair_" + strings.ToLower(rand.Text()[:10])
-	database := ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
-	start := func() *process {
-		return serve(t,
-			"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", database,
-			"--redis-url", server(t, "LARGESSE_TEST_VALKEY"), "--redis-key-prefix", name+":",
-			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
-			"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3",
-			"--redis-stream-in-flight-per-consumer", "16",
-		)
-	}
+	valkey := fixture.Address(t, fleet.VariableValkey)
+	args := append(onServers(t), "--redis-url", valkey, "--redis-key-prefix", fixture.Keys(t, valkey), "--money-url", simURL,
+		"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3", "--redis-stream-in-flight-per-consumer", "16")
+	start := func() *process { return serve(t, append(slices.Clone(args), "--data-dir", t.TempDir())...) }
 	a, b := start(), start()
 	r := rigOf(t, b, simURL)
 	id, workload := r.create(targets, false, client.NewPromotion{})
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > targets/4 })
 	a.kill(t)
-	r.until(id, "settled", settled)
-	r.balance(id, workload)
-	if n := sim.MaxChargesPerKey(); n != 1 {
-		t.Errorf("a key was charged %d times", n)
-	}
-	if stats := sim.Stats(); stats.Charges != r.balance(id, workload).Charges {
-		t.Errorf("the provider made %+v", stats)
-	}
+	checkCharges(t, sim, r.balance(id, workload))
 }

@@ -4,7 +4,6 @@ package test
 
 import (
 	"bufio"
-	"crypto/rand"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -33,11 +33,6 @@ func chaosTargets(t *testing.T) int {
 		t.Fatalf("LARGESSE_CHAOS_TARGETS=%q is no number from 1000", text)
 	}
 	return n
-}
-
-func ownRedis(t *testing.T) *fleet.Server {
-	t.Helper()
-	return ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewRedis(t.Context(), in) })
 }
 
 // tell sends Redis one command over a connection of its own and returns the
@@ -114,26 +109,25 @@ func (c *crowd) progress(id string) (p client.Promotion, ok bool) {
 	return client.Promotion{}, false
 }
 
-// TestChaos: four instances pay one promotion. One is killed every few seconds
+// TestNightlyChaos: four instances pay one promotion. One is killed every few seconds
 // and another one started; one is stopped for longer than its lease and
 // continues; Redis is emptied twice and killed once, PostgreSQL is restarted. Everybody
 // is paid exactly once, the books balance, nothing is left over.
-func TestChaos(t *testing.T) {
+func TestNightlyChaos(t *testing.T) {
 	const (
 		lease     = 3 * time.Second
 		killEvery = 5 * time.Second
 	)
 	targets := chaosTargets(t)
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 180, JitterMs: 40, ErrorRate: 0.01, LostReplyRate: 0.01})
-	redis := ownRedis(t)
-	postgres := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) })
-	c := &crowd{t: t, args: []string{
+	redis := fixture.Own(t, fleet.NewRedis)
+	postgres := fixture.Own(t, fleet.NewPostgres)
+	c := &crowd{t: t, args: append(onServers(t),
 		"--money-url", simURL, "--database-url", postgres.Address(), "--redis-url", redis.Address(),
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", "chaos-" + strings.ToLower(rand.Text()[:10]) + "-",
 		"--money-timeout", "1s", "--money-settle-after", "1s", "--redis-stream-lease-seconds", "3",
 		// Slow enough that everything happens while it is being paid.
 		"--redis-stream-in-flight-per-consumer", "6",
-	}}
+	)}
 	for range 4 {
 		c.start()
 	}
@@ -195,14 +189,9 @@ func TestChaos(t *testing.T) {
 	r.api = c.members[0].api
 	account := r.balance(id, workload)
 	checkCharges(t, sim, account)
-	raw := plainRedis(t, redis.Address())
-	left := keys(t, raw)
-	for wait := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(wait); left = keys(t, raw) {
-		time.Sleep(100 * time.Millisecond) // polls a condition
-	}
-	if len(left) > 0 {
-		t.Errorf("left over in Redis: %v", left)
-	}
+	raw := fixture.RedisClient(t, redis.Address())
+	defer raw.Close()
+	fixture.Until(t, "nothing is left over in Redis", func() bool { return len(keys(t, raw)) == 0 })
 	for _, m := range c.members {
 		if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)

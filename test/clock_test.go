@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
@@ -21,22 +22,7 @@ import (
 func TestARedisWhoseClockIsWrong(t *testing.T) {
 	t.Parallel()
 	const targets = 200
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	redis, err := fleet.NewSkewedRedis(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := redis.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := redis.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redis := fixture.Own(t, fleet.NewSkewedRedis)
 	skew := func(ahead time.Duration) {
 		t.Helper()
 		if err := redis.Skew(ahead); err != nil {
@@ -44,14 +30,14 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 		}
 	}
 	skew(12 * time.Second)
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5}, func(c *config.Config) {
+	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(c *config.Config) {
 		c.Redis.URL = redis.Address()
 		c.Money.Timeout, c.Redis.Stream.LeaseSeconds = 5*time.Second, 15
 	})
 	// shows waits until /readyz contains a text, or does not.
 	shows := func(text string, want bool) {
 		t.Helper()
-		r.eventually("/readyz shows the clock as it is: "+text, func() bool {
+		fixture.Until(t, "/readyz shows the clock as it is: "+text, func() bool {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.engine.Addr()+"/readyz", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -103,13 +89,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	skew(time.Minute)
 	shows("dispatches no payouts", true)
 	id, workload = r.create(targets, false, client.NewPromotion{Name: "a minute ahead"})
-	began := time.Now()
-	r.until(id, "waiting for five seconds", func(p client.Promotion) bool {
-		if p.Counts.Succeeded > 0 {
-			t.Fatalf("paid although Redis refuses every entry: %+v", p.Counts)
-		}
-		return time.Since(began) > 5*time.Second
-	})
+	fixture.Until(t, "the promotion is found to stand still", func() bool { return value(r.scrape(), "largesse_dispatch_stalled_seconds") > 5 })
 	if n := dispatches(id); n != 0 {
 		t.Errorf("payouts were dispatched %d times although Redis refuses every entry", n)
 	}

@@ -3,17 +3,15 @@
 package test
 
 import (
-	"crypto/rand"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
-// TestAMillionCodes: an import streams. The second million codes takes no more
+// TestNightlyAMillionCodes: an import streams. The second million codes takes no more
 // memory than the first, which fills the page cache of SQLite.
-func TestAMillionCodes(t *testing.T) {
+func TestNightlyAMillionCodes(t *testing.T) {
 	const codes, flat = 1_000_000, 32 << 20
 	for _, name := range []string{"Embedded", "Servers"} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // they measure
@@ -22,11 +20,7 @@ func TestAMillionCodes(t *testing.T) {
 				_, simURL := startSim(t, moneysim.Faults{})
 				args = append(args, "--money-url", simURL)
 			} else {
-				prefix := "codes_" + strings.ToLower(rand.Text()[:10])
-				args = append(args, "--roles", "api,issuer,housekeeping",
-					"--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), prefix),
-					"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", prefix+":",
-					"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", prefix+"-")
+				args = append(append(args, onServers(t)...), "--roles", "api,issuer,housekeeping")
 			}
 			p := serve(t, args...)
 			var ids []string

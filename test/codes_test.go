@@ -1,14 +1,14 @@
+//go:build ci || nightly
+
 package test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"testing"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/money/moneysim"
-	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // codeFile is a file of n different codes that exists nowhere as a whole. Once all
@@ -66,54 +66,9 @@ func importsCodes(t *testing.T, api *client.Client, n int) string {
 func givesCodes(t *testing.T, api *client.Client, template string, given, n int) {
 	t.Helper()
 	for i := given + 1; i <= given+n; i++ {
-		req, err := api.IssueCoupon(t.Context(), template, fmt.Sprint("u", i), patience)
+		req, err := api.IssueCoupon(t.Context(), template, fmt.Sprint("u", i), fixture.Patience)
 		if err != nil || req.Coupon == nil || req.Coupon.Code != codeOf(i) {
 			t.Fatalf("coupon %d: %+v, %v", i, req, err)
 		}
-	}
-}
-
-// TestKilledWhileImportingCodes: a process that dies during an import has imported
-// nothing, and the same file again is imported whole.
-func TestKilledWhileImportingCodes(t *testing.T) {
-	t.Parallel()
-	const codes = 20_000
-	_, simURL := startSim(t, moneysim.Faults{})
-	args := []string{"--data-dir", t.TempDir(), "--money-url", simURL}
-	p := serve(t, args...)
-	made, err := p.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "codes", TotalQuantity: codes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	half, end := make(chan struct{}), make(chan struct{})
-	failed := make(chan error, 1)
-	go func() {
-		_, err := p.api.ImportCodes(t.Context(), made.ID, &codeFile{n: codes, rest: codes / 4, pause: func() {
-			close(half)
-			<-end
-		}}, client.ImportOptions{})
-		failed <- err
-	}()
-	<-half
-	p.kill(t)
-	close(end)
-	if err := <-failed; err == nil {
-		t.Fatal("the import succeeded although the server died")
-	}
-	p = serve(t, args...)
-	if stands, err := p.api.Template(t.Context(), made.ID); err != nil || stands.ImportedCodes != nil {
-		t.Fatalf("after the crash: %+v, %v", stands, err)
-	}
-	res, err := p.api.ImportCodes(t.Context(), made.ID, &codeFile{n: codes}, client.ImportOptions{})
-	if err != nil || res.Accepted != codes {
-		t.Fatalf("the same file again: %+v, %v", res, err)
-	}
-	givesCodes(t, p.api, made.ID, 0, 3)
-	p.kill(t)
-	p = serve(t, args...)
-	givesCodes(t, p.api, made.ID, 3, 3)
-	var refused *client.Problem
-	if _, err := p.api.ImportCodes(t.Context(), made.ID, &codeFile{n: 1}, client.ImportOptions{}); !errors.As(err, &refused) || refused.Code != reward.CodeBadCodes {
-		t.Errorf("a code that is known: %v", err)
 	}
 }

@@ -3,13 +3,14 @@ package test
 import (
 	"bytes"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -176,23 +177,17 @@ func TestLevers(t *testing.T) {
 }
 
 // letters waits for so many dead letters and returns them, the newest first.
-func (r *rig) letters(f client.DeadLetterFilter, count int) []client.DeadLetter {
+func (r *rig) letters(f client.DeadLetterFilter, count int) (all []client.DeadLetter) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		var all []client.DeadLetter
+	fixture.Until(r.t, fmt.Sprintf("%d dead letters", count), func() bool {
+		all = nil
 		for d, err := range r.api.DeadLetters(r.t.Context(), f) {
 			if err != nil {
 				r.t.Fatal(err)
 			}
 			all = append(all, d)
 		}
-		if len(all) == count {
-			return slices.Clip(all)
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%d dead letters, want %d", len(all), count)
-		}
-		time.Sleep(20 * time.Millisecond) // polls a condition
-	}
+		return len(all) == count
+	})
+	return all
 }

@@ -4,13 +4,11 @@ package test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 // couponRig is instances that issue coupons, on servers of which all can be
@@ -38,13 +38,8 @@ type couponRig struct {
 
 func newCouponRig(t *testing.T, instances int, redis string) *couponRig {
 	t.Helper()
-	name := "coupons_" + strings.ToLower(rand.Text()[:10])
-	r := &couponRig{t: t, database: ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)}
-	r.args = []string{
-		"--database-url", r.database, "--redis-url", redis, "--redis-key-prefix", name + ":",
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name), "--reconcile-interval", "2s",
-		"--coupon-fallback-after", "1s",
-	}
+	r := &couponRig{t: t, args: append(onServers(t), "--redis-url", redis, "--reconcile-interval", "2s", "--coupon-fallback-after", "1s")}
+	r.database = flagOf(r.args, "--database-url")
 	r.transport = &http.Transport{MaxIdleConnsPerHost: 256}
 	t.Cleanup(r.transport.CloseIdleConnections)
 	for range instances {
@@ -54,7 +49,7 @@ func newCouponRig(t *testing.T, instances int, redis string) *couponRig {
 }
 
 // prefix is the prefix of the rig's keys in Redis.
-func (r *couponRig) prefix() string { return r.args[slices.Index(r.args, "--redis-key-prefix")+1] }
+func (r *couponRig) prefix() string { return flagOf(r.args, "--redis-key-prefix") }
 
 func (r *couponRig) start() *process { return r.startAs("api,issuer,housekeeping") }
 
@@ -93,16 +88,16 @@ func (r *couponRig) any() *client.Client {
 func (r *couponRig) create(t client.NewTemplate) string {
 	r.t.Helper()
 	t.Name = "drop"
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // until another instance is there
-		made, err := r.any().CreateTemplate(r.t.Context(), t)
-		if err == nil {
-			return made.ID
+	var made client.Template
+	fixture.Until(r.t, "an instance creates a template", func() (ok bool) {
+		var err error
+		made, err = r.any().CreateTemplate(r.t.Context(), t)
+		if p := (*client.Problem)(nil); errors.As(err, &p) {
+			r.t.Fatalf("create a template: %v", err)
 		}
-		if p := (*client.Problem)(nil); errors.As(err, &p) || time.Now().After(deadline) {
-			r.t.Errorf("create a template: %v", err)
-			return ""
-		}
-	}
+		return err == nil
+	})
+	return made.ID
 }
 
 // ask repeats a request until the response is not "try again"; ok is false when
@@ -145,23 +140,15 @@ func (r *couponRig) number(db *pgx.Conn, sql string, args ...any) int64 {
 // until polls a number until it is what it should be.
 func (r *couponRig) until(db *pgx.Conn, want int64, sql string, args ...any) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // polls a condition
-		got := r.number(db, sql, args...)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: %d, want %d", sql, got, want)
-		}
-	}
+	fixture.Until(r.t, fmt.Sprintf("%s is %d", sql, want), func() bool { return r.number(db, sql, args...) == want })
 }
 
-// TestCouponDrop: 10,000 users for 100 coupons, over HTTP, on three instances,
+// TestNightlyCouponDrop: 10,000 users for 100 coupons, over HTTP, on three instances,
 // each mode: exactly 100 are issued and 9,900 refused; in STREAM tickets are 1…100
 // and order of issue is order of tickets; in KAFKA an instance never has more
 // than ten transactions open.
-func TestCouponDrop(t *testing.T) {
-	r := newCouponRig(t, 3, server(t, "LARGESSE_TEST_REDIS"))
+func TestNightlyCouponDrop(t *testing.T) {
+	r := newCouponRig(t, 3, fixture.Address(t, fleet.VariableRedis))
 	db := r.db()
 	for _, mode := range []string{"STREAM", "KAFKA", "SYNC"} {
 		t.Run(mode, func(t *testing.T) {
@@ -295,12 +282,12 @@ func stormLasts(t *testing.T) time.Duration {
 	return d
 }
 
-// TestCouponStorm: in each mode people ask, leave the line, confirm, cancel, use and ask again, while
+// TestNightlyCouponStorm: in each mode people ask, leave the line, confirm, cancel, use and ask again, while
 // instances are killed, one hangs for longer than its lease, and Redis loses
 // everything, and holds end early: never more live than there is, no user has more
 // than their limit, a confirmed coupon stays and one whose hold ended never comes back, the
 // counters are the rows, a place that is free can be had.
-func TestCouponStorm(t *testing.T) {
+func TestNightlyCouponStorm(t *testing.T) {
 	for _, mode := range []string{"STREAM", "KAFKA", "SYNC"} {
 		t.Run(mode, func(t *testing.T) { couponStorm(t, mode) })
 	}
@@ -310,7 +297,7 @@ func couponStorm(t *testing.T, mode string) {
 	t.Helper()
 	const stock, limit, people = 50, 2, 200
 	lasts := stormLasts(t)
-	redis := ownRedis(t)
+	redis := fixture.Own(t, fleet.NewRedis)
 	r := newCouponRig(t, 3, redis.Address())
 	db := r.db()
 	if _, err := db.Exec(t.Context(), historySQL); err != nil {
@@ -546,15 +533,10 @@ func (r *couponRig) follow(ctx context.Context, req client.IssueRequest, ranks *
 // is free can be had.
 func (r *couponRig) settled(db *pgx.Conn, id string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polls a condition
+	fixture.Until(r.t, "nobody waits", func() bool {
 		t, err := r.any().Template(r.t.Context(), id)
-		if err == nil && t.Counters.Waiting == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("it does not come to rest: %+v, %v", t.Counters, err)
-		}
-	}
+		return err == nil && t.Counters.Waiting == 0
+	})
 	began := time.Now()
 	free := r.number(db, `SELECT total_quantity - live FROM coupon_templates WHERE id = $1`, id)
 	for n := int64(0); n < free; {
@@ -575,11 +557,11 @@ func (r *couponRig) settled(db *pgx.Conn, id string) {
 	}
 }
 
-// TestCouponRanks: 100,000 looks at places in line, while the issuer is killed
+// TestNightlyCouponRanks: 100,000 looks at places in line, while the issuer is killed
 // again and again and Redis loses everything: for one ticket the rank never
 // rises.
-func TestCouponRanks(t *testing.T) {
-	redis := ownRedis(t)
+func TestNightlyCouponRanks(t *testing.T) {
+	redis := fixture.Own(t, fleet.NewRedis)
 	r := newCouponRig(t, 0, redis.Address())
 	r.startAs("api")
 	r.startAs("api")
@@ -630,11 +612,11 @@ func TestCouponRanks(t *testing.T) {
 	}
 }
 
-// TestCouponIssuerHangs: the issuer is stopped for longer than its lease in the
+// TestNightlyCouponIssuerHangs: the issuer is stopped for longer than its lease in the
 // middle of its work, and continues afterwards: no coupon twice, no hole, no
 // disorder, and others issue meanwhile.
-func TestCouponIssuerHangs(t *testing.T) {
-	r := newCouponRig(t, 3, server(t, "LARGESSE_TEST_REDIS"))
+func TestNightlyCouponIssuerHangs(t *testing.T) {
+	r := newCouponRig(t, 3, fixture.Address(t, fleet.VariableRedis))
 	db := r.db()
 	const people = 20_000
 	id := r.create(client.NewTemplate{TotalQuantity: people})
@@ -670,7 +652,7 @@ func TestCouponIssuerHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, began := r.number(db, `SELECT settled FROM coupon_templates WHERE id = $1`, id), time.Now()
-		for r.number(db, `SELECT settled FROM coupon_templates WHERE id = $1`, id) == before && time.Since(began) < patience {
+		for r.number(db, `SELECT settled FROM coupon_templates WHERE id = $1`, id) == before && time.Since(began) < fixture.Patience {
 			time.Sleep(10 * time.Millisecond) // polls a condition
 		}
 		took := time.Since(began)

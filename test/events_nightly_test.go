@@ -22,6 +22,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -72,7 +73,7 @@ type reader struct {
 // connect asks for events; little is the least that its kernel can be brought to
 // hold for it.
 func (r *reader) connect(address string, little bool) error {
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: fixture.Patience}
 	if little {
 		d.Control = func(_, _ string, c syscall.RawConn) (err error) {
 			return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1) }), err)
@@ -134,11 +135,11 @@ func previousStatus(line []byte) []byte {
 	return nil
 }
 
-// TestTenThousandSubscribers: one instance sends 10,000 readers how twenty
+// TestNightlyTenThousandSubscribers: one instance sends 10,000 readers how twenty
 // promotions come on, and 500 where they stand in a draw, while twenty more never
 // read what they asked for. All hear the end, the twenty are dropped and hold
 // no other, and it takes less than 500 MB.
-func TestTenThousandSubscribers(t *testing.T) {
+func TestNightlyTenThousandSubscribers(t *testing.T) {
 	const (
 		promotions = 20
 		watchers   = 10_000
@@ -245,7 +246,7 @@ func TestTenThousandSubscribers(t *testing.T) {
 			waiting = false
 		case <-time.After(5 * time.Second):
 			t.Logf("%.0f s: %d MB", time.Since(began).Seconds(), memory(t, p.cmd.Process.Pid, "VmRSS")/1e6)
-			if time.Since(began) > 2*patience {
+			if time.Since(began) > 2*fixture.Patience {
 				t.Fatal("not all have heard the end")
 			}
 		}

@@ -1,3 +1,5 @@
+//go:build ci
+
 package test
 
 import (
@@ -16,11 +18,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -95,21 +97,18 @@ func (s *sample) start() {
 		close(ended)
 	}()
 	s.cmd, s.ended = cmd, ended
-	for deadline := time.Now().Add(patience); ; {
-		conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", "127.0.0.1:"+s.port)
-		if err == nil {
-			_ = conn.Close()
-			return
-		}
+	fixture.Until(s.t, "the provider listens", func() bool {
 		select {
 		case <-ended:
 			s.t.Fatal("it ended")
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatal(err)
+		conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", "127.0.0.1:"+s.port)
+		if err == nil {
+			_ = conn.Close()
 		}
-	}
+		return err == nil
+	})
 }
 
 // kill ends it as a loss of power of its process would.
@@ -210,9 +209,6 @@ func (s *sample) check() {
 // and started again twice in the middle.
 func TestExampleProviders(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds programs and runs them")
-	}
 	for name, command := range samples(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

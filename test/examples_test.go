@@ -1,3 +1,5 @@
+//go:build ci
+
 package test
 
 import (
@@ -27,9 +29,6 @@ func buildExample(t *testing.T, name string) string {
 // modules of their own, so they can use nothing of internal/.
 func TestExamplePrograms(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds programs and runs them")
-	}
 	for name, tc := range map[string]struct {
 		args []string
 		want string

@@ -3,12 +3,7 @@
 package test
 
 import (
-	"crypto/rand"
-	"fmt"
-	"io"
 	"os"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,12 +12,12 @@ import (
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
-// TestEveryFaultAtOnce: 12,000 targets in four promotions (`make chaos`: 20,000) through a provider
+// TestNightlyEveryFaultAtOnce: 12,000 targets in four promotions (`make chaos`: 20,000) through a provider
 // that does everything wrong at once, while instances are killed, one promotion
 // is cancelled in the middle and one is paused and resumed again and again. Each
 // target is charged at most once, every SUCCEEDED target was charged, every
 // FAILED or CANCELLED was not, and nothing stays unknown that can be looked up.
-func TestEveryFaultAtOnce(t *testing.T) {
+func TestNightlyEveryFaultAtOnce(t *testing.T) {
 	each := 3000
 	if os.Getenv("LARGESSE_CHAOS_TARGETS") != "" {
 		each = 5000
@@ -31,13 +26,8 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		LatencyMs: 60, JitterMs: 40, ErrorRate: 0.03, RefuseRate: 0.02, TimeoutRate: 0.005, LostReplyRate: 0.02, SlowDripRate: 0.005,
 		DuplicateRate: 0.02, ThrottleRate: 0.005, ResetBeforeRate: 0.01, ResetAfterRate: 0.01, UnavailableRate: 0.01,
 	})
-	name := "faults_" + strings.ToLower(rand.Text()[:10])
-	c := &crowd{t: t, args: []string{
-		"--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name + ":",
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
-		"--money-timeout", "1s", "--money-settle-after", "2s", "--redis-stream-lease-seconds", "3", "--redis-stream-in-flight-per-consumer", "8",
-	}}
+	c := &crowd{t: t, args: append(onServers(t), "--money-url", simURL,
+		"--money-timeout", "1s", "--money-settle-after", "2s", "--redis-stream-lease-seconds", "3", "--redis-stream-in-flight-per-consumer", "8")}
 	for range 3 {
 		c.start()
 	}
@@ -133,62 +123,5 @@ func checkStates(t *testing.T, p *process, id string, workload lab.Workload, led
 	}
 	if rows != workload.Good || wrong > 0 {
 		t.Errorf("promotion %s: %d rows of %d, %d wrong", id, rows, workload.Good, wrong)
-	}
-}
-
-// endless is a file of targets without an end, until it is closed.
-type endless struct {
-	next  int
-	lines []byte
-	over  atomic.Bool
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	if e.over.Load() {
-		return 0, io.EOF
-	}
-	for len(e.lines) < len(p) {
-		if e.next == 0 {
-			e.lines = append(e.lines, "targetId,userId,amount\n"...)
-		}
-		e.next++
-		e.lines = fmt.Appendf(e.lines, "%d,u%d,5\n", e.next, e.next)
-	}
-	n := copy(p, e.lines)
-	e.lines = e.lines[n:]
-	return n, nil
-}
-
-// TestAnEndlessUploadHoldsNoPayoutUp pays a promotion while somebody uploads targets
-// without an end into another one.
-func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
-	other := newRig(t, servers("LARGESSE_TEST_REDIS"), moneysim.Faults{LatencyMs: 5})
-	made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := &endless{}
-	type uploaded struct {
-		result client.UploadResult
-		err    error
-	}
-	ended := make(chan uploaded, 1)
-	go func() {
-		result, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{})
-		ended <- uploaded{result, err}
-	}()
-	r.until(made.ID, "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
-	r.keepsPace(other, "an endless upload")
-	before := r.until(made.ID, "begun", func(client.Promotion) bool { return true }).TotalCount
-	file.over.Store(true)
-	last := <-ended
-	if last.err != nil || last.result.Accepted < before {
-		t.Errorf("the upload ended with %+v, %v, want at least %d", last.result, last.err, before)
-	}
-	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount == last.result.Accepted })
-	if now.Counts.Ready != last.result.Accepted {
-		t.Errorf("%d targets are ready, %d were accepted", now.Counts.Ready, last.result.Accepted)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -120,7 +121,7 @@ func (b *besieged) upload(promotion, media string, announced int64, headers stri
 // answered reads one answer.
 func answered(t *testing.T, conn net.Conn) (int, string) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -193,77 +194,6 @@ func (b *besieged) others() (end func()) {
 	}
 }
 
-// wideLines is NDJSON of lines of 430 bytes, of targets from 1.
-type wideLines struct {
-	next, whole int64 // the target of the next line, and those handed out whole
-	line        []byte
-}
-
-func (w *wideLines) Read(p []byte) (int, error) {
-	n := 0
-	for n < len(p) {
-		if len(w.line) == 0 {
-			w.next++
-			w.line = fmt.Appendf(nil, `{"targetId":%d,"userId":"%0255d","amount":7}`, w.next, w.next)
-			w.line = append(w.line, bytes.Repeat([]byte{' '}, 429-len(w.line))...)
-			w.line = append(w.line, '\n')
-		}
-		m := copy(p[n:], w.line)
-		if w.line = w.line[m:]; len(w.line) == 0 {
-			w.whole++
-		}
-		n += m
-	}
-	return n, nil
-}
-
-// TestAnUploadIsCut: announced as 10 GB, cut after 300 MB: what came before the
-// cut is in, and no other client was affected.
-func TestAnUploadIsCut(t *testing.T) {
-	b := newBesieged(t)
-	end := b.others()
-	id := b.promotion("POINT")
-	conn := b.upload(id, "application/x-ndjson", 10<<30, "")
-	var lines wideLines
-	began := time.Now()
-	if _, err := io.CopyN(conn, &lines, 300_000_000); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	status, text := answered(t, conn)
-	t.Logf("%d lines in %.1f s", lines.whole, time.Since(began).Seconds())
-	if status != http.StatusBadRequest || !strings.Contains(text, `"BODY_BROKEN"`) || !strings.Contains(text, fmt.Sprintf("%d targets were accepted", lines.whole)) {
-		t.Errorf("%d %s", status, text)
-	}
-	p, err := b.api.Promotion(t.Context(), id)
-	if err != nil || p.TotalCount != lines.whole || p.Counts.Ready != lines.whole || p.AmountTotal != 7*lines.whole {
-		t.Errorf("%+v, %v, want %d", p, err, lines.whole)
-	}
-	end()
-	b.keptWithin(memoryAllowed)
-
-	// A sender that disappears leaves nothing open either.
-	id = b.promotion("POINT")
-	conn = b.upload(id, "application/x-ndjson", 10<<30, "")
-	if _, err := io.CopyN(conn, &wideLines{}, 10_000_000); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.Close()
-	if _, err := b.api.StartPromotion(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	r := rigOf(t, b.process, "")
-	done := r.until(id, "completed", func(p client.Promotion) bool { return p.Status == "COMPLETED" })
-	if done.Counts.Succeeded == 0 || done.Counts.Succeeded != done.TotalCount {
-		t.Errorf("%+v", done)
-	}
-}
-
 // zipped is text as a member of a gzip file; members follow each other.
 func zipped(t *testing.T, text ...[]byte) []byte {
 	t.Helper()
@@ -283,9 +213,9 @@ func zipped(t *testing.T, text ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// TestGzipBombs: 10 GB of zeros are one line that is too long, and 10 GB of good
+// TestNightlyGzipBombs: 10 GB of zeros are one line that is too long, and 10 GB of good
 // lines are as many targets as come before the cut.
-func TestGzipBombs(t *testing.T) {
+func TestNightlyGzipBombs(t *testing.T) {
 	const gib = 1 << 30
 
 	t.Run("OfZeros", func(t *testing.T) {
@@ -376,9 +306,9 @@ func drips(text string) func(net.Conn) {
 	}
 }
 
-// TestSlowLoris: clients that send or read as slowly as possible are all cut, and
+// TestNightlySlowLoris: clients that send or read as slowly as possible are all cut, and
 // cost little until then.
-func TestSlowLoris(t *testing.T) {
+func TestNightlySlowLoris(t *testing.T) {
 	t.Parallel()
 	b := newBesieged(t)
 	id, big := b.promotion("POINT"), b.promotion("POINT")
@@ -414,11 +344,7 @@ func TestSlowLoris(t *testing.T) {
 			drips("x")(conn)
 		})
 	}
-	for ; ended.Load() < 6*each; time.Sleep(100 * time.Millisecond) { // polls a condition
-		if time.Since(began) > patience {
-			t.Fatalf("%d of %d were cut", ended.Load(), 6*each)
-		}
-	}
+	fixture.Until(t, "all are cut", func() bool { return ended.Load() == 6*each })
 	t.Logf("%d were cut, the last after %s", ended.Load(), time.Since(began).Round(time.Second))
 	end()
 	b.keptWithin(memoryAllowed)
@@ -433,9 +359,9 @@ func (b *besieged) settle() {
 	}
 }
 
-// TestTenThousandConnections: half of them say nothing more after an answer, the
+// TestNightlyTenThousandConnections: half of them say nothing more after an answer, the
 // other half begin a request and do not end it.
-func TestTenThousandConnections(t *testing.T) {
+func TestNightlyTenThousandConnections(t *testing.T) {
 	b := newBesieged(t)
 	end := b.others()
 	var ended atomic.Int64
@@ -445,11 +371,7 @@ func TestTenThousandConnections(t *testing.T) {
 		b.abuse(&ended, "GET /healthz HTTP/1.1\r\nHost: loc", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	}
 	t.Logf("10,000 connections in %s", time.Since(began))
-	for wait := time.Now().Add(patience); ended.Load() < 5000; time.Sleep(10 * time.Millisecond) { // polls a condition
-		if time.Now().After(wait) {
-			t.Fatalf("%d clients that did not end their request were cut", ended.Load())
-		}
-	}
+	fixture.Until(t, "the clients that did not end their request are cut", func() bool { return ended.Load() >= 5000 })
 	if ended.Load() > 5000 {
 		t.Errorf("%d were cut, 5000 of them have done nothing wrong", ended.Load())
 	}
@@ -459,9 +381,9 @@ func TestTenThousandConnections(t *testing.T) {
 	b.conns.Wait()
 }
 
-// TestFloods: headers and bodies that are too much, as fast as they go, and as
+// TestNightlyFloods: headers and bodies that are too much, as fast as they go, and as
 // many as they may be at once.
-func TestFloods(t *testing.T) {
+func TestNightlyFloods(t *testing.T) {
 	var many strings.Builder
 	for i := range 90 { // as many as may be, and as long
 		fmt.Fprintf(&many, "%d: %0160d\r\n", i, i)

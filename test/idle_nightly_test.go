@@ -10,14 +10,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// TestIdleInstancesCostLittle: with 10,000 active promotions that have nothing to do,
+// TestNightlyIdleInstancesCostLittle: with 10,000 active promotions that have nothing to do,
 // each of 20 instances uses under 5 % of a core and under 100 Redis commands per
 // second, and its view of the promotions stays fresher than a second. `bench idle`
 // keeps these limits. With three instances, the database and Redis have no more to do
 // for 10,000 promotions than for 10.
-func TestIdleInstancesCostLittle(t *testing.T) {
+func TestNightlyIdleInstancesCostLittle(t *testing.T) {
 	t.Run("OfTwenty", func(t *testing.T) {
 		benchIdle(t, "--instances", "20", "--promotions", "10000")
 	})
@@ -40,10 +43,10 @@ func benchIdle(t *testing.T, args ...string) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	redis := ownRedis(t)
+	redis := fixture.Own(t, fleet.NewRedis)
 	args = append([]string{
-		"bench", "idle", "--window", "10s", "--output", "json", "--database-url", server(t, "LARGESSE_TEST_POSTGRES"), "--redis-url", redis.Address(),
-		"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"),
+		"bench", "idle", "--window", "10s", "--output", "json", "--database-url", fixture.Address(t, fleet.VariablePostgres), "--redis-url", redis.Address(),
+		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka),
 	}, args...)
 	const tries = 3
 	for range tries {

@@ -5,10 +5,7 @@ package test
 import (
 	"bufio"
 	"bytes"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,12 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -61,10 +57,10 @@ func (c *turnstile) rate(skip, until int) float64 {
 	return float64(len(some)-1) / some[len(some)-1].Sub(some[0]).Seconds()
 }
 
-// TestOneOpenCallPerConsumer: with one open call per consumer and a provider of
+// TestNightlyOneOpenCallPerConsumer: with one open call per consumer and a provider of
 // 200 ms, as in the original design, N consumers never have more than N calls
 // open, and make 5·N a second.
-func TestOneOpenCallPerConsumer(t *testing.T) {
+func TestNightlyOneOpenCallPerConsumer(t *testing.T) {
 	const (
 		instances = 2
 		consumers = 8 // per instance
@@ -78,17 +74,11 @@ func TestOneOpenCallPerConsumer(t *testing.T) {
 	gate := &turnstile{next: sim.Handler()}
 	provider := httptest.NewServer(gate)
 	t.Cleanup(provider.Close)
-	name := "pace_" + strings.ToLower(rand.Text()[:10])
-	database := ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name)
+	args := append(onServers(t), "--money-url", provider.URL, "--redis-stream-in-flight-per-consumer", "1",
+		"--redis-stream-min-consumer-per-instance", "8", "--redis-stream-max-consumer-per-instance", "8")
 	var p *process
 	for range instances {
-		p = serve(t,
-			"--data-dir", t.TempDir(), "--money-url", provider.URL, "--database-url", database,
-			"--redis-url", server(t, "LARGESSE_TEST_REDIS"), "--redis-key-prefix", name+":",
-			"--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
-			"--redis-stream-in-flight-per-consumer", "1",
-			"--redis-stream-min-consumer-per-instance", "8", "--redis-stream-max-consumer-per-instance", "8",
-		)
+		p = serve(t, append(slices.Clone(args), "--data-dir", t.TempDir())...)
 	}
 	r := rigOf(t, p, provider.URL)
 	const (
@@ -135,20 +125,15 @@ func scrape(t *testing.T, p *process, series string) float64 {
 	return 0
 }
 
-// TestEveryInstanceDoesItsShare: without faults each of four instances pays at
+// TestNightlyEveryInstanceDoesItsShare: without faults each of four instances pays at
 // least half of the mean, one that joins late takes part within two seconds,
 // and Redis knows all consumers of all of them.
-func TestEveryInstanceDoesItsShare(t *testing.T) {
+func TestNightlyEveryInstanceDoesItsShare(t *testing.T) {
 	const targets = 20_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})
-	redis := ownRedis(t)
-	name := "share_" + strings.ToLower(rand.Text()[:10])
-	args := []string{
-		"--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
-		"--redis-stream-in-flight-per-consumer", "2",
-	}
-	c := &crowd{t: t, args: args}
+	redis := fixture.Own(t, fleet.NewRedis)
+	on := append(onServers(t), "--redis-url", redis.Address(), "--redis-key-prefix", "")
+	c := &crowd{t: t, args: append(on, "--money-url", simURL, "--redis-stream-in-flight-per-consumer", "2")}
 	for range 4 {
 		c.start()
 	}
@@ -194,92 +179,6 @@ func consumersIn(t *testing.T, s *fleet.Server, key, group string) int {
 	return n
 }
 
-// TestIdlePromotionsCostNothing: a thousand promotions that run and wait for
-// targets cost one instance at most five commands to Redis a second, and at most four
-// times the processor time of an instance without promotions.
-func TestIdlePromotionsCostNothing(t *testing.T) {
-	const promotions, window = 1000, 10 * time.Second
-	_, simURL := startSim(t, moneysim.Faults{})
-	redis := ownRedis(t)
-	name := "idle_" + strings.ToLower(rand.Text()[:10])
-	brokers := server(t, "LARGESSE_TEST_KAFKA")
-	start := func(name string, redis *fleet.Server) *process {
-		return serve(t,
-			"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-			"--redis-url", redis.Address(), "--kafka-brokers", brokers, "--kafka-topic-prefix", name+"-",
-			"--redis-stream-idle-timeout-seconds", "1",
-		)
-	}
-	p, without := start(name, redis), start(name+"_without", ownRedis(t))
-	r := rigOf(t, p, simURL)
-	var publishing sync.WaitGroup
-	var last atomic.Int64
-	for range 8 {
-		publishing.Go(func() {
-			p := lab.Publishing{Brokers: []string{brokers}, TopicPrefix: name + "-", Targets: 1, Unannounced: true}
-			for p.PromotionID = last.Add(1); p.PromotionID <= promotions; p.PromotionID = last.Add(1) {
-				if _, err := p.Publish(t.Context()); err != nil {
-					t.Error(err)
-				}
-				announce(t, p, p.PromotionID, 2)
-			}
-		})
-	}
-	publishing.Wait()
-	for i := range promotions {
-		r.until(strconv.Itoa(i+1), "waiting for its second target", func(p client.Promotion) bool {
-			return p.Status == "RUNNING" && p.Counts.Succeeded == 1
-		})
-	}
-	for wait := time.Now().Add(patience); scrape(t, p, "largesse_pools") > 0; {
-		if time.Now().After(wait) {
-			t.Fatal("pools of idle promotions do not end")
-		}
-		time.Sleep(100 * time.Millisecond) // polls a condition
-	}
-	const runs = 6 // a machine that was busy with something else gets another try
-	for range runs {
-		cpu, cpuWithout := cpuTime(t, p), cpuTime(t, without)
-		rate := float64(commandsDuring(t, redis, window)) / window.Seconds()
-		cpu, cpuWithout = cpuTime(t, p)-cpu, cpuTime(t, without)-cpuWithout
-		t.Logf("%d idle promotions: %.2f commands a second, %v of processor time in %v; without promotions %v", promotions, rate, cpu, window, cpuWithout)
-		if rate <= 5 && cpu <= 4*cpuWithout {
-			return
-		}
-	}
-	t.Errorf("more than 5 commands a second, or more than four times the processor time of an instance without promotions, in each of %d runs", runs)
-}
-
-// commandsDuring counts the commands that clients send a Redis for some time. Those that
-// its scripts run are not sent.
-func commandsDuring(t *testing.T, s *fleet.Server, window time.Duration) int {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.Address(), "redis://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(window)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	lines, count := bufio.NewScanner(conn), 0
-	if !lines.Scan() || lines.Text() != "+OK" {
-		t.Fatalf("MONITOR: %q, %v", lines.Text(), lines.Err())
-	}
-	for lines.Scan() {
-		if client, _, _ := strings.Cut(lines.Text(), "]"); !strings.HasSuffix(client, " lua") {
-			count++
-		}
-	}
-	if !errors.Is(lines.Err(), os.ErrDeadlineExceeded) {
-		t.Fatalf("MONITOR ended: %v", lines.Err())
-	}
-	return count
-}
-
 // cpuTime is the processor time that a process has used.
 func cpuTime(t *testing.T, p *process) time.Duration {
 	t.Helper()
@@ -298,19 +197,15 @@ func cpuTime(t *testing.T, p *process) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // a tick is 1/100 s on Linux
 }
 
-// TestRedisIsAwayForAMinute: the pools wait, without a busy loop and without a
+// TestNightlyRedisIsAwayForAMinute: the pools wait, without a busy loop and without a
 // flood of lines; readiness says so; all continues after.
-func TestRedisIsAwayForAMinute(t *testing.T) {
+func TestNightlyRedisIsAwayForAMinute(t *testing.T) {
 	t.Parallel()
 	const targets = 10_000
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 50})
-	redis := ownRedis(t)
-	name := "away_" + strings.ToLower(rand.Text()[:10])
-	p := serve(t,
-		"--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", ownSchema(t, server(t, "LARGESSE_TEST_POSTGRES"), name),
-		"--redis-url", redis.Address(), "--kafka-brokers", server(t, "LARGESSE_TEST_KAFKA"), "--kafka-topic-prefix", ownTopics(t, name),
-		"--redis-stream-in-flight-per-consumer", "8", "--money-timeout", "1s", "--redis-stream-lease-seconds", "3",
-	)
+	redis := fixture.Own(t, fleet.NewRedis)
+	p := serve(t, append(onServers(t), "--redis-url", redis.Address(), "--data-dir", t.TempDir(), "--money-url", simURL,
+		"--redis-stream-in-flight-per-consumer", "8", "--money-timeout", "1s", "--redis-stream-lease-seconds", "3")...)
 	r := rigOf(t, p, simURL)
 	id, workload := r.create(targets, false, client.NewPromotion{})
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > targets/10 })

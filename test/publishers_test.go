@@ -1,3 +1,5 @@
+//go:build ci
+
 package test
 
 import (
@@ -12,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -84,7 +87,7 @@ func publishers(t *testing.T) map[string][]string {
 // the embedded broker and to a real Kafka, twice: each target is paid once.
 func TestExamplePublishers(t *testing.T) {
 	t.Parallel()
-	const targets, amount = 500, 3
+	const targets, amount = 200, 3
 	var csv strings.Builder
 	for id := range targets {
 		fmt.Fprintf(&csv, "%d,user-%d-é,%d\n", id, id, amount)
@@ -92,12 +95,10 @@ func TestExamplePublishers(t *testing.T) {
 	commands := publishers(t)
 	for broker, w := range map[string]world{
 		"Embedded": embedded,
-		"Kafka": {name: "kafka", config: func(t *testing.T, cfg *config.Config) {
+		"Kafka": func(t *testing.T, cfg *config.Config) {
 			t.Helper()
-			embedded.config(t, cfg)
-			cfg.Kafka.Brokers = []string{server(t, "LARGESSE_TEST_KAFKA")}
-			cfg.Kafka.TopicPrefix = ownTopics(t, "publish")
-		}},
+			cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix = fixture.Topics(t)
+		},
 	} {
 		t.Run(broker, func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -87,14 +88,14 @@ func loadGate(t *testing.T, l *ticker) {
 	}
 }
 
-// TestReconcileAMillionHolders: a reconciliation of a template with a million holders,
+// TestNightlyReconcileAMillionHolders: a reconciliation of a template with a million holders,
 // at which fifty people ask per second, is one pass: it costs no more of Redis's processor
 // than four fifths of loading the gate, and the memory of the instance stays flat.
-func TestReconcileAMillionHolders(t *testing.T) { reconcileAMillion(t, "api,issuer", 0) }
+func TestNightlyReconcileAMillionHolders(t *testing.T) { reconcileAMillion(t, "api,issuer", 0) }
 
-// TestReconcileALongLine is TestReconcileAMillionHolders with 100,000 users in line and
+// TestNightlyReconcileALongLine is TestNightlyReconcileAMillionHolders with 100,000 users in line and
 // no issuer.
-func TestReconcileALongLine(t *testing.T) { reconcileAMillion(t, "api", 100_000) }
+func TestNightlyReconcileALongLine(t *testing.T) { reconcileAMillion(t, "api", 100_000) }
 
 // breakHolders deletes the holdings of n users, and falsifies a counter.
 func breakHolders(t *testing.T, s *fleet.Server, keys string, n int) {
@@ -127,7 +128,7 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 		growth    = 64 << 20
 		broken    = 500 // users whose holding is missing
 	)
-	redis := ownRedis(t)
+	redis := fixture.Own(t, fleet.NewRedis)
 	r := newCouponRig(t, 0, redis.Address())
 	p := r.startAs(roles)
 	id := r.create(client.NewTemplate{TotalQuantity: 2 * holders})

@@ -1,85 +1,42 @@
 package test
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// scrape reads /metrics.
-func (r *rig) scrape() map[string]*dto.MetricFamily {
-	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.engine.Addr()+"/metrics", nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		r.t.Fatalf("status %d, %v", res.StatusCode, err)
-	}
-	return families
-}
-
-// value adds up a family's series whose label values include all of labels.
-func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
-	sum := 0.0
-	for _, s := range families[name].GetMetric() {
-		var has []string
-		for _, l := range s.GetLabel() {
-			has = append(has, l.GetValue())
-		}
-		if !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(has, l) }) {
-			sum += s.GetGauge().GetValue() + s.GetCounter().GetValue() + float64(s.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
-}
-
-// eventually polls until the condition holds.
-func (r *rig) eventually(what string, holds func() bool) {
-	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("not within %v: %s", patience, what)
-		}
-		time.Sleep(20 * time.Millisecond) // polls a condition
-	}
-}
-
+// TestSeenFromOutside checks what an instance shows of itself while it works, and that
+// nothing of it stays behind after a stop.
 func TestSeenFromOutside(t *testing.T) {
 	t.Parallel()
-	exerciseSeen(t, embedded)
+	for name, w := range map[string]world{"Embedded": embedded, "Servers": servers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seenFromOutside(t, w)
+		})
+	}
 }
 
-// exerciseSeen holds what an instance shows of itself while it works, and that
-// nothing of it stays behind after a stop.
-func exerciseSeen(t *testing.T, w world) {
-	r := newRig(t, w, moneysim.Faults{LatencyMs: 100}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
+func seenFromOutside(t *testing.T, w world) {
+	t.Helper()
+	r := newRig(t, w, moneysim.Faults{LatencyMs: 1000}, func(c *config.Config) {
+		c.Money.Timeout, c.Redis.Stream.LeaseSeconds, c.Redis.Stream.InFlightPerConsumer = 20*time.Second, 30, 2
+	})
 	consumers := 3
 	id, workload := r.create(300, false, client.NewPromotion{ConsumersPerInstance: &consumers})
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 && p.ConsumersPerInstance == consumers })
 
 	var seen client.Instances
-	r.eventually("one instance with its pool", func() bool {
+	fixture.Until(t, "one instance with its pool", func() bool {
 		var err error
 		if seen, err = r.api.Instances(t.Context()); err != nil {
 			t.Fatal(err)
@@ -137,12 +94,15 @@ func exerciseSeen(t *testing.T, w world) {
 		t.Error("nothing of the Go runtime or the process")
 	}
 
-	r.eventually("the sweeper tells of the stream", func() bool {
+	fixture.Until(t, "the sweeper tells of the stream", func() bool {
 		return value(r.scrape(), "largesse_stream_length", id, "POINT") > 0
 	})
 
+	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
+		t.Fatal(err)
+	}
 	r.balance(id, workload)
-	r.eventually("the stream's series end", func() bool {
+	fixture.Until(t, "the stream's series end", func() bool {
 		return len(r.scrape()["largesse_stream_length"].GetMetric()) == 0
 	})
 	after := r.scrape()

@@ -18,6 +18,8 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -110,10 +112,10 @@ func (l *ticker) run(ctx context.Context, n int) {
 	}
 }
 
-// TestTenThousandWatchers: one instance tells 10,000 people how their line moves, ten
+// TestNightlyTenThousandWatchers: one instance tells 10,000 people how their line moves, ten
 // times per second. It costs less than 0.15 of a core more than the same line without
 // them, the people in front hear of every second, and results come at once.
-func TestTenThousandWatchers(t *testing.T) {
+func TestNightlyTenThousandWatchers(t *testing.T) {
 	const (
 		watchers = 10_000
 		ahead    = 2_000 // of the first watcher, at first
@@ -121,7 +123,7 @@ func TestTenThousandWatchers(t *testing.T) {
 		period   = 15 * time.Second
 		most     = 0.15 // of a core
 	)
-	redis := server(t, "LARGESSE_TEST_REDIS")
+	redis := fixture.Address(t, fleet.VariableRedis)
 	r := newCouponRig(t, 0, redis)
 	p := r.startAs("api")
 	id := r.create(client.NewTemplate{TotalQuantity: 1_000_000})

@@ -1,4 +1,4 @@
-//go:build nightly
+//go:build ci
 
 package test
 
@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -38,7 +38,7 @@ func beginToPay(t *testing.T, args ...string) *restored {
 	b.args = append([]string{"--money-url", simURL, "--money-timeout", "2s", "--money-settle-after", "2s"}, args...)
 	b.process = serve(t, b.args...)
 	b.rig = rigOf(t, b.process, simURL)
-	b.id, b.workload = b.create(12_000, false, client.NewPromotion{RatePerSecond: 1500})
+	b.id, b.workload = b.create(1200, false, client.NewPromotion{RatePerSecond: 150})
 	return b
 }
 
@@ -98,23 +98,23 @@ func (b *restored) ask(url, sql string) (answer string) {
 // TestRestoreFromADump: a dump that was made while an instance paid.
 func TestRestoreFromADump(t *testing.T) {
 	t.Parallel()
-	url := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) }).Address()
+	url := fixture.Own(t, fleet.NewPostgres).Address()
 	b := beginToPay(t, "--data-dir", t.TempDir(), "--database-url", url)
-	b.untilPaid(2000)
+	b.untilPaid(200)
 	dump := filepath.Join(t.TempDir(), "largesse.dump")
 	run(t, "pg_dump", "--format=custom", "--file="+dump, url)
-	b.untilPaid(7000)
+	b.untilPaid(700)
 	b.process.kill(t)
 	run(t, "psql", "--quiet", url, "--command=DROP SCHEMA public CASCADE", "--command=CREATE SCHEMA public")
 	run(t, "pg_restore", "--clean", "--if-exists", "--no-owner", "--dbname="+url, dump)
-	b.goOn(7000 - 1)
+	b.goOn(700 - 1)
 }
 
 // TestRestoreToAPointInTime: the data directory is lost, and made again from a base
 // backup and the archived log.
 func TestRestoreToAPointInTime(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, func(in fleet.Installer) (*fleet.Server, error) { return fleet.NewPostgres(t.Context(), in) })
+	s := fixture.Own(t, fleet.NewPostgres)
 	b := &restored{t: t}
 	data := b.ask(s.Address(), `SHOW data_directory`)
 	backup := filepath.Join(filepath.Dir(data), "backup")
@@ -130,11 +130,11 @@ func TestRestoreToAPointInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = beginToPay(t, "--data-dir", t.TempDir(), "--database-url", s.Address())
-	b.untilPaid(1000)
+	b.untilPaid(100)
 	run(t, "pg_basebackup", "--dbname="+s.Address(), "--pgdata="+filepath.Join(backup, "base"), "--wal-method=none", "--checkpoint=fast")
-	b.untilPaid(4000)
+	b.untilPaid(400)
 	at := b.ask(s.Address(), `SELECT now()::text`)
-	b.untilPaid(8000)
+	b.untilPaid(800)
 	b.process.kill(t)
 	run(t, "psql", "--quiet", s.Address(), "--command=SELECT pg_switch_wal()")
 	b.archived(s.Address())
@@ -160,31 +160,22 @@ func TestRestoreToAPointInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.recovered(s.Address())
-	b.goOn(8000 - 1)
+	b.goOn(800 - 1)
 }
 
 // archived waits until the last complete segment of the log is archived.
 func (b *restored) archived(url string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) { // polls a condition
-		if b.ask(url, `SELECT (pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal AND
-  NOT EXISTS (SELECT FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'))::text FROM pg_stat_archiver`) == "true" {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatal("the log is not archived")
-		}
-	}
+	fixture.Until(b.t, "the log is archived", func() bool {
+		return b.ask(url, `SELECT (pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal AND
+  NOT EXISTS (SELECT FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'))::text FROM pg_stat_archiver`) == "true"
+	})
 }
 
 // recovered waits until the server has left recovery.
 func (b *restored) recovered(url string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(patience); b.ask(url, `SELECT pg_is_in_recovery()::text`) == "true"; time.Sleep(50 * time.Millisecond) { // polls a condition
-		if time.Now().After(deadline) {
-			b.t.Fatal("the server does not leave recovery")
-		}
-	}
+	fixture.Until(b.t, "the server has left recovery", func() bool { return b.ask(url, `SELECT pg_is_in_recovery()::text`) == "false" })
 }
 
 // TestRestoreSQLite: a copy that sqlite3 made while an instance paid.
@@ -192,10 +183,10 @@ func TestRestoreSQLite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := beginToPay(t, "--data-dir", dir)
-	b.untilPaid(2000)
+	b.untilPaid(200)
 	backup := filepath.Join(t.TempDir(), "largesse-backup.db")
 	run(t, "sqlite3", filepath.Join(dir, "largesse.db"), ".backup '"+backup+"'")
-	b.untilPaid(7000)
+	b.untilPaid(700)
 	b.process.kill(t)
 	for _, file := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm"} {
 		if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
@@ -203,5 +194,5 @@ func TestRestoreSQLite(t *testing.T) {
 		}
 	}
 	run(t, "cp", backup, filepath.Join(dir, "largesse.db"))
-	b.goOn(7000 - 1)
+	b.goOn(700 - 1)
 }

@@ -1,0 +1,80 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+// TestATakenPortIsFoundOutFirst: nothing is begun, and nothing left open.
+func TestATakenPortIsFoundOutFirst(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg := config.Default()
+	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), "http://127.0.0.1:1"
+	var log lockedBuffer
+	lines, err := obs.NewLog(&log, "info", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(cfg, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.Start(t.Context())
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), cfg.HTTP.Listen) || !strings.Contains(err.Error(), "http.listen") {
+		t.Errorf("Start = %v", err)
+	}
+	// The folder of the embedded broker is made and closed to others before anything is in it.
+	left, err := os.ReadDir(cfg.Data.Dir)
+	if err != nil || len(left) != 2 || left[0].Name() != "kafka" || left[1].Name() != "lock" || log.String() != "" {
+		t.Errorf("%v, %v; log:\n%s", left, err, log.String())
+	}
+	if inside, err := os.ReadDir(filepath.Join(cfg.Data.Dir, "kafka")); err != nil || len(inside) != 0 {
+		t.Errorf("%v, %v", inside, err)
+	}
+	taken.Close()
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatalf("once the port is free: %v", err)
+	}
+	e.Stop()
+}
+
+// TestASecondProcessIsRefused holds the sole possession of a data folder.
+func TestASecondProcessIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, embedded, moneysim.Faults{})
+	second, err := engine.New(r.cfg, obs.Log{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = second.Start(t.Context())
+	if !errors.Is(err, engine.ErrInUse) {
+		t.Fatalf("Start = %v, want ErrInUse", err)
+	}
+	if name := fmt.Sprintf("-%d", os.Getpid()); !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), r.cfg.Data.Dir) {
+		t.Errorf("the refusal %q names neither the holder nor the folder", err)
+	}
+	r.stop()
+	if err := second.Start(t.Context()); err != nil {
+		t.Fatalf("after the first has gone: %v", err)
+	}
+	second.Stop()
+	if _, err := os.Stat(filepath.Join(r.cfg.Data.Dir, "largesse.db")); err != nil {
+		t.Error(err)
+	}
+}
