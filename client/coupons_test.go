@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,19 +171,26 @@ func TestCouponCalls(t *testing.T) {
 
 	t.Run("AWaitMayBeLongerThanTheTimeout", func(t *testing.T) {
 		t.Parallel()
-		c := serve(t, client.Options{Timeout: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case <-time.After(50 * time.Millisecond):
-				_, _ = io.WriteString(w, `{"status":"ISSUED"}`)
-			case <-r.Context().Done():
+		synctest.Test(t, func(t *testing.T) {
+			w := &wires{answer: func(r *http.Request, _ int) (*http.Response, error) {
+				select {
+				case <-time.After(10 * time.Second):
+					return answer(201, "application/json", `{"status":"ISSUED"}`), nil
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				}
+			}}
+			c, err := client.New("http://largesse.test", client.Options{Timeout: time.Second, Transport: w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := c.IssueCoupon(t.Context(), "42", "u7", 20*time.Second); err != nil || r.Status != "ISSUED" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if _, err := c.IssueCoupon(t.Context(), "42", "u7", 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
 			}
 		})
-		if r, err := c.IssueCoupon(ctx, "42", "u7", 20*time.Second); err != nil || r.Status != "ISSUED" {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if _, err := c.IssueCoupon(ctx, "42", "u7", 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v", err)
-		}
 	})
 
 	t.Run("ARefusalTellsWhenItOpens", func(t *testing.T) {

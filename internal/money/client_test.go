@@ -16,11 +16,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -87,6 +89,11 @@ func newProvider(t testing.TB, serve func(conn *providerConn, number int64)) *pr
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newProviderAt(t, l, serve)
+}
+
+func newProviderAt(t testing.TB, l net.Listener, serve func(conn *providerConn, number int64)) *provider {
+	t.Helper()
 	p := &provider{url: "http://" + l.Addr().String()}
 	var wg sync.WaitGroup
 	var mu sync.Mutex // protects open
@@ -244,11 +251,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 		// A connection is there before the provider's loop has taken it.
-		for deadline := time.Now().Add(5 * time.Second); p.dials.Load() == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the check was asked before the dial")
-			}
-		}
+		fixture.Until(t, "the provider has a connection", func() bool { return p.dials.Load() > 0 })
 		if n := p.received.Load(); n != 0 {
 			t.Errorf("%d bytes arrived", n)
 		}
@@ -321,7 +324,7 @@ func TestCheck(t *testing.T) {
 			select {
 			case <-accepted:
 				return nil
-			case <-time.After(5 * time.Second):
+			case <-time.After(fixture.Patience):
 				return errors.New("asked without a connection")
 			}
 		})
@@ -520,77 +523,83 @@ func TestNothingIsSentTwice(t *testing.T) {
 	})
 }
 
+// TestTimeout runs on fake time, with a provider in memory.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	const timeout = 150 * time.Millisecond
-	// within fails when a cut answer took absurdly long on this machine.
-	within := func(t *testing.T, begun time.Time) {
-		t.Helper()
-		if took := time.Since(begun); took < timeout || took > 20*timeout {
-			t.Errorf("took %v with a time-out of %v", took, timeout)
-		}
-	}
-	t.Run("CutsSilence", func(t *testing.T) {
-		t.Parallel()
-		p := newProvider(t, func(conn *providerConn, _ int64) { conn.drain() })
-		c := newClient(t, Config{URL: p.url, Timeout: timeout})
-		begun := time.Now()
-		expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerUnknown, CodeTimeout)
-		within(t, begun)
-		begun = time.Now()
-		l := c.Lookup(t.Context(), 1, 7)
-		expect(t, l.Answer, reward.AnswerUnknown, CodeTimeout)
-		if l.Found || l.NotFound {
-			t.Errorf("lookup: %+v", l)
-		}
-		within(t, begun)
-	})
-	t.Run("CutsADrippingBody", func(t *testing.T) {
-		t.Parallel()
-		p := newProvider(t, func(conn *providerConn, _ int64) {
-			if conn.request() == nil {
-				return
-			}
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
-				conn.drain()
-			}()
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
-			tick := time.NewTicker(10 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-tick.C:
-					_, _ = io.WriteString(conn, " ")
-				case <-gone:
+	const timeout = 2 * time.Second
+	for name, tc := range map[string]struct {
+		serve func(conn *providerConn, number int64)
+		test  func(t *testing.T, c *Client)
+		takes time.Duration
+	}{
+		"CutsSilence": {
+			serve: func(conn *providerConn, _ int64) { conn.drain() },
+			test: func(t *testing.T, c *Client) {
+				expect(t, c.ChargePoint(t.Context(), charge1_7, pass), reward.AnswerUnknown, CodeTimeout)
+				l := c.Lookup(t.Context(), 1, 7)
+				expect(t, l.Answer, reward.AnswerUnknown, CodeTimeout)
+				if l.Found || l.NotFound {
+					t.Errorf("lookup: %+v", l)
+				}
+			},
+			takes: 2 * timeout,
+		},
+		"CutsADrippingBody": {
+			serve: func(conn *providerConn, _ int64) {
+				if conn.request() == nil {
 					return
 				}
-			}
+				_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+				for ; err == nil; time.Sleep(10 * time.Millisecond) {
+					_, err = io.WriteString(conn, " ")
+				}
+			},
+			test: func(t *testing.T, c *Client) {
+				a := c.ChargePoint(t.Context(), charge1_7, pass)
+				expect(t, a, reward.AnswerUnknown, CodeTimeout)
+				if a.Status != 200 {
+					t.Errorf("status %d", a.Status)
+				}
+			},
+			takes: timeout,
+		},
+		"RunsFromLeaving": {
+			serve: func(conn *providerConn, _ int64) {
+				if conn.request() != nil {
+					conn.answer(200, `{"transactionKey":"T1"}`)
+				}
+			},
+			test: func(t *testing.T, c *Client) {
+				a := c.ChargePoint(t.Context(), charge1_7, func() error {
+					time.Sleep(2 * timeout)
+					return nil
+				})
+				expect(t, a, reward.AnswerPaid, "")
+			},
+			takes: 2 * timeout,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				in := fixture.NewListener()
+				newProviderAt(t, in, tc.serve)
+				c := newClient(t, Config{URL: "http://pay.example", Timeout: timeout})
+				c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := in.Dial(ctx, network, address)
+					if err != nil {
+						return nil, err
+					}
+					return &gatedConn{Conn: conn}, nil
+				}
+				began := time.Now()
+				tc.test(t, c)
+				if took := time.Since(began); took != tc.takes {
+					t.Errorf("took %v, want %v", took, tc.takes)
+				}
+			})
 		})
-		c := newClient(t, Config{URL: p.url, Timeout: timeout})
-		begun := time.Now()
-		a := c.ChargePoint(t.Context(), charge1_7, pass)
-		expect(t, a, reward.AnswerUnknown, CodeTimeout)
-		if a.Status != 200 {
-			t.Errorf("status %d", a.Status)
-		}
-		within(t, begun)
-	})
-	t.Run("RunsFromLeaving", func(t *testing.T) {
-		t.Parallel()
-		p := newProvider(t, func(conn *providerConn, _ int64) {
-			if conn.request() != nil {
-				conn.answer(200, `{"transactionKey":"T1"}`)
-			}
-		})
-		c := newClient(t, Config{URL: p.url, Timeout: time.Second})
-		a := c.ChargePoint(t.Context(), charge1_7, func() error {
-			<-time.After(1100 * time.Millisecond) // longer than the time-out
-			return nil
-		})
-		expect(t, a, reward.AnswerPaid, "")
-	})
+	}
 	t.Run("TheCallersEndIsNotATimeout", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -709,12 +718,16 @@ func TestMaxConcurrency(t *testing.T) {
 	if n := c.InFlight(); n != 2 {
 		t.Errorf("%d calls in flight, want 2", n)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errHeld)
-	defer cancel()
-	a := c.ChargePoint(ctx, charge1_7, func() error {
-		t.Error("a third call left")
-		return nil
-	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	held := make(chan Answer, 1)
+	go func() {
+		held <- c.ChargePoint(ctx, charge1_7, func() error {
+			t.Error("a third call left")
+			return nil
+		})
+	}()
+	cancel(errHeld)
+	a := <-held
 	expect(t, a, reward.AnswerNotSent, CodeStopped)
 	if !errors.Is(a.Err, errHeld) {
 		t.Errorf("error %v", a.Err)

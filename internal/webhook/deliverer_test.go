@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -204,7 +205,7 @@ func TestDeliverer(t *testing.T) {
 	fake := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onFakeTime(t, test)
+			synctest.Test(t, test)
 		})
 	}
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -217,7 +218,7 @@ func TestHostileReceivers(t *testing.T) {
 // TestASlowAnswerEnds runs on fake time.
 func TestASlowAnswerEnds(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for name, drip := range map[string]string{"Headers": "", "Body": "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n"} {
 			near, far := net.Pipe()
 			var serving sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -113,7 +114,7 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 // TestTheStoredReasonHasNoAddress checks what a failed attempt stores and logs.
 func TestTheStoredReasonHasNoAddress(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		r.script["1.example"] = func(context.Context, int) (int, error) {
 			return 0, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "1.example", Server: "10.255.255.53:53", IsNotFound: true}}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -87,34 +88,35 @@ func TestUnavailableIsChargedHalfTheTime(t *testing.T) {
 
 func TestSlowDrip(t *testing.T) {
 	t.Parallel()
-	b := start(t, moneysim.Config{Faults: moneysim.Faults{SlowDripRate: 1}})
-	key, body := pointBody(1, 7, 10)
-	req, err := http.NewRequest(http.MethodPost, b.url+"/v1/points/charge", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", key)
-	begun := time.Now()
-	resp, err := b.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	first := make([]byte, 4)
-	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || string(first) != `{"tr` {
-		t.Errorf("status %d, %q, %v", resp.StatusCode, first, err)
-	}
-	if took := time.Since(begun); took < 150*time.Millisecond {
-		t.Errorf("four bytes within %v", took)
-	}
-	if n, _ := b.sim.Charges(1); n != 1 {
-		t.Errorf("%d charges while it drips", n)
-	}
-	b.sim.Close()
-	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the answer became whole")
-	}
+	inMemory(t, moneysim.Faults{SlowDripRate: 1}, func(t *testing.T, b *bench) {
+		key, body := pointBody(1, 7, 10)
+		req, err := http.NewRequest(http.MethodPost, b.url+"/v1/points/charge", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+		begun := time.Now()
+		resp, err := b.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		first := make([]byte, 4)
+		if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || string(first) != `{"tr` {
+			t.Errorf("status %d, %q, %v", resp.StatusCode, first, err)
+		}
+		if took := time.Since(begun); took < 150*time.Millisecond || took > time.Second {
+			t.Errorf("four bytes within %v", took)
+		}
+		if n, _ := b.sim.Charges(1); n != 1 {
+			t.Errorf("%d charges while it drips", n)
+		}
+		b.sim.Close()
+		if _, err := io.ReadAll(resp.Body); err == nil {
+			t.Error("the answer became whole")
+		}
+	})
 }
 
 func TestDuplicates(t *testing.T) {
@@ -257,11 +259,7 @@ func TestOpenMax(t *testing.T) {
 	for target := range 8 {
 		wg.Go(func() { _, _ = b.point(1, target, 10) }) // ends with Close
 	}
-	for deadline := time.Now().Add(5 * time.Second); b.sim.Open() < 8; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("only %d of 8 requests are open", b.sim.Open())
-		}
-	}
+	fixture.Until(t, "8 requests are open", func() bool { return b.sim.Open() == 8 })
 	b.get("/stats", new(moneysim.Stats)) // no call of the Money API
 	if n := b.sim.OpenMax(); n != 8 {
 		t.Errorf("at most %d open, want 8", n)

@@ -11,11 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -39,12 +41,31 @@ func start(t testing.TB, cfg moneysim.Config) *bench {
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	return newBench(t, sim, "http://"+addr, &http.Transport{MaxIdleConnsPerHost: 64})
+}
+
+func newBench(t testing.TB, sim *moneysim.Server, url string, transport *http.Transport) *bench {
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		sim.Close()
 	})
-	return &bench{t: t, sim: sim, url: "http://" + addr, http: &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+	return &bench{t: t, sim: sim, url: url, http: &http.Client{Transport: transport}}
+}
+
+// inMemory runs a test on fake time, with a simulator that its client reaches in memory.
+func inMemory(t *testing.T, faults moneysim.Faults, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		sim, err := moneysim.New(moneysim.Config{Faults: faults})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := fixture.NewListener()
+		srv := &http.Server{Handler: sim.Handler()}
+		go func() { _ = srv.Serve(in) }()
+		t.Cleanup(func() { _ = srv.Close() })
+		test(t, newBench(t, sim, "http://pay.example", &http.Transport{DialContext: in.Dial}))
+	})
 }
 
 // answer is what a request came back with.
@@ -448,32 +469,35 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("LatencyIsKeptAndJittered", func(t *testing.T) {
 		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{LatencyMs: 60, JitterMs: 20}})
-		for target := range 5 {
-			begun := time.Now()
-			b.mustPoint(1, target, 10)
-			if took := time.Since(begun); took < 40*time.Millisecond {
-				t.Errorf("answered after %v", took)
+		inMemory(t, moneysim.Faults{LatencyMs: 60, JitterMs: 20}, func(t *testing.T, b *bench) {
+			for target := range 5 {
+				begun := time.Now()
+				b.mustPoint(1, target, 10)
+				if took := time.Since(begun); took < 40*time.Millisecond || took > 80*time.Millisecond {
+					t.Errorf("answered after %v", took)
+				}
 			}
-		}
+		})
 	})
 	t.Run("TheRateIsHeld", func(t *testing.T) {
 		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{RatePerSecond: 50}})
-		begun := time.Now()
-		paid, throttled := 0, 0
-		for target := range 100 {
-			switch a := b.mustPoint(1, target, 10); a {
-			case answer{Status: 429, Code: "RATE_LIMITED", RetryAfter: "1"}:
-				throttled++
-			default:
-				paid++
+		inMemory(t, moneysim.Faults{RatePerSecond: 50}, func(t *testing.T, b *bench) {
+			for part, want := range []int{5, 5, 2} { // at once, and what is allowed again
+				paid, throttled := 0, 0
+				for target := range 20 {
+					switch a := b.mustPoint(1, 20*part+target, 10); a {
+					case answer{Status: 429, Code: "RATE_LIMITED", RetryAfter: "1"}:
+						throttled++
+					default:
+						paid++
+					}
+				}
+				if paid != want || throttled != 20-want {
+					t.Errorf("%d paid, %d throttled, want %d paid", paid, throttled, want)
+				}
+				time.Sleep(time.Second / time.Duration(1+24*part)) // then a 25th of a second
 			}
-		}
-		most := 5 + int(math.Ceil(time.Since(begun).Seconds()*50))
-		if paid > most || paid < 5 || throttled != 100-paid {
-			t.Errorf("%d paid, %d throttled; at most %d may be let in", paid, throttled, most)
-		}
+		})
 	})
 	t.Run("AreReplacedReadAndReset", func(t *testing.T) {
 		t.Parallel()
@@ -537,11 +561,7 @@ func TestClose(t *testing.T) {
 					}
 				})
 			}
-			for deadline := time.Now().Add(5 * time.Second); b.sim.Stats().Requests < 8; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("only %d of 8 requests arrived", b.sim.Stats().Requests)
-				}
-			}
+			fixture.Until(t, "8 requests have arrived", func() bool { return b.sim.Stats().Requests == 8 })
 			b.sim.Close()
 			b.sim.Close()
 			wg.Wait()
