@@ -2,7 +2,7 @@
 // so the tests do not compare seconds: they compare the time that a processor spent on
 // the page, as the browser traced it. A processor is slower while its neighbour works,
 // so a fixed piece of work is measured at the same time, and the limits grow with it.
-import assert from 'node:assert/strict';
+import { expect, test } from './world.mjs';
 
 const frame = 1000 / 60; // milliseconds
 const perSecond = 20; // updates
@@ -90,11 +90,11 @@ async function traced(w, page, act) {
   await act();
   const { traceEvents } = JSON.parse(await w.browser.stopTracing());
   const marks = traceEvents.filter((e) => e.name === 'largesse').sort((a, b) => a.ts - b.ts);
-  assert.ok(marks.length > 0, 'the trace has no mark of the page');
+  expect(marks, 'the trace has no mark of the page').not.toHaveLength(0);
   const { pid, tid } = marks.at(-1);
   // tdur is the time of a processor; dur also counts the time in which other processes had it.
   const tasks = traceEvents.filter((e) => e.name === 'RunTask' && e.pid === pid && e.tid === tid && e.tdur !== undefined).sort((a, b) => a.ts - b.ts);
-  assert.ok(tasks.length > 0, 'the trace has no task of the page');
+  expect(tasks, 'the trace has no task of the page').not.toHaveLength(0);
   return { marks: marks.filter((m) => m.pid === pid), tasks };
 }
 
@@ -162,78 +162,76 @@ async function running(w) {
   return { feed, view: `/#/promotions/${id}`, server: await w.proxy(feed.answer) };
 }
 
-export const speed = {
-  async 'a promotion can be used within a second'(w) {
-    const { view, server } = await running(w);
-    const loads = [];
-    const worked = [];
-    const empty = await w.page();
-    // Each load is the first one of a new browser context.
-    for (let n = 0; n < 8; n++) {
-      worked.push(...(await work(empty)));
-      const page = await w.page({ key: w.keys.operator });
-      await page.addInitScript(markWhen, { all: usable });
-      let wall;
-      const { marks, tasks } = await traced(w, page, async () => {
-        await page.goto(server + view);
-        wall = await (await page.waitForFunction(() => globalThis.marked)).jsonValue();
-      });
-      const before = tasks.filter((t) => t.ts < marks.at(-1).ts);
-      const sum = (field) => before.reduce((total, t) => total + t[field] / 1000, 0);
-      // While a task ran, it had a processor for this share of the time. So had what it waited for.
-      const share = sum('tdur') / sum('dur');
-      loads.push({ wall, busy: sum('tdur'), own: wall * share });
-      await page.context().close();
-    }
-    const fastest = (field) => Math.min(...loads.map((l) => l[field]));
-    const busy = half(loads.map((l) => l.busy));
-    const figure = `first load of a promotion, the fastest of ${loads.length}: usable after ${ms(fastest('wall'))} ms, ${ms(fastest('own'))} ms without the time that other processes took; ${ms(busy)} ms of the main thread (the median); ${said(worked)}`;
-    w.figure(figure);
-    assert.ok(fastest('own') < 1000 * slower(worked), figure);
-    assert.ok(busy < 600 * slower(worked), figure);
-  },
-
-  async 'an update costs less than a frame'(w) {
-    const { feed, view, server } = await running(w);
+test('a promotion can be used within a second', async ({ w }) => {
+  const { view, server } = await running(w);
+  const loads = [];
+  const worked = [];
+  const empty = await w.page();
+  // Each load is the first one of a new browser context.
+  for (let n = 0; n < 8; n++) {
+    worked.push(...(await work(empty)));
     const page = await w.page({ key: w.keys.operator });
-    const empty = await w.page();
-    const blank = await w.proxy((request, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>empty</title><p>empty'));
-    await empty.goto(blank);
-    await page.goto(server + view);
-    for (const part of usable) await page.locator(part).first().waitFor();
-    await page.evaluate(markWhen, { changes: '.card .min-h-5' });
-    await page.evaluate(() => {
-      globalThis.shifts = 0;
-      // The segments of the bar are there to move.
-      const moved = (e) => e.sources.some((s) => s.node && !(s.node.closest ?? s.node.parentElement.closest).call(s.node.closest ? s.node : s.node.parentElement, '[role=img]'));
-      new PerformanceObserver((list) => list.getEntries().filter(moved).forEach((e) => (globalThis.shifts += e.value))).observe({ type: 'layout-shift' });
+    await page.addInitScript(markWhen, { all: usable });
+    let wall;
+    const { marks, tasks } = await traced(w, page, async () => {
+      await page.goto(server + view);
+      wall = await (await page.waitForFunction(() => globalThis.marked)).jsonValue();
     });
-    const worked = await work(empty);
+    const before = tasks.filter((t) => t.ts < marks.at(-1).ts);
+    const sum = (field) => before.reduce((total, t) => total + t[field] / 1000, 0);
+    // While a task ran, it had a processor for this share of the time. So had what it waited for.
+    const share = sum('tdur') / sum('dur');
+    loads.push({ wall, busy: sum('tdur'), own: wall * share });
+    await page.context().close();
+  }
+  const fastest = (field) => Math.min(...loads.map((l) => l[field]));
+  const busy = half(loads.map((l) => l.busy));
+  const figure = `first load of a promotion, the fastest of ${loads.length}: usable after ${ms(fastest('wall'))} ms, ${ms(fastest('own'))} ms without the time that other processes took; ${ms(busy)} ms of the main thread (the median); ${said(worked)}`;
+  w.figure(figure);
+  expect(fastest('own'), figure).toBeLessThan(1000 * slower(worked));
+  expect(busy, figure).toBeLessThan(600 * slower(worked));
+});
+
+test('an update costs less than a frame', async ({ w }) => {
+  const { feed, view, server } = await running(w);
+  const page = await w.page({ key: w.keys.operator });
+  const empty = await w.page();
+  const blank = await w.proxy((request, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>empty</title><p>empty'));
+  await empty.goto(blank);
+  await page.goto(server + view);
+  for (const part of usable) await expect(page.locator(part).first()).toBeVisible();
+  await page.evaluate(markWhen, { changes: '.card .min-h-5' });
+  await page.evaluate(() => {
+    globalThis.shifts = 0;
+    // The segments of the bar are there to move.
+    const moved = (e) => e.sources.some((s) => s.node && !(s.node.closest ?? s.node.parentElement.closest).call(s.node.closest ? s.node : s.node.parentElement, '[role=img]'));
+    new PerformanceObserver((list) => list.getEntries().filter(moved).forEach((e) => (globalThis.shifts += e.value))).observe({ type: 'layout-shift' });
+  });
+  const worked = await work(empty);
+  await page.bringToFront();
+  feed.start();
+  const before = feed.sent;
+  const { marks, tasks } = await traced(w, page, () => w.until('200 updates are sent', () => feed.sent - before, (n) => n >= 200));
+  // What the main thread does from one update to the next: it reads it, and draws it.
+  const costs = marks.slice(1).map((m, i) => tasks.filter((t) => t.ts + t.dur > marks[i].ts && t.ts + t.dur <= m.ts).reduce((sum, t) => sum + t.tdur / 1000, 0));
+  const shifts = await page.evaluate(() => globalThis.shifts);
+  const counts = { page: [], empty: [] };
+  for (let round = 0; round < 4; round++) {
     await page.bringToFront();
-    feed.start();
-    const before = feed.sent;
-    const { marks, tasks } = await traced(w, page, () => w.until('200 updates are sent', () => feed.sent - before, (n) => n >= 200));
-    // What the main thread does from one update to the next: it reads it, and draws it.
-    const costs = marks.slice(1).map((m, i) => tasks.filter((t) => t.ts + t.dur > marks[i].ts && t.ts + t.dur <= m.ts).reduce((sum, t) => sum + t.tdur / 1000, 0));
-    const shifts = await page.evaluate(() => globalThis.shifts);
-    const counts = { page: [], empty: [] };
-    for (let round = 0; round < 4; round++) {
-      await page.bringToFront();
-      counts.page.push(await frames(page));
-      feed.stop();
-      await empty.bringToFront();
-      counts.empty.push(await frames(empty));
-      worked.push(...(await work(empty)));
-      feed.start();
-    }
+    counts.page.push(await frames(page));
     feed.stop();
-    const sum = (of) => of.reduce((total, n) => total + n, 0);
-    const share = sum(counts.page) / sum(counts.empty);
-    const figure = `${perSecond} updates per second: the main thread spends ${ms(half(costs))} ms on one (95 %: ${ms(at(costs, 0.95))} ms, at most ${ms(Math.max(...costs))} ms; ${costs.length} drawn of ${200}); `
-      + `${sum(counts.page)} frames in ${2 * counts.page.length} s, an empty page ${sum(counts.empty)}: ${(100 * share).toFixed(0)} %; layout shift ${shifts.toFixed(4)}; ${said(worked)}`;
-    w.figure(figure);
-    assert.ok(costs.length >= 50, figure);
-    assert.ok(at(costs, 0.95) < frame * slower(worked), figure);
-    assert.ok(shifts < 0.02, figure); // a card that moves down by a line is more
-  },
-};
+    await empty.bringToFront();
+    counts.empty.push(await frames(empty));
+    worked.push(...(await work(empty)));
+    feed.start();
+  }
+  feed.stop();
+  const sum = (of) => of.reduce((total, n) => total + n, 0);
+  const share = sum(counts.page) / sum(counts.empty);
+  const figure = `${perSecond} updates per second: the main thread spends ${ms(half(costs))} ms on one (95 %: ${ms(at(costs, 0.95))} ms, at most ${ms(Math.max(...costs))} ms; ${costs.length} drawn of ${200}); `
+    + `${sum(counts.page)} frames in ${2 * counts.page.length} s, an empty page ${sum(counts.empty)}: ${(100 * share).toFixed(0)} %; layout shift ${shifts.toFixed(4)}; ${said(worked)}`;
+  w.figure(figure);
+  expect(costs.length, figure).toBeGreaterThanOrEqual(50);
+  expect(at(costs, 0.95), figure).toBeLessThan(frame * slower(worked));
+  expect(shifts, figure).toBeLessThan(0.02); // a card that moves down by a line is more
+});

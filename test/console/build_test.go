@@ -1,0 +1,23 @@
+//go:build ci
+
+package console
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fleet"
+)
+
+// TestBuild checks the types of the console against the API, and that the committed
+// build is what its sources give.
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	root, err := fleet.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := fleet.Output(t.Context(), root, nil, filepath.Join("scripts", "console"), "--check"); err != nil {
+		t.Errorf("%v\n%s", err, fleet.Tail(text, 40))
+	}
+}

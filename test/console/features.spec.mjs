@@ -1,0 +1,398 @@
+// What the pages offer beyond the main flows.
+import { readFileSync } from 'node:fs';
+import { badge, button, dialog, expect, test } from './world.mjs';
+
+const told = (page, text) => expect(page.getByRole('status').getByText(text).first()).toBeVisible();
+const stat = (page, name) => page.locator('.card', { has: page.getByText(name, { exact: true }) }).last();
+
+test('a large file shows how much of it is sent', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  const draft = await w.api('POST', '/v1/promotions', { name: w.unique('Large'), type: 'POINT', amount: 1 });
+  await w.open(page, `/#/promotions/${draft.id}`);
+  const network = await page.context().newCDPSession(page);
+  await network.send('Network.emulateNetworkConditions', { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: 400_000 });
+  const targets = 100_000;
+  const text = ['targetId', ...Array.from({ length: targets }, (_, n) => `${n + 1_000_000_000}`)].join('\n');
+  await page.getByLabel('File of targets').setInputFiles({ name: 'large.csv', mimeType: 'text/csv', buffer: Buffer.from(text) });
+  await page.waitForFunction(() => [...document.querySelectorAll('progress')].some((p) => p.value > 0 && p.value < 1));
+  await page.getByRole('progressbar', { name: 'Checking…' }).waitFor(); // looks at each frame, because it is there for a moment only
+  await w.accessible(page, 'a file on its way');
+  await expect(page.getByText('100,000 new targets')).toBeVisible();
+  await expect(page.getByRole('progressbar'), 'the progress bar stays').toHaveCount(0);
+});
+
+test('drop a file, see it, and pay in one flow', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  const name = w.unique('Dropped');
+  await w.open(page, '/#/promotions/new');
+  await page.getByLabel('Name').fill(name);
+  await page.getByLabel('Amount of each target').fill('2,000');
+  await page.getByText('Limits, canary, start and metadata').click();
+  await page.getByLabel('Canary: targets that are paid first').fill('5');
+  await page.getByLabel('Canary: failures allowed, in percent').fill('100');
+  await button(page, 'Add an entry').click();
+  await page.getByLabel('Name 1').fill('centre');
+  await page.getByLabel('Value 1').fill('4711');
+  const lines = ['targetId,userId', ...Array.from({ length: 30 }, (_, n) => `${n + 1},u${n + 1}`), 'x,u31'].join('\n');
+  // As a browser does when somebody lets a file go over the page.
+  const data = await page.evaluateHandle((text) => {
+    const moved = new DataTransfer();
+    moved.items.add(new File([text], 'spring.csv', { type: 'text/csv' }));
+    return moved;
+  }, lines);
+  await page.getByRole('group', { name: 'Targets' }).dispatchEvent('drop', { dataTransfer: data });
+  await expect(page.getByText('32 lines')).toBeVisible();
+  await expect(page.getByRole('cell', { name: '1,u1', exact: true })).toBeVisible();
+  await w.accessible(page, 'a new promotion with a file');
+  await button(page, 'Create the draft and check the file').click();
+  await expect(page.getByText('30 new targets, 60,000 in all; 0 known already, 0 in conflict, 1 rejected.')).toBeVisible();
+  await expect(page.getByRole('region', { name: 'Lines with mistakes' }).getByRole('cell', { name: '32', exact: true })).toBeVisible();
+  const id = page.url().split('/').pop();
+  expect((await w.api('GET', `/v1/promotions/${id}`)).totalCount, 'a dry run has added targets').toBe(0);
+  await button(page, 'Add 30 targets and start…').click();
+  await expect(dialog(page).getByText('Pay 30 targets: 60,000 in all.')).toBeVisible();
+  await button(dialog(page), 'Pay 30').click();
+  await badge(page, 'completed');
+  const p = await w.api('GET', `/v1/promotions/${id}`);
+  expect([p.metadata, p.canary.targets, p.canary.maxFailureRate]).toEqual([{ centre: '4711' }, 5, 1]);
+  await expect(page.getByRole('region', { name: 'What happened' }).getByText(/^started by/)).toBeVisible();
+});
+
+test('change every setting of a draft, and two people at once', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/promotions', { name: w.unique('Changed'), type: 'VOUCHER', metadata: { old: '1', both: 'a' } });
+  const path = `/v1/promotions/${id}`;
+  const change = async (page, fields) => {
+    await button(page, 'Change…').click();
+    for (const [label, text] of Object.entries(fields)) await dialog(page).getByLabel(label, { exact: true }).fill(text);
+  };
+  const save = (page) => button(dialog(page), 'Save the changes').click();
+  const first = await w.page({ key: w.keys.operator });
+  await w.open(first, `/#/promotions/${id}`);
+  await change(first, {
+    Name: 'Changed in all', 'Calls per second': '1.000', Weight: '3', Budget: '5,000,000', Retries: '2', 'Amount of each target': '700', 'Voucher code': 'V-9', Currency: 'chf',
+    'Canary: targets that are paid first': '10', 'Canary: failures allowed, in percent': '2.5', Starts: '2099-05-06T07:08:09', 'Value 2': '2',
+  });
+  await button(dialog(first), 'Remove both').click();
+  await w.accessible(first, 'the settings of a draft');
+  await save(first);
+  await expect(dialog(first)).toHaveCount(0);
+  const p = await w.api('GET', path);
+  expect([
+    p.name, p.ratePerSecond, p.weight, p.maxAmount, p.maxRetries, p.amount, p.voucherCode, p.currency, p.canary.targets, p.canary.maxFailureRate, p.startsAt, p.metadata,
+  ]).toEqual(['Changed in all', 1000, 3, 5_000_000, 2, 700, 'V-9', 'CHF', 10, 0.025, '2099-05-06T05:08:09Z', { old: '2' }]);
+  // What is no number is refused, and does not mean "no limit".
+  await change(first, { 'Calls per second': 'many' });
+  await save(first);
+  await expect(dialog(first).getByRole('alert').getByText('is not a whole number')).toBeVisible();
+  await dialog(first).getByLabel('Calls per second').fill('50');
+  // Meanwhile somebody else saves another rate and a weight.
+  const second = await w.page({ key: w.keys.second });
+  await w.open(second, `/#/promotions/${id}`);
+  await change(second, { 'Calls per second': '7', Weight: '9' });
+  await save(second);
+  await expect(dialog(second)).toHaveCount(0);
+  await save(first);
+  await expect(dialog(first).getByRole('alert').getByText(/Somebody else has changed it meanwhile: Calls per second, Weight\./)).toBeVisible();
+  await expect(dialog(first).getByText('somebody else wrote: 7')).toBeVisible();
+  await expect(dialog(first).getByLabel('Weight', { exact: true }), 'the weight of the other').toHaveValue('9');
+  expect((await w.api('GET', path)).ratePerSecond, 'the first has overwritten the second').toBe(7);
+  await save(first);
+  await expect(dialog(first)).toHaveCount(0);
+  const both = await w.api('GET', path);
+  expect([both.ratePerSecond, both.weight]).toEqual([50, 9]);
+  // Emptied fields are removed; a running promotion has no fields of a draft.
+  await change(first, { 'Calls per second': '', Budget: '', 'Canary: targets that are paid first': '', Starts: '' });
+  await save(first);
+  await expect(dialog(first)).toHaveCount(0);
+  const none = await w.api('GET', path);
+  expect([none.ratePerSecond, none.maxAmount, none.canary, none.startsAt]).toEqual([undefined, undefined, undefined, undefined]);
+  await w.open(first, `/#/promotions/${w.paid}`);
+  await button(first, 'Change…').click();
+  await expect(dialog(first).getByText('can change only while it is a draft')).toBeVisible();
+  await expect(dialog(first).getByLabel('Currency')).toHaveCount(0);
+  await w.accessible(first, 'the settings of a completed promotion');
+});
+
+test('filters have addresses, and can be saved', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  const name = w.unique('Findable');
+  await w.api('POST', '/v1/promotions', { name, type: 'POINT', amount: 1 });
+  await w.open(page, '/#/promotions');
+  await page.getByLabel('Status').selectOption('DRAFT');
+  await page.getByLabel('Search').fill(name);
+  await expect(page).toHaveURL(/q=/);
+  await expect(page.getByText('1 in all')).toBeVisible();
+  await button(page, 'Save this filter…').click();
+  await page.getByLabel('Name of the filter').fill('my drafts');
+  await page.keyboard.press('Enter');
+  const saved = page.getByRole('group', { name: 'Saved filters' }).getByRole('link', { name: 'my drafts' });
+  await expect(saved).toHaveAttribute('aria-current', 'true');
+  await button(page, 'Clear').click();
+  await expect(page.getByRole('link', { name: 'A draft', exact: true })).toBeVisible();
+  await page.reload();
+  await saved.click();
+  await expect(page.getByText('1 in all')).toBeVisible();
+  await expect(page.getByLabel('Search')).toHaveValue(name);
+  await expect(page.getByLabel('Status')).toHaveValue('DRAFT');
+  await w.accessible(page, 'saved filters');
+  await button(page, 'Forget the filter my drafts').click();
+  expect(await page.evaluate(() => localStorage.length)).toBe(0);
+});
+
+test('coupon templates are found by name or metadata', async ({ w }) => {
+  const page = await w.page({ key: w.keys.viewer });
+  const name = w.unique('Findable drop');
+  await w.api('POST', '/v1/coupon-templates', { name, totalQuantity: 1, metadata: { shop: name } });
+  await w.open(page, '/#/coupons');
+  const search = page.getByLabel('Search');
+  for (const text of [name.toUpperCase(), `shop=${name}`]) {
+    await search.fill(text);
+    await expect(page.getByText('1 in all')).toBeVisible();
+    await expect(page.getByRole('link', { name, exact: true })).toBeVisible();
+  }
+  await search.fill(`${name} of nobody`);
+  await expect(page.getByText('No template matches')).toBeVisible();
+  await page.reload();
+  await expect(search).toHaveValue(`${name} of nobody`);
+  await search.fill('');
+  await expect(page.getByRole('link', { name, exact: true })).toBeVisible();
+});
+
+test('new rows wait until somebody wants them', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  await w.open(page, '/#/promotions');
+  const name = w.unique('Comes later');
+  await w.api('POST', '/v1/promotions', { name, type: 'POINT', amount: 1 });
+  await expect(button(page, '1 new')).toBeVisible();
+  await expect(page.getByRole('link', { name, exact: true }), 'the table has moved').toHaveCount(0);
+  await button(page, '1 new').click();
+  await expect(page.getByRole('link', { name, exact: true })).toBeVisible();
+  await expect(button(page, '1 new')).toHaveCount(0);
+});
+
+test('a payout, its attempts, and an export of what is filtered', async ({ w }) => {
+  const page = await w.page({ key: w.keys.viewer });
+  const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
+  await w.open(page, `/#/promotions/${w.paid}`);
+  await page.getByLabel('Target', { exact: true }).fill(failed.targetId);
+  await button(page, 'Find').click();
+  const card = page.getByRole('region', { name: `Payout of target ${failed.targetId}` });
+  await expect(card.getByRole('cell', { name: failed.errorCode, exact: true }).first()).toBeVisible();
+  await expect(card.getByRole('link', { name: failed.userId })).toBeVisible();
+  await page.getByLabel('Code', { exact: true }).fill(failed.errorCode);
+  await page.keyboard.press('Enter');
+  await expect(page).toHaveURL(new RegExp('code=' + failed.errorCode));
+  const [download] = await Promise.all([page.waitForEvent('download'), button(page, 'Export CSV').click()]);
+  const rows = readFileSync(await download.path(), 'utf8').trim().split(/\r?\n/);
+  const { counts } = await w.api('GET', `/v1/promotions/${w.paid}`);
+  expect(rows[0]).toMatch(/^targetId,userId/);
+  expect(rows.length > 1 && rows.length - 1 <= counts.failed && rows.slice(1).every((r) => r.includes(failed.errorCode)), rows.slice(0, 3).join('\n')).toBe(true);
+});
+
+test('a drop is followed by events: line, rate, sold out', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Followed'), totalQuantity: 30 });
+  const page = await w.page({ key: w.keys.operator });
+  const asked = [];
+  page.on('request', (r) => asked.push(new URL(r.url()).pathname));
+  await w.open(page, `/#/coupons/${id}`);
+  await expect(page.getByText('not live, read every second')).toHaveCount(0);
+  const before = asked.filter((p) => p === `/v1/coupon-templates/${id}`).length;
+  const answers = await Promise.all(Array.from({ length: 40 }, (_, n) => w.call('POST', `/v1/coupons/${id}/issue`, { userId: `f-${n}` })));
+  expect(answers.some((a) => a.status === 409), 'nobody was refused').toBe(true);
+  await expect(stat(page, 'live coupons').getByText('30', { exact: true })).toBeVisible();
+  await badge(page, 'sold out');
+  const { refusals } = await w.until('it is noted when it was sold out', () => w.api('GET', `/v1/users/-/history?templateId=${id}`), (h) => h.refusals.length > 0);
+  const moment = await page.evaluate((at) => new Intl.DateTimeFormat('en-US', { timeStyle: 'medium' }).format(new Date(at)), refusals[0].since);
+  await expect(stat(page, 'sold out').getByText(moment, { exact: true })).toBeVisible();
+  await expect(button(page, /^\d+ new$/).or(page.getByText('30 in all')).first()).toBeVisible();
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await expect(page.getByText('30 in all')).toBeVisible();
+  await expect(page.getByText('Nobody of these was served before somebody with a lower ticket.')).toBeVisible();
+  const reads = asked.filter((p) => p === `/v1/coupon-templates/${id}`).length - before;
+  expect(asked).toContain(`/v1/coupon-templates/${id}/events`);
+  expect(reads, 'reads of the template beside its stream').toBeLessThanOrEqual(8);
+  await w.accessible(page, 'a drop');
+});
+
+test('waits that were told against real ones', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Waited'), totalQuantity: 500 });
+  const page = await w.page({ key: w.keys.viewer });
+  // Four looks at a line: 100 wait and are told 10 s; they have their turn in 8 s.
+  const now = Date.now() - 60_000;
+  const look = (after, issued, waiting, wait) => `event: counters\nid: OPEN.${after}\ndata: ${JSON.stringify({
+    id, state: 'OPEN', path: 'GATE', issuedPerSecond: 12.5, estimatedWaitMillis: wait, at: new Date(now + after * 1000).toISOString(),
+    counters: { totalQuantity: 500, stock: 500 - issued - waiting, count: issued, issuedTotal: issued, waiting },
+  })}\n\n`;
+  const stream = [look(0, 0, 99, 10_000), look(4, 50, 49, 5000), look(8, 100, 1, 100), look(9, 101, 0)].join('');
+  let first = true;
+  await page.route(`**/coupon-templates/${id}/events`, (route) => {
+    if (!first) return; // stays open
+    first = false;
+    return route.fulfill({ contentType: 'text/event-stream', body: stream });
+  });
+  await w.open(page, `/#/coupons/${id}`);
+  // (10 + 5 + 0.1) / 3 were told; it was (8 + 4 + 1) / 3.
+  await expect(page.getByText('told 5 s, was 4.3 s, on average')).toBeVisible();
+  const chart = page.locator('figure', { hasText: 'Wait of who joined at a moment' });
+  await chart.getByRole('button', { name: 'numbers' }).click();
+  const rows = await chart.getByRole('row').allTextContents();
+  expect(rows.filter((r) => /10.*8/.test(r.replace(/^.*[AP]M/, ''))), rows.join('\n')).toHaveLength(1);
+});
+
+test('without events a drop is read every second', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Polled'), totalQuantity: 9 });
+  const page = await w.page({ key: w.keys.viewer });
+  await page.route('**/events', (route) => route.abort());
+  await w.open(page, `/#/coupons/${id}`);
+  await expect(page.getByText('not live, read every second')).toBeVisible();
+  await w.api('POST', `/v1/coupons/${id}/issue`, { userId: 'p-1' });
+  await expect(stat(page, 'left').getByText('8', { exact: true })).toBeVisible();
+  await page.unroute('**/events');
+  await expect(page.getByText('not live, read every second')).toHaveCount(0);
+});
+
+test('a template with codes to type, changed later', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  await w.open(page, '/#/coupons/new');
+  await page.getByLabel('Name').fill(w.unique('Typed'));
+  await page.getByLabel('Quantity').fill('1,000');
+  await page.getByText('Codes and metadata').click();
+  await page.getByLabel('Codes begin with').fill('MAY-');
+  await page.getByLabel('Characters after that').fill('10');
+  await button(page, 'Create with 1,000 coupons').click();
+  await button(page, 'Change…').click();
+  await dialog(page).getByLabel('Hold, in seconds').fill('60');
+  await dialog(page).getByLabel('Per user').fill('3');
+  await dialog(page).getByLabel('Closes').fill('2099-01-02T03:04:05');
+  await button(dialog(page), 'Add an entry').click();
+  await dialog(page).getByLabel('Name 1').fill('shop');
+  await dialog(page).getByLabel('Value 1').fill('7');
+  await w.accessible(page, 'the settings of a template');
+  await button(dialog(page), 'Save the changes').click();
+  await expect(dialog(page)).toHaveCount(0);
+  const t = await w.api('GET', `/v1/coupon-templates/${page.url().split('/').pop()}`);
+  expect([t.codes.prefix, t.codes.length, t.totalQuantity, t.holdSeconds, t.perUserLimit, t.closesAt, t.metadata]).toEqual(['MAY-', 10, 1000, 60, 3, '2099-01-02T02:04:05Z', { shop: '7' }]);
+  const file = { name: 'codes.csv', mimeType: 'text/csv', buffer: Buffer.from('code\nA-1\nA-2\n') };
+  const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Imported'), totalQuantity: 2, opensAt: '2099-01-01T00:00:00Z' });
+  await w.open(page, `/#/coupons/${id}`);
+  await page.getByText('Import codes', { exact: true }).click();
+  await page.getByLabel('File with one code per line').setInputFiles(file);
+  await button(page, 'Import').click();
+  await expect(page.getByText('2 of 2 imported codes left')).toBeVisible();
+});
+
+test('why did I not get it', async ({ w }) => {
+  const page = await w.page({ key: w.keys.viewer });
+  const { id, name } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Gone'), totalQuantity: 1 });
+  await w.api('POST', `/v1/coupons/${id}/issue`, { userId: 'fast' });
+  await w.until('it is sold out', () => w.call('POST', `/v1/coupons/${id}/issue`, { userId: 'late' }), (a) => a.status === 409);
+  await w.until('that is noted', () => w.api('GET', `/v1/users/late/history?templateId=${id}`), (h) => h.refusals.length > 0);
+  await w.open(page, '/#/people');
+  await page.getByLabel('User ID').fill('late');
+  await page.keyboard.press('Enter');
+  await expect(page.getByText('Nothing is recorded for this user')).toBeVisible();
+  await page.getByLabel('Also why not in').selectOption({ label: name });
+  await expect(page.getByText(new RegExp(`${name} refused every request from .* until now: all coupons were gone\\.`))).toBeVisible();
+  await expect(page).toHaveURL(/template=/);
+  // Among more than a hundred templates, older ones are found by their name.
+  await Promise.all(Array.from({ length: 100 }, (_, i) => w.api('POST', '/v1/coupon-templates', { name: `Newer ${i}`, totalQuantity: 1, opensAt: '2099-01-01T00:00:00Z' })));
+  await w.open(page, '/#/people/late');
+  await page.getByLabel('Find a template').fill(name);
+  await expect(page.locator('option', { hasText: name })).toBeAttached();
+  await page.getByLabel('Also why not in').selectOption({ label: name });
+  await expect(page.getByText(/refused every request from .* until now: all coupons were gone\./)).toBeVisible();
+  const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
+  await w.open(page, `/#/people/${failed.userId}`);
+  await expect(page.getByRole('region', { name: 'What they got' }).getByText(/not paid, because the provider refused it/).first()).toBeVisible();
+  // Somebody who waits for a draw has a place, which is not an outcome yet.
+  const draw = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Drawn'), totalQuantity: 1, opensAt: '2099-01-01T00:00:00Z', draw: { from: new Date(Date.now() - 1000).toISOString() } });
+  await w.api('POST', `/v1/coupons/${draw.id}/issue`, { userId: 'entrant' });
+  await w.open(page, '/#/people/entrant');
+  await expect(page.getByText(`${draw.name}: takes part in the draw`)).toBeVisible();
+});
+
+test('the palette finds templates, and what the page can do', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  await w.open(page, `/#/promotions/${w.draft}`);
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('rate a');
+  await expect(page.getByRole('option', { name: /^Rate A draft…/ })).toBeVisible();
+  await page.keyboard.press('Enter');
+  await expect(dialog(page).getByText('Change the rate of A draft')).toBeVisible();
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('opens later');
+  await expect(page.getByRole('option', { name: /^Opens later/ })).toBeVisible();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { name: 'Opens later', exact: true })).toBeVisible();
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('rate a');
+  await expect(page.getByRole('option', { name: /^Rate A draft…/ }), 'the action of a page that is left').toHaveCount(0);
+});
+
+test('rows are roomy if somebody wants it', async ({ w }) => {
+  const page = await w.page({ key: w.keys.viewer });
+  await w.open(page, '/#/promotions');
+  const height = () => page.locator('.rows tbody tr').first().evaluate((row) => row.getBoundingClientRect().height);
+  const dense = await height();
+  await page.getByLabel('Roomy rows').check();
+  expect(await height()).toBeGreaterThanOrEqual(dense + 10);
+  await page.reload();
+  await expect(page.locator('.rows tbody tr').first()).toBeVisible();
+  expect(await height(), 'a reload forgets it').toBeGreaterThanOrEqual(dense + 10);
+  await page.getByLabel('Roomy rows').uncheck();
+  expect(await page.evaluate(() => localStorage.length)).toBe(0);
+});
+
+test('dangerous actions want the name typed', async ({ w }) => {
+  const page = await w.page({ key: w.keys.admin });
+  const { id, name } = await w.api('POST', '/v1/promotions', { name: w.unique('Mistaken'), type: 'POINT', amount: 1 });
+  const { key } = await w.api('POST', '/v1/api-keys', { name: 'short lived', role: 'viewer' });
+  const confirm = async (text, action) => {
+    const act = button(dialog(page), action);
+    await expect(act, `${action} works without its name`).toBeDisabled();
+    await dialog(page).getByLabel('To confirm').fill(text.slice(0, -1));
+    await expect(act, `${action} works with half of its name`).toBeDisabled();
+    await dialog(page).getByLabel('To confirm').fill(text);
+    await act.click();
+    await expect(dialog(page)).toHaveCount(0);
+  };
+  await w.open(page, `/#/promotions/${id}`);
+  await button(page, 'Delete…').click();
+  await confirm(name, 'Delete');
+  expect((await w.call('GET', `/v1/promotions/${id}`)).status).toBe(404);
+  await w.open(page, '/#/keys');
+  await page.getByRole('row', { name: /short lived/ }).getByRole('button', { name: 'revoke' }).click();
+  await confirm('short lived', 'Revoke');
+  await w.until('the key is refused', () => w.call('GET', '/v1/me', undefined, key), (a) => a.status === 401);
+  const endpoint = await w.api('POST', '/v1/webhook-endpoints', { url: 'http://127.0.0.1:9/gone', description: 'old receiver', events: ['promotion.completed'], enabled: false });
+  await w.open(page, `/#/webhooks/${endpoint.id}`);
+  await page.getByText('Change the receiver').click();
+  await page.getByLabel('payout.unknown').check();
+  await button(page, 'Save the receiver').click();
+  await told(page, 'The receiver is changed.');
+  expect((await w.api('GET', `/v1/webhook-endpoints/${endpoint.id}`)).events.toSorted()).toEqual(['payout.unknown', 'promotion.completed']);
+  await button(page, 'Delete…').click();
+  await confirm('old receiver', 'Delete');
+  expect((await w.call('GET', `/v1/webhook-endpoints/${endpoint.id}`)).status).toBe(404);
+  const template = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Compared'), totalQuantity: 1 });
+  await w.open(page, `/#/coupons/${template.id}`);
+  await button(page, 'Compare and repair…').click();
+  await confirm('repair', 'Repair');
+  await expect(page.getByText('no differences', { exact: true })).toBeVisible();
+});
+
+test('lag, leases and an error with its request', async ({ w }) => {
+  const page = await w.page({ key: w.keys.admin });
+  await w.open(page, '/');
+  await expect(page.getByRole('region', { name: 'Lag' }).getByText('campaign-promotion-point-publish').first()).toBeVisible();
+  await w.open(page, '/#/instances');
+  await expect(page.getByText(/counts as crashed at/).first()).toBeVisible();
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await w.open(page, '/#/promotions/999');
+  const alert = page.getByRole('alert').first();
+  const id = await alert.locator('.code').textContent();
+  await alert.getByRole('button', { name: 'copy' }).click();
+  await expect(alert.getByRole('button', { name: 'copied' })).toBeVisible();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(id);
+});
