@@ -13,9 +13,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
@@ -27,6 +29,17 @@ import (
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const promotion reward.PromotionID = 42
+
+// onFakeTime runs a parallel test in a synctest bubble.
+func onFakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
 
 // chargeList is a provider's list of charges, in pages of ten.
 type chargeList struct {

@@ -14,27 +14,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TestAnOldSnapshotDoesNotSlowDispatches dispatches many rows while another session
+// TestNightlyAnOldSnapshotDoesNotSlowDispatches dispatches many rows while another session
 // holds a snapshot from before, so that the server keeps every index entry that is
 // dead.
-func TestAnOldSnapshotDoesNotSlowDispatches(t *testing.T) {
+func TestNightlyAnOldSnapshotDoesNotSlowDispatches(t *testing.T) {
 	const rows, batch = 500_000, 1000
-	s := open(t).(*Store)
+	s := fresh(t, 2)
 	ctx := t.Context()
-	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	for _, sql := range []string{
-		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts,
-  state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
-SELECT 1, i, 0, 1, now() - interval '1 hour' + (i / 1000) * interval '1 ms', now(), 0, 0, 0, false, 'u', '', '', '', '' FROM generate_series(1, $1::int8) i`,
-		`UPDATE summaries SET ready = $1, ready_amount = $1 WHERE promotion_id = 1`,
-	} {
-		if _, err := s.pool.Exec(ctx, sql, int64(rows)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	snapshot, err := pgx.Connect(ctx, serverURL(t))
+	payoutsOf(t, s, 1, reward.Ready, false, rows, longDue)
+	snapshot, err := pgx.Connect(ctx, s.pool.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,7 +22,10 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("rapid.checks", "30") // the command line may ask for more
+	goleak.VerifyTestMain(m)
+}
 
 func open(t testing.TB) store.Store {
 	t.Helper()
@@ -436,9 +440,13 @@ func TestCountsAreRepaired(t *testing.T) {
 }
 
 // TestRules compares the driver with the rules, case by case.
-func TestRules(t *testing.T) {
+func TestRules(t *testing.T) { followsTheRules(t, 5) }
+
+// followsTheRules tries one of share cases.
+func followsTheRules(t *testing.T, share int) {
+	t.Helper()
 	t.Parallel()
-	storetest.ExerciseRules(t, open, func(s store.Store) storetest.Raw {
+	storetest.ExerciseRules(t, share, open, func(s store.Store) storetest.Raw {
 		writer := s.(*Store).writer
 		return storetest.Raw{
 			Exec: func(sql string) error {
@@ -533,16 +541,6 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkStore(b *testing.B) { storetest.Benchmark(b, open) }
-
-func BenchmarkDispatch(b *testing.B) { storetest.BenchmarkDispatch(b, open) }
-
-func BenchmarkActive(b *testing.B) { storetest.BenchmarkActive(b, open) }
-
-func BenchmarkRequests(b *testing.B) { storetest.BenchmarkRequests(b, open) }
-
-func BenchmarkWebhooks(b *testing.B) { storetest.BenchmarkWebhooks(b, open) }
 
 // TestFinishSaysWhyItsRowsAreRefused breaks the counts of a promotion.
 func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {

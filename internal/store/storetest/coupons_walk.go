@@ -305,9 +305,3 @@ func (b *bundle) shopBooks(s *shop, above int64, most int) {
 	same(b, "left", s.lefts(s.t.Settled-1, s.t.Generation), append([]store.LineTicket{}, left...))
 	b.couponBooks(id)
 }
-
-// exerciseCouponWalks checks that a store follows the rules after any sequence
-// of steps.
-func exerciseCouponWalks(t *testing.T, open Open) {
-	shops(t, open(t))
-}

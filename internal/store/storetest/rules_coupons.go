@@ -120,12 +120,18 @@ func rulesOfIssue(a *arena) {
 	}
 	for i, requests := range sequences(3*4, 2) {
 		for j := range 3 * 2 {
+			if a.leavesOut(6*i + j) {
+				continue
+			}
 			o := odometer(j)
 			inOrder(requests, int64(o.pick(3)), 1+o.pick(2), helds[(i+j)%3])
 		}
 	}
 	// Users a and b left with tickets 4 and 5, of generation 1 or of another one.
 	for i := range 3 * 3 * 4 * 3 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		t, p := s.open(rules.SettleInOrder, int64(o.pick(3)), 1, oneOf(&o, helds...))
 		generation := int64(1 + o.pick(2))
@@ -137,12 +143,15 @@ func rulesOfIssue(a *arena) {
 		}
 		(*batch)(p).ask("c", 6, 1)
 	}
-	for range 500 { // four random requests
+	for range 500 / a.share { // four random requests
 		n := func(below int) int { return a.rnd.IntN(below) }
 		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(2), helds[n(3)])
 	}
 	for i, requests := range sequences(3*2*3, 2) {
 		for stock := range 3 {
+			if a.leavesOut(3*i + stock) {
+				continue
+			}
 			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
 			t.Settled += int64(i/4) % 2
 			t.Floor = int64(i/8) % 2
@@ -155,8 +164,11 @@ func rulesOfIssue(a *arena) {
 			}
 		}
 	}
-	for _, requests := range sequences(3, 3) {
+	for i, requests := range sequences(3, 3) {
 		for j := range 4 * 2 * 3 {
+			if a.leavesOut(24*i + j) {
+				continue
+			}
 			o := odometer(j)
 			t, p := s.open(rules.SettleDirect, int64(o.pick(4)), 1+o.pick(2), oneOf(&o, helds...))
 			t.Mode = reward.ModeSync
@@ -196,6 +208,9 @@ func rulesOfRefuse(a *arena) {
 		(*batch)(p).ask("a", 4, 1)
 	}
 	for i := range 2 * 2 * 4 * 3 * 3 * 3 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		t, p := s.open(rules.SettleDirect, 3, 1, 0)
 		p.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
@@ -214,6 +229,9 @@ func rulesOfLeave(a *arena) {
 	s := a.counter()
 	var calls []store.CouponLeaveParams
 	for i := range 3 * 2 * 2 * 3 * 4 * 2 * 2 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		t, _ := s.open(rules.SettleInOrder, 3, 1, 0)
 		t.Mode = oneOf(&o, reward.ModeStream, reward.ModeKafka, reward.ModeSync)

@@ -139,7 +139,7 @@ func rulesOfDispatch(a *arena) {
 			p := promotion(reward.PromotionID(1+i*1000+j), reward.Running)
 			p.MaxAmount, p.Canary, p.StreamDestroyed = oneOf(&o, budgets...), oneOf(&o, canaries...), i%2 == 0
 			named, tight := o.flag(), o.flag()
-			if len(kinds) == 3 && (i+j%16)%4 != j/16 {
+			if len(kinds) == 3 && (i+j%16)%4 != j/16 || a.leavesOut(64*i+j) {
 				continue // try the longest ones in only one of four ways, in turn
 			}
 			a.begins(p)
@@ -203,6 +203,9 @@ func rulesOfDispatch(a *arena) {
 		}
 	}
 	for j := range 3 * 3 * 2 * 2 * 3 * 2 * 2 * 2 { // promotions that may need an approval: they are worth 6
+		if a.leavesOut(j) {
+			continue
+		}
 		o := odometer(j)
 		p := promotion(reward.PromotionID(2_000_000+j), reward.Running)
 		above = oneOf[reward.Amount](&o, 0, 5, 6)
@@ -291,7 +294,9 @@ func rulesOfSave(a *arena) {
 	for _, kinds := range sequences(2, 3) {
 		for j := range len(budgets) * len(canaries) * 2 * 2 {
 			o := odometer(j)
-			id++
+			if id++; a.leavesOut(int(id)) {
+				continue
+			}
 			begin(id, reward.Running, oneOf(&o, budgets...), oneOf(&o, canaries...), o.flag(), o.flag(), kinds)
 		}
 		for _, status := range statuses[1:] {

@@ -12,6 +12,9 @@ import (
 func rulesOfMove(a *arena) {
 	moves := make(map[reward.PromotionID]store.PromotionMoveParams)
 	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		p := promotion(reward.PromotionID(1+i), oneOf(&o, statuses...))
 		move := store.PromotionMoveParams{ID: p.ID, To: oneOf(&o, statuses...), Reason: "new reason", Now: now}
@@ -70,6 +73,9 @@ func rulesOfComplete(a *arena) {
 	var uploads [][]any
 	uploading := make(map[reward.PromotionID]bool)
 	for i := range 6 * 4 * 4 * 4 * 4 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		id := reward.PromotionID(1 + i)
 		status := o.pick(6)
@@ -142,6 +148,9 @@ func rulesOfComplete(a *arena) {
 
 func rulesOfJudge(a *arena) {
 	for i := range 2 * 2 * 2 * 4 * 4 * 6 * 3 {
+		if a.leavesOut(i) {
+			continue
+		}
 		o := odometer(i)
 		running, judged := o.flag(), o.flag()
 		status := reward.Running

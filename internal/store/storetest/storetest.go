@@ -70,7 +70,6 @@ func Exercise(t *testing.T, open Open) {
 		"Draws":           exerciseDraws,
 		"Refusals":        exerciseRefusals,
 		"CouponRaces":     exerciseCouponRaces,
-		"CouponWalks":     exerciseCouponWalks,
 		"Views":           exerciseViews,
 		"APIKeys":         exerciseAPIKeys,
 		"Audits":          exerciseAudits,
@@ -78,7 +77,6 @@ func Exercise(t *testing.T, open Open) {
 		"Timelines":       exerciseTimelines,
 		"Changes":         exerciseChanges,
 		"Concurrency":     exerciseConcurrency,
-		"Walks":           exerciseWalks,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -22,7 +21,7 @@ import (
 // registered returns a store with RUNNING promotions from 1 to n.
 func registered(t testing.TB, n int) *Store {
 	t.Helper()
-	s := open(t).(*Store)
+	s := lend(t)
 	for from := 1; from <= n; from += store.BatchMax {
 		var rs []store.Registration
 		for id := from; id <= min(n, from+store.BatchMax-1); id++ {
@@ -244,9 +243,7 @@ func TestRestoredNotesCostNothing(t *testing.T) {
 	if err := f.Follow(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.pool.Exec(ctx, `UPDATE changes SET changed = '9000000000000000'`); err != nil {
-		t.Fatal(err)
-	}
+	run(t, s, `UPDATE changes SET changed = '9000000000000000'`)
 	if err := f.Follow(ctx, s); err != nil || f.Read != 0 || f.Whole {
 		t.Errorf("%d promotions read, whole list %t, %v", f.Read, f.Whole, err)
 	}
@@ -276,10 +273,8 @@ func TestNotesWaitForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	within, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("the cancel waits for the note of another transaction"))
-	defer cancel()
-	if _, err := s.pool.Exec(within, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 1`); err != nil {
-		t.Fatal(fmt.Errorf("%w: %w", context.Cause(within), err))
+	if _, err := s.pool.Exec(ctx, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 1`); err != nil {
+		t.Fatalf("the cancel waits for the note of another transaction: %v", err) // after lock_timeout
 	}
 }
 
@@ -301,7 +296,6 @@ func TestAnOldSnapshotHidesNoChange(t *testing.T) {
 		}
 	}
 	var f storetest.Follower
-	took := make([]time.Duration, 0, rounds)
 	for round := range rounds {
 		// Each change is a transaction of its own, with counts and a promotion.
 		if _, err := s.pool.Exec(ctx, fmt.Sprintf(`DO $$ BEGIN
@@ -313,11 +307,9 @@ func TestAnOldSnapshotHidesNoChange(t *testing.T) {
 END $$`, each, promotions, round+1)); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
 		if err := f.Follow(ctx, s); err != nil {
 			t.Fatal(err)
 		}
-		took = append(took, time.Since(began))
 		for id, v := range f.Views {
 			if version(v) != int64(round+1) || v.Counts.Attempts != int64((round+1)*each/promotions) {
 				t.Fatalf("round %d: promotion %d has version %s with %d attempts", round+1, id, v.Name, v.Counts.Attempts)
@@ -330,5 +322,4 @@ END $$`, each, promotions, round+1)); err != nil {
 	if err := f.Compare(ctx, s); err != nil {
 		t.Error(err)
 	}
-	t.Logf("a read took %v at first, and %v after %d changes", took[1], took[rounds-1], rounds*each)
 }

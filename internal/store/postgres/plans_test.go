@@ -1,0 +1,269 @@
+package postgres
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestPlans checks that every main statement reaches payouts by an index, row
+// by row, on a table that was never analyzed.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, 2)
+	run(t, s,
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 200) i`,
+		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 200) i, generate_series(0, 4) j`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, 20000) i`,
+		`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
+SELECT i, '', 1000000, 1, 0, 'STREAM', false, 'DATABASE', '', now() FROM generate_series(1, 200) i`,
+		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
+SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 10000) i`,
+		`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
+SELECT i, now(), 'a' || i % 9, 'admin', 'b' || i % 9, '/v1/promotions/' || i % 999, '', '{}' FROM generate_series(1, 5000) i`,
+		`INSERT INTO idempotency_keys (key, id, first_at, begun_at, fingerprint)
+SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(1, 5000) i`,
+	)
+	conn := acquire(t, s)
+	// Rare rows have their own index, which must be used.
+	indexes := map[string][]string{
+		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
+		"retry": {"payouts_listed"}, "retry a code": {"payouts_code"}, "due": {"promotions_due"},
+		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
+		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
+		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
+		"history of coupons": {"coupons_user"}, "history of rejections": {"coupon_rejections_user"},
+		"changed coupons": {"coupons_version", "coupon_rejections_version"}, "changed facts": {"coupons_version", "coupons_slot"},
+		"holders": {"coupons_slot"}, "holder": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
+		"end holds": {"coupons_held"}, "holdings after ended holds": {"coupons_version", "coupons_slot"}, "find ended holds": {"coupons_held"},
+		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
+		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
+		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
+		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
+		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
+		"use an API key": {"api_keys_pkey"}, "end an audit line": {"audit_pkey"},
+		"forget audit lines": {"audit_pkey"}, "forget dead letters": {"dead_letters_status", "dead_letters_pkey"},
+		"read a key": {"idempotency_keys_pkey"}, "delete expired keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
+		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},
+		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"},
+		"assign a template":        {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
+	}
+	large := regexp.MustCompile(`using (changes|payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
+	for name, sql := range statements() {
+		plan := planOf(t, conn, name, sql)
+		for _, index := range indexes[name] {
+			if !strings.Contains(plan, "using "+index+" ") {
+				t.Errorf("%s does without %s:\n%s", name, index, plan)
+			}
+		}
+		for _, bad := range []string{"Seq Scan", "Hash Join", "Hash Semi Join", "Hash Anti Join", "Merge Join", "Bitmap"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s has a %s:\n%s", name, bad, plan)
+			}
+		}
+		// Every index scan of a table that may be large finds single rows. It does not
+		// read all of them.
+		lines := strings.Split(plan, "\n")
+		for i, line := range lines {
+			if large.MatchString(line) && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond")) {
+				t.Errorf("%s walks a whole index:\n%s", name, plan)
+			}
+		}
+	}
+}
+
+// TestPlansOutliveASmallTable checks that a plan made with few rows is still
+// good with a million: every row is reached by its whole key. PostgreSQL
+// analyzes a table automatically only after about as many rows have changed.
+func TestPlansOutliveASmallTable(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, 2)
+	conn := acquire(t, s)
+	const tables = `promotions, summaries, payouts, payout_users, coupon_templates, coupons, coupon_entrants`
+	for _, analyzed := range []bool{false, true} { // no statistics are removed, so this order
+		for _, rows := range []int{0, 100, 1000, 10_000} {
+			if analyzed && (rows == 0 || rows == 10_000) {
+				continue
+			}
+			n := strconv.Itoa(rows)
+			run(t, s, `TRUNCATE `+tables+` CASCADE`,
+				`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+VALUES (1, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now())`,
+				`INSERT INTO summaries (promotion_id, summary_id) VALUES (1, 0)`,
+				`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, `+n+`) i`,
+				`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
+VALUES (1, '', 100, 1, 0, 'STREAM', false, 'DATABASE', '', now())`,
+				`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
+SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, `+n+`) i`,
+				`INSERT INTO coupon_entrants (template_id, user_id) SELECT 1, 'u' || i FROM generate_series(1, `+n+`) i`,
+			)
+			if analyzed {
+				run(t, s, `ANALYZE `+tables)
+			}
+			t.Run(fmt.Sprintf("%d rows, analyzed %t", rows, analyzed), func(t *testing.T) { reachRowsByKey(t, conn) })
+		}
+	}
+}
+
+// reachRowsByKey requires plans that compare no row of a promotion or a template with
+// every row of a batch.
+func reachRowsByKey(t *testing.T, conn *pgxpool.Conn) {
+	t.Helper()
+	// Statements that name their rows must not use other indexes.
+	named := []string{"dispatch named", "give back", "finish", "finish held", "settle", "heads", "attempts", "retry named", "resolve"}
+	// payouts_back has few rows, so reading all of it is cheap.
+	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket|code)\b(.*\n){1,3}.*using (payout|coupon)`)
+	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
+	for name, sql := range statements() {
+		plan := back.ReplaceAllString(planOf(t, conn, name, sql), "")
+		if joined.MatchString(plan) {
+			t.Errorf("%s compares every row of a promotion or a template with every row of the batch:\n%s", name, plan)
+		}
+		for _, index := range regexp.MustCompile(`using (payouts_\w+)`).FindAllStringSubmatch(plan, -1) {
+			if slices.Contains(named, name) && index[1] != "payouts_pkey" && index[1] != "payouts_back" {
+				t.Errorf("%s walks %s:\n%s", name, index[1], plan)
+			}
+		}
+	}
+}
+
+// lists returns the statement of each list of payouts and promotions, with each
+// of its filters.
+func lists() map[string]string {
+	all := map[string]string{
+		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"),
+	}
+	for name, page := range dialect.PromotionPages() {
+		all[name] = promotionPages + page
+	}
+	for s := range reward.StateCount {
+		all["list "+s.String()], all["list "+s.String()+" with a code"] = listSQL(&s, ""), listSQL(&s, "A")
+	}
+	return all
+}
+
+// TestListsHaveIndexes checks that each filter of each list has an index in the
+// order of the list, whatever the planner expects to find: in a table that was
+// never analyzed, in a small one, and in one with almost only finished rows.
+func TestListsHaveIndexes(t *testing.T) {
+	t.Parallel()
+	indexes := map[string]string{
+		"list": "payouts_pkey", "list a code": "payouts_code", "list QUEUED": "payouts_open", "list promotions": "promotions_pkey",
+		"list promotions in a status": "promotions_status", "list promotions of a creator": "promotions_creator",
+		"search promotions":     "promotions_pkey",
+		"list promotions by ID": "promotions_pkey", "list promotions by name": "promotions_name", "list promotions by name, down": "promotions_name",
+		"list promotions by time": "promotions_created", "list promotions by time, down": "promotions_created",
+		"list promotions of a time": "promotions_created",
+		"audit":                     "audit_pkey", "audit of a subject": "audit_subject", "audit below": "audit_subject", "audit below by an actor": "audit_subject",
+		"audit of an actor": "audit_actor", "audit of an action": "audit_action", "audit of an actor with an action": "audit_actor",
+		"dead letters": "dead_letters_pkey", "dead letters with a status": "dead_letters_status",
+		"dead letters of a source": "dead_letters_source", "dead letters of a source with a status": "dead_letters_source",
+		"dead letters with a reason": "dead_letters_reason", "dead letters with a reason and a status": "dead_letters_reason",
+		"dead letters of a source with a reason": "dead_letters_source_reason", "dead letters of a source with a reason and a status": "dead_letters_source_reason",
+	}
+	for s := range reward.StateCount {
+		indexes["list "+s.String()+" with a code"] = "payouts_code"
+		if s != reward.Queued {
+			indexes["list "+s.String()] = "payouts_listed"
+		}
+	}
+	for name := range dialect.PromotionPages() {
+		if first, next, _ := strings.Cut(name, ", next"); next != "" && indexes[first] != "" {
+			indexes[name] = indexes[first]
+		}
+	}
+	all := lists()
+	maps.Copy(all, dialect.Statements())
+	s := fresh(t, 2)
+	conn := acquire(t, s)
+	for _, c := range []struct {
+		rows     int
+		analyzed bool
+	}{{0, false}, {listRows, false}, {100, true}, {listRows, true}} { // no statistics are removed, so this order
+		fillLists(t, s, c.rows)
+		if c.analyzed {
+			run(t, s, `ANALYZE promotions, summaries, payouts, dead_letters, audit`)
+		}
+		for name, index := range indexes {
+			plan := planOf(t, conn, name, all[name])
+			if !strings.Contains(plan, "using "+index+" ") || strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%d rows, analyzed %t: %s does without %s:\n%s", c.rows, c.analyzed, name, index, plan)
+			}
+		}
+	}
+	t.Run("EveryListStartsAtOnce", func(t *testing.T) { listsStartAtOnce(t, s) })
+}
+
+// statements returns the main statements and the shared ones.
+func statements() map[string]string {
+	all := map[string]string{
+		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
+		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "finish held": finishHeldSQL, "settle": settleSQL, "heads": headsSQL,
+		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
+		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
+		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
+		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
+		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
+		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
+		"confirm a coupon": confirmCoupon, "end holds": endHolds, "holdings after ended holds": endedHoldings, "cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
+		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "latest coupons": latestCoupons,
+		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
+		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
+		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
+		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
+		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
+		"views": viewSQL + viewsOf, "details": detailSQL + "WHERE m.id = $1",
+		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
+		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "requests that left": leftRequests, "waiting line": waitingLine,
+	}
+	maps.Copy(all, lists())
+	maps.Copy(all, dialect.Statements())
+	return all
+}
+
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// planOf returns the plan that a prepared statement uses for every call.
+func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
+	t.Helper()
+	ctx := t.Context()
+	// Prepare by name: only then is the plan reused for every call.
+	if _, err := conn.Conn().PgConn().Exec(ctx, "PREPARE probe AS "+sql).ReadAll(); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	most := 0
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		var n int
+		if _, err := fmt.Sscan(m[1], &n); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+	}
+	nulls := ""
+	if most > 0 {
+		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", most), ", ") + ")"
+	}
+	res, err := conn.Conn().PgConn().Exec(ctx, "EXPLAIN EXECUTE probe"+nulls+"; DEALLOCATE probe").ReadAll()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	var plan strings.Builder
+	for _, line := range res[0].Rows {
+		plan.Write(line[0])
+		plan.WriteByte('\n')
+	}
+	return plan.String()
+}

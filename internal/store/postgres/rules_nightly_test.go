@@ -1,0 +1,8 @@
+//go:build nightly
+
+package postgres
+
+import "testing"
+
+// TestNightlyRules tries every case of TestRules.
+func TestNightlyRules(t *testing.T) { followsTheRules(t, 1) }
