@@ -305,23 +305,7 @@ func TestCompletionNeedsNoRedis(t *testing.T) {
 	t.Parallel()
 	const waiting reward.PromotionID = 100
 	const finished, targets = 20, 5
-	fixture.Address(t, fleet.VariableRedis) // skips with -short
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := fleet.NewRedis(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	server := fixture.Own(t, fleet.NewRedis)
 	streams, err := redisstream.Open(t.Context(), redisstream.Config{URL: server.Address()})
 	if err != nil {
 		t.Fatal(err)

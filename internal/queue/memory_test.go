@@ -19,10 +19,12 @@ var stream = queue.Stream{Type: reward.Point, PromotionID: 1}
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	queuetest.Exercise(t, func(t testing.TB) queue.Queue {
-		q := queue.NewMemory()
-		t.Cleanup(q.Close)
-		return q
+	queuetest.Exercise(t, func(t *testing.T, test func(t *testing.T, q queue.Queue, age func(s queue.Stream, d time.Duration))) {
+		synctest.Test(t, func(t *testing.T) {
+			q := queue.NewMemory()
+			defer q.Close()
+			test(t, q, func(_ queue.Stream, d time.Duration) { time.Sleep(d) })
+		})
 	})
 }
 

@@ -4,17 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-// The client's refresher of cluster slots sleeps through Close, for a second
-// at most, and what closes its spare connections to a Cluster for five; nothing
-// else may be left.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()

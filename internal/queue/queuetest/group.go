@@ -22,7 +22,7 @@ func exerciseCreate(t *testing.T, b *bundle) {
 	var got []string
 	for _, c := range must(b.q.Consumers(b.ctx, b.s))(t) {
 		got = append(got, c.Name)
-		if c.Pending != 0 || c.Idle < 0 || c.Idle > time.Minute {
+		if c.Pending != 0 || c.Idle < 0 || c.Idle > lease {
 			t.Fatalf("a new consumer is %+v", c)
 		}
 	}
@@ -63,11 +63,10 @@ func exerciseRemoveConsumer(t *testing.T, b *bundle) {
 
 func exerciseRemoveConsumerIdle(t *testing.T, b *bundle) {
 	b.add(0, 1)
-	before := time.Now()
 	b.read("a", 1)
-	b.until("the entry is a little idle", func() bool { return time.Since(before) > 250*time.Millisecond })
+	b.age(2 * lease)
 	must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t)
-	if got := b.claim("b", 200*time.Millisecond, 1); len(got) != 1 {
+	if got := b.claim("b", lease, 1); len(got) != 1 {
 		t.Fatal("handing an entry on has begun a new lease")
 	}
 }
@@ -183,19 +182,10 @@ func exerciseWakes(_ *testing.T, b *bundle) {
 
 func (b *bundle) wantWake(s queue.Stream) {
 	b.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for {
-		select {
-		case got, open := <-b.q.Wakes():
-			if !open {
-				b.Fatal("the channel of wakes is closed")
-			}
-			if got == s {
-				return
-			}
-		case <-timeout.C:
-			b.Fatalf("no wake-up for %v", s)
+	for got := (queue.Stream{}); got != s; {
+		var open bool
+		if got, open = b.nextWake(); !open {
+			b.Fatal("the channel of wakes is closed")
 		}
 	}
 }
@@ -246,18 +236,12 @@ func exerciseCancelled(_ *testing.T, b *bundle) {
 	b.wantTargets(b.read("a", 10), 0, 1)
 }
 
-func exerciseClose(t *testing.T, b *bundle) {
+func exerciseClose(_ *testing.T, b *bundle) {
 	b.ok(b.q.Ping(b.ctx))
 	b.q.Close()
 	b.q.Close()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
 	for open := true; open; {
-		select {
-		case _, open = <-b.q.Wakes():
-		case <-timeout.C:
-			t.Fatal("Close has not closed the channel of wakes")
-		}
+		_, open = b.nextWake()
 	}
 	for name, call := range b.calls() {
 		b.wantError(name+" after Close", call())

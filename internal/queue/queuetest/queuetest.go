@@ -9,16 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// patience limits every wait for an expected event.
-const patience = 20 * time.Second
+// World runs a test on an empty queue, and closes the queue after it; the test may have
+// closed it. age makes every pending entry of a stream idle for so much longer.
+type World func(t *testing.T, test func(t *testing.T, q queue.Queue, age func(s queue.Stream, d time.Duration)))
 
-// Exercise runs the suite. newQueue returns an empty queue and closes it in a
-// Cleanup. The suite runs in parallel and may close the queue earlier.
-func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
+// Exercise runs the suite, in parallel.
+func Exercise(t *testing.T, world World) {
 	t.Helper()
 	for name, exercise := range map[string]func(*testing.T, *bundle){
 		"AddGivesWhatWasAdded":                     exerciseAdd,
@@ -53,9 +54,9 @@ func Exercise(t *testing.T, newQueue func(t testing.TB) queue.Queue) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			exercise(t, &bundle{
-				TB: t, q: newQueue(t), ctx: t.Context(),
-				s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
+			world(t, func(t *testing.T, q queue.Queue, age func(s queue.Stream, d time.Duration)) {
+				s := queue.Stream{Type: reward.Voucher, PromotionID: 12345}
+				exercise(t, &bundle{TB: t, q: q, ctx: t.Context(), s: s, age: func(d time.Duration) { age(s, d) }})
 			})
 		})
 	}
@@ -67,6 +68,7 @@ type bundle struct {
 	q   queue.Queue
 	ctx context.Context
 	s   queue.Stream
+	age func(d time.Duration) // of the stream's pending entries
 }
 
 // must returns a function that returns v, or fails the test on an error.
@@ -180,14 +182,17 @@ func ids(entries []queue.Entry) []string {
 	return out
 }
 
-// until polls a condition that becomes true with time.
-func (b *bundle) until(what string, condition func() bool) {
+// nextWake returns the next hint. open is false if the channel is closed.
+func (b *bundle) nextWake() (s queue.Stream, open bool) {
 	b.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("waited %v in vain until %s", patience, what)
-		}
+	timeout := time.NewTimer(fixture.Patience)
+	defer timeout.Stop()
+	select {
+	case s, open = <-b.q.Wakes():
+	case <-timeout.C:
+		b.Fatal("no wake-up, and the channel of wakes is not closed")
 	}
+	return s, open
 }
 
 // wantError checks that a call failed, and that the error names the stream.

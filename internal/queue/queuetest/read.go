@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -81,7 +82,7 @@ func exerciseConcurrentReaders(t *testing.T, b *bundle) {
 	for i := range readers {
 		wg.Go(func() {
 			consumer := fmt.Sprintf("host-1-%d", i)
-			for deadline := time.Now().Add(3 * patience); ; {
+			for deadline := time.Now().Add(fixture.Patience); ; {
 				got, err := b.q.Read(b.ctx, b.s, []queue.ReadParams{{Consumer: consumer, Count: 64}})
 				if err != nil {
 					t.Error(err)

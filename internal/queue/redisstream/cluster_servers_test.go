@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/redis"
@@ -32,7 +33,7 @@ func (r *rig) paramsOf(s queue.Stream, n int) queue.AddParams {
 // happens to one, while each is where its slot says.
 func TestStreamsAreSpreadOverTheCluster(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, serverURL(t, clusterVariable))
+	r := newRig(t, fixture.Address(t, fleet.VariableRedisCluster))
 	ctx := t.Context()
 	woken := map[queue.Stream]bool{}
 	for i := range manyStreams {
@@ -44,7 +45,7 @@ func TestStreamsAreSpreadOverTheCluster(t *testing.T) {
 			t.Fatal(exists, err)
 		}
 	}
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(fixture.Patience)
 	defer timeout.Stop()
 	for len(woken) < manyStreams {
 		select {
@@ -80,11 +81,18 @@ func (r *rig) keysByNode() []int {
 	r.Helper()
 	var counts []int
 	for _, node := range r.raw.Nodes() {
-		keys, err := r.keysAt(r.Context(), node)
-		if err != nil {
-			r.Fatal(err)
+		n := 0
+		for cursor := uint64(0); ; {
+			page, err := node.Do(r.Context(), node.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
+			if err != nil {
+				r.Fatal(err)
+			}
+			n += len(page.Elements)
+			if cursor = page.Cursor; cursor == 0 {
+				break
+			}
 		}
-		counts = append(counts, len(keys))
+		counts = append(counts, n)
 	}
 	return counts
 }
@@ -144,7 +152,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	if err := away.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	r.until("Ping tells that a node is away", func() bool { return r.ping() != nil })
+	fixture.Until(t, "Ping tells that a node is away", func() bool { return r.ping() != nil })
 	for range 10 { // whichever node is asked
 		if r.ping() == nil {
 			t.Fatal("Ping finds nothing wrong while a node is away")
@@ -157,7 +165,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	if err := cluster.WaitOK(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.until("Ping is content again", func() bool { return r.ping() == nil })
+	fixture.Until(t, "Ping is content again", func() bool { return r.ping() == nil })
 
 	// What the node had is gone; the rest is there, and was taken by the same
 	// run. New work goes everywhere.
@@ -191,7 +199,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	}
 	// So do wakes: the node that had the subscription may have been the one.
 	later := streamOf(manyStreams)
-	r.until("wakes arrive", func() bool {
+	fixture.Until(t, "wakes arrive", func() bool {
 		// A connection from before the outage may break at its first use.
 		if err := r.raw.Do(t.Context(), r.raw.B().Del().Key(StreamKey(r.prefix, later)).Build()).Error(); err != nil {
 			return false
@@ -199,13 +207,13 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 		if _, err := r.q.Add(t.Context(), r.paramsOf(later, 1)); err != nil {
 			t.Fatal(err)
 		}
-		for timeout := time.After(100 * time.Millisecond); ; {
+		for {
 			select {
 			case s := <-r.q.Wakes():
 				if s == later {
 					return true
 				}
-			case <-timeout:
+			default:
 				return false
 			}
 		}
@@ -213,7 +221,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 }
 
 func (r *rig) ping() error {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), fixture.Patience)
 	defer cancel()
 	return r.q.Ping(ctx)
 }
@@ -241,7 +249,7 @@ func TestAReplicaThatIsAwayIsNoOutage(t *testing.T) {
 	at(0, "CLUSTER ADDSLOTSRANGE 10922 16383")
 	at(0, "CLUSTER BUMPEPOCH") // what the first says of its slots is newer than what was
 	at(2, "CLUSTER REPLICATE "+first)
-	before.until("all know the replica", func() bool {
+	fixture.Until(t, "all know the replica", func() bool {
 		// A replica that has received nothing counts for none.
 		if before.raw.Do(t.Context(), before.raw.B().Set().Key("bar").Value("of the first node").Build()).Error() != nil {
 			return false
@@ -270,7 +278,7 @@ func TestAReplicaThatIsAwayIsNoOutage(t *testing.T) {
 	if err := replica.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before.until("it is reached again", func() bool {
+	fixture.Until(t, "it is reached again", func() bool {
 		for _, client := range []rueidis.Client{before.raw, r.raw} {
 			for _, node := range client.Nodes() {
 				if node.Do(t.Context(), node.B().Ping().Build()).Error() != nil {
@@ -303,6 +311,7 @@ func nodesByRange(t *testing.T, slots rueidis.RedisMessage) []int {
 // ownCluster is a Cluster for a test that breaks it.
 func ownCluster(t *testing.T) *fleet.Cluster {
 	t.Helper()
+	fixture.Address(t, fleet.VariableRedisCluster) // skips with -short
 	in, err := fleet.Look()
 	if err != nil {
 		t.Fatal(err)

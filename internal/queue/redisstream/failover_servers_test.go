@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/redis"
 )
@@ -13,14 +14,14 @@ import (
 // does it. Its run id is what it was; what it took before is no first delivery.
 func TestAMasterThatIsMasterAgainTellsWhatItTookBefore(t *testing.T) {
 	t.Parallel()
-	first, second := newRig(t, ownRedis(t)), newRig(t, ownRedis(t))
+	first, second := newRig(t, fixture.Own(t, fleet.NewRedis).Address()), newRig(t, fixture.Own(t, fleet.NewRedis).Address())
 	for _, r := range []*rig{first, second} {
 		r.do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
 	}
 	second.follow(first)
 	runID := first.info("run_id")
 	first.add(1, 1)
-	second.until("the entry is on the replica", func() bool {
+	fixture.Until(t, "the entry is on the replica", func() bool {
 		return second.eval("return redis.call('EXISTS', KEYS[1])", []string{first.key()}) == int64(1)
 	})
 
@@ -49,7 +50,7 @@ func (r *rig) follow(master *rig) {
 		u := url.URL{Host: address}
 		r.do("REPLICAOF", u.Hostname(), u.Port())
 	}
-	r.until("the replica has caught up", func() bool { return r.info("master_link_status") == "up" })
+	fixture.Until(r, "the replica has caught up", func() bool { return r.info("master_link_status") == "up" })
 }
 
 // info is a value of INFO.
@@ -60,26 +61,4 @@ func (r *rig) info(name string) string {
 		r.Fatal(err)
 	}
 	return redis.InfoValue(text, name)
-}
-
-// ownRedis starts a Redis for a test that breaks it, and returns its address.
-func ownRedis(t *testing.T) string {
-	t.Helper()
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := fleet.NewRedis(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return server.Address()
 }

@@ -8,20 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// The client's refresher of cluster slots sleeps through Close, for a second
-// at most, and what closes its spare connections to a Cluster for five; nothing
-// else may be left.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 func TestKeys(t *testing.T) {
 	t.Parallel()

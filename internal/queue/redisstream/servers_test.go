@@ -2,59 +2,30 @@ package redisstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/service"
 )
-
-// patience bounds every wait for something that has to happen.
-const patience = 20 * time.Second
-
-var prefixes = service.NewIDs()
-
-// clusterVariable names the Cluster.
-const clusterVariable = "LARGESSE_TEST_REDIS_CLUSTER"
-
-// servers is the variable with the address of each real server.
-var servers = map[string]string{"Redis": "LARGESSE_TEST_REDIS", "Valkey": "LARGESSE_TEST_VALKEY", "Cluster": clusterVariable}
-
-// overServers runs a test over each real server.
-func overServers(t *testing.T, test func(t *testing.T, url string)) {
-	t.Helper()
-	for name, variable := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, serverURL(t, variable))
-		})
-	}
-}
-
-func serverURL(t testing.TB, variable string) string {
-	t.Helper()
-	url := os.Getenv(variable)
-	if url == "" {
-		t.Fatalf("%s names no server: run it by make test", variable)
-	}
-	return url
-}
 
 // rig is a driver with keys of its own and a plain client next to it, which in
 // a Cluster sends a command to where its key is.
@@ -74,20 +45,14 @@ func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, nil) }
 func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	t.Helper()
 	r := &rig{
-		TB: t, prefix: fmt.Sprintf("test-%d:", prefixes.Next()), log: &lines{},
+		TB: t, raw: fixture.RedisClient(t, url), prefix: fixture.Keys(t, url), log: &lines{},
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
+	t.Cleanup(r.raw.Close)
 	option, err := redis.Option(url, "", "", obs.Log{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := option
-	plain.DisableRetry = false // a node may have been away since it was last asked
-	if r.raw, err = rueidis.NewClient(plain); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.raw.Close)
-	t.Cleanup(r.deleteKeys)
 	log, err := obs.NewLog(r.log, "debug", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -100,36 +65,6 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	}
 	t.Cleanup(r.q.Close)
 	return r
-}
-
-func (r *rig) deleteKeys() {
-	ctx := context.Background() // the test's own is over
-	for _, node := range r.raw.Nodes() {
-		keys, err := r.keysAt(ctx, node)
-		if err != nil {
-			r.Error(err)
-		}
-		for _, key := range keys {
-			if err := r.raw.Do(ctx, r.raw.B().Del().Key(key).Build()).Error(); err != nil {
-				r.Error(err)
-			}
-		}
-	}
-}
-
-// keysAt lists the rig's keys at one node.
-func (r *rig) keysAt(ctx context.Context, node rueidis.Client) ([]string, error) {
-	var keys []string
-	for cursor := uint64(0); ; {
-		page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, page.Elements...)
-		if cursor = page.Cursor; cursor == 0 {
-			return keys, nil
-		}
-	}
 }
 
 // do runs a command as any other client would.
@@ -161,6 +96,17 @@ func (r *rig) params(from, n int) queue.AddParams {
 		})
 	}
 	return p
+}
+
+// age makes every pending entry of a stream idle for so much longer, as if that time had
+// passed.
+func (r *rig) age(s queue.Stream, d time.Duration) {
+	r.Helper()
+	const text = `for _, p in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 100000)) do
+		redis.call('XCLAIM', KEYS[1], ARGV[1], p[2], 0, p[1], 'IDLE', p[3] + ARGV[2], 'JUSTID')
+	end
+	return 0`
+	r.eval(text, []string{StreamKey(r.prefix, s)}, ConsumerGroup(r.prefix, s), strconv.FormatInt(d.Milliseconds(), 10))
 }
 
 func (r *rig) read(n int) []queue.Entry {
@@ -231,10 +177,14 @@ func (l *lines) count(part string) int {
 	return strings.Count(l.buf.String(), part)
 }
 
+// TestQueue runs the whole suite on Redis. The other tests of this file hold Valkey and a
+// Cluster to what depends on the server.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
-		queuetest.Exercise(t, func(t testing.TB) queue.Queue { return newRig(t, url).q })
+	url := fixture.Address(t, fleet.VariableRedis)
+	queuetest.Exercise(t, func(t *testing.T, test func(t *testing.T, q queue.Queue, age func(s queue.Stream, d time.Duration))) {
+		r := newRig(t, url)
+		test(t, r.q, r.age)
 	})
 }
 
@@ -242,7 +192,7 @@ func TestQueue(t *testing.T) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	const far = "9000000000000000" // microseconds; in the year 2255
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		key, mark, group := r.key(), regroupedKey(r.prefix, r.s), r.group()
 		run := r.run()
@@ -252,7 +202,7 @@ func TestScripts(t *testing.T) {
 			if len(want) == 1 {
 				expected = want[0]
 			}
-			if diff := cmp.Diff(expected, got); diff != "" {
+			if diff := gocmp.Diff(expected, got); diff != "" {
 				t.Fatalf("%s (-want +got):\n%s", what, diff)
 			}
 		}
@@ -321,7 +271,7 @@ func TestScripts(t *testing.T) {
 
 func TestMineIsWhatThisServerRunTook(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(1, 1)
 		r.do("XADD", r.key(), "*", "key", "2", "message", "{}", "dispatch", "1", "run", strings.Repeat("0", 40))
@@ -344,7 +294,7 @@ func TestMineIsWhatThisServerRunTook(t *testing.T) {
 func TestAReadMayNameManyConsumers(t *testing.T) {
 	t.Parallel()
 	const many = 6400
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		reads := make([]queue.ReadParams, many)
 		for i := range reads {
@@ -365,7 +315,7 @@ func TestAReadMayNameManyConsumers(t *testing.T) {
 
 func TestEntriesOfOtherClients(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		// Before there is a group, and with every kind of field missing.
 		r.do("XADD", r.key(), "*", "hello", "world")
@@ -417,7 +367,7 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 		"Consumers": func(r *rig) error { _, err := r.q.Consumers(r.Context(), r.s); return err },
 		"Info":      func(r *rig) error { _, err := r.q.Info(r.Context(), r.s); return err },
 	}
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		for name, call := range calls {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -463,9 +413,50 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 	})
 }
 
+// TestAClaimScansAFifthOfALongList: one claim of a long list of pending entries scans a
+// fifth of the time in which they were added, and the claims of a lease, five, scan all.
+func TestAClaimScansAFifthOfALongList(t *testing.T) {
+	t.Parallel()
+	const pending, scanMax = 101, 100
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		id := func(i int) string { return fmt.Sprintf("%d-0", 1000+i) }
+		for i := range pending {
+			r.do("XADD", r.key(), id(i), "key", fmt.Sprint(i+1), "message", "{}", "dispatch", "1")
+		}
+		if got := r.read(pending); len(got) != pending {
+			t.Fatalf("read %d entries", len(got))
+		}
+		idle := map[string]bool{id(0): true, id(20): true, id(21): true, id(59): true, id(100): true}
+		for id := range idle {
+			r.do("XCLAIM", r.key(), r.group(), "dead", "0", id, "IDLE", "7200000", "JUSTID")
+		}
+		from := ""
+		for range 5 {
+			reply := r.eval(claimEntriesText, []string{r.key()}, r.group(), "c", "3600000", "50", from, fmt.Sprint(scanMax)).([]any)
+			for _, entry := range reply[2].([]any) {
+				delete(idle, entry.([]any)[0].(string))
+			}
+			next := reply[0].(string)
+			first, last := cmp.Or(from, "-"), "+"
+			if n, err := strconv.Atoi(next); err == nil {
+				last = strconv.Itoa(n - 1)
+			}
+			scanned := len(r.eval("return redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2])", []string{r.key()}, first, last).([]any))
+			if scanned > pending/5+1 {
+				t.Errorf("the claim from %q to %q scanned %d of %d pending entries", from, next, scanned, pending)
+			}
+			from = next
+		}
+		if from != "" || len(idle) > 0 {
+			t.Errorf("after five claims the next one continues at %q, and %v were not claimed", from, idle)
+		}
+	})
+}
+
 func TestAckLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(0, 2)
 		got := r.read(2)
@@ -484,7 +475,7 @@ func TestAckLeavesNoOrphan(t *testing.T) {
 
 func TestAWrongTypeIsAnErrorAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.do("SET", r.key(), "not a stream")
 		_, err := r.q.Add(t.Context(), r.params(0, 1))
@@ -505,7 +496,7 @@ func TestAWrongTypeIsAnErrorAndChangesNothing(t *testing.T) {
 
 func TestScriptsComeBackAfterAFlush(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(0, 1)
 		for _, node := range r.raw.Nodes() {
@@ -522,7 +513,7 @@ func TestScriptsComeBackAfterAFlush(t *testing.T) {
 
 func TestALostReplyIsAnErrorAndTheEntriesAreAddedOnce(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		p := newProxy(t, url)
 		r := newRigVia(t, url, p)
 		r.add(0, 1) // the script is loaded and the group made
@@ -544,29 +535,29 @@ func addEntriesSHA(t *testing.T, r *rig) string {
 
 func TestWakesComeBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		p := newProxy(t, url)
 		r := newRigVia(t, url, p)
 		p.setDown(true)
-		r.until("the outage is noticed", func() bool { return r.log.count("Redis subscription unavailable") > 0 })
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		fixture.Until(t, "the outage is noticed", func() bool { return r.log.count("Redis subscription unavailable") > 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 		defer cancel()
 		if _, err := r.q.Add(ctx, r.params(0, 1)); err == nil {
 			t.Fatal("Add gave no error while the server is away")
 		}
-		r.until("several tries were made", func() bool { return p.refusals() >= 4 })
+		fixture.Until(t, "several tries were made", func() bool { return p.refusals() >= 4 })
 		if refused := p.refusals(); refused > 100 {
 			t.Fatalf("%d tries: that is a busy loop", refused)
 		}
 		p.setDown(false)
-		r.until("the subscription is back", func() bool { return r.log.count("Redis subscription available again") > 0 })
+		fixture.Until(t, "the subscription is back", func() bool { return r.log.count("Redis subscription available again") > 0 })
 		r.add(0, 1)
 		select {
 		case s := <-r.q.Wakes():
 			if s != r.s {
 				t.Fatalf("woken for %v", s)
 			}
-		case <-time.After(patience):
+		case <-time.After(fixture.Patience):
 			t.Fatal("no wake-up after the outage")
 		}
 		if u, back := r.log.count("Redis subscription unavailable"), r.log.count("Redis subscription available again"); u != 1 || back != 1 {
@@ -575,24 +566,15 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 	})
 }
 
-func (r *rig) until(what string, condition func() bool) {
-	r.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatalf("waited %v in vain until %s", patience, what)
-		}
-	}
-}
-
 // TestWhatIsAwayIsSaidOnce: what goes into the log of a request is one line.
 func TestWhatIsAwayIsSaidOnce(t *testing.T) {
 	t.Parallel()
-	url := serverURL(t, "LARGESSE_TEST_REDIS")
+	url := fixture.Address(t, fleet.VariableRedis)
 	p := newProxy(t, url)
 	r := newRigVia(t, url, p)
 	p.setDown(true)
 	defer p.setDown(false)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	if _, err := r.q.Info(ctx, r.s); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%q", err)
@@ -601,7 +583,7 @@ func TestWhatIsAwayIsSaidOnce(t *testing.T) {
 
 func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(0, 1)
 		if _, err := r.q.Create(t.Context(), r.s, []string{"a"}); err != nil {
@@ -626,12 +608,8 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 }
 
 func BenchmarkServers(b *testing.B) {
-	for name, variable := range servers {
-		b.Run(name, func(b *testing.B) {
-			url := serverURL(b, variable)
-			queuetest.Benchmark(b, func(b testing.TB) queue.Queue { return newRig(b, url).q })
-		})
-	}
+	url := fixture.Address(b, fleet.VariableRedis)
+	queuetest.Benchmark(b, func(b testing.TB) queue.Queue { return newRig(b, url).q })
 }
 
 // proxy stands between the driver and the servers and misbehaves on demand.
