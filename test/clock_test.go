@@ -32,8 +32,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	skew(12 * time.Second)
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(c *config.Config) {
 		c.Redis.URL = redis.Address()
-		c.Money.Timeout, c.Redis.Stream.LeaseSeconds = 5*time.Second, 15
-	})
+	}, patientLeases)
 	// shows waits until /readyz contains a text, or does not.
 	shows := func(text string, want bool) {
 		t.Helper()

@@ -29,7 +29,7 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	postgres := fixture.Own(t, fleet.NewFullPostgres)
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(cfg *config.Config) {
 		cfg.Database.URL = postgres.Address()
-	})
+	}, patientLeases)
 	refused, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"})
 	if err != nil {
 		t.Fatal(err)

@@ -126,9 +126,9 @@ func TestInstanceCutOffFromRedis(t *testing.T) {
 // promotion. Nothing is charged meanwhile, and everything continues by itself.
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
-	r := newCutOff(t, servers, moneysim.Faults{LatencyMs: 5})
-	const targets = 3000
-	id, workload := r.create(targets, false, client.NewPromotion{RatePerSecond: 500})
+	r := newCutOff(t, servers, moneysim.Faults{LatencyMs: 5}, patientLeases)
+	const targets = 1500
+	id, workload := r.create(targets, false, client.NewPromotion{RatePerSecond: 200})
 	r.until(id, "begun", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 })
 	r.database.Hang()
 	fixture.Until(t, "the view is reported as too old", func() bool { return value(r.scrape(), "largesse_degraded", "view") == 1 })

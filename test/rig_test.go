@@ -107,6 +107,11 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*confi
 	return r
 }
 
+// patientLeases lets an instance keep its entries although the machine is busy.
+func patientLeases(cfg *config.Config) {
+	cfg.Money.Timeout, cfg.Redis.Stream.LeaseSeconds = 5*time.Second, 15
+}
+
 func (r *rig) start() {
 	r.t.Helper()
 	lines := &lockedBuffer{}

@@ -57,6 +57,7 @@ func buildVersion(t *testing.T, commit string) string {
 // again, and that by this one. Everybody is paid once, no coupon is issued twice, and
 // the books balance.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	const targets, users, quantity = 1500, 300, 200
 	first := buildVersion(t, firstUpgradable)
 	this, err := program()
