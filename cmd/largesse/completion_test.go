@@ -4,7 +4,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -87,10 +86,9 @@ func TestCompletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer silent.Close()
-		began := time.Now()
 		got := offers(t, []string{"LARGESSE_SERVER=http://" + silent.Addr().String()}, "template", "show", "")
-		if diff := cmp.Diff([]string{noFiles}, got); diff != "" || time.Since(began) > 5*time.Second {
-			t.Errorf("after %v: %s", time.Since(began), diff)
+		if diff := cmp.Diff([]string{noFiles}, got); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

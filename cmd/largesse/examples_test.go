@@ -1,3 +1,5 @@
+//go:build ci
+
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -29,9 +32,6 @@ import (
 //
 //nolint:paralleltest // the examples name files of the folder they are run in
 func TestExamples(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs every example of every command")
-	}
 	t.Chdir(t.TempDir())
 	files := map[string]string{
 		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
@@ -202,31 +202,6 @@ func parseLine(t *testing.T, line string) shellLine {
 	}
 	p.words = words
 	return p
-}
-
-// shellWords splits at spaces that are not quoted.
-func shellWords(line string) []string {
-	var words []string
-	var word strings.Builder
-	quote, begun := rune(0), false
-	for _, r := range line + " " {
-		switch {
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, begun = r, true
-		case quote == 0 && r == ' ':
-			if begun {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			begun = false
-		default:
-			word.WriteRune(r)
-			begun = true
-		}
-	}
-	return words
 }
 
 // stage is a server with its provider, for examples to run on.
@@ -562,28 +537,13 @@ func (st *stage) promotion(t *testing.T, verb string) string {
 // await polls a promotion.
 func (st *stage) await(t *testing.T, id string, so func(client.Promotion) bool) {
 	t.Helper()
-	eventually(t, func() (string, bool) {
+	fixture.Until(t, "promotion "+id+" is as the example needs it", func() bool {
 		p, err := st.api.Promotion(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%+v", p), so(p)
+		return so(p)
 	})
-}
-
-// eventually polls a condition that says what it has seen.
-func eventually(t *testing.T, so func() (seen string, yes bool)) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		seen, yes := so()
-		if yes {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come: %s", seen)
-		}
-		time.Sleep(20 * time.Millisecond) // polls a condition
-	}
 }
 
 // template makes a template in a state that a verb can be used in.
@@ -604,12 +564,12 @@ func (st *stage) template(t *testing.T, verb string) string {
 		_, err = st.api.CloseTemplate(ctx, made.ID)
 	case "entrants":
 		_, err = st.api.IssueCoupon(ctx, made.ID, "u7", 0)
-		eventually(t, func() (string, bool) {
+		fixture.Until(t, "the draw is done", func() bool {
 			drawn, err := st.api.Template(ctx, made.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return fmt.Sprintf("%+v", drawn.Draw), drawn.Draw.State == "DONE"
+			return drawn.Draw.State == "DONE"
 		})
 	}
 	if err != nil {
@@ -621,13 +581,13 @@ func (st *stage) template(t *testing.T, verb string) string {
 // left returns a template whose line user u7 has left, before a coupon was issued.
 func (st *stage) left(t *testing.T) (template string) {
 	t.Helper()
-	eventually(t, func() (string, bool) {
+	fixture.Until(t, "u7 has left a line", func() bool {
 		template = st.template(t, "leave")
 		r, err := st.api.IssueCoupon(t.Context(), template, "u7", 0)
 		if err == nil {
 			err = st.api.LeaveLine(t.Context(), r.ID)
 		}
-		return fmt.Sprint(err), err == nil
+		return err == nil
 	})
 	return template
 }
@@ -651,14 +611,13 @@ func (st *stage) deadLetter(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var id string
-	eventually(t, func() (string, bool) {
-		open := st.openLetters(t)
-		for _, one := range open {
+	fixture.Until(t, "there is another dead letter", func() bool {
+		for _, one := range st.openLetters(t) {
 			if !slices.Contains(before, one) {
 				id = one
 			}
 		}
-		return fmt.Sprint(open), id != ""
+		return id != ""
 	})
 	return id
 }
@@ -708,13 +667,5 @@ func (st *stage) profile(t *testing.T, verb string) {
 	}
 	if err := (world{environ: []string{"XDG_CONFIG_HOME=" + st.configs}}).saveProfiles(all); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestShellWords(t *testing.T) {
-	t.Parallel()
-	got := shellWords(`a  "b 'c'" d='e "f"' '' g`)
-	if want := []string{"a", "b 'c'", `d=e "f"`, "", "g"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -115,3 +115,59 @@ func TestCommandChecker(t *testing.T) {
 		}
 	}
 }
+
+// TestExamplesNameWhatThereIs checks the commands and flags of every example. In CI,
+// TestExamples runs them.
+func TestExamplesNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	found, root := 0, (&cli{}).rootCommand()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, call := range pageCall.FindAllStringSubmatch(cmd.Example, -1) {
+			found++
+			if wrong := wrongCommand(root, call[1]); wrong != "" {
+				t.Errorf("%s: %s: %s", cmd.CommandPath(), call[1], wrong)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	if found < 120 {
+		t.Errorf("only %d examples were found", found)
+	}
+}
+
+// shellWords splits at spaces that are not quoted.
+func shellWords(line string) []string {
+	var words []string
+	var word strings.Builder
+	quote, begun := rune(0), false
+	for _, r := range line + " " {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, begun = r, true
+		case quote == 0 && r == ' ':
+			if begun {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			word.WriteRune(r)
+			begun = true
+		}
+	}
+	return words
+}
+
+func TestShellWords(t *testing.T) {
+	t.Parallel()
+	got := shellWords(`a  "b 'c'" d='e "f"' '' g`)
+	if want := []string{"a", "b 'c'", `d=e "f"`, "", "g"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // keyServer answers every request, and sends on the Authorization header.
@@ -196,9 +197,9 @@ func TestProfileAsksForAKey(t *testing.T) {
 		t.Fatalf("%q, %v", begun, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, asked) }()
-	eventually(t, func() (string, bool) {
+	fixture.Until(t, "the terminal shows nothing that is typed", func() bool {
 		mode, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-		return fmt.Sprint(mode, err), err == nil && mode.Lflag&unix.ECHO == 0
+		return err == nil && mode.Lflag&unix.ECHO == 0
 	})
 	if _, err := terminal.person.WriteString("lgs_typed\n"); err != nil {
 		t.Fatal(err)

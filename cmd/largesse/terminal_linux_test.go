@@ -8,10 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // terminal is a pseudo-terminal, as a program has it.
@@ -208,7 +209,7 @@ func TestConfirmOnATerminal(t *testing.T) {
 			t.Parallel()
 			env, _ := fakeServer(t, map[string]answer{"POST /v1/dead-letters/discard": {body: `{"count":3}`}})
 			term := openTerminal(t, 80, 24)
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("nobody answered"))
+			ctx, cancel := context.WithTimeoutCause(t.Context(), fixture.Patience, errors.New("nobody answered"))
 			defer cancel()
 			var stderr strings.Builder
 			answered := make(chan int, 1)

@@ -1,3 +1,5 @@
+//go:build ci
+
 package main
 
 import (
@@ -87,9 +89,6 @@ func samePage(page, got string, ids map[string]string) bool {
 //
 //nolint:paralleltest // the page names files of the folder it is read in
 func TestTutorial(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs every command of the tutorial")
-	}
 	steps := pageSteps(t, "../../docs/tutorial.md")
 	t.Chdir(t.TempDir())
 	st := &stage{}
