@@ -188,9 +188,9 @@ func TestNoTestDependsOnTheClock(t *testing.T) {
 	}
 }
 
-// TestNightlyTestsHaveTheirName keeps the tests of the nightly tier apart from those that
+// TestTiersHaveTheirNames keeps the tests of the nightly tier apart from those that
 // are compiled with them.
-func TestNightlyTestsHaveTheirName(t *testing.T) {
+func TestTiersHaveTheirNames(t *testing.T) {
 	t.Parallel()
 	for _, f := range tree(t) {
 		if !f.test() {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestAReleaseCanBeMadeAgain checks that two clones in different directories give the same
+// TestNightlyAReleaseCanBeMadeAgain checks that two clones in different directories give the same
 // bytes, and what is in them.
-func TestAReleaseCanBeMadeAgain(t *testing.T) {
+func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	const version = "v0.0.1-rc.1"
 	root, err := filepath.Abs("../..")
