@@ -16,12 +16,7 @@ import (
 // repair finds nothing.
 func TestAnArchivedTemplateTakesNothing(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) { r.archive(mode) })
-		})
-	}
+	eachMode(t, allModes, (*rig).archive)
 }
 
 func (r *rig) archive(mode reward.IssueMode) {

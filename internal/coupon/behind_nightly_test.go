@@ -12,16 +12,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TestAGateIsAMillionSettlementsBehind checks that a gate is loaded, and its line served,
+// TestNightlyAGateIsAMillionSettlementsBehind checks that a gate is loaded, and its line served,
 // after 1,100,000 coupons were issued past it: more than 2^20, in one outage. In KAFKA
 // mode, which loads in the same way, 100,000 are enough.
-func TestAGateIsAMillionSettlementsBehind(t *testing.T) {
+func TestNightlyAGateIsAMillionSettlementsBehind(t *testing.T) {
 	t.Parallel()
 	for mode, past := range map[reward.IssueMode]int64{reward.ModeStream: 1_100_000, reward.ModeKafka: 100_000} {
 		t.Run(string(mode), func(t *testing.T) { //nolint:paralleltest // each takes a CPU
 			const line = 100
-			s := openServers(t, "LARGESSE_TEST_REDIS")
-			r := &rig{TB: t, servers: s, rows: s.rows(t)}
+			r := newRig(t, openServers(t))
 			early := r.start(func(c *FlowConfig) {
 				c.Connected = func() bool { return false } // in KAFKA mode the records are published, and not read
 				c.Issue = mode == reward.ModeKafka

@@ -6,35 +6,14 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// ownBroker starts a Kafka for a test that breaks it.
-func ownBroker(t *testing.T) *fleet.Server {
-	t.Helper()
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := fleet.NewKafka(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return server
-}
-
-// TestABrokerLosesALongLine checks that 3,000 users who were told that they wait get their
+// TestNightlyABrokerLosesALongLine checks that 3,000 users who were told that they wait get their
 // coupons although a broker that was killed comes back without their records, or their
 // topic is recreated. A thousand records were settled before.
-func TestABrokerLosesALongLine(t *testing.T) {
+func TestNightlyABrokerLosesALongLine(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*rig, *fleet.Server){
 		"Log": func(r *rig, broker *fleet.Server) {
@@ -51,10 +30,10 @@ func TestABrokerLosesALongLine(t *testing.T) {
 		"Topic": func(r *rig, _ *fleet.Server) { r.recreateTopic() },
 	} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // each has a broker and takes a CPU
-			broker := ownBroker(t)
-			s := openServers(t, "LARGESSE_TEST_REDIS")
+			broker := fixture.Own(t, fleet.NewKafka)
+			s := openServers(t)
 			s.brokers = []string{broker.Address()}
-			r := &rig{TB: t, servers: s, rows: s.rows(t)}
+			r := newRig(t, s)
 			exerciseTopicLoss(r, topicLoss{early: 1000, line: 3000, spare: 500, rush: name == "Topic", lose: func() { lose(r, broker) }})
 		})
 	}

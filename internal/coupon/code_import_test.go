@@ -28,53 +28,48 @@ func (r *rig) imports(i *instance, id reward.TemplateID, codes ...string) View {
 // order, each once, and that requests are refused when the codes are used up.
 func TestImportedCodes(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				r.startAll(2)
-				a, b := r.instances[0], r.instances[1]
-				id := r.create(reward.CouponTemplate{TotalQuantity: 3, Mode: mode, ReissueAfterCancel: true})
-				if _, _, err := a.Catalog.ImportCodes(r.Context(), id, strings.NewReader("ONE\nTWO")); !reward.HasCode(err, reward.CodeCodesExhausted) {
-					r.Fatalf("two codes for three coupons: %v", err)
-				}
-				if v := r.imports(a, id, "ONE", "TWO", "THREE"); v.Stock != 3 || v.CodesLeft() != 3 {
-					r.Errorf("%+v", v)
-				}
-				r.takes(a, id, "ann", "ONE")
-				r.takes(b, id, "bob", "TWO")
-				r.until("the quantity cannot rise", func() bool {
-					_, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: new(int64(4))})
-					return reward.HasCode(err, reward.CodeCodesExhausted)
-				})
-				cid := r.takes(a, id, "cid", "THREE")
-				if _, err := a.Catalog.Cancel(r.Context(), cid.ID); err != nil {
-					r.Fatal(err)
-				}
-				r.until("the codes are used up", func() bool {
-					v, err := b.Catalog.Get(r.Context(), id)
-					return err == nil && v.Live == 2 && v.Stock == 0 && v.CodesLeft() == 0 && v.CodesMissing() == 1
-				})
-				for _, i := range r.instances {
-					r.want(i, id, "dan", reward.CodeSoldOut)
-				}
-				r.balanced(id)
-				r.imports(b, id, "FOUR", "FIVE")
-				if c := r.takeWhenFree(a, id, "dan"); c.Code != "FOUR" {
-					r.Errorf("dan has %s", c.Code)
-				}
-				r.want(b, id, "eve", reward.CodeSoldOut) // the quantity is used up, though a code is left
-				if found, err := b.Catalog.CouponsByCode(r.Context(), "THREE", 10); err != nil || len(found) != 1 || found[0].UserID != "cid" {
-					r.Errorf("by its code: %+v, %v", found, err)
-				}
-				h, err := a.Catalog.History(r.Context(), "dan")
-				if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.Code != "FOUR" {
-					r.Errorf("history: %+v, %v", h, err)
-				}
-				r.balanced(id)
-			})
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		r.startAll(2)
+		a, b := r.instances[0], r.instances[1]
+		id := r.create(reward.CouponTemplate{TotalQuantity: 3, Mode: mode, ReissueAfterCancel: true})
+		if _, _, err := a.Catalog.ImportCodes(r.Context(), id, strings.NewReader("ONE\nTWO")); !reward.HasCode(err, reward.CodeCodesExhausted) {
+			r.Fatalf("two codes for three coupons: %v", err)
+		}
+		if v := r.imports(a, id, "ONE", "TWO", "THREE"); v.Stock != 3 || v.CodesLeft() != 3 {
+			r.Errorf("%+v", v)
+		}
+		r.takes(a, id, "ann", "ONE")
+		r.takes(b, id, "bob", "TWO")
+		r.until("the quantity cannot rise", func() bool {
+			_, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: new(int64(4))})
+			return reward.HasCode(err, reward.CodeCodesExhausted)
 		})
-	}
+		cid := r.takes(a, id, "cid", "THREE")
+		if _, err := a.Catalog.Cancel(r.Context(), cid.ID); err != nil {
+			r.Fatal(err)
+		}
+		r.until("the codes are used up", func() bool {
+			v, err := b.Catalog.Get(r.Context(), id)
+			return err == nil && v.Live == 2 && v.Stock == 0 && v.CodesLeft() == 0 && v.CodesMissing() == 1
+		})
+		for _, i := range r.instances {
+			r.want(i, id, "dan", reward.CodeSoldOut)
+		}
+		r.balanced(id)
+		r.imports(b, id, "FOUR", "FIVE")
+		if c := r.takeWhenFree(a, id, "dan"); c.Code != "FOUR" {
+			r.Errorf("dan has %s", c.Code)
+		}
+		r.want(b, id, "eve", reward.CodeSoldOut) // the quantity is used up, though a code is left
+		if found, err := b.Catalog.CouponsByCode(r.Context(), "THREE", 10); err != nil || len(found) != 1 || found[0].UserID != "cid" {
+			r.Errorf("by its code: %+v, %v", found, err)
+		}
+		h, err := a.Catalog.History(r.Context(), "dan")
+		if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.Code != "FOUR" {
+			r.Errorf("history: %+v, %v", h, err)
+		}
+		r.balanced(id)
+	})
 }
 
 // takes requests a coupon, which must have a code.
@@ -91,7 +86,7 @@ func (r *rig) takes(i *instance, id reward.TemplateID, user, code string) reward
 // database, and that a hold that ends uses its code.
 func TestImportedCodesDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		i := r.start()
 		id := r.create(reward.CouponTemplate{TotalQuantity: 2, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
 		r.imports(i, id, "ONE", "TWO")
@@ -115,96 +110,96 @@ func TestImportedCodesDuringAnOutage(t *testing.T) {
 // changes nothing.
 func TestFilesOfCodes(t *testing.T) {
 	t.Parallel()
-	s := openEmbedded(t)
-	r := &rig{TB: t, servers: s, open: openEmbedded, rows: s.rows(t)}
-	i := r.start()
-	many := func(n int, tail ...string) string {
-		var b strings.Builder
-		for k := range n {
-			fmt.Fprintf(&b, "M%06d\n", k)
+	each(t, func(r *rig) {
+		i := r.start()
+		many := func(n int, tail ...string) string {
+			var b strings.Builder
+			for k := range n {
+				fmt.Fprintf(&b, "M%06d\n", k)
+			}
+			return b.String() + strings.Join(tail, "\n")
 		}
-		return b.String() + strings.Join(tail, "\n")
-	}
-	for name, file := range map[string]struct {
-		body  string
-		first string
-		n     int64
-	}{
-		"plain":    {"A1\nB2\n", "A1", 2},
-		"header":   {"Code\nA1\nB2", "A1", 2},
-		"windows":  {"\ufeffcode\r\nA1\r\nB2\r\n\r\n", "A1", 2},
-		"bom":      {"\ufeffA1\nB2", "A1", 2},
-		"quoted":   {"\"code\"\n\"A1\"\n\"B2\"\n", "A1", 2},
-		"blanks":   {"\n  A1 \n\n\tB2\n\n", "A1", 2},
-		"signs":    {"A-1_b.c:d/e#f+g=h@i*j\nB2", "A-1_b.c:d/e#f+g=h@i*j", 2},
-		"the word": {"B2\ncode\n", "B2", 2},
-		"longest":  {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
-		"batches":  {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
-	} {
+		for name, file := range map[string]struct {
+			body  string
+			first string
+			n     int64
+		}{
+			"plain":    {"A1\nB2\n", "A1", 2},
+			"header":   {"Code\nA1\nB2", "A1", 2},
+			"windows":  {"\ufeffcode\r\nA1\r\nB2\r\n\r\n", "A1", 2},
+			"bom":      {"\ufeffA1\nB2", "A1", 2},
+			"quoted":   {"\"code\"\n\"A1\"\n\"B2\"\n", "A1", 2},
+			"blanks":   {"\n  A1 \n\n\tB2\n\n", "A1", 2},
+			"signs":    {"A-1_b.c:d/e#f+g=h@i*j\nB2", "A-1_b.c:d/e#f+g=h@i*j", 2},
+			"the word": {"B2\ncode\n", "B2", 2},
+			"longest":  {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
+			"batches":  {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
+		} {
+			id := r.create(reward.CouponTemplate{TotalQuantity: 2})
+			v, n, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(file.body))
+			if err != nil || n != file.n || v.CodesImported != file.n {
+				r.Errorf("%s: %d codes, %+v, %v", name, n, v, err)
+				continue
+			}
+			if c := r.take(i, id, "ann"); c.Code != file.first {
+				r.Errorf("%s: the first code is %s", name, c.Code)
+			}
+		}
+
 		id := r.create(reward.CouponTemplate{TotalQuantity: 2})
-		v, n, err := i.Catalog.ImportCodes(t.Context(), id, strings.NewReader(file.body))
-		if err != nil || n != file.n || v.CodesImported != file.n {
-			t.Errorf("%s: %d codes, %+v, %v", name, n, v, err)
-			continue
+		broken := errors.New("the caller left")
+		for name, file := range map[string]struct{ body, code, detail string }{
+			"empty":           {"", reward.CodeBadCodes, "the file has no codes; send one code per line"},
+			"blank":           {"\ufeff\r\n\n", reward.CodeBadCodes, "the file has no codes"},
+			"header only":     {"code\n", reward.CodeBadCodes, "the file has no codes"},
+			"repeat":          {"A\nB\n\nA\n", reward.CodeBadCodes, "line 4: code \"A\" appears twice in the file; remove one of them; nothing was imported"},
+			"distant repeat":  {many(store.CodesMax+10, "X", "M000001"), reward.CodeBadCodes, fmt.Sprintf("line %d: code \"M000001\" appears twice", store.CodesMax+12)},
+			"too long":        {"A\n" + strings.Repeat("x", reward.CodeMax+1), reward.CodeBadCodes, "line 2: code "},
+			"endless line":    {"A\nB\n" + strings.Repeat("x", 1<<20), reward.CodeBadCodes, "line 3: it has more than 4096 bytes"},
+			"columns":         {"A,1\nB,2\n", reward.CodeBadCodes, "line 1: code \"A,1\" has more than one column"},
+			"semicolons":      {"A\nB;2\n", reward.CodeBadCodes, "line 2: code \"B;2\" has more than one column"},
+			"space":           {"A\nB C\n", reward.CodeBadCodes, "line 2: code \"B C\" has a character"},
+			"letters":         {"A\nKÖLN\n", reward.CodeBadCodes, "line 2: code \"KÖLN\" has a character"},
+			"open quote":      {"A\n\"B\"\"\n", reward.CodeBadCodes, "line 2: code"},
+			"control":         {"A\nB\x1b[0m\n", reward.CodeBadCodes, "line 2: code"},
+			"formula":         {"A\n=B\n", reward.CodeBadCodes, "line 2: code \"=B\" begins like a spreadsheet formula"},
+			"latin 1":         {"A\nK\xd6LN\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},
+			"utf 16":          {"\xff\xfeA\x00\n\x00", reward.CodeBadCodes, "line 1: it is not UTF-8 text"},
+			"a byte of zero":  {"A\nB\x00\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},
+			"too few":         {"A\n", reward.CodeCodesExhausted, "the file has 1 codes and template"},
+			"ends too early":  {many(store.CodesMax + 5), "", broken.Error()},
+			"ends at its end": {"A\nB\n", "", broken.Error()},
+		} {
+			body := io.Reader(strings.NewReader(file.body))
+			if file.code == "" {
+				body = io.MultiReader(body, iotest.ErrReader(broken))
+			}
+			before, _ := r.rows.TemplateGet(r.Context(), id)
+			_, _, err := i.Catalog.ImportCodes(r.Context(), id, body)
+			if err == nil || file.code != "" && !reward.HasCode(err, file.code) || !strings.Contains(err.Error(), file.detail) {
+				r.Errorf("%s: %v", name, err)
+			}
+			if after, _ := r.rows.TemplateGet(r.Context(), id); after.Version != before.Version || after.CodesImported != 0 {
+				r.Errorf("%s changed the template: %+v", name, after)
+			}
 		}
-		if c := r.take(i, id, "ann"); c.Code != file.first {
-			t.Errorf("%s: the first code is %s", name, c.Code)
+		r.imports(i, id, "A", "B")
+		for body, want := range map[string]string{
+			"C\nA\n": "line 2: code \"A\" was imported to the template before",
+			"B":      "line 1: code \"B\" was imported to the template before",
+		} {
+			if _, _, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(body)); !reward.HasCode(err, reward.CodeBadCodes) || !strings.Contains(err.Error(), want) {
+				r.Errorf("%q: %v", body, err)
+			}
 		}
-	}
+		r.imports(i, id, "C")
 
-	id := r.create(reward.CouponTemplate{TotalQuantity: 2})
-	broken := errors.New("the caller left")
-	for name, file := range map[string]struct{ body, code, detail string }{
-		"empty":           {"", reward.CodeBadCodes, "the file has no codes; send one code per line"},
-		"blank":           {"\ufeff\r\n\n", reward.CodeBadCodes, "the file has no codes"},
-		"header only":     {"code\n", reward.CodeBadCodes, "the file has no codes"},
-		"repeat":          {"A\nB\n\nA\n", reward.CodeBadCodes, "line 4: code \"A\" appears twice in the file; remove one of them; nothing was imported"},
-		"distant repeat":  {many(store.CodesMax+10, "X", "M000001"), reward.CodeBadCodes, fmt.Sprintf("line %d: code \"M000001\" appears twice", store.CodesMax+12)},
-		"too long":        {"A\n" + strings.Repeat("x", reward.CodeMax+1), reward.CodeBadCodes, "line 2: code "},
-		"endless line":    {"A\nB\n" + strings.Repeat("x", 1<<20), reward.CodeBadCodes, "line 3: it has more than 4096 bytes"},
-		"columns":         {"A,1\nB,2\n", reward.CodeBadCodes, "line 1: code \"A,1\" has more than one column"},
-		"semicolons":      {"A\nB;2\n", reward.CodeBadCodes, "line 2: code \"B;2\" has more than one column"},
-		"space":           {"A\nB C\n", reward.CodeBadCodes, "line 2: code \"B C\" has a character"},
-		"letters":         {"A\nKÖLN\n", reward.CodeBadCodes, "line 2: code \"KÖLN\" has a character"},
-		"open quote":      {"A\n\"B\"\"\n", reward.CodeBadCodes, "line 2: code"},
-		"control":         {"A\nB\x1b[0m\n", reward.CodeBadCodes, "line 2: code"},
-		"formula":         {"A\n=B\n", reward.CodeBadCodes, "line 2: code \"=B\" begins like a spreadsheet formula"},
-		"latin 1":         {"A\nK\xd6LN\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},
-		"utf 16":          {"\xff\xfeA\x00\n\x00", reward.CodeBadCodes, "line 1: it is not UTF-8 text"},
-		"a byte of zero":  {"A\nB\x00\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},
-		"too few":         {"A\n", reward.CodeCodesExhausted, "the file has 1 codes and template"},
-		"ends too early":  {many(store.CodesMax + 5), "", broken.Error()},
-		"ends at its end": {"A\nB\n", "", broken.Error()},
-	} {
-		body := io.Reader(strings.NewReader(file.body))
-		if file.code == "" {
-			body = io.MultiReader(body, iotest.ErrReader(broken))
+		styled := r.create(reward.CouponTemplate{TotalQuantity: 2, Codes: reward.CodeStyle{Length: 12, Alphabet: "0123456789"}})
+		if _, _, err := i.Catalog.ImportCodes(r.Context(), styled, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeIllegalState) {
+			r.Errorf("codes for a template that generates them: %v", err)
 		}
-		before, _ := r.rows.TemplateGet(t.Context(), id)
-		_, _, err := i.Catalog.ImportCodes(t.Context(), id, body)
-		if err == nil || file.code != "" && !reward.HasCode(err, file.code) || !strings.Contains(err.Error(), file.detail) {
-			t.Errorf("%s: %v", name, err)
+		if _, _, err := i.Catalog.ImportCodes(r.Context(), 9, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+			r.Errorf("codes for no template: %v", err)
 		}
-		if after, _ := r.rows.TemplateGet(t.Context(), id); after.Version != before.Version || after.CodesImported != 0 {
-			t.Errorf("%s changed the template: %+v", name, after)
-		}
-	}
-	r.imports(i, id, "A", "B")
-	for body, want := range map[string]string{
-		"C\nA\n": "line 2: code \"A\" was imported to the template before",
-		"B":      "line 1: code \"B\" was imported to the template before",
-	} {
-		if _, _, err := i.Catalog.ImportCodes(t.Context(), id, strings.NewReader(body)); !reward.HasCode(err, reward.CodeBadCodes) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", body, err)
-		}
-	}
-	r.imports(i, id, "C")
-
-	styled := r.create(reward.CouponTemplate{TotalQuantity: 2, Codes: reward.CodeStyle{Length: 12, Alphabet: "0123456789"}})
-	if _, _, err := i.Catalog.ImportCodes(t.Context(), styled, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeIllegalState) {
-		t.Errorf("codes for a template that generates them: %v", err)
-	}
-	if _, _, err := i.Catalog.ImportCodes(t.Context(), 9, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeTemplateNotFound) {
-		t.Errorf("codes for no template: %v", err)
-	}
+	})
 }

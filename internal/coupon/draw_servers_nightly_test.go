@@ -44,12 +44,12 @@ func (r *measuredRows) CouponSettle(ctx context.Context, p store.CouponSettlePar
 	return r.Store.CouponSettle(ctx, p)
 }
 
-// TestAMillionEntrantsInPostgreSQL draws 100,000 of a million entrants in PostgreSQL, with
+// TestNightlyAMillionEntrantsInPostgreSQL draws 100,000 of a million entrants in PostgreSQL, with
 // a crash in between. The memory does not grow with the entrants, the order is the one
 // that everybody can check, and each entrant has one outcome.
-func TestAMillionEntrantsInPostgreSQL(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+func TestNightlyAMillionEntrantsInPostgreSQL(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	const entrants, quantity, most = 1_000_000, 100_000, 20 << 20
-	s := openServers(t, "LARGESSE_TEST_REDIS")
+	s := openServers(t)
 	r := &rig{TB: t, servers: s}
 	rows := &measuredRows{Store: s.rows(t), crashAt: 60}
 	r.rows = rows

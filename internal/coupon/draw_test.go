@@ -23,7 +23,7 @@ import (
 // verifiable order, and that later users get later tickets.
 func TestDraw(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		r.startAll(2)
 		opens := time.Now().Add(6 * time.Second)
 		id := r.create(reward.CouponTemplate{
@@ -294,7 +294,7 @@ func drawStaysFlat(t *testing.T, entrants int, quantity int64) {
 	}
 }
 
-// TestDrawStaysFlat is TestAMillionEntrants for fewer.
+// TestDrawStaysFlat is TestNightlyAMillionEntrants for fewer.
 func TestDrawStaysFlat(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	drawStaysFlat(t, 200_000, 2000)
 }

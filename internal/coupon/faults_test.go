@@ -13,51 +13,50 @@ import (
 // rush never issues too many coupons or two to a user, and issues all in the end.
 func TestEverythingIsForgotten(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				r.startAll(2)
-				id := r.create(reward.CouponTemplate{TotalQuantity: 200, Mode: mode})
-				var wg sync.WaitGroup
-				for n := range 20 {
-					wg.Go(func() {
-						for u := range 30 {
-							r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u))
-						}
-					})
-				}
-				for range 4 {
-					time.Sleep(30 * time.Millisecond) // the interval between faults
-					r.flush(r)
-				}
-				wg.Wait()
-				// Users whose request was lost request again; 200 of 600 get a coupon.
-				r.until("all are issued", func() bool {
-					for n := range 20 {
-						for u := range 30 {
-							if _, code := r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u)); code == reward.CodeSoldOut && len(r.coupons(id)) == 200 {
-								return true
-							}
-						}
-					}
-					return false
-				})
-				list := r.coupons(id)
-				users := make(map[string]bool)
-				for n, c := range list {
-					users[c.UserID] = true
-					if mode == reward.ModeStream && c.Ticket != int64(n+1) {
-						r.Errorf("ticket %d is %d", n+1, c.Ticket)
-					}
-				}
-				if len(list) != 200 || len(users) != 200 {
-					r.Errorf("%d coupons of %d users", len(list), len(users))
-				}
-				r.balanced(id)
-			})
+	eachMode(t, allModes, exerciseForgotten)
+	onServers(t, func(r *rig) { exerciseForgotten(r, reward.ModeStream) })
+}
+
+func exerciseForgotten(r *rig, mode reward.IssueMode) {
+	r.startAll(2)
+	id := r.create(reward.CouponTemplate{TotalQuantity: 200, Mode: mode})
+	var wg sync.WaitGroup
+	for n := range 20 {
+		wg.Go(func() {
+			for u := range 30 {
+				r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u))
+				r.sleep(5 * time.Millisecond)
+			}
 		})
 	}
+	for range 4 {
+		r.sleep(30 * time.Millisecond) // the interval between faults
+		r.flush(r)
+	}
+	wg.Wait()
+	// Users whose request was lost request again; 200 of 600 get a coupon.
+	r.until("all are issued", func() bool {
+		for n := range 20 {
+			for u := range 30 {
+				if _, code := r.request(r.instances[u%2], id, fmt.Sprintf("u%d-%d", n, u)); code == reward.CodeSoldOut && len(r.coupons(id)) == 200 {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	list := r.coupons(id)
+	users := make(map[string]bool)
+	for n, c := range list {
+		users[c.UserID] = true
+		if mode == reward.ModeStream && c.Ticket != int64(n+1) {
+			r.Errorf("ticket %d is %d", n+1, c.Ticket)
+		}
+	}
+	if len(list) != 200 || len(users) != 200 {
+		r.Errorf("%d coupons of %d users", len(list), len(users))
+	}
+	r.balanced(id)
 }
 
 // TestIssuerIsLost checks that an issuer that has lost its epoch settles nothing more,
@@ -72,17 +71,18 @@ func TestIssuerIsLost(t *testing.T) {
 			wg.Go(func() {
 				for u := range 100 {
 					r.request(r.instances[u%3], id, fmt.Sprintf("u%d-%d", n, u))
+					r.sleep(2 * time.Millisecond)
 				}
 			})
 		}
 		for range 10 {
-			time.Sleep(20 * time.Millisecond) // the interval between faults
+			r.sleep(20 * time.Millisecond) // the interval between faults
 			if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
 				r.Fatal(err)
 			}
 		}
 		wg.Wait()
-		r.until("all are issued", func() bool { return len(r.coupons(id)) == 2000 })
+		r.issued(id, 2000)
 		for n, c := range r.coupons(id) {
 			if c.Ticket != int64(n+1) {
 				r.Fatalf("ticket %d is %d", n+1, c.Ticket)
@@ -96,7 +96,7 @@ func TestIssuerIsLost(t *testing.T) {
 // stopped, within 3 s.
 func TestIssuerIsTakenOver(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		a, b := r.start(), r.start()
 		requester := r.start(func(c *FlowConfig) { c.Issue = false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 1000})
@@ -118,8 +118,8 @@ func TestIssuerIsTakenOver(t *testing.T) {
 			r.request(requester, id, fmt.Sprint("u", n))
 		}
 		began := time.Now()
-		r.until("the other instance continues", func() bool { return len(r.coupons(id)) == 51 })
-		if took := time.Since(began); took > 3*time.Second {
+		r.issued(id, 51)
+		if took := r.since(began); took > 3*time.Second {
 			r.Errorf("taken over after %v", took)
 		}
 		r.balanced(id)
@@ -138,7 +138,7 @@ func TestAppliesAreLost(t *testing.T) {
 		for n := range 9 {
 			r.request(i, id, fmt.Sprint("u", n+1))
 		}
-		r.until("all are issued", func() bool { return len(r.coupons(id)) == 10 })
+		r.issued(id, 10)
 		list := r.coupons(id)
 		if _, err := i.Catalog.Cancel(r.Context(), list[3].ID); err != nil {
 			r.Fatal(err)
@@ -152,7 +152,7 @@ func TestAppliesAreLost(t *testing.T) {
 			_, code := r.request(i, id, "late")
 			return code == ""
 		})
-		if took := time.Since(began); took > 2*time.Second {
+		if took := r.since(began); took > 2*time.Second {
 			r.Errorf("sold out for %v although a coupon was free", took)
 		}
 		r.outcome(i, id, "late")

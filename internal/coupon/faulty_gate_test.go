@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// losableGate is an in-process gate that can lose all data.
+// losableGate is an in-process gate that can lose all data, or hang.
 type losableGate struct {
 	mu    sync.Mutex // protects the fields below
 	inner *gate.Memory
@@ -65,6 +65,18 @@ func (f *losableGate) lose() {
 	old.Close()
 }
 
+// hang lets the gate hang, as a server that is stopped and keeps its connections, until
+// resume is called. It serves what it was sent meanwhile.
+func (f *losableGate) hang() (resume func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	hung := make(chan struct{})
+	for _, u := range f.users {
+		u.set(func(g *faultyGate) { g.hung = hung })
+	}
+	return sync.OnceFunc(func() { close(hung) })
+}
+
 func (f *losableGate) close() {
 	f.now().Close()
 	f.open.Wait()
@@ -72,7 +84,7 @@ func (f *losableGate) close() {
 
 var errReplyLost = errors.New("the reply was lost")
 
-// faultyGate is an instance's gate. It can be down, or lose applies.
+// faultyGate is an instance's gate. It can be down, hang, or lose applies.
 type faultyGate struct {
 	now   func() gate.Gate
 	hints <-chan gate.Hint
@@ -81,6 +93,7 @@ type faultyGate struct {
 
 	mu        sync.Mutex // protects the fields below
 	down      bool
+	hung      chan struct{} // until it is closed, calls have no effect; nil = it never hung
 	loseApply bool
 	onShrink  func() // called after each Shrink
 	admits    int    // calls of Admit
@@ -97,65 +110,92 @@ func (g *faultyGate) set(f func(*faultyGate)) {
 	f(g)
 }
 
-// reach returns the gate, or an error if it is down.
-func (g *faultyGate) reach() (gate.Gate, error) {
+// through makes a call with one result.
+func through[T any](ctx context.Context, g *faultyGate, call func(context.Context, gate.Gate) (T, error)) (T, error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.down {
-		return nil, errGateDown
+	down, hung := g.down, g.hung
+	g.mu.Unlock()
+	var none T
+	if down {
+		return none, errGateDown
 	}
-	return g.now(), nil
+	if hung == nil {
+		return call(ctx, g.now())
+	}
+	type reply struct {
+		value T
+		err   error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		<-hung
+		// A server executes what it has received, even if the caller has given up.
+		value, err := call(context.WithoutCancel(ctx), g.now())
+		replies <- reply{value, err}
+	}()
+	select {
+	case r := <-replies:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
 }
 
-// through makes a call with one result.
-func through[T any](g *faultyGate, call func(gate.Gate) (T, error)) (T, error) {
-	inner, err := g.reach()
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return call(inner)
+// act makes a call without a result.
+func act(ctx context.Context, g *faultyGate, call func(context.Context, gate.Gate) error) error {
+	_, err := through(ctx, g, func(ctx context.Context, in gate.Gate) (struct{}, error) { return struct{}{}, call(ctx, in) })
+	return err
 }
 
 func (g *faultyGate) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
 	g.set(func(g *faultyGate) { g.admits++ })
-	return through(g, func(in gate.Gate) (gate.AdmitResult, error) { return in.Admit(ctx, id, users, admit) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.AdmitResult, error) {
+		return in.Admit(ctx, id, users, admit)
+	})
 }
 
 func (g *faultyGate) Place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
-	return through(g, func(in gate.Gate) (gate.PlaceResult, error) { return in.Place(ctx, id, user) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.PlaceResult, error) { return in.Place(ctx, id, user) })
 }
 
 func (g *faultyGate) Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (gate.LineResult, error) {
-	return through(g, func(in gate.Gate) (gate.LineResult, error) { return in.Line(ctx, id, after, upTo) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.LineResult, error) { return in.Line(ctx, id, after, upTo) })
 }
 
 func (g *faultyGate) Positions(ctx context.Context, id reward.TemplateID, users []string) (gate.PositionsResult, error) {
-	return through(g, func(in gate.Gate) (gate.PositionsResult, error) { return in.Positions(ctx, id, users) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.PositionsResult, error) {
+		return in.Positions(ctx, id, users)
+	})
 }
 
 func (g *faultyGate) Headers(ctx context.Context, ids []reward.TemplateID) ([]gate.Header, error) {
-	return through(g, func(in gate.Gate) ([]gate.Header, error) { return in.Headers(ctx, ids) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) ([]gate.Header, error) { return in.Headers(ctx, ids) })
 }
 
 func (g *faultyGate) Read(ctx context.Context, id reward.TemplateID, consumer string, count int) (gate.Delivery, error) {
-	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Read(ctx, id, consumer, count) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.Delivery, error) {
+		return in.Read(ctx, id, consumer, count)
+	})
 }
 
 func (g *faultyGate) Claim(ctx context.Context, id reward.TemplateID, consumer string, after int64, count int) (gate.Delivery, error) {
-	return through(g, func(in gate.Gate) (gate.Delivery, error) { return in.Claim(ctx, id, consumer, after, count) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.Delivery, error) {
+		return in.Claim(ctx, id, consumer, after, count)
+	})
 }
 
 func (g *faultyGate) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
-	return through(g, func(in gate.Gate) (int, error) { return in.Ack(ctx, id, generation, tickets) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (int, error) { return in.Ack(ctx, id, generation, tickets) })
 }
 
 func (g *faultyGate) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
-	return through(g, func(in gate.Gate) ([]bool, error) { return in.Unacked(ctx, id, generation, tickets) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) ([]bool, error) {
+		return in.Unacked(ctx, id, generation, tickets)
+	})
 }
 
 func (g *faultyGate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
-	return through(g, func(in gate.Gate) (gate.ApplyResult, error) {
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.ApplyResult, error) {
 		g.mu.Lock()
 		lose := g.loseApply
 		g.mu.Unlock()
@@ -167,59 +207,58 @@ func (g *faultyGate) Apply(ctx context.Context, p gate.ApplyParams) (gate.ApplyR
 }
 
 func (g *faultyGate) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (gate.LoadBeginResult, error) {
-	return through(g, func(in gate.Gate) (gate.LoadBeginResult, error) { return in.LoadBegin(ctx, id, token) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.LoadBeginResult, error) {
+		return in.LoadBegin(ctx, id, token)
+	})
 }
 
 func (g *faultyGate) LoadClose(ctx context.Context, l gate.Load) error {
 	g.set(func(g *faultyGate) { g.closes++ })
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadClose(ctx, l) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.LoadClose(ctx, l) })
 }
 
 func (g *faultyGate) LoadHoldings(ctx context.Context, l gate.Load, holdings []gate.Holding) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadHoldings(ctx, l, holdings) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.LoadHoldings(ctx, l, holdings) })
 }
 
 func (g *faultyGate) LoadTrim(ctx context.Context, l gate.Load, settled int64) (int64, error) {
-	return through(g, func(in gate.Gate) (int64, error) { return in.LoadTrim(ctx, l, settled) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (int64, error) { return in.LoadTrim(ctx, l, settled) })
 }
 
 func (g *faultyGate) LoadLeft(ctx context.Context, l gate.Load, left []gate.Request) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadLeft(ctx, l, left) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.LoadLeft(ctx, l, left) })
 }
 
 func (g *faultyGate) LoadMissing(ctx context.Context, l gate.Load, after int64) ([]gate.Request, int64, error) {
-	inner, err := g.reach()
+	var upTo int64
+	list, err := through(ctx, g, func(ctx context.Context, in gate.Gate) (list []gate.Request, err error) {
+		list, upTo, err = in.LoadMissing(ctx, l, after)
+		return list, err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return inner.LoadMissing(ctx, l, after)
+	return list, upTo, nil
 }
 
 func (g *faultyGate) LoadBack(ctx context.Context, l gate.Load, back []gate.Request) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.LoadBack(ctx, l, back) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.LoadBack(ctx, l, back) })
 }
 
 func (g *faultyGate) LoadPage(ctx context.Context, l gate.Load, from int64) ([]gate.Request, error) {
-	return through(g, func(in gate.Gate) ([]gate.Request, error) { return in.LoadPage(ctx, l, from) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) ([]gate.Request, error) { return in.LoadPage(ctx, l, from) })
 }
 
 func (g *faultyGate) LoadCopy(ctx context.Context, l gate.Load, generation, first int64, users []string) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) {
-		return struct{}{}, in.LoadCopy(ctx, l, generation, first, users)
-	})
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.LoadCopy(ctx, l, generation, first, users) })
 }
 
 func (g *faultyGate) LoadSwap(ctx context.Context, p gate.SwapParams) (gate.SwapResult, error) {
-	return through(g, func(in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.SwapResult, error) { return in.LoadSwap(ctx, p) })
 }
 
 func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.ShrinkResult, error) {
-	out, err := through(g, func(in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
+	out, err := through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.ShrinkResult, error) { return in.Shrink(ctx, id) })
 	g.mu.Lock()
 	then := g.onShrink
 	g.mu.Unlock()
@@ -230,56 +269,62 @@ func (g *faultyGate) Shrink(ctx context.Context, id reward.TemplateID) (gate.Shr
 }
 
 func (g *faultyGate) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.PauseGrants(ctx, id, pause) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.PauseGrants(ctx, id, pause) })
 }
 
 func (g *faultyGate) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
-	return through(g, func(in gate.Gate) (bool, error) { return in.Retire(ctx, id, idle) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (bool, error) { return in.Retire(ctx, id, idle) })
 }
 
 func (g *faultyGate) Remove(ctx context.Context, id reward.TemplateID) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Remove(ctx, id) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.Remove(ctx, id) })
 }
 
 func (g *faultyGate) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]gate.Holding, string, int64, error) {
-	inner, err := g.reach()
+	var next string
+	var version int64
+	list, err := through(ctx, g, func(ctx context.Context, in gate.Gate) (list []gate.Holding, err error) {
+		list, next, version, err = in.Holdings(ctx, id, cursor)
+		return list, err
+	})
 	if err != nil {
 		return nil, "", 0, err
 	}
-	return inner.Holdings(ctx, id, cursor)
+	return list, next, version, nil
 }
 
 func (g *faultyGate) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (gate.HoldingsOfResult, error) {
-	return through(g, func(in gate.Gate) (gate.HoldingsOfResult, error) { return in.HoldingsOf(ctx, id, users) })
+	return through(ctx, g, func(ctx context.Context, in gate.Gate) (gate.HoldingsOfResult, error) {
+		return in.HoldingsOf(ctx, id, users)
+	})
 }
 
 func (g *faultyGate) Lock(ctx context.Context, id reward.TemplateID, p gate.LockParams) (int64, bool, error) {
-	inner, err := g.reach()
+	var ok bool
+	token, err := through(ctx, g, func(ctx context.Context, in gate.Gate) (token int64, err error) {
+		token, ok, err = in.Lock(ctx, id, p)
+		return token, err
+	})
 	if err != nil {
 		return 0, false, err
 	}
-	token, ok, err := inner.Lock(ctx, id, p)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.locks++; g.loseLock > 0 && g.locks%g.loseLock == 0 {
 		return 0, false, errReplyLost
 	}
-	return token + g.clockAhead.Microseconds(), ok, err
+	return token + g.clockAhead.Microseconds(), ok, nil
 }
 
 func (g *faultyGate) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
 	g.mu.Lock()
 	token -= g.clockAhead.Microseconds()
 	g.mu.Unlock()
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Unlock(ctx, id, token) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.Unlock(ctx, id, token) })
 }
 
 func (g *faultyGate) Ping(ctx context.Context) error {
-	_, err := through(g, func(in gate.Gate) (struct{}, error) { return struct{}{}, in.Ping(ctx) })
-	return err
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.Ping(ctx) })
 }
 
 func (g *faultyGate) Hints() <-chan gate.Hint { return g.hints }

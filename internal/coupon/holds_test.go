@@ -14,47 +14,45 @@ import (
 // and that the place of one that is not confirmed goes to the next user, once.
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				r.startAll(2) // both sweep
-				a, b := r.instances[0], r.instances[1]
-				id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, HoldFor: time.Hour, ReissueAfterCancel: true})
-				kept := r.take(a, id, "ann")
-				if kept.Status != reward.CouponHeld || kept.HeldUntil.Before(kept.IssuedAt) {
-					r.Fatalf("%+v", kept)
-				}
-				if _, err := a.Catalog.Use(r.Context(), kept.ID); !reward.HasCode(err, reward.CodeCouponHeld) {
-					r.Errorf("the use of a held coupon: %v", err)
-				}
-				for _, i := range r.instances { // a repeat is harmless
-					if c, err := i.Catalog.Confirm(r.Context(), kept.ID); err != nil || c.Status != reward.CouponIssued {
-						r.Fatalf("the confirmation: %+v, %v", c, err)
-					}
-				}
-				r.holdFor(id, 2*time.Second)
-				lost := r.take(b, id, "bob")
-				r.holdEnds(lost)
-				next := r.takeWhenFree(a, id, "cid")
-				r.holdEnds(next)
-				r.holdFor(id, time.Hour)
-				r.takeWhenFree(b, id, "bob") // whose first one has ended
-				r.want(a, id, "dan", reward.CodeSoldOut)
-				if _, err := b.Catalog.Use(r.Context(), kept.ID); err != nil {
-					r.Errorf("the use of a confirmed coupon: %v", err)
-				}
-				if _, err := b.Catalog.Confirm(r.Context(), lost.ID); !reward.HasCode(err, reward.CodeHoldExpired) {
-					r.Errorf("the confirmation of a coupon that has ended: %v", err)
-				}
-				h, err := a.Catalog.History(r.Context(), "cid")
-				if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.CancelReason != reward.ReasonHoldExpired {
-					r.Errorf("history: %+v, %v", h, err)
-				}
-				r.balanced(id)
-			})
-		})
+	eachMode(t, allModes, exerciseHolds)
+	onServers(t, func(r *rig) { exerciseHolds(r, reward.ModeStream) })
+}
+
+func exerciseHolds(r *rig, mode reward.IssueMode) {
+	r.startAll(2) // both sweep
+	a, b := r.instances[0], r.instances[1]
+	id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, HoldFor: time.Hour, ReissueAfterCancel: true})
+	kept := r.take(a, id, "ann")
+	if kept.Status != reward.CouponHeld || kept.HeldUntil.Before(kept.IssuedAt) {
+		r.Fatalf("%+v", kept)
 	}
+	if _, err := a.Catalog.Use(r.Context(), kept.ID); !reward.HasCode(err, reward.CodeCouponHeld) {
+		r.Errorf("the use of a held coupon: %v", err)
+	}
+	for _, i := range r.instances { // a repeat is harmless
+		if c, err := i.Catalog.Confirm(r.Context(), kept.ID); err != nil || c.Status != reward.CouponIssued {
+			r.Fatalf("the confirmation: %+v, %v", c, err)
+		}
+	}
+	r.holdFor(id, 2*time.Second)
+	lost := r.take(b, id, "bob")
+	r.holdEnds(lost)
+	next := r.takeWhenFree(a, id, "cid")
+	r.holdEnds(next)
+	r.holdFor(id, time.Hour)
+	r.takeWhenFree(b, id, "bob") // whose first one has ended
+	r.want(a, id, "dan", reward.CodeSoldOut)
+	if _, err := b.Catalog.Use(r.Context(), kept.ID); err != nil {
+		r.Errorf("the use of a confirmed coupon: %v", err)
+	}
+	if _, err := b.Catalog.Confirm(r.Context(), lost.ID); !reward.HasCode(err, reward.CodeHoldExpired) {
+		r.Errorf("the confirmation of a coupon that has ended: %v", err)
+	}
+	h, err := a.Catalog.History(r.Context(), "cid")
+	if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.CancelReason != reward.ReasonHoldExpired {
+		r.Errorf("history: %+v, %v", h, err)
+	}
+	r.balanced(id)
 }
 
 // holdFor changes how long the next coupons are held, on every instance.
@@ -171,30 +169,25 @@ func TestHoldsOfADraw(t *testing.T) {
 // template does not issue again after a cancel, and that the refusal says so.
 func TestLapsedHoldsCount(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				i := r.start()
-				strict := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second})
-				mild := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
-				for _, id := range []reward.TemplateID{strict, mild} {
-					r.holdEnds(r.take(i, id, "ann"))
-					r.holdFor(id, time.Hour)
-				}
-				r.takeWhenFree(i, mild, "ann")
-				r.until("the end of the hold reaches the gate", func() bool {
-					_, code := r.request(i, strict, "ann")
-					return code == reward.CodeUserLimit
-				})
-				_, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: strict, UserID: "ann"})
-				if err == nil || !strings.Contains(err.Error(), "reissueAfterCancel") {
-					r.Errorf("the refusal does not say why: %v", err)
-				}
-				r.takeWhenFree(i, strict, "bob")
-				r.balanced(strict)
-				r.balanced(mild)
-			})
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		i := r.start()
+		strict := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second})
+		mild := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+		for _, id := range []reward.TemplateID{strict, mild} {
+			r.holdEnds(r.take(i, id, "ann"))
+			r.holdFor(id, time.Hour)
+		}
+		r.takeWhenFree(i, mild, "ann")
+		r.until("the end of the hold reaches the gate", func() bool {
+			_, code := r.request(i, strict, "ann")
+			return code == reward.CodeUserLimit
 		})
-	}
+		_, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: strict, UserID: "ann"})
+		if err == nil || !strings.Contains(err.Error(), "reissueAfterCancel") {
+			r.Errorf("the refusal does not say why: %v", err)
+		}
+		r.takeWhenFree(i, strict, "bob")
+		r.balanced(strict)
+		r.balanced(mild)
+	})
 }

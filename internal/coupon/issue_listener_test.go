@@ -12,10 +12,7 @@ import (
 // publish writes records to the coupon-issue topic as another system would.
 func (r *rig) publish(values ...string) {
 	r.Helper()
-	c, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: "another system"})
-	if err != nil {
-		r.Fatal(err)
-	}
+	c := r.connect("another system")
 	defer c.Close()
 	records := make([]bus.Record, len(values))
 	for i, v := range values {
@@ -42,7 +39,7 @@ func TestForeignRecords(t *testing.T) {
 			`{"templateId":999,"userId":"ann"}`,
 			fmt.Sprintf(`{"templateId":%s,"userId":"ann"}`, id), // once more
 		)
-		r.until("three have one", func() bool { return len(r.coupons(id)) == 3 })
+		r.issued(id, 3)
 		c := r.take(i, id, "cid")
 		// The same record of a ticket, twice.
 		again := reward.CouponIssueEvent{TemplateID: id, UserID: "cid", Ticket: c.Ticket, Generation: c.Generation}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -44,7 +45,7 @@ func TestConsumersThatLagKeepTheDatabasePath(t *testing.T) {
 		}
 		select {
 		case <-watched.read:
-		case <-time.After(patience):
+		case <-time.After(fixture.Patience):
 			r.Fatal("nobody loads the gate")
 		}
 		refused := 0

@@ -33,12 +33,7 @@ func (r *rig) leaves(i *instance, id reward.TemplateID, user, want string) {
 // once, and that the tickets behind are issued in order.
 func TestLeavingTheLine(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) { r.leaveLine(mode) })
-		})
-	}
+	eachMode(t, lineModes, (*rig).leaveLine)
 }
 
 func (r *rig) leaveLine(mode reward.IssueMode) {
@@ -87,7 +82,7 @@ func (r *rig) leaveLine(mode reward.IssueMode) {
 		i = r.start()
 	}
 	var users []string
-	r.until("all are issued", func() bool { return len(r.coupons(id)) == 3 })
+	r.issued(id, 3)
 	for _, c := range r.coupons(id) {
 		users = append(users, c.UserID)
 	}

@@ -50,7 +50,7 @@ func TestALostLockReply(t *testing.T) {
 // fencing tokens before were from a clock an hour ahead, and the server forgot them.
 func TestTheLockAfterAClockStep(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		a := r.start()
 		b := r.start(func(c *FlowConfig) { c.Issue = false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeSync})

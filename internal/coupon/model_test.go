@@ -20,13 +20,13 @@ import (
 // TestModel compares a small model with random steps: requests, leaves, issuers of
 // which some are stale, cancels, holds that are confirmed or end, lost applies, lost
 // data, crashes, changes of the quantity and rounds of the GateMaintainer.
-// TestModelAtLength takes more steps.
+// TestNightlyModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	exerciseModel(t, 40)
 }
 
-// exerciseModel takes this many steps per run; rapid makes a hundred runs by default.
+// exerciseModel takes this many steps per run; rapid makes thirty runs by default.
 func exerciseModel(t *testing.T, steps int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.db")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -97,7 +98,7 @@ func honest(t testing.TB, id reward.TemplateID, g gate.Gate, rows *slowRows, bat
 	}
 	told := make(map[string][]promise)
 	front := int64(0) // the lowest ticket in line
-	for deadline := time.Now().Add(patience); len(users) > 0; {
+	for deadline := time.Now().Add(fixture.Patience); len(users) > 0; {
 		time.Sleep(batch / 50) // polls the line
 		if time.Now().After(deadline) {
 			t.Fatalf("%d people still wait", len(users))

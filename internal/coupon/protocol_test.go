@@ -454,12 +454,7 @@ func TestLoweringTheQuantity(t *testing.T) {
 // coupon, although several people change the quantity at once.
 func TestConcurrentChangesOfTheQuantity(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) { r.changeTheQuantity(mode) })
-		})
-	}
+	eachMode(t, lineModes, (*rig).changeTheQuantity)
 }
 
 func (r *rig) changeTheQuantity(mode reward.IssueMode) {
@@ -475,6 +470,7 @@ func (r *rig) changeTheQuantity(mode reward.IssueMode) {
 					return
 				default:
 				}
+				r.sleep(20 * time.Millisecond)
 				total := int64(300 + (n*377+admin*211)%1700)
 				i := r.instances[admin%2]
 				_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
@@ -490,6 +486,7 @@ func (r *rig) changeTheQuantity(mode reward.IssueMode) {
 		requesting.Go(func() {
 			for n := range 60 {
 				user := fmt.Sprintf("u%d-%d", worker, n)
+				r.sleep(5 * time.Millisecond)
 				if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
 					mu.Lock()
 					admitted = append(admitted, user)
@@ -622,17 +619,19 @@ func TestLoweringInARush(t *testing.T) {
 			requesting.Go(func() {
 				for n := range users {
 					r.want(r.instances[worker%2], id, fmt.Sprintf("u%d-%d", worker, n), "")
+					r.sleep(time.Millisecond)
 				}
 			})
 		}
 		for n := range 10 {
+			r.sleep(5 * time.Millisecond)
 			total := int64(1000 - 50*n) // always enough for all of them
 			if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total}); err != nil {
 				r.Errorf("lowering to %d: %v", total, err)
 			}
 		}
 		requesting.Wait()
-		r.until("all are issued", func() bool { return len(r.coupons(id)) == workers*users })
+		r.issued(id, workers*users)
 		r.balanced(id)
 	})
 }

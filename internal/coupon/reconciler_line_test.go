@@ -98,7 +98,7 @@ func (r *rig) inLine(i *instance, id reward.TemplateID) map[string]int64 {
 // differs from its requests and from the rows, and that everyone who waits is served.
 func TestReconcileRepairsTheLine(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		// Nobody issues, and nobody else repairs.
 		i := r.start(func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 20})
@@ -142,7 +142,7 @@ func TestReconcileRepairsTheLine(t *testing.T) {
 			}
 		}
 		r.start()
-		r.until("all are served", func() bool { return len(r.coupons(id)) == len(want) })
+		r.issued(id, len(want))
 		for _, c := range r.coupons(id) {
 			if c.Ticket != want[c.UserID] {
 				r.Errorf("ticket %d of %s", c.Ticket, c.UserID)
@@ -193,7 +193,7 @@ func TestReconcileRepairsTheLineOfKafka(t *testing.T) {
 		for n := range 5 {
 			r.want(j, id, fmt.Sprint("u", n), "")
 		}
-		r.until("all have coupons", func() bool { return len(r.coupons(id)) == 6 })
+		r.issued(id, 6)
 		i.stop()
 		line := r.inLine(j, id)
 		if len(line) != 5 {
@@ -233,7 +233,7 @@ func TestReconcileRepairsTheLineOfKafka(t *testing.T) {
 // again because the stream has lost another request, or its group.
 func TestALoadPutsUsersBackInLine(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		i := r.start(func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 20})
 		for n := range 6 {
@@ -281,36 +281,32 @@ func TestALoadPutsUsersBackInLine(t *testing.T) {
 // and leave, and instances issue.
 func TestReconcileInARush(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				const users, comparisons = 10, 20
-				r.start(func(c *FlowConfig) { c.ReconcileEvery = 0 })
-				i := r.start(func(c *FlowConfig) { c.ReconcileEvery = 0 })
-				id := r.create(reward.CouponTemplate{TotalQuantity: 100_000, Mode: mode})
-				ctx, stop := context.WithCancel(r.Context())
-				var rush sync.WaitGroup
-				for n := range users {
-					rush.Go(func() {
-						for k := 0; ctx.Err() == nil; k++ {
-							user := fmt.Sprintf("u%d-%d", n, k)
-							if _, err := i.Intake.Request(ctx, IssueCommand{TemplateID: id, UserID: user}); err == nil && k%3 == 0 {
-								_ = i.Intake.Leave(ctx, id, user)
-							}
-							service.Sleep(ctx, time.Millisecond)
-						}
-					})
-				}
-				defer rush.Wait()
-				defer stop()
-				for range comparisons {
-					report, err := i.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id})
-					if err != nil || len(report.Drifts) > 0 {
-						r.Fatalf("%+v, %v", report, err)
+	eachMode(t, lineModes, func(r *rig, mode reward.IssueMode) {
+		const users, comparisons = 10, 20
+		r.start(func(c *FlowConfig) { c.ReconcileEvery = 0 })
+		i := r.start(func(c *FlowConfig) { c.ReconcileEvery = 0 })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000, Mode: mode})
+		ctx, stop := context.WithCancel(r.Context())
+		var rush sync.WaitGroup
+		for n := range users {
+			rush.Go(func() {
+				for k := 0; ctx.Err() == nil; k++ {
+					user := fmt.Sprintf("u%d-%d", n, k)
+					if _, err := i.Intake.Request(ctx, IssueCommand{TemplateID: id, UserID: user}); err == nil && k%3 == 0 {
+						_ = i.Intake.Leave(ctx, id, user)
 					}
+					service.Sleep(ctx, time.Millisecond)
 				}
 			})
-		})
-	}
+		}
+		defer rush.Wait()
+		defer stop()
+		for range comparisons {
+			r.sleep(3 * time.Millisecond)
+			report, err := i.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id})
+			if err != nil || len(report.Drifts) > 0 {
+				r.Fatalf("%+v, %v", report, err)
+			}
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -98,9 +99,9 @@ func TestATopicWithHistory(t *testing.T) {
 		i.stop()
 		others := *r
 		others.instances = nil
-		others.servers = r.open(r)
+		others.servers = openEmbedded(r)
 		others.rows = others.servers.rows(r)
-		others.brokers, others.prefix = r.brokers, r.prefix
+		others.brokers, others.dial, others.prefix = r.brokers, r.dial, r.prefix
 		j := others.start()
 		id = others.create(reward.CouponTemplate{TotalQuantity: 50, Mode: reward.ModeKafka})
 		others.take(j, id, "ann")
@@ -132,7 +133,7 @@ func TestManyForeignRecords(t *testing.T) {
 func TestStopDoesNotWaitForALoad(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
-		i := r.start(func(c *FlowConfig) { c.Issue, c.FallbackAfter = false, patience })
+		i := r.start(func(c *FlowConfig) { c.Issue, c.FallbackAfter = false, fixture.Patience })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: reward.ModeKafka})
 		r.publish(`{"nobody":"reads this"}`)
 		if _, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"}); !reward.HasCode(err, reward.CodeUnavailable) {
@@ -140,7 +141,7 @@ func TestStopDoesNotWaitForALoad(t *testing.T) {
 		}
 		began := time.Now()
 		i.stop()
-		if took := time.Since(began); took > 4*time.Second {
+		if took := r.since(began); took > 4*time.Second {
 			r.Errorf("the stop took %v", took)
 		}
 	})

@@ -37,134 +37,130 @@ func (r *rig) take(i *instance, id reward.TemplateID, user string) reward.Coupon
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			each(t, func(r *rig) {
-				r.startAll(2)
-				a, b := r.instances[0], r.instances[1]
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		r.startAll(2)
+		a, b := r.instances[0], r.instances[1]
 
-				// A repeat gets the existing coupon, on any instance.
-				id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, ReissueAfterCancel: true})
-				c := r.take(a, id, "ann")
-				for _, i := range r.instances {
-					r.until("the repeat is known", func() bool {
-						s, code := r.request(i, id, "ann")
-						return code == "" && s.Kind == StatusIssued && s.Duplicate && s.Coupon.ID == c.ID
-					})
-				}
-				r.take(b, id, "bob")
-				r.want(a, id, "cid", reward.CodeSoldOut)
-				r.want(b, id, "cid", reward.CodeSoldOut)
-
-				// A cancelled coupon is available within 2 s, even on an instance that has
-				// just refused a request.
-				if _, err := b.Catalog.Cancel(r.Context(), c.ID); err != nil {
-					r.Fatal(err)
-				}
-				began := time.Now()
-				r.until("the coupon is free", func() bool {
-					_, code := r.request(a, id, "cid")
-					return code == ""
-				})
-				if took := time.Since(began); took > 2*time.Second {
-					r.Errorf("sold out for %v although a coupon was free", took)
-				}
-				r.outcome(a, id, "cid")
-				r.want(a, id, "ann", reward.CodeSoldOut)
-				if _, err := a.Catalog.Cancel(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponCancelled) {
-					r.Errorf("the second cancel: %v", err)
-				}
-
-				// A used coupon cannot be cancelled.
-				list := r.coupons(id)
-				used := list[len(list)-1]
-				if u, err := a.Catalog.Use(r.Context(), used.ID); err != nil || u.Status != reward.CouponUsed {
-					r.Fatalf("%+v, %v", u, err)
-				}
-				if _, err := a.Catalog.Cancel(r.Context(), used.ID); !reward.HasCode(err, reward.CodeCouponUsed) {
-					r.Errorf("the cancel of a used coupon: %v", err)
-				}
-
-				// New stock is available to a user who was just refused.
-				five := int64(3)
-				if _, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &five}); err != nil {
-					r.Fatal(err)
-				}
-				r.until("the new stock is available", func() bool {
-					_, code := r.request(a, id, "ann")
-					return code == ""
-				})
-				r.outcome(a, id, "ann")
-				two := int64(2)
-				if _, err := a.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
-					r.Errorf("a quantity below the live coupons: %v", err)
-				}
-
-				// Limits, with and without reissue after a cancel.
-				for _, again := range []bool{true, false} {
-					id := r.create(reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2, Mode: mode, ReissueAfterCancel: again})
-					first := r.take(a, id, "ann")
-					r.until("a second coupon", func() bool {
-						s, code := r.request(b, id, "ann")
-						return code == "" && (s.Kind == StatusWaiting || s.Coupon.ID != first.ID)
-					})
-					r.until("both are issued", func() bool { return len(r.coupons(id)) == 2 })
-					r.until("the limit", func() bool {
-						_, code := r.request(a, id, "ann")
-						return code == reward.CodeUserLimit
-					})
-					if _, err := a.Catalog.Cancel(r.Context(), first.ID); err != nil {
-						r.Fatal(err)
-					}
-					want := reward.CodeUserLimit
-					if again {
-						want = ""
-					}
-					r.until("after the cancel", func() bool {
-						_, code := r.request(b, id, "ann")
-						return code == want
-					})
-				}
-
-				// The opening times.
-				id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
-				r.want(a, id, "ann", reward.CodeNotOpen)
-				_, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
-				if v, e := r.rows.TemplateGet(r.Context(), id); e != nil {
-					r.Fatal(e)
-				} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
-					r.Errorf("%v does not contain the opening time %v", err, v.OpensAt)
-				}
-				if _, err := a.Catalog.Close(r.Context(), id); !reward.HasCode(err, reward.CodeIllegalState) {
-					r.Errorf("closing it before it opens: %v", err)
-				}
-				r.until("it opens", func() bool {
-					_, code := r.request(b, id, "ann")
-					return code == ""
-				})
-				r.outcome(b, id, "ann")
-				if _, err := a.Catalog.Close(r.Context(), id); err != nil {
-					r.Fatal(err)
-				}
-				r.until("it closes", func() bool {
-					_, code := r.request(b, id, "bob")
-					return code == reward.CodeClosed
-				})
-
-				if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: 999, UserID: "ann"}); !reward.HasCode(err, reward.CodeTemplateNotFound) {
-					r.Errorf("unknown template: %v", err)
-				}
-				if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "a\x00b"}); !reward.HasCode(err, reward.CodeInvalid) {
-					r.Errorf("hostile user: %v", err)
-				}
-				if _, err := a.Intake.Status(r.Context(), id, "nobody"); !reward.HasCode(err, reward.CodeRequestUnknown) {
-					r.Errorf("unknown request: %v", err)
-				}
-				r.balanced(id)
+		// A repeat gets the existing coupon, on any instance.
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode, ReissueAfterCancel: true})
+		c := r.take(a, id, "ann")
+		for _, i := range r.instances {
+			r.until("the repeat is known", func() bool {
+				s, code := r.request(i, id, "ann")
+				return code == "" && s.Kind == StatusIssued && s.Duplicate && s.Coupon.ID == c.ID
 			})
+		}
+		r.take(b, id, "bob")
+		r.want(a, id, "cid", reward.CodeSoldOut)
+		r.want(b, id, "cid", reward.CodeSoldOut)
+
+		// A cancelled coupon is available within 2 s, even on an instance that has
+		// just refused a request.
+		if _, err := b.Catalog.Cancel(r.Context(), c.ID); err != nil {
+			r.Fatal(err)
+		}
+		began := time.Now()
+		r.until("the coupon is free", func() bool {
+			_, code := r.request(a, id, "cid")
+			return code == ""
 		})
-	}
+		if took := r.since(began); took > 2*time.Second {
+			r.Errorf("sold out for %v although a coupon was free", took)
+		}
+		r.outcome(a, id, "cid")
+		r.want(a, id, "ann", reward.CodeSoldOut)
+		if _, err := a.Catalog.Cancel(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponCancelled) {
+			r.Errorf("the second cancel: %v", err)
+		}
+
+		// A used coupon cannot be cancelled.
+		list := r.coupons(id)
+		used := list[len(list)-1]
+		if u, err := a.Catalog.Use(r.Context(), used.ID); err != nil || u.Status != reward.CouponUsed {
+			r.Fatalf("%+v, %v", u, err)
+		}
+		if _, err := a.Catalog.Cancel(r.Context(), used.ID); !reward.HasCode(err, reward.CodeCouponUsed) {
+			r.Errorf("the cancel of a used coupon: %v", err)
+		}
+
+		// New stock is available to a user who was just refused.
+		five := int64(3)
+		if _, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &five}); err != nil {
+			r.Fatal(err)
+		}
+		r.until("the new stock is available", func() bool {
+			_, code := r.request(a, id, "ann")
+			return code == ""
+		})
+		r.outcome(a, id, "ann")
+		two := int64(2)
+		if _, err := a.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &two}); !reward.HasCode(err, reward.CodeConflict) {
+			r.Errorf("a quantity below the live coupons: %v", err)
+		}
+
+		// Limits, with and without reissue after a cancel.
+		for _, again := range []bool{true, false} {
+			id := r.create(reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2, Mode: mode, ReissueAfterCancel: again})
+			first := r.take(a, id, "ann")
+			r.until("a second coupon", func() bool {
+				s, code := r.request(b, id, "ann")
+				return code == "" && (s.Kind == StatusWaiting || s.Coupon.ID != first.ID)
+			})
+			r.issued(id, 2)
+			r.until("the limit", func() bool {
+				_, code := r.request(a, id, "ann")
+				return code == reward.CodeUserLimit
+			})
+			if _, err := a.Catalog.Cancel(r.Context(), first.ID); err != nil {
+				r.Fatal(err)
+			}
+			want := reward.CodeUserLimit
+			if again {
+				want = ""
+			}
+			r.until("after the cancel", func() bool {
+				_, code := r.request(b, id, "ann")
+				return code == want
+			})
+		}
+
+		// The opening times.
+		id = r.create(reward.CouponTemplate{TotalQuantity: 9, Mode: mode, OpensAt: time.Now().Add(3 * time.Second)})
+		r.want(a, id, "ann", reward.CodeNotOpen)
+		_, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "ann"})
+		if v, e := r.rows.TemplateGet(r.Context(), id); e != nil {
+			r.Fatal(e)
+		} else if told, ok := errors.AsType[*reward.Error](err); !ok || !told.OpensAt.Equal(v.OpensAt) {
+			r.Errorf("%v does not contain the opening time %v", err, v.OpensAt)
+		}
+		if _, err := a.Catalog.Close(r.Context(), id); !reward.HasCode(err, reward.CodeIllegalState) {
+			r.Errorf("closing it before it opens: %v", err)
+		}
+		r.until("it opens", func() bool {
+			_, code := r.request(b, id, "ann")
+			return code == ""
+		})
+		r.outcome(b, id, "ann")
+		r.sleep(time.Millisecond) // it closes after the instant of its opening
+		if _, err := a.Catalog.Close(r.Context(), id); err != nil {
+			r.Fatal(err)
+		}
+		r.until("it closes", func() bool {
+			_, code := r.request(b, id, "bob")
+			return code == reward.CodeClosed
+		})
+
+		if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: 999, UserID: "ann"}); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+			r.Errorf("unknown template: %v", err)
+		}
+		if _, err := a.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "a\x00b"}); !reward.HasCode(err, reward.CodeInvalid) {
+			r.Errorf("hostile user: %v", err)
+		}
+		if _, err := a.Intake.Status(r.Context(), id, "nobody"); !reward.HasCode(err, reward.CodeRequestUnknown) {
+			r.Errorf("unknown request: %v", err)
+		}
+		r.balanced(id)
+	})
 }
 
 // TestOneUserManyTimes checks that fifty concurrent requests of one user on three

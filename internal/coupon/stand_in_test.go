@@ -71,7 +71,7 @@ func TestAnOutageWithoutAnIssuer(t *testing.T) {
 		if got := r.rush(r.instances[1], id, "new", quantity); len(got) != quantity-others-line {
 			r.Errorf("%d newcomers were admitted, want %d", len(got), quantity-others-line)
 		}
-		r.until("all are issued", func() bool { return len(r.coupons(id)) == quantity })
+		r.issued(id, quantity)
 		r.balanced(id)
 	})
 }

@@ -29,7 +29,11 @@ func (c countedTopic) Ends(ctx context.Context, topic string) (map[int32]int64, 
 // admin returns a client for the brokers, and a function that closes it.
 func (r *rig) admin() (*kadm.Client, func()) {
 	r.Helper()
-	raw, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.DisableClientMetrics())
+	options := []kgo.Opt{kgo.SeedBrokers(r.brokers...), kgo.DisableClientMetrics()}
+	if r.dial != nil {
+		options = append(options, kgo.Dialer(r.dial))
+	}
+	raw, err := kgo.NewClient(options...)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -64,10 +68,7 @@ func (r *rig) recreateTopic() {
 		d, listed := details[topic]
 		return err == nil && (!listed || errors.Is(d.Err, kerr.UnknownTopicOrPartition))
 	})
-	client, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: "maker", Partitions: 3})
-	if err != nil {
-		r.Fatal(err)
-	}
+	client := r.connect("maker")
 	defer client.Close()
 	if err := client.EnsureTopics(r.Context()); err != nil {
 		r.Fatal(err)
@@ -97,7 +98,7 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 	quantity := c.early + c.line + c.spare
 	id := r.create(reward.CouponTemplate{TotalQuantity: int64(quantity), Mode: reward.ModeKafka})
 	r.rush(r.instances[0], id, "early", c.early)
-	r.until("the first users have their coupons", func() bool { return len(r.coupons(id)) == c.early })
+	r.issued(id, c.early)
 	settle.Store(false)
 	r.noConsumers()
 	told := r.rush(r.instances[0], id, "line", c.line)
@@ -123,7 +124,7 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 	if len(got) != c.spare {
 		r.Errorf("%d newcomers were admitted, want %d", len(got), c.spare)
 	}
-	r.until("all are issued", func() bool { return len(r.coupons(id)) == quantity })
+	r.issued(id, quantity)
 	r.balanced(id)
 }
 
@@ -131,7 +132,7 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 // deletes the topic with their records and creates it again while instances run.
 func TestTheTopicIsRecreated(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
+	eachServer(t, func(r *rig) {
 		exerciseTopicLoss(r, topicLoss{early: 5, line: 8, spare: 4, rush: true, lose: r.recreateTopic})
 	})
 }

@@ -1,22 +1,30 @@
 package coupon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
-
-// patience limits every wait for an expected event.
-const patience = 60 * time.Second
 
 // servers are the servers that the instances of one test share.
 type servers struct {
@@ -24,18 +32,19 @@ type servers struct {
 	rows    func(t testing.TB) store.Store
 	gate    func(t testing.TB) *faultyGate
 	brokers []string
-	prefix  string // of topics
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // to brokers; nil = TCP
+	prefix  string                                                               // of topics
 	// database is the URL of the rows' database. It is empty for SQLite.
 	database string
 	// flush deletes all data of the gate's server.
 	flush func(t testing.TB)
+	keys  string // prefix of the keys
 	// do sends the gate's server a command for a key, given without its prefix. It is
 	// nil for an in-process gate.
 	do func(t testing.TB, command, key string, args ...string)
+	// memory is the in-process gate. It is nil for a real server.
+	memory *losableGate
 }
-
-// worlds open separate servers for one test. The build tag servers adds real ones.
-var worlds = map[string]func(t testing.TB) servers{"Embedded": openEmbedded}
 
 // openSQLite opens a new SQLite database.
 func openSQLite(t testing.TB) store.Store {
@@ -51,10 +60,14 @@ func openSQLiteAt(t testing.TB, path string) store.Store {
 	return rows
 }
 
+// openEmbedded returns embedded servers, whose clock is that of a synctest bubble.
 func openEmbedded(t testing.TB) servers {
 	t.Helper()
 	rows := openSQLite(t)
-	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: t.TempDir()})
+	network := &kfake.VirtualNetwork{}
+	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+		Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,18 +77,83 @@ func openEmbedded(t testing.TB) servers {
 	return servers{
 		rows:    func(testing.TB) store.Store { return rows },
 		gate:    g.gate,
-		brokers: []string{broker.Addr()},
-		flush:   func(testing.TB) { g.lose() },
+		brokers: []string{broker.Addr()}, dial: network.DialContext,
+		flush:  func(testing.TB) { g.lose() },
+		memory: g,
 	}
+}
+
+// openServers returns the real servers, with the test's own schema, keys and topics.
+func openServers(t testing.TB) servers {
+	t.Helper()
+	return openServersAt(t, fixture.Address(t, fleet.VariableRedis))
+}
+
+// openServersAt is openServers with the Redis at an address.
+func openServersAt(t testing.TB, redisURL string) servers {
+	t.Helper()
+	open := func(ctx context.Context, url string) (*postgres.Store, error) {
+		return postgres.Open(ctx, postgres.Config{URL: url, MaxConnections: 12})
+	}
+	database := fixture.Schema(t, func(ctx context.Context, url string) error {
+		rows, err := open(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return rows.Migrate(ctx)
+	})
+	keys := fixture.Keys(t, redisURL)
+	brokers, prefix := fixture.Topics(t)
+	return servers{
+		rows: func(t testing.TB) store.Store {
+			t.Helper()
+			rows, err := open(t.Context(), database)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(rows.Close)
+			return rows
+		},
+		gate: func(t testing.TB) *faultyGate {
+			t.Helper()
+			g := openRedis(t, redisURL, keys)
+			return &faultyGate{now: func() gate.Gate { return g }, hints: g.Hints()}
+		},
+		brokers: brokers, prefix: prefix, database: database, keys: keys,
+		flush: func(t testing.TB) { fixture.DeleteKeys(t, redisURL, keys) },
+		do: func(t testing.TB, command, key string, args ...string) {
+			t.Helper()
+			c := fixture.RedisClient(t, redisURL)
+			defer c.Close()
+			if err := c.Do(t.Context(), c.B().Arbitrary(strings.Fields(command)...).Keys(keys+key).Args(args...).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+func openRedis(t testing.TB, url, keys string) *redisgate.Gate {
+	t.Helper()
+	g, err := redisgate.Open(t.Context(), redisgate.Config{URL: url, KeyPrefix: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
 }
 
 // rig holds the instances of one test.
 type rig struct {
 	testing.TB
 	servers
-	open      func(t testing.TB) servers // opens further servers
 	rows      store.Store
 	instances []*instance
+}
+
+func newRig(t testing.TB, s servers) *rig {
+	t.Helper()
+	return &rig{TB: t, servers: s, rows: s.rows(t)}
 }
 
 type instance struct {
@@ -93,14 +171,45 @@ func (r *rig) config(name string) FlowConfig {
 	}
 }
 
-// each runs a test in every world.
+// each runs a test on embedded servers and fake time.
 func each(t *testing.T, test func(r *rig)) {
 	t.Helper()
-	for name, open := range worlds {
-		t.Run(name, func(t *testing.T) {
+	fixture.FakesKafka(t)
+	synctest.Test(t, func(t *testing.T) { test(newRig(t, openEmbedded(t))) })
+}
+
+// onServers runs a test on real servers.
+func onServers(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	t.Run("Servers", func(t *testing.T) {
+		t.Parallel()
+		test(newRig(t, openServers(t)))
+	})
+}
+
+// eachServer runs a test on embedded servers and fake time, and on real servers. It is
+// for what a real server may do in another way.
+func eachServer(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	t.Run("Embedded", func(t *testing.T) {
+		t.Parallel()
+		each(t, test)
+	})
+	onServers(t, test)
+}
+
+var (
+	allModes  = []reward.IssueMode{reward.ModeStream, reward.ModeKafka, reward.ModeSync}
+	lineModes = []reward.IssueMode{reward.ModeStream, reward.ModeKafka} // in which users wait
+)
+
+// eachMode runs a test like each in several modes.
+func eachMode(t *testing.T, modes []reward.IssueMode, test func(r *rig, mode reward.IssueMode)) {
+	t.Helper()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			s := open(t)
-			test(&rig{TB: t, servers: s, open: open, rows: s.rows(t)})
+			each(t, func(r *rig) { test(r, mode) })
 		})
 	}
 }
@@ -112,10 +221,7 @@ func (r *rig) start(change ...func(*FlowConfig)) *instance {
 	cfg := r.config(name)
 	own := r.servers.gate(r)
 	cfg.Store, cfg.Gate = r.servers.rows(r), own
-	client, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, TopicPrefix: r.prefix, ClientID: name, Partitions: 3})
-	if err != nil {
-		r.Fatal(err)
-	}
+	client := r.connect(name)
 	if err := client.EnsureTopics(r.Context()); err != nil {
 		r.Fatal(err)
 	}
@@ -146,6 +252,16 @@ func (r *rig) startAll(n int) {
 	}
 }
 
+// connect returns a new connection to the brokers.
+func (r *rig) connect(name string) *bus.Client {
+	r.Helper()
+	client, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, Dial: r.dial, TopicPrefix: r.prefix, ClientID: name, Partitions: 3})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return client
+}
+
 // create creates a template.
 func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 	r.Helper()
@@ -163,7 +279,7 @@ func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 // request requests a coupon until the result is not CodeUnavailable. It returns the
 // status, or the code of the error.
 func (r *rig) request(i *instance, id reward.TemplateID, user string) (Status, string) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(fixture.Patience); ; {
 		s, err := i.Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: user})
 		var e *reward.Error
 		switch {
@@ -177,6 +293,9 @@ func (r *rig) request(i *instance, id reward.TemplateID, user string) (Status, s
 		case time.Now().After(deadline):
 			r.Errorf("request of %s: still %v", user, err)
 			return s, e.Code
+		}
+		if r.memory != nil {
+			time.Sleep(80 * time.Millisecond) // fewer repeats in seconds that pass at once
 		}
 		time.Sleep(20 * time.Millisecond) // the wait that Retry-After demands
 	}
@@ -214,7 +333,7 @@ func (r *rig) outcome(i *instance, id reward.TemplateID, user string) Status {
 	r.Helper()
 	w, stop := i.Notifier.Watch(id, user, 0)
 	defer stop()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(fixture.Patience)
 	defer timer.Stop()
 	for {
 		select {
@@ -223,19 +342,45 @@ func (r *rig) outcome(i *instance, id reward.TemplateID, user string) Status {
 				return s
 			}
 		case <-timer.C:
-			r.Fatalf("the request of %s is not settled", user)
+			r.Fatalf("nobody hears the outcome of %s", user)
 		}
 	}
 }
 
-// until polls until ok.
+// until polls until ok. On fake time it polls less often, because a poll is all that the
+// processor does between two events.
 func (r *rig) until(what string, ok func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(patience); !ok(); {
-		if time.Now().After(deadline) {
-			r.Fatalf("not in time: %s", what)
+	fixture.Until(r, what, func() bool {
+		done := ok()
+		if !done && r.memory != nil {
+			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Millisecond) // polls a condition
+		return done
+	})
+}
+
+// sleep spreads what a test does over time.
+func (r *rig) sleep(d time.Duration) { time.Sleep(d) }
+
+// since returns how much fake time has passed. On real servers it returns 0, because
+// their time says how busy the machine is.
+func (r *rig) since(began time.Time) time.Duration {
+	if r.memory == nil {
+		return 0
+	}
+	return time.Since(began)
+}
+
+// issued waits until a number of coupons were issued.
+func (r *rig) issued(id reward.TemplateID, coupons int) {
+	r.Helper()
+	r.until(fmt.Sprintf("%d coupons are issued", coupons), func() bool {
+		row, err := r.rows.TemplateGet(r.Context(), id)
+		return err == nil && row.IssuedTotal >= int64(coupons)
+	})
+	if n := len(r.coupons(id)); n != coupons {
+		r.Errorf("%d coupons, want %d", n, coupons)
 	}
 }
 
@@ -259,6 +404,10 @@ func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 // served waits until each of the users has a coupon, and checks that none has two.
 func (r *rig) served(id reward.TemplateID, users []string) {
 	r.Helper()
+	r.until("enough coupons are issued", func() bool {
+		row, err := r.rows.TemplateGet(r.Context(), id)
+		return err == nil && row.IssuedTotal >= int64(len(users))
+	})
 	var none, many int
 	r.until(fmt.Sprintf("each of %d users has a coupon", len(users)), func() bool {
 		has := make(map[string]int)

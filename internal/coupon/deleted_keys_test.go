@@ -12,10 +12,7 @@ import (
 // counter for other systems and every holding that somebody changed manually.
 func TestReconcileRepairsWhatOthersSee(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
-		if r.do == nil {
-			return // an in-process gate has no keys
-		}
+	onServers(t, func(r *rig) {
 		i := r.start()
 		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
 		for n := range 7 {
@@ -65,6 +62,33 @@ func TestReconcileRepairsWhatOthersSee(t *testing.T) {
 		if p, err := j.gate.HoldingsOf(r.Context(), id, []string{"u3", "nobody", "u4"}); err != nil || p.Holdings[0].Held != 1 ||
 			p.Holdings[1] != (gate.Holding{UserID: "nobody"}) || p.Holdings[2].Held != 1 || p.Holders != 7 {
 			r.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
+// TestRequestsAreDeletedByHand checks that users in line are served even if someone
+// deletes their requests manually.
+func TestRequestsAreDeletedByHand(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(r *rig) {
+		requester := r.start(func(c *FlowConfig) { c.Issue = false })
+		gap := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		all := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		for n := range 10 {
+			r.want(requester, gap, fmt.Sprint("u", n), "")
+			r.want(requester, all, fmt.Sprint("u", n), "")
+		}
+		r.do(r, "XTRIM", "coupon:request-stream:{"+all.String()+"}", "MAXLEN", "0")
+		r.do(r, "XDEL", "coupon:request-stream:{"+gap.String()+"}", "4-1")
+		r.start()
+		for _, id := range []reward.TemplateID{gap, all} {
+			r.issued(id, 10)
+			for n, c := range r.coupons(id) {
+				if c.Ticket != int64(n+1) || c.UserID != fmt.Sprint("u", n) {
+					r.Errorf("ticket %d belongs to %s", c.Ticket, c.UserID)
+				}
+			}
+			r.balanced(id)
 		}
 	})
 }
