@@ -543,6 +543,39 @@ func TestFaults(t *testing.T) {
 	})
 }
 
+func TestSlowDrip(t *testing.T) {
+	t.Parallel()
+	inMemory(t, moneysim.Faults{SlowDripRate: 1}, func(t *testing.T, b *bench) {
+		key, body := pointBody(1, 7, 10)
+		req, err := http.NewRequest(http.MethodPost, b.url+"/v1/points/charge", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+		begun := time.Now()
+		resp, err := b.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		first := make([]byte, 4)
+		if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || string(first) != `{"tr` {
+			t.Errorf("status %d, %q, %v", resp.StatusCode, first, err)
+		}
+		if took := time.Since(begun); took < 150*time.Millisecond || took > time.Second {
+			t.Errorf("four bytes within %v", took)
+		}
+		if n, _ := b.sim.Charges(1); n != 1 {
+			t.Errorf("%d charges while it drips", n)
+		}
+		b.sim.Close()
+		if _, err := io.ReadAll(resp.Body); err == nil {
+			t.Error("the answer became whole")
+		}
+	})
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string]moneysim.Faults{
