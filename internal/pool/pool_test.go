@@ -14,19 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// TestMain holds that nothing is left running. The client of a Cluster closes
-// connections that it no longer needs after five seconds, in a goroutine that
-// nobody can wait for.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 func TestConsumerCount(t *testing.T) {
 	t.Parallel()
@@ -186,21 +180,6 @@ func work(total int64) []Spec { return []Spec{{Stream: stream, Total: total, Wor
 
 func TestManager(t *testing.T) {
 	t.Parallel()
-	t.Run("StartsOnePoolWithItsConsumersRegistered", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(1000))
-			m.Converge(work(1000))
-			synctest.Wait()
-			if !m.Active(7) || len(m.Pools()) != 1 {
-				t.Fatalf("Pools = %v", m.Pools())
-			}
-			consumers, err := q.Consumers(t.Context(), stream)
-			if err != nil || len(consumers) != 2 || !strings.HasPrefix(consumers[0].Name, "host-1-") {
-				t.Fatalf("Consumers = %v, %v", consumers, err)
-			}
-		})
-	})
 	t.Run("GrowsWithTheTargets", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
 			add(t, q, 1, 1)
@@ -420,20 +399,6 @@ func TestManager(t *testing.T) {
 			}
 		})
 	})
-	t.Run("AFinalDrainedPromotionTakesItsStreamAlong", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(1))
-			time.Sleep(time.Second)
-			ack(t, q, r, r.take())
-			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
-			time.Sleep(2 * time.Second)
-			info, err := q.Info(t.Context(), stream)
-			if err != nil || info.Exists {
-				t.Fatalf("Info = %+v, %v", info, err)
-			}
-		})
-	})
 	t.Run("AFinalPromotionWithEntriesKeepsItsStream", func(t *testing.T) {
 		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
 			add(t, q, 1, 5)
@@ -528,6 +493,109 @@ func (b *busyHandler) Handle(_ context.Context, items []*Item) {
 			}
 		}()
 	}
+}
+
+// callCounter acknowledges each entry after a call of 200 ms, and counts the calls.
+type callCounter struct {
+	q queue.Queue
+
+	mu             sync.Mutex // protects what follows
+	open, openMax  int
+	ended, endedAt int // endedAt is ended at the latest since
+}
+
+func (c *callCounter) Handle(_ context.Context, items []*Item) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open += len(items)
+	c.openMax = max(c.openMax, c.open)
+	for _, it := range items {
+		time.AfterFunc(200*time.Millisecond, func() { // fake time
+			c.mu.Lock()
+			c.open--
+			c.ended++
+			c.mu.Unlock()
+			if c.q.Ack(context.Background(), it.Stream, []string{it.ID}) == nil {
+				it.Release()
+			}
+		})
+	}
+}
+
+// since returns the number of calls that have ended since it was called before.
+func (c *callCounter) since() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.ended - c.endedAt
+	c.endedAt = c.ended
+	return n
+}
+
+// TestOneOpenCallPerConsumer: with one open call per consumer and calls of 200 ms, as in
+// the original design, N consumers never have more than N calls open, and make exactly 5·N
+// per second. Each instance does its share, also one that joins late.
+func TestOneOpenCallPerConsumer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const consumers = 8 // per instance
+		q := queue.NewMemory()
+		t.Cleanup(q.Close) // after the pools have stopped
+		add(t, q, 1, 10_000)
+		var all []*callCounter
+		start := func() {
+			c := &callCounter{q: q}
+			cfg := testConfig(q, c)
+			cfg.Instance, cfg.MinConsumers, cfg.MaxConsumers, cfg.InFlight = fmt.Sprintf("host-%d", len(all)), consumers, consumers, 1
+			m := NewManager(cfg)
+			m.Converge(work(1))
+			t.Cleanup(m.StopAll)
+			all = append(all, c)
+			time.Sleep(310 * time.Millisecond) // calls end at other moments than a window
+		}
+		start()
+		for range 2 {
+			start()
+			for _, c := range all {
+				c.since()
+			}
+			time.Sleep(10 * time.Second)
+			for i, c := range all {
+				if n := c.since(); n != 10*5*consumers || c.openMax != consumers {
+					t.Errorf("instance %d of %d made %d calls in 10 s, at most %d at once; want %d and %d", i, len(all), n, c.openMax, 10*5*consumers, consumers)
+				}
+			}
+			if registered, err := q.Consumers(t.Context(), stream); err != nil || len(registered) != len(all)*consumers {
+				t.Errorf("%d consumers are registered, %v", len(registered), err)
+			}
+		}
+	})
+}
+
+// TestAWakeNeedsNoPoll: an entry is handled at the moment that it is added, however long
+// the interval between polls.
+func TestAWakeNeedsNoPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		r := &recorder{open: make(map[*Item]bool)}
+		cfg := testConfig(q, r)
+		cfg.PollInterval, cfg.IdleTimeout = time.Hour, 24*time.Hour
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		defer m.StopAll()
+		m.Converge(work(1))
+		for i := range 5 {
+			time.Sleep(cfg.PollInterval / 2) // between two polls
+			add(t, q, 1+i, 1)
+			synctest.Wait()
+			got := r.take()
+			if len(got) != 1 {
+				t.Fatalf("%d entries are handled at the moment that one was added", len(got))
+			}
+			ack(t, q, r, got)
+		}
+	})
 }
 
 // claimCounter counts claims.
