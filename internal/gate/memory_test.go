@@ -3,13 +3,12 @@ package gate_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/gatetest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 func newMemory(t testing.TB) gate.Gate {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -351,7 +352,7 @@ func exerciseClose(t *testing.T, b *bundle) {
 	b.g.Close()
 	b.callAll(func(what string, err error) { t.Helper(); refused(t, what, err) })
 	refused(t, "Ping", b.g.Ping(b.ctx))
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(fixture.Patience)
 	defer timeout.Stop()
 	for {
 		select {

@@ -10,8 +10,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func patienceTimer() *time.Timer { return time.NewTimer(patience) }
-
 func exerciseApply(t *testing.T, b *bundle) {
 	b.load(state(), gate.Holding{UserID: "old", Held: 1, CouponID: 5})
 	b.admit(1, "a", "b", "c")

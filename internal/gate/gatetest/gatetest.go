@@ -8,21 +8,20 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// patience limits every wait for an expected event.
-const patience = 20 * time.Second
-
-// Exercise runs the suite. newGate returns a new gate without templates and closes
-// it in a Cleanup. The tests run in parallel and may close their gate earlier.
-func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
+// Exercise runs the suite, or only the tests with these names. newGate returns a new gate
+// without templates and closes it in a Cleanup. The tests run in parallel and may close
+// their gate earlier.
+func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate, only ...string) {
 	t.Helper()
+	ran := 0
 	for name, exercise := range map[string]func(*testing.T, *bundle){
 		"AdmitDecidesInOrder":                 exerciseAdmit,
 		"AdmitObservesTheOpeningTimes":        exerciseWindow,
@@ -78,10 +77,17 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate) {
 		"HistoriesAreLinearizable":            exerciseLinearizable,
 		"TheGateEqualsTheRowsAtOneVersion":    func(t *testing.T, b *bundle) { walk(t, b.g, nil) },
 	} {
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
+		ran++
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exercise(t, &bundle{TB: t, g: newGate(t), ctx: t.Context(), id: 42})
 		})
+	}
+	if ran < len(only) {
+		t.Errorf("only %d of the tests %v exist", ran, only)
 	}
 }
 
@@ -299,11 +305,7 @@ func (b *bundle) wantNotLoaded(what string, err error) {
 // until polls a condition that becomes true only with time.
 func (b *bundle) until(what string, condition func() bool) {
 	b.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("waited %v for: %s", patience, what)
-		}
-	}
+	fixture.Until(b, what, condition)
 }
 
 // names returns n user ids.

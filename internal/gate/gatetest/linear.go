@@ -15,11 +15,12 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 const (
-	histories      = 500
+	histories      = 100
 	historyMax     = 200 // operations
 	historyClients = 4   // goroutines
 	historyTotal   = 5
@@ -63,7 +64,7 @@ func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 			return want == output, after
 		},
 		Equal: func(a, b any) bool { return reflect.DeepEqual(a, b) },
-	}, operations, patience)
+	}, operations, fixture.Patience)
 }
 
 // oneByOne models a gate of historyTotal coupons, one per user. It is a value: its

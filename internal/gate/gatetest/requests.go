@@ -3,8 +3,10 @@ package gatetest
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -153,7 +155,7 @@ func exerciseHints(t *testing.T, b *bundle) {
 // wantHint waits for a hint.
 func (b *bundle) wantHint(want gate.Hint) {
 	b.Helper()
-	timeout := patienceTimer()
+	timeout := time.NewTimer(fixture.Patience)
 	defer timeout.Stop()
 	for {
 		select {

@@ -4,19 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-// TestMain checks that no goroutine is left, except two of the client that end late:
-// the refresh of the cluster slots after at most 1 s, and the close of spare
-// connections to a Cluster after 5 s.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 func TestKeys(t *testing.T) {
 	t.Parallel()

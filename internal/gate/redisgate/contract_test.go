@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // TestWhatOtherSystemsSee checks the promised keys and their contents.
 func TestWhatOtherSystemsSee(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		stock := func(what string, stock, count, issued string) {
 			t.Helper()
@@ -94,7 +95,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 // outcomes.
 func TestOutcomesAreCapped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, serverURL(t, servers["Redis"]))
+	r := onRedis(t)
 	r.load(r.state(1))
 	const batch, batches = 5000, 22
 	outcomes := make([]gate.Outcome, batch)

@@ -2,6 +2,7 @@ package redisgate
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,31 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
 )
-
-// ownRedis starts a Redis for a test that breaks it.
-func ownRedis(t *testing.T) *fleet.Server {
-	t.Helper()
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := fleet.NewRedis(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return server
-}
 
 func (r *rig) ok(err error) {
 	r.Helper()
@@ -164,15 +144,6 @@ func (r *rig) wantNotLoaded() {
 	}
 }
 
-func (r *rig) until(what string, condition func() bool) {
-	r.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatalf("waited %v for: %s", patience, what)
-		}
-	}
-}
-
 // dump returns the contents of the rig's keys, without the time of the latest request.
 func (r *rig) dump() map[string]string {
 	r.Helper()
@@ -196,7 +167,7 @@ func (r *rig) dump() map[string]string {
 
 func TestFlushAll(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ownRedis(t).Address())
+	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())
 	r.load(r.state(1))
 	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
 	before, _, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
@@ -230,7 +201,7 @@ func TestFlushAll(t *testing.T) {
 // and has the marker of a loader.
 func TestARestartWithOldData(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := fixture.Own(t, fleet.NewRedis)
 	r := newRig(t, server.Address())
 	r.load(r.state(1))
 	r.equal("tickets", r.admit("c", "b", "a"), []int64{1, 2, 3})
@@ -239,7 +210,7 @@ func TestARestartWithOldData(t *testing.T) {
 	r.equal("tickets", r.admit("lost"), []int64{4})
 	r.ok(server.Kill())
 	r.ok(server.Start(t.Context()))
-	r.until("the server responds again", func() bool { return r.g.Ping(t.Context()) == nil })
+	fixture.Until(t, "the server responds again", func() bool { return r.g.Ping(t.Context()) == nil })
 
 	r.wantNotLoaded()
 	h := r.header()
@@ -250,7 +221,7 @@ func TestARestartWithOldData(t *testing.T) {
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 1 || err != nil {
 		t.Fatalf("a gate that is not loaded: %d acknowledged, %v", acked, err)
 	}
-	r.until("the marker has expired", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
+	fixture.Until(t, "the marker has expired", func() bool { return r.do("EXISTS", allKeys(r.prefix, r.id)[8]) == int64(0) })
 	s := r.state(3)
 	s.Settled = 1
 	r.equal("swap", r.closeAndSwap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
@@ -266,7 +237,7 @@ func TestARestartWithOldData(t *testing.T) {
 // again counts as another run, although its run id is the same.
 func TestAMasterThatIsMasterAgainIsAnotherRun(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ownRedis(t).Address())
+	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())
 	r.load(r.state(1))
 	r.do("REPLICAOF", "127.0.0.1", "1")
 	r.do("REPLICAOF", "NO", "ONE")
@@ -279,7 +250,7 @@ func TestAMasterThatIsMasterAgainIsAnotherRun(t *testing.T) {
 // TestWhatIsMissing checks that a deleted stream or group is not created again.
 func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		requests := RequestsKey(r.prefix, r.id)
 		notLoaded := func(what string, err error) {
@@ -316,95 +287,86 @@ func TestWhatIsMissing(t *testing.T) {
 // nothing, or does not use the key.
 func TestWrongTypes(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
-		r := newRig(t, url)
-		keys := allKeys(r.prefix, r.id)
-		needs := map[string][]string{ // calls that must fail
-			keys[0]: {"Admit", "Positions", "Place", "LoadLeft", "Read", "Claim", "Unacked", "Apply", "Shrink", "PauseGrants", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadMissing", "LoadBack", "LoadPage", "LoadSwap", "Headers", "Retire"},
-			keys[1]: {"Admit", "Positions", "Place", "LoadLeft", "Apply", "Shrink", "LoadTrim", "LoadMissing", "LoadPage", "LoadSwap", "Headers", "Retire"},
-			keys[2]: {"Admit", "Place", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "Apply", "Read", "Claim", "Unacked", "Ack", "Headers"},
-			keys[3]: {"Admit", "Apply", "Holdings"},
-			keys[7]: {"Apply"},
-			keys[8]: {"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap"},
-			keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadCopy", "LoadSwap"}, keys[11]: {"LoadSwap"},
-		}
-		for key, must := range needs {
-			for _, name := range []string{
-				"Admit", "Positions", "Read", "Claim", "Unacked", "Apply", "Shrink", "PauseGrants", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadHoldings",
-				"LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap", "Headers", "Retire", "Place",
-			} {
-				r.do(append([]string{"DEL"}, keys...)...)
-				r.load(r.state(1))
-				r.admit("a", "b", "z")
-				swap := r.begin("second", r.state(2))
-				if strings.HasPrefix(name, "Load") {
-					r.ok(r.g.LoadClose(t.Context(), swap.Load))
-				}
-				r.do("DEL", key)
-				if key == keys[8] {
-					r.do("RPUSH", key, "wrong")
-				} else {
-					r.do("SET", key, "wrong")
-				}
-				before := r.dump()
-				err := r.callNamed(name, swap)
-				if err == nil && slices.Contains(must, name) {
-					t.Errorf("%s with a wrong %s returned no error", name, key)
-				}
-				if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
-					t.Errorf("%s with a wrong %s: %v", name, key, err)
-				}
-				if err != nil {
-					if diff := cmp.Diff(before, r.dump()); diff != "" {
-						t.Errorf("%s with a wrong %s (-before +after):\n%s", name, key, diff)
-					}
+	r := onRedis(t)
+	keys := allKeys(r.prefix, r.id)
+	needs := map[string][]string{ // calls that must fail
+		keys[0]: {"Admit", "Positions", "Place", "LoadLeft", "Read", "Claim", "Unacked", "Apply", "Shrink", "PauseGrants", "Holdings", "Ack", "LoadBegin", "LoadClose", "LoadTrim", "LoadMissing", "LoadBack", "LoadPage", "LoadSwap", "Headers", "Retire"},
+		keys[1]: {"Admit", "Positions", "Place", "LoadLeft", "Apply", "Shrink", "LoadTrim", "LoadMissing", "LoadPage", "LoadSwap", "Headers", "Retire"},
+		keys[2]: {"Admit", "Place", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "Apply", "Read", "Claim", "Unacked", "Ack", "Headers"},
+		keys[3]: {"Admit", "Apply", "Holdings"},
+		keys[7]: {"Apply"},
+		keys[8]: {"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap"},
+		keys[9]: {"LoadHoldings", "LoadSwap"}, keys[10]: {"LoadCopy", "LoadSwap"}, keys[11]: {"LoadSwap"},
+	}
+	for key, must := range needs {
+		for _, name := range slices.Sorted(maps.Keys(r.everyCall(gate.SwapParams{}))) {
+			r.do(append([]string{"DEL"}, keys...)...)
+			r.load(r.state(1))
+			r.admit("a", "b", "z")
+			swap := r.begin("second", r.state(2))
+			if strings.HasPrefix(name, "Load") {
+				r.ok(r.g.LoadClose(t.Context(), swap.Load))
+			}
+			r.do("DEL", key)
+			if key == keys[8] {
+				r.do("RPUSH", key, "wrong")
+			} else {
+				r.do("SET", key, "wrong")
+			}
+			before := r.dump()
+			err := r.everyCall(swap)[name]()
+			if err == nil && slices.Contains(must, name) {
+				t.Errorf("%s with a wrong %s returned no error", name, key)
+			}
+			if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("%s with a wrong %s: %v", name, key, err)
+			}
+			if err != nil {
+				if diff := cmp.Diff(before, r.dump()); diff != "" {
+					t.Errorf("%s with a wrong %s (-before +after):\n%s", name, key, diff)
 				}
 			}
 		}
-	})
+	}
 }
 
-func (r *rig) callNamed(name string, swap gate.SwapParams) error {
-	ctx := r.Context()
-	var err error
-	switch name {
-	case "Ack":
-		_, err = r.g.Ack(ctx, r.id, 1, []int64{1})
-	case "LoadBegin":
-		_, err = r.g.LoadBegin(ctx, r.id, "third")
-	case "LoadHoldings":
-		err = r.g.LoadHoldings(ctx, swap.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}})
-	case "LoadClose":
-		err = r.g.LoadClose(ctx, swap.Load)
-	case "LoadTrim":
-		_, err = r.g.LoadTrim(ctx, swap.Load, 1)
-	case "LoadLeft":
-		err = r.g.LoadLeft(ctx, swap.Load, []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}})
-	case "LoadMissing":
-		_, _, err = r.g.LoadMissing(ctx, swap.Load, 0)
-	case "LoadBack":
-		err = r.g.LoadBack(ctx, swap.Load, []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}})
-	case "LoadPage":
-		_, err = r.g.LoadPage(ctx, swap.Load, 0)
-	case "LoadCopy":
-		err = r.g.LoadCopy(ctx, swap.Load, 2, 1, []string{"a"})
-	case "LoadSwap":
-		_, err = r.g.LoadSwap(ctx, swap)
-	case "Headers":
-		_, err = r.g.Headers(ctx, []reward.TemplateID{r.id})
-	case "Retire":
-		_, err = r.g.Retire(ctx, r.id, 0)
-	default:
-		err = r.calls()[name]()
-	}
-	return err
+// everyCall returns every call, of which those of a load need one that has closed the gate.
+func (r *rig) everyCall(swap gate.SwapParams) map[string]func() error {
+	ctx, a := r.Context(), []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}}
+	all := r.calls()
+	maps.Copy(all, map[string]func() error{
+		"Ack":        func() error { _, err := r.g.Ack(ctx, r.id, 1, []int64{1}); return err },
+		"Line":       func() error { _, err := r.g.Line(ctx, r.id, 0, 10); return err },
+		"HoldingsOf": func() error { _, err := r.g.HoldingsOf(ctx, r.id, []string{"a"}); return err },
+		"Headers":    func() error { _, err := r.g.Headers(ctx, []reward.TemplateID{r.id}); return err },
+		"Lock": func() error {
+			_, _, err := r.g.Lock(ctx, r.id, gate.LockParams{Lease: time.Hour, Nonce: "n"})
+			return err
+		},
+		"Unlock":    func() error { return r.g.Unlock(ctx, r.id, 1) },
+		"Retire":    func() error { _, err := r.g.Retire(ctx, r.id, 0); return err },
+		"Remove":    func() error { return r.g.Remove(ctx, r.id) },
+		"LoadBegin": func() error { _, err := r.g.LoadBegin(ctx, r.id, "third"); return err },
+		"LoadClose": func() error { return r.g.LoadClose(ctx, swap.Load) },
+		"LoadHoldings": func() error {
+			return r.g.LoadHoldings(ctx, swap.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}})
+		},
+		"LoadTrim":    func() error { _, err := r.g.LoadTrim(ctx, swap.Load, 1); return err },
+		"LoadLeft":    func() error { return r.g.LoadLeft(ctx, swap.Load, a) },
+		"LoadMissing": func() error { _, _, err := r.g.LoadMissing(ctx, swap.Load, 0); return err },
+		"LoadBack":    func() error { return r.g.LoadBack(ctx, swap.Load, a) },
+		"LoadPage":    func() error { _, err := r.g.LoadPage(ctx, swap.Load, 0); return err },
+		"LoadCopy":    func() error { return r.g.LoadCopy(ctx, swap.Load, 2, 1, []string{"a"}) },
+		"LoadSwap":    func() error { _, err := r.g.LoadSwap(ctx, swap); return err },
+	})
+	return all
 }
 
 // TestAForeignEntryIsInTheWay checks that a failing write leaves everything unchanged:
 // writes that can fail come first.
 func TestAForeignEntryIsInTheWay(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.load(r.state(1))
 		r.admit("a")
@@ -421,9 +383,10 @@ func TestAForeignEntryIsInTheWay(t *testing.T) {
 	})
 }
 
+// TestScriptsAreForgotten calls every script, which the server does not know.
 func TestScriptsAreForgotten(t *testing.T) {
 	t.Parallel()
-	overServers(t, func(t *testing.T, url string) {
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		forget := func() {
 			for _, node := range r.raw.Nodes() {
@@ -438,11 +401,27 @@ func TestScriptsAreForgotten(t *testing.T) {
 		if h := r.header(); h.Waiting != 2 {
 			t.Fatalf("header %+v", h)
 		}
-		for what, call := range r.calls() {
+		swap := r.begin("second", r.state(2))
+		called, all := map[string]bool{}, r.everyCall(swap)
+		call := func(what string) {
 			forget()
-			if err := call(); err != nil {
+			if err := all[what](); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
+			called[what] = true
+		}
+		for what := range all {
+			if !strings.HasPrefix(what, "Load") && what != "Retire" && what != "Remove" {
+				call(what)
+			}
+		}
+		for _, what := range []string{
+			"LoadBegin", "LoadClose", "LoadHoldings", "LoadTrim", "LoadLeft", "LoadMissing", "LoadBack", "LoadPage", "LoadCopy", "LoadSwap", "Retire", "Remove",
+		} {
+			call(what)
+		}
+		if len(called) != len(all) {
+			t.Errorf("called only %v", called)
 		}
 	})
 }
@@ -451,7 +430,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 // calls that free memory.
 func TestAFullServer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, ownRedis(t).Address())
+	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())
 	s := r.state(1)
 	s.Total = 5
 	r.load(s)

@@ -1,0 +1,142 @@
+package redisgate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// longLine describes a gate that is loaded, and what watches the steps of its loads.
+type longLine struct {
+	*rig
+	inLine, holders int
+	step            func(name string, call func() error)
+	loaded          func(kind gate.LoadKind)
+}
+
+// load loads the gate as package coupon does.
+func (l *longLine) loadInSteps(s gate.State) {
+	l.Helper()
+	p := l.begin("loader", s)
+	l.step("LoadClose", func() error { return l.g.LoadClose(l.Context(), p.Load) })
+	for first := 0; first < l.holders; first += gate.LoadMax {
+		list := make([]gate.Holding, gate.LoadMax)
+		for i := range list {
+			list[i] = gate.Holding{UserID: fmt.Sprint("holder-", first+i), Held: 1, CouponID: reward.CouponID(1e17 + first + i)}
+		}
+		l.step("LoadHoldings", func() error { return l.g.LoadHoldings(l.Context(), p.Load, list) })
+	}
+	p.Holdings = l.holders
+	for left := int64(1); p.Kind == gate.LoadKeep && left > 0; {
+		l.step("LoadTrim", func() (err error) {
+			left, err = l.g.LoadTrim(l.Context(), p.Load, s.Settled)
+			return err
+		})
+	}
+	for from := int64(0); p.Kind == gate.LoadRemake; {
+		var page []gate.Request
+		l.step("LoadPage", func() (err error) {
+			page, err = l.g.LoadPage(l.Context(), p.Load, from)
+			return err
+		})
+		if len(page) == 0 {
+			break
+		}
+		users := make([]string, len(page))
+		for i, w := range page {
+			users[i] = w.UserID
+		}
+		l.step("LoadCopy", func() error {
+			return l.g.LoadCopy(l.Context(), p.Load, s.Generation, s.Settled+p.Copied+1, users)
+		})
+		from += int64(len(page))
+		p.Copied += int64(len(users))
+	}
+	l.step("LoadSwap", func() error {
+		if result := l.swap(p); !result.Done {
+			l.Fatal("the swap was refused")
+		}
+		return nil
+	})
+	l.loaded(p.Kind)
+}
+
+// exercise loads a gate with a long line and many holders: first a load that keeps the
+// line, then one that writes it again.
+func (l *longLine) exercise() {
+	l.Helper()
+	settled := int64(l.inLine / 10 * 3)
+	s := l.state(1)
+	s.Total = int64(l.inLine + l.holders)
+	l.loadInSteps(s)
+	for first := 0; first < l.inLine; first += gate.AdmitMax {
+		users := make([]string, min(gate.AdmitMax, l.inLine-first))
+		for i := range users {
+			users[i] = "user-" + strconv.Itoa(first+i)
+		}
+		l.admit(users...)
+	}
+	for range l.inLine / 2 / gate.ReadMax { // half of them are pending at a consumer
+		_, err := l.g.Read(l.Context(), l.id, "issuer", gate.ReadMax)
+		l.ok(err)
+	}
+	s.Generation, s.Version, s.Settled = 2, 2, settled
+	l.loadInSteps(s)
+	if h := l.header(); h.Waiting != int64(l.inLine)-settled || h.LastTicket != int64(l.inLine) {
+		l.Fatalf("header %+v", h)
+	}
+	s.Generation, s.Version, s.Base = 4, 3, 3
+	l.loadInSteps(s)
+	if h := l.header(); h.Waiting != int64(l.inLine)-settled || h.Backlog != h.Waiting || h.LastTicket != int64(l.inLine) {
+		l.Fatalf("header %+v", h)
+	}
+}
+
+// counted precedes a script that counts what its commands touch: the arguments, the
+// elements of a reply, and those that a command says it has removed.
+const counted = `
+local function counted(...)
+  local name, reply = (...), redis.call(...)
+  local touched = select('#', ...)
+  if type(reply) == 'table' then
+    touched = touched + #reply
+  elseif type(reply) == 'number' and (name:find('^ZREM') or name == 'XDEL' or name == 'XTRIM' or name == 'XACK') then
+    touched = touched + reply
+  end
+  redis.call('INCRBY', 'touched', touched)
+  return reply
+end
+`
+
+// TestALongLineIsLoadedInShortSteps checks that a step of a load touches no more for a line
+// of 20,000 users than its own limit demands. The nightly tier measures the time.
+func TestALongLineIsLoadedInShortSteps(t *testing.T) { //nolint:paralleltest // it changes the scripts
+	for _, s := range []*script{loadClose, loadHoldings, loadTrim, loadPage, loadCopy, loadSwap} {
+		was := *s
+		t.Cleanup(func() { *s = was })
+		*s = *newScript(s.name, counted+strings.ReplaceAll(s.text, "redis.call(", "counted("))
+	}
+	const most = 5 * gate.LoadMax // a user has a place in line and a request of several fields
+	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())
+	touched := map[string]int{}
+	l := &longLine{rig: r, inLine: 20_000, holders: 10_000, step: func(name string, call func() error) {
+		r.do("SET", "touched", "0")
+		r.ok(call())
+		n, err := strconv.Atoi(r.do("GET", "touched").(string))
+		r.ok(err)
+		touched[name] = max(touched[name], n)
+	}, loaded: func(gate.LoadKind) {}}
+	l.exercise()
+	t.Log(touched)
+	for name, n := range touched {
+		if n > most || n == 0 {
+			t.Errorf("a call of %s touches %d", name, n)
+		}
+	}
+}
