@@ -88,7 +88,8 @@ var lockAblations = []ablation{
 	{lockIsRepeatable, lock(events{eventLostReply: 1}), "a client waits until a lease expires", 2},
 }
 
-// notNeeded are rules without which no run finds a breach. They cost little.
+// notNeeded are rules without which no run finds a breach. They cost little. See
+// TestNightlyRulesThatNothingNeeds.
 var notNeeded = []struct {
 	without rule
 	run     options
@@ -129,7 +130,6 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}
 	for _, n := range notNeeded {
 		named[n.without] = true
-		t.Run("STREAM: "+n.run.lacking(n.without).String(), func(t *testing.T) { holds(t, n.run.lacking(n.without), stream, statesMax) })
 	}
 	if n := slices.Index(named[:], false); n >= 0 {
 		t.Errorf("no run is without %s", ruleNames[n])

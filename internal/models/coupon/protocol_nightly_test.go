@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// full makes TestProtocolAtLength run what needs minutes and gigabytes.
+// full makes TestNightlyProtocolAtLength run what needs minutes and gigabytes.
 var full = flag.Bool("full", false, "run the models with tens of millions of states too")
 
 // statesAtLength is the number of states at which a run ends. So many need 16 GB.
 var statesAtLength = flag.Int("states", 60_000_000, "the states at which a run ends")
 
-// each is the time after which a run of TestOpenRuns ends.
-var each = flag.Duration("each", 10*time.Second, "the time after which a run of TestOpenRuns ends")
+// each is the time after which a run of TestNightlyOpenRuns ends.
+var each = flag.Duration("each", 10*time.Second, "the time after which a run of TestNightlyOpenRuns ends")
 
 // runsAtLength are the runs of the STREAM model with up to 4 million states, and with
 // -full the others.
@@ -24,6 +24,19 @@ var runsAtLength = []struct {
 	full bool
 	run  options
 }{
+	{false, small(events{eventCrash: 1, eventSteal: 2, eventLostRead: 1, eventCancel: 1, eventRequest: 2})},
+	{false, limitTwo(small(events{eventFlush: 1, eventSteal: 1, eventRequest: 1}))},
+	{false, small(events{eventRollback: 1, eventCrash: 1, eventRequest: 1})},
+	{false, granted(2, 1, total(3, small(events{eventBypass: 1})))},
+	{false, small(events{eventLeave: 2, eventRequest: 2})},
+	{false, small(events{eventLeave: 1, eventFlush: 1})},
+	{false, granted(2, 1, total(3, small(events{eventLeave: 1, eventLower: 1})))},
+	{false, small(events{eventLeave: 1, eventReload: 1})},
+	{false, held(small(events{eventExpire: 1, eventConfirm: 1, eventCancel: 1}))},
+	{false, granted(3, 1, total(3, small(events{eventRemoval: 1, eventReload: 1})))},
+	{false, granted(3, 1, total(3, small(events{eventRemoval: 1, eventBypass: 1})))},
+	{false, granted(3, 1, total(3, twoUsers(small(events{eventRemoval: 1, eventReload: 1, eventLeave: 1}))))},
+	{false, twoUsers(granted(1, 1, small(events{eventArchive: 1, eventFlush: 1})))},
 	{false, limitTwo(small(events{eventCrash: 1, eventSteal: 2, eventLostRead: 1, eventCancel: 1, eventRequest: 2}))},
 	{false, small(events{eventFlush: 1, eventCrash: 1, eventCancel: 1, eventRequest: 1})},
 	{false, small(events{eventRollback: 1, eventSteal: 1})},
@@ -66,6 +79,8 @@ var openRuns = []options{
 
 // kafkaRunsAtLength are the runs of the KAFKA model that make test leaves out.
 var kafkaRunsAtLength = []options{
+	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventFlush: 1})))))),
+	requestsOnce(twoUsers(limitTwo(small(events{eventReload: 1, eventFlush: 1})))),
 	requestsOnce(twoUsers(limitTwo(granted(2, 2, total(3, small(events{eventBypass: 1, eventBrokerLoss: 1, eventReload: 1})))))),
 	requestsOnce(limitTwo(small(events{eventBrokerLoss: 1, eventFlush: 1}))),
 	requestsOnce(small(events{eventReload: 1, eventFlush: 1})),
@@ -80,8 +95,8 @@ var kafkaRunsAtLength = []options{
 
 func anyTime(o options) options { o.grantsAnyTime = true; return o }
 
-// TestProtocolAtLength sees every state of larger runs, one after the other.
-func TestProtocolAtLength(t *testing.T) {
+// TestNightlyProtocolAtLength sees every state of larger runs, one after the other.
+func TestNightlyProtocolAtLength(t *testing.T) {
 	for _, r := range runsAtLength {
 		if r.full && !*full {
 			continue
@@ -91,9 +106,17 @@ func TestProtocolAtLength(t *testing.T) {
 	everyRun(t, "KAFKA", kafka, kafkaRunsAtLength, *statesAtLength)
 }
 
-// TestOpenRuns requires that no state that these runs see breaks an invariant. Each ends
+// TestNightlyRulesThatNothingNeeds sees every state without each rule that no run needs.
+func TestNightlyRulesThatNothingNeeds(t *testing.T) {
+	for _, n := range notNeeded {
+		o := n.run.lacking(n.without)
+		t.Run("STREAM: "+o.String(), func(t *testing.T) { holds(t, o, stream, statesMax) })
+	}
+}
+
+// TestNightlyOpenRuns requires that no state that these runs see breaks an invariant. Each ends
 // when it has seen all, -states of them, or after the time -each.
-func TestOpenRuns(t *testing.T) {
+func TestNightlyOpenRuns(t *testing.T) {
 	for _, o := range openRuns {
 		t.Run("STREAM: "+o.String(), func(t *testing.T) {
 			began := time.Now()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// full makes TestProtocolAtLength run what needs minutes and gigabytes.
+// full makes TestNightlyProtocolAtLength run what needs minutes and gigabytes.
 var full = flag.Bool("full", false, "run the models with tens of millions of states too")
 
 // runsAtLength are the runs with up to 2 million states, and with -full the others.
@@ -15,6 +15,25 @@ var runsAtLength = []struct {
 	full bool
 	run  options
 }{
+	{false, tiny(faults{faultCrash: 1, faultRefusal: 1})},
+	{false, small(faults{faultFlush: 1, faultRefusal: 1})},
+	{false, small(faults{faultStall: 1})},
+	{false, small(faults{faultCancel: 1})},
+	{false, small(faults{faultOrphan: 1, faultRefusal: 1})},
+	{false, small(faults{faultGroupLost: 1})},
+	{false, small(faults{faultForgottenDelivery: 1})},
+	{false, tiny(faults{faultLostReply: 1, faultNoResponse: 1})},
+	{false, small(faults{faultServerError: 1})},
+	{false, tiny(faults{faultNoResponse: 1, faultWindow: 1})},
+	{false, small(faults{faultRefusal: 1, faultRetry: 1})},
+	{false, tiny(faults{faultPause: 1, faultNoLookup: 1})},
+	{false, pooled(tiny(faults{faultCrash: 1}))},
+	{false, inSteps(tiny(faults{faultForgottenAck: 1}))},
+	{false, direct(small(faults{}))},
+	{false, direct(tiny(faults{faultRefusal: 1, faultCancel: 1}))},
+	{false, drafted(tiny(faults{faultCancel: 1}))},
+	{false, repeated(small(faults{}))},
+	{false, archived(tiny(faults{faultRefusal: 1, faultRetry: 1}))},
 	{false, small(faults{faultCrash: 2})},
 	{false, small(faults{faultCrash: 1, faultRefusal: 1})},
 	{false, tiny(faults{faultCrash: 1, faultFlush: 1, faultRefusal: 1})},
@@ -59,9 +78,9 @@ var runsAtLength = []struct {
 	{true, direct(small(faults{faultServerError: 1, faultRefusal: 1, faultCancel: 1}))},
 }
 
-// TestProtocolAtLength sees every state of larger runs, one after the other, and takes
+// TestNightlyProtocolAtLength sees every state of larger runs, one after the other, and takes
 // long random walks.
-func TestProtocolAtLength(t *testing.T) {
+func TestNightlyProtocolAtLength(t *testing.T) {
 	for _, r := range runsAtLength {
 		if r.full && !*full {
 			continue
@@ -73,4 +92,14 @@ func TestProtocolAtLength(t *testing.T) {
 		walks = 500_000
 	}
 	t.Run("walks", func(t *testing.T) { walksHold(t, walks, 2) })
+}
+
+// TestNightlyARuleOfPoolsIsNeeded is TestEachRuleIsNeeded for the runs with pools, which
+// have to see many states.
+func TestNightlyARuleOfPoolsIsNeeded(t *testing.T) {
+	for _, a := range ablations {
+		if o := a.run.lacking(a.without); a.run.pools {
+			t.Run(o.String(), func(t *testing.T) { breaks(t, o, a.breach, a.steps) })
+		}
+	}
 }

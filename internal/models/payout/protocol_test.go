@@ -36,45 +36,30 @@ func holds(t *testing.T, o options, limit int) {
 	}
 }
 
-// TestProtocolHolds sees every state of small runs with one to three faults.
+// TestProtocolHolds sees every state of the smallest runs with each fault, and of each kind
+// of promotion.
 func TestProtocolHolds(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("10 s of CPU")
+		t.Skip("5 s of CPU")
 	}
-	for _, o := range []options{
+	runs := []options{
 		small(faults{}),
-		tiny(faults{faultCrash: 1, faultRefusal: 1}),
-		small(faults{faultFlush: 1, faultRefusal: 1}),
-		small(faults{faultStall: 1}),
-		small(faults{faultCancel: 1}),
-		small(faults{faultOrphan: 1, faultRefusal: 1}),
-		small(faults{faultGroupLost: 1}),
-		small(faults{faultForgottenDelivery: 1}),
-		tiny(faults{faultLostReply: 1, faultNoResponse: 1}),
-		small(faults{faultServerError: 1}),
-		tiny(faults{faultNoResponse: 1, faultWindow: 1}),
-		small(faults{faultRefusal: 1, faultRetry: 1}),
-		tiny(faults{faultPause: 1, faultNoLookup: 1}),
-		pooled(tiny(faults{faultCrash: 1})),
-		inSteps(tiny(faults{faultForgottenAck: 1})),
-		direct(small(faults{})),
+		pooled(tiny(faults{})),
+		inSteps(tiny(faults{faultForgottenAck: 1})), // only steps have this fault
 		direct(tiny(faults{faultRefusal: 1, faultCancel: 1})),
-		drafted(tiny(faults{faultCancel: 1})),
-		repeated(small(faults{})),
-	} {
-		t.Run(o.String(), func(t *testing.T) { holds(t, o, statesMax) })
-	}
-}
-
-// TestArchiveHolds sees every state of runs in which the promotion is archived, loses
-// its rows and gets its records again.
-func TestArchiveHolds(t *testing.T) {
-	t.Parallel()
-	for _, o := range []options{
+		drafted(tiny(faults{})),
+		repeated(tiny(faults{})),
 		archived(tiny(faults{faultWindow: 1, faultReread: 1})),
-		archived(tiny(faults{faultRefusal: 1, faultRetry: 1})),
-	} {
+	}
+	for f := range faultCount {
+		if f != faultForgottenAck && f != faultRepeatedAdd { // see TestAddsAreNeverRepeated
+			one := faults{}
+			one[f] = 1
+			runs = append(runs, tiny(one))
+		}
+	}
+	for _, o := range runs {
 		t.Run(o.String(), func(t *testing.T) { holds(t, o, statesMax) })
 	}
 }
@@ -111,7 +96,7 @@ func walked() []options {
 // end. Together the walks take every step that the code or its surroundings can take.
 func TestWalks(t *testing.T) {
 	t.Parallel()
-	walks := 3000
+	walks := 1000
 	if testing.Short() {
 		walks = 100
 	}
@@ -134,7 +119,7 @@ func walksHold(t *testing.T, walks int, seed uint64) {
 		t.Logf("%s: %d walks, %d steps, the longest has %d", o, walks, total, longest)
 	}
 	for st := range poolCreatesStream {
-		if !taken[st] && st != destroysAtOnce && walks >= 3000 {
+		if !taken[st] && st != destroysAtOnce && walks >= 1000 {
 			t.Errorf("no walk took the step %q", steps[st].text)
 		}
 	}
