@@ -4,33 +4,38 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// TestNightlyBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
-// watchers, the waits that they were told, and the load of a gate with a line. The size
-// here is small; the figures of large runs are in docs/dev/bench.md.
-func TestNightlyBenchCouponsReportsLines(t *testing.T) {
+// bench runs `largesse bench`, and reads what it says into told. It returns the error of a
+// figure that misses its limit, and the log.
+func bench(t *testing.T, told any, args ...string) (failed error, log string) {
+	t.Helper()
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, "bench", "coupons", "--output", "json",
-		"--database-url", fixture.Address(t, fleet.VariablePostgres), "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
-		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
+	cmd := exec.CommandContext(t.Context(), path,
+		append([]string{"bench", args[0], "--output", "json", "--database-url", fixture.Address(t, fleet.VariablePostgres)}, args[1:]...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	failed := cmd.Run() // a small run may miss a ratio
+	failed = cmd.Run()
+	if err := json.Unmarshal(stdout.Bytes(), told); err != nil {
+		t.Fatalf("%v, %v: %s%s", failed, err, stdout.String(), stderr.String())
+	}
+	return failed, stderr.String()
+}
+
+// TestNightlyBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
+// watchers, the waits that they were told, and the load of a gate with a line. The size
+// here is small; the figures of large runs are in docs/dev/bench.md.
+func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 	var told struct {
 		Figures []struct {
 			Name, Text string
@@ -38,9 +43,9 @@ func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 			Kept       *bool
 		}
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &told); err != nil {
-		t.Fatalf("%v, %v: %s%s", failed, err, stdout.String(), stderr.String())
-	}
+	// A small run may miss a ratio.
+	_, log := bench(t, &told, "coupons", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
+		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
 	missing := map[string]bool{
 		"CPU while a line moves ten times per second": true, "the same with 1,000 watchers": true, "told ÷ real waits": true,
 		"told ÷ real waits after a fivefold slowdown": true, "load of a gate with 20,000 in line": true,
@@ -57,25 +62,13 @@ func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 	}
 	t.Log(lines.String())
 	if len(missing) > 0 || !loaded {
-		t.Errorf("missing %v, loaded %v: %s", missing, loaded, stderr.String())
+		t.Errorf("missing %v, loaded %v: %s", missing, loaded, log)
 	}
 }
 
 // TestNightlyBenchOriginals runs the cases of the original designs with small promotions, and
 // checks that each is correct. At this size, the figures say little.
 func TestNightlyBenchOriginals(t *testing.T) {
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, "bench", "originals", "--output", "json", "--targets", "100", "--as-designed", "40",
-		"--database-url", fixture.Address(t, fleet.VariablePostgres), "--redis-url", fixture.Address(t, fleet.VariableRedis),
-		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka))
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	failed := cmd.Run()
 	var told struct {
 		Cases []struct {
 			Case, Original, AsDesigned, Here, Detail string
@@ -83,9 +76,8 @@ func TestNightlyBenchOriginals(t *testing.T) {
 		}
 		Kept bool
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &told); err != nil {
-		t.Fatalf("%v, %v: %s%s", failed, err, stdout.String(), stderr.String())
-	}
+	failed, log := bench(t, &told, "originals", "--targets", "100", "--as-designed", "40",
+		"--redis-url", fixture.Address(t, fleet.VariableRedis), "--kafka-brokers", fixture.Address(t, fleet.VariableKafka))
 	original := map[string]string{
 		"40 targets, 4 instances, 200 ms":                       "20.0/s, 2.0 s",
 		"100 targets, 4 instances, 200 ms":                      "20.0/s, 5.0 s",
@@ -102,6 +94,56 @@ func TestNightlyBenchOriginals(t *testing.T) {
 		delete(original, one.Case)
 	}
 	if len(original) > 0 || failed != nil || !told.Kept {
-		t.Errorf("missing %v, %v: %s", original, failed, stderr.String())
+		t.Errorf("missing %v, %v: %s", original, failed, log)
 	}
+}
+
+// TestNightlyIdleInstancesCostLittle: with 10,000 active promotions that have nothing to do,
+// each of 20 instances uses under 5 % of a core and under 100 Redis commands per
+// second, and its view of the promotions stays fresher than a second. `bench idle`
+// keeps these limits. With three instances, the database and Redis have no more to do
+// for 10,000 promotions than for 10.
+func TestNightlyIdleInstancesCostLittle(t *testing.T) {
+	t.Run("OfTwenty", func(t *testing.T) {
+		benchIdle(t, "--instances", "20", "--promotions", "10000")
+	})
+	t.Run("OfThree", func(t *testing.T) {
+		rates := benchIdle(t, "--instances", "3", "--promotions", "10,10000")
+		for _, what := range []string{"transactions per second", "Redis commands per second"} {
+			few, many := rates["10 promotions, 3 instances: "+what], rates["10,000 promotions, 3 instances: "+what]
+			if many > 2*few+10 {
+				t.Errorf("%s: %.1f with 10 promotions, %.1f with 10,000", what, few, many)
+			}
+		}
+	})
+}
+
+// benchIdle runs `largesse bench idle` on a Redis of its own and returns its figures.
+// A machine that was busy with something else gets another try.
+func benchIdle(t *testing.T, args ...string) map[string]float64 {
+	t.Helper()
+	args = append([]string{"idle", "--window", "10s", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
+		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka)}, args...)
+	const tries = 3
+	for range tries {
+		var told struct {
+			Figures []struct {
+				Name, Text string
+				Value      float64
+			}
+		}
+		failed, _ := bench(t, &told, args...)
+		rates := make(map[string]float64)
+		var lines strings.Builder
+		for _, f := range told.Figures {
+			rates[f.Name] = f.Value
+			lines.WriteString("\n" + f.Name + ": " + f.Text)
+		}
+		t.Log(lines.String())
+		if failed == nil {
+			return rates
+		}
+	}
+	t.Fatalf("a limit was not kept in each of %d runs", tries)
+	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,18 +23,6 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
-
-// buildProgram builds the program without the tests, whose memory would count. With other
-// flags than usual, it would take minutes to compile everything again.
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "largesse")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/largesse")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v: %s", err, out)
-	}
-	return path
-}
 
 // memory reads a figure of a process, such as VmRSS, in bytes.
 func memory(t *testing.T, pid int, name string) int64 {
@@ -155,7 +141,7 @@ func TestNightlyTenThousandSubscribers(t *testing.T) {
 		t.Fatalf("a process may open %d files (%v), %d are needed: raise it with ulimit -n %d", files.Cur, err, needed, needed)
 	}
 	_, simURL := startSim(t, moneysim.Faults{LatencyMs: 5})
-	p := serveBinary(t, buildProgram(t), "--data-dir", t.TempDir(), "--money-url", simURL)
+	p := serve(t, "--data-dir", t.TempDir(), "--money-url", simURL)
 	address := strings.TrimPrefix(p.address, "http://")
 	idle := memory(t, p.cmd.Process.Pid, "VmRSS")
 

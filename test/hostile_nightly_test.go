@@ -56,31 +56,11 @@ func newBesieged(t *testing.T) *besieged {
 	return b
 }
 
-// memory reads a line of /proc/…/status, in bytes.
-func (b *besieged) memory(line string) int64 {
-	b.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.cmd.Process.Pid))
-	if err != nil {
-		b.t.Fatalf("the server is gone: %v: %s", err, b.stderr)
-	}
-	for l := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(l, line+":"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			return kib << 10
-		}
-	}
-	b.t.Fatalf("no %s in %s", line, text)
-	return 0
-}
-
 // keptWithin requires that the greatest memory so far was not that much above
 // idle.
 func (b *besieged) keptWithin(allowed int64) {
 	b.t.Helper()
-	above := b.memory("VmHWM") - b.idle
+	above := memory(b.t, b.cmd.Process.Pid, "VmHWM") - b.idle
 	b.t.Logf("idle %d MiB, at most %d MiB above that", b.idle>>20, above>>20)
 	if above > allowed {
 		b.t.Errorf("%d MiB above idle, %d are allowed", above>>20, allowed>>20)
@@ -353,7 +333,7 @@ func TestNightlySlowLoris(t *testing.T) {
 // settle takes what the instance has now for what it has when idle.
 func (b *besieged) settle() {
 	b.t.Helper()
-	b.idle = b.memory("VmRSS")
+	b.idle = memory(b.t, b.cmd.Process.Pid, "VmRSS")
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
 		b.t.Fatal(err)
 	}

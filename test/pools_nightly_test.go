@@ -3,7 +3,6 @@
 package test
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"net/http"
@@ -101,30 +100,6 @@ func TestNightlyOneOpenCallPerConsumer(t *testing.T) {
 	t.Errorf("not 5·%d calls a second ± 5 %% in any of %d runs", n, runs)
 }
 
-// scrape reads one value of an instance's metrics; or 0 if it does not exist yet.
-func scrape(t *testing.T, p *process, series string) float64 {
-	t.Helper()
-	res, err := http.Get(p.address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() {
-		if text, found := strings.CutPrefix(lines.Text(), series+" "); found {
-			v, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return 0
-}
-
 // TestNightlyEveryInstanceDoesItsShare: without faults each of four instances pays at
 // least half of the mean, one that joins late takes part within two seconds,
 // and Redis knows all consumers of all of them.
@@ -143,7 +118,7 @@ func TestNightlyEveryInstanceDoesItsShare(t *testing.T) {
 	var paid [4]float64
 	sum := 0.0
 	for i, m := range c.members {
-		paid[i] = scrape(t, m, `largesse_payouts_total{outcome="SUCCEEDED"}`)
+		paid[i] = value(scrape(t, m.address), "largesse_payouts_total", "SUCCEEDED")
 		sum += paid[i]
 	}
 	t.Logf("paid by each instance: %v", paid)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -27,12 +25,7 @@ import (
 // redisCPU is the processor time that a Redis has used for commands.
 func redisCPU(t *testing.T, s *fleet.Server) time.Duration {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{strings.TrimPrefix(s.Address(), "redis://")}, DisableCache: true, AlwaysRESP2: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.RedisClient(t, s.Address())
 	defer c.Close()
 	info, err := c.Do(t.Context(), c.B().Info().Section("cpu").Build()).ToString()
 	if err != nil {
@@ -100,12 +93,7 @@ func TestNightlyReconcileALongLine(t *testing.T) { reconcileAMillion(t, "api", 1
 // breakHolders deletes the holdings of n users, and falsifies a counter.
 func breakHolders(t *testing.T, s *fleet.Server, keys string, n int) {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{strings.TrimPrefix(s.Address(), "redis://")}, DisableCache: true, AlwaysRESP2: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.RedisClient(t, s.Address())
 	defer c.Close()
 	users := make([]string, n)
 	for i := range users {

@@ -232,19 +232,25 @@ func (r *rig) publishing(id int64, targets int) lab.Publishing {
 // scrape reads /metrics.
 func (r *rig) scrape() map[string]*dto.MetricFamily {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.engine.Addr()+"/metrics", nil)
+	return scrape(r.t, "http://"+r.engine.Addr())
+}
+
+// scrape reads the metrics of the instance at an address.
+func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/metrics", nil)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
-		r.t.Fatalf("status %d, %v", res.StatusCode, err)
+		t.Fatalf("status %d, %v", res.StatusCode, err)
 	}
 	return families
 }
