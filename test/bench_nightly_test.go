@@ -122,8 +122,10 @@ func TestNightlyIdleInstancesCostLittle(t *testing.T) {
 // A machine that was busy with something else gets another try.
 func benchIdle(t *testing.T, args ...string) map[string]float64 {
 	t.Helper()
-	args = append([]string{"idle", "--window", "10s", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
-		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka)}, args...)
+	args = append([]string{
+		"idle", "--window", "10s", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
+		"--kafka-brokers", fixture.Address(t, fleet.VariableKafka),
+	}, args...)
 	const tries = 3
 	for range tries {
 		var told struct {
