@@ -188,7 +188,7 @@ func (s *stage) row(t reward.TargetID) reward.Payout {
 }
 
 // until lets fake time pass until the condition holds. It looks often at first, and then
-// twice a second, because each look is a statement of SQLite.
+// twice per second, because each look is a statement of SQLite.
 func (s *stage) until(what string, holds func(v store.PromotionView) bool) store.PromotionView {
 	s.t.Helper()
 	var v store.PromotionView
