@@ -6,18 +6,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
+	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -35,7 +39,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// bundle is an API over a store of its own, behind a real server.
+// bundle is an API over a store of its own, behind a server.
 type bundle struct {
 	store *fakeStore
 	queue *fakeStreams
@@ -45,7 +49,12 @@ type bundle struct {
 	api   *API
 	url   string
 	http  *http.Client
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	log   *lockedBuffer
+
+	describe   sync.Once // sets what follows
+	mux        *http.ServeMux
+	operations map[string]*huma.Operation
 }
 
 // lockedBuffer is written by many requests at a time.
@@ -66,10 +75,14 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-func setup(t *testing.T, edit ...func(*Config)) *bundle {
+// newBundle returns an API without a server.
+func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
-	b := &bundle{store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &lockedBuffer{}}
+	b := &bundle{
+		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &lockedBuffer{},
+		dial: new(net.Dialer).DialContext,
+	}
 	log, err := obs.NewLog(b.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +103,44 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 		e(&cfg)
 	}
 	b.api = New(cfg)
+	return b
+}
+
+// setup returns an API behind a real server.
+func setup(t *testing.T, edit ...func(*Config)) *bundle {
+	t.Helper()
+	b := newBundle(t, edit...)
 	srv := httptest.NewServer(b.api)
 	t.Cleanup(srv.Close)
 	b.url, b.http = srv.URL, srv.Client()
 	return b
+}
+
+// onFakeTime runs a subtest on fake time, at the same time as others.
+func onFakeTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
+}
+
+// inMemory runs a test on fake time, with an API behind a server that clients reach in
+// memory.
+func inMemory(t *testing.T, test func(t *testing.T, b *bundle), edit ...func(*Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b, in := newBundle(t, edit...), fixture.NewListener()
+		srv := httptest.NewUnstartedServer(b.api)
+		_ = srv.Listener.Close() // it is a socket, which fake time would not know
+		srv.Listener = in
+		srv.Start()
+		t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
+		transport := &http.Transport{DialContext: in.Dial}
+		t.Cleanup(transport.CloseIdleConnections)
+		b.dial, b.url, b.http = in.Dial, "http://localhost", &http.Client{Transport: transport}
+		test(t, b)
+	})
 }
 
 // fakePublisher stores the published records.

@@ -17,7 +17,7 @@ import (
 func TestBodiesThatEndEarly(t *testing.T) {
 	t.Parallel()
 	metrics := obs.NewMetrics()
-	b := setup(t, shortConfig, func(c *Config) { c.Metrics = metrics })
+	b := setup(t, func(c *Config) { c.Metrics = metrics })
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	b.serveHTTP(t, web.Limits{})
 	const short, chunk = "Content-Length: 5000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nzz\r\n"

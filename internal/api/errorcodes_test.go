@@ -20,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -74,12 +73,14 @@ func describedOperations(a *API) map[string]*huma.Operation {
 // wantDescribed checks that an answer is one that the description names.
 func (b *bundle) wantDescribed(t *testing.T, req *http.Request, a answer) {
 	t.Helper()
-	mux := http.NewServeMux()
-	for pattern := range b.api.Operations() {
-		mux.Handle(pattern, b.api)
-	}
-	_, pattern := mux.Handler(req)
-	op := describedOperations(b.api)[pattern]
+	b.describe.Do(func() {
+		b.mux, b.operations = http.NewServeMux(), describedOperations(b.api)
+		for pattern := range b.api.Operations() {
+			b.mux.Handle(pattern, b.api)
+		}
+	})
+	_, pattern := b.mux.Handler(req)
+	op := b.operations[pattern]
 	if op == nil || req.Method == http.MethodHead {
 		return
 	}
@@ -332,20 +333,17 @@ func TestErrorCodesArrive(t *testing.T) {
 		})
 	}
 
-	t.Run(CodeTooManyUploads, func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := newFakeStore()
-			b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
-			b.api.uploads <- struct{}{}
-			out := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
-			req.Header.Set("Content-Type", asCSV)
-			b.api.ServeHTTP(out, req)
-			a := answer{out.Code, out.Header(), out.Body.String()}
-			b.wantDescribed(t, req, a)
-			a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
-		})
+	onFakeTime(t, CodeTooManyUploads, func(t *testing.T) {
+		rows := newFakeStore()
+		b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
+		b.api.uploads <- struct{}{}
+		out := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
+		req.Header.Set("Content-Type", asCSV)
+		b.api.ServeHTTP(out, req)
+		a := answer{out.Code, out.Header(), out.Body.String()}
+		b.wantDescribed(t, req, a)
+		a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
 	})
 }
 

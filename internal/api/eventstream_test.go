@@ -82,177 +82,153 @@ func (p *pipe) wantEnd(t *testing.T) string {
 func TestEventStreamTakesTheConnection(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TellsAllItWouldHaveTold", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			p := w.open(t, promotionEvents, "X-Request-Id", "r-1")
-			head, rest, _ := strings.Cut(p.hear(t, "RUNNING"), "\r\n\r\n")
-			status, fields, _ := strings.Cut(head, "\r\n")
-			for _, want := range []string{
-				"Content-Type: text/event-stream", "Cache-Control: no-store", "X-Request-Id: r-1", "X-Content-Type-Options: nosniff", "Connection: close", "Date: Sat, 01 Jan 2000",
-			} {
-				if !strings.Contains(fields, want) {
-					t.Errorf("no %q in %q", want, fields)
-				}
+	onFakeTime(t, "TellsAllItWouldHaveTold", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		p := w.open(t, promotionEvents, "X-Request-Id", "r-1")
+		head, rest, _ := strings.Cut(p.hear(t, "RUNNING"), "\r\n\r\n")
+		status, fields, _ := strings.Cut(head, "\r\n")
+		for _, want := range []string{
+			"Content-Type: text/event-stream", "Cache-Control: no-store", "X-Request-Id: r-1", "X-Content-Type-Options: nosniff", "Connection: close", "Date: Sat, 01 Jan 2000",
+		} {
+			if !strings.Contains(fields, want) {
+				t.Errorf("no %q in %q", want, fields)
 			}
-			if status != "HTTP/1.1 200 OK" || !strings.HasPrefix(rest, "retry: 2000\n\n") {
-				t.Errorf("%q, %q", status, rest)
-			}
-			w.paid(1)
-			p.hear(t, "event: progress")
-			w.become(reward.Completed)
-			if rest := p.wantEnd(t); !strings.Contains(rest, "event: done") {
-				t.Errorf("the end: %q", rest)
-			}
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+		}
+		if status != "HTTP/1.1 200 OK" || !strings.HasPrefix(rest, "retry: 2000\n\n") {
+			t.Errorf("%q, %q", status, rest)
+		}
+		w.paid(1)
+		p.hear(t, "event: progress")
+		w.become(reward.Completed)
+		if rest := p.wantEnd(t); !strings.Contains(rest, "event: done") {
+			t.Errorf("the end: %q", rest)
+		}
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("OfARequestForACoupon", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
-			p := w.open(t, "/v1/issue-requests/42:u7/events")
-			p.hear(t, `"queueRank":5`)
-			w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}
-			if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
-				t.Errorf("the end: %q", rest)
-			}
-			w.shop.watchers.Wait()
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "OfARequestForACoupon", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
+		p := w.open(t, "/v1/issue-requests/42:u7/events")
+		p.hear(t, `"queueRank":5`)
+		w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}
+		if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
+			t.Errorf("the end: %q", rest)
+		}
+		w.shop.watchers.Wait()
+		w.wantNoStreams(t)
 	})
 
-	t.Run("WhoNeverReadsIsDropped", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
-			other.hear(t, "RUNNING")
-			time.Sleep(readerWait - time.Second)
-			if n := w.watchers(); n != 2 {
-				t.Errorf("%d watch before the time is over", n)
-			}
-			time.Sleep(2 * time.Second)
-			synctest.Wait()
-			if n := w.watchers(); n != 1 {
-				t.Errorf("%d watch after it", n)
-			}
-			if heard := stuck.wantEnd(t); strings.Contains(heard, "event") {
-				t.Errorf("it heard %q", heard)
-			}
-			w.become(reward.Completed)
-			other.wantEnd(t)
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "WhoNeverReadsIsDropped", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
+		other.hear(t, "RUNNING")
+		time.Sleep(readerWait - time.Second)
+		if n := w.watchers(); n != 2 {
+			t.Errorf("%d watch before the time is over", n)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := w.watchers(); n != 1 {
+			t.Errorf("%d watch after it", n)
+		}
+		if heard := stuck.wantEnd(t); strings.Contains(heard, "event") {
+			t.Errorf("it heard %q", heard)
+		}
+		w.become(reward.Completed)
+		other.wantEnd(t)
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("WhoIsSlowMissesSteps", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			slow, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
-			slow.hear(t, "RUNNING")
-			other.hear(t, "RUNNING")
-			for n := range int64(5) {
-				w.paid(n + 1)
-				other.hear(t, "event: progress")
-				time.Sleep(progressIntervalMax)
-			}
-			w.become(reward.Completed)
-			other.wantEnd(t)
-			rest := slow.wantEnd(t) // what was on its way when it stopped reading, and the end
-			if got := told(t, sentEvents(t, "retry: 2000\n\n"+rest)); len(got) != 2 || got[0] != "progress RUNNING 1" || got[1] != "done COMPLETED 5" {
-				t.Errorf("it heard %v", got)
-			}
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "WhoIsSlowMissesSteps", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		slow, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
+		slow.hear(t, "RUNNING")
+		other.hear(t, "RUNNING")
+		for n := range int64(5) {
+			w.paid(n + 1)
+			other.hear(t, "event: progress")
+			time.Sleep(progressIntervalMax)
+		}
+		w.become(reward.Completed)
+		other.wantEnd(t)
+		rest := slow.wantEnd(t) // what was on its way when it stopped reading, and the end
+		if got := told(t, sentEvents(t, "retry: 2000\n\n"+rest)); len(got) != 2 || got[0] != "progress RUNNING 1" || got[1] != "done COMPLETED 5" {
+			t.Errorf("it heard %v", got)
+		}
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("WhoLeavesIsForgottenAtOnce", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			p := w.open(t, promotionEvents)
-			p.hear(t, "RUNNING")
-			if err := p.remote.Close(); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			if w.watchers() != 0 {
-				t.Error("it still gets events")
-			}
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "WhoLeavesIsForgottenAtOnce", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		p := w.open(t, promotionEvents)
+		p.hear(t, "RUNNING")
+		if err := p.remote.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if w.watchers() != 0 {
+			t.Error("it still gets events")
+		}
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("WhoTalksTooMuchIsDropped", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			p := w.open(t, promotionEvents)
-			p.hear(t, "RUNNING")
-			if _, err := p.remote.Write([]byte("\r\n")); err != nil {
-				t.Errorf("a little: %v", err)
-			}
-			if _, err := p.remote.Write(make([]byte, 10*(4<<10))); err == nil {
-				t.Error("all of it was read")
-			}
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "WhoTalksTooMuchIsDropped", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		p := w.open(t, promotionEvents)
+		p.hear(t, "RUNNING")
+		if _, err := p.remote.Write([]byte("\r\n")); err != nil {
+			t.Errorf("a little: %v", err)
+		}
+		if _, err := p.remote.Write(make([]byte, 10*(4<<10))); err == nil {
+			t.Error("all of it was read")
+		}
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("WhoseKeyIsRevokedIsDropped", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			badge := &revocable{}
-			w.api.cfg.Verifier = badge
-			p := w.open(t, promotionEvents, "Authorization", "Bearer lgs_k")
-			p.hear(t, "RUNNING")
-			go func() { _, _ = io.Copy(io.Discard, p.remote) }() // it continues reading
-			time.Sleep(time.Minute)
-			if w.watchers() != 1 {
-				t.Error("it ended before")
-			}
-			badge.revoke()
-			time.Sleep(keyRecheckInterval + progressInterval)
-			synctest.Wait()
-			if w.watchers() != 0 {
-				t.Error("it still gets events")
-			}
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "WhoseKeyIsRevokedIsDropped", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		badge := &revocable{}
+		w.api.cfg.Verifier = badge
+		p := w.open(t, promotionEvents, "Authorization", "Bearer lgs_k")
+		p.hear(t, "RUNNING")
+		go func() { _, _ = io.Copy(io.Discard, p.remote) }() // it continues reading
+		time.Sleep(time.Minute)
+		if w.watchers() != 1 {
+			t.Error("it ended before")
+		}
+		badge.revoke()
+		time.Sleep(keyRecheckInterval + progressInterval)
+		synctest.Wait()
+		if w.watchers() != 0 {
+			t.Error("it still gets events")
+		}
+		w.wantNobody(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("AStopWaitsForThemAndThenCuts", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			polite, stuck := w.open(t, promotionEvents), w.open(t, promotionEvents)
-			polite.hear(t, "RUNNING")
-			w.api.Drain()
-			polite.wantEnd(t)
-			ctx, cancel := context.WithTimeout(t.Context(), stopWait)
-			defer cancel()
-			began := time.Now()
-			w.api.CloseStreams(ctx)
-			if took := time.Since(began); took != stopWait {
-				t.Errorf("it took %s", took)
-			}
-			stuck.wantEnd(t)
-			w.wantNobody(t)
-			w.wantNoStreams(t)
-			w.api.CloseStreams(ctx) // there is nothing to wait for
-		})
+	onFakeTime(t, "AStopWaitsForThemAndThenCuts", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		polite, stuck := w.open(t, promotionEvents), w.open(t, promotionEvents)
+		polite.hear(t, "RUNNING")
+		w.api.Drain()
+		polite.wantEnd(t)
+		ctx, cancel := context.WithTimeout(t.Context(), stopWait)
+		defer cancel()
+		began := time.Now()
+		w.api.CloseStreams(ctx)
+		if took := time.Since(began); took != stopWait {
+			t.Errorf("it took %s", took)
+		}
+		stuck.wantEnd(t)
+		w.wantNobody(t)
+		w.wantNoStreams(t)
+		w.api.CloseStreams(ctx) // there is nothing to wait for
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestHeldAnswersAreLimited opens thousands of event streams with one key, and with keys
@@ -43,7 +44,7 @@ func TestHeldAnswersAreLimited(t *testing.T) {
 		t.Fatalf("%d streams of one key: %v", tries, got)
 	}
 	_ = held.Body.Close()
-	waitFor(t, func() bool { return b.held() == heldPerReader-1 })
+	fixture.Until(t, "one is closed", func() bool { return b.held() == heldPerReader-1 })
 	if res := open("viewer"); res.StatusCode != http.StatusOK { //nolint:bodyclose // open closes it at the end
 		t.Errorf("after one was closed: %d", res.StatusCode)
 	}

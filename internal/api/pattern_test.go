@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -58,12 +59,15 @@ func TestPatternsHold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := b.json(t, f.method, f.path, fmt.Sprintf(f.body, quoted))
-			if a.status == http.StatusUnprocessableEntity || a.status == http.StatusBadRequest {
+			r := httptest.NewRequestWithContext(t.Context(), f.method, f.path, strings.NewReader(fmt.Sprintf(f.body, quoted)))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			b.api.ServeHTTP(w, r)
+			if w.Code == http.StatusUnprocessableEntity || w.Code == http.StatusBadRequest {
 				continue
 			}
 			if accepted++; !pattern.MatchString(value) {
-				t.Errorf("%s.%s: %q has status %d, but does not match %s", f.schema, f.field, value, a.status, text)
+				t.Errorf("%s.%s: %q has status %d, but does not match %s", f.schema, f.field, value, w.Code, text)
 			}
 		}
 		if accepted == 0 {

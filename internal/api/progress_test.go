@@ -117,72 +117,66 @@ func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 func TestProgressHub(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OneReadServesAll", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1, 2, 3)
-			h := f.hub()
-			var watchers []*progressWatcher[reward.PromotionID]
-			for n := range 300 {
-				watchers = append(watchers, h.watch(reward.PromotionID(n%3+1)))
+	onFakeTime(t, "OneReadServesAll", func(t *testing.T) {
+		f := newFakeViews(1, 2, 3)
+		h := f.hub()
+		var watchers []*progressWatcher[reward.PromotionID]
+		for n := range 300 {
+			watchers = append(watchers, h.watch(reward.PromotionID(n%3+1)))
+		}
+		for _, w := range watchers {
+			paid(t, <-w.updates)
+		}
+		if reads := len(f.reads()); reads != 1 {
+			t.Errorf("%d reads for concurrent watchers", reads)
+		}
+		for range 100 { // each promotion moves all the time
+			for id := range reward.PromotionID(3) {
+				f.pay(id + 1)
 			}
-			for _, w := range watchers {
-				paid(t, <-w.updates)
+			time.Sleep(100 * time.Millisecond)
+		}
+		reads := f.reads()
+		if n, most := len(reads), int(10*time.Second/progressInterval); n > most || n < most*9/10 {
+			t.Errorf("%d reads in 10 s, want about %d", n, most)
+		}
+		for _, ids := range reads {
+			if slices.Sort(ids); !slices.Equal(ids, []reward.PromotionID{1, 2, 3}) {
+				t.Errorf("asked for %v", ids)
 			}
-			if reads := len(f.reads()); reads != 1 {
-				t.Errorf("%d reads for concurrent watchers", reads)
+		}
+		for _, w := range watchers {
+			if n := <-w.updates; n.err != nil || len(w.updates) != 0 {
+				t.Errorf("%+v, and %d more", n, len(w.updates))
 			}
-			for range 100 { // each promotion moves all the time
-				for id := range reward.PromotionID(3) {
-					f.pay(id + 1)
-				}
-				time.Sleep(100 * time.Millisecond)
-			}
-			reads := f.reads()
-			if n, most := len(reads), int(10*time.Second/progressInterval); n > most || n < most*9/10 {
-				t.Errorf("%d reads in 10 s, want about %d", n, most)
-			}
-			for _, ids := range reads {
-				if slices.Sort(ids); !slices.Equal(ids, []reward.PromotionID{1, 2, 3}) {
-					t.Errorf("asked for %v", ids)
-				}
-			}
-			for _, w := range watchers {
-				if n := <-w.updates; n.err != nil || len(w.updates) != 0 {
-					t.Errorf("%+v, and %d more", n, len(w.updates))
-				}
-				h.leave(w)
-			}
-			h.leave(watchers[0]) // twice is once
-			h.wantIdle(t)
-		})
+			h.leave(w)
+		}
+		h.leave(watchers[0]) // twice is once
+		h.wantIdle(t)
 	})
 
-	t.Run("WhatStandsStillIsReadLessOften", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1, 2)
-			h := f.hub()
-			still, moving := h.watch(1), h.watch(2)
-			time.Sleep(5 * time.Second)
-			f.reads()
-			for range 200 {
-				f.pay(2)
-				time.Sleep(100 * time.Millisecond)
+	onFakeTime(t, "WhatStandsStillIsReadLessOften", func(t *testing.T) {
+		f := newFakeViews(1, 2)
+		h := f.hub()
+		still, moving := h.watch(1), h.watch(2)
+		time.Sleep(5 * time.Second)
+		f.reads()
+		for range 200 {
+			f.pay(2)
+			time.Sleep(100 * time.Millisecond)
+		}
+		counts := map[reward.PromotionID]int{}
+		for _, ids := range f.reads() {
+			for _, id := range ids {
+				counts[id]++
 			}
-			counts := map[reward.PromotionID]int{}
-			for _, ids := range f.reads() {
-				for _, id := range ids {
-					counts[id]++
-				}
-			}
-			if counts[1] < 19 || counts[1] > 26 || counts[2] < 65 || counts[2] > 80 {
-				t.Errorf("read so often in 20 s: %v", counts)
-			}
-			h.leave(still)
-			h.leave(moving)
-			h.wantIdle(t)
-		})
+		}
+		if counts[1] < 19 || counts[1] > 26 || counts[2] < 65 || counts[2] > 80 {
+			t.Errorf("read so often in 20 s: %v", counts)
+		}
+		h.leave(still)
+		h.leave(moving)
+		h.wantIdle(t)
 	})
 
 	t.Run("TheMoreWatchTheLessOftenEachHears", func(t *testing.T) {
@@ -199,219 +193,192 @@ func TestProgressHub(t *testing.T) {
 		}
 	})
 
-	t.Run("ManyAreReadInPieces", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews()
-			h := f.hub()
-			var watchers []*progressWatcher[reward.PromotionID]
-			for n := range 2*store.BatchMax + 1 {
-				id := reward.PromotionID(n + 1)
-				f.edit(id, func(v *store.PromotionView) { v.ID, v.Status = id, reward.Running })
-				watchers = append(watchers, h.watch(id))
+	onFakeTime(t, "ManyAreReadInPieces", func(t *testing.T) {
+		f := newFakeViews()
+		h := f.hub()
+		var watchers []*progressWatcher[reward.PromotionID]
+		for n := range 2*store.BatchMax + 1 {
+			id := reward.PromotionID(n + 1)
+			f.edit(id, func(v *store.PromotionView) { v.ID, v.Status = id, reward.Running })
+			watchers = append(watchers, h.watch(id))
+		}
+		for _, w := range watchers {
+			paid(t, <-w.updates)
+		}
+		seen := map[reward.PromotionID]int{}
+		for _, ids := range f.reads() {
+			if len(ids) > store.BatchMax {
+				t.Errorf("asked for %d at once", len(ids))
 			}
-			for _, w := range watchers {
-				paid(t, <-w.updates)
+			for _, id := range ids {
+				seen[id]++
 			}
-			seen := map[reward.PromotionID]int{}
-			for _, ids := range f.reads() {
-				if len(ids) > store.BatchMax {
-					t.Errorf("asked for %d at once", len(ids))
-				}
-				for _, id := range ids {
-					seen[id]++
-				}
-			}
-			if len(seen) != len(watchers) {
-				t.Errorf("%d of %d were read", len(seen), len(watchers))
-			}
-			for _, w := range watchers {
-				h.leave(w)
-			}
-			h.wantIdle(t)
-		})
-	})
-
-	t.Run("NobodyWatchesNothingIsRead", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			for range 3 {
-				w := h.watch(1)
-				paid(t, <-w.updates)
-				h.leave(w)
-				h.wantIdle(t)
-				f.reads()
-				time.Sleep(time.Minute)
-				if n := len(f.reads()); n != 0 {
-					t.Errorf("%d reads without a watcher", n)
-				}
-			}
-		})
-	})
-
-	t.Run("AReadForNobodyIsGivenUp", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			begun := make(chan struct{}, 10)
-			f.set(nil, func(ctx context.Context) {
-				begun <- struct{}{}
-				<-ctx.Done()
-			})
-			w := h.watch(1)
-			<-begun
+		}
+		if len(seen) != len(watchers) {
+			t.Errorf("%d of %d were read", len(seen), len(watchers))
+		}
+		for _, w := range watchers {
 			h.leave(w)
-			again := h.watch(1) // while the reader has not noticed yet
-			f.set(nil, nil)
-			if n := <-again.updates; n.err != nil {
-				t.Errorf("a later watcher gets the error: %v", n.err)
-			}
-			h.leave(again)
+		}
+		h.wantIdle(t)
+	})
+
+	onFakeTime(t, "NobodyWatchesNothingIsRead", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		for range 3 {
+			w := h.watch(1)
+			paid(t, <-w.updates)
+			h.leave(w)
 			h.wantIdle(t)
+			f.reads()
+			time.Sleep(time.Minute)
+			if n := len(f.reads()); n != 0 {
+				t.Errorf("%d reads without a watcher", n)
+			}
+		}
+	})
+
+	onFakeTime(t, "AReadForNobodyIsGivenUp", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		begun := make(chan struct{}, 10)
+		f.set(nil, func(ctx context.Context) {
+			begun <- struct{}{}
+			<-ctx.Done()
 		})
+		w := h.watch(1)
+		<-begun
+		h.leave(w)
+		again := h.watch(1) // while the reader has not noticed yet
+		f.set(nil, nil)
+		if n := <-again.updates; n.err != nil {
+			t.Errorf("a later watcher gets the error: %v", n.err)
+		}
+		h.leave(again)
+		h.wantIdle(t)
 	})
 
 	// A view that was read before a watcher came may be older than a change that
 	// they made.
-	t.Run("WhatIsHeardFirstWasReadAfterwards", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			looked, goOn := make(chan struct{}), make(chan struct{})
-			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Completed })
-			f.set(nil, func(context.Context) {
-				looked <- struct{}{}
-				<-goOn
-			})
-			first := h.watch(1)
-			<-looked
-			f.set(nil, nil)
-			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Running })
-			second := h.watch(1)
-			close(goOn)
-			if got := paid(t, <-first.updates); got != reward.Completed {
-				t.Errorf("the first watcher gets %s", got)
-			}
-			if got := paid(t, <-second.updates); got != reward.Running {
-				t.Errorf("a watcher after the change gets %s", got)
-			}
-			h.leave(first)
-			h.leave(second)
-			h.wantIdle(t)
+	onFakeTime(t, "WhatIsHeardFirstWasReadAfterwards", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		looked, goOn := make(chan struct{}), make(chan struct{})
+		f.edit(1, func(v *store.PromotionView) { v.Status = reward.Completed })
+		f.set(nil, func(context.Context) {
+			looked <- struct{}{}
+			<-goOn
 		})
+		first := h.watch(1)
+		<-looked
+		f.set(nil, nil)
+		f.edit(1, func(v *store.PromotionView) { v.Status = reward.Running })
+		second := h.watch(1)
+		close(goOn)
+		if got := paid(t, <-first.updates); got != reward.Completed {
+			t.Errorf("the first watcher gets %s", got)
+		}
+		if got := paid(t, <-second.updates); got != reward.Running {
+			t.Errorf("a watcher after the change gets %s", got)
+		}
+		h.leave(first)
+		h.leave(second)
+		h.wantIdle(t)
 	})
 
-	t.Run("WhoIsSlowHearsTheLatest", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			slow, quick := h.watch(1), h.watch(1)
-			paid(t, <-slow.updates)
-			paid(t, <-quick.updates)
-			for n := range 10 {
-				f.edit(1, func(v *store.PromotionView) { v.Counts.Payouts[reward.Failed] = int64(n + 1) })
-				paid(t, <-quick.updates) // neither waits for the other
-			}
-			f.edit(1, func(v *store.PromotionView) { v.Status = reward.Paused })
-			paid(t, <-quick.updates)
-			if got := paid(t, <-slow.updates); got != reward.Paused || len(slow.updates) > 0 {
-				t.Errorf("the watcher gets %s", got)
-			}
-			h.leave(slow)
-			h.leave(quick)
-			h.wantIdle(t)
-		})
+	onFakeTime(t, "WhoIsSlowHearsTheLatest", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		slow, quick := h.watch(1), h.watch(1)
+		paid(t, <-slow.updates)
+		paid(t, <-quick.updates)
+		for n := range 10 {
+			f.edit(1, func(v *store.PromotionView) { v.Counts.Payouts[reward.Failed] = int64(n + 1) })
+			paid(t, <-quick.updates) // neither waits for the other
+		}
+		f.edit(1, func(v *store.PromotionView) { v.Status = reward.Paused })
+		paid(t, <-quick.updates)
+		if got := paid(t, <-slow.updates); got != reward.Paused || len(slow.updates) > 0 {
+			t.Errorf("the watcher gets %s", got)
+		}
+		h.leave(slow)
+		h.leave(quick)
+		h.wantIdle(t)
 	})
 
-	t.Run("FailuresAreSatOut", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			w := h.watch(1)
-			paid(t, <-w.updates)
-			refused := errors.New("refused")
-			f.set(refused, nil)
-			time.Sleep(progressFailTimeout - 2*time.Second)
-			late := h.watch(1)
-			n := <-late.updates
-			if e, ok := errors.AsType[*reward.Error](n.err); !ok || e.Kind != reward.KindUnavailable || !errors.Is(e, refused) {
-				t.Errorf("a watcher in the meantime gets %+v", n)
-			}
-			h.leave(late)
-			f.pay(1)
-			f.set(nil, nil)
-			paid(t, <-w.updates)
-			h.leave(w)
-			h.wantIdle(t)
-		})
+	onFakeTime(t, "FailuresAreSatOut", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		w := h.watch(1)
+		paid(t, <-w.updates)
+		refused := errors.New("refused")
+		f.set(refused, nil)
+		time.Sleep(progressFailTimeout - 2*time.Second)
+		late := h.watch(1)
+		n := <-late.updates
+		if e, ok := errors.AsType[*reward.Error](n.err); !ok || e.Kind != reward.KindUnavailable || !errors.Is(e, refused) {
+			t.Errorf("a watcher in the meantime gets %+v", n)
+		}
+		h.leave(late)
+		f.pay(1)
+		f.set(nil, nil)
+		paid(t, <-w.updates)
+		h.leave(w)
+		h.wantIdle(t)
 	})
 
-	t.Run("LongFailuresEndIt", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			w := h.watch(1)
-			paid(t, <-w.updates)
-			f.reads()
-			f.set(errors.New("refused"), nil)
-			began := time.Now()
-			n := <-w.updates
-			if took := time.Since(began); n.err == nil || took < progressFailTimeout-progressIntervalMax || took > progressFailTimeout+2*time.Second {
-				t.Errorf("%v after %s", n.err, took)
-			}
-			if n := len(f.reads()); n > 15 {
-				t.Errorf("an unavailable store was read %d times", n)
-			}
-			h.wantIdle(t)
-			h.leave(w)
-			h.wantIdle(t)
-		})
+	onFakeTime(t, "LongFailuresEndIt", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		w := h.watch(1)
+		paid(t, <-w.updates)
+		f.reads()
+		f.set(errors.New("refused"), nil)
+		began := time.Now()
+		n := <-w.updates
+		if took := time.Since(began); n.err == nil || took < progressFailTimeout-progressIntervalMax || took > progressFailTimeout+2*time.Second {
+			t.Errorf("%v after %s", n.err, took)
+		}
+		if n := len(f.reads()); n > 15 {
+			t.Errorf("an unavailable store was read %d times", n)
+		}
+		h.wantIdle(t)
+		h.leave(w)
+		h.wantIdle(t)
 	})
 
-	t.Run("AHangingReadIsCut", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1)
-			h := f.hub()
-			f.set(nil, func(ctx context.Context) { <-ctx.Done() })
-			began := time.Now()
-			w := h.watch(1)
-			if n := <-w.updates; !errors.Is(n.err, context.DeadlineExceeded) || time.Since(began) > progressTimeout+time.Second {
-				t.Errorf("%v after %s", n.err, time.Since(began))
-			}
-			h.wantIdle(t)
-		})
+	onFakeTime(t, "AHangingReadIsCut", func(t *testing.T) {
+		f := newFakeViews(1)
+		h := f.hub()
+		f.set(nil, func(ctx context.Context) { <-ctx.Done() })
+		began := time.Now()
+		w := h.watch(1)
+		if n := <-w.updates; !errors.Is(n.err, context.DeadlineExceeded) || time.Since(began) > progressTimeout+time.Second {
+			t.Errorf("%v after %s", n.err, time.Since(began))
+		}
+		h.wantIdle(t)
 	})
 
-	t.Run("WhatIsGoneEnds", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeViews(1, 2)
-			h := f.hub()
-			gone, other := h.watch(1), h.watch(2)
-			paid(t, <-gone.updates)
-			paid(t, <-other.updates)
-			f.mu.Lock()
-			delete(f.views, 1)
-			f.mu.Unlock()
-			if n := <-gone.updates; !reward.HasCode(n.err, reward.CodeNotFound) {
-				t.Errorf("%+v", n)
-			}
-			f.pay(2)
-			paid(t, <-other.updates)
-			if n := <-h.watch(7).updates; !reward.HasCode(n.err, reward.CodeNotFound) {
-				t.Errorf("%+v", n)
-			}
-			h.leave(other)
-			h.wantIdle(t)
-		})
+	onFakeTime(t, "WhatIsGoneEnds", func(t *testing.T) {
+		f := newFakeViews(1, 2)
+		h := f.hub()
+		gone, other := h.watch(1), h.watch(2)
+		paid(t, <-gone.updates)
+		paid(t, <-other.updates)
+		f.mu.Lock()
+		delete(f.views, 1)
+		f.mu.Unlock()
+		if n := <-gone.updates; !reward.HasCode(n.err, reward.CodeNotFound) {
+			t.Errorf("%+v", n)
+		}
+		f.pay(2)
+		paid(t, <-other.updates)
+		if n := <-h.watch(7).updates; !reward.HasCode(n.err, reward.CodeNotFound) {
+			t.Errorf("%+v", n)
+		}
+		h.leave(other)
+		h.wantIdle(t)
 	})
 
 	t.Run("MayBeUsedByMany", func(t *testing.T) {

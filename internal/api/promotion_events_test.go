@@ -107,269 +107,239 @@ func (w *wire) wantNobody(t *testing.T) {
 const promotionEvents = "/v1/promotions/7/events"
 
 // pass waits for more than a round, in fake time.
-func pass() { time.Sleep(2 * progressIntervalMax) }
+func pass() {
+	time.Sleep(2 * progressIntervalMax)
+	synctest.Wait()
+}
 
 func TestPromotionEvents(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TellHowItComesOnAndEndWhenItIsDone", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Draft)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			for _, step := range []func(){
-				func() { w.become(reward.Running) }, func() { w.paid(1) }, func() { w.paid(2) },
-				func() { w.become(reward.Paused) }, func() { w.become(reward.Running); w.paid(3) }, func() { w.paid(4); w.become(reward.Completed) },
-			} {
-				pass()
-				step()
-			}
-			<-r.done
-			want := []string{
-				"state DRAFT 0", "state RUNNING 0", "progress RUNNING 1", "progress RUNNING 2", "state PAUSED 2", "state RUNNING 3", "done COMPLETED 4",
-			}
-			if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || r.status != http.StatusOK {
-				t.Errorf("%d %v", r.status, h)
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "TellHowItComesOnAndEndWhenItIsDone", func(t *testing.T) {
+		w := promotionWire(t, reward.Draft)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		for _, step := range []func(){
+			func() { w.become(reward.Running) }, func() { w.paid(1) }, func() { w.paid(2) },
+			func() { w.become(reward.Paused) }, func() { w.become(reward.Running); w.paid(3) }, func() { w.paid(4); w.become(reward.Completed) },
+		} {
+			pass()
+			step()
+		}
+		<-r.done
+		want := []string{
+			"state DRAFT 0", "state RUNNING 0", "progress RUNNING 1", "progress RUNNING 2", "state PAUSED 2", "state RUNNING 3", "done COMPLETED 4",
+		}
+		if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || r.status != http.StatusOK {
+			t.Errorf("%d %v", r.status, h)
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("ACancelledOneIsDoneWhenItIsFinished", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			pass()
-			w.become(reward.PromotionCancelled)
-			pass()
-			w.paid(1) // a late yes
-			pass()
-			w.shop.rows.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
-			<-r.done
-			want := []string{"state RUNNING 0", "state CANCELLED 0", "progress CANCELLED 1", "done CANCELLED 1"}
-			if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "ACancelledOneIsDoneWhenItIsFinished", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		pass()
+		w.become(reward.PromotionCancelled)
+		pass()
+		w.paid(1) // a late yes
+		pass()
+		w.shop.rows.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
+		<-r.done
+		want := []string{"state RUNNING 0", "state CANCELLED 0", "progress CANCELLED 1", "done CANCELLED 1"}
+		if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("AreAtMostFourASecond", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			began := time.Now()
-			var at []time.Duration // of each event
-			for n := range int64(1000) {
-				w.paid(n + 1)
-				if n%100 == 7 { // others come all the time, and are read for
-					w.send(t.Context(), "HEAD", promotionEvents, "")
-				}
-				time.Sleep(10 * time.Millisecond)
-				for events := strings.Count(r.text(), "event: "); len(at) < events; {
-					at = append(at, time.Since(began))
-				}
+	onFakeTime(t, "AreAtMostFourASecond", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		began := time.Now()
+		var at []time.Duration // of each event
+		for n := range int64(1000) {
+			w.paid(n + 1)
+			if n%100 == 7 { // others come all the time, and are read for
+				w.send(t.Context(), "HEAD", promotionEvents, "")
 			}
-			for i := range len(at) - 4 {
-				if at[i+4]-at[i] <= time.Second {
-					t.Errorf("five events within %s", at[i+4]-at[i])
-				}
+			time.Sleep(10 * time.Millisecond)
+			for events := strings.Count(r.text(), "event: "); len(at) < events; {
+				at = append(at, time.Since(began))
 			}
-			if len(at) < 30 {
-				t.Errorf("%d events in 10 s", len(at))
+		}
+		for i := range len(at) - 4 {
+			if at[i+4]-at[i] <= time.Second {
+				t.Errorf("five events within %s", at[i+4]-at[i])
 			}
+		}
+		if len(at) < 30 {
+			t.Errorf("%d events in 10 s", len(at))
+		}
+		w.become(reward.Completed)
+		<-r.done
+		if all := told(t, sentEvents(t, r.text())); all[len(all)-1] != "done COMPLETED 1000" {
+			t.Errorf("the last is %s", all[len(all)-1])
+		}
+		w.wantNobody(t)
+	})
+
+	onFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		w.paid(1)
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", promotionEvents, "")
+		pass()
+		leave()
+		<-r.done
+		seen := sentEvents(t, r.text())[0].id
+		for _, tc := range []struct {
+			name, last string
+			change     func()
+			want       []string
+		}{
+			{"nothing", "", func() {}, []string{"state RUNNING 1", "done COMPLETED 1"}},
+			{"all", seen, func() {}, []string{"done COMPLETED 1"}},
+			{"other counts", seen, func() { w.paid(2) }, []string{"progress RUNNING 2", "done COMPLETED 2"}},
+			{"another status", seen, func() { w.become(reward.Paused) }, []string{"state PAUSED 2", "done COMPLETED 2"}},
+			{"what is none", "RUNNING", func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
+			{"what is none either", strings.Repeat("RUNNING.", 4000), func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
+			{"an end that was none", seen, func() { w.become(reward.Completed) }, []string{"done COMPLETED 2"}},
+		} {
+			w.become(reward.Running)
+			tc.change()
+			r := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", tc.last)
+			pass()
 			w.become(reward.Completed)
 			<-r.done
-			if all := told(t, sentEvents(t, r.text())); all[len(all)-1] != "done COMPLETED 1000" {
-				t.Errorf("the last is %s", all[len(all)-1])
+			if diff := cmp.Diff(tc.want, told(t, sentEvents(t, r.text()))); diff != "" {
+				t.Errorf("a reader that has seen %s (-want +got):\n%s", tc.name, diff)
 			}
-			w.wantNobody(t)
-		})
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("GoOnAfterTheLastOneSeen", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			w.paid(1)
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", promotionEvents, "")
-			pass()
-			leave()
-			<-r.done
-			seen := sentEvents(t, r.text())[0].id
-			for _, tc := range []struct {
-				name, last string
-				change     func()
-				want       []string
-			}{
-				{"nothing", "", func() {}, []string{"state RUNNING 1", "done COMPLETED 1"}},
-				{"all", seen, func() {}, []string{"done COMPLETED 1"}},
-				{"other counts", seen, func() { w.paid(2) }, []string{"progress RUNNING 2", "done COMPLETED 2"}},
-				{"another status", seen, func() { w.become(reward.Paused) }, []string{"state PAUSED 2", "done COMPLETED 2"}},
-				{"what is none", "RUNNING", func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
-				{"what is none either", strings.Repeat("RUNNING.", 4000), func() {}, []string{"state RUNNING 2", "done COMPLETED 2"}},
-				{"an end that was none", seen, func() { w.become(reward.Completed) }, []string{"done COMPLETED 2"}},
-			} {
-				w.become(reward.Running)
-				tc.change()
-				r := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", tc.last)
-				pass()
-				w.become(reward.Completed)
-				<-r.done
-				if diff := cmp.Diff(tc.want, told(t, sentEvents(t, r.text()))); diff != "" {
-					t.Errorf("a reader that has seen %s (-want +got):\n%s", tc.name, diff)
-				}
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "OfWhatIsDoneAreThatAlone", func(t *testing.T) {
+		w := promotionWire(t, reward.Completed)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		<-r.done
+		all := sentEvents(t, r.text())
+		if diff := cmp.Diff([]string{"done COMPLETED 0"}, told(t, all)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		// A reader that reconnects automatically learns that the stream is complete.
+		again := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
+		<-again.done
+		if again.status != http.StatusNoContent || again.text() != "" {
+			t.Errorf("%d: %s", again.status, again.text())
+		}
+		// What it can still come to, an UNKNOWN one that is paid, is another end.
+		w.paid(1)
+		more := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
+		<-more.done
+		if diff := cmp.Diff([]string{"done COMPLETED 1"}, told(t, sentEvents(t, more.text()))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("OfWhatIsDoneAreThatAlone", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Completed)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			<-r.done
-			all := sentEvents(t, r.text())
-			if diff := cmp.Diff([]string{"done COMPLETED 0"}, told(t, all)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			// A reader that reconnects automatically learns that the stream is complete.
-			again := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
-			<-again.done
-			if again.status != http.StatusNoContent || again.text() != "" {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-			// What it can still come to, an UNKNOWN one that is paid, is another end.
-			w.paid(1)
-			more := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
-			<-more.done
-			if diff := cmp.Diff([]string{"done COMPLETED 1"}, told(t, sentEvents(t, more.text()))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "ShowThatTheyAreAlive", func(t *testing.T) {
+		w := promotionWire(t, reward.Draft)
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", promotionEvents, "")
+		time.Sleep(3*web.HeartbeatInterval + 5*time.Second)
+		leave()
+		<-r.done
+		if n := strings.Count(r.text(), ": beat\n\n"); n != 3 {
+			t.Errorf("%d beats", n)
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("ShowThatTheyAreAlive", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Draft)
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", promotionEvents, "")
-			time.Sleep(3*web.HeartbeatInterval + 5*time.Second)
-			leave()
-			<-r.done
-			if n := strings.Count(r.text(), ": beat\n\n"); n != 3 {
-				t.Errorf("%d beats", n)
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", promotionEvents, "")
+		for n := range int64(150) {
+			w.paid(n)
+			time.Sleep(100 * time.Millisecond)
+		}
+		before := len(sentEvents(t, r.text()))
+		time.Sleep(10 * time.Second)
+		leave()
+		<-r.done
+		all := sentEvents(t, r.text())
+		with, without := all[before-1].data, all[len(all)-1].data
+		if !strings.Contains(with, "etaSeconds") || strings.Contains(without, "etaSeconds") || len(all) > before+2 {
+			t.Errorf("%d events, then %d:\n%s\n%s", before, len(all), with, without)
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", promotionEvents, "")
-			for n := range int64(150) {
-				w.paid(n)
-				time.Sleep(100 * time.Millisecond)
-			}
-			before := len(sentEvents(t, r.text()))
-			time.Sleep(10 * time.Second)
-			leave()
-			<-r.done
-			all := sentEvents(t, r.text())
-			with, without := all[before-1].data, all[len(all)-1].data
-			if !strings.Contains(with, "etaSeconds") || strings.Contains(without, "etaSeconds") || len(all) > before+2 {
-				t.Errorf("%d events, then %d:\n%s\n%s", before, len(all), with, without)
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		pass()
+		w.api.Drain()
+		<-r.done
+		late := w.send(t.Context(), "GET", promotionEvents, "")
+		<-late.done
+		if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
+			t.Errorf("a reader that connects now: %d %s", late.status, late.text())
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("EndWhenTheInstanceStops", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			pass()
-			w.api.Drain()
-			<-r.done
-			late := w.send(t.Context(), "GET", promotionEvents, "")
-			<-late.done
-			if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
-				t.Errorf("a reader that connects now: %d %s", late.status, late.text())
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "EndWhenItIsDeleted", func(t *testing.T) {
+		w := promotionWire(t, reward.Draft)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		pass()
+		if err := w.shop.rows.PromotionDelete(t.Context(), 7); err != nil {
+			t.Fatal(err)
+		}
+		<-r.done
+		again := w.send(t.Context(), "GET", promotionEvents, "")
+		<-again.done
+		if again.status != http.StatusNotFound || !strings.Contains(again.text(), reward.CodeNotFound) {
+			t.Errorf("%d: %s", again.status, again.text())
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("EndWhenItIsDeleted", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Draft)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			pass()
-			if err := w.shop.rows.PromotionDelete(t.Context(), 7); err != nil {
-				t.Fatal(err)
-			}
-			<-r.done
-			again := w.send(t.Context(), "GET", promotionEvents, "")
-			<-again.done
-			if again.status != http.StatusNotFound || !strings.Contains(again.text(), reward.CodeNotFound) {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "EndWhenItCannotBeReadForLong", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		r := w.send(t.Context(), "GET", promotionEvents, "")
+		pass()
+		w.shop.rows.mu.Lock()
+		w.shop.rows.away = errors.New("password=hunter2")
+		w.shop.rows.mu.Unlock()
+		<-r.done
+		again := w.send(t.Context(), "GET", promotionEvents, "")
+		<-again.done
+		if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), `"UNAVAILABLE"`) || strings.Contains(again.text(), "hunter2") {
+			t.Errorf("%d: %s", again.status, again.text())
+		}
+		if again.Header().Get("Retry-After") == "" {
+			t.Error("no event says when to reconnect")
+		}
+		w.wantNobody(t)
 	})
 
-	t.Run("EndWhenItCannotBeReadForLong", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			r := w.send(t.Context(), "GET", promotionEvents, "")
-			pass()
-			w.shop.rows.mu.Lock()
-			w.shop.rows.away = errors.New("password=hunter2")
-			w.shop.rows.mu.Unlock()
-			<-r.done
-			again := w.send(t.Context(), "GET", promotionEvents, "")
-			<-again.done
-			if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), `"UNAVAILABLE"`) || strings.Contains(again.text(), "hunter2") {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-			if again.Header().Get("Retry-After") == "" {
-				t.Error("no event says when to reconnect")
-			}
-			w.wantNobody(t)
-		})
-	})
-
-	t.Run("EndWhenTheReaderGoesBeforeTheFirst", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := promotionWire(t, reward.Running)
-			w.api.progress.read = func(ctx context.Context, _ []reward.PromotionID) ([]store.PromotionView, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", promotionEvents, "")
-			time.Sleep(time.Second)
-			leave()
-			<-r.done
-			w.wantNobody(t)
-		})
+	onFakeTime(t, "EndWhenTheReaderGoesBeforeTheFirst", func(t *testing.T) {
+		w := promotionWire(t, reward.Running)
+		w.api.progress.read = func(ctx context.Context, _ []reward.PromotionID) ([]store.PromotionView, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", promotionEvents, "")
+		time.Sleep(time.Second)
+		leave()
+		<-r.done
+		w.wantNobody(t)
 	})
 
 	t.Run("AreRefusedWithAReason", func(t *testing.T) {

@@ -19,90 +19,84 @@ func TestReadLimits(t *testing.T) {
 			t.Errorf("the read ended with %+v, want 429 with Retry-After", err)
 		}
 	}
-	t.Run("Reads", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			const each = 2
-			l := newReadLimits(each)
-			var leaves []func()
-			for range each {
-				leave, err := l.enter(t.Context(), "a")
-				if err != nil {
-					t.Fatal(err)
-				}
-				leaves = append(leaves, leave)
-			}
-			entered, failed := make(chan func(), readsWaitingMax), make(chan error, readsWaitingMax)
-			for range readsWaitingMax {
-				go func() {
-					leave, err := l.enter(t.Context(), "a")
-					if err != nil {
-						failed <- err
-						return
-					}
-					entered <- leave
-				}()
-			}
-			synctest.Wait()
-			began := time.Now()
-			_, err := l.enter(t.Context(), "a")
-			refused(t, err)
-			if waited := time.Since(began); waited != refusalPause {
-				t.Errorf("it was refused after %v, want %v", waited, refusalPause)
-			}
-			other, err := l.enter(t.Context(), "b")
-			if err != nil {
-				t.Fatalf("another caller is refused: %v", err)
-			}
-			other()
-			leaves[0]()
-			synctest.Wait()
-			if len(entered) != 1 {
-				t.Fatalf("%d reads run in the place of one, want 1", len(entered))
-			}
-			(<-entered)()
-			leaves[1]()
-			synctest.Wait()
-			for range readsWaitingMax - 1 {
-				(<-entered)()
-				synctest.Wait()
-			}
-			gone, cancel := context.WithCancel(t.Context())
-			cancel()
-			one, err := l.enter(t.Context(), "c")
-			if err != nil {
-				t.Fatal(err)
-			}
-			two, err := l.enter(t.Context(), "c")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := l.enter(gone, "c"); !errors.Is(err, context.Canceled) {
-				t.Errorf("the wait of a caller who left ended with %v, want %v", err, context.Canceled)
-			}
-			one()
-			two()
-			if len(failed) > 0 || len(l.callers) > 0 {
-				t.Errorf("%d reads were refused, and %d callers are remembered, want none", len(failed), len(l.callers))
-			}
-		})
-	})
-	t.Run("TheWaitHasAnEnd", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			l := newReadLimits(1)
+	onFakeTime(t, "Reads", func(t *testing.T) {
+		const each = 2
+		l := newReadLimits(each)
+		var leaves []func()
+		for range each {
 			leave, err := l.enter(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
-			_, err = l.enter(t.Context(), "a")
-			refused(t, err)
-			if waited := time.Since(began); waited != readWait {
-				t.Errorf("it waited %v, want %v", waited, readWait)
-			}
-			leave()
-		})
+			leaves = append(leaves, leave)
+		}
+		entered, failed := make(chan func(), readsWaitingMax), make(chan error, readsWaitingMax)
+		for range readsWaitingMax {
+			go func() {
+				leave, err := l.enter(t.Context(), "a")
+				if err != nil {
+					failed <- err
+					return
+				}
+				entered <- leave
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		_, err := l.enter(t.Context(), "a")
+		refused(t, err)
+		if waited := time.Since(began); waited != refusalPause {
+			t.Errorf("it was refused after %v, want %v", waited, refusalPause)
+		}
+		other, err := l.enter(t.Context(), "b")
+		if err != nil {
+			t.Fatalf("another caller is refused: %v", err)
+		}
+		other()
+		leaves[0]()
+		synctest.Wait()
+		if len(entered) != 1 {
+			t.Fatalf("%d reads run in the place of one, want 1", len(entered))
+		}
+		(<-entered)()
+		leaves[1]()
+		synctest.Wait()
+		for range readsWaitingMax - 1 {
+			(<-entered)()
+			synctest.Wait()
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		one, err := l.enter(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := l.enter(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.enter(gone, "c"); !errors.Is(err, context.Canceled) {
+			t.Errorf("the wait of a caller who left ended with %v, want %v", err, context.Canceled)
+		}
+		one()
+		two()
+		if len(failed) > 0 || len(l.callers) > 0 {
+			t.Errorf("%d reads were refused, and %d callers are remembered, want none", len(failed), len(l.callers))
+		}
+	})
+	onFakeTime(t, "TheWaitHasAnEnd", func(t *testing.T) {
+		l := newReadLimits(1)
+		leave, err := l.enter(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = l.enter(t.Context(), "a")
+		refused(t, err)
+		if waited := time.Since(began); waited != readWait {
+			t.Errorf("it waited %v, want %v", waited, readWait)
+		}
+		leave()
 	})
 	t.Run("Exports", func(t *testing.T) {
 		t.Parallel()

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -52,10 +52,10 @@ func TestServer(t *testing.T) {
 		if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadBytesMin)); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, func() bool { defer own.store.lock()(); return own.store.gets > 0 })
+		fixture.Until(t, "the upload has begun", func() bool { defer own.store.lock()(); return own.store.gets > 0 })
 		stopped := make(chan struct{})
 		go func() { s.Stop(); close(stopped) }()
-		waitFor(t, func() bool { return own.api.IsDraining() })
+		fixture.Until(t, "the server drains", own.api.IsDraining)
 		if _, err := io.WriteString(feed, "2\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -68,15 +68,4 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d rows", len(own.store.rows))
 		}
 	})
-}
-
-// waitFor polls until ok, for at most ten seconds.
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen within 10 s")
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -63,188 +63,171 @@ func toldCounters(t *testing.T, text string) (out []string) {
 func (w *wire) wantNoWatchers(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second) // fake time
+	synctest.Wait()
 	w.api.counters.wantIdle(t)
 }
 
 func TestTemplateEvents(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TellHowADropComesOn", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.edit(42, func(v *coupon.View) { v.OpensAt = time.Now().Add(20 * time.Second) })
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", templateEvents, "")
-			time.Sleep(25 * time.Second) // it opens by itself
-			for _, step := range []func(){
-				func() { w.shop.sell(4, 3) }, func() { w.shop.sell(3, 3) }, // sold out with the line
-				func() { w.shop.sell(-1, 3) }, // a coupon was cancelled
-				func() { w.shop.edit(42, func(v *coupon.View) { v.ClosesAt = time.Now() }) },
-				func() { w.shop.edit(42, func(v *coupon.View) { v.GateUnavailable = true }) },
-			} {
-				step()
-				time.Sleep(20 * time.Second)
+	onFakeTime(t, "TellHowADropComesOn", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.edit(42, func(v *coupon.View) { v.OpensAt = time.Now().Add(20 * time.Second) })
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", templateEvents, "")
+		time.Sleep(25 * time.Second) // it opens by itself
+		for _, step := range []func(){
+			func() { w.shop.sell(4, 3) }, func() { w.shop.sell(3, 3) }, // sold out with the line
+			func() { w.shop.sell(-1, 3) }, // a coupon was cancelled
+			func() { w.shop.edit(42, func(v *coupon.View) { v.ClosesAt = time.Now() }) },
+			func() { w.shop.edit(42, func(v *coupon.View) { v.GateUnavailable = true }) },
+		} {
+			step()
+			time.Sleep(20 * time.Second)
+		}
+		leave()
+		<-r.done
+		var got []string
+		for _, line := range toldCounters(t, r.text()) {
+			at, rate, _ := strings.Cut(line, " rate ")
+			if rate == "0" || rate == "-" { // how the rate rises and falls is shown below
+				got = append(got, at+" rate "+rate)
 			}
-			leave()
-			<-r.done
-			var got []string
-			for _, line := range toldCounters(t, r.text()) {
-				at, rate, _ := strings.Cut(line, " rate ")
-				if rate == "0" || rate == "-" { // how the rate rises and falls is shown below
-					got = append(got, at+" rate "+rate)
-				}
-			}
-			want := []string{
-				"UPCOMING stock 10 issued 0 waiting 0 rate -", "UPCOMING stock 10 issued 0 waiting 0 rate 0", "OPEN stock 10 issued 0 waiting 0 rate 0",
-				"OPEN stock 3 issued 4 waiting 3 rate 0", "SOLD_OUT stock 0 issued 7 waiting 3 rate 0",
-			}
-			if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if !strings.Contains(r.text(), `"waiting":3},"issuedPerSecond":0,"estimatedWaitMillis":150,`) {
-				t.Errorf("no event has the wait that is told: %s", r.text())
-			}
-			events := sentEvents(t, r.text())
-			if last := events[len(events)-1].data; !strings.Contains(last, `"CLOSED"`) || !strings.Contains(last, `"degraded":["gate"]`) || !strings.Contains(last, `"path":"GATE"`) {
-				t.Errorf("the last is %s", last)
-			}
-			if h := r.Header(); h.Get("Content-Type") != web.StreamType || r.status != http.StatusOK {
-				t.Errorf("%d %v", r.status, h)
-			}
-			w.wantNoWatchers(t)
-		})
+		}
+		want := []string{
+			"UPCOMING stock 10 issued 0 waiting 0 rate -", "UPCOMING stock 10 issued 0 waiting 0 rate 0", "OPEN stock 10 issued 0 waiting 0 rate 0",
+			"OPEN stock 3 issued 4 waiting 3 rate 0", "SOLD_OUT stock 0 issued 7 waiting 3 rate 0",
+		}
+		if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if !strings.Contains(r.text(), `"waiting":3},"issuedPerSecond":0,"estimatedWaitMillis":150,`) {
+			t.Errorf("no event has the wait that is told: %s", r.text())
+		}
+		events := sentEvents(t, r.text())
+		if last := events[len(events)-1].data; !strings.Contains(last, `"CLOSED"`) || !strings.Contains(last, `"degraded":["gate"]`) || !strings.Contains(last, `"path":"GATE"`) {
+			t.Errorf("the last is %s", last)
+		}
+		if h := r.Header(); h.Get("Content-Type") != web.StreamType || r.status != http.StatusOK {
+			t.Errorf("%d %v", r.status, h)
+		}
+		w.wantNoWatchers(t)
 	})
 
-	t.Run("TellHowFastCouponsAreIssued", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.template(42, 1_000_000)
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", templateEvents, "")
-			for range 200 { // 20 s of 50 coupons per second
-				w.shop.sell(5, 0)
-				time.Sleep(100 * time.Millisecond)
-			}
-			var rate float64
-			line := toldCounters(t, r.text())
-			if _, err := fmt.Sscan(line[len(line)-1][strings.LastIndex(line[len(line)-1], " "):], &rate); err != nil || rate < 45 || rate > 55 {
-				t.Errorf("%s: %v", line[len(line)-1], err)
-			}
-			time.Sleep(10 * time.Second)
-			leave()
-			<-r.done
-			if line := toldCounters(t, r.text()); !strings.HasSuffix(line[len(line)-1], " rate 0") {
-				t.Errorf("the last is %s", line[len(line)-1])
-			}
-			w.wantNoWatchers(t)
-		})
+	onFakeTime(t, "TellHowFastCouponsAreIssued", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.template(42, 1_000_000)
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", templateEvents, "")
+		for range 200 { // 20 s of 50 coupons per second
+			w.shop.sell(5, 0)
+			time.Sleep(100 * time.Millisecond)
+		}
+		var rate float64
+		line := toldCounters(t, r.text())
+		if _, err := fmt.Sscan(line[len(line)-1][strings.LastIndex(line[len(line)-1], " "):], &rate); err != nil || rate < 45 || rate > 55 {
+			t.Errorf("%s: %v", line[len(line)-1], err)
+		}
+		time.Sleep(10 * time.Second)
+		leave()
+		<-r.done
+		if line := toldCounters(t, r.text()); !strings.HasSuffix(line[len(line)-1], " rate 0") {
+			t.Errorf("the last is %s", line[len(line)-1])
+		}
+		w.wantNoWatchers(t)
 	})
 
-	t.Run("AreAtMostTwoASecondByOneReadForAll", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.template(42, 1_000_000)
-			ctx, leave := context.WithCancel(t.Context())
-			var all []*recorder
-			for range 50 {
-				all = append(all, w.send(ctx, "GET", templateEvents, ""))
+	onFakeTime(t, "AreAtMostTwoASecondByOneReadForAll", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.template(42, 1_000_000)
+		ctx, leave := context.WithCancel(t.Context())
+		var all []*recorder
+		for range 50 {
+			all = append(all, w.send(ctx, "GET", templateEvents, ""))
+		}
+		began := time.Now()
+		var at []time.Duration // of each event of the first reader
+		for range 1000 {
+			w.shop.sell(1, 0)
+			time.Sleep(10 * time.Millisecond)
+			for events := strings.Count(all[0].text(), "event: "); len(at) < events; {
+				at = append(at, time.Since(began))
 			}
-			began := time.Now()
-			var at []time.Duration // of each event of the first reader
-			for range 1000 {
-				w.shop.sell(1, 0)
-				time.Sleep(10 * time.Millisecond)
-				for events := strings.Count(all[0].text(), "event: "); len(at) < events; {
-					at = append(at, time.Since(began))
-				}
+		}
+		for i := range len(at) - 2 {
+			if at[i+2]-at[i] <= time.Second {
+				t.Errorf("three events within %s", at[i+2]-at[i])
 			}
-			for i := range len(at) - 2 {
-				if at[i+2]-at[i] <= time.Second {
-					t.Errorf("three events within %s", at[i+2]-at[i])
-				}
+		}
+		w.shop.mu.Lock()
+		reads := w.shop.manyReads
+		w.shop.mu.Unlock()
+		if len(at) < 17 || reads > int(10*time.Second/countersInterval)+2 {
+			t.Errorf("%d events and %d reads in 10 s", len(at), reads)
+		}
+		leave()
+		for _, r := range all {
+			<-r.done
+			if toldCounters(t, r.text())[0] == "" || strings.Count(r.text(), "event: ") < 17 {
+				t.Errorf("a reader got %s", r.text())
 			}
-			w.shop.mu.Lock()
-			reads := w.shop.manyReads
-			w.shop.mu.Unlock()
-			if len(at) < 17 || reads > int(10*time.Second/countersInterval)+2 {
-				t.Errorf("%d events and %d reads in 10 s", len(at), reads)
-			}
-			leave()
-			for _, r := range all {
-				<-r.done
-				if toldCounters(t, r.text())[0] == "" || strings.Count(r.text(), "event: ") < 17 {
-					t.Errorf("a reader got %s", r.text())
-				}
-			}
-			w.wantNoWatchers(t)
-		})
+		}
+		w.wantNoWatchers(t)
 	})
 
-	t.Run("GoOnAfterTheLastOneSeen", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			ctx, leave := context.WithCancel(t.Context())
-			r := w.send(ctx, "GET", templateEvents, "")
-			time.Sleep(5 * time.Second)
-			events := sentEvents(t, r.text())
-			again := w.send(ctx, "GET", templateEvents, "", "Last-Event-ID", events[len(events)-1].id)
-			time.Sleep(5 * time.Second)
-			if again.text() != "retry: 2000\n\n" {
-				t.Errorf("a reader that has seen all got %q", again.text())
-			}
-			w.shop.sell(0, 1)
-			time.Sleep(2*web.HeartbeatInterval + time.Second)
-			leave()
-			<-r.done
-			<-again.done
-			if got := toldCounters(t, again.text()); len(got) != 1 || got[0] != "OPEN stock 9 issued 0 waiting 1 rate 0" || strings.Count(again.text(), ": beat\n\n") != 2 {
-				t.Errorf("%q", again.text())
-			}
-			w.wantNoWatchers(t)
-		})
+	onFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
+		w := newWire(t)
+		ctx, leave := context.WithCancel(t.Context())
+		r := w.send(ctx, "GET", templateEvents, "")
+		time.Sleep(5 * time.Second)
+		events := sentEvents(t, r.text())
+		again := w.send(ctx, "GET", templateEvents, "", "Last-Event-ID", events[len(events)-1].id)
+		time.Sleep(5 * time.Second)
+		if again.text() != "retry: 2000\n\n" {
+			t.Errorf("a reader that has seen all got %q", again.text())
+		}
+		w.shop.sell(0, 1)
+		time.Sleep(2*web.HeartbeatInterval + time.Second)
+		leave()
+		<-r.done
+		<-again.done
+		if got := toldCounters(t, again.text()); len(got) != 1 || got[0] != "OPEN stock 9 issued 0 waiting 1 rate 0" || strings.Count(again.text(), ": beat\n\n") != 2 {
+			t.Errorf("%q", again.text())
+		}
+		w.wantNoWatchers(t)
 	})
 
-	t.Run("EndWhenTheInstanceStops", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			r, p := w.send(t.Context(), "GET", templateEvents, ""), w.open(t, templateEvents)
-			p.hear(t, "OPEN")
-			time.Sleep(5 * time.Second)
-			w.api.Drain()
-			<-r.done
-			p.wantEnd(t)
-			late := w.send(t.Context(), "GET", templateEvents, "")
-			<-late.done
-			if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
-				t.Errorf("a reader that connects now: %d %s", late.status, late.text())
-			}
-			w.wantNoWatchers(t)
-			w.wantNoStreams(t)
-		})
+	onFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
+		w := newWire(t)
+		r, p := w.send(t.Context(), "GET", templateEvents, ""), w.open(t, templateEvents)
+		p.hear(t, "OPEN")
+		time.Sleep(5 * time.Second)
+		w.api.Drain()
+		<-r.done
+		p.wantEnd(t)
+		late := w.send(t.Context(), "GET", templateEvents, "")
+		<-late.done
+		if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
+			t.Errorf("a reader that connects now: %d %s", late.status, late.text())
+		}
+		w.wantNoWatchers(t)
+		w.wantNoStreams(t)
 	})
 
-	t.Run("EndWhenItCannotBeReadForLong", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			r := w.send(t.Context(), "GET", templateEvents, "")
-			time.Sleep(5 * time.Second)
-			w.shop.mu.Lock()
-			w.shop.away = errors.New("password=hunter2")
-			w.shop.mu.Unlock()
-			<-r.done
-			again := w.send(t.Context(), "GET", templateEvents, "")
-			<-again.done
-			if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), "reading the template failed") || strings.Contains(again.text(), "hunter2") {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-			w.wantNoWatchers(t)
-		})
+	onFakeTime(t, "EndWhenItCannotBeReadForLong", func(t *testing.T) {
+		w := newWire(t)
+		r := w.send(t.Context(), "GET", templateEvents, "")
+		time.Sleep(5 * time.Second)
+		w.shop.mu.Lock()
+		w.shop.away = errors.New("password=hunter2")
+		w.shop.mu.Unlock()
+		<-r.done
+		again := w.send(t.Context(), "GET", templateEvents, "")
+		<-again.done
+		if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), "reading the template failed") || strings.Contains(again.text(), "hunter2") {
+			t.Errorf("%d: %s", again.status, again.text())
+		}
+		w.wantNoWatchers(t)
 	})
 
 	t.Run("AreHeldWithinTheLimitsOfACaller", func(t *testing.T) {
