@@ -88,7 +88,7 @@ func TestRedisIsFull(t *testing.T) {
 	}
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) {
 		cfg.Redis.URL, cfg.Redis.Stream.MaxLen = redis.Address(), 500
-	})
+	}, patientLeases)
 	warm, first := r.create(100, false, client.NewPromotion{})
 	r.balance(warm, first)
 	halfway, second := r.create(1000, false, client.NewPromotion{RatePerSecond: 200})
