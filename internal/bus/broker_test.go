@@ -10,21 +10,22 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/bus/bustest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
-
-const waitLimit = 30 * time.Second
 
 func TestEmbeddedBroker(t *testing.T) {
 	t.Parallel()
-	broker := startBroker(t, t.TempDir())
-	bustest.Exercise(t, []string{broker.Addr()})
+	bustest.ExerciseEmbedded(t)
 }
 
 func startBroker(t *testing.T, dir string) *bus.Broker {
@@ -35,6 +36,32 @@ func startBroker(t *testing.T, dir string) *bus.Broker {
 	}
 	t.Cleanup(broker.Close)
 	return broker
+}
+
+// inMemory starts a broker for a client in the same synctest bubble.
+func inMemory(t *testing.T) (*bus.Broker, *bus.Client) {
+	t.Helper()
+	network := &kfake.VirtualNetwork{}
+	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+		Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	dial := func(ctx context.Context, kind, address string) (net.Conn, error) {
+		conn, err := network.DialContext(ctx, kind, address)
+		if err != nil { // as TCP says it
+			err = &net.OpError{Op: "dial", Net: kind, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}
+		return conn, err
+	}
+	client, err := bus.Open(t.Context(), bus.Config{Brokers: []string{broker.Addr()}, Dial: dial, Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return broker, client
 }
 
 func openClient(t *testing.T, addr string) *bus.Client {
@@ -84,10 +111,10 @@ func consume(t *testing.T, client *bus.Client, n int) map[string]int {
 	defer l.Stop()
 	select {
 	case <-enough:
-	case <-time.After(waitLimit):
+	case <-time.After(fixture.Patience):
 		mu.Lock()
 		defer mu.Unlock()
-		t.Fatalf("%d of %d records came within %s", len(values), n, waitLimit)
+		t.Fatalf("%d of %d records came within %s", len(values), n, fixture.Patience)
 	}
 	l.Stop()
 	return values
@@ -156,14 +183,16 @@ func TestBrokerKeepsLogAndCommitsOverARestart(t *testing.T) {
 // context.
 func TestLagsEndWithTheirContext(t *testing.T) {
 	t.Parallel()
-	broker := startBroker(t, t.TempDir())
-	client := openClient(t, broker.Addr())
-	broker.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if lags, err := client.Lags(ctx); err == nil {
-		t.Errorf("without a broker, the lags are %+v", lags)
-	}
+	fixture.FakesKafka(t)
+	synctest.Test(t, func(t *testing.T) {
+		broker, client := inMemory(t)
+		broker.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if lags, err := client.Lags(ctx); err == nil {
+			t.Errorf("without a broker, the lags are %+v", lags)
+		}
+	})
 }
 
 func TestBrokerKeepsLogAndCommitsOverAKill(t *testing.T) {
@@ -256,23 +285,24 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	t.Run("no broker answers", func(t *testing.T) {
 		t.Parallel()
-		// It accepts and says nothing.
-		silent, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer silent.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		client, err := bus.Open(ctx, bus.Config{Brokers: []string{silent.Addr().String()}})
-		if err == nil {
-			client.Close()
-			t.Fatal("a silent address was taken for a broker")
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %s to say so", took)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			// It accepts and says nothing.
+			dial := func(context.Context, string, string) (net.Conn, error) {
+				silent, _ := net.Pipe()
+				return silent, nil
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			client, err := bus.Open(ctx, bus.Config{Brokers: []string{"127.0.0.1:9092"}, Dial: dial})
+			if err == nil {
+				client.Close()
+				t.Fatal("a silent address was taken for a broker")
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %s to say so", took)
+			}
+		})
 	})
 	t.Run("no brokers", func(t *testing.T) {
 		t.Parallel()
@@ -284,61 +314,62 @@ func TestOpen(t *testing.T) {
 
 func TestNothingHangsWhileTheBrokerIsAway(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	broker := startBroker(t, dir)
-	client := openClient(t, broker.Addr())
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, client, numbered(0, 1))
-	handled := make(chan struct{}, 1)
-	l, err := bus.NewListener(client, bus.ListenerConfig{
-		Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
-		Handle: func(context.Context, []bus.Record) error {
-			handled <- struct{}{}
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Start(t.Context())
-	defer l.Stop()
-	b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
-		Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Start(t.Context())
-	defer b.Stop()
-	<-handled
-	<-b.Ready()
-	broker.Close()
-
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	for name, step := range map[string]func(){
-		"Publish": func() {
-			err := bus.NewPublisher(client).Publish(ctx, numbered(1, 10))
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Publish to no broker: %v", err)
-			}
-		},
-		"Ping": func() {
-			if err := client.Ping(ctx); err == nil {
-				t.Error("Ping succeeded without a broker")
-			}
-		},
-		"Listener.Stop":  l.Stop,
-		"Broadcast.Stop": b.Stop,
-	} {
-		began := time.Now()
-		step()
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s took %s without a broker", name, took)
+	fixture.FakesKafka(t)
+	synctest.Test(t, func(t *testing.T) {
+		broker, client := inMemory(t)
+		if err := client.EnsureTopics(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-	}
+		publish(t, client, numbered(0, 1))
+		handled := make(chan struct{}, 1)
+		l, err := bus.NewListener(client, bus.ListenerConfig{
+			Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
+			Handle: func(context.Context, []bus.Record) error {
+				handled <- struct{}{}
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Start(t.Context())
+		defer l.Stop()
+		b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
+			Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Start(t.Context())
+		defer b.Stop()
+		<-handled
+		<-b.Ready()
+		broker.Close()
+
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		for name, step := range map[string]func(){
+			"Publish": func() {
+				err := bus.NewPublisher(client).Publish(ctx, numbered(1, 10))
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Publish to no broker: %v", err)
+				}
+			},
+			"Ping": func() {
+				if err := client.Ping(ctx); err == nil {
+					t.Error("Ping succeeded without a broker")
+				}
+			},
+			"Listener.Stop":  l.Stop,
+			"Broadcast.Stop": b.Stop,
+		} {
+			began := time.Now()
+			step()
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("%s took %s without a broker", name, took)
+			}
+		}
+	})
 }
 
 func TestPartsGoOnWhenTheBrokerIsBack(t *testing.T) {
@@ -372,8 +403,8 @@ func TestPartsGoOnWhenTheBrokerIsBack(t *testing.T) {
 			var got string
 			select {
 			case got = <-values:
-			case <-time.After(waitLimit):
-				t.Fatalf("record %d did not come within %s", i, waitLimit)
+			case <-time.After(fixture.Patience):
+				t.Fatalf("record %d did not come within %s", i, fixture.Patience)
 			}
 			if got == strconv.Itoa(i) {
 				break

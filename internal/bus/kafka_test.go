@@ -1,17 +1,15 @@
 package bus_test
 
 import (
-	"os"
+	"strings"
 	"testing"
 
 	"github.com/largesse/largesse/internal/bus/bustest"
+	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 func TestKafka(t *testing.T) {
 	t.Parallel()
-	addr := os.Getenv("LARGESSE_TEST_KAFKA")
-	if addr == "" {
-		t.Fatal("LARGESSE_TEST_KAFKA names no Kafka broker: run it by make test")
-	}
-	bustest.Exercise(t, []string{addr})
+	bustest.Exercise(t, strings.Split(fixture.Address(t, fleet.VariableKafka), ","))
 }

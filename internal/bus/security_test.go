@@ -24,6 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // files is a folder of certificates, keys and passwords.
@@ -111,7 +112,7 @@ func startCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 // connect opens a client and closes it with the test.
 func connect(t *testing.T, cfg bus.Config) (*bus.Client, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	client, err := bus.Open(ctx, cfg)
 	if err == nil {
@@ -192,7 +193,7 @@ func TestTheWholeWayIsEncrypted(t *testing.T) {
 		select {
 		case records := <-handled:
 			got += len(records)
-		case <-time.After(waitLimit):
+		case <-time.After(fixture.Patience):
 			t.Fatalf("%d of 3 records came", got)
 		}
 	}
@@ -206,10 +207,10 @@ func TestTheWholeWayIsEncrypted(t *testing.T) {
 	defer b.Stop()
 	select {
 	case <-b.Ready():
-	case <-time.After(waitLimit):
+	case <-time.After(fixture.Patience):
 		t.Fatal("the started topic was not read")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	facts, err := bus.Inspect(ctx, cfg)
 	if err != nil || facts.Brokers != 1 || len(facts.Silent) > 0 {
@@ -248,7 +249,7 @@ func TestTLSIsChecked(t *testing.T) {
 			t.Parallel()
 			files := ours
 			tc.change(&files)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 			defer cancel()
 			client, err := bus.Open(ctx, bus.Config{Brokers: tc.cluster.ListenAddrs(), TLS: &files})
 			if err == nil {
@@ -310,7 +311,7 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 		select {
 		case <-done:
 			return nil
-		case <-time.After(waitLimit):
+		case <-time.After(fixture.Patience):
 			return context.DeadlineExceeded
 		}
 	}

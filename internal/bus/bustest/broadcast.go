@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func (b *bench) broadcast(t *testing.T, client *bus.Client, handle bus.HandleFunc) *bus.Broadcast {
@@ -36,8 +37,8 @@ func wantReady(t *testing.T, c *bus.Broadcast) {
 	t.Helper()
 	select {
 	case <-c.Ready():
-	case <-time.After(deadline):
-		t.Fatalf("the broadcast is not ready after %s", deadline)
+	case <-time.After(fixture.Patience):
+		t.Fatalf("the broadcast is not ready after %s", fixture.Patience)
 	}
 }
 
@@ -78,9 +79,9 @@ func testBroadcastEmpty(t *testing.T, b *bench) {
 	b.publishStarted(t, "one")
 	seen.wait(t, 1)
 	// After another start, it reads from the beginning again.
-	wantStops(t, c.Stop)
+	b.wantStops(t, c.Stop)
 	c.Start(t.Context())
-	eventually(t, "the record came twice", func() bool { return len(seen.all()) == 2 })
+	fixture.Until(t, "the record came twice", func() bool { return len(seen.all()) == 2 })
 }
 
 func testBroadcastPartitions(t *testing.T, b *bench) {
@@ -96,13 +97,13 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	// A new client knows the new partitions from the start, once the broker does.
-	eventually(t, "the broker knows the new partitions", func() bool {
+	fixture.Until(t, "the broker knows the new partitions", func() bool {
 		topics, err := admin.ListTopics(t.Context(), b.prefix+bus.TopicStarted)
 		return err == nil && len(topics[b.prefix+bus.TopicStarted].Partitions) == 4
 	})
 	pub := bus.NewPublisher(b.open(t))
 	total := 0
-	eventually(t, "records of every partition came", func() bool {
+	fixture.Until(t, "records of every partition came", func() bool {
 		if total < 200 {
 			total++
 			v := fmt.Sprint(total)

@@ -5,23 +5,24 @@ package bustest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const (
-	// deadline is far above the duration of any test.
-	deadline = 60 * time.Second
-	// stopLimit limits every Stop.
+	// stopLimit limits every Stop on fake time.
 	stopLimit = 5 * time.Second
 
 	partitions = 3
@@ -29,9 +30,34 @@ const (
 	topic      = bus.TopicPointPublish
 )
 
-// Exercise runs the suite against the brokers. Tests use their own topics and
-// groups, so that any number of runs may share a broker.
+// Exercise runs the suite against brokers. Tests use their own topics and groups, so that
+// any number of runs may share a broker.
 func Exercise(t *testing.T, brokers []string) {
+	exercise(t, func(t *testing.T, test func(*testing.T, *bench)) { test(t, &bench{brokers: brokers}) })
+}
+
+// ExerciseEmbedded runs the suite against embedded brokers, on fake time.
+func ExerciseEmbedded(t *testing.T) {
+	fixture.FakesKafka(t)
+	exercise(t, func(t *testing.T, test func(*testing.T, *bench)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			network := &kfake.VirtualNetwork{}
+			broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+				Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(broker.Close)
+			test(t, &bench{brokers: []string{broker.Addr()}, dial: network.DialContext})
+		})
+	})
+}
+
+// exercise runs every test of the suite with brokers that run provides.
+func exercise(t *testing.T, run func(t *testing.T, test func(*testing.T, *bench))) {
+	t.Helper()
 	for name, test := range map[string]func(*testing.T, *bench){
 		"TopicsAreMadeOnceAndLeftAlone":             testTopics,
 		"RestartsOfAListenerLoseNothing":            testRestart,
@@ -57,7 +83,10 @@ func Exercise(t *testing.T, brokers []string) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newBench(t, brokers))
+			run(t, func(t *testing.T, b *bench) {
+				b.prepare(t)
+				test(t, b)
+			})
 		})
 	}
 }
@@ -65,29 +94,30 @@ func Exercise(t *testing.T, brokers []string) {
 // bench is the part of the broker that one test uses.
 type bench struct {
 	brokers []string
+	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil = TCP
 	prefix  string
 	client  *bus.Client
 	pub     bus.Publisher
 }
 
-func newBench(t *testing.T, brokers []string) *bench {
+// prepare creates topics with a prefix of the test's own.
+func (b *bench) prepare(t *testing.T) {
 	t.Helper()
-	b := &bench{brokers: brokers, prefix: "t" + strconv.FormatUint(rand.Uint64(), 36) + "."}
+	b.prefix = fixture.Name() + "."
 	b.client = b.open(t)
 	b.pub = bus.NewPublisher(b.client)
 	if err := b.client.EnsureTopics(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return b
 }
 
 // open opens another client, like another instance.
 func (b *bench) open(t *testing.T) *bus.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	client, err := bus.Open(ctx, bus.Config{
-		Brokers: b.brokers, TopicPrefix: b.prefix, ClientID: t.Name(), Partitions: partitions, Retention: bus.DefaultRetention,
+		Brokers: b.brokers, Dial: b.dial, TopicPrefix: b.prefix, ClientID: t.Name(), Partitions: partitions, Retention: bus.DefaultRetention,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +129,11 @@ func (b *bench) open(t *testing.T) *bus.Client {
 // raw opens a plain Kafka client.
 func (b *bench) raw(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(b.brokers...), kgo.DisableClientMetrics())...)
+	opts = append(opts, kgo.SeedBrokers(b.brokers...), kgo.DisableClientMetrics())
+	if b.dial != nil {
+		opts = append(opts, kgo.Dialer(b.dial))
+	}
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +176,7 @@ func (b *bench) listen(t *testing.T, client *bus.Client, handle bus.HandleFunc, 
 // waitNoLag waits until the group has committed every record.
 func (b *bench) waitNoLag(t *testing.T) {
 	t.Helper()
-	eventually(t, "the lag is 0", func() bool { return b.lag(t) == 0 })
+	fixture.Until(t, "the lag is 0", func() bool { return b.lag(t) == 0 })
 }
 
 func (b *bench) lag(t *testing.T) int64 {
@@ -189,7 +223,7 @@ func (l *log) distinct() int {
 // wait waits until there are n different values.
 func (l *log) wait(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d different records were handled", n), func() bool { return l.distinct() >= n })
+	fixture.Until(t, fmt.Sprintf("%d different records were handled", n), func() bool { return l.distinct() >= n })
 }
 
 // wantOrdered fails unless the offsets rise within each partition.
@@ -204,27 +238,13 @@ func wantOrdered(t *testing.T, records []bus.Record) {
 	}
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(deadline)
-	defer limit.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("waited %s in vain until %s", deadline, what)
-		}
-	}
-}
-
-// wantStops fails unless stop returns in time.
-func wantStops(t *testing.T, stop func()) {
+// wantStops fails unless stop returns: at a real broker at all, and on fake time within
+// stopLimit.
+func (b *bench) wantStops(t *testing.T, stop func()) {
 	t.Helper()
 	began := time.Now()
 	stop()
-	if took := time.Since(began); took > stopLimit {
+	if took := time.Since(began); b.dial != nil && took > stopLimit {
 		t.Errorf("Stop took %s, at most %s was wanted", took, stopLimit)
 	}
 }

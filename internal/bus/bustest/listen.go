@@ -3,7 +3,6 @@ package bustest
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 var errRefused = errors.New("refused by the test")
@@ -33,7 +33,7 @@ func testRestart(t *testing.T, b *bench) {
 			return seen.handle(ctx, records)
 		}, nil, 100)
 		<-enough
-		wantStops(t, l.Stop)
+		b.wantStops(t, l.Stop)
 	}
 	if n := seen.distinct(); n != total {
 		t.Errorf("%d of %d records were handled", n, total)
@@ -96,12 +96,12 @@ func testShare(t *testing.T, b *bench) {
 	first := b.listen(t, b.open(t), into(a), nil, 10)
 	second := b.listen(t, b.open(t), into(z), nil, 10)
 	total := 0
-	eventually(t, "both listeners were given records", func() bool {
+	fixture.Until(t, "both listeners were given records", func() bool {
 		b.publish(t, total, 50)
 		total += 50
 		return a.distinct() > 0 && z.distinct() > 0
 	})
-	wantStops(t, first.Stop)
+	b.wantStops(t, first.Stop)
 	b.publish(t, total, 300)
 	total += 300
 	both.wait(t, total)
@@ -113,7 +113,7 @@ func testShare(t *testing.T, b *bench) {
 	if len(parts) != partitions {
 		t.Errorf("the listener that stayed was given partitions %v, all %d were wanted", parts, partitions)
 	}
-	wantStops(t, second.Stop)
+	b.wantStops(t, second.Stop)
 }
 
 func testFailingShare(t *testing.T, b *bench) {
@@ -135,13 +135,13 @@ func testFailingShare(t *testing.T, b *bench) {
 		defer mu.Unlock()
 		return len(parts)
 	}
-	eventually(t, "the failing listener has every partition", func() bool { return given() == partitions })
+	fixture.Until(t, "the failing listener has every partition", func() bool { return given() == partitions })
 	seen := newLog()
 	b.listen(t, b.open(t), seen.handle, nil, 0)
-	eventually(t, "the other one has taken partitions over", func() bool {
+	fixture.Until(t, "the other one has taken partitions over", func() bool {
 		return seen.distinct() > 0 && given() < partitions
 	})
-	wantStops(t, failing.Stop)
+	b.wantStops(t, failing.Stop)
 	seen.wait(t, total)
 	b.waitNoLag(t)
 }
@@ -178,7 +178,7 @@ func testUnhealthy(t *testing.T, b *bench) {
 	share := func() {
 		t.Helper()
 		before := a.distinct()
-		eventually(t, "both listeners were given records", func() bool {
+		fixture.Until(t, "both listeners were given records", func() bool {
 			b.publish(t, sent, 50)
 			sent += 50
 			return a.distinct() > before && z.distinct() > 0
@@ -193,7 +193,7 @@ func testUnhealthy(t *testing.T, b *bench) {
 	sick.Store(false)
 	share()
 	both.wait(t, sent)
-	wantStops(t, first.Stop)
+	b.wantStops(t, first.Stop)
 }
 
 // handleAll makes the group commit all records of the topic, and returns them.
@@ -225,7 +225,7 @@ func testStoredOffsets(t *testing.T, b *bench) {
 		return map[int32]int64{0: 10, 1: 10}, nil
 	}, 0)
 	seen.wait(t, want)
-	wantStops(t, l.Stop)
+	b.wantStops(t, l.Stop)
 	for _, r := range seen.all() {
 		if r.Partition == 2 || r.Offset < 10 {
 			t.Errorf("partition %d offset %d was read, which lies before the stored offset", r.Partition, r.Offset)
@@ -293,37 +293,33 @@ func testStopWhileFailing(t *testing.T, b *bench) {
 		}, called
 	}
 	for _, offsetsFail := range []bool{false, true} {
-		t.Run("offsets fail "+strconv.FormatBool(offsetsFail), func(t *testing.T) {
-			fail, called := signal()
-			offsets := bus.OffsetsFunc(nil)
-			if offsetsFail {
-				offsets = func(context.Context, string) (map[int32]int64, error) { return nil, fail() }
-			}
-			l := b.listen(t, b.open(t), func(context.Context, []bus.Record) error { return fail() }, offsets, 0)
-			<-called
-			<-called
-			wantStops(t, l.Stop)
-			l.Stop()
-		})
-	}
-	t.Run("broadcast", func(t *testing.T) {
 		fail, called := signal()
-		c, err := bus.NewBroadcast(b.client, bus.BroadcastConfig{
-			Topic: topic, Handle: func(context.Context, []bus.Record) error { return fail() },
-		})
-		if err != nil {
-			t.Fatal(err)
+		offsets := bus.OffsetsFunc(nil)
+		if offsetsFail {
+			offsets = func(context.Context, string) (map[int32]int64, error) { return nil, fail() }
 		}
-		c.Start(t.Context())
+		l := b.listen(t, b.open(t), func(context.Context, []bus.Record) error { return fail() }, offsets, 0)
 		<-called
 		<-called
-		wantStops(t, c.Stop)
-		select {
-		case <-c.Ready():
-			t.Error("a broadcast that handled nothing says that it is ready")
-		default:
-		}
+		b.wantStops(t, l.Stop)
+		l.Stop()
+	}
+	fail, called := signal()
+	c, err := bus.NewBroadcast(b.client, bus.BroadcastConfig{
+		Topic: topic, Handle: func(context.Context, []bus.Record) error { return fail() },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t.Context())
+	<-called
+	<-called
+	b.wantStops(t, c.Stop)
+	select {
+	case <-c.Ready():
+		t.Error("a broadcast that handled nothing says that it is ready")
+	default:
+	}
 	if lag := b.lag(t); lag != 10 {
 		t.Errorf("the lag is %d though nothing was handled, 10 was wanted", lag)
 	}

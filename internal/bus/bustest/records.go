@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func testTopics(t *testing.T, b *bench) {
@@ -117,7 +118,7 @@ func testForeign(t *testing.T, b *bench) {
 
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
-	eventually(t, "all records came", func() bool { return len(seen.all()) >= len(want) })
+	fixture.Until(t, "all records came", func() bool { return len(seen.all()) >= len(want) })
 	byID := func(records []bus.Record) map[string]bus.Record {
 		out := map[string]bus.Record{}
 		for _, r := range records {
@@ -139,7 +140,7 @@ func testForeign(t *testing.T, b *bench) {
 func (b *bench) readRaw(t *testing.T, name string, n int) []*kgo.Record {
 	t.Helper()
 	client := b.raw(t, kgo.ConsumeTopics(b.prefix+name), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	var out []*kgo.Record
 	for len(out) < n {

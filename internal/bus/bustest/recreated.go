@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // testRecreated deletes topics and creates them again, as after a loss of the brokers'
@@ -26,7 +27,7 @@ func testRecreated(t *testing.T, b *bench) {
 	if _, err := admin.DeleteTopics(t.Context(), names...); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the topics are gone", func() bool {
+	fixture.Until(t, "the topics are gone", func() bool {
 		details, err := admin.ListTopics(t.Context(), names...)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +45,7 @@ func testRecreated(t *testing.T, b *bench) {
 	publish := func(topic, value string) {
 		t.Helper()
 		record := bus.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}
-		eventually(t, value+" is published", func() bool { return b.pub.Publish(t.Context(), []bus.Record{record}) == nil })
+		fixture.Until(t, value+" is published", func() bool { return b.pub.Publish(t.Context(), []bus.Record{record}) == nil })
 	}
 	publish(topic, "first")
 	publish(bus.TopicStarted, "late")
@@ -52,6 +53,6 @@ func testRecreated(t *testing.T, b *bench) {
 	seen.wait(t, early+late+1)
 	heard.wait(t, 2)
 	b.waitNoLag(t)
-	wantStops(t, l.Stop)
-	wantStops(t, c.Stop)
+	b.wantStops(t, l.Stop)
+	b.wantStops(t, c.Stop)
 }
