@@ -117,8 +117,8 @@ func readMutations() ([]mutation, error) {
 
 // try checks that the test passes without the patch, and fails with it.
 func (m mutation) try() error {
-	if out, err := m.goTest(); err != nil {
-		return fmt.Errorf("%s %s does not pass without the patch:\n%s", m.pkg, m.test, out)
+	if out, err := m.goTest("-v"); err != nil || !bytes.Contains(out, []byte("--- PASS: "+m.test)) {
+		return fmt.Errorf("%s %s does not pass without the patch, or does not exist:\n%s", m.pkg, m.test, out)
 	}
 	dir, err := os.MkdirTemp("", "mutation-")
 	if err != nil {
