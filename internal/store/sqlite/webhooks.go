@@ -12,9 +12,13 @@ import (
 // events of endpoints.
 func (t *tx) recordEvent(p *reward.Promotion, event string, now time.Time) error {
 	if number := map[string]int{store.EventBreach: store.WebhookBreach, store.EventApproval: store.WebhookApprovalNeeded}[event]; number > 0 {
+		at, err := t.now()
+		if err != nil {
+			return err
+		}
 		if err := t.exec(`INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
-SELECT id, ?1, `+clock+`, `+clock+`, ?2 FROM webhook_endpoints WHERE enabled AND events >> ?1 & 1 = 1 ORDER BY id`,
-			number, int64(p.ID)); err != nil {
+SELECT id, ?1, ?3, ?3, ?2 FROM webhook_endpoints WHERE enabled AND events >> ?1 & 1 = 1 ORDER BY id`,
+			number, int64(p.ID), micros(at)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -150,29 +151,27 @@ func exerciseDraws(t *testing.T, open Open) {
 			}
 			return ids
 		}
-		last := time.Now().Add(3 * time.Second)
-		for id := reward.TemplateID(1); id <= 4; id++ { // 4 opens first, 1 is not done
-			b.template(id, draw(-time.Hour, time.Until(last.Add(-time.Duration(id)*100*time.Millisecond))))
-			same(b, "enter", true, save(b, id, "a", fmt.Sprint("b", id)))
+		var ids []reward.TemplateID // in the order of their opening; the first is not done
+		for id := reward.TemplateID(1); len(ids) < 4; id++ {
+			b.template(id, draw(-time.Hour, 300*time.Millisecond))
+			if save(b, id, "a", fmt.Sprint("b", len(ids))) { // unless it has opened already
+				ids = append(ids, id)
+			}
 		}
 		same(b, "none is done", []reward.TemplateID{}, list("a", 9))
-		for id := reward.TemplateID(4); id > 1; id-- {
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // until it opens
+		for _, id := range ids[1:] {
+			fixture.Until(b.reporter.(testing.TB), "the draw closes", func() bool {
 				got, err := b.DrawClose(b.ctx, id, 0)
-				if b.must(err); got.Draw.State == reward.DrawClosed {
-					break
-				}
-				if time.Now().After(deadline) {
-					b.Fatal("the draw does not close")
-				}
-			}
+				b.must(err)
+				return got.Draw.State == reward.DrawClosed
+			})
 			_, err := b.DrawDone(b.ctx, id, 0, []byte("x"))
 			b.must(err)
 		}
-		same(b, "the latest opening first", []reward.TemplateID{2, 3, 4}, list("a", 9))
-		same(b, "at most", []reward.TemplateID{2, 3}, list("a", 2))
-		same(b, "of one user", []reward.TemplateID{3}, list("b3", 9))
-		same(b, "not done", []reward.TemplateID{}, list("b1", 9))
+		same(b, "the latest opening first", []reward.TemplateID{ids[3], ids[2], ids[1]}, list("a", 9))
+		same(b, "at most", []reward.TemplateID{ids[3], ids[2]}, list("a", 2))
+		same(b, "of one user", []reward.TemplateID{ids[2]}, list("b2", 9))
+		same(b, "not done", []reward.TemplateID{}, list("b0", 9))
 		same(b, "of nobody", []reward.TemplateID{}, list("x\x00\xff", 9))
 		same(b, "no limit", []reward.TemplateID{}, list("a", -1))
 	})
