@@ -3,7 +3,6 @@
 package api
 
 import (
-	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -19,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/test/instance"
 )
@@ -35,8 +32,6 @@ var requirements []byte
 const (
 	// unreadableTopic is where unreadable records become dead letters.
 	unreadableTopic = "campaign-promotion-point-publish"
-	// recordInterval separates two unreadable records.
-	recordInterval = 200 * time.Millisecond
 	// reported is the promotion whose upload has a report to read.
 	reported = 2
 	// unknown is the promotion with UNKNOWN payouts.
@@ -65,7 +60,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	in := instance.Start(t, nil) // without webhook.secret nothing calls the invented webhook addresses
 	upload := seed(t, in)
-	stop := keepPublishing(in)
+	stop := in.KeepPublishing(unreadableTopic, "unreadable \xff") // so that there is always an open dead letter
 	report, output, err := schemathesis(t, python, in, upload)
 	if err := stop(); err != nil {
 		t.Errorf("publishing unreadable records: %v", err)
@@ -278,38 +273,6 @@ func leave(in *instance.Instance, issue, request, user string) {
 			default:
 			}
 		}
-	}
-}
-
-// keepPublishing publishes unreadable records until stop is called, so that there is
-// always an open dead letter.
-func keepPublishing(in *instance.Instance) (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	failed := make(chan error, 1)
-	kafka := in.Publisher()
-	go func() {
-		defer kafka.Close()
-		next := time.NewTicker(recordInterval)
-		defer next.Stop()
-		for n := 0; ; n++ {
-			record := &kgo.Record{Topic: unreadableTopic, Value: []byte("unreadable " + strconv.Itoa(n) + " \xff")}
-			err := kafka.ProduceSync(ctx, record).FirstErr()
-			if ctx.Err() != nil {
-				err = nil // the stop cut the call
-			}
-			if err != nil || ctx.Err() != nil {
-				failed <- err
-				return
-			}
-			select {
-			case <-next.C:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return func() error {
-		cancel()
-		return <-failed
 	}
 }
 

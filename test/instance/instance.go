@@ -35,6 +35,8 @@ const (
 	// kafkaUser and kafkaPassword are the login of the embedded broker, which asks for one
 	// because the instance requires keys or tokens.
 	kafkaUser, kafkaPassword = "tester", "for a test only"
+	// recordInterval separates two records of KeepPublishing.
+	recordInterval = 200 * time.Millisecond
 	// refuseRate is the share of payouts that the provider refuses.
 	refuseRate = 0.2
 )
@@ -42,8 +44,8 @@ const (
 // Instance is a running Largesse. It requires a token or an API key.
 type Instance struct {
 	URL string
-	// Token is that of an admin, whom no test can revoke; Maker that of another person,
-	// who is an operator.
+	// Token belongs to an admin, and Maker to another person, who is an operator. No test
+	// can revoke them.
 	Token, Maker string
 
 	t      *testing.T
@@ -229,8 +231,48 @@ func (in *Instance) setFaults(f moneysim.Faults) {
 	}
 }
 
-// Publisher returns a client of the instance's broker. The caller closes it.
-func (in *Instance) Publisher() *kgo.Client {
+// Publish publishes records to a topic.
+func (in *Instance) Publish(topic string, values ...string) {
+	in.t.Helper()
+	kafka := in.publisher()
+	defer kafka.Close()
+	for _, value := range values {
+		if err := kafka.ProduceSync(in.t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
+			in.t.Fatalf("publish to %s: %v", topic, err)
+		}
+	}
+}
+
+// KeepPublishing publishes a record again and again, until stop is called.
+func (in *Instance) KeepPublishing(topic, value string) (stop func() error) {
+	in.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, 1)
+	kafka := in.publisher()
+	go func() {
+		defer kafka.Close()
+		next := time.NewTicker(recordInterval)
+		defer next.Stop()
+		for ctx.Err() == nil {
+			if err := kafka.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil && ctx.Err() == nil {
+				failed <- err
+				return
+			}
+			select {
+			case <-next.C:
+			case <-ctx.Done():
+			}
+		}
+		failed <- nil
+	}()
+	return func() error {
+		cancel()
+		return <-failed
+	}
+}
+
+// publisher returns a client of the instance's broker.
+func (in *Instance) publisher() *kgo.Client {
 	in.t.Helper()
 	login := scram.Auth{User: kafkaUser, Pass: kafkaPassword}
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.broker), kgo.SASL(login.AsSha256Mechanism()))
@@ -238,16 +280,4 @@ func (in *Instance) Publisher() *kgo.Client {
 		in.t.Fatal(err)
 	}
 	return kafka
-}
-
-// Publish publishes records to a topic.
-func (in *Instance) Publish(topic string, values ...string) {
-	in.t.Helper()
-	kafka := in.Publisher()
-	defer kafka.Close()
-	for _, value := range values {
-		if err := kafka.ProduceSync(in.t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
-			in.t.Fatalf("publish to %s: %v", topic, err)
-		}
-	}
 }

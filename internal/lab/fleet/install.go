@@ -267,7 +267,7 @@ func (in Installer) KafkaLibraries(ctx context.Context) (java, dir string, err e
 	return java, filepath.Dir(classPath), err
 }
 
-// Node returns the path of npm, beside which node and npx are.
+// Node returns the path of npm. node and npx are in the same folder.
 func (in Installer) Node(ctx context.Context) (npm string, err error) {
 	if _, err := in.lookOrApt(ctx, "node", "nodejs"); err != nil {
 		return "", err
