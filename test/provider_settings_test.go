@@ -258,7 +258,7 @@ func TestProviderSettings(t *testing.T) {
 			sim.mu.Lock()
 			sim.faulty, sim.orders, sim.by, sim.repeated = true, nil, map[string]order{}, 0
 			sim.mu.Unlock()
-			r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) { c.Money = cfg.Money })
+			r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) { c.Money, c.Redis.Stream.LeaseSeconds = cfg.Money, 10 })
 			paid, closed := payShaped(t, r, tc.voucher)
 			sim.mu.Lock()
 			defer sim.mu.Unlock()
@@ -287,8 +287,8 @@ func TestProviderSettings(t *testing.T) {
 }
 
 const (
-	shapedTargets = 120
-	shapedClosed  = 10
+	shapedTargets = 60
+	shapedClosed  = 6
 )
 
 // shapedConfig loads an example, and points it at the simulation.
@@ -296,7 +296,7 @@ func shapedConfig(t *testing.T, name, url string) config.Config {
 	t.Helper()
 	dir := t.TempDir()
 	program := map[string]config.ProgramValue{}
-	for setting, text := range map[string]string{"money.url": url, "money.timeout": "300ms", "money.settle-after": "1s"} {
+	for setting, text := range map[string]string{"money.url": url, "money.timeout": "2s", "money.settle-after": "2s"} {
 		program[setting] = config.ProgramValue{Text: text, Source: "test"}
 	}
 	for setting, secret := range map[string]string{"token-file": "access", "signature-key-file": "signing key"} {
@@ -400,7 +400,7 @@ func TestProviderSettingsWait(t *testing.T) {
 	cfg := shapedConfig(t, "payouts-api", server.URL)
 	r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) {
 		c.Money = cfg.Money
-		c.Money.SettleAfter, c.Money.IdempotencyWindow = 100*time.Millisecond, 1500*time.Millisecond
+		c.Money.Timeout, c.Money.SettleAfter, c.Money.IdempotencyWindow = 300*time.Millisecond, 100*time.Millisecond, 1500*time.Millisecond
 	})
 	p, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050})
 	if err != nil {
