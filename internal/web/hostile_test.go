@@ -98,6 +98,29 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
+func TestSlowHeads(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]string{"Nothing": "", "Headers": "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: "} {
+		t.Run(name, func(t *testing.T) {
+			slowly(t, Limits{Header: partTimeout}, func(t *testing.T, b *site, _ *Server) {
+				began, conn := time.Now(), b.raw(t, sent)
+				go func() {
+					for sent != "" {
+						if _, err := io.WriteString(conn, "x"); err != nil {
+							return
+						}
+						time.Sleep(partTimeout / 100)
+					}
+				}()
+				b.others(t)
+				if heard, err := io.ReadAll(conn); err != nil || len(heard) > 0 || time.Since(began) != partTimeout {
+					t.Errorf("after %v: %q, %v", time.Since(began), heard, err)
+				}
+			})
+		})
+	}
+}
+
 // TestAnExportThatNobodyReads checks that a stalled export ends, and that the client sees
 // that it is incomplete.
 func TestAnExportThatNobodyReads(t *testing.T) {
