@@ -455,7 +455,7 @@ func (w *walker) shrink(t *rapid.T) {
 // keepMarker records that a call of a loader set or extended the marker, or that the
 // marker may have expired before the call. A call that does nothing extends no marker.
 func (w *walker) keepMarker(called time.Time, extended bool) {
-	if w.marker != nil && time.Since(w.markerAt) > gate.LoadMarkerTTL/2 {
+	if w.marker != nil && time.Now().After(w.markerAt.Add(gate.LoadMarkerTTL/2)) {
 		w.stalled = true
 	}
 	if extended {
