@@ -16,7 +16,7 @@ test: ## Run every correctness suite, on real Redis, Valkey, PostgreSQL and Kafk
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need only Go (~2 min)
-	go test -short -vet=off -p 3 -parallel 6 ./...
+	go test -tags synctests -short -vet=off -p 3 -parallel 6 ./...
 
 .PHONY: ci
 ci: ## Run what a change must pass: all tests, the browser, clients, upgrades, the race detector, the linter (~25 min)
@@ -53,9 +53,9 @@ vuln: ## Look for known vulnerabilities in what is used (needs the network)
 
 .PHONY: sim-long
 sim-long: ## See every state of both protocols, and take a million steps through the model of the coupon gate (~2 h, 16 GB)
-	@scripts/record sim-long-payouts go test -tags nightly -count=1 -v -timeout 2h -run '^TestNightlyProtocolAtLength$$' ./internal/models/payout -full
-	@scripts/record sim-long-coupons go test -tags nightly -count=1 -v -timeout 4h -run '^TestNightly(ProtocolAtLength|OpenRuns)$$' ./internal/models/coupon -full -each 20m
-	@scripts/record sim-long go test -tags nightly -count=1 -v -timeout 30m -run '^TestNightlyModelAtLength$$' ./internal/coupon -rapid.checks=2000
+	@scripts/record sim-long-payouts go test -tags nightly,synctests -count=1 -v -timeout 2h -run '^TestNightlyProtocolAtLength$$' ./internal/models/payout -full
+	@scripts/record sim-long-coupons go test -tags nightly,synctests -count=1 -v -timeout 4h -run '^TestNightly(ProtocolAtLength|OpenRuns)$$' ./internal/models/coupon -full -each 20m
+	@scripts/record sim-long go test -tags nightly,synctests -count=1 -v -timeout 30m -run '^TestNightlyModelAtLength$$' ./internal/coupon -rapid.checks=2000
 
 .PHONY: release
 release: ## Build the archives of a release in dist: VERSION=v1.2.3

@@ -143,7 +143,7 @@ func (m mutation) try() error {
 // goTest runs the test of a mutation.
 func (m mutation) goTest(flags ...string) ([]byte, error) {
 	name, rest, _ := strings.Cut(m.test, "/")
-	args := append([]string{"test", "-vet=off", "-timeout=10m", "-run=^" + name + "$/" + rest}, flags...)
+	args := append([]string{"test", "-tags=synctests", "-vet=off", "-timeout=10m", "-run=^" + name + "$/" + rest}, flags...)
 	return exec.Command("go", append(args, m.pkg)...).CombinedOutput()
 }
 
