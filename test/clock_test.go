@@ -32,7 +32,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	skew(12 * time.Second)
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(c *config.Config) {
 		c.Redis.URL = redis.Address()
-	}, patientLeases)
+	}, patient)
 	// shows waits until /readyz contains a text, or does not.
 	shows := func(text string, want bool) {
 		t.Helper()

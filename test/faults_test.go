@@ -29,7 +29,7 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	postgres := fixture.Own(t, fleet.NewFullPostgres)
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(cfg *config.Config) {
 		cfg.Database.URL = postgres.Address()
-	}, patientLeases)
+	}, patient)
 	refused, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestRedisIsFull(t *testing.T) {
 	}
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) {
 		cfg.Redis.URL, cfg.Redis.Stream.MaxLen = redis.Address(), 500
-	}, patientLeases)
+	}, patient)
 	warm, first := r.create(100, false, client.NewPromotion{})
 	r.balance(warm, first)
 	halfway, second := r.create(1000, false, client.NewPromotion{RatePerSecond: 200})

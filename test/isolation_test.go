@@ -126,7 +126,7 @@ func TestInstanceCutOffFromRedis(t *testing.T) {
 // promotion. Nothing is charged meanwhile, and everything continues by itself.
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
-	r := newCutOff(t, servers, moneysim.Faults{LatencyMs: 5}, patientLeases)
+	r := newCutOff(t, servers, moneysim.Faults{LatencyMs: 5}, patient)
 	const targets = 1500
 	id, workload := r.create(targets, false, client.NewPromotion{RatePerSecond: 200})
 	r.until(id, "begun", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 })

@@ -103,7 +103,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		}
 	},
 	"TheSameFileTwicePaysNobodyTwice": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{})
+		r := newRig(t, w, moneysim.Faults{}, patient)
 		id, workload := r.create(300, false, client.NewPromotion{})
 		r.balance(id, workload)
 		var again bytes.Buffer
@@ -153,7 +153,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		r.balance(id, workload)
 	},
 	"AnErrorEveryTimeEndsKnownNotPaid": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{ErrorRate: 1})
+		r := newRig(t, w, moneysim.Faults{ErrorRate: 1}, patient)
 		retries := 2
 		id, workload := r.create(6, false, client.NewPromotion{MaxRetries: &retries})
 		account := r.balance(id, workload)
@@ -196,7 +196,7 @@ var payouts = map[string]func(t *testing.T, w world){
 			front.Start()
 			t.Cleanup(front.Close)
 			c.Money.URL = front.URL
-		})
+		}, patient)
 		id, workload := r.create(50, false, client.NewPromotion{})
 		p := r.until(id, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
 		if !strings.Contains(p.PauseReason, "401") || p.Counts.Failed != 0 {
@@ -239,7 +239,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		}
 	},
 	"KafkaInAnyOrder": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{})
+		r := newRig(t, w, moneysim.Faults{}, patient)
 		publish := r.publishing(900, 500)
 		workload, err := publish.Publish(t.Context())
 		if err != nil {

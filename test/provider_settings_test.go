@@ -252,9 +252,9 @@ func TestProviderSettings(t *testing.T) {
 			server := httptest.NewServer(sim)
 			t.Cleanup(server.Close)
 			cfg := shapedConfig(t, name, server.URL)
-			patient := cfg
-			patient.Money.Timeout = 10 * time.Second // nothing hangs yet
-			checkShaped(t, patient)
+			unhurried := cfg
+			unhurried.Money.Timeout = 10 * time.Second // nothing hangs yet
+			checkShaped(t, unhurried)
 			sim.mu.Lock()
 			sim.faulty, sim.orders, sim.by, sim.repeated = true, nil, map[string]order{}, 0
 			sim.mu.Unlock()

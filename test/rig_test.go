@@ -94,9 +94,7 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*confi
 	cfg.Data.Dir = t.TempDir()
 	cfg.HTTP.Listen = "127.0.0.1:0"
 	cfg.Money.URL = simURL
-	cfg.Money.Timeout = time.Second
-	cfg.Money.SettleAfter = time.Second
-	cfg.Redis.Stream.LeaseSeconds = 3
+	cfg.Money.Timeout, cfg.Money.SettleAfter, cfg.Redis.Stream.LeaseSeconds = 2*time.Second, 2*time.Second, 6
 	w(t, &cfg)
 	for _, f := range change {
 		f(&cfg)
@@ -107,9 +105,10 @@ func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*confi
 	return r
 }
 
-// patientLeases lets an instance keep its entries although the machine is busy.
-func patientLeases(cfg *config.Config) {
-	cfg.Money.Timeout, cfg.Redis.Stream.LeaseSeconds = 5*time.Second, 15
+// patient lets calls and leases end in time although the machine is busy. A test that
+// counts calls needs it.
+func patient(cfg *config.Config) {
+	cfg.Money.Timeout, cfg.Money.SettleAfter, cfg.Redis.Stream.LeaseSeconds = 5*time.Second, 5*time.Second, 15
 }
 
 func (r *rig) start() {

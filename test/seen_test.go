@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
@@ -29,7 +28,8 @@ func TestSeenFromOutside(t *testing.T) {
 func seenFromOutside(t *testing.T, w world) {
 	t.Helper()
 	r := newRig(t, w, moneysim.Faults{LatencyMs: 1000}, func(c *config.Config) {
-		c.Money.Timeout, c.Redis.Stream.LeaseSeconds, c.Redis.Stream.InFlightPerConsumer = 20*time.Second, 30, 2
+		patient(c)
+		c.Redis.Stream.InFlightPerConsumer = 2
 	})
 	consumers := 3
 	id, workload := r.create(300, false, client.NewPromotion{ConsumersPerInstance: &consumers})
