@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -319,15 +320,18 @@ func TestRunEndsBeforeItBegins(t *testing.T) {
 
 func TestCallsWaitForRun(t *testing.T) {
 	t.Parallel()
-	e, err := largesse.New(largesse.Config{DataDir: t.TempDir()}, largesse.WithProvider(bankProvider{&bank{}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := e.Client().Ready(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Run has not started the instance") {
-		t.Errorf("Ready = %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e, err := largesse.New(largesse.Config{DataDir: t.TempDir()}, largesse.WithProvider(bankProvider{&bank{}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err = e.Client().Ready(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "Run has not started the instance") {
+			t.Errorf("Ready = %v", err)
+		}
+	})
 }
 
 // With keys asked for, calls in process need none, and others do.
