@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,18 +105,21 @@ func TestSlowHeads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			slowly(t, Limits{Header: partTimeout}, func(t *testing.T, b *site, _ *Server) {
 				began, conn := time.Now(), b.raw(t, sent)
-				go func() {
+				var sending sync.WaitGroup
+				sending.Go(func() {
 					for sent != "" {
 						if _, err := io.WriteString(conn, "x"); err != nil {
 							return
 						}
 						time.Sleep(partTimeout / 100)
 					}
-				}()
+				})
 				b.others(t)
 				if heard, err := io.ReadAll(conn); err != nil || len(heard) > 0 || time.Since(began) != partTimeout {
 					t.Errorf("after %v: %q, %v", time.Since(began), heard, err)
 				}
+				_ = conn.Close()
+				sending.Wait()
 			})
 		})
 	}
