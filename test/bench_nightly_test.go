@@ -13,9 +13,9 @@ import (
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// bench runs `largesse bench`, and reads what it says into told. It returns the error of a
-// figure that misses its limit, and the log.
-func bench(t *testing.T, told any, args ...string) (failed error, log string) {
+// bench runs `largesse bench`, and reads what it says into told. It returns the log, and
+// the error of a figure that misses its limit.
+func bench(t *testing.T, told any, args ...string) (log string, failed error) {
 	t.Helper()
 	path, err := program()
 	if err != nil {
@@ -29,7 +29,7 @@ func bench(t *testing.T, told any, args ...string) (failed error, log string) {
 	if err := json.Unmarshal(stdout.Bytes(), told); err != nil {
 		t.Fatalf("%v, %v: %s%s", failed, err, stdout.String(), stderr.String())
 	}
-	return failed, stderr.String()
+	return stderr.String(), failed
 }
 
 // TestNightlyBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
@@ -44,7 +44,7 @@ func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 		}
 	}
 	// A small run may miss a ratio.
-	_, log := bench(t, &told, "coupons", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
+	log, _ := bench(t, &told, "coupons", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
 		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
 	missing := map[string]bool{
 		"CPU while a line moves ten times per second": true, "the same with 1,000 watchers": true, "told ÷ real waits": true,
@@ -76,7 +76,7 @@ func TestNightlyBenchOriginals(t *testing.T) {
 		}
 		Kept bool
 	}
-	failed, log := bench(t, &told, "originals", "--targets", "100", "--as-designed", "40",
+	log, failed := bench(t, &told, "originals", "--targets", "100", "--as-designed", "40",
 		"--redis-url", fixture.Address(t, fleet.VariableRedis), "--kafka-brokers", fixture.Address(t, fleet.VariableKafka))
 	original := map[string]string{
 		"40 targets, 4 instances, 200 ms":                       "20.0/s, 2.0 s",
@@ -134,7 +134,7 @@ func benchIdle(t *testing.T, args ...string) map[string]float64 {
 				Value      float64
 			}
 		}
-		failed, _ := bench(t, &told, args...)
+		_, failed := bench(t, &told, args...)
 		rates := make(map[string]float64)
 		var lines strings.Builder
 		for _, f := range told.Figures {

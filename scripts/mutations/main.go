@@ -11,15 +11,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -41,14 +44,16 @@ func main() {
 	only := flag.String("run", "", "run only the mutations whose name matches this regular `expression`")
 	update := flag.Bool("update", false, "write the table into "+page+" and run nothing")
 	flag.Parse()
-	if err := run(*only, *update); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *only, *update); err != nil {
 		fmt.Fprintln(os.Stderr, "mutations:", err)
 		os.Exit(1)
 	}
 }
 
 // run runs the mutations from the root of the repository.
-func run(only string, update bool) error {
+func run(ctx context.Context, only string, update bool) error {
 	all, err := readMutations()
 	if err != nil {
 		return err
@@ -66,7 +71,7 @@ func run(only string, update bool) error {
 		if !chosen.MatchString(m.name) {
 			continue
 		}
-		if err := m.try(); err != nil {
+		if err := m.try(ctx); err != nil {
 			fmt.Printf("%s: %v\n", m.name, err)
 			missed++
 			continue
@@ -116,8 +121,8 @@ func readMutations() ([]mutation, error) {
 }
 
 // try checks that the test passes without the patch, and fails with it.
-func (m mutation) try() error {
-	if out, err := m.goTest("-v"); err != nil || !bytes.Contains(out, []byte("--- PASS: "+m.test)) {
+func (m mutation) try(ctx context.Context) error {
+	if out, err := m.goTest(ctx, "-v"); err != nil || !bytes.Contains(out, []byte("--- PASS: "+m.test)) {
 		return fmt.Errorf("%s %s does not pass without the patch, or does not exist:\n%s", m.pkg, m.test, out)
 	}
 	dir, err := os.MkdirTemp("", "mutation-")
@@ -125,11 +130,11 @@ func (m mutation) try() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := m.apply(dir)
+	overlay, err := m.apply(ctx, dir)
 	if err != nil {
 		return err
 	}
-	out, err := m.goTest("-count=1", "-overlay="+overlay)
+	out, err := m.goTest(ctx, "-count=1", "-overlay="+overlay)
 	name, _, _ := strings.Cut(m.test, "/")
 	switch {
 	case err == nil:
@@ -141,15 +146,15 @@ func (m mutation) try() error {
 }
 
 // goTest runs the test of a mutation.
-func (m mutation) goTest(flags ...string) ([]byte, error) {
+func (m mutation) goTest(ctx context.Context, flags ...string) ([]byte, error) {
 	name, rest, _ := strings.Cut(m.test, "/")
 	args := append([]string{"test", "-tags=synctests", "-vet=off", "-timeout=10m", "-run=^" + name + "$/" + rest}, flags...)
-	return exec.Command("go", append(args, m.pkg)...).CombinedOutput()
+	return exec.CommandContext(ctx, "go", append(args, m.pkg)...).CombinedOutput()
 }
 
 // apply applies the patch to copies in dir, and returns the overlay that puts them in
 // the place of the originals.
-func (m mutation) apply(dir string) (overlay string, err error) {
+func (m mutation) apply(ctx context.Context, dir string) (overlay string, err error) {
 	replace := map[string]string{}
 	for _, file := range m.changedFiles {
 		text, err := os.ReadFile(file)
@@ -162,7 +167,7 @@ func (m mutation) apply(dir string) (overlay string, err error) {
 			return "", err
 		}
 	}
-	git := exec.Command("git", "apply", m.patch)
+	git := exec.CommandContext(ctx, "git", "apply", m.patch)
 	git.Dir = dir
 	git.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	if out, err := git.CombinedOutput(); err != nil {
@@ -196,5 +201,5 @@ func updatePage(table string) error {
 	if !opens || !closes {
 		return errors.New(page + " lacks the lines around the table of mutations")
 	}
-	return os.WriteFile(page, []byte(before+begin+table+end+after), 0o644)
+	return os.WriteFile(page, []byte(before+begin+table+end+after), 0o600)
 }

@@ -61,7 +61,7 @@ func inMemory(t *testing.T, faults moneysim.Faults, test func(t *testing.T, b *b
 			t.Fatal(err)
 		}
 		in := fixture.NewListener()
-		srv := &http.Server{Handler: sim.Handler()}
+		srv := &http.Server{Handler: sim.Handler(), ReadHeaderTimeout: time.Minute}
 		go func() { _ = srv.Serve(in) }()
 		t.Cleanup(func() { _ = srv.Close() })
 		test(t, newBench(t, sim, "http://pay.example", &http.Transport{DialContext: in.Dial}))
