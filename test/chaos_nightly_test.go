@@ -21,7 +21,7 @@ import (
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
-// chaosTargets is how many are paid; `make chaos` asks for more.
+// chaosTargets is how many are paid; `make nightly` asks for more.
 func chaosTargets(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("LARGESSE_CHAOS_TARGETS")

@@ -12,7 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
-// TestNightlyEveryFaultAtOnce: 12,000 targets in four promotions (`make chaos`: 20,000) through a provider
+// TestNightlyEveryFaultAtOnce: 12,000 targets in four promotions (`make nightly`: 20,000) through a provider
 // that does everything wrong at once, while instances are killed, one promotion
 // is cancelled in the middle and one is paused and resumed again and again. Each
 // target is charged at most once, every SUCCEEDED target was charged, every
