@@ -230,6 +230,13 @@ test('waits that were told against real ones', async ({ w }) => {
     first = false;
     return route.fulfill({ contentType: 'text/event-stream', body: stream });
   });
+  // A page whose stream opens late reads the template, and finds what the last look said.
+  await page.route(`**/v1/coupon-templates/${id}`, async (route) => {
+    const response = await route.fetch();
+    const template = await response.json();
+    if (!first) template.counters = { totalQuantity: 500, stock: 399, count: 101, issuedTotal: 101, waiting: 0 };
+    await route.fulfill({ response, json: template });
+  });
   await w.open(page, `/#/coupons/${id}`);
   // (10 + 5 + 0.1) / 3 were told; it was (8 + 4 + 1) / 3.
   await expect(page.getByText('told 5 s, was 4.3 s, on average')).toBeVisible();

@@ -78,13 +78,16 @@ func testForeign(t *testing.T, b *bench) {
 	at := time.UnixMilli(time.Now().UnixMilli())
 	big := bytes.Repeat([]byte("a voucher, please; "), 500)
 	var want []bus.Record
-	for name, codec := range map[string]kgo.CompressionCodec{
+	codecs := map[string]kgo.CompressionCodec{
 		"none":   kgo.NoCompression(),
 		"gzip":   kgo.GzipCompression(),
 		"snappy": kgo.SnappyCompression(),
 		"lz4":    kgo.Lz4Compression(),
-		"zstd":   kgo.ZstdCompression(),
-	} {
+	}
+	if b.dial == nil { // on fake time, the finalizer of a zstd decoder would close a channel of the bubble from outside
+		codecs["zstd"] = kgo.ZstdCompression()
+	}
+	for name, codec := range codecs {
 		var sent []*kgo.Record
 		for i, r := range []bus.Record{
 			{Key: []byte("key"), Value: big},
