@@ -77,22 +77,31 @@ func up(ctx context.Context, command []string, out io.Writer) (err error) {
 	return err
 }
 
+// memory is where Linux mounts a file system in memory.
+const memory = "/dev/shm"
+
 // inMemory lets the servers and the command keep their temporary files in memory, if this
 // machine has a file system for that with enough space: the data of hundreds of tests
 // costs a quarter of the run on a disk. The returned function removes the files.
 func inMemory() (remove func() error, err error) {
-	const shm, enough, noExec = "/dev/shm", 8 << 30, 0x8
-	var fs syscall.Statfs_t
-	if os.Getenv("TMPDIR") != "" || syscall.Statfs(shm, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < enough || fs.Flags&noExec != 0 { //nolint:gosec // a size of blocks is positive
-		return func() error { return nil }, nil
+	remove = func() error { return nil }
+	if os.Getenv("TMPDIR") != "" || !hasRoom(memory) {
+		return remove, nil
 	}
-	dir, err := os.MkdirTemp(shm, "largesse-")
+	dir, err := os.MkdirTemp(memory, "largesse-")
 	if err != nil {
 		return nil, fmt.Errorf("create a folder for temporary files: %w", err)
 	}
 	// PostgreSQL runs as a user of its own.
-	err = errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Setenv("TMPDIR", dir)) //nolint:gosec // as /tmp
+	err = errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Setenv("TMPDIR", dir))
 	return func() error { return os.RemoveAll(dir) }, err
+}
+
+// hasRoom reports whether a file system has 8 GiB left, and lets programs run from it.
+func hasRoom(path string) bool {
+	const enough, noExec = 8 << 30, 0x8
+	var fs syscall.Statfs_t
+	return syscall.Statfs(path, &fs) == nil && fs.Bavail*uint64(fs.Bsize) >= enough && fs.Flags&noExec == 0 //nolint:gosec // a size of blocks is positive
 }
 
 // withParent returns a context that also ends when the parent process is gone: a kill of
