@@ -708,11 +708,11 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	}
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
-	s.tryTimeout = 300 * time.Millisecond
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
 		t.Fatal(err)
 	}
+	s.tryTimeout = 300 * time.Millisecond
 	line.silent.Store(true)
 	_, err = s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
 	if err == nil || !strings.Contains(err.Error(), "save payouts: no answer within 300ms") {
