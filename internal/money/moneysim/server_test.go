@@ -411,7 +411,7 @@ func TestFaults(t *testing.T) {
 	t.Run("ATimeoutIsChargedHalfTheTime", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, moneysim.Config{Faults: moneysim.Faults{TimeoutRate: 1}})
-		b.http.Timeout = 500 * time.Millisecond
+		b.http.Timeout = 5 * time.Second
 		const keys = 100
 		var wg sync.WaitGroup
 		for target := range keys {
