@@ -3,11 +3,7 @@ package engine
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
