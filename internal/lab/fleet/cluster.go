@@ -80,18 +80,6 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.await(ctx)
 }
 
-// Restart stops all nodes gracefully and starts them on the same ports. Their
-// data is lost.
-func (c *Cluster) Restart(ctx context.Context) error {
-	if err := c.Stop(); err != nil {
-		return err
-	}
-	return c.Start(ctx)
-}
-
-// Stop stops all nodes gracefully and returns after they have exited.
-func (c *Cluster) Stop() error { return c.each((*Server).Stop) }
-
 // Kill kills all nodes.
 func (c *Cluster) Kill() error { return c.each((*Server).Kill) }
 
