@@ -3,18 +3,14 @@
 package test
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,12 +23,8 @@ import (
 )
 
 // memoryAllowed is what callers may make an instance take above what it has when
-// it is idle, in bytes, and memoryOfConnection what one of very many may, who
-// does nothing.
-const (
-	memoryAllowed      = 200 << 20
-	memoryOfConnection = 32 << 10
-)
+// it is idle, in bytes.
+const memoryAllowed = 200 << 20
 
 // besieged is an instance in a process of its own that callers abuse while
 // others go on.
@@ -84,36 +76,6 @@ func (b *besieged) dial() net.Conn {
 	}
 	b.t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-// upload begins an upload, announced with so many bytes, and returns where its
-// body goes. headers end with a line end each.
-func (b *besieged) upload(promotion, media string, announced int64, headers string) net.Conn {
-	b.t.Helper()
-	conn := b.dial()
-	if _, err := fmt.Fprintf(conn, "POST /v1/promotions/%s/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n",
-		promotion, media, announced, headers); err != nil {
-		b.t.Fatal(err)
-	}
-	return conn
-}
-
-// answered reads one answer.
-func answered(t *testing.T, conn net.Conn) (int, string) {
-	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatalf("no answer: %v", err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatalf("half an answer: %v", err)
-	}
-	return res.StatusCode, string(text)
 }
 
 // othersWithin is how long others may wait for an answer meanwhile, on a machine
@@ -172,89 +134,6 @@ func (b *besieged) others() (end func()) {
 			b.t.Errorf("somebody else waited for %s", most)
 		}
 	}
-}
-
-// zipped is text as a member of a gzip file; members follow each other.
-func zipped(t *testing.T, text ...[]byte) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range text {
-		if _, err := w.Write(part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-// TestNightlyGzipBombs: 10 GB of zeros are one line that is too long, and 10 GB of good
-// lines are as many targets as come before the cut.
-func TestNightlyGzipBombs(t *testing.T) {
-	const gib = 1 << 30
-
-	t.Run("OfZeros", func(t *testing.T) {
-		b := newBesieged(t)
-		end := b.others()
-		id := b.promotion("POINT")
-		zeros := zipped(t, slices.Repeat([][]byte{bytes.Repeat([]byte{'0'}, 1<<20)}, gib>>20)...)
-		head, tail := zipped(t, []byte("targetId\n")), zipped(t, []byte("\n7\n"))
-		conn := b.upload(id, "text/csv", int64(len(head)+10*len(zeros)+len(tail)), "Content-Encoding: gzip\r\n")
-		began := time.Now()
-		for _, part := range slices.Concat([][]byte{head}, slices.Repeat([][]byte{zeros}, 10), [][]byte{tail}) {
-			if _, err := conn.Write(part); err != nil {
-				t.Fatal(err)
-			}
-		}
-		status, text := answered(t, conn)
-		t.Logf("10 GiB out of %d KiB in %.1f s", 10*len(zeros)>>10, time.Since(began).Seconds())
-		if status != http.StatusOK || !strings.Contains(text, `"accepted":1,`) || !strings.Contains(text, `"rejected":1,`) || !strings.Contains(text, "LINE_TOO_LONG") {
-			t.Errorf("%d %s", status, text)
-		}
-		end()
-		b.keptWithin(memoryAllowed)
-	})
-
-	t.Run("OfGoodLines", func(t *testing.T) {
-		b := newBesieged(t)
-		end := b.others()
-		id := b.promotion("POINT")
-		// 10 GiB would be more than 900 million lines; what comes in 8 s is enough.
-		conn := b.upload(id, "text/csv", 10<<30, "Content-Encoding: gzip\r\n")
-		if _, err := conn.Write(zipped(t, []byte("targetId\n"))); err != nil {
-			t.Fatal(err)
-		}
-		stop := time.Now().Add(8 * time.Second)
-		if err := conn.SetWriteDeadline(stop); err != nil {
-			t.Fatal(err)
-		}
-		for next := 0; time.Now().Before(stop); {
-			var lines bytes.Buffer
-			for range 100_000 {
-				lines.WriteString(strconv.Itoa(next) + "\n")
-				next++
-			}
-			if _, err := conn.Write(zipped(t, lines.Bytes())); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatal(err)
-			}
-		}
-		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		status, text := answered(t, conn)
-		p, err := b.api.Promotion(t.Context(), id)
-		if err != nil || status != http.StatusBadRequest || !strings.Contains(text, fmt.Sprintf("%d targets were accepted", p.TotalCount)) || p.TotalCount < 1000 {
-			t.Errorf("%d %s, %+v, %v", status, text, p, err)
-		}
-		t.Logf("%d lines", p.TotalCount)
-		end()
-		b.keptWithin(memoryAllowed)
-	})
 }
 
 // abuse opens a connection, sends a text, does something with it, and notes
@@ -337,88 +216,4 @@ func (b *besieged) settle() {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-// TestNightlyTenThousandConnections: half of them say nothing more after an answer, the
-// other half begin a request and do not end it.
-func TestNightlyTenThousandConnections(t *testing.T) {
-	b := newBesieged(t)
-	end := b.others()
-	var ended atomic.Int64
-	began := time.Now()
-	for range 5000 {
-		b.abuse(&ended, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
-		b.abuse(&ended, "GET /healthz HTTP/1.1\r\nHost: loc", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
-	}
-	t.Logf("10,000 connections in %s", time.Since(began))
-	fixture.Until(t, "the clients that did not end their request are cut", func() bool { return ended.Load() >= 5000 })
-	if ended.Load() > 5000 {
-		t.Errorf("%d were cut, 5000 of them have done nothing wrong", ended.Load())
-	}
-	end()
-	b.keptWithin(10_000 * memoryOfConnection)
-	b.kill(t)
-	b.conns.Wait()
-}
-
-// TestNightlyFloods: headers and bodies that are too much, as fast as they go, and as
-// many as they may be at once.
-func TestNightlyFloods(t *testing.T) {
-	var many strings.Builder
-	for i := range 90 { // as many as may be, and as long
-		fmt.Fprintf(&many, "%d: %0160d\r\n", i, i)
-	}
-	const head = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-	json := func(body string) string {
-		return fmt.Sprintf("POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	}
-	for name, sent := range map[string]string{
-		"BigHeader":   head + "X-A: " + strings.Repeat("x", 1<<20),
-		"ManyHeaders": head + strings.Repeat(many.String(), 10),
-		"LongURL":     "GET /v1/promotions?cursor=" + strings.Repeat("x", 1<<20) + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"HugeJSON":    json(`{"name":"` + strings.Repeat("x", 10<<20) + `"}`),
-		"DeepJSON":    json(strings.Repeat("[", 60_000)),
-		"WideJSON":    json("[" + strings.Repeat("{},", 20_000) + "{}]"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBesieged(t)
-			end := b.others()
-			var ended atomic.Int64
-			stop := time.Now().Add(5 * time.Second)
-			for range 100 {
-				b.conns.Go(func() {
-					for time.Now().Before(stop) {
-						conn, err := net.Dial("tcp", b.addr)
-						if err != nil {
-							b.t.Error(err)
-							return
-						}
-						go func() { _, _ = io.WriteString(conn, sent) }() // it is cut before it has sent all
-						line, _ := bufio.NewReader(conn).ReadString('\n') // an end without an answer is one too
-						if line != "" && !strings.HasPrefix(line, "HTTP/1.1 4") {
-							b.t.Errorf("%q", line)
-						}
-						_ = conn.Close()
-						ended.Add(1)
-					}
-				})
-			}
-			b.conns.Wait()
-			t.Logf("%d in 5 s", ended.Load())
-			end()
-			b.keptWithin(memoryAllowed)
-		})
-	}
-
-	t.Run("HeadersHeld", func(t *testing.T) {
-		b := newBesieged(t)
-		end := b.others()
-		var ended atomic.Int64
-		for range 1000 {
-			b.abuse(&ended, head+many.String(), func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
-		}
-		b.conns.Wait()
-		end()
-		b.keptWithin(memoryAllowed)
-	})
 }

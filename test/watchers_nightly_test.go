@@ -3,10 +3,12 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +112,24 @@ func (l *ticker) run(ctx context.Context, n int) {
 			return
 		}
 	}
+}
+
+// cpuTime is the processor time that a process has used.
+func cpuTime(t *testing.T, p *process) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fields after the name, which may hold anything but a parenthesis at
+	// its end: user and system time are the 14th and 15th of all.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	if errUser != nil || errSystem != nil {
+		t.Fatal(errUser, errSystem)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond // a tick is 1/100 s on Linux
 }
 
 // TestNightlyTenThousandWatchers: one instance tells 10,000 people how their line moves, ten
