@@ -2,12 +2,11 @@ package storetest
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -20,20 +19,41 @@ import (
 type step struct {
 	name string
 	do   func(ctx context.Context, s store.Store) (any, error)
-	// failures predicts the failed deliveries of the rows from the rows before
-	// the step and its result. Nil means no change.
-	failures func(predicted map[store.PayoutID]int32, before []reward.Payout, answer any)
-	// expect returns the required result, from the state before the step. Nil
-	// means that only the books are checked.
-	expect func(before *world) any
+}
+
+// saved is the result of a save, sorted.
+type saved struct {
+	Outcomes []store.SaveOutcome
+	Queued   []reward.Payout
+}
+
+// moment is what two promotions and their payouts are at a time.
+type moment struct {
+	Views []store.PromotionView
+	Rows  []reward.Payout
+}
+
+// moment reads promotions first and first+1.
+func (b *bundle) moment(first reward.PromotionID) moment {
+	b.Helper()
+	var m moment
+	for id := first; id <= first+1; id++ {
+		v, err := b.PromotionGet(b.ctx, id)
+		b.must(err)
+		m.Views, m.Rows = append(m.Views, v), append(m.Rows, b.all(id)...)
+	}
+	return m
+}
+
+func idOf(p reward.Payout) store.PayoutID {
+	return store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}
 }
 
 const walkTargets = 9
 
-// drawStep draws an operation on promotions first and first+1. w is their
-// state, so that dispatch numbers are often right.
-func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
-	rows := w.rows
+// drawStep draws an operation on promotions first and first+1. rows are their
+// payouts, so that dispatch numbers are often right.
+func drawStep(t *rapid.T, first reward.PromotionID, rows []reward.Payout, now int) step {
 	promotion := rapid.Custom(func(t *rapid.T) reward.PromotionID {
 		return first + reward.PromotionID(rapid.IntRange(0, 1).Draw(t, "promotion"))
 	})
@@ -46,7 +66,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		return ref(p.PromotionID, p.TargetID, p.Dispatch+late)
 	}), 1, 5)
 	at := at(now)
-	switch rapid.IntRange(0, 13).Draw(t, "operation") {
+	switch rapid.IntRange(0, 14).Draw(t, "operation") {
 	case 0, 1:
 		p := store.PayoutSaveParams{MaxLen: rapid.IntRange(0, 6).Draw(t, "max len"), Now: at}
 		for range rapid.IntRange(1, 6).Draw(t, "rows") {
@@ -58,7 +78,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			res, err := s.PayoutSave(ctx, p)
 			sortPayouts(res.Queued)
 			return saved{res.Outcomes, withoutNil(res.Queued)}, err
-		}, expect: func(before *world) any { return before.saved(p) }}
+		}}
 	case 2, 3:
 		p := store.PayoutDispatchParams{
 			PromotionID: promotion.Draw(t, "promotion"), From: rapid.SampledFrom([]reward.State{reward.Ready, reward.Retrying}).Draw(t, "from"),
@@ -71,23 +91,13 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			list, err := s.PayoutDispatch(ctx, p)
 			sortPayouts(list)
 			return withoutNil(list), err
-		}, expect: func(before *world) any { return before.dispatched(p) }}
+		}}
 	case 4:
 		p := store.PayoutReturnParams{
 			Refs: refs.Draw(t, "refs"), MaybeCalled: rapid.Bool().Draw(t, "maybe called"), DeliveryFailed: rapid.Bool().Draw(t, "handed over"),
 			Lease: lease, Now: at,
 		}
-		return step{
-			name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutReturn(ctx, p) },
-			failures: func(predicted map[store.PayoutID]int32, before []reward.Payout, _ any) {
-				for _, was := range before {
-					held := was.State == reward.Queued && slices.Contains(p.Refs, ref(was.PromotionID, was.TargetID, was.Dispatch))
-					if held && p.DeliveryFailed {
-						predicted[store.PayoutID{PromotionID: was.PromotionID, TargetID: was.TargetID}]++
-					}
-				}
-			},
-		}
+		return step{name: "give back", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutReturn(ctx, p) }}
 	case 5:
 		p := store.PayoutSweepParams{
 			PromotionID: promotion.Draw(t, "promotion"), Before: at.Add(-2 * lease), Lease: lease, Now: at,
@@ -102,16 +112,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 				Code: rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "code"), TransactionKey: "tx" + r.TargetID.String(),
 			})
 		}
-		return step{
-			name: "finish", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) },
-			failures: func(predicted map[store.PayoutID]int32, _ []reward.Payout, answer any) {
-				for i, res := range answer.([]store.FinishResult) {
-					if o := p.Outcomes[i]; res.Changed {
-						predicted[store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}] = 0
-					}
-				}
-			},
-		}
+		return step{name: "finish", do: func(ctx context.Context, s store.Store) (any, error) { return s.PayoutFinish(ctx, p) }}
 	case 8:
 		p := store.PayoutClaimLookupsParams{Limit: store.BatchMax, Until: at.Add(lease), Now: at}
 		return step{name: "take lookups", do: func(ctx context.Context, s store.Store) (any, error) {
@@ -119,7 +120,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 			list = slices.DeleteFunc(list, func(p reward.Payout) bool { return p.PromotionID < first }) // of earlier walks
 			sortPayouts(list)
 			return withoutNil(list), err
-		}, expect: func(before *world) any { return before.lookups(p) }}
+		}}
 	case 9, 10:
 		p := store.PayoutSettleParams{SettleAfter: lease, AgainAfter: lease * time.Duration(rapid.IntRange(0, 2).Draw(t, "again after")), Now: at}
 		for _, r := range refs.Draw(t, "refs") {
@@ -129,22 +130,16 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 				TransactionKey: "late" + r.TargetID.String(),
 			})
 		}
-		return step{
-			name: "settle", do: func(ctx context.Context, s store.Store) (any, error) {
-				_, err := s.PayoutSettle(ctx, p)
-				return nil, err
-			},
-			expect: func(before *world) any {
-				before.settled(p)
-				return nil
-			},
-		}
+		return step{name: "settle", do: func(ctx context.Context, s store.Store) (any, error) {
+			_, err := s.PayoutSettle(ctx, p)
+			return nil, err
+		}}
 	case 11:
 		p := store.PayoutRetryParams{PromotionID: promotion.Draw(t, "promotion"), Code: rapid.SampledFrom([]string{"", "", "A"}).Draw(t, "code"), Now: at}
 		return step{name: "retry", do: func(ctx context.Context, s store.Store) (any, error) {
 			n, err := s.PayoutRetry(ctx, p)
 			return legal(n, err)
-		}, expect: func(before *world) any { return before.retried(p) }}
+		}}
 	case 12:
 		p := store.PayoutResolveParams{
 			PayoutID: store.PayoutID{PromotionID: promotion.Draw(t, "promotion"), TargetID: reward.TargetID(rapid.IntRange(0, walkTargets).Draw(t, "target"))},
@@ -156,7 +151,21 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		return step{name: "resolve", do: func(ctx context.Context, s store.Store) (any, error) {
 			got, err := s.PayoutResolve(ctx, p)
 			return legal(got, err)
-		}, expect: func(before *world) any { return before.resolved(p) }}
+		}}
+	case 13:
+		p := store.PayoutListParams{
+			PromotionID: promotion.Draw(t, "promotion"), Code: rapid.SampledFrom([]string{"", "A"}).Draw(t, "code"), Limit: rapid.IntRange(1, walkTargets).Draw(t, "limit"),
+		}
+		if rapid.Bool().Draw(t, "by state") {
+			p.State = new(reward.State(rapid.Int16Range(0, int16(reward.StateCount)-1).Draw(t, "state")))
+		}
+		if n := rapid.IntRange(-1, walkTargets).Draw(t, "after"); n >= 0 {
+			p.After = new(reward.TargetID(n))
+		}
+		return step{name: "list", do: func(ctx context.Context, s store.Store) (any, error) {
+			list, err := s.PayoutList(ctx, p)
+			return withoutNil(list), err
+		}}
 	}
 	id := promotion.Draw(t, "promotion")
 	switch rapid.IntRange(0, 4).Draw(t, "promotion's") {
@@ -172,7 +181,7 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 		return step{name: "judge", do: func(ctx context.Context, s store.Store) (any, error) {
 			status, did, err := s.PromotionJudge(ctx, store.PromotionJudgeParams{ID: id, Reason: "canary", Now: at})
 			return []any{status, did}, err
-		}, expect: func(before *world) any { return before.judged(id) }}
+		}}
 	}
 	p := store.PromotionMoveParams{
 		ID: id, Now: at, From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused},
@@ -186,13 +195,11 @@ func drawStep(t *rapid.T, first reward.PromotionID, w *world, now int) step {
 	}}
 }
 
-// legal turns an error that the state of a row or promotion requires into a
-// result.
+// legal turns an error that the state of a row requires into a result.
 func legal(answer any, err error) (any, error) {
-	for _, code := range []string{reward.CodeIllegalState, reward.CodePayoutNotFound} {
-		if reward.HasCode(err, code) {
-			return code, nil
-		}
+	var e *reward.Error
+	if errors.As(err, &e) && (e.Kind == reward.KindConflict || e.Kind == reward.KindNotFound) {
+		return e.Code, nil
 	}
 	return answer, err
 }
@@ -204,19 +211,34 @@ func withoutNil(list []reward.Payout) []reward.Payout {
 	return list
 }
 
-// walk takes the same random steps on every store. After each step all stores
-// must return the same, and their books must balance.
-func walk(t *testing.T, stores ...store.Store) {
-	bundles := make([]*bundle, len(stores))
-	for i, s := range stores {
-		bundles[i] = &bundle{reporter: t, Store: s, ctx: t.Context()}
+// alike takes a step on every store. All must answer the same and keep the same,
+// which it returns.
+func alike[S any](stores []*bundle, st step, read func(b *bundle) S) (kept S) {
+	var answer any
+	for i, b := range stores {
+		got, err := st.do(b.ctx, b.Store)
+		if err != nil {
+			b.Fatalf("%s: %v", st.name, err)
+		}
+		now := read(b)
+		if i == 0 {
+			answer, kept = got, now
+		}
+		same(b, st.name+": the answer of the first store, of another one", answer, got)
+		same(b, st.name+": what the first store keeps, another one", kept, now)
 	}
+	return kept
+}
+
+// walk takes random steps with payouts. After each one the books must balance, and no
+// budget and no canary may be exceeded.
+func walk(t *testing.T, stores []*bundle) {
 	next := reward.PromotionID(1)
 	rapid.Check(t, func(rt *rapid.T) {
 		first := next
 		next += 2
 		controls := drawControls(rt, first)
-		for _, b := range bundles {
+		for _, b := range stores {
 			b.reporter = rt
 			for _, p := range controls {
 				_, err := b.PromotionCreate(b.ctx, p)
@@ -224,116 +246,88 @@ func walk(t *testing.T, stores ...store.Store) {
 				b.move(p.ID, reward.Running)
 			}
 		}
-		now := 100
-		known := newWorld()
-		known.read(bundles[0], first)
-		failures := make(map[store.PayoutID]int32)
+		now, before := 100, stores[0].moment(first)
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			now += rapid.IntRange(0, 20).Draw(rt, "seconds")
-			st := drawStep(rt, first, known, now)
-			listed := drawList(rt)
-			var expected any
-			before := known.clone()
-			if st.expect != nil {
-				expected = st.expect(known) // this also updates what no method shows
-			}
-			rows := make([][]reward.Payout, len(bundles))
-			answers := make([]any, len(bundles))
-			for i, b := range bundles {
-				answer, err := st.do(b.ctx, b.Store)
-				if err != nil {
-					rt.Fatalf("%s: %v", st.name, err)
-				}
-				answers[i] = answer
-				if st.expect != nil {
-					same(b, st.name+" (expected, told)", expected, answer)
-				}
+			after := alike(stores, drawStep(rt, first, before.Rows, now), func(b *bundle) moment {
 				b.books(first)
 				b.books(first + 1)
-				b.must(b.followed.Follow(b.ctx, b))
-				for id := first; id <= first+1; id++ {
-					now := view(rt, b, id)
-					got, active := b.followed.Views[id]
-					same(b, st.name+": active", isActive(now), active)
-					if active {
-						same(b, st.name+": followed", now, got)
-					}
-				}
-				if i == 0 && st.failures != nil {
-					st.failures(failures, before.rows, answer)
-				}
-				rows[i] = append(b.all(first), b.all(first+1)...)
-				b.lists(rows[i], listed, first, first+1)
-				for _, p := range rows[i] {
-					if want := failures[store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]; p.FailedDeliveries != want {
-						rt.Fatalf("after %s store %d says %d failures, want %d: %+v", st.name, i, p.FailedDeliveries, want, p)
-					}
-				}
-			}
-			known.read(bundles[0], first)
-			bundles[0].bounds(before, known)
-			for i := 1; i < len(bundles); i++ {
-				if diff := cmp.Diff(answers[0], answers[i]); diff != "" {
-					rt.Fatalf("%s: store 0 and store %d answer differently:\n%s", st.name, i, diff)
-				}
-				if diff := cmp.Diff(rows[0], rows[i]); diff != "" {
-					rt.Fatalf("after %s store 0 and store %d hold different rows:\n%s", st.name, i, diff)
-				}
-				for id := first; id <= first+1; id++ {
-					left, right := view(rt, bundles[0], id), view(rt, bundles[i], id)
-					if diff := cmp.Diff(left, right); diff != "" {
-						rt.Fatalf("after %s store 0 and store %d hold different promotions:\n%s", st.name, i, diff)
-					}
-				}
-			}
-		}
-		for _, b := range bundles {
-			b.activeBooks(first, first+1)
+				b.must(b.followed.Compare(b.ctx, b))
+				return b.moment(first)
+			})
+			stores[0].bounds(before, after)
+			before = after
 		}
 	})
 }
 
-// activeBooks fails the test unless PromotionActive returns exactly the
-// promotions that still need work, as they are.
-func (b *bundle) activeBooks(ids ...reward.PromotionID) {
-	b.Helper()
-	var want, got []store.PromotionView
-	for _, id := range ids {
-		v, err := b.PromotionGet(b.ctx, id)
-		b.must(err)
-		if isActive(v) {
-			want = append(want, v)
+// drawControls draws the settings of promotions first and first+1. They often
+// have a budget or a canary that some walks reach.
+func drawControls(t *rapid.T, first reward.PromotionID) []reward.Promotion {
+	var list []reward.Promotion
+	for id := first; id <= first+1; id++ {
+		p := reward.Promotion{ID: id, Name: "summer", Type: reward.Point, Amount: 100, MaxRetries: 3, CreatedAt: epoch}
+		if rapid.Bool().Draw(t, "with a budget") {
+			p.MaxAmount = reward.Amount(rapid.IntRange(100, 700).Draw(t, "budget"))
 		}
-	}
-	list, err := b.PromotionActive(b.ctx)
-	b.must(err)
-	for _, v := range list {
-		if slices.Contains(ids, v.ID) {
-			got = append(got, v)
+		if rapid.Bool().Draw(t, "with a canary") {
+			p.Canary.Targets = int64(rapid.IntRange(1, 4).Draw(t, "canary"))
+			p.Canary.MaxFailureRate = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "failure rate")
 		}
+		list = append(list, p)
 	}
-	same(b, "active", want, got)
+	return list
 }
 
-func view(t *rapid.T, b *bundle, id reward.PromotionID) store.PromotionView {
-	v, err := b.PromotionGet(b.ctx, id)
-	if err != nil {
-		t.Fatal(fmt.Errorf("read promotion %d: %w", id, err))
+// bounds fails the test unless a step respected budget and canary. It states both
+// rules without internal/rules.
+func (b *bundle) bounds(before, after moment) {
+	b.Helper()
+	was := make(map[store.PayoutID]int32)
+	for _, p := range before.Rows {
+		was[idOf(p)] = p.Dispatch
 	}
-	return v
+	for i, v := range after.Views {
+		first, gone, worth := int64(0), false, exposed(v.Counts)
+		for _, p := range after.Rows {
+			if p.PromotionID != v.ID {
+				continue
+			}
+			if p.State == reward.Ready && p.MaybeCalled {
+				worth += p.Amount
+			}
+			if p.State == reward.Queued && was[idOf(p)] != p.Dispatch {
+				gone = true
+				if p.Dispatch == 1 {
+					first++
+				}
+			}
+		}
+		c := before.Views[i].Canary
+		if c.Targets == 0 || c.Judged {
+			first = 0
+		}
+		same(b, "dispatched of the canary", c.Dispatched+first, v.Canary.Dispatched)
+		if v.Canary.Dispatched > v.Canary.Targets {
+			b.Fatalf("%d of a canary of %d were dispatched", v.Canary.Dispatched, v.Canary.Targets)
+		}
+		if gone && v.MaxAmount > 0 && worth > v.MaxAmount {
+			b.Fatalf("%d of a budget of %d are exposed", worth, v.MaxAmount)
+		}
+	}
 }
 
 // Agree takes the same random steps, over payouts and over coupons, on two drivers. After
-// each step both must return and store what a model says.
+// each step both must have answered the same and keep the same.
 func Agree(t *testing.T, left, right Open) {
 	t.Helper()
 	if underRace {
 		t.Skip("one goroutine compares two drivers")
 	}
-	for name, steps := range map[string]func(*testing.T, ...store.Store){"Payouts": walk, "Coupons": shops} {
+	for name, steps := range map[string]func(*testing.T, []*bundle){"Payouts": walk, "Coupons": shops} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps(t, left(t), right(t))
+			steps(t, []*bundle{setup(t, left), setup(t, right)})
 		})
 	}
 }
