@@ -48,9 +48,38 @@ func (f sourceFile) tag() string {
 }
 
 // watched reports whether the clock rule applies to a file: it belongs to the tests or
-// suites of `make test` or `.ci/run`, and its tests do not run on fake time.
-func (f sourceFile) watched(t *testing.T) bool {
-	return (f.test() || isSuite(f.room())) && f.tag() != "nightly" && !slices.Contains(f.importPaths(t), "testing/synctest")
+// suites of `make test` or `.ci/run`, and its tests do not run on fake time, by the package
+// synctest or by one of helpers.
+func (f sourceFile) watched(t *testing.T, helpers map[string]bool) bool {
+	if !f.test() && !isSuite(f.room()) || f.tag() == "nightly" || slices.Contains(f.importPaths(t), "testing/synctest") {
+		return false
+	}
+	onFakeTime := false
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			name, ok := call.Fun.(*ast.Ident)
+			onFakeTime = onFakeTime || selector(call.Fun) == "fixture.OnFakeTime" || ok && helpers[f.room()+"."+name.Name]
+		}
+		return !onFakeTime
+	})
+	return !onFakeTime
+}
+
+// fakeTimeHelpers adds the functions of a file that run a test on fake time, by package and
+// name.
+func (f sourceFile) fakeTimeHelpers(into map[string]bool) {
+	for _, decl := range f.ast.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil {
+			continue
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && selector(call.Fun) == "synctest.Test" {
+				into[f.room()+"."+fn.Name.Name] = true
+			}
+			return true
+		})
+	}
 }
 
 func selector(e ast.Expr) string {
@@ -166,8 +195,9 @@ func constantsOf(file *ast.File, into map[string]ast.Expr) {
 // how busy the machine is.
 func TestNoTestDependsOnTheClock(t *testing.T) {
 	t.Parallel()
-	constants := map[string]map[string]ast.Expr{}
+	constants, helpers := map[string]map[string]ast.Expr{}, map[string]bool{}
 	for _, f := range tree(t) {
+		f.fakeTimeHelpers(helpers)
 		if constants[f.room()] == nil {
 			constants[f.room()] = map[string]ast.Expr{}
 		}
@@ -175,7 +205,7 @@ func TestNoTestDependsOnTheClock(t *testing.T) {
 	}
 	watched := 0
 	for _, f := range tree(t) {
-		if !f.watched(t) {
+		if !f.watched(t, helpers) {
 			continue
 		}
 		watched++

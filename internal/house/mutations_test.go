@@ -38,18 +38,6 @@ func tableRows(page string) []tableRow {
 	return rows
 }
 
-// tierOf returns the build tag of a file that has one for a tier.
-func tierOf(file sourceFile) string {
-	for _, group := range file.ast.Comments {
-		for _, comment := range group.List {
-			if tag, ok := strings.CutPrefix(comment.Text, "//go:build "); ok && comment.Pos() < file.ast.Package {
-				return tag
-			}
-		}
-	}
-	return ""
-}
-
 // TestPropertiesHaveTests checks that docs/dev/guarantees.md marks the tier of every test
 // that it names, and that the tests, parts of suites and rules of models which it and
 // docs/dev/invariants.md name exist.
@@ -57,7 +45,7 @@ func TestPropertiesHaveTests(t *testing.T) {
 	t.Parallel()
 	tiers, known := map[string]map[string]bool{}, map[string]bool{}
 	for _, file := range tree(t) {
-		tier := tierOf(file)
+		tier := file.tag()
 		ast.Inspect(file.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:

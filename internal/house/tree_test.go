@@ -26,19 +26,6 @@ type sourceFile struct {
 func (f sourceFile) room() string { return path.Dir(f.path) }
 func (f sourceFile) test() bool   { return strings.HasSuffix(f.path, "_test.go") }
 
-// imports lists the packages of this module that the file imports. The root is ".".
-func (f sourceFile) imports(t *testing.T) []string {
-	var rooms []string
-	for _, spec := range f.importPaths(t) {
-		if spec == module {
-			rooms = append(rooms, ".")
-		} else if room, ok := strings.CutPrefix(spec, module+"/"); ok {
-			rooms = append(rooms, room)
-		}
-	}
-	return rooms
-}
-
 func (f sourceFile) importPaths(t *testing.T) []string {
 	var all []string
 	for _, spec := range f.ast.Imports {
