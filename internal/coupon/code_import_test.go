@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -80,30 +79,6 @@ func (r *rig) takes(i *instance, id reward.TemplateID, user, code string) reward
 		r.Errorf("%s has %s and not %s", user, c.Code, code)
 	}
 	return c
-}
-
-// TestImportedCodesDuringAnOutage checks imported codes on the path through the
-// database, and that a hold that ends uses its code.
-func TestImportedCodesDuringAnOutage(t *testing.T) {
-	t.Parallel()
-	eachServer(t, func(r *rig) {
-		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 2, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
-		r.imports(i, id, "ONE", "TWO")
-		i.gate.set(func(g *faultyGate) { g.down = true })
-		r.holdEnds(r.takes(i, id, "ann", "ONE"))
-		r.holdFor(id, time.Hour)
-		r.takes(i, id, "ann", "TWO")
-		r.want(i, id, "bob", reward.CodeSoldOut)
-		r.imports(i, id, "THREE")
-		r.takes(i, id, "bob", "THREE")
-		i.gate.set(func(g *faultyGate) { g.down = false })
-		r.until("the gate is back", func() bool {
-			_, code := r.request(i, id, "cid")
-			return code == reward.CodeSoldOut
-		})
-		r.balanced(id)
-	})
 }
 
 // TestFilesOfCodes checks what files of codes may look like, and that a bad one

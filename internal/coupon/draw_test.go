@@ -317,19 +317,3 @@ func TestDrawOrder(t *testing.T) {
 		t.Error("two lists have the same hash")
 	}
 }
-
-// TestHistoryOfAnUnknownTemplate checks that a template that is named for a history must
-// exist: otherwise a wrong ID would look like a template that never refused anybody.
-func TestHistoryOfAnUnknownTemplate(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 1})
-		if _, err := i.Catalog.History(r.Context(), "u7", id); err != nil {
-			r.Error(err)
-		}
-		if _, err := i.Catalog.History(r.Context(), "u7", id, 999); !reward.HasCode(err, reward.CodeTemplateNotFound) {
-			r.Errorf("history with template 999: %v", err)
-		}
-	})
-}

@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"fmt"
+	"regexp"
 	"sync"
 	"testing"
 
@@ -9,8 +10,9 @@ import (
 )
 
 // TestDrop checks a rush for a hundred coupons on three instances, in each mode:
-// exactly a hundred users get one, and all others are refused. In STREAM mode the
-// tickets are 1…100 and the order of issue is the order of tickets.
+// exactly a hundred users get one, with a code in the style of the template, and all others
+// are refused. In STREAM mode the tickets are 1…100 and the order of issue is the order of
+// tickets.
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
@@ -27,7 +29,7 @@ func TestDrop(t *testing.T) {
 
 func exerciseDrop(r *rig, mode reward.IssueMode, perInstance int) {
 	r.Helper()
-	id := r.create(reward.CouponTemplate{TotalQuantity: 100, Mode: mode})
+	id := r.create(reward.CouponTemplate{TotalQuantity: 100, Mode: mode, Codes: reward.CodeStyle{Prefix: "MAY-", Length: 8, Alphabet: "0123456789"}})
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex // protects codes and in
@@ -64,6 +66,9 @@ func exerciseDrop(r *rig, mode reward.IssueMode, perInstance int) {
 	users, codesSeen := make(map[string]bool), make(map[string]bool)
 	for n, c := range list {
 		users[c.UserID], codesSeen[c.Code] = true, true
+		if !regexp.MustCompile(`^MAY-[0-9]{8}$`).MatchString(c.Code) {
+			r.Errorf("ticket %d has the code %s", c.Ticket, c.Code)
+		}
 		if mode == reward.ModeStream && c.Ticket != int64(n+1) {
 			r.Errorf("ticket %d is %d", n+1, c.Ticket)
 		}

@@ -59,39 +59,6 @@ func exerciseForgotten(r *rig, mode reward.IssueMode) {
 	r.balanced(id)
 }
 
-// TestIssuerIsLost checks that an issuer that has lost its epoch settles nothing more,
-// and that another one continues.
-func TestIssuerIsLost(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		r.startAll(3)
-		id := r.create(reward.CouponTemplate{TotalQuantity: 2000})
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				for u := range 100 {
-					r.request(r.instances[u%3], id, fmt.Sprintf("u%d-%d", n, u))
-					r.sleep(2 * time.Millisecond)
-				}
-			})
-		}
-		for range 10 {
-			r.sleep(20 * time.Millisecond) // the interval between faults
-			if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
-				r.Fatal(err)
-			}
-		}
-		wg.Wait()
-		r.issued(id, 2000)
-		for n, c := range r.coupons(id) {
-			if c.Ticket != int64(n+1) {
-				r.Fatalf("ticket %d is %d", n+1, c.Ticket)
-			}
-		}
-		r.balanced(id)
-	})
-}
-
 // TestIssuerIsTakenOver checks that another instance issues the templates of one that
 // stopped, within 3 s.
 func TestIssuerIsTakenOver(t *testing.T) {
@@ -122,40 +89,6 @@ func TestIssuerIsTakenOver(t *testing.T) {
 		if took := r.since(began); took > 3*time.Second {
 			r.Errorf("taken over after %v", took)
 		}
-		r.balanced(id)
-	})
-}
-
-// TestAppliesAreLost checks that the GateMaintainer catches up when no commit is applied
-// to the gate.
-func TestAppliesAreLost(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 10, ReissueAfterCancel: true})
-		r.take(i, id, "u0")
-		i.gate.set(func(g *faultyGate) { g.loseApply = true })
-		for n := range 9 {
-			r.request(i, id, fmt.Sprint("u", n+1))
-		}
-		r.issued(id, 10)
-		list := r.coupons(id)
-		if _, err := i.Catalog.Cancel(r.Context(), list[3].ID); err != nil {
-			r.Fatal(err)
-		}
-		if _, code := r.request(i, id, "late"); code != reward.CodeSoldOut {
-			r.Errorf("the gate without the applies returned %q", code)
-		}
-		i.gate.set(func(g *faultyGate) { g.loseApply = false })
-		began := time.Now()
-		r.until("the free coupon is known", func() bool {
-			_, code := r.request(i, id, "late")
-			return code == ""
-		})
-		if took := r.since(began); took > 2*time.Second {
-			r.Errorf("sold out for %v although a coupon was free", took)
-		}
-		r.outcome(i, id, "late")
 		r.balanced(id)
 	})
 }

@@ -154,6 +154,7 @@ func TestTheDatabasePathBeginsWithoutAnIssuer(t *testing.T) {
 			r.start(func(c *FlowConfig) { c.Issue, c.FallbackAfter = false, fallbackAfter })
 		}
 		id := r.create(reward.CouponTemplate{TotalQuantity: quantity, Mode: mode})
+		waits := r.create(reward.CouponTemplate{TotalQuantity: 1, WhenRedisAway: reward.FallbackWait})
 		told := r.rush(r.instances[0], id, "line", line)
 		resume := r.memory.hang()
 		defer resume()
@@ -166,6 +167,9 @@ func TestTheDatabasePathBeginsWithoutAnIssuer(t *testing.T) {
 			r.Errorf("the database path began after %v", moved)
 		}
 		newcomers.Wait()
+		if row, err := r.rows.TemplateGet(r.Context(), waits); err != nil || row.Path != reward.PathGate {
+			r.Errorf("a template that waits moved: %+v, %v", row, err)
+		}
 		resume()
 		r.start()
 		r.onPath(id, reward.PathGate)

@@ -88,26 +88,28 @@ func (r *rig) takeWhenFree(i *instance, id reward.TemplateID, user string) rewar
 	return r.take(i, id, user)
 }
 
-// TestHoldsDuringAnOutage checks holds on the path through the database.
+// TestHoldsDuringAnOutage checks holds and imported codes on the path through the
+// database: a hold that ends uses its code.
 func TestHoldsDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 1, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
+		r.imports(i, id, "ONE", "TWO")
 		i.gate.set(func(g *faultyGate) { g.down = true })
-		c := r.take(i, id, "ann")
-		if c.Status != reward.CouponHeld {
-			r.Fatalf("%+v", c)
-		}
+		c := r.takes(i, id, "ann", "ONE")
 		if s, code := r.request(i, id, "ann"); code != "" || !s.Duplicate || s.Coupon.Status != reward.CouponHeld {
 			r.Errorf("a repeat: %q %+v", code, s)
 		}
 		r.holdEnds(c)
 		r.holdFor(id, time.Hour)
-		next := r.takeWhenFree(i, id, "bob")
+		next := r.takes(i, id, "ann", "TWO")
 		if _, err := i.Catalog.Confirm(r.Context(), next.ID); err != nil {
 			r.Error(err)
 		}
+		r.want(i, id, "bob", reward.CodeSoldOut)
+		r.imports(i, id, "THREE")
+		r.takes(i, id, "bob", "THREE")
 		i.gate.set(func(g *faultyGate) { g.down = false })
 		r.until("the gate is back", func() bool {
 			_, code := r.request(i, id, "cid")

@@ -3,7 +3,6 @@ package coupon
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // loss is a loss of what happened last in Redis.
@@ -270,117 +268,4 @@ func exerciseLeavesAndLoss(r *rig, l loss) {
 		}
 	}
 	r.balanced(id)
-}
-
-// longLine is a line of users that nobody serves.
-type longLine struct {
-	*rig
-	id      reward.TemplateID
-	at      *instance
-	tickets map[string]int64 // of the users
-}
-
-const longLineUsers = 1200 // more than a page of a load
-
-func newLongLine(r *rig) *longLine {
-	r.Helper()
-	l := &longLine{rig: r}
-	l.at = l.start(withoutIssuer)
-	l.id = l.create(reward.CouponTemplate{TotalQuantity: 20_000, PerUserLimit: 1})
-	l.rush(l.at, l.id, "line", longLineUsers)
-	if l.tickets = l.inLine(l.at, l.id); len(l.tickets) != longLineUsers {
-		r.Fatalf("%d users are in line", len(l.tickets))
-	}
-	return l
-}
-
-// others requests coupons through the database for users, who must get them.
-func (l *longLine) others(users int) (list []reward.Coupon) {
-	l.Helper()
-	for n := range users {
-		s, code := l.request(l.at, l.id, fmt.Sprint("other", n))
-		if code != "" || s.Kind != StatusIssued {
-			l.Fatalf("through the database: %q %+v", code, s)
-		}
-		list = append(list, s.Coupon)
-	}
-	return list
-}
-
-// served checks that everyone in line gets a coupon, in the order of the line.
-func (l *longLine) served() {
-	l.Helper()
-	l.start()
-	l.rig.served(l.id, slices.Collect(maps.Keys(l.tickets)))
-	last := int64(0)
-	for _, c := range l.coupons(l.id) {
-		if was, known := l.tickets[c.UserID]; known {
-			if was < last {
-				l.Errorf("%s had ticket %d, and was served after ticket %d", c.UserID, was, last)
-			}
-			last = was
-		}
-	}
-	l.balanced(l.id)
-}
-
-// stuckRows never read a snapshot.
-type stuckRows struct{ store.Store }
-
-func (stuckRows) CouponSnapshot(ctx context.Context, _ reward.TemplateID, _ func(reward.CouponTemplate) error, _ func([]store.CouponHolding) error) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
-}
-
-// TestALoaderDiesBeforeAnOutageWithALongLine checks that a line outlives a loader that
-// crashes after it has raised the generation, and the outage that follows, in which
-// others get coupons through the database.
-func TestALoaderDiesBeforeAnOutageWithALongLine(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		l := newLongLine(r)
-		before := l.stateAt(l.id)
-		dies := l.start(func(c *FlowConfig) { c.Issue, c.Store = false, stuckRows{c.Store} })
-		ctx, stop := context.WithCancel(l.Context())
-		loaded := make(chan error, 1)
-		go func() { loaded <- dies.loader.reload(ctx, l.id, before.Version+1) }()
-		l.until("the loader has raised the generation", func() bool { return l.stateAt(l.id).Generation > before.Generation })
-		dies.stop()
-		stop()
-		if err := <-loaded; err == nil {
-			l.Fatal("it loaded the gate")
-		}
-		l.at.gate.set(func(g *faultyGate) { g.down = true })
-		l.onPath(l.id, reward.PathDatabase)
-		l.others(100)
-		l.at.gate.set(func(g *faultyGate) { g.down = false })
-		l.served()
-	})
-}
-
-// TestCancelsDuringAnOutageWithALongLine checks that a line outlives the cancels of
-// coupons that were issued through the database, although the instance that cancels
-// reaches Redis.
-func TestCancelsDuringAnOutageWithALongLine(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		l := newLongLine(r)
-		if _, moved, err := l.rows.TemplateNewGeneration(l.Context(), store.TemplateNewGenerationParams{ID: l.id, From: -1, Path: reward.PathDatabase}); err != nil || !moved {
-			l.Fatal(moved, err)
-		}
-		l.until("the instance knows", func() bool {
-			row, err := l.at.templates.get(l.Context(), l.id)
-			return err == nil && row.Path == reward.PathDatabase
-		})
-		for _, c := range l.others(100) {
-			if _, err := l.at.Catalog.Cancel(l.Context(), c.ID); err != nil {
-				l.Fatal(err)
-			}
-		}
-		headers, err := l.at.gate.Headers(l.Context(), []reward.TemplateID{l.id})
-		if err != nil || headers[0].Waiting != longLineUsers {
-			l.Errorf("%d of %d users are still in line, %v", headers[0].Waiting, longLineUsers, err)
-		}
-		l.served()
-	})
 }

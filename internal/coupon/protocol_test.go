@@ -606,36 +606,6 @@ func TestATicketThatNoGateGave(t *testing.T) {
 	})
 }
 
-// TestLoweringInARush checks that a quantity that is high enough can be lowered while
-// users keep requesting coupons.
-func TestLoweringInARush(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		r.startAll(2)
-		const workers, users = 8, 60
-		id := r.create(reward.CouponTemplate{TotalQuantity: 100_000})
-		var requesting sync.WaitGroup
-		for worker := range workers {
-			requesting.Go(func() {
-				for n := range users {
-					r.want(r.instances[worker%2], id, fmt.Sprintf("u%d-%d", worker, n), "")
-					r.sleep(time.Millisecond)
-				}
-			})
-		}
-		for n := range 10 {
-			r.sleep(5 * time.Millisecond)
-			total := int64(1000 - 50*n) // always enough for all of them
-			if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total}); err != nil {
-				r.Errorf("lowering to %d: %v", total, err)
-			}
-		}
-		requesting.Wait()
-		r.issued(id, workers*users)
-		r.balanced(id)
-	})
-}
-
 // TestLoweringThatGrantsOvertake checks that a quantity is lowered although a user of
 // another instance needs a place each time the gate has given up its own.
 func TestLoweringThatGrantsOvertake(t *testing.T) {

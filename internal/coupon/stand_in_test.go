@@ -27,55 +27,6 @@ func (r *rig) onPath(id reward.TemplateID, path reward.IssuePath) {
 	})
 }
 
-// TestAnOutageWithoutAnIssuer checks that instances without the role issuer move templates
-// to the database path when no other instance is there to do it, that the users in line
-// keep their places, and that the next issuer serves them.
-func TestAnOutageWithoutAnIssuer(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		const quantity, line = 100, 10
-		r.start(withoutIssuer)
-		r.start(withoutIssuer)
-		id := r.create(reward.CouponTemplate{TotalQuantity: quantity})
-		waits := r.create(reward.CouponTemplate{TotalQuantity: quantity, WhenRedisAway: reward.FallbackWait})
-		told := r.rush(r.instances[0], id, "line", line)
-		row, err := r.rows.TemplateGet(r.Context(), id)
-		if err != nil || row.Promised() < line {
-			r.Fatalf("%+v, %v", row, err)
-		}
-		for _, i := range r.instances {
-			i.gate.set(func(g *faultyGate) { g.down = true })
-		}
-		others := int(quantity - row.Promised())
-		for n := range others {
-			if s, code := r.request(r.instances[n%2], id, fmt.Sprint("other", n)); code != "" || s.Kind != StatusIssued {
-				r.Fatalf("during the outage: %q %+v", code, s)
-			}
-		}
-		if _, err := r.instances[0].Intake.Request(r.Context(), IssueCommand{TemplateID: id, UserID: "late"}); !reward.HasCode(err, reward.CodeUnavailable) {
-			r.Errorf("a place of the line was given away: %v", err)
-		}
-		if row, err := r.rows.TemplateGet(r.Context(), waits); err != nil || row.Path != reward.PathGate {
-			r.Errorf("a template that waits moved: %+v, %v", row, err)
-		}
-		for _, i := range r.instances {
-			i.gate.set(func(g *faultyGate) { g.down = false })
-		}
-		r.start()
-		for _, user := range told {
-			if s := r.outcome(r.instances[0], id, user); s.Kind != StatusIssued {
-				r.Errorf("%s was told to wait, and then %+v", user, s)
-			}
-		}
-		r.onPath(id, reward.PathGate)
-		if got := r.rush(r.instances[1], id, "new", quantity); len(got) != quantity-others-line {
-			r.Errorf("%d newcomers were admitted, want %d", len(got), quantity-others-line)
-		}
-		r.issued(id, quantity)
-		r.balanced(id)
-	})
-}
-
 // TestAnInstanceCutOffFromTheGateMovesNothing checks that an instance without the role
 // issuer that alone has lost the gate's server leaves the templates to the issuer.
 func TestAnInstanceCutOffFromTheGateMovesNothing(t *testing.T) {
