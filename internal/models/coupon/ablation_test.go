@@ -2,11 +2,11 @@ package coupon
 
 import (
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 const (
@@ -100,20 +100,11 @@ var notNeeded = []struct {
 	{archiveRaisesGeneration, twoUsers(granted(1, 1, small(events{eventArchive: 1, eventSteal: 1})))},
 }
 
-// breaks requires that each run has its breach after its number of steps, and logs its
-// trace.
-func breaks(t *testing.T, name string, how func(options, int) result, all []ablation) {
+func breaks(t *testing.T, name string, how func(options, int) explore.Found, all []ablation) {
 	t.Helper()
 	for _, a := range all {
 		o := a.run.lacking(a.without)
-		t.Run(name+": "+o.String(), func(t *testing.T) {
-			res := how(o, statesMax)
-			if res.breach != a.breach || res.steps != a.steps {
-				t.Fatalf("%d states, complete %v: %q after %d steps, want %q after %d%s",
-					res.states, res.complete, res.breach, res.steps, a.breach, a.steps, res.trace)
-			}
-			t.Logf("%s, after %d steps and %d states%s", res.breach, res.steps, res.states, res.trace)
-		})
+		t.Run(name+": "+o.String(), func(t *testing.T) { how(o, statesMax).Breaks(t, a.breach, a.steps) })
 	}
 }
 
@@ -140,21 +131,16 @@ func TestEachRuleIsNeeded(t *testing.T) {
 // its events and its steps.
 func TestPageHasTheRules(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/dev/models.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for mode, all := range map[string][]ablation{"STREAM": streamAblations, "KAFKA": kafkaAblations, "SYNC": lockAblations} {
 		for _, a := range all {
 			end := strings.Replace(fmt.Sprintf("| %s | %d |", a.run.events, a.steps), "no event", "none", 1)
-			row := regexp.MustCompile(`(?m)^\| ` + ruleNames[a.without] + ` \| ` + mode + ` \| .* ` + regexp.QuoteMeta(end) + `$`)
-			if !row.Match(page) {
+			if !explore.OnPage(t, ruleNames[a.without]+` \| `+mode, end) {
 				t.Errorf("docs/dev/models.md has no row of %s in %s that ends with %q", ruleNames[a.without], mode, end)
 			}
 		}
 	}
 	for _, n := range notNeeded {
-		if !strings.Contains(string(page), "`"+ruleNames[n.without]+"`") {
+		if !strings.Contains(explore.Page(t), "`"+ruleNames[n.without]+"`") {
 			t.Errorf("docs/dev/models.md does not say that no run needs %s", ruleNames[n.without])
 		}
 	}

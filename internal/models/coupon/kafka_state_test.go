@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 const (
@@ -33,8 +34,6 @@ const (
 	kafkaSoldOut
 	kafkaLeft
 )
-
-var kafkaOutcomeNames = [...]string{"issued", "USER_LIMIT", "SOLD_OUT", "LEFT"}
 
 // kafkaRow is a row of a request. Tickets are settled in any order.
 type kafkaRow struct {
@@ -220,51 +219,7 @@ func (s *kafkaState) canonical() {
 	}
 }
 
-func (s *kafkaState) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "rows: generation %d, floor %d, version %d, used %d", s.generation, s.floor, s.version, s.used)
-	if s.bypass {
-		b.WriteString(", path DATABASE")
-	}
-	switch {
-	case s.archived:
-		b.WriteString(", archived")
-	case s.closed:
-		b.WriteString(", closed")
-	}
-	for _, r := range s.rows[:s.rowCount()] {
-		fmt.Fprintf(&b, ", %d-%d %s %s", r.ticket, r.generation, letter(r.user), kafkaOutcomeNames[r.outcome])
-	}
-	g := &s.gate
-	b.WriteString("; gate: ")
-	if g.exists {
-		fmt.Fprintf(&b, "generation %d, version %d, live %d, next %d, used %d, line", g.generation, g.version, g.live, g.next, g.used)
-		for _, q := range g.line[:g.waiting()] {
-			fmt.Fprintf(&b, " %s=%d", letter(q.user), q.ticket)
-		}
-		if g.closed {
-			b.WriteString(", CLOSED")
-		}
-	} else {
-		b.WriteString("none")
-	}
-	b.WriteString("; records:")
-	for _, r := range s.records {
-		if r.ticket == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, " %s", r)
-		for _, part := range []struct {
-			set  bool
-			name string
-		}{{r.outbox, "outbox"}, {r.flight, "in flight"}, {r.log, "log"}, {r.done, "passed"}} {
-			if part.set {
-				b.WriteString(" " + part.name)
-			}
-		}
-	}
-	return b.String()
-}
+func (s *kafkaState) String() string { return explore.Show(*s) }
 
 func (r record) String() string {
 	return fmt.Sprintf("%d-%d %s", r.ticket, r.generation, letter(r.user))

@@ -2,7 +2,6 @@ package coupon
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/largesse/largesse/internal/models/explore"
 )
@@ -172,14 +171,5 @@ func (m *lockModel) Trace(found explore.Result[lockState, lockLabel]) (lines []s
 	for _, l := range found.Calm {
 		lines = append(lines, "then: "+string(l))
 	}
-	return append(lines, found.Last.String())
-}
-
-func (s lockState) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "lock: token %d, client %d; fence %d; clock %d; clients", s.latest, s.holder, s.fence, s.tick)
-	for _, c := range s.all {
-		fmt.Fprintf(&b, " %s", [...]string{"starts", "locks", "writes", "done"}[c.phase])
-	}
-	return b.String()
+	return append(lines, explore.Show(found.Last))
 }

@@ -3,6 +3,8 @@ package coupon
 import (
 	"fmt"
 	"strings"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 // event is something that goes wrong, or that a user or an operator does, at any step.
@@ -48,21 +50,7 @@ var eventNames = [eventCount]string{
 // events are numbers of events, by kind.
 type events [eventCount]uint8
 
-func (f events) String() string {
-	var words []string
-	for kind, n := range f {
-		switch {
-		case n == 1:
-			words = append(words, eventNames[kind])
-		case n > 1:
-			words = append(words, fmt.Sprintf("%d× %s", n, eventNames[kind]))
-		}
-	}
-	if len(words) == 0 {
-		return "no event"
-	}
-	return strings.Join(words, ", ")
-}
+func (f events) String() string { return explore.Words(eventNames[:], f[:], "no event") }
 
 // rule is something that the protocol requires. The models follow all rules, unless
 // options.without names one.

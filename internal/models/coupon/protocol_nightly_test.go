@@ -7,6 +7,8 @@ import (
 	"flag"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 // full makes TestNightlyProtocolAtLength run what needs minutes and gigabytes.
@@ -101,7 +103,7 @@ func TestNightlyProtocolAtLength(t *testing.T) {
 		if r.full && !*full {
 			continue
 		}
-		t.Run("STREAM: "+r.run.String(), func(t *testing.T) { holds(t, r.run, stream, *statesAtLength) })
+		t.Run("STREAM: "+r.run.String(), func(t *testing.T) { stream(r.run, *statesAtLength).Holds(t) })
 	}
 	everyRun(t, "KAFKA", kafka, kafkaRunsAtLength, *statesAtLength)
 }
@@ -110,7 +112,7 @@ func TestNightlyProtocolAtLength(t *testing.T) {
 func TestNightlyRulesThatNothingNeeds(t *testing.T) {
 	for _, n := range notNeeded {
 		o := n.run.lacking(n.without)
-		t.Run("STREAM: "+o.String(), func(t *testing.T) { holds(t, o, stream, statesMax) })
+		t.Run("STREAM: "+o.String(), func(t *testing.T) { stream(o, statesMax).Holds(t) })
 	}
 }
 
@@ -122,11 +124,10 @@ func TestNightlyOpenRuns(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), *each)
 			defer cancel()
-			res := run[state, label](ctx, &model{options: o}, *statesAtLength)
-			t.Logf("%d states, %d steps, depth %d, complete %v, %.0f s",
-				res.states, res.transitions, res.depth, res.complete, time.Since(began).Seconds())
-			if res.breach != "" {
-				t.Errorf("%s: %s%s", o, res.breach, res.trace)
+			found := explore.Find(ctx, &model{options: o}, *statesAtLength)
+			t.Logf("%s, %.0f s", found.Text, time.Since(began).Seconds())
+			if found.Breach != "" {
+				t.Error(found.Breach)
 			}
 		})
 	}

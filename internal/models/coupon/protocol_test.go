@@ -2,64 +2,21 @@ package coupon
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/largesse/largesse/internal/models/explore"
 )
 
-// system is a model whose traces can be printed.
-type system[S comparable, L any] interface {
-	explore.Model[S, L]
-	Trace(found explore.Result[S, L]) []string
+func stream(o options, limit int) explore.Found {
+	return explore.Find(context.Background(), &model{options: o}, limit)
 }
 
-// result is what a run found.
-type result struct {
-	states, transitions, depth int
-	breach                     string // "" for none
-	steps                      int    // to the state that breaks it, or from which a breach follows without faults
-	trace                      string
-	complete                   bool // the run saw every state
+func kafka(o options, limit int) explore.Found {
+	return explore.Find(context.Background(), &kafkaModel{options: o}, limit)
 }
 
-// run runs a model until it has seen every state, it finds a breach, there are more than
-// limit states, or ctx ends.
-func run[S comparable, L any](ctx context.Context, m system[S, L], limit int) result {
-	found := explore.Run[S, L](ctx, m, limit)
-	res := result{
-		states: found.States, transitions: found.Transitions, depth: found.Depth,
-		breach: found.Breach, steps: len(found.Path), complete: found.Complete,
-	}
-	if res.breach != "" {
-		res.trace = "\n     " + strings.Join(m.Trace(found), "\n     ")
-	}
-	return res
-}
-
-func stream(o options, limit int) result {
-	return run[state, label](context.Background(), &model{options: o}, limit)
-}
-
-func kafka(o options, limit int) result {
-	return run[kafkaState, kafkaLabel](context.Background(), &kafkaModel{options: o}, limit)
-}
-
-func locks(o options, limit int) result {
-	return run[lockState, lockLabel](context.Background(), &lockModel{options: o}, limit)
-}
-
-// holds requires that no state of a run breaks an invariant.
-func holds(t *testing.T, o options, how func(options, int) result, limit int) {
-	t.Helper()
-	res := how(o, limit)
-	t.Logf("%d states, %d steps, depth %d", res.states, res.transitions, res.depth)
-	switch {
-	case res.breach != "":
-		t.Errorf("%s: %s%s", o, res.breach, res.trace)
-	case !res.complete:
-		t.Errorf("%s: more than %d states", o, limit)
-	}
+func locks(o options, limit int) explore.Found {
+	return explore.Find(context.Background(), &lockModel{options: o}, limit)
 }
 
 // statesMax is more than the states of any run in make test.
@@ -131,9 +88,9 @@ func TestProtocolHolds(t *testing.T) {
 	everyRun(t, "SYNC", locks, lockRuns, statesMax)
 }
 
-func everyRun(t *testing.T, name string, how func(options, int) result, all []options, limit int) {
+func everyRun(t *testing.T, name string, how func(options, int) explore.Found, all []options, limit int) {
 	t.Helper()
 	for _, o := range all {
-		t.Run(name+": "+o.String(), func(t *testing.T) { holds(t, o, how, limit) })
+		t.Run(name+": "+o.String(), func(t *testing.T) { how(o, limit).Holds(t) })
 	}
 }

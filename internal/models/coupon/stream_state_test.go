@@ -2,9 +2,9 @@ package coupon
 
 import (
 	"bytes"
-	"fmt"
-	"strings"
 	"unsafe"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 const (
@@ -46,8 +46,6 @@ const (
 	outcomeSoldOut
 	outcomeLeft
 )
-
-var outcomeNames = [...]string{"", "", " HELD", " expired", " cancelled", " swept", " USER_LIMIT", " SOLD_OUT", " LEFT"}
 
 // row is the row of a settled ticket; its index is the ticket minus 1.
 type row struct {
@@ -405,48 +403,4 @@ func bytesOf[T any](v *T) []byte {
 // letter names a user.
 func letter(user uint8) string { return string(rune('A' + user - 1)) }
 
-func (s *state) String() string {
-	var b strings.Builder
-	f := s.figures
-	fmt.Fprintf(&b, "rows: generation %d, settled %d, version %d, live %d of %d, granted %d, used %d, grant %d, base %d",
-		s.generation, s.settled, s.version, s.live, f.total, f.granted, f.used, f.grant, f.base)
-	if s.bypass {
-		b.WriteString(", path DATABASE")
-	}
-	switch {
-	case s.archived:
-		b.WriteString(", archived")
-	case s.closed:
-		b.WriteString(", closed")
-	}
-	for k, r := range s.rows[:s.settled] {
-		fmt.Fprintf(&b, ", %d-%d %s%s", k+1, r.generation, letter(r.user), outcomeNames[r.outcome])
-	}
-	for _, l := range s.left {
-		if l.ticket != 0 {
-			fmt.Fprintf(&b, ", %d-%d %s left", l.ticket, l.generation, letter(l.user))
-		}
-	}
-	g := &s.gate
-	b.WriteString("; gate: ")
-	if !g.exists {
-		return b.String() + "none"
-	}
-	fmt.Fprintf(&b, "generation %d, version %d, next %d, live %d of %d, granted %d, used %d, grant %d, line",
-		g.generation, g.version, g.next, g.live, g.total, g.granted, g.used, g.grant)
-	for _, q := range g.line[:g.waiting()] {
-		fmt.Fprintf(&b, " %s=%d", letter(q.user), q.ticket)
-	}
-	b.WriteString(", stream")
-	for _, e := range g.stream[:g.entries()] {
-		fmt.Fprintf(&b, " %d-%d %s", e.ticket, e.generation, letter(e.user))
-	}
-	fmt.Fprintf(&b, ", holdings %d", g.holdings)
-	if g.closed {
-		b.WriteString(", CLOSED")
-	}
-	if !g.thisRun {
-		b.WriteString(", OF AN EARLIER RUN")
-	}
-	return b.String()
-}
+func (s *state) String() string { return explore.Show(*s) }

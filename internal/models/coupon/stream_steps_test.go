@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/largesse/largesse/internal/models/explore"
 )
@@ -64,57 +65,57 @@ const (
 	stepCount
 )
 
-// stepTexts say what happens. %s is an instance or a user, %d a number.
-var stepTexts = [stepCount]string{
-	settles:        "%s settles its batch",
-	settlesNothing: "%s has its batch refused",
-	acknowledges:   "%s acknowledges its batch",
-	raises:         "%s raises the generation to %d",
-	closes:         "%s closes the gate",
-	loadEnds:       "%s ends its load: refused",
-	readsRows:      "%s reads the rows for its load",
-	putsBack:       "%s puts one user back in line",
-	trims:          "%s takes one request out of the line",
-	copies:         "%s copies one request",
-	swaps:          "%s swaps: the gate is loaded",
-	covers:         "a covering apply arrives",
-	sweeps:         "%s sweeps the expired hold of ticket %d",
-	marks:          "%s sets the load marker",
-	sweepReads:     "%s reads the expired hold of ticket %d",
-	takesLease:     "%s takes the issuer's lease",
-	claims:         "%s claims everything pending",
-	reads:          "%s reads %d new",
-	coverReads:     "the rows are read for a covering apply",
-	asks:           "%s requests: 202, ticket %d",
-	asksRows:       "%s requests through the rows: coupon",
-	applies:        "an apply arrives",
-	flushes:        "REDIS LOSES ALL",
-	writesSnapshot: "Redis writes a snapshot",
-	restarts:       "REDIS RESTARTS FROM THE SNAPSHOT",
-	removes:        "SOMEBODY TAKES %s OUT OF THE LINE",
-	crashes:        "%s CRASHES, and starts again",
-	losesReply:     "%s reads %d new, and THE REPLY IS LOST",
-	cancels:        "the coupon of ticket %d is cancelled",
-	bypasses:       "PATH DATABASE",
-	grants:         "%d places are set aside",
-	shrinks:        "the gate gives up the places that it has not given",
-	takesBack:      "the row takes back places of the gate",
-	lowers:         "the quantity is lowered to %d",
-	lowersNothing:  "lowering the quantity is refused",
-	raisesQuantity: "the quantity is raised to %d",
-	leaves:         "%s reads ticket %d to leave the line",
-	leavesRow:      "%s leaves the line: row LEFT",
-	leavesTooLate:  "%s is too late to leave, or refused",
-	confirms:       "the coupon of ticket %d is confirmed",
-	expires:        "the hold of ticket %d expires",
-
-	closesTemplate:  "the template closes",
-	reopens:         "the template opens again",
-	seesOver:        "the template is seen to be over",
-	archives:        "the template is archived",
-	archivesNothing: "the template has changed, and is not archived",
-	removesRow:      "the row of ticket %d is removed",
-	releases:        "the row takes back the places of a closed template without a gate",
+// steps says for each step what happens, and which functions, methods and scripts of the
+// module take it. %s is an instance or a user, %d a number.
+var steps = [stepCount]struct{ text, code string }{
+	settles:         {"%s settles its batch", "coupon.Issuer.settle store.Coupons.CouponSettle rules.Refuse rules.Issue"},
+	settlesNothing:  {"%s has its batch refused", "coupon.Issuer.settle store.Coupons.CouponSettle rules.Refuse"},
+	acknowledges:    {"%s acknowledges its batch", "coupon.Issuer.acknowledge gate.Gate.Ack gate/redisgate/ack.lua"},
+	raises:          {"%s raises the generation to %d", "coupon.loadTry.run coupon.loadKind store.Coupons.TemplateNewGeneration"},
+	closes:          {"%s closes the gate", "gate.Gate.LoadClose gate/redisgate/load_close.lua"},
+	loadEnds:        {"%s ends its load: refused", ""},
+	readsRows:       {"%s reads the rows for its load", "coupon.loadTry.readRows store.Coupons.CouponSnapshot"},
+	putsBack:        {"%s puts one user back in line", "coupon.loadTry.putBack coupon.loadTry.waiting gate.Gate.LoadMissing gate/redisgate/load_missing.lua gate.Gate.LoadBack gate/redisgate/load_back.lua"},
+	trims:           {"%s takes one request out of the line", "coupon.loadTry.prepareLine gate.Gate.LoadTrim gate/redisgate/load_trim.lua coupon.loadTry.removeLeft gate.Gate.LoadLeft gate/redisgate/load_left.lua"},
+	copies:          {"%s copies one request", "coupon.loadTry.prepareLine coupon.loadTry.waiting gate.Gate.LoadCopy gate/redisgate/load_copy.lua"},
+	swaps:           {"%s swaps: the gate is loaded", "gate.Gate.LoadSwap gate/redisgate/load_swap.lua"},
+	covers:          {"a covering apply arrives", "coupon.Applier.catchUp gate.Gate.Apply gate/redisgate/apply.lua"},
+	sweeps:          {"%s sweeps the expired hold of ticket %d", "coupon.holdSweeper.sweep store.Coupons.CouponEndHolds"},
+	marks:           {"%s sets the load marker", "gate.Gate.LoadBegin gate/redisgate/load_begin.lua"},
+	sweepReads:      {"%s reads the expired hold of ticket %d", "coupon.holdSweeper.sweep store.Coupons.HoldsEnded"},
+	takesLease:      {"%s takes the issuer's lease", "coupon.IssuerManager.round store.Coupons.TemplateAssign"},
+	claims:          {"%s claims everything pending", "gate.Gate.Claim gate/redisgate/claim.lua"},
+	reads:           {"%s reads %d new", "gate.Gate.Read gate/redisgate/read.lua"},
+	coverReads:      {"the rows are read for a covering apply", "coupon.GateMaintainer.catchUp coupon.Applier.catchUp"},
+	asks:            {"%s requests: 202, ticket %d", "gate.Gate.Admit gate/redisgate/admit.lua"},
+	asksRows:        {"%s requests through the rows: coupon", "coupon.DirectIssuer.IssueBatch"},
+	applies:         {"an apply arrives", "coupon.Applier.apply gate.Gate.Apply gate/redisgate/apply.lua"},
+	flushes:         {"REDIS LOSES ALL", ""},
+	writesSnapshot:  {"Redis writes a snapshot", ""},
+	restarts:        {"REDIS RESTARTS FROM THE SNAPSHOT", ""},
+	removes:         {"SOMEBODY TAKES %s OUT OF THE LINE", ""},
+	crashes:         {"%s CRASHES, and starts again", ""},
+	losesReply:      {"%s reads %d new, and THE REPLY IS LOST", ""},
+	cancels:         {"the coupon of ticket %d is cancelled", "coupon.Catalog.Cancel store.Coupons.CouponCancel"},
+	bypasses:        {"PATH DATABASE", "coupon.GateMaintainer.fallBack coupon.GateMaintainer.standIn coupon.loadTry.leaveGate"},
+	grants:          {"%d places are set aside", "coupon.Granter.grant store.Coupons.TemplateGrant rules.Grant"},
+	shrinks:         {"the gate gives up the places that it has not given", "coupon.Granter.gateShrink gate.Gate.Shrink gate/redisgate/shrink.lua"},
+	takesBack:       {"the row takes back places of the gate", "coupon.Granter.shrink store.Coupons.TemplateShrink rules.Shrink"},
+	lowers:          {"the quantity is lowered to %d", "coupon.Granter.change store.Coupons.TemplateChange rules.Shrunk.takeBack"},
+	lowersNothing:   {"lowering the quantity is refused", "coupon.Granter.change rules.CheckChange"},
+	raisesQuantity:  {"the quantity is raised to %d", "coupon.Catalog.Change"},
+	leaves:          {"%s reads ticket %d to leave the line", "coupon.leaver.leave gate.Gate.Place gate/redisgate/place.lua"},
+	leavesRow:       {"%s leaves the line: row LEFT", "coupon.leaver.leave store.Coupons.CouponLeave rules.Leave.Apply"},
+	leavesTooLate:   {"%s is too late to leave, or refused", "coupon.leaver.leave coupon.leaver.ended"},
+	confirms:        {"the coupon of ticket %d is confirmed", "coupon.Catalog.Confirm store.Coupons.CouponConfirm"},
+	expires:         {"the hold of ticket %d expires", ""},
+	closesTemplate:  {"the template closes", "coupon.Catalog.Close"},
+	reopens:         {"the template opens again", "coupon.Catalog.Change store.Coupons.TemplateChange"},
+	seesOver:        {"the template is seen to be over", "engine.retention.coupons store.Retention.TemplateArchive"},
+	archives:        {"the template is archived", "engine.retention.coupons store.Retention.TemplateArchive"},
+	archivesNothing: {"the template has changed, and is not archived", "store.Retention.TemplateArchive"},
+	removesRow:      {"the row of ticket %d is removed", "engine.retention.couponsOf store.Retention.TemplateForget"},
+	releases:        {"the row takes back the places of a closed template without a gate", "coupon.GateMaintainer.maintain store.Coupons.TemplateShrink rules.Shrink"},
 }
 
 // label says which step was taken: by which instance, or of which user, and a number.
@@ -129,28 +130,18 @@ type label struct {
 const none = 0xff
 
 func (l label) String() string {
-	text := stepTexts[l.step]
+	text := steps[l.step].text
 	var words []any
-	if l.who != none {
-		if l.step < asks || l.step == crashes || l.step == losesReply {
-			words = append(words, fmt.Sprintf("instance %d", l.who+1))
-		} else {
-			words = append(words, letter(l.who))
-		}
+	switch {
+	case l.ofInstance():
+		words = append(words, fmt.Sprintf("instance %d", l.who+1))
+	case l.who != none:
+		words = append(words, letter(l.who))
 	}
-	if containsNumber(text) {
+	if strings.Contains(text, "%d") {
 		words = append(words, l.number)
 	}
 	return fmt.Sprintf(text, words...)
-}
-
-func containsNumber(text string) bool {
-	for k := range len(text) - 1 {
-		if text[k:k+2] == "%d" {
-			return true
-		}
-	}
-	return false
 }
 
 // ofInstance reports whether a label names an instance.

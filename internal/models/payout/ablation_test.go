@@ -2,11 +2,11 @@ package payout
 
 import (
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 const (
@@ -55,19 +55,6 @@ var ablations = []struct {
 	{archiveLocksCounts, archived(tiny(faults{faultRefusal: 1, faultRetry: 1})), openArchived, 24},
 }
 
-// breaks requires that a run has a breach after a number of steps, and logs its trace.
-func breaks(t *testing.T, o options, breach string, steps int) {
-	t.Helper()
-	res := run(o, statesMax)
-	if res.breach != breach {
-		t.Fatalf("%d states, complete %v: %q, want %q%s", res.states, res.complete, res.breach, breach, res.text())
-	}
-	t.Logf("%s%s", res.breach, res.text())
-	if n := len(res.trace); n != steps {
-		t.Errorf("the trace has %d steps, want %d%s", n, steps, res.text())
-	}
-}
-
 // TestEachRuleIsNeeded requires a breach when any one rule is left out: a rule that
 // nothing needs, or a model that misses its breach, fails. go test -v shows the traces.
 func TestEachRuleIsNeeded(t *testing.T) {
@@ -83,7 +70,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 			if testing.Short() && a.breach == noWay {
 				t.Skip("it has to see every state")
 			}
-			breaks(t, o, a.breach, a.steps)
+			run(o, statesMax).Breaks(t, a.breach, a.steps)
 		})
 	}
 	if n := slices.Index(needed[:], false); n >= 0 {
@@ -95,10 +82,6 @@ func TestEachRuleIsNeeded(t *testing.T) {
 // faults and the steps of one of its runs.
 func TestPageHasTheRules(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/dev/models.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for r, name := range ruleNames {
 		var wanted []string
 		found := false
@@ -106,8 +89,7 @@ func TestPageHasTheRules(t *testing.T) {
 			if int(a.without) == r {
 				end := strings.Replace(fmt.Sprintf("| %s | %d |", a.run.faults, a.steps), "no fault", "none", 1)
 				wanted = append(wanted, end)
-				row := regexp.MustCompile(`(?m)^\| ` + name + ` \| .* ` + regexp.QuoteMeta(end) + `$`)
-				found = found || row.Match(page)
+				found = found || explore.OnPage(t, name, end)
 			}
 		}
 		if !found {
@@ -120,7 +102,7 @@ func TestPageHasTheRules(t *testing.T) {
 // add is repeated: one dispatch then has two first deliveries.
 func TestAddsAreNeverRepeated(t *testing.T) {
 	t.Parallel()
-	breaks(t, small(faults{faultCrash: 1, faultRepeatedAdd: 1, faultCancel: 1}), cancelledPaid, 11)
+	run(small(faults{faultCrash: 1, faultRepeatedAdd: 1, faultCancel: 1}), statesMax).Breaks(t, cancelledPaid, 11)
 }
 
 // TestStallAtTheSocket shows what no rule prevents: a process stalls between its last
@@ -128,5 +110,5 @@ func TestAddsAreNeverRepeated(t *testing.T) {
 // second lookup finds most of these charges, and the balance sheet the others.
 func TestStallAtTheSocket(t *testing.T) {
 	t.Parallel()
-	breaks(t, atSocket(small(faults{faultStall: 1, faultCrash: 1})), failedPaid, 16)
+	run(atSocket(small(faults{faultStall: 1, faultCrash: 1})), statesMax).Breaks(t, failedPaid, 16)
 }

@@ -13,8 +13,10 @@ func (m *model) Check(s *state) string {
 			return "the provider pays one payout twice"
 		case x.state == rowSucceeded && x.charges == 0:
 			return "SUCCEEDED and never charged"
-		case (x.state == rowFailed || x.state == rowCancelled) && x.charges > 0 && !m.corrects(s, r):
-			return rowStateNames[x.state] + " although charged"
+		case x.state == rowFailed && x.charges > 0 && !m.corrects(s, r):
+			return failedPaid
+		case x.state == rowCancelled && x.charges > 0 && !m.corrects(s, r):
+			return cancelledPaid
 		case s.status == promotionDeleted && x.state != rowMissing:
 			return "a row of a deleted promotion"
 		}

@@ -3,6 +3,8 @@ package payout
 import (
 	"fmt"
 	"strings"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 // fault is something that goes wrong, or that an operator does, at any step. A run
@@ -39,21 +41,7 @@ var faultNames = [faultCount]string{
 	"forgotten delivery", "repeated add", "group lost", "orphan", "forgotten ack", "lost reply", "reread",
 }
 
-func (f faults) String() string {
-	var words []string
-	for kind, n := range f {
-		switch {
-		case n == 1:
-			words = append(words, faultNames[kind])
-		case n > 1:
-			words = append(words, fmt.Sprintf("%d× %s", n, faultNames[kind]))
-		}
-	}
-	if len(words) == 0 {
-		return "no fault"
-	}
-	return strings.Join(words, ", ")
-}
+func (f faults) String() string { return explore.Words(faultNames[:], f[:], "no fault") }
 
 // rule is something that the protocol requires. The model follows all rules, unless
 // options.without names one. Without any of them the model finds a breach.

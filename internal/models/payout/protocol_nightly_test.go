@@ -85,7 +85,7 @@ func TestNightlyProtocolAtLength(t *testing.T) {
 		if r.full && !*full {
 			continue
 		}
-		t.Run(r.run.String(), func(t *testing.T) { holds(t, r.run, 60_000_000) })
+		t.Run(r.run.String(), func(t *testing.T) { run(r.run, 60_000_000).Holds(t) })
 	}
 	walks := 20_000
 	if *full {
@@ -99,7 +99,7 @@ func TestNightlyProtocolAtLength(t *testing.T) {
 func TestNightlyARuleOfPoolsIsNeeded(t *testing.T) {
 	for _, a := range ablations {
 		if o := a.run.lacking(a.without); a.run.pools {
-			t.Run(o.String(), func(t *testing.T) { breaks(t, o, a.breach, a.steps) })
+			t.Run(o.String(), func(t *testing.T) { run(o, statesMax).Breaks(t, a.breach, a.steps) })
 		}
 	}
 }

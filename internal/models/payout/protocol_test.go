@@ -1,7 +1,6 @@
 package payout
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -21,20 +20,6 @@ func twoTargets(o options) options { o.rows = 2; return o }
 
 // statesMax is more than the states of any run in make test.
 const statesMax = 1_500_000
-
-// holds requires that no state of a run breaks an invariant, and that each has a way
-// to the end.
-func holds(t *testing.T, o options, limit int) {
-	t.Helper()
-	res := run(o, limit)
-	t.Logf("%d states, %d steps", res.states, res.transitions)
-	switch {
-	case res.breach != "":
-		t.Errorf("%s: %s%s", o, res.breach, res.text())
-	case !res.complete:
-		t.Errorf("%s: more than %d states", o, limit)
-	}
-}
 
 // TestProtocolHolds sees every state of the smallest runs with each fault, and of each kind
 // of promotion.
@@ -60,7 +45,7 @@ func TestProtocolHolds(t *testing.T) {
 		}
 	}
 	for _, o := range runs {
-		t.Run(o.String(), func(t *testing.T) { holds(t, o, statesMax) })
+		t.Run(o.String(), func(t *testing.T) { run(o, statesMax).Holds(t) })
 	}
 }
 
@@ -110,10 +95,10 @@ func walksHold(t *testing.T, walks int, seed uint64) {
 		m, total, longest := newModel(o), 0, 0
 		random := rand.New(rand.NewPCG(seed, uint64(k)))
 		for n := range walks {
-			steps, res := walk(m, random, &taken)
+			steps, breach, trace := walk(m, random, &taken)
 			total, longest = total+steps, max(longest, steps)
-			if res.breach != "" {
-				t.Fatalf("%s: walk %d: %s%s", o, n, res.breach, res.text())
+			if breach != "" {
+				t.Fatalf("%s: walk %d: %s\n     %s", o, n, breach, strings.Join(trace, "\n     "))
 			}
 		}
 		t.Logf("%s: %d walks, %d steps, the longest has %d", o, walks, total, longest)
@@ -123,13 +108,4 @@ func walksHold(t *testing.T, walks int, seed uint64) {
 			t.Errorf("no walk took the step %q", steps[st].text)
 		}
 	}
-}
-
-// text returns the trace to print.
-func (r result) text() string {
-	var b strings.Builder
-	for n, line := range r.trace {
-		fmt.Fprintf(&b, "\n%4d %s", n+1, line)
-	}
-	return b.String() + "\n     " + r.last
 }

@@ -1,9 +1,7 @@
 package payout
 
 import (
-	"fmt"
 	"math/bits"
-	"strings"
 	"unsafe"
 )
 
@@ -22,8 +20,6 @@ const (
 	rowStates
 )
 
-var rowStateNames = [rowStates]string{"missing", "READY", "QUEUED", "RETRYING", "UNKNOWN", "SUCCEEDED", "FAILED", "CANCELLED"}
-
 // final reports whether nothing but a confirmation or an operator changes the row.
 func (r rowState) final() bool { return r >= rowSucceeded }
 
@@ -38,8 +34,6 @@ const (
 	promotionDraft
 	promotionDeleted
 )
-
-var statusNames = [...]string{"RUNNING", "PAUSED", "CANCELLED", "COMPLETED", "DRAFT", "deleted"}
 
 // row is a payout, and what the provider knows about it.
 type row struct {
@@ -74,8 +68,6 @@ const (
 	deliveredNobody            // read, and pending with no consumer
 )
 
-var deliveredNames = [...]string{"unread", "pending", "expired", "unsure", "orphaned"}
-
 // entry is an entry of the stream.
 type entry struct {
 	row, dispatch uint8
@@ -98,8 +90,6 @@ const (
 	phaseAnswered               // has an outcome to write
 	phaseWritten                // has an entry to acknowledge
 )
-
-var phaseNames = [...]string{"idle", "delivered", "checked", "armed", "sent", "answered", "written"}
 
 // answer is what a call, or the lookup before it, has shown.
 type answer uint8
@@ -127,8 +117,6 @@ const (
 	jobMark              // it is destroyed permanently; the row does not say so yet
 	jobArchive           // nothing of the promotion was open; see archiveLocksCounts
 )
-
-var jobNames = [...]string{"no job", "adding", "returning", "sweeping", "settling", "destroying", "destroyed", "confirming", "marking", "archiving"}
 
 // instance is one process. It has at most one entry and one job at a time.
 type instance struct {
@@ -425,57 +413,4 @@ func (s *state) renumber(r uint8) {
 		lower := used & (1<<*dispatch - 1)
 		*dispatch = uint8(bits.OnesCount32(lower)) //nolint:gosec // at most 32
 	}
-}
-
-// String describes a state in one line, for traces.
-func (s state) String() string {
-	var b strings.Builder
-	b.WriteString(statusNames[s.status])
-	for r, x := range s.rows {
-		if x.state == rowMissing && x.dispatch == 0 && r > 0 {
-			continue
-		}
-		fmt.Fprintf(&b, " | r%d %s d%d", r, rowStateNames[x.state], x.dispatch)
-		for _, word := range []struct {
-			set  bool
-			text string
-		}{
-			{x.maybeCalled, "maybe called"},
-			{x.charges > 0, fmt.Sprintf("charged %d×", x.charges)},
-			{x.strayBefore+x.strayAfter > 0, "request on its way"},
-			{x.horizonOver, "horizon over"},
-			{x.settleAfterOver, "settle-after over"},
-			{x.windowOver, "window over"},
-		} {
-			if word.set {
-				b.WriteString(", " + word.text)
-			}
-		}
-	}
-	b.WriteString(" | stream")
-	if !s.exists {
-		b.WriteString(" missing")
-	}
-	if s.gone {
-		b.WriteString(" (gone)")
-	}
-	if s.archived {
-		b.WriteString(" | archived")
-	}
-	for _, e := range s.entries[:s.length] {
-		fmt.Fprintf(&b, " [r%d d%d %s]", e.row, e.dispatch, deliveredNames[e.delivered])
-	}
-	for i, h := range s.all {
-		fmt.Fprintf(&b, " | %c %s", 'A'+i, phaseNames[h.phase])
-		if h.phase != phaseIdle {
-			fmt.Fprintf(&b, " r%d d%d", h.row, h.dispatch)
-		}
-		if h.job != jobNone {
-			fmt.Fprintf(&b, ", %s r%d d%d", jobNames[h.job], h.jobRow, h.jobDispatch)
-		}
-		if h.stalled {
-			b.WriteString(", stalled")
-		}
-	}
-	return b.String()
 }

@@ -3,6 +3,8 @@ package payout
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/largesse/largesse/internal/models/explore"
 )
 
 const (
@@ -29,41 +31,37 @@ var rare = func() (set [stepCount]bool) {
 
 // walk takes random steps: first with some of the faults, then without, until
 // everything is over. It adds the kinds of steps that it took to taken.
-func walk(m *model, random *rand.Rand, taken *[stepCount]bool) (steps int, res result) {
+func walk(m *model, random *rand.Rand, taken *[stepCount]bool) (steps int, breach string, trace []string) {
 	s := m.First()
 	for f := range s.left {
 		s.left[f] = uint8(random.IntN(int(s.left[f]) + 1)) //nolint:gosec // not more than before
 	}
 	var path []label
-	for ; steps < walkMax; steps++ {
+	for ; steps < walkMax && breach == ""; steps++ {
 		calm := steps > wildSteps
 		if calm && m.End(&s) {
-			return steps, result{}
+			return steps, "", nil
 		}
-		possible, breach := m.Next(&s)
-		if breach != "" {
-			res.breach = breach
-			res.trace, res.last = lines(path, s)
-			return steps, res
+		var possible []transition
+		if possible, breach = m.Next(&s); breach != "" {
+			break
 		}
 		next, ok := choose(possible, random, calm)
 		if !ok {
 			if m.End(&s) {
-				return steps, result{}
+				return steps, "", nil
 			}
 			continue // the faults that are possible come later
 		}
 		taken[next.Label.step] = true
 		path = append(path, next.Label)
 		s = next.Next
-		if res.breach = m.Check(&s); res.breach != "" {
-			res.trace, res.last = lines(path, s)
-			return steps, res
-		}
+		breach = m.Check(&s)
 	}
-	res.breach = "there is no end in sight"
-	res.trace, res.last = lines(path, s)
-	return steps, res
+	if breach == "" {
+		breach = "there is no end in sight"
+	}
+	return steps, breach, m.Trace(explore.Result[state, label]{Path: path, Last: s})
 }
 
 // choose returns a random step, if any is possible. A calm one is no fault.
