@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // wires carries calls without a network, so that time can be fake.
@@ -300,65 +300,56 @@ func TestWatchPromotion(t *testing.T) {
 			heard: []string{"COMPLETED 0"}, asked: []string{events, look},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := &wires{answer: tc.answer}
-				began := time.Now()
-				want(t, "heard", tc.heard, follow(t.Context(), t, w, tc.options))
-				if took := time.Since(began); took < tc.least || tc.most > 0 && took > tc.most {
-					t.Errorf("it took %s, want %s to %s", took, tc.least, tc.most)
-				}
-				if tc.asked != nil {
-					want(t, "asked", tc.asked, w.asked)
-				}
-				w.open.Wait()
-			})
-		})
-	}
-
-	t.Run("EndsWithWhoListens", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := &wires{answer: func(r *http.Request, _ int) (*http.Response, error) {
-				return hanging(r, hello+promotionEvent("state", "RUNNING", 0)), nil
-			}}
-			c, err := client.New("http://largesse.test", client.Options{Transport: w})
-			if err != nil {
-				t.Fatal(err)
+		fixture.OnFakeTime(t, tc.name, func(t *testing.T) {
+			w := &wires{answer: tc.answer}
+			began := time.Now()
+			want(t, "heard", tc.heard, follow(t.Context(), t, w, tc.options))
+			if took := time.Since(began); took < tc.least || tc.most > 0 && took > tc.most {
+				t.Errorf("it took %s, want %s to %s", took, tc.least, tc.most)
 			}
-			for p, err := range c.WatchPromotion(t.Context(), "7", client.WatchOptions{}) {
-				if err != nil || p.Status != "RUNNING" {
-					t.Errorf("%+v, %v", p, err)
-				}
-				time.Sleep(10 * time.Minute) // taking its time is not silence
-				break
+			if tc.asked != nil {
+				want(t, "asked", tc.asked, w.asked)
 			}
 			w.open.Wait()
 		})
+	}
+
+	fixture.OnFakeTime(t, "EndsWithWhoListens", func(t *testing.T) {
+		w := &wires{answer: func(r *http.Request, _ int) (*http.Response, error) {
+			return hanging(r, hello+promotionEvent("state", "RUNNING", 0)), nil
+		}}
+		c, err := client.New("http://largesse.test", client.Options{Transport: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p, err := range c.WatchPromotion(t.Context(), "7", client.WatchOptions{}) {
+			if err != nil || p.Status != "RUNNING" {
+				t.Errorf("%+v, %v", p, err)
+			}
+			time.Sleep(10 * time.Minute) // taking its time is not silence
+			break
+		}
+		w.open.Wait()
 	})
 
-	t.Run("EndsWithItsContext", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			for name, answer := range map[string]func(r *http.Request, n int) (*http.Response, error){
-				"in a stream": func(r *http.Request, _ int) (*http.Response, error) { return hanging(r, hello), nil },
-				"in a pause":  func(*http.Request, int) (*http.Response, error) { return streamOf(hello), nil },
-				"in a look": func(r *http.Request, n int) (*http.Response, error) {
-					if n > 0 {
-						<-r.Context().Done()
-						return nil, r.Context().Err()
-					}
-					return answer(200, "text/html", ""), nil
-				},
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-				w := &wires{answer: answer}
-				want(t, name, []string{context.DeadlineExceeded.Error()}, follow(ctx, t, w, client.WatchOptions{}))
-				cancel()
-				w.open.Wait()
-			}
-		})
+	fixture.OnFakeTime(t, "EndsWithItsContext", func(t *testing.T) {
+		for name, answer := range map[string]func(r *http.Request, n int) (*http.Response, error){
+			"in a stream": func(r *http.Request, _ int) (*http.Response, error) { return hanging(r, hello), nil },
+			"in a pause":  func(*http.Request, int) (*http.Response, error) { return streamOf(hello), nil },
+			"in a look": func(r *http.Request, n int) (*http.Response, error) {
+				if n > 0 {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				return answer(200, "text/html", ""), nil
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			w := &wires{answer: answer}
+			want(t, name, []string{context.DeadlineExceeded.Error()}, follow(ctx, t, w, client.WatchOptions{}))
+			cancel()
+			w.open.Wait()
+		}
 	})
 }
 

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,29 +49,11 @@ type bundle struct {
 	url   string
 	http  *http.Client
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	log   *lockedBuffer
+	log   *fixture.Buffer
 
 	describe   sync.Once // sets what follows
 	mux        *http.ServeMux
 	operations map[string]*huma.Operation
-}
-
-// lockedBuffer is written by many requests at a time.
-type lockedBuffer struct {
-	mu  sync.Mutex // protects buf
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // newBundle returns an API without a server.
@@ -80,13 +61,10 @@ func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
 	b := &bundle{
-		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &lockedBuffer{},
+		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &fixture.Buffer{},
 		dial: new(net.Dialer).DialContext,
 	}
-	log, err := obs.NewLog(b.log, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(b.log, "info", "text"))(t)
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
@@ -114,15 +92,6 @@ func setup(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Cleanup(srv.Close)
 	b.url, b.http = srv.URL, srv.Client()
 	return b
-}
-
-// onFakeTime runs a subtest on fake time, at the same time as others.
-func onFakeTime(t *testing.T, name string, test func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, test)
-	})
 }
 
 // inMemory runs a test on fake time, with an API behind a server that clients reach in
@@ -185,10 +154,7 @@ type answer struct {
 // do sends a request; headers are pairs.
 func (b *bundle) do(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), method, b.url+path, body))(t)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

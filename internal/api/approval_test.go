@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -14,10 +15,7 @@ import (
 func (b *bundle) needsApproval(t *testing.T) (id reward.PromotionID, path string) {
 	t.Helper()
 	text := b.as(t, "kim", "POST", "/v1/promotions", `{"name":"x","type":"POINT"}`).text(t, "id")
-	id, err := reward.ParsePromotionID(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id = fixture.Must(reward.ParsePromotionID(text))(t)
 	b.store.edit(id, func(v *store.PromotionView) {
 		v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 2, 5000
 	})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -103,10 +104,7 @@ func TestDescription(t *testing.T) {
 				t.Errorf("headers %v", a.header)
 			}
 		}
-		r, err := gzip.NewReader(strings.NewReader(short.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := fixture.Must(gzip.NewReader(strings.NewReader(short.body)))(t)
 		if text, err := io.ReadAll(r); err != nil || string(text) != whole.body || short.header.Get("Content-Encoding") != "gzip" || whole.header.Get("Content-Encoding") != "" {
 			t.Errorf("compressed it is another description: %v", err)
 		}
@@ -152,10 +150,7 @@ func TestDescription(t *testing.T) {
 		t.Parallel()
 		seen := map[string]bool{}
 		once := func(pattern string, part any) {
-			text, err := json.Marshal(part)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := fixture.Must(json.Marshal(part))(t)
 			if len(text) > 120 && seen[string(text)] {
 				t.Errorf("%s repeats %s: let share make a component of it", pattern, text)
 			}
@@ -246,18 +241,12 @@ func TestDescription(t *testing.T) {
 				marked[name+"."+field] = true
 			}
 		}
-		sum, err := json.Marshal(below(doc, "components", "schemas", schemaSum))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sum := fixture.Must(json.Marshal(below(doc, "components", "schemas", schemaSum)))(t)
 		for name, schema := range below(doc, "components", "schemas") {
 			parts, _ := schema.(tree)["allOf"].([]any)
 			for _, part := range append(parts, schema) {
 				for field, property := range below(part.(tree), "properties") {
-					text, err := json.Marshal(property)
-					if err != nil {
-						t.Fatal(err)
-					}
+					text := fixture.Must(json.Marshal(property))(t)
 					if property.(tree)["$ref"] == schemaPrefix+schemaSum {
 						text = sum
 					}
@@ -293,10 +282,7 @@ func TestDescription(t *testing.T) {
 		schemas := doc["components"].(tree)["schemas"].(tree)
 		properties := schemas["CreatePromotion"].(tree)["properties"].(tree)
 		for field, want := range map[string]bool{"name": false, "amount": true, "canary": true, "id": true, "currency": true} {
-			text, err := json.Marshal(properties[field])
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := fixture.Must(json.Marshal(properties[field]))(t)
 			if got := strings.Contains(string(text), `"null"`); got != want {
 				t.Errorf("null for %s is described: %v, want %v: %s", field, got, want, text)
 			}
@@ -368,10 +354,7 @@ var cursorExamples = map[string]string{
 
 func atoi(t *testing.T, s string) int {
 	t.Helper()
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := fixture.Must(strconv.Atoi(s))(t)
 	return n
 }
 

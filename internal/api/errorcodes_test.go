@@ -28,6 +28,7 @@ import (
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -172,10 +173,7 @@ func TestErrorCodes(t *testing.T) {
 	t.Run("AreAllInTheDocs", func(t *testing.T) {
 		t.Parallel()
 		const path = "../../docs/errors.md"
-		have, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := fixture.Must(os.ReadFile(path))(t)
 		var problems, lines strings.Builder
 		problems.WriteString("| code | status | meaning | what to do |\n|---|---|---|---|\n")
 		for _, c := range errorCodes {
@@ -333,7 +331,7 @@ func TestErrorCodesArrive(t *testing.T) {
 		})
 	}
 
-	onFakeTime(t, CodeTooManyUploads, func(t *testing.T) {
+	fixture.OnFakeTime(t, CodeTooManyUploads, func(t *testing.T) {
 		rows := newFakeStore()
 		b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
 		b.api.uploads <- struct{}{}
@@ -355,10 +353,7 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := fixture.Must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}
 }
 
@@ -371,10 +366,7 @@ func codeConstants(t *testing.T, dir string) map[string]string {
 	}
 	found := map[string]string{}
 	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := fixture.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -82,7 +83,7 @@ func (p *pipe) wantEnd(t *testing.T) string {
 func TestEventStreamTakesTheConnection(t *testing.T) {
 	t.Parallel()
 
-	onFakeTime(t, "TellsAllItWouldHaveTold", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TellsAllItWouldHaveTold", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		p := w.open(t, promotionEvents, "X-Request-Id", "r-1")
 		head, rest, _ := strings.Cut(p.hear(t, "RUNNING"), "\r\n\r\n")
@@ -107,7 +108,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "OfARequestForACoupon", func(t *testing.T) {
+	fixture.OnFakeTime(t, "OfARequestForACoupon", func(t *testing.T) {
 		w := newWire(t)
 		w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
 		p := w.open(t, "/v1/issue-requests/42:u7/events")
@@ -120,7 +121,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "WhoNeverReadsIsDropped", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoNeverReadsIsDropped", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
 		other.hear(t, "RUNNING")
@@ -142,7 +143,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "WhoIsSlowMissesSteps", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoIsSlowMissesSteps", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		slow, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
 		slow.hear(t, "RUNNING")
@@ -162,7 +163,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "WhoLeavesIsForgottenAtOnce", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoLeavesIsForgottenAtOnce", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		p := w.open(t, promotionEvents)
 		p.hear(t, "RUNNING")
@@ -177,7 +178,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "WhoTalksTooMuchIsDropped", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoTalksTooMuchIsDropped", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		p := w.open(t, promotionEvents)
 		p.hear(t, "RUNNING")
@@ -191,7 +192,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "WhoseKeyIsRevokedIsDropped", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoseKeyIsRevokedIsDropped", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		badge := &revocable{}
 		w.api.cfg.Verifier = badge
@@ -212,7 +213,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	onFakeTime(t, "AStopWaitsForThemAndThenCuts", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStopWaitsForThemAndThenCuts", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		polite, stuck := w.open(t, promotionEvents), w.open(t, promotionEvents)
 		polite.hear(t, "RUNNING")
@@ -272,10 +273,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := fixture.Must(web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
 	if err := server.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
@@ -292,10 +290,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	}
 
 	follow := func() (lines *bufio.Reader, leave func()) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil))(t)
 		res, err := b.http.Do(req) //nolint:bodyclose // leave closes it
 		if err != nil {
 			t.Fatal(err)
@@ -320,10 +315,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	defer leaveSecond()
 	await(second, "event: state")
 	leave() // the other one continues
-	n, err := reward.ParsePromotionID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := fixture.Must(reward.ParsePromotionID(id))(t)
 	b.store.edit(n, func(v *store.PromotionView) { v.Status = reward.Running })
 	await(second, "event: state")
 	b.store.edit(n, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready]++ })

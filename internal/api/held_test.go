@@ -18,10 +18,7 @@ func TestHeldAnswersAreLimited(t *testing.T) {
 	b := setup(t, guarded, func(c *Config) { c.HeldMost = most })
 	id := b.jsonAs(t, "operator", "POST", "/v1/promotions", `{"name":"x","type":"POINT","amount":5}`).text(t, "id")
 	open := func(token string) *http.Response {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/"+id+"/events", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/"+id+"/events", nil))(t)
 		req.Header.Set("Authorization", "Bearer "+token)
 		res, err := b.http.Do(req)
 		if err != nil {
@@ -50,10 +47,7 @@ func TestHeldAnswersAreLimited(t *testing.T) {
 	}
 	b.jsonAs(t, "viewer", "GET", "/v1/promotions/"+id, "").want(t, http.StatusOK)
 	for range most - heldPerReader {
-		leave, err := b.api.held.enter(caller{token: "t", Principal: auth.Principal{Role: auth.RoleOperator, Name: "ann", KeyID: 9}}, most)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leave := fixture.Must(b.api.held.enter(caller{token: "t", Principal: auth.Principal{Role: auth.RoleOperator, Name: "ann", KeyID: 9}}, most))(t)
 		defer leave()
 	}
 	b.shop.statuses["42:u7"] = coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 1}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
@@ -31,10 +30,7 @@ func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.Se
 	for _, e := range edit {
 		e(&cfg)
 	}
-	s, err := web.NewServer(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(web.NewServer(cfg))(t)
 	if err := s.Start(t.Context(), b.api.Router); err != nil {
 		t.Fatal(err)
 	}
@@ -103,53 +99,6 @@ func TestSlowSenders(t *testing.T) {
 			slow.others(t)
 		})
 	}
-}
-
-// TestSlowUpload sends 20 bytes per second, so that it never stalls, and is too slow.
-func TestSlowUpload(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, b *bundle) {
-		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-		conn := b.raw(t, "POST /v1/promotions/"+id+"/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"+
-			"targetId\n1\n2\n3\n4\n5\n6\n7\n8\n9\n")
-		go func() {
-			for {
-				if _, err := io.WriteString(conn, "1"); err != nil {
-					return
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-		}()
-		heard, err := io.ReadAll(conn)
-		if err != nil || !strings.Contains(string(heard), `"BODY_TIMEOUT"`) {
-			t.Errorf("heard %q, %v", heard, err)
-		}
-		defer b.store.lock()()
-		if n := len(b.store.rows); n == 0 || !strings.Contains(string(heard), fmt.Sprintf("%d targets were accepted", n)) {
-			t.Errorf("%d rows, heard %q", n, heard)
-		}
-	}, func(c *Config) { c.UploadIdle = 2 * time.Second }) // 64 bytes
-}
-
-// TestSteadyUpload sends 45 bytes per second, which is just enough.
-func TestSteadyUpload(t *testing.T) {
-	t.Parallel()
-	inMemory(t, func(t *testing.T, b *bundle) {
-		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-		body, feed := io.Pipe()
-		go func() {
-			_, _ = io.WriteString(feed, "targetId,userId\n") // the reader reports the error
-			for i := range 30 {
-				time.Sleep(300 * time.Millisecond)
-				_, _ = fmt.Fprintf(feed, "%d,a-user-of-%d\n", i, i)
-			}
-			_ = feed.Close()
-		}()
-		a := b.do(t, "POST", "/v1/promotions/"+id+"/targets", body, "Content-Type", "text/csv")
-		if r := a.result(t); r.Accepted != 30 {
-			t.Errorf("%+v", r)
-		}
-	}, func(c *Config) { c.UploadIdle = time.Second })
 }
 
 // TestWhatWaitsIsNotTakenForSlow: the time that a body had to come is not what
@@ -386,28 +335,25 @@ func TestGuardedBody(t *testing.T) {
 		"BusyIsNoExcuse":         {31, slices.Repeat([]time.Duration{time.Second}, 100), time.Minute, false},
 		"ALittleIsAWholeFileToo": {1, slices.Repeat([]time.Duration{time.Second}, 9), 0, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sender := &pacedSender{pauses: tc.pauses, bytes: tc.bytes}
-				body := newGuardedBody(sender, &http.Request{Body: io.NopCloser(sender)}, 10*time.Second)
-				for {
-					_, err := body.Read(make([]byte, 8<<10))
-					if errors.Is(err, io.EOF) {
-						break
-					}
-					if err != nil {
-						if tc.whole || !reward.HasCode(err, web.CodeBodyTimeout) {
-							t.Error(err)
-						}
-						return
-					}
-					time.Sleep(tc.busy)
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			sender := &pacedSender{pauses: tc.pauses, bytes: tc.bytes}
+			body := newGuardedBody(sender, &http.Request{Body: io.NopCloser(sender)}, 10*time.Second)
+			for {
+				_, err := body.Read(make([]byte, 8<<10))
+				if errors.Is(err, io.EOF) {
+					break
 				}
-				if !tc.whole {
-					t.Error("it was taken")
+				if err != nil {
+					if tc.whole || !reward.HasCode(err, web.CodeBodyTimeout) {
+						t.Error(err)
+					}
+					return
 				}
-			})
+				time.Sleep(tc.busy)
+			}
+			if !tc.whole {
+				t.Error("it was taken")
+			}
 		})
 	}
 }

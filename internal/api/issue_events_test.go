@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -29,10 +29,7 @@ type wire struct {
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	log, err := obs.NewLog(io.Discard, "error", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(io.Discard, "error", "text"))(t)
 	f := newFakeStore()
 	w := &wire{shop: newFakeShop(f)}
 	w.shop.template(42, 10)
@@ -103,189 +100,139 @@ func TestIssueEvents(t *testing.T) {
 	}
 	const beat = ": beat\n\n"
 
-	t.Run("TellHowItComesOnAndEndWithTheResult", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			r := w.send(t.Context(), "GET", path, "")
-			for _, s := range []coupon.Status{rank(5), rank(3), rank(4), rank(0)} {
-				w.shop.news <- s
-			}
-			time.Sleep(2*web.HeartbeatInterval + time.Second) // fake time
-			w.shop.news <- got
-			<-r.done
-			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" {
-				t.Errorf("%v", h)
-			}
-			w.shop.watchers.Wait()
-		})
+	fixture.OnFakeTime(t, "TellHowItComesOnAndEndWithTheResult", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
+		r := w.send(t.Context(), "GET", path, "")
+		for _, s := range []coupon.Status{rank(5), rank(3), rank(4), rank(0)} {
+			w.shop.news <- s
+		}
+		time.Sleep(2*web.HeartbeatInterval + time.Second) // fake time
+		w.shop.news <- got
+		<-r.done
+		if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v", h)
+		}
+		w.shop.watchers.Wait()
 	})
 
-	t.Run("TellNothingOfAnEarlierRequest", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			r := w.send(t.Context(), "GET", path, "")
-			if told := <-w.shop.begun; told != 9 {
-				t.Errorf("watched ticket %d", told)
-			}
-			for _, s := range []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got} {
-				w.shop.news <- s
-			}
-			<-r.done
-			if diff := cmp.Diff("retry: 2000\n\n"+event("5")+result, r.text()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			w.shop.watchers.Wait()
-		})
+	fixture.OnFakeTime(t, "TellNothingOfAnEarlierRequest", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
+		r := w.send(t.Context(), "GET", path, "")
+		if told := <-w.shop.begun; told != 9 {
+			t.Errorf("watched ticket %d", told)
+		}
+		for _, s := range []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got} {
+			w.shop.news <- s
+		}
+		<-r.done
+		if diff := cmp.Diff("retry: 2000\n\n"+event("5")+result, r.text()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		w.shop.watchers.Wait()
 	})
 
-	t.Run("GoOnAfterADraw", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusWaiting}, nil)
-			r := w.send(t.Context(), "GET", path, "")
-			if told := <-w.shop.begun; told != 0 {
-				t.Errorf("watched ticket %d", told)
-			}
-			for _, s := range []coupon.Status{rank(5), earlier, got} {
-				w.shop.news <- s
-			}
-			<-r.done
-			const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"estimatedWaitMillis\":0}\n\n"
-			if diff := cmp.Diff("retry: 2000\n\n"+entered+event("5")+result, r.text()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			w.shop.watchers.Wait()
-		})
+	fixture.OnFakeTime(t, "GoOnAfterADraw", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusWaiting}, nil)
+		r := w.send(t.Context(), "GET", path, "")
+		if told := <-w.shop.begun; told != 0 {
+			t.Errorf("watched ticket %d", told)
+		}
+		for _, s := range []coupon.Status{rank(5), earlier, got} {
+			w.shop.news <- s
+		}
+		<-r.done
+		const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"estimatedWaitMillis\":0}\n\n"
+		if diff := cmp.Diff("retry: 2000\n\n"+entered+event("5")+result, r.text()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		w.shop.watchers.Wait()
 	})
 
-	t.Run("OfWhatHasEndedAreTheResultAlone", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", got, nil)
-			r := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.0")
-			<-r.done
-			if diff := cmp.Diff("retry: 2000\n\n"+result, r.text()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			// A reader that reconnects automatically learns that the stream is complete.
-			again := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.ISSUED")
-			<-again.done
-			if again.status != http.StatusNoContent || again.text() != "" {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-		})
+	fixture.OnFakeTime(t, "OfWhatHasEndedAreTheResultAlone", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", got, nil)
+		r := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.0")
+		<-r.done
+		if diff := cmp.Diff("retry: 2000\n\n"+result, r.text()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		// A reader that reconnects automatically learns that the stream is complete.
+		again := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.ISSUED")
+		<-again.done
+		if again.status != http.StatusNoContent || again.text() != "" {
+			t.Errorf("%d: %s", again.status, again.text())
+		}
 	})
 
-	t.Run("EndWhenTheReaderGoes", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			ctx, leave := context.WithCancel(t.Context())
-			left := w.send(ctx, "GET", path, "")
-			stuck := w.send(t.Context(), "GET", path, "")
-			<-w.shop.begun
-			<-w.shop.begun
-			leave()
-			<-left.done
-			stuck.mu.Lock()
-			stuck.broken = errors.New("i/o timeout")
-			stuck.mu.Unlock()
-			<-stuck.done // at the next beat
-			w.shop.watchers.Wait()
-		})
-	})
-
-	t.Run("EndWhenTheInstanceStops", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			r := w.send(t.Context(), "GET", path, "")
-			<-w.shop.begun
-			w.api.Drain()
-			<-r.done
-			w.shop.watchers.Wait()
-		})
-	})
-
-	t.Run("EndWhenTheRequestIsLost", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			began := time.Now()
-			r := w.send(t.Context(), "GET", path, "")
-			<-w.shop.begun
-			w.shop.forget("42:u7")
-			<-r.done
-			if took := time.Since(began); took != 2*web.HeartbeatInterval {
-				t.Errorf("it took %s", took)
-			}
-			again := w.send(t.Context(), "GET", path, "")
-			<-again.done
-			if again.status != http.StatusNotFound || !strings.Contains(again.text(), "REQUEST_UNKNOWN") {
-				t.Errorf("%d: %s", again.status, again.text())
-			}
-			w.shop.watchers.Wait()
-		})
-	})
-
-	t.Run("EndWhenTheTicketIsLost", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWire(t)
-			w.shop.stand("42:u7", rank(5), nil)
-			began := time.Now()
-			r := w.send(t.Context(), "GET", path, "")
-			<-w.shop.begun
-			w.shop.stand("42:u7", earlier, nil) // their earlier request
-			w.shop.news <- earlier
-			<-r.done
-			if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {
-				t.Errorf("after %s: %s", took, r.text())
-			}
-			again := w.send(t.Context(), "GET", path, "")
-			<-again.done
-			if !strings.Contains(again.text(), "id: 4.ISSUED\n") {
-				t.Errorf("%s", again.text())
-			}
-			w.shop.watchers.Wait()
-		})
-	})
-
-	t.Run("OverARealConnection", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		b.shop.stand("42:u7", rank(5), nil)
+	fixture.OnFakeTime(t, "EndWhenTheReaderGoes", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
 		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
-		if err != nil {
-			t.Fatal(err)
+		left := w.send(ctx, "GET", path, "")
+		stuck := w.send(t.Context(), "GET", path, "")
+		<-w.shop.begun
+		<-w.shop.begun
+		leave()
+		<-left.done
+		stuck.mu.Lock()
+		stuck.broken = errors.New("i/o timeout")
+		stuck.mu.Unlock()
+		<-stuck.done // at the next beat
+		w.shop.watchers.Wait()
+	})
+
+	fixture.OnFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
+		r := w.send(t.Context(), "GET", path, "")
+		<-w.shop.begun
+		w.api.Drain()
+		<-r.done
+		w.shop.watchers.Wait()
+	})
+
+	fixture.OnFakeTime(t, "EndWhenTheRequestIsLost", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
+		began := time.Now()
+		r := w.send(t.Context(), "GET", path, "")
+		<-w.shop.begun
+		w.shop.forget("42:u7")
+		<-r.done
+		if took := time.Since(began); took != 2*web.HeartbeatInterval {
+			t.Errorf("it took %s", took)
 		}
-		res, err := b.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
+		again := w.send(t.Context(), "GET", path, "")
+		<-again.done
+		if again.status != http.StatusNotFound || !strings.Contains(again.text(), "REQUEST_UNKNOWN") {
+			t.Errorf("%d: %s", again.status, again.text())
 		}
-		defer res.Body.Close()
-		want := "retry: 2000\n\n" + event("5")
-		head := make([]byte, len(want))
-		if _, err := io.ReadFull(res.Body, head); err != nil || string(head) != want {
-			t.Errorf("%q, %v", head, err)
+		w.shop.watchers.Wait()
+	})
+
+	fixture.OnFakeTime(t, "EndWhenTheTicketIsLost", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", rank(5), nil)
+		began := time.Now()
+		r := w.send(t.Context(), "GET", path, "")
+		<-w.shop.begun
+		w.shop.stand("42:u7", earlier, nil) // their earlier request
+		w.shop.news <- earlier
+		<-r.done
+		if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {
+			t.Errorf("after %s: %s", took, r.text())
 		}
-		<-b.shop.begun
-		leave() // the watcher is freed without another event
-		b.shop.wantNobodyWatching(t)
-		b.json(t, "GET", path+"?x=1", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		again := w.send(t.Context(), "GET", path, "")
+		<-again.done
+		if !strings.Contains(again.text(), "id: 4.ISSUED\n") {
+			t.Errorf("%s", again.text())
+		}
+		w.shop.watchers.Wait()
 	})
 }

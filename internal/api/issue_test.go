@@ -6,22 +6,19 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // ask requests a coupon; headers are pairs.
 func (b *bundle) ask(t *testing.T, template, user string, headers ...string) answer {
 	t.Helper()
-	body, err := json.Marshal(map[string]string{"userId": user})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := fixture.Must(json.Marshal(map[string]string{"userId": user}))(t)
 	return b.do(t, "POST", "/v1/coupons/"+template+"/issue", strings.NewReader(string(body)), append(headers, "Content-Type", "application/json")...)
 }
 
@@ -176,54 +173,48 @@ func TestIssueWaits(t *testing.T) {
 		{"NotDrawn", coupon.Status{Kind: coupon.StatusWaiting}, []coupon.Status{{Kind: coupon.StatusRejected, Ticket: 9, Reason: "NOT_DRAWN"}}, 409, `"code":"NOT_DRAWN"`, 0},
 		{"Error", waits, []coupon.Status{{Kind: coupon.StatusRejected, Ticket: 9, Reason: "ERROR"}}, 409, `"code":"ERROR"`, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWire(t)
-				w.shop.stand("42:u7", tt.standing, nil)
-				began := time.Now()
-				r := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "respond-async, wait=5")
-				for _, s := range tt.news {
-					w.shop.news <- s
-				}
-				<-r.done
-				if took := time.Since(began); r.status != tt.status || !strings.Contains(r.text(), tt.text) || took != tt.took || r.Header().Get("Preference-Applied") != "wait=5" {
-					t.Errorf("%d after %s, %v: %s", r.status, took, r.Header(), r.text())
-				}
-				if strings.Contains(r.text(), `"status":409`) && !strings.Contains(r.text(), `"detail":"`) {
-					t.Errorf("no detail: %s", r.text())
-				}
-				if told := <-w.shop.begun; told != tt.standing.Ticket {
-					t.Errorf("watched ticket %d", told)
-				}
-				w.shop.watchers.Wait()
-			})
-		})
-	}
-
-	t.Run("NotWhileTheInstanceStops", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		fixture.OnFakeTime(t, tt.name, func(t *testing.T) {
 			w := newWire(t)
-			w.shop.stand("42:u7", waits, nil)
+			w.shop.stand("42:u7", tt.standing, nil)
 			began := time.Now()
-			first := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
-			<-w.shop.begun
-			w.api.Drain()
-			<-first.done
-			second := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
-			<-second.done
-			if time.Since(began) != 0 || first.status != 202 || second.status != 202 {
-				t.Errorf("%d and %d after %s", first.status, second.status, time.Since(began))
+			r := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "respond-async, wait=5")
+			for _, s := range tt.news {
+				w.shop.news <- s
 			}
-			w.api.Undrain()
-			third := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=99")
-			<-third.done
-			if time.Since(began) != 30*time.Second || third.Header().Get("Preference-Applied") != "wait=30" {
-				t.Errorf("after %s: %v", time.Since(began), third.Header())
+			<-r.done
+			if took := time.Since(began); r.status != tt.status || !strings.Contains(r.text(), tt.text) || took != tt.took || r.Header().Get("Preference-Applied") != "wait=5" {
+				t.Errorf("%d after %s, %v: %s", r.status, took, r.Header(), r.text())
+			}
+			if strings.Contains(r.text(), `"status":409`) && !strings.Contains(r.text(), `"detail":"`) {
+				t.Errorf("no detail: %s", r.text())
+			}
+			if told := <-w.shop.begun; told != tt.standing.Ticket {
+				t.Errorf("watched ticket %d", told)
 			}
 			w.shop.watchers.Wait()
 		})
+	}
+
+	fixture.OnFakeTime(t, "NotWhileTheInstanceStops", func(t *testing.T) {
+		w := newWire(t)
+		w.shop.stand("42:u7", waits, nil)
+		began := time.Now()
+		first := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
+		<-w.shop.begun
+		w.api.Drain()
+		<-first.done
+		second := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=30")
+		<-second.done
+		if time.Since(began) != 0 || first.status != 202 || second.status != 202 {
+			t.Errorf("%d and %d after %s", first.status, second.status, time.Since(began))
+		}
+		w.api.Undrain()
+		third := w.send(t.Context(), "POST", "/v1/coupons/42/issue", `{"userId":"u7"}`, "Prefer", "wait=99")
+		<-third.done
+		if time.Since(began) != 30*time.Second || third.Header().Get("Preference-Applied") != "wait=30" {
+			t.Errorf("after %s: %v", time.Since(began), third.Header())
+		}
+		w.shop.watchers.Wait()
 	})
 }
 

@@ -84,65 +84,6 @@ func TestActors(t *testing.T) {
 	}
 }
 
-func TestApproval(t *testing.T) {
-	t.Parallel()
-	b := setup(t) // approval.above is 1000
-	draft := func(amount reward.Amount) string {
-		id := b.as(t, "kim", "POST", "/v1/promotions", `{"name":"x","type":"POINT"}`).text(t, "id")
-		promotion, err := reward.ParsePromotionID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.store.edit(promotion, func(v *store.PromotionView) {
-			v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, amount
-		})
-		return "/v1/promotions/" + id
-	}
-
-	t.Run("IsNotNeededUpToTheLimit", func(t *testing.T) {
-		t.Parallel()
-		b.as(t, "kim", "POST", draft(1000)+"/start", "").want(t, http.StatusAccepted)
-	})
-
-	t.Run("TakesAnotherPersonAboveIt", func(t *testing.T) {
-		t.Parallel()
-		path := draft(1001)
-		p := b.as(t, "lee", "POST", path+"/start", "").wantProblem(t, http.StatusConflict, "APPROVAL_NEEDED")
-		if !strings.Contains(p.Detail, "worth 1001") || !strings.Contains(p.Detail, "above 1000 (approval.above)") {
-			t.Errorf("%q", p.Detail)
-		}
-		b.as(t, "kim", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
-		b.as(t, "KIM", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
-		b.as(t, "kim", "POST", path+"/start", "").wantProblem(t, http.StatusConflict, "APPROVAL_NEEDED")
-		a := b.as(t, "lee", "POST", path+"/approve", "")
-		a.want(t, http.StatusAccepted)
-		if a.text(t, "approvedBy") != "lee" || a.text(t, "createdBy") != "kim" || a.text(t, "status") != "DRAFT" {
-			t.Errorf("%s", a.body)
-		}
-		b.as(t, "kim", "POST", path+"/start", "").want(t, http.StatusAccepted)
-		b.as(t, "lee", "POST", path+"/cancel", "").want(t, http.StatusAccepted)
-		b.as(t, "lee", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
-	})
-
-	t.Run("IsNeededToResume", func(t *testing.T) {
-		t.Parallel()
-		b.store.edit(6, func(v *store.PromotionView) {
-			v.ID, v.Status = 6, reward.Paused
-			v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, 1001
-		})
-		b.json(t, "POST", "/v1/promotions/6/resume", "").wantProblem(t, http.StatusConflict, "APPROVAL_NEEDED")
-		b.json(t, "POST", "/v1/promotions/6/start", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
-		b.as(t, "lee", "POST", "/v1/promotions/6/approve", "").want(t, http.StatusAccepted)
-		b.json(t, "POST", "/v1/promotions/6/resume", "").want(t, http.StatusAccepted)
-	})
-
-	t.Run("OfWhatOnlyKafkaKnowsIsForAnybody", func(t *testing.T) {
-		t.Parallel()
-		b.store.edit(5, func(v *store.PromotionView) { v.ID, v.Status, v.Registered = 5, reward.Draft, true })
-		b.json(t, "POST", "/v1/promotions/5/approve", "").want(t, http.StatusAccepted)
-	})
-}
-
 func TestRetryPayouts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

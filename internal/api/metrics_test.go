@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -22,10 +23,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("content type %s", got)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(a.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := fixture.Must(parser.TextToMetricFamilies(strings.NewReader(a.body)))(t)
 	if got := families["largesse_sweeps_total"].GetMetric(); len(got) != 1 || got[0].GetCounter().GetValue() != 3 {
 		t.Errorf("largesse_sweeps_total: %v", got)
 	}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestPatternsHold checks that no body field is accepted that the pattern of the
@@ -55,10 +57,7 @@ func TestPatternsHold(t *testing.T) {
 		}
 		accepted := 0
 		for value := range values {
-			quoted, err := json.Marshal(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			quoted := fixture.Must(json.Marshal(value))(t)
 			r := httptest.NewRequestWithContext(t.Context(), f.method, f.path, strings.NewReader(fmt.Sprintf(f.body, quoted)))
 			r.Header.Set("Content-Type", "application/json")
 			w := httptest.NewRecorder()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -71,10 +72,7 @@ func TestPayoutExport(t *testing.T) {
 	b.store.mu.Lock()
 	b.store.away, b.store.awayFrom = errors.New("secret address"), 1
 	b.store.mu.Unlock()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/1/payouts", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/1/payouts", nil))(t)
 	req.Header.Set("Accept", "text/csv")
 	res, err := b.http.Do(req)
 	if err != nil {

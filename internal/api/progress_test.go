@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -117,7 +118,7 @@ func paid(t *testing.T, n progressUpdate) (status reward.PromotionStatus) {
 func TestProgressHub(t *testing.T) {
 	t.Parallel()
 
-	onFakeTime(t, "OneReadServesAll", func(t *testing.T) {
+	fixture.OnFakeTime(t, "OneReadServesAll", func(t *testing.T) {
 		f := newFakeViews(1, 2, 3)
 		h := f.hub()
 		var watchers []*progressWatcher[reward.PromotionID]
@@ -155,7 +156,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "WhatStandsStillIsReadLessOften", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatStandsStillIsReadLessOften", func(t *testing.T) {
 		f := newFakeViews(1, 2)
 		h := f.hub()
 		still, moving := h.watch(1), h.watch(2)
@@ -193,7 +194,7 @@ func TestProgressHub(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "ManyAreReadInPieces", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ManyAreReadInPieces", func(t *testing.T) {
 		f := newFakeViews()
 		h := f.hub()
 		var watchers []*progressWatcher[reward.PromotionID]
@@ -223,7 +224,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "NobodyWatchesNothingIsRead", func(t *testing.T) {
+	fixture.OnFakeTime(t, "NobodyWatchesNothingIsRead", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		for range 3 {
@@ -239,7 +240,7 @@ func TestProgressHub(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "AReadForNobodyIsGivenUp", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AReadForNobodyIsGivenUp", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		begun := make(chan struct{}, 10)
@@ -261,7 +262,7 @@ func TestProgressHub(t *testing.T) {
 
 	// A view that was read before a watcher came may be older than a change that
 	// they made.
-	onFakeTime(t, "WhatIsHeardFirstWasReadAfterwards", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatIsHeardFirstWasReadAfterwards", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		looked, goOn := make(chan struct{}), make(chan struct{})
@@ -287,7 +288,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "WhoIsSlowHearsTheLatest", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoIsSlowHearsTheLatest", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		slow, quick := h.watch(1), h.watch(1)
@@ -307,7 +308,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "FailuresAreSatOut", func(t *testing.T) {
+	fixture.OnFakeTime(t, "FailuresAreSatOut", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		w := h.watch(1)
@@ -328,7 +329,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "LongFailuresEndIt", func(t *testing.T) {
+	fixture.OnFakeTime(t, "LongFailuresEndIt", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		w := h.watch(1)
@@ -348,7 +349,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "AHangingReadIsCut", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AHangingReadIsCut", func(t *testing.T) {
 		f := newFakeViews(1)
 		h := f.hub()
 		f.set(nil, func(ctx context.Context) { <-ctx.Done() })
@@ -360,7 +361,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	onFakeTime(t, "WhatIsGoneEnds", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatIsGoneEnds", func(t *testing.T) {
 		f := newFakeViews(1, 2)
 		h := f.hub()
 		gone, other := h.watch(1), h.watch(2)
@@ -410,11 +411,8 @@ func TestProgressReport(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeViews(1)
-		var text lockedBuffer
-		log, err := obs.NewLog(&text, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		var text fixture.Buffer
+		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		h := f.hub()
 		h.log = log.For(obs.API)
 		w := h.watch(1)

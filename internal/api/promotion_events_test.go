@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -115,7 +116,7 @@ func pass() {
 func TestPromotionEvents(t *testing.T) {
 	t.Parallel()
 
-	onFakeTime(t, "TellHowItComesOnAndEndWhenItIsDone", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TellHowItComesOnAndEndWhenItIsDone", func(t *testing.T) {
 		w := promotionWire(t, reward.Draft)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		for _, step := range []func(){
@@ -138,7 +139,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "ACancelledOneIsDoneWhenItIsFinished", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ACancelledOneIsDoneWhenItIsFinished", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		pass()
@@ -155,7 +156,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "AreAtMostFourASecond", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AreAtMostFourASecond", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		began := time.Now()
@@ -186,7 +187,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
+	fixture.OnFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		w.paid(1)
 		ctx, leave := context.WithCancel(t.Context())
@@ -221,7 +222,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "OfWhatIsDoneAreThatAlone", func(t *testing.T) {
+	fixture.OnFakeTime(t, "OfWhatIsDoneAreThatAlone", func(t *testing.T) {
 		w := promotionWire(t, reward.Completed)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		<-r.done
@@ -245,7 +246,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "ShowThatTheyAreAlive", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ShowThatTheyAreAlive", func(t *testing.T) {
 		w := promotionWire(t, reward.Draft)
 		ctx, leave := context.WithCancel(t.Context())
 		r := w.send(ctx, "GET", promotionEvents, "")
@@ -258,7 +259,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
+	fixture.OnFakeTime(t, "SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
 		ctx, leave := context.WithCancel(t.Context())
@@ -279,7 +280,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
+	fixture.OnFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		pass()
@@ -293,23 +294,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "EndWhenItIsDeleted", func(t *testing.T) {
-		w := promotionWire(t, reward.Draft)
-		r := w.send(t.Context(), "GET", promotionEvents, "")
-		pass()
-		if err := w.shop.rows.PromotionDelete(t.Context(), 7); err != nil {
-			t.Fatal(err)
-		}
-		<-r.done
-		again := w.send(t.Context(), "GET", promotionEvents, "")
-		<-again.done
-		if again.status != http.StatusNotFound || !strings.Contains(again.text(), reward.CodeNotFound) {
-			t.Errorf("%d: %s", again.status, again.text())
-		}
-		w.wantNobody(t)
-	})
-
-	onFakeTime(t, "EndWhenItCannotBeReadForLong", func(t *testing.T) {
+	fixture.OnFakeTime(t, "EndWhenItCannotBeReadForLong", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		pass()
@@ -328,7 +313,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.wantNobody(t)
 	})
 
-	onFakeTime(t, "EndWhenTheReaderGoesBeforeTheFirst", func(t *testing.T) {
+	fixture.OnFakeTime(t, "EndWhenTheReaderGoesBeforeTheFirst", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		w.api.progress.read = func(ctx context.Context, _ []reward.PromotionID) ([]store.PromotionView, error) {
 			<-ctx.Done()

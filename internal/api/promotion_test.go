@@ -221,18 +221,6 @@ func TestPromotionMoves(t *testing.T) {
 	}
 }
 
-func TestPromotionDelete(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	id := b.create(t, `{"name":"x","type":"POINT"}`)
-	b.json(t, "DELETE", "/v1/promotions/"+id, "").want(t, http.StatusNoContent)
-	b.json(t, "GET", "/v1/promotions/"+id, "").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
-	b.json(t, "DELETE", "/v1/promotions/"+id, "").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
-	running := b.create(t, `{"name":"x","type":"POINT"}`)
-	b.json(t, "POST", "/v1/promotions/"+running+"/start", "").want(t, http.StatusAccepted)
-	b.json(t, "DELETE", "/v1/promotions/"+running, "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
-}
-
 func TestPromotionGet(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

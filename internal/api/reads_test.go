@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -19,15 +20,12 @@ func TestReadLimits(t *testing.T) {
 			t.Errorf("the read ended with %+v, want 429 with Retry-After", err)
 		}
 	}
-	onFakeTime(t, "Reads", func(t *testing.T) {
+	fixture.OnFakeTime(t, "Reads", func(t *testing.T) {
 		const each = 2
 		l := newReadLimits(each)
 		var leaves []func()
 		for range each {
-			leave, err := l.enter(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			leave := fixture.Must(l.enter(t.Context(), "a"))(t)
 			leaves = append(leaves, leave)
 		}
 		entered, failed := make(chan func(), readsWaitingMax), make(chan error, readsWaitingMax)
@@ -67,14 +65,8 @@ func TestReadLimits(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		one, err := l.enter(t.Context(), "c")
-		if err != nil {
-			t.Fatal(err)
-		}
-		two, err := l.enter(t.Context(), "c")
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := fixture.Must(l.enter(t.Context(), "c"))(t)
+		two := fixture.Must(l.enter(t.Context(), "c"))(t)
 		if _, err := l.enter(gone, "c"); !errors.Is(err, context.Canceled) {
 			t.Errorf("the wait of a caller who left ended with %v, want %v", err, context.Canceled)
 		}
@@ -84,14 +76,11 @@ func TestReadLimits(t *testing.T) {
 			t.Errorf("%d reads were refused, and %d callers are remembered, want none", len(failed), len(l.callers))
 		}
 	})
-	onFakeTime(t, "TheWaitHasAnEnd", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TheWaitHasAnEnd", func(t *testing.T) {
 		l := newReadLimits(1)
-		leave, err := l.enter(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		leave := fixture.Must(l.enter(t.Context(), "a"))(t)
 		began := time.Now()
-		_, err = l.enter(t.Context(), "a")
+		_, err := l.enter(t.Context(), "a")
 		refused(t, err)
 		if waited := time.Since(began); waited != readWait {
 			t.Errorf("it waited %v, want %v", waited, readWait)
@@ -103,10 +92,7 @@ func TestReadLimits(t *testing.T) {
 		l := newReadLimits(1)
 		var leaves []func()
 		for range exportsMax {
-			leave, err := l.enterExport("a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			leave := fixture.Must(l.enterExport("a"))(t)
 			leaves = append(leaves, leave)
 		}
 		_, err := l.enterExport("a")

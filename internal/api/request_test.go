@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -54,10 +55,7 @@ func TestPanicsBecomeProblems(t *testing.T) {
 		_, _ = w.Write([]byte("half"))
 		panic("boom")
 	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/half", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/half", nil))(t)
 	res, err := b.http.Do(req)
 	if err == nil {
 		_, err = io.ReadAll(res.Body)

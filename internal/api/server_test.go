@@ -21,10 +21,7 @@ func TestServer(t *testing.T) {
 		t.Parallel()
 		own := setup(t)
 		own.store.edit(1, func(v *store.PromotionView) { v.ID, v.Type, v.Amount = 1, reward.Point, 5 })
-		s, err := web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
 		if err := s.Start(t.Context(), own.api.Router); err != nil {
 			t.Fatal(err)
 		}

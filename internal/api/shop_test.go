@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/coupon"
@@ -363,19 +362,4 @@ func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileComm
 // issued is a coupon of a request.
 func issued(id reward.CouponID, template reward.TemplateID, user string, ticket int64) reward.Coupon {
 	return reward.Coupon{ID: id, Code: "CODE-" + id.String(), TemplateID: template, UserID: user, Ticket: ticket, IssuedAt: testTime}
-}
-
-// wantNobodyWatching fails when a watcher was not freed in time.
-func (f *fakeShop) wantNobodyWatching(t *testing.T) {
-	t.Helper()
-	freed := make(chan struct{})
-	go func() {
-		f.watchers.Wait()
-		close(freed)
-	}()
-	select {
-	case <-freed:
-	case <-t.Context().Done():
-		t.Error("a watcher was not freed")
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -112,14 +113,8 @@ func TestOverSQLite(t *testing.T) {
 		b.json(t, "POST", path+"/close", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
 
 		// The counts that the answers come from agree with the rows.
-		view, err := s.PromotionGet(t.Context(), 12345)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, err := s.SummaryRecount(t.Context(), 12345)
-		if err != nil {
-			t.Fatal(err)
-		}
+		view := fixture.Must(s.PromotionGet(t.Context(), 12345))(t)
+		rows := fixture.Must(s.SummaryRecount(t.Context(), 12345))(t)
 		if diff := cmp.Diff(rows.Payouts, view.Counts.Payouts); diff != "" {
 			t.Errorf("(-rows +counts):\n%s", diff)
 		}

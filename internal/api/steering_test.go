@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/largesse/largesse/internal/store"
 )
 
 func TestChangeOfAPromotion(t *testing.T) {
@@ -183,37 +181,6 @@ func TestChangesExpectAVersion(t *testing.T) {
 	change("three", "*").want(t, http.StatusOK)
 	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
 	change("four", b.json(t, "GET", path, "").header.Get("ETag")).want(t, http.StatusOK)
-}
-
-func TestBudgetsOfRunningPromotions(t *testing.T) {
-	t.Parallel()
-	b, s := setupSQLite(t)
-	path := "/v1/promotions/" + b.create(t, `{"id":7,"name":"Spring","type":"POINT","amount":10,"maxAmount":25}`)
-	b.upload(t, path+"/targets", "targetId\n1\n2\n3\n").want(t, http.StatusOK)
-	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
-	dispatch := func() int {
-		t.Helper()
-		list, err := s.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: 7, Limit: 9, MaxLen: 9, Now: testTime})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
-	if got := dispatch(); got != 2 {
-		t.Errorf("%d of 3 fit into the budget", got)
-	}
-	p := b.json(t, "PATCH", path, `{"maxAmount":19}`).wantProblem(t, http.StatusConflict, "CONFLICT")
-	if !strings.Contains(p.Detail, "20 or more") {
-		t.Error(p.Detail)
-	}
-	b.json(t, "PATCH", path, `{"maxAmount":20}`).want(t, http.StatusOK)
-	// As the guard does when the budget is spent.
-	b.json(t, "POST", path+"/pause", "").want(t, http.StatusAccepted)
-	b.json(t, "PATCH", path, `{"maxAmount":30}`).want(t, http.StatusOK)
-	b.json(t, "POST", path+"/resume", "").want(t, http.StatusAccepted)
-	if got := dispatch(); got != 1 {
-		t.Errorf("%d more fit into the raised budget", got)
-	}
 }
 
 func TestMetadata(t *testing.T) {

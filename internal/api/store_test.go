@@ -92,6 +92,10 @@ func (f *fakeStore) TemplateTimeline(context.Context, reward.TemplateID, store.T
 	return nil, f.away
 }
 
+func (f *fakeStore) PayoutHistory(context.Context, string, int) ([]store.UserPayout, error) {
+	return nil, nil
+}
+
 func (f *fakeStore) PayoutErrors(context.Context, reward.PromotionID) ([]store.PayoutError, error) {
 	defer f.lock()()
 	return nil, f.away

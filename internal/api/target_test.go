@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -239,10 +240,7 @@ func TestAGzipBombStaysBounded(t *testing.T) {
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 	const size = 64 << 20
 	var bomb bytes.Buffer
-	w, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := fixture.Must(gzip.NewWriterLevel(&bomb, gzip.BestSpeed))(t)
 	block := bytes.Repeat([]byte{'0'}, 1<<20)
 	_, _ = io.WriteString(w, "targetId\n") // into memory, which does not fail
 	for range size >> 20 {
@@ -267,10 +265,7 @@ func TestAGzipBombStaysBounded(t *testing.T) {
 // raw opens a connection and sends text as it is.
 func (b *bundle) raw(t *testing.T, text string) net.Conn {
 	t.Helper()
-	conn, err := b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := fixture.Must(b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://")))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
@@ -290,10 +285,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(io.ReadAll(conn))(t)
 		for _, want := range []string{"400 Bad Request", `"BODY_BROKEN"`, "2 targets were accepted", "sending the same file again is safe"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%q is not in %s", want, text)
@@ -318,10 +310,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		inMemory(t, func(t *testing.T, b *bundle) {
 			id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 			conn := b.raw(t, fmt.Sprintf(head, id)+"targetId\n1\n2\n")
-			text, err := io.ReadAll(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := fixture.Must(io.ReadAll(conn))(t)
 			for _, want := range []string{"408 Request Timeout", `"BODY_TIMEOUT"`, "2 targets were accepted"} {
 				if !strings.Contains(string(text), want) {
 					t.Errorf("%q is not in %s", want, text)

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -70,7 +70,7 @@ func (w *wire) wantNoWatchers(t *testing.T) {
 func TestTemplateEvents(t *testing.T) {
 	t.Parallel()
 
-	onFakeTime(t, "TellHowADropComesOn", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TellHowADropComesOn", func(t *testing.T) {
 		w := newWire(t)
 		w.shop.edit(42, func(v *coupon.View) { v.OpensAt = time.Now().Add(20 * time.Second) })
 		ctx, leave := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestTemplateEvents(t *testing.T) {
 		w.wantNoWatchers(t)
 	})
 
-	onFakeTime(t, "TellHowFastCouponsAreIssued", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TellHowFastCouponsAreIssued", func(t *testing.T) {
 		w := newWire(t)
 		w.shop.template(42, 1_000_000)
 		ctx, leave := context.WithCancel(t.Context())
@@ -137,7 +137,7 @@ func TestTemplateEvents(t *testing.T) {
 		w.wantNoWatchers(t)
 	})
 
-	onFakeTime(t, "AreAtMostTwoASecondByOneReadForAll", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AreAtMostTwoASecondByOneReadForAll", func(t *testing.T) {
 		w := newWire(t)
 		w.shop.template(42, 1_000_000)
 		ctx, leave := context.WithCancel(t.Context())
@@ -175,7 +175,7 @@ func TestTemplateEvents(t *testing.T) {
 		w.wantNoWatchers(t)
 	})
 
-	onFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
+	fixture.OnFakeTime(t, "GoOnAfterTheLastOneSeen", func(t *testing.T) {
 		w := newWire(t)
 		ctx, leave := context.WithCancel(t.Context())
 		r := w.send(ctx, "GET", templateEvents, "")
@@ -197,48 +197,12 @@ func TestTemplateEvents(t *testing.T) {
 		w.wantNoWatchers(t)
 	})
 
-	onFakeTime(t, "EndWhenTheInstanceStops", func(t *testing.T) {
-		w := newWire(t)
-		r, p := w.send(t.Context(), "GET", templateEvents, ""), w.open(t, templateEvents)
-		p.hear(t, "OPEN")
-		time.Sleep(5 * time.Second)
-		w.api.Drain()
-		<-r.done
-		p.wantEnd(t)
-		late := w.send(t.Context(), "GET", templateEvents, "")
-		<-late.done
-		if late.status != http.StatusServiceUnavailable || !strings.Contains(late.text(), CodeDraining) {
-			t.Errorf("a reader that connects now: %d %s", late.status, late.text())
-		}
-		w.wantNoWatchers(t)
-		w.wantNoStreams(t)
-	})
-
-	onFakeTime(t, "EndWhenItCannotBeReadForLong", func(t *testing.T) {
-		w := newWire(t)
-		r := w.send(t.Context(), "GET", templateEvents, "")
-		time.Sleep(5 * time.Second)
-		w.shop.mu.Lock()
-		w.shop.away = errors.New("password=hunter2")
-		w.shop.mu.Unlock()
-		<-r.done
-		again := w.send(t.Context(), "GET", templateEvents, "")
-		<-again.done
-		if again.status != http.StatusServiceUnavailable || !strings.Contains(again.text(), "reading the template failed") || strings.Contains(again.text(), "hunter2") {
-			t.Errorf("%d: %s", again.status, again.text())
-		}
-		w.wantNoWatchers(t)
-	})
-
 	t.Run("AreHeldWithinTheLimitsOfACaller", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, guarded)
 		b.shop.template(42, 10)
 		for range heldPerReader {
-			leave, err := b.api.held.enter(caller{token: "viewer", Principal: badge(t, "viewer")}, heldPerReader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			leave := fixture.Must(b.api.held.enter(caller{token: "viewer", Principal: badge(t, "viewer")}, heldPerReader))(t)
 			defer leave()
 		}
 		b.jsonAs(t, "viewer", "GET", templateEvents, "").wantProblem(t, http.StatusTooManyRequests, CodeRateLimited)
@@ -256,9 +220,6 @@ func TestTemplateEvents(t *testing.T) {
 // badge returns the principal of a token of badges.
 func badge(t *testing.T, token string) auth.Principal {
 	t.Helper()
-	p, err := badges{}.Verify(t.Context(), token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := fixture.Must(badges{}.Verify(t.Context(), token))(t)
 	return p
 }

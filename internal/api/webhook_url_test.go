@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -38,10 +39,7 @@ func TestViewersSeeNoSecretURLs(t *testing.T) {
 	if a := b.do(t, "GET", "/v1/audit", nil, as("viewer")...); strings.Contains(a.body, "hunter2") || strings.Contains(a.body, "T0K3N") || !strings.Contains(a.body, "hooks.example") {
 		t.Errorf("the audit: %s", a.body)
 	}
-	view, err := b.store.PromotionGet(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	view := fixture.Must(b.store.PromotionGet(t.Context(), 7))(t)
 	if f := b.api.progress.frame(view); !strings.Contains(string(f.state), shown) || strings.Contains(string(f.state), "T0K3N") {
 		t.Errorf("events: %s", f.state)
 	}
@@ -127,10 +125,7 @@ func TestStoredURLsStay(t *testing.T) {
 	t.Parallel()
 	b, s := setupEndpoints(t)
 	const old = "https://old~receiver.example/in"
-	e, err := s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: old, Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: old, Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime}))(t)
 	path := fmt.Sprintf("/v1/webhook-endpoints/%d", e.ID)
 	b.with(t, "admin", "PATCH", path, `{"description":"CRM"}`).want(t, http.StatusOK)
 	if a := b.with(t, "admin", "GET", path, ""); a.text(t, "url") != old || a.text(t, "description") != "CRM" {
@@ -143,14 +138,8 @@ func TestStoredURLsStay(t *testing.T) {
 func TestViewersSeeNoInternalAddresses(t *testing.T) {
 	t.Parallel()
 	b, s := setupEndpoints(t)
-	e, err := s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: "https://hooks.example/", Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := s.WebhookDeliveryTest(t.Context(), e.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: "https://hooks.example/", Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime}))(t)
+	d := fixture.Must(s.WebhookDeliveryTest(t.Context(), e.ID))(t)
 	if _, err := s.WebhookDeliveryRecord(t.Context(), store.WebhookAttemptRecord{
 		EndpointID: e.ID, DeliveryID: d.ID, Error: "no response: dial tcp: lookup hooks.example on 10.255.255.53:53: no such host", RetryAfter: time.Hour,
 	}); err != nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -183,19 +183,6 @@ func TestKeysChangeUnderTheirKid(t *testing.T) {
 		time.Sleep(keysIdleAfter)
 		wantGood(t, tokens, second.lasting(t), "after a fetch")
 		wantRefused(t, tokens, first.lasting(t), true, "signature is wrong", "after a fetch")
-	})
-}
-
-func TestKeysWithoutKidRotate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := publish(t, testKeys()["P-256"])
-		tokens := newTestTokens(t, p.read)
-		key := newEdKey("a")
-		token := key.sign(t, object{"alg": "EdDSA"}, goodClaims().json(t))
-		wantRefused(t, tokens, token, true, missingKey, "before")
-		p.now(t, key)
-		time.Sleep(fetchIntervalMin)
-		wantGood(t, tokens, token, "after")
 	})
 }
 
@@ -407,19 +394,6 @@ func TestWaitingForKeysEndsWithTheCaller(t *testing.T) {
 	})
 }
 
-func TestFetchesTakeFiveSeconds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := publish(t)
-		p.set(nil, time.Hour)
-		tokens := newTestTokens(t, p.read)
-		began := time.Now()
-		wantRefused(t, tokens, newEdKey("a").lasting(t), false, "it did not arrive within 5s", "no answer")
-		if took := time.Since(began); took != jwksTimeout {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 // The read of a file on a disk that hangs does not end at its timeout. No second
 // read starts while it hangs.
 func TestFetchesRunOneAtATime(t *testing.T) {
@@ -468,73 +442,10 @@ func TestCloseTokens(t *testing.T) {
 	})
 }
 
-func TestCloseTokensWithKeys(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		key := newEdKey("a")
-		p := publish(t, key)
-		tokens := newTestTokens(t, p.read)
-		wantGood(t, tokens, key.lasting(t), "first use")
-		tokens.Close()
-		time.Sleep(time.Hour)
-		wantGood(t, tokens, key.lasting(t), "closed")
-		wantRefused(t, tokens, newEdKey("b").lasting(t), false, errTokensClosed.Error(), "closed")
-		time.Sleep(keysTTL)
-		wantRefused(t, tokens, key.lasting(t), false, errTokensClosed.Error(), "closed for a day")
-		p.wantReads(t, 1, "closed")
-	})
-}
-
-// Many callers at any time, with keys that come and go: no token of a key that was
-// never published is believed, and the race detector finds nothing.
-func TestTokensFromManySides(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		keys := []testKey{newEdKey("0"), newEdKey("1"), newEdKey("2"), newEdKey("3")}
-		p := publish(t, keys[0])
-		p.set(nil, time.Second)
-		tokens := newTestTokens(t, p.read)
-		never := newEdKey("0").lasting(t)
-		texts := make([]string, len(keys))
-		for i, k := range keys {
-			texts[i] = k.lasting(t)
-		}
-		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer stop()
-		var all sync.WaitGroup
-		good := make([]atomic.Int64, len(keys))
-		for i := range 8 {
-			all.Go(func() {
-				for n := i; ctx.Err() == nil; n++ {
-					if _, err := tokens.Verify(ctx, texts[n%len(texts)]); err == nil {
-						good[n%len(texts)].Add(1)
-					} else if !isUnknown(err) && ctx.Err() == nil {
-						t.Errorf("the keys can be had: %v", err)
-					}
-					if _, err := tokens.Verify(ctx, never); err == nil {
-						t.Error("a key that was never published is believed")
-					}
-					time.Sleep(time.Second)
-				}
-			})
-		}
-		for n := 0; ctx.Err() == nil; n++ {
-			p.now(t, keys[n%len(keys)])
-			time.Sleep(25 * time.Second)
-		}
-		all.Wait()
-		for i := range good {
-			if good[i].Load() == 0 {
-				t.Errorf("key %d was never seen", i)
-			}
-		}
-		if _, most := p.atOnce(); most != 1 || p.reads() > 61 {
-			t.Errorf("%d reads in 10 minutes, %d at a time", p.reads(), most)
-		}
-	})
-}
-
 func TestWhatIsSaidOfTheJWKS(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var out syncBuffer
+		var out fixture.Buffer
+		said := 0 // bytes of it that were checked
 		lines, err := obs.NewLog(&out, "info", "text")
 		if err != nil {
 			t.Fatal(err)
@@ -546,7 +457,8 @@ func TestWhatIsSaidOfTheJWKS(t *testing.T) {
 		told := func(when string, want ...string) {
 			t.Helper()
 			wantGood(t, tokens, token, when)
-			text := out.take()
+			text := out.String()[said:]
+			said += len(text)
 			for _, w := range want {
 				if !strings.Contains(text, w) {
 					t.Errorf("%s: %q, want %q", when, text, w)
@@ -571,67 +483,10 @@ func TestWhatIsSaidOfTheJWKS(t *testing.T) {
 	})
 }
 
-// syncBuffer is a buffer for several writers.
-type syncBuffer struct {
-	mu  sync.Mutex // protects buf
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) take() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.buf.Reset()
-	return b.buf.String()
-}
-
-// pipes is a network within a bubble: what is dialled is accepted.
-type pipes chan net.Conn
-
-func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// pipeListener accepts what is dialled until it is closed.
-type pipeListener struct {
-	pipes
-	closed chan struct{}
-	close  func()
-}
-
-func listenPipes() pipeListener {
-	l := pipeListener{pipes: make(pipes), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
-	return l
-}
-
-func (l pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.pipes:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l pipeListener) Close() error   { l.close(); return nil }
-func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
-
 // servePipes runs a web server on fake time and returns what reads from it.
 func servePipes(t *testing.T, handler http.HandlerFunc) func(context.Context) ([]byte, error) {
 	t.Helper()
-	listener := listenPipes()
+	listener := fixture.NewListener()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
@@ -640,37 +495,8 @@ func servePipes(t *testing.T, handler http.HandlerFunc) func(context.Context) ([
 		serving.Wait()
 	})
 	source := newJWKSURL(must(url.Parse("http://127.0.0.1/keys")))
-	source.transport.DialContext = listener.dial
+	source.transport.DialContext = listener.Dial
 	return source.read
-}
-
-// End to end over HTTP: a publisher whose keys rotate while it serves them.
-func TestKeysRotateOverHTTP(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		keys := []testKey{newEdKey("0"), testKeys()["RSA"], testKeys()["P-384"]}
-		algs := []string{"EdDSA", "RS512", "ES384"}
-		var published atomic.Pointer[[]byte]
-		var asked atomic.Int64
-		show := func(k ...testKey) { doc := jwksOf(t, k...); published.Store(&doc) }
-		tokens := newTestTokens(t, servePipes(t, func(w http.ResponseWriter, r *http.Request) {
-			asked.Add(1)
-			if r.URL.Path != "/keys" || r.Method != http.MethodGet || r.Header.Get("Accept-Encoding") != "" {
-				t.Errorf("%s %s, %v", r.Method, r.URL, r.Header)
-			}
-			_, _ = w.Write(*published.Load())
-		}))
-		for i, k := range keys {
-			show(k)
-			wantGood(t, tokens, k.token(t, algs[i]), algs[i])
-			if i > 0 {
-				wantRefused(t, tokens, keys[i-1].token(t, algs[i-1]), true, missingKey, "the one before")
-			}
-			time.Sleep(fetchIntervalMin)
-		}
-		if n := asked.Load(); n != 3 {
-			t.Errorf("asked %d times", n)
-		}
-	})
 }
 
 func TestSlowPublishers(t *testing.T) {
@@ -794,14 +620,6 @@ func redirected(n int, doc []byte) http.HandlerFunc {
 		}
 		_, _ = w.Write(doc)
 	}
-}
-
-func TestPublisherNobodyAnswersFor(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	_, err := tokensAt(t, server.URL+"/marker").Verify(t.Context(), newEdKey("a").token(t, "EdDSA"))
-	wantFault(t, err, false, "connection refused", "")
 }
 
 func TestKeysOverTLS(t *testing.T) {

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"crypto/ecdsa"
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -11,11 +10,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func isUnknown(err error) bool { return errors.Is(err, ErrUnauthenticated) }
@@ -60,33 +60,6 @@ func TestTokensOfEachAlgorithm(t *testing.T) {
 	}
 	if len(fits) != len(tokenAlgorithms) {
 		t.Errorf("%d algorithms are tried, of %d", len(fits), len(tokenAlgorithms))
-	}
-}
-
-// An ECDSA key verifies a hash of any length, so nothing but the rule keeps a
-// curve and an algorithm together.
-func TestTokensKeepCurvesToTheirAlgorithms(t *testing.T) {
-	t.Parallel()
-	key := testKeys()["P-256"]
-	tokens := newTestTokens(t, reads(jwksOf(t, key)))
-	for _, alg := range []string{"ES384", "ES512"} {
-		text := b64(object{"alg": alg, "kid": "P-256"}.json(t)) + "." + b64(goodClaims().json(t))
-		method := jwt.GetSigningMethod(alg).(*jwt.SigningMethodECDSA)
-		hash := method.Hash.New()
-		hash.Write([]byte(text))
-		r, s, err := ecdsa.Sign(nil, key.private.(*ecdsa.PrivateKey), hash.Sum(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		signature := make([]byte, 2*method.KeySize)
-		r.FillBytes(signature[:method.KeySize])
-		s.FillBytes(signature[method.KeySize:])
-		if err := method.Verify(text, signature, key.private.(*ecdsa.PrivateKey).Public()); err != nil {
-			t.Fatalf("the signature should be right: %v", err)
-		}
-		token := text + "." + b64(signature)
-		_, err = tokens.Verify(t.Context(), token)
-		wantFault(t, err, true, "algorithm does not fit its key", token)
 	}
 }
 
@@ -178,38 +151,35 @@ func TestTokenRules(t *testing.T) {
 		"NumberTooLarge":    {raw: `{"iss":"marker","exp":1e999}`, says: "not a JWT"},
 		"OwnKeyInTheHead":   {head: object{"kid": nil, "jwk": foreign.jwk, "jku": "https://marker/"}, by: foreign, says: "signature is wrong"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				if c.change == nil {
-					c.change = func(*TokensConfig) {}
-				}
-				tokens := newTestTokens(t, reads(jwksOf(t, key, testKeys()["P-256"])), c.change)
-				claims := goodClaims().and(c.claims).json(t)
-				if c.raw != "" {
-					claims = []byte(c.raw)
-				}
-				if c.by.private == nil {
-					c.by = key
-				}
-				token := c.by.sign(t, head.and(c.head), claims)
-				got, err := tokens.Verify(t.Context(), token)
-				if c.says != "" {
-					wantFault(t, err, true, c.says, token)
-				} else if err != nil {
-					t.Fatal(err)
-				} else {
-					got = timeless(got)
-				}
-				if diff := cmp.Diff(c.want, got); diff != "" {
-					t.Error(diff)
-				}
-				// By another key the same is worth nothing.
-				token = foreign.sign(t, head.and(c.head), claims)
-				if got, err := tokens.Verify(t.Context(), token); err == nil || got != (Principal{}) {
-					t.Errorf("signed by another key: %+v, %v", got, err)
-				}
-			})
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			if c.change == nil {
+				c.change = func(*TokensConfig) {}
+			}
+			tokens := newTestTokens(t, reads(jwksOf(t, key, testKeys()["P-256"])), c.change)
+			claims := goodClaims().and(c.claims).json(t)
+			if c.raw != "" {
+				claims = []byte(c.raw)
+			}
+			if c.by.private == nil {
+				c.by = key
+			}
+			token := c.by.sign(t, head.and(c.head), claims)
+			got, err := tokens.Verify(t.Context(), token)
+			if c.says != "" {
+				wantFault(t, err, true, c.says, token)
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				got = timeless(got)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			// By another key the same is worth nothing.
+			token = foreign.sign(t, head.and(c.head), claims)
+			if got, err := tokens.Verify(t.Context(), token); err == nil || got != (Principal{}) {
+				t.Errorf("signed by another key: %+v, %v", got, err)
+			}
 		})
 	}
 }
@@ -383,14 +353,6 @@ func TestTokensConfig(t *testing.T) {
 			}
 			tokens.Close()
 		})
-	}
-}
-
-func TestTokensIsAVerifier(t *testing.T) {
-	t.Parallel()
-	var v Verifier = newTestTokens(t, reads(jwksOf(t, testKeys()["RSA"])))
-	if got, err := v.Verify(t.Context(), testKeys()["RSA"].token(t, "PS512")); err != nil || timeless(got) != testShopper {
-		t.Errorf("%+v, %v", got, err)
 	}
 }
 

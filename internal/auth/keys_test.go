@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -104,80 +105,68 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	})
-	t.Run("RevokeTakesHoldWithinASecond", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, k, text := setup()
-			if _, err := k.Verify(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
-			rows.edit(func() { rows.keys[0].RevokedAt = time.Now() })
-			time.Sleep(time.Second)
-			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "revoked") {
-				t.Error(err)
-			}
-		})
+	fixture.OnFakeTime(t, "RevokeTakesHoldWithinASecond", func(t *testing.T) {
+		rows, k, text := setup()
+		if _, err := k.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		rows.edit(func() { rows.keys[0].RevokedAt = time.Now() })
+		time.Sleep(time.Second)
+		if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "revoked") {
+			t.Error(err)
+		}
 	})
-	t.Run("Expires", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, k, text := setup()
-			rows.edit(func() { rows.keys[0].ExpiresAt = time.Now().Add(200 * time.Millisecond) })
-			if _, err := k.Verify(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(200 * time.Millisecond)
-			if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
-				t.Errorf("remembered past its end: %v", err)
-			}
-		})
+	fixture.OnFakeTime(t, "Expires", func(t *testing.T) {
+		rows, k, text := setup()
+		rows.edit(func() { rows.keys[0].ExpiresAt = time.Now().Add(200 * time.Millisecond) })
+		if _, err := k.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("remembered past its end: %v", err)
+		}
 	})
-	t.Run("IsReadTwiceASecondAtMost", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, k, text := setup()
-			for range 10 {
-				for range 1000 {
-					if _, err := k.Verify(t.Context(), text); err != nil {
-						t.Fatal(err)
-					}
+	fixture.OnFakeTime(t, "IsReadTwiceASecondAtMost", func(t *testing.T) {
+		rows, k, text := setup()
+		for range 10 {
+			for range 1000 {
+				if _, err := k.Verify(t.Context(), text); err != nil {
+					t.Fatal(err)
 				}
-				time.Sleep(100 * time.Millisecond)
 			}
-			if rows.reads != 2 {
-				t.Errorf("%d reads in a second", rows.reads)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if rows.reads != 2 {
+			t.Errorf("%d reads in a second", rows.reads)
+		}
+	})
+	fixture.OnFakeTime(t, "OneReadsForAllWhoWait", func(t *testing.T) {
+		rows, k, text := setup()
+		rows.block = make(chan struct{})
+		impatient, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := k.Verify(impatient, text); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller that has left: %v", err)
 			}
 		})
-	})
-	t.Run("OneReadsForAllWhoWait", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, k, text := setup()
-			rows.block = make(chan struct{})
-			impatient, leave := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
+		synctest.Wait()
+		for range 50 {
 			wg.Go(func() {
-				if _, err := k.Verify(impatient, text); !errors.Is(err, context.Canceled) {
-					t.Errorf("a caller that has left: %v", err)
+				if _, err := k.Verify(t.Context(), text); err != nil {
+					t.Error(err)
 				}
 			})
-			synctest.Wait()
-			for range 50 {
-				wg.Go(func() {
-					if _, err := k.Verify(t.Context(), text); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			synctest.Wait()
-			leave() // the caller that reads for all leaves: another one reads
-			synctest.Wait()
-			close(rows.block)
-			wg.Wait()
-			if rows.reads != 2 {
-				t.Errorf("%d reads", rows.reads)
-			}
-		})
+		}
+		synctest.Wait()
+		leave() // the caller that reads for all leaves: another one reads
+		synctest.Wait()
+		close(rows.block)
+		wg.Wait()
+		if rows.reads != 2 {
+			t.Errorf("%d reads", rows.reads)
+		}
 	})
 	t.Run("WhenNobodyCanTell", func(t *testing.T) {
 		t.Parallel()
@@ -207,30 +196,27 @@ func TestKeys(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("WritesDownTheLastUse", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, k, text := setup()
-			k.Start(t.Context())
-			if _, err := k.Verify(t.Context(), text); err != nil {
-				t.Fatal(err)
+	fixture.OnFakeTime(t, "WritesDownTheLastUse", func(t *testing.T) {
+		rows, k, text := setup()
+		k.Start(t.Context())
+		if _, err := k.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now()
+		time.Sleep(usedInterval + time.Second)
+		rows.edit(func() {
+			if !rows.used[7].Equal(at) {
+				t.Errorf("%v", rows.used)
 			}
-			at := time.Now()
-			time.Sleep(usedInterval + time.Second)
-			rows.edit(func() {
-				if !rows.used[7].Equal(at) {
-					t.Errorf("%v", rows.used)
-				}
-				rows.used = nil
-			})
-			if _, err := k.Verify(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
-			k.Stop()
-			if rows.used[7].IsZero() {
-				t.Error("the last use before the stop is lost")
-			}
+			rows.used = nil
 		})
+		if _, err := k.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		k.Stop()
+		if rows.used[7].IsZero() {
+			t.Error("the last use before the stop is lost")
+		}
 	})
 }
 

@@ -3,44 +3,37 @@ package service
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
 func TestCompareClock(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TakesTheMiddleOfTheQuickestRoundTrip", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			pauses := []time.Duration{800 * time.Millisecond, 100 * time.Millisecond, time.Second}
-			clock, err := CompareClock(func() (time.Time, error) {
-				pause := pauses[0]
-				pauses = pauses[1:]
-				time.Sleep(pause / 2)
-				theirs := time.Now().Add(3 * time.Second)
-				time.Sleep(pause / 2)
-				return theirs, nil
-			})
-			if err != nil || clock != (Clock{Ahead: 3 * time.Second, RoundTrip: 100 * time.Millisecond}) {
-				t.Errorf("%+v, error %v", clock, err)
-			}
+	onFakeTime(t, "TakesTheMiddleOfTheQuickestRoundTrip", func(t *testing.T) {
+		pauses := []time.Duration{800 * time.Millisecond, 100 * time.Millisecond, time.Second}
+		clock, err := CompareClock(func() (time.Time, error) {
+			pause := pauses[0]
+			pauses = pauses[1:]
+			time.Sleep(pause / 2)
+			theirs := time.Now().Add(3 * time.Second)
+			time.Sleep(pause / 2)
+			return theirs, nil
 		})
+		if err != nil || clock != (Clock{Ahead: 3 * time.Second, RoundTrip: 100 * time.Millisecond}) {
+			t.Errorf("%+v, error %v", clock, err)
+		}
 	})
 
-	t.Run("AsksOnceIfTheRoundTripIsQuick", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			asked := 0
-			clock, err := CompareClock(func() (time.Time, error) {
-				asked++
-				time.Sleep(time.Millisecond)
-				return time.Now(), nil
-			})
-			if err != nil || asked != 1 || clock.RoundTrip != time.Millisecond {
-				t.Errorf("%d requests, %+v, error %v", asked, clock, err)
-			}
+	onFakeTime(t, "AsksOnceIfTheRoundTripIsQuick", func(t *testing.T) {
+		asked := 0
+		clock, err := CompareClock(func() (time.Time, error) {
+			asked++
+			time.Sleep(time.Millisecond)
+			return time.Now(), nil
 		})
+		if err != nil || asked != 1 || clock.RoundTrip != time.Millisecond {
+			t.Errorf("%d requests, %+v, error %v", asked, clock, err)
+		}
 	})
 
 	t.Run("FailsWithTheAsking", func(t *testing.T) {

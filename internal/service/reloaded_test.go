@@ -1,22 +1,16 @@
 package service
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/largesse/largesse/internal/config/configtest"
 )
 
 func TestReloaded(t *testing.T) {
@@ -30,55 +24,49 @@ func TestReloaded(t *testing.T) {
 		}
 	})
 
-	t.Run("ReadsAgainOnceTheValueIsOld", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			reads := 0
-			r, err := NewReloaded(time.Second, func() (int, error) {
-				reads++
-				return reads, nil
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
+	onFakeTime(t, "ReadsAgainOnceTheValueIsOld", func(t *testing.T) {
+		reads := 0
+		r, err := NewReloaded(time.Second, func() (int, error) {
+			reads++
+			return reads, nil
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []int{1, 1, 2, 2, 3} { // at 0, 500, 1000, 1500 and 2000 ms
+			if got := r.Get(); got != want {
+				t.Errorf("read %d at %d ms, want %d", got, i*500, want)
 			}
-			for i, want := range []int{1, 1, 2, 2, 3} { // at 0, 500, 1000, 1500 and 2000 ms
-				if got := r.Get(); got != want {
-					t.Errorf("read %d at %d ms, want %d", got, i*500, want)
-				}
-				time.Sleep(500 * time.Millisecond)
-			}
-		})
+			time.Sleep(500 * time.Millisecond)
+		}
 	})
 
-	t.Run("KeepsTheLastGoodValueAndReadsAtMostOncePerAge", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var fail error
-			reads := 0
-			var results []error
-			r, err := NewReloaded(time.Second, func() (int, error) {
-				reads++
-				return reads, fail
-			}, func(err error) { results = append(results, err) })
-			if err != nil {
-				t.Fatal(err)
+	onFakeTime(t, "KeepsTheLastGoodValueAndReadsAtMostOncePerAge", func(t *testing.T) {
+		var fail error
+		reads := 0
+		var results []error
+		r, err := NewReloaded(time.Second, func() (int, error) {
+			reads++
+			return reads, fail
+		}, func(err error) { results = append(results, err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		fail = broken
+		time.Sleep(time.Second)
+		for range 3 {
+			if got := r.Get(); got != 1 {
+				t.Errorf("%d, want the last good value 1", got)
 			}
-			fail = broken
-			time.Sleep(time.Second)
-			for range 3 {
-				if got := r.Get(); got != 1 {
-					t.Errorf("%d, want the last good value 1", got)
-				}
-			}
-			fail = nil
-			time.Sleep(time.Second)
-			if got := r.Get(); got != 3 {
-				t.Errorf("%d, want the third read", got)
-			}
-			if !slices.Equal(results, []error{broken, nil}) {
-				t.Errorf("reported %v", results)
-			}
-		})
+		}
+		fail = nil
+		time.Sleep(time.Second)
+		if got := r.Get(); got != 3 {
+			t.Errorf("%d, want the third read", got)
+		}
+		if !slices.Equal(results, []error{broken, nil}) {
+			t.Errorf("reported %v", results)
+		}
 	})
 
 	t.Run("WithoutAnAgeEveryGetReads", func(t *testing.T) {
@@ -102,36 +90,11 @@ func TestReloaded(t *testing.T) {
 	})
 }
 
-// writeCertificate writes a self-signed certificate and its key.
-func writeCertificate(t *testing.T, dir, name string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: raw}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
-
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := writeCertificate(t, dir, "one")
-	_, otherKey := writeCertificate(t, dir, "other")
+	cert, key := configtest.IssueCert(t, dir, "one", time.Now().Add(time.Hour))
+	_, otherKey := configtest.IssueCert(t, dir, "other", time.Now().Add(time.Hour))
 
 	t.Run("ReadsCAsAndCertificate", func(t *testing.T) {
 		t.Parallel()

@@ -134,32 +134,26 @@ func TestBaseStartStopStress(t *testing.T) {
 func TestSleep(t *testing.T) {
 	t.Parallel()
 
-	t.Run("WaitsTheWholeTime", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			if !Sleep(t.Context(), time.Hour) {
-				t.Error("Sleep says that it was cut short")
-			}
-			if d := time.Since(began); d != time.Hour {
-				t.Errorf("Sleep took %s, want 1h", d)
-			}
-		})
+	onFakeTime(t, "WaitsTheWholeTime", func(t *testing.T) {
+		began := time.Now()
+		if !Sleep(t.Context(), time.Hour) {
+			t.Error("Sleep says that it was cut short")
+		}
+		if d := time.Since(began); d != time.Hour {
+			t.Errorf("Sleep took %s, want 1h", d)
+		}
 	})
 
-	t.Run("EndsWithItsContext", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			began := time.Now()
-			if Sleep(ctx, time.Hour) {
-				t.Error("Sleep says that the hour has passed")
-			}
-			if d := time.Since(began); d != time.Minute {
-				t.Errorf("Sleep took %s, want 1m", d)
-			}
-		})
+	onFakeTime(t, "EndsWithItsContext", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if Sleep(ctx, time.Hour) {
+			t.Error("Sleep says that the hour has passed")
+		}
+		if d := time.Since(began); d != time.Minute {
+			t.Errorf("Sleep took %s, want 1m", d)
+		}
 	})
 }
 
@@ -284,5 +278,15 @@ func TestIDs(t *testing.T) {
 				t.Fatalf("%d after %d, a second later", id, last)
 			}
 		})
+	})
+}
+
+// onFakeTime runs a subtest on fake time, at the same time as others. Package fixture,
+// which has such a function, imports this one.
+func onFakeTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
 	})
 }

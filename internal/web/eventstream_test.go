@@ -8,17 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
 func TestAPanicEndsTheStreamAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var text lockedBuffer
-		log, err := obs.NewLog(&text, "error", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		var text fixture.Buffer
+		log := fixture.Must(obs.NewLog(&text, "error", "text"))(t)
 		a := newRouter(log)
 		local, remote := net.Pipe()
 		ended := false

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -81,10 +82,7 @@ func FuzzUnmarshalStrict(f *testing.F) {
 		if written, read := names(t, data, v); written != read {
 			t.Fatalf("%q has %d names and was read as %v", data, written, v)
 		}
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(json.Marshal(v))(t)
 		var again any
 		if err := unmarshalStrict(text, &again); err != nil || !reflect.DeepEqual(v, again) {
 			t.Fatalf("%q is written as %q and read as %v, %v", data, text, again, err)

@@ -125,29 +125,6 @@ func TestSlowHeads(t *testing.T) {
 	}
 }
 
-// TestAnExportThatNobodyReads checks that a stalled export ends, and that the client sees
-// that it is incomplete.
-func TestAnExportThatNobodyReads(t *testing.T) {
-	slowly(t, Limits{}, func(t *testing.T, b *site, _ *Server) {
-		ended := make(chan error, 1)
-		b.api.Handle("alive", "GET /export", func(w http.ResponseWriter, r *http.Request) {
-			out := NewCSV(w, "x.csv", "name")
-			var err error
-			for err == nil {
-				err = out.Page([][]string{{strings.Repeat("x", 100_000)}})
-			}
-			ended <- err
-			b.api.EndCSV(out, r, err)
-		})
-		conn := b.raw(t, "GET /export HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		b.others(t)
-		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("ended by %v", err)
-		}
-		wantCut(t, conn)
-	})
-}
-
 func TestConnectionsAreBounded(t *testing.T) {
 	slowly(t, Limits{Connections: 3}, func(t *testing.T, b *site, s *Server) {
 		const ask = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -17,10 +17,7 @@ import (
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	t.Parallel()
 	const most, idle = 1000, 2000
-	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: Limits{Connections: most}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Limits: Limits{Connections: most}}))(t)
 	b := setup(t)
 	began, finish := make(chan struct{}), make(chan struct{})
 	b.api.Handle("alive", "GET /slow", func(w http.ResponseWriter, _ *http.Request) {
@@ -32,20 +29,14 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	busy, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := fixture.Must(net.Dial("tcp", s.Addr()))(t)
 	defer busy.Close()
 	if _, err := busy.Write([]byte("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	<-began
 	for n := range idle {
-		conn, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := fixture.Must(net.Dial("tcp", s.Addr()))(t)
 		defer conn.Close()
 		if n%2 == 0 && n < most {
 			if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
@@ -56,10 +47,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr()+"/healthz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr()+"/healthz", nil))(t)
 		res, err := client.Do(req)
 		cancel()
 		if err != nil {

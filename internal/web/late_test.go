@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -19,10 +20,7 @@ import (
 func TestALateServiceIsUnavailable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	log, err := obs.NewLog(&out, "info", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(&out, "info", "json"))(t)
 	a := NewRouter(RouterConfig{Title: "test", Version: "1", Log: log})
 	for detail, cause := range map[string]error{
 		lateDetail: context.DeadlineExceeded,

@@ -10,15 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
 func newMount(t *testing.T, origins ...string) *Mount {
 	t.Helper()
-	m, err := NewMount(origins, "not yet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := fixture.Must(NewMount(origins, "not yet"))(t)
 	return m
 }
 

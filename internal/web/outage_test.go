@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -19,10 +20,7 @@ func TestUnavailableIsSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refused = 11_455
 		var out bytes.Buffer
-		log, err := obs.NewLog(&out, "info", "json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&out, "info", "json"))(t)
 		a := NewRouter(RouterConfig{Title: "test", Version: "1", Log: log})
 		lines := func() int { return strings.Count(out.String(), "\n") }
 		refuse := func() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestServer(t *testing.T) {
@@ -31,10 +32,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("StartStopStress", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "localhost:0", AuthMode: auth.ModeNone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(NewServer(ServerConfig{Listen: "localhost:0", AuthMode: auth.ModeNone}))(t)
 		s.Stop()
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
@@ -42,10 +40,7 @@ func TestServer(t *testing.T) {
 			if err := errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)); err != nil {
 				t.Fatal(err)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil))(t)
 			res, err := client.Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -66,10 +61,7 @@ func TestServer(t *testing.T) {
 	t.Run("TakenAddress", func(t *testing.T) {
 		t.Parallel()
 		other := setup(t)
-		s, err := NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: auth.ModeNone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(NewServer(ServerConfig{Listen: strings.TrimPrefix(other.url, "http://"), AuthMode: auth.ModeNone}))(t)
 		for _, err := range []error{s.Bind(t.Context()), s.Start(t.Context(), other.api)} {
 			if err == nil || !strings.Contains(err.Error(), "http.listen") {
 				t.Errorf("an address was bound twice: %v", err)
@@ -79,10 +71,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("AnswersOnceItServesWhatIsBound", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
 		defer s.Stop()
 		if err := errors.Join(s.Bind(t.Context()), s.Bind(t.Context())); err != nil {
 			t.Fatal(err)
@@ -122,19 +111,13 @@ func TestServer(t *testing.T) {
 
 	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
 		t.Parallel()
-		s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
 		if err := s.Bind(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s.Stop()
 		s.Stop()
-		again, err := net.Listen("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := fixture.Must(net.Listen("tcp", s.Addr()))(t)
 		_ = again.Close()
 	})
 
@@ -168,10 +151,7 @@ func TestOrigins(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const shop = "https://shop.example"
-	s, err := NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Origins: []string{shop}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone, Origins: []string{shop}}))(t)
 	h := guard(b.api, s.cross, auth.ModeNone, []string{shop})
 	ask := func(method, origin string, more ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/v1/things", strings.NewReader(`{"name":"Spring","type":"POINT","amount":5}`))

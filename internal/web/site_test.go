@@ -1,14 +1,12 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -27,32 +25,14 @@ type site struct {
 	url  string
 	http *http.Client
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
-	log  *lockedBuffer
+	log  *fixture.Buffer
 	obs  obs.Log
-}
-
-// lockedBuffer is written by many requests at a time.
-type lockedBuffer struct {
-	mu  sync.Mutex // protects buf
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // newSite returns a site without a server.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	b := &site{log: &lockedBuffer{}, dial: new(net.Dialer).DialContext}
+	b := &site{log: &fixture.Buffer{}, dial: new(net.Dialer).DialContext}
 	var err error
 	if b.obs, err = obs.NewLog(b.log, "info", "text"); err != nil {
 		t.Fatal(err)
@@ -110,10 +90,7 @@ func (a answer) want(t *testing.T, status int) {
 // do sends a request; headers are pairs.
 func (b *site) do(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), method, b.url+path, body))(t)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
@@ -139,10 +116,7 @@ func (b *site) others(t *testing.T) {
 func (b *site) serve(t *testing.T, cfg ServerConfig, in *fixture.Listener) *Server {
 	t.Helper()
 	cfg.Listen, cfg.AuthMode, cfg.Log = "127.0.0.1:0", auth.ModeNone, b.obs
-	s, err := NewServer(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(NewServer(cfg))(t)
 	if in != nil {
 		s.bound, s.addr, b.dial = in, in.Addr().String(), in.Dial
 	}
@@ -159,10 +133,7 @@ func (b *site) serve(t *testing.T, cfg ServerConfig, in *fixture.Listener) *Serv
 // raw opens a connection and sends text as it is.
 func (b *site) raw(t *testing.T, text string) net.Conn {
 	t.Helper()
-	conn, err := b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := fixture.Must(b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://")))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)

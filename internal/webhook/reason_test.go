@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -121,10 +122,7 @@ func TestTheStoredReasonHasNoAddress(t *testing.T) {
 		}
 		rows.add(1, 1)
 		var out strings.Builder
-		log, err := obs.NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		d := NewDeliverer(Config{Rows: rows, Metrics: obs.NewMetrics(), Log: log})
 		d.transport = r
 		d.Start(t.Context())

@@ -9,6 +9,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestSignaturesAreStandard verifies messages with the Go library of the Standard
@@ -43,10 +44,7 @@ func TestSignaturesAreStandard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			library, err := standardwebhooks.NewWebhook(tc.secret)
-			if err != nil {
-				t.Fatal(err)
-			}
+			library := fixture.Must(standardwebhooks.NewWebhook(tc.secret))(t)
 			if err := library.Verify(tc.body, tc.header); (err == nil) != tc.good {
 				t.Errorf("the library: %v", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
@@ -24,24 +25,15 @@ print(json.dumps(Webhook(given["secret"]).verify(given["body"], given["headers"]
 
 func TestSignaturesAreStandardInPython(t *testing.T) {
 	t.Parallel()
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	python, err := in.StandardWebhooks(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := fixture.Must(fleet.NewInstaller(t.Output()))(t)
+	python := fixture.Must(in.StandardWebhooks(t.Context()))(t)
 	const body = `{"type":"promotion.completed","data":{"name":"Frühling"}}`
 	verify := func(secret string, header http.Header) (string, error) {
 		headers := map[string]string{}
 		for name := range header {
 			headers[strings.ToLower(name)] = header.Get(name)
 		}
-		given, err := json.Marshal(map[string]any{"secret": secret, "headers": headers, "body": body})
-		if err != nil {
-			t.Fatal(err)
-		}
+		given := fixture.Must(json.Marshal(map[string]any{"secret": secret, "headers": headers, "body": body}))(t)
 		cmd := exec.CommandContext(t.Context(), python, "-c", verifyInPython)
 		cmd.Stdin = strings.NewReader(string(given))
 		out, err := cmd.Output()

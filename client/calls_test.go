@@ -1,0 +1,260 @@
+package client_test
+
+import (
+	"encoding/json"
+	"io"
+	"iter"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/obs"
+)
+
+var tenSharp = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// fill sets everything in a value of the API, with lists of one.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("9007199254740993")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint8:
+		v.SetUint(7)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("team"), reflect.ValueOf("growth").Convert(v.Type().Elem()))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(tenSharp))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	default:
+		panic("there is no value for " + v.Type().String())
+	}
+}
+
+// document returns a value as clients read it from JSON.
+func document(t *testing.T, v any) (text []byte, read any) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text, read
+}
+
+// first returns what a list begins with.
+func first[T any](list iter.Seq2[T, error]) (any, error) {
+	for item, err := range list {
+		return item, err
+	}
+	return nil, io.EOF
+}
+
+// TestCalls checks the request of each call, and that the client reads every field of the
+// response of the API.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	type c = client.Client
+	promotion, template, coupon, letter := api.Promotion{}, api.Template{}, api.Coupon{}, api.DeadLetter{}
+	no := false
+	for _, tc := range []struct {
+		name, want string // method, URI, Prefer and body of the request
+		response   any    // of this type, in each field; [1]T is the first page of a list
+		call       func(*c) (any, error)
+	}{
+		{"Get", "GET /v1/promotions/7  ", promotion, func(c *c) (any, error) { return c.Promotion(ctx, "7") }},
+		{"GetWithAHostileID", "GET /v1/promotions/..%2F%3Fa=b%2F7  ", promotion, func(c *c) (any, error) { return c.Promotion(ctx, "../?a=b/7") }},
+		{"GetWithDotsForAnID", "GET /v1/promotions/%2E%2E  ", promotion, func(c *c) (any, error) { return c.Promotion(ctx, "..") }},
+		{"Start", "POST /v1/promotions/7/start  ", promotion, func(c *c) (any, error) { return c.StartPromotion(ctx, "7") }},
+		{"Pause", "POST /v1/promotions/7/pause  ", promotion, func(c *c) (any, error) { return c.PausePromotion(ctx, "7") }},
+		{"Resume", "POST /v1/promotions/7/resume  ", promotion, func(c *c) (any, error) { return c.ResumePromotion(ctx, "7") }},
+		{"Cancel", "POST /v1/promotions/7/cancel  ", promotion, func(c *c) (any, error) { return c.CancelPromotion(ctx, "7") }},
+		{"Close", "POST /v1/promotions/7/close  ", promotion, func(c *c) (any, error) { return c.ClosePromotion(ctx, "7") }},
+		{"Approve", "POST /v1/promotions/7/approve  ", promotion, func(c *c) (any, error) { return c.ApprovePromotion(ctx, "7") }},
+		{"ApproveSeen", "POST /v1/promotions/7/approve  ", promotion, func(c *c) (any, error) {
+			return c.ApproveSeen(ctx, client.Promotion{ID: "7", ETag: `"v1-2-3-4"`})
+		}},
+		{"Reject", `POST /v1/promotions/7/reject  {"reason":"no"}`, promotion, func(c *c) (any, error) { return c.RejectPromotion(ctx, "7", "no") }},
+		{"Delete", "DELETE /v1/promotions/7  ", nil, func(c *c) (any, error) { return nil, c.DeletePromotion(ctx, "7") }},
+		{"Create", `POST /v1/promotions  {"id":"7","name":"Spring","type":"POINT","amount":5,"maxRetries":0}`, promotion, func(c *c) (any, error) {
+			return c.CreatePromotion(ctx, client.NewPromotion{ID: "7", Name: "Spring", Type: "POINT", Amount: 5, MaxRetries: new(int)})
+		}},
+		{
+			"CreateWithLevers", `POST /v1/promotions  {"name":"S","type":"POINT","consumersPerInstance":3,"ratePerSecond":10,"weight":2,"maxAmount":500,"canary":{"targets":3,"maxFailureRate":0},` +
+				`"startsAt":"2026-11-21T10:00:00Z","webhookUrl":"https://h/x"}`, promotion, func(c *c) (any, error) {
+				return c.CreatePromotion(ctx, client.NewPromotion{
+					Name: "S", Type: "POINT", ConsumersPerInstance: new(3), RatePerSecond: 10, Weight: 2, MaxAmount: 500,
+					Canary: &client.NewCanary{Targets: 3, MaxFailureRate: new(float64)}, StartsAt: &tenSharp, WebhookURL: "https://h/x",
+				})
+			},
+		},
+		{"ChangePromotion", `PATCH /v1/promotions/7  {"name":"N","ratePerSecond":null,"maxAmount":500,"metadata":{"a":"b","c":null}}`, promotion, func(c *c) (any, error) {
+			return c.ChangePromotion(ctx, "7", client.PromotionChange{
+				Name: new("N"), RatePerSecond: client.Clear[int](), MaxAmount: client.Set(int64(500)), Metadata: client.Set(map[string]*string{"a": new("b"), "c": nil}),
+			})
+		}},
+		{
+			"FindPromotions", "GET /v1/promotions?createdAfter=2026-11-21T10%3A00%3A00Z&createdBy=kim&limit=200&q=a%25&sort=-name&status=DRAFT  ", [1]api.Promotion{}, func(c *c) (any, error) {
+				return first(c.FindPromotions(ctx, client.PromotionFilter{Status: "DRAFT", Search: "a%", CreatedBy: "kim", CreatedAfter: tenSharp, Sort: "-name"}))
+			},
+		},
+		{"Uploads", "GET /v1/promotions/7/uploads?limit=200  ", [1]api.Upload{}, func(c *c) (any, error) { return first(c.Uploads(ctx, "7")) }},
+		{"Payouts", "GET /v1/promotions/7/payouts?code=X&limit=200&state=FAILED  ", [1]api.Payout{}, func(c *c) (any, error) {
+			return first(c.Payouts(ctx, "7", client.PayoutFilter{State: "FAILED", Code: "X"}))
+		}},
+		{"Payout", "GET /v1/promotions/7/payouts/8  ", api.PayoutDetail{}, func(c *c) (any, error) { return c.Payout(ctx, "7", "8") }},
+		{"Retry", `POST /v1/promotions/7/payouts/retry  {"state":"FAILED","code":"X"}`, map[string]any{"requeued": 7}, func(c *c) (any, error) {
+			n, err := c.RetryPayouts(ctx, "7", "X")
+			return map[string]any{"requeued": n}, err
+		}},
+		{"Resolve", `POST /v1/promotions/7/payouts/8/resolve  {"outcome":"SUCCEEDED","transactionKey":"T","note":"n"}`, api.PayoutDetail{}, func(c *c) (any, error) {
+			return c.ResolvePayout(ctx, "7", "8", client.Resolution{Outcome: "SUCCEEDED", TransactionKey: "T", Note: "n"})
+		}},
+		{"DeadLetters", "GET /v1/dead-letters?limit=200&status=OPEN  ", [1]api.DeadLetter{}, func(c *c) (any, error) {
+			return first(c.DeadLetters(ctx, client.DeadLetterFilter{Status: "OPEN"}))
+		}},
+		{"DeadLetter", "GET /v1/dead-letters/7  ", letter, func(c *c) (any, error) { return c.DeadLetter(ctx, "7") }},
+		{"ReplayDeadLetter", "POST /v1/dead-letters/7/replay  ", letter, func(c *c) (any, error) { return c.ReplayDeadLetter(ctx, "7") }},
+		{"DiscardDeadLetter", "POST /v1/dead-letters/7/discard  ", letter, func(c *c) (any, error) { return c.DiscardDeadLetter(ctx, "7") }},
+		{"ReplayDeadLetters", `POST /v1/dead-letters/replay  {"source":"s","reason":"r"}`, map[string]any{"count": 5, "skipped": 2}, func(c *c) (any, error) {
+			return c.ReplayDeadLetters(ctx, client.DeadLetterSelection{Source: "s", Reason: "r"})
+		}},
+		{"DiscardDeadLetters", `POST /v1/dead-letters/discard  {"ids":["1","2"]}`, map[string]any{"count": 5, "skipped": 2}, func(c *c) (any, error) {
+			return c.DiscardDeadLetters(ctx, client.DeadLetterSelection{IDs: []string{"1", "2"}})
+		}},
+		{"Reconcile", `POST /v1/reconciliations  {"promotionId":"7","repair":true}`, api.Reconciliation{}, func(c *c) (any, error) { return c.Reconcile(ctx, "7", true) }},
+		{"ReconcileAll", `POST /v1/reconciliations  {"repair":false}`, api.Reconciliation{}, func(c *c) (any, error) { return c.Reconcile(ctx, "", false) }},
+		{"ReconcileTemplate", `POST /v1/reconciliations  {"templateId":"42","repair":true}`, api.Reconciliation{}, func(c *c) (any, error) { return c.ReconcileTemplate(ctx, "42", true) }},
+		{"Reconciliation", "GET /v1/reconciliations/9  ", api.Reconciliation{}, func(c *c) (any, error) { return c.Reconciliation(ctx, "9") }},
+		{"PromotionStream", "GET /v1/promotions/7/stream  ", api.PromotionStream{}, func(c *c) (any, error) { return c.PromotionStream(ctx, "7") }},
+		{"Instances", "GET /v1/instances  ", map[string]any{"items": []api.Instance{{}}, "streams": []api.WorkStream{{}}, "degraded": []string{"queue"}}, func(c *c) (any, error) {
+			return c.Instances(ctx)
+		}},
+		{"Overview", "GET /v1/overview  ", api.Overview{}, func(c *c) (any, error) { return c.Overview(ctx) }},
+		{"Health", "GET /healthz  ", nil, func(c *c) (any, error) { return nil, c.Health(ctx) }},
+		{"Ready", "GET /readyz  ", map[string]any{"degraded": []string{"redis"}, "troubles": []obs.Trouble{{Part: "redis"}}}, func(c *c) (any, error) { return c.Ready(ctx) }},
+
+		{"CreateTemplate", `POST /v1/coupon-templates  {"name":"Spring","totalQuantity":100}`, template, func(c *c) (any, error) {
+			return c.CreateTemplate(ctx, client.NewTemplate{Name: "Spring", TotalQuantity: 100})
+		}},
+		{
+			"CreateTemplateWithAll", `POST /v1/coupon-templates  {"id":"42","name":"Spring","totalQuantity":100,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z",` +
+				`"closesAt":"2026-11-21T10:00:00Z","validForSeconds":60,"holdSeconds":30,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9},"draw":{"from":"2026-11-21T10:00:00Z"}}`,
+			template, func(c *c) (any, error) {
+				return c.CreateTemplate(ctx, client.NewTemplate{
+					ID: "42", Name: "Spring", TotalQuantity: 100, PerUserLimit: 2, OpensAt: &tenSharp, ClosesAt: &tenSharp, ValidForSeconds: 60, HoldSeconds: 30, Mode: "KAFKA",
+					ReissueAfterCancel: &no, WhenRedisAway: "WAIT", Codes: &client.CodeStyle{Prefix: "X-", Length: 9}, Draw: &client.NewDraw{From: tenSharp},
+				})
+			},
+		},
+		{
+			"ChangeTemplate", `PATCH /v1/coupon-templates/42  {"name":"N","totalQuantity":5,"opensAt":"2026-11-21T10:00:00Z","closesAt":null,"validForSeconds":null,"holdSeconds":null,"reissueAfterCancel":false}`,
+			template, func(c *c) (any, error) {
+				return c.ChangeTemplate(ctx, "42", client.TemplateChange{
+					Name: new("N"), TotalQuantity: new(int64(5)), OpensAt: client.Set(tenSharp), ClosesAt: client.Clear[time.Time](), ValidForSeconds: client.Clear[int64](),
+					HoldSeconds: client.Clear[int64](), ReissueAfterCancel: &no,
+				})
+			},
+		},
+		{"Template", "GET /v1/coupon-templates/42  ", template, func(c *c) (any, error) { return c.Template(ctx, "42") }},
+		{"CloseTemplate", "POST /v1/coupon-templates/42/close  ", template, func(c *c) (any, error) { return c.CloseTemplate(ctx, "42") }},
+		{"ImportCodes", "POST /v1/coupon-templates/42/codes  A\nB", api.CodesResult{}, func(c *c) (any, error) {
+			return c.ImportCodes(ctx, "42", strings.NewReader("A\nB"), client.ImportOptions{})
+		}},
+		{"ReleasePlaces", "POST /v1/coupon-templates/42/release-places  ", api.ReleasedPlaces{}, func(c *c) (any, error) {
+			n, err := c.ReleasePlaces(ctx, "42")
+			return map[string]any{"released": n}, err
+		}},
+		{"Templates", "GET /v1/coupon-templates?limit=200  ", [1]api.Template{}, func(c *c) (any, error) { return first(c.Templates(ctx)) }},
+		{"FindTemplates", "GET /v1/coupon-templates?limit=200&q=a%25  ", [1]api.Template{}, func(c *c) (any, error) { return first(c.FindTemplates(ctx, "a%")) }},
+		{"TemplateCoupons", "GET /v1/coupon-templates/42/coupons?limit=200  ", [1]api.Coupon{}, func(c *c) (any, error) { return first(c.TemplateCoupons(ctx, "42")) }},
+		{"TemplateEntrants", "GET /v1/coupon-templates/42/entrants?limit=200  ", [1]api.Entrant{}, func(c *c) (any, error) {
+			user, err := first(c.TemplateEntrants(ctx, "42"))
+			return map[string]any{"userId": user}, err
+		}},
+		{"UserCoupons", "GET /v1/users/u%2F7%20%C3%BC/coupons?limit=200  ", [1]api.Coupon{}, func(c *c) (any, error) { return first(c.UserCoupons(ctx, "u/7 ü")) }},
+		{"Coupon", "GET /v1/coupons/2  ", coupon, func(c *c) (any, error) { return c.Coupon(ctx, "2") }},
+		{"CouponsByCode", "GET /v1/coupons?code=C+1  ", [1]api.Coupon{}, func(c *c) (any, error) {
+			list, err := c.CouponsByCode(ctx, "C 1")
+			return list[0], err
+		}},
+		{"ConfirmCoupon", "POST /v1/coupons/2/confirm  ", coupon, func(c *c) (any, error) { return c.ConfirmCoupon(ctx, "2") }},
+		{"UseCoupon", "POST /v1/coupons/2/use  ", coupon, func(c *c) (any, error) { return c.UseCoupon(ctx, "2") }},
+		{"CancelCoupon", "POST /v1/coupons/2/cancel  ", coupon, func(c *c) (any, error) { return c.CancelCoupon(ctx, "2") }},
+		{"IssueCoupon", `POST /v1/coupons/42/issue  {"userId":"u7"}`, api.IssueRequest{}, func(c *c) (any, error) { return c.IssueCoupon(ctx, "42", "u7", 0) }},
+		{"IssueCouponAndWait", `POST /v1/coupons/42/issue wait=2 {"userId":"u7"}`, api.IssueRequest{}, func(c *c) (any, error) {
+			return c.IssueCoupon(ctx, "42", "u7", 1500*time.Millisecond)
+		}},
+		{"IssueRequest", "GET /v1/issue-requests/42:u%2F7  ", api.IssueRequest{}, func(c *c) (any, error) { return c.IssueRequest(ctx, "42:u/7") }},
+		{"LeaveLine", "DELETE /v1/issue-requests/42:u%2F7  ", nil, func(c *c) (any, error) { return nil, c.LeaveLine(ctx, "42:u/7") }},
+		{"UserHistory", "GET /v1/users/u7/history?templateId=42&templateId=43  ", api.History{}, func(c *c) (any, error) { return c.UserHistory(ctx, "u7", "42", "43") }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			response, want := tc.response, tc.response
+			if response != nil {
+				v := reflect.New(reflect.TypeOf(response)).Elem()
+				switch v.Kind() {
+				case reflect.Struct:
+					fill(v)
+					response, want = v.Interface(), v.Interface()
+				case reflect.Array:
+					fill(v.Index(0))
+					response, want = map[string]any{"items": v.Interface()}, v.Index(0).Interface()
+				default:
+				}
+			}
+			answer, _ := document(t, response)
+			got := make(chan string, 1)
+			c := serve(t, client.Options{APIKey: "k-1", Actor: "kim", UserAgent: "test/1"}, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if r.Header.Get("Authorization") != "Bearer k-1" || r.Header.Get("User-Agent") != "test/1" || r.Header.Get("Largesse-Actor") != "kim" {
+					t.Errorf("headers %v", r.Header)
+				}
+				if kind := r.Header.Get("Content-Type"); strings.HasPrefix(string(body), "{") && kind != "application/json" {
+					t.Errorf("Content-Type %q", kind)
+				}
+				got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("Prefer") + " " + string(body)
+				_, _ = w.Write(answer)
+			})
+			result, err := tc.call(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, <-got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+			_, sent := document(t, want)
+			_, read := document(t, result)
+			if diff := cmp.Diff(sent, read); diff != "" {
+				t.Errorf("what was read of the response (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
