@@ -21,5 +21,3 @@ func TestMemory(t *testing.T) {
 	t.Parallel()
 	gatetest.Exercise(t, newMemory)
 }
-
-func BenchmarkMemory(b *testing.B) { gatetest.Benchmark(b, newMemory) }

@@ -99,21 +99,6 @@ func exerciseUserLimit(t *testing.T, b *bundle) {
 	})
 }
 
-func exerciseCheckOnly(t *testing.T, b *bundle) {
-	s := state()
-	s.Total = 2
-	b.load(s)
-	look := func(users ...string) []gate.Answer {
-		t.Helper()
-		return must(b.g.Admit(b.ctx, b.id, users, false))(t).Answers
-	}
-	equal(t, "check of an empty line", look("a", "b", "c"), []gate.Answer{{Verdict: gate.Admitted}, {Verdict: gate.Admitted}, {Verdict: gate.Admitted}})
-	b.admit(1, "a")
-	equal(t, "check", look("a", "b"), []gate.Answer{{Verdict: gate.InLine, Ticket: 1}, {Verdict: gate.Admitted, Rank: 1}})
-	b.admit(2, "b")
-	equal(t, "check of a sold-out gate", look("b", "c"), []gate.Answer{{Verdict: gate.InLine, Ticket: 2, Rank: 1}, {Verdict: gate.SoldOut}})
-}
-
 func exerciseBatch(t *testing.T, b *bundle) {
 	s := state()
 	s.Total = gate.AdmitMax*3 - 10
@@ -272,32 +257,38 @@ func exerciseNotLoaded(t *testing.T, b *bundle) {
 	equal(t, "header", b.header(), gate.Header{})
 }
 
+// Calls returns every call that requires a loaded gate.
+func Calls(ctx context.Context, g gate.Gate, id reward.TemplateID) map[string]func() error {
+	later := state()
+	later.Version, later.Settled = 100, 1
+	return map[string]func() error{
+		"Admit":       func() error { _, err := g.Admit(ctx, id, []string{"a", "new"}, true); return err },
+		"AdmitNobody": func() error { _, err := g.Admit(ctx, id, nil, false); return err },
+		"Positions":   func() error { _, err := g.Positions(ctx, id, []string{"a"}); return err },
+		"Place":       func() error { _, err := g.Place(ctx, id, "a"); return err },
+		"Read":        func() error { _, err := g.Read(ctx, id, "c", 10); return err },
+		"Claim":       func() error { _, err := g.Claim(ctx, id, "c", 0, 10); return err },
+		"Unacked":     func() error { _, err := g.Unacked(ctx, id, 1, []int64{1}); return err },
+		"Shrink":      func() error { _, err := g.Shrink(ctx, id); return err },
+		"PauseGrants": func() error { return g.PauseGrants(ctx, id, time.Second) },
+		"Holdings":    func() error { _, _, _, err := g.Holdings(ctx, id, ""); return err },
+		"Apply": func() error {
+			_, err := g.Apply(ctx, gate.ApplyParams{
+				TemplateID: id, State: later,
+				Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}},
+				Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1}},
+			})
+			return err
+		},
+	}
+}
+
 // callAll makes every call that requires a loaded gate.
 func (b *bundle) callAll(check func(what string, err error)) {
 	b.Helper()
-	_, err := b.g.Admit(b.ctx, b.id, []string{"u"}, true)
-	check("Admit", err)
-	_, err = b.g.Admit(b.ctx, b.id, nil, false)
-	check("Admit without users", err)
-	_, err = b.g.Positions(b.ctx, b.id, []string{"u"})
-	check("Positions", err)
-	_, err = b.g.Place(b.ctx, b.id, "u")
-	check("Place", err)
-	_, err = b.g.Read(b.ctx, b.id, "c", 10)
-	check("Read", err)
-	_, err = b.g.Claim(b.ctx, b.id, "c", 0, 10)
-	check("Claim", err)
-	_, err = b.g.Unacked(b.ctx, b.id, 1, []int64{1})
-	check("Unacked", err)
-	s := state()
-	s.Version = 1000
-	_, err = b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Holdings: []gate.Holding{{UserID: "u", Held: 1}}})
-	check("Apply", err)
-	_, err = b.g.Shrink(b.ctx, b.id)
-	check("Shrink", err)
-	check("PauseGrants", b.g.PauseGrants(b.ctx, b.id, time.Second))
-	_, _, _, err = b.g.Holdings(b.ctx, b.id, "")
-	check("Holdings", err)
+	for what, call := range Calls(b.ctx, b.g, b.id) {
+		check(what, call())
+	}
 }
 
 func exerciseBounds(t *testing.T, b *bundle) {

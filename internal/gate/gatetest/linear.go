@@ -107,9 +107,6 @@ func (s oneByOne) place(user string) gate.PlaceResult {
 }
 
 func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
-	if p.State.Version <= s.version || s.version < p.From {
-		return gate.ApplyResult{Behind: p.State.Version > s.version, Version: s.version}, s
-	}
 	s.version, s.live, s.next = p.State.Version, p.State.Live, max(s.next, p.State.Settled)
 	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.SettledTicket) bool {
 		return w.Ticket <= p.State.Settled || slices.Contains(p.Left, gate.Request{UserID: w.UserID, Ticket: w.Ticket, Generation: 1})
@@ -127,24 +124,25 @@ func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
 }
 
 // history calls a gate from several goroutines, and records when each call began and
-// returned.
+// returned. Changes of the rows are applied one after the other; walk has the others.
 type history struct {
 	g     gate.Gate
 	id    reward.TemplateID
 	began time.Time
 	left  atomic.Int64
 
-	mu         sync.Mutex // protects the fields below
-	rows       gate.State
-	requests   map[int64]string // by ticket, of those not settled
-	holdings   [][]gate.Holding // by version
-	lefts      [][]gate.Request // by version
-	applies    []gate.ApplyParams
+	changing sync.Mutex // protects the rows below
+	rows     gate.State
+	requests map[int64]string // by ticket, of those not settled
+	lefts    map[int64]bool   // by ticket
+	holders  []string
+
+	mu         sync.Mutex // protects operations
 	operations []porcupine.Operation
 }
 
 func newHistory(g gate.Gate, id reward.TemplateID, loaded gate.State) *history {
-	h := &history{g: g, id: id, began: time.Now(), rows: loaded, requests: map[int64]string{}, holdings: make([][]gate.Holding, 2), lefts: make([][]gate.Request, 2)}
+	h := &history{g: g, id: id, began: time.Now(), rows: loaded, requests: map[int64]string{}, lefts: map[int64]bool{}}
 	h.left.Store(historyMax)
 	return h
 }
@@ -165,168 +163,111 @@ func (h *history) make(ctx context.Context, seed uint64) ([]porcupine.Operation,
 }
 
 func (h *history) client(ctx context.Context, client int, random *rand.Rand) error {
-	for {
+	for h.left.Load() > 0 {
+		user := func() string { return fmt.Sprint("u", random.IntN(3*historyTotal)) }
 		var err error
 		switch n := random.IntN(10); {
 		case n < 5:
-			users := make([]string, 1+random.IntN(3))
-			for i := range users {
-				users[i] = fmt.Sprint("u", random.IntN(3*historyTotal))
-			}
-			err = h.do(client, users, func() (any, error) {
+			users := []string{user(), user(), user()}[:1+random.IntN(3)]
+			_, err = h.do(client, users, func() (any, error) {
 				result, err := h.g.Admit(ctx, h.id, users, true)
 				return result.Answers, err
 			})
 		case n < 6:
-			err = h.leave(ctx, client, fmt.Sprint("u", random.IntN(3*historyTotal)))
+			err = h.leave(ctx, client, user())
 		case n < 8:
-			err = h.settle(ctx, client, random)
-		case n < 9:
-			err = h.cancel(ctx, client)
+			err = h.change(ctx, client, h.settle(ctx, random))
 		default:
-			err = h.applyAgain(ctx, client, random)
+			err = h.change(ctx, client, h.cancel)
 		}
-		if err != nil || h.left.Load() <= 0 {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// do makes one operation, unless historyMax have been made.
-func (h *history) do(client int, input any, operation func() (any, error)) error {
+// do makes one operation, unless historyMax have been made, and returns its output.
+func (h *history) do(client int, input any, operation func() (any, error)) (any, error) {
 	if h.left.Add(-1) < 0 {
-		return nil
+		return nil, nil
 	}
 	called := time.Since(h.began)
 	output, err := operation()
 	returned := time.Since(h.began)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.operations = append(h.operations, porcupine.Operation{
 		ClientId: client, Input: input, Call: int64(called), Output: output, Return: int64(returned),
 	})
-	return nil
+	return output, nil
 }
 
-// settle issues or rejects requests in the rows, and applies the change.
-func (h *history) settle(ctx context.Context, client int, random *rand.Rand) error {
-	read, err := h.g.Read(ctx, h.id, "issuer", 10)
-	if err != nil {
+// change makes a version of the rows, and applies it.
+func (h *history) change(ctx context.Context, client int, make func(*gate.ApplyParams) error) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version}
+	if err := make(&p); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	for _, r := range read.Requests {
-		h.requests[r.Ticket] = r.UserID
-	}
-	var holdings []gate.Holding
-	for range 1 + random.IntN(2) {
-		user, asked := h.requests[h.rows.Settled+1]
-		if !asked {
-			break
-		}
-		h.rows.Settled++
-		delete(h.requests, h.rows.Settled)
-		if h.leftLocked(h.rows.Settled) {
-			continue
-		}
-		if h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
-			h.rows.Live++
-			holdings = append(holdings, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
-		}
-	}
-	return h.applyLocked(ctx, client, holdings, nil)
-}
-
-// leave lets a user leave the line in the rows, and applies the change.
-func (h *history) leave(ctx context.Context, client int, user string) error {
-	var place gate.PlaceResult
-	err := h.do(client, user, func() (any, error) {
-		var err error
-		place, err = h.g.Place(ctx, h.id, user)
-		return place, err
-	})
-	h.mu.Lock()
-	if err != nil || !place.InLine || place.Ticket <= h.rows.Settled || h.leftLocked(place.Ticket) {
-		h.mu.Unlock()
-		return err
-	}
-	return h.applyLocked(ctx, client, nil, []gate.Request{place.Request})
-}
-
-// leftLocked reports whether the request of a ticket has left the line.
-func (h *history) leftLocked(ticket int64) bool {
-	return slices.ContainsFunc(h.lefts, func(left []gate.Request) bool { return len(left) > 0 && left[0].Ticket == ticket })
-}
-
-// cancel cancels a coupon in the rows, and applies the change.
-func (h *history) cancel(ctx context.Context, client int) error {
-	h.mu.Lock()
-	var holdings []gate.Holding
-	for _, f := range h.coverLocked(1) {
-		if f.Held > 0 {
-			h.rows.Live--
-			holdings = []gate.Holding{{UserID: f.UserID}}
-			break
-		}
-	}
-	return h.applyLocked(ctx, client, holdings, nil)
-}
-
-// applyLocked creates a version of the rows, unlocks the mutex, and applies the
-// version.
-func (h *history) applyLocked(ctx context.Context, client int, holdings []gate.Holding, left []gate.Request) error {
 	h.rows.Version++
-	h.holdings, h.lefts = append(h.holdings, holdings), append(h.lefts, left)
-	p := gate.ApplyParams{TemplateID: h.id, From: h.rows.Version - 1, State: h.rows, Holdings: holdings, Left: left}
-	h.applies = append(h.applies, p)
-	h.mu.Unlock()
-	return h.apply(ctx, client, p)
+	p.State = h.rows
+	_, err := h.do(client, p, func() (any, error) { return h.g.Apply(ctx, p) })
+	return err
 }
 
-// apply applies a change. If the gate is behind, it applies all missing changes.
-func (h *history) apply(ctx context.Context, client int, p gate.ApplyParams) error {
-	var result gate.ApplyResult
-	err := h.do(client, p, func() (any, error) {
-		var err error
-		result, err = h.g.Apply(ctx, p)
-		return result, err
-	})
-	if err != nil || !result.Behind {
+// settle returns a change that issues or rejects requests.
+func (h *history) settle(ctx context.Context, random *rand.Rand) func(*gate.ApplyParams) error {
+	return func(p *gate.ApplyParams) error {
+		read, err := h.g.Read(ctx, h.id, "issuer", 10)
+		for _, r := range read.Requests {
+			h.requests[r.Ticket] = r.UserID
+		}
+		for range 1 + random.IntN(2) {
+			user, asked := h.requests[h.rows.Settled+1]
+			if !asked {
+				break
+			}
+			h.rows.Settled++
+			delete(h.requests, h.rows.Settled)
+			if !h.lefts[h.rows.Settled] && h.rows.Live < h.rows.Total && random.IntN(4) > 0 {
+				h.rows.Live++
+				h.holders = append(h.holders, user)
+				p.Holdings = append(p.Holdings, gate.Holding{UserID: user, Held: 1, CouponID: reward.CouponID(h.rows.Settled)})
+			}
+		}
 		return err
 	}
-	h.mu.Lock()
-	cover := gate.ApplyParams{
-		TemplateID: h.id, From: result.Version, State: h.rows, Holdings: h.coverLocked(result.Version), Left: slices.Concat(h.lefts[result.Version+1:]...),
-	}
-	h.mu.Unlock()
-	return h.apply(ctx, client, cover)
 }
 
-// applyAgain repeats an earlier apply.
-func (h *history) applyAgain(ctx context.Context, client int, random *rand.Rand) error {
-	h.mu.Lock()
-	if len(h.applies) == 0 {
-		h.mu.Unlock()
-		return nil
+// leave lets a user leave the line.
+func (h *history) leave(ctx context.Context, client int, user string) error {
+	output, err := h.do(client, user, func() (any, error) { return h.g.Place(ctx, h.id, user) })
+	place, _ := output.(gate.PlaceResult)
+	if err != nil || !place.InLine {
+		return err
 	}
-	p := h.applies[random.IntN(len(h.applies))]
-	h.mu.Unlock()
-	return h.apply(ctx, client, p)
-}
-
-// coverLocked returns the latest holding of each user that changed above a version.
-func (h *history) coverLocked(above int64) []gate.Holding {
-	var out []gate.Holding
-	for _, holdings := range h.holdings[above+1:] {
-		for _, f := range holdings {
-			out = slices.DeleteFunc(out, func(known gate.Holding) bool { return known.UserID == f.UserID })
-			out = append(out, f)
+	return h.change(ctx, client, func(p *gate.ApplyParams) error {
+		if place.Ticket > h.rows.Settled {
+			h.lefts[place.Ticket] = true
+			p.Left = []gate.Request{place.Request}
 		}
+		return nil
+	})
+}
+
+// cancel cancels the oldest coupon.
+func (h *history) cancel(p *gate.ApplyParams) error {
+	if len(h.holders) > 0 {
+		h.rows.Live--
+		p.Holdings = []gate.Holding{{UserID: h.holders[0]}}
+		h.holders = h.holders[1:]
 	}
-	return out
+	return nil
 }
 
 // describe formats the operations of a history by time.

@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -227,18 +228,26 @@ func exerciseLoadCloses(t *testing.T, b *bundle) {
 	}
 }
 
+// Steps returns the steps of a load between its begin and its swap.
+func Steps(ctx context.Context, g gate.Gate, l gate.Load) map[string]func() error {
+	a := []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}}
+	return map[string]func() error{
+		"LoadClose":    func() error { return g.LoadClose(ctx, l) },
+		"LoadHoldings": func() error { return g.LoadHoldings(ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}) },
+		"LoadTrim":     func() error { _, err := g.LoadTrim(ctx, l, 1); return err },
+		"LoadLeft":     func() error { return g.LoadLeft(ctx, l, a) },
+		"LoadMissing":  func() error { _, _, err := g.LoadMissing(ctx, l, 0); return err },
+		"LoadBack":     func() error { return g.LoadBack(ctx, l, a) },
+		"LoadPage":     func() error { _, err := g.LoadPage(ctx, l, 0); return err },
+		"LoadCopy":     func() error { return g.LoadCopy(ctx, l, 2, 1, []string{"a"}) },
+	}
+}
+
 // stepsLost checks that the steps of a load return ErrLoadLost.
 func (b *bundle) stepsLost(what string, l gate.Load) {
 	b.Helper()
-	_, trim := b.g.LoadTrim(b.ctx, l, 1)
-	_, page := b.g.LoadPage(b.ctx, l, 0)
-	_, _, missing := b.g.LoadMissing(b.ctx, l, 0)
-	for step, err := range map[string]error{
-		"LoadClose": b.g.LoadClose(b.ctx, l), "LoadHoldings": b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "u", Held: 1}}),
-		"LoadTrim": trim, "LoadLeft": b.g.LoadLeft(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}), "LoadPage": page, "LoadMissing": missing, "LoadBack": b.g.LoadBack(b.ctx, l, []gate.Request{{UserID: "u", Ticket: 1, Generation: 1}}),
-		"LoadCopy": b.g.LoadCopy(b.ctx, l, 9, 1, []string{"u"}),
-	} {
-		if !errors.Is(err, gate.ErrLoadLost) {
+	for step, call := range Steps(b.ctx, b.g, l) {
+		if err := call(); !errors.Is(err, gate.ErrLoadLost) {
 			b.Fatalf("%s %s: the error is %v, want ErrLoadLost", step, what, err)
 		}
 	}
@@ -261,15 +270,10 @@ func exerciseLoadLost(t *testing.T, b *bundle) {
 		spoil(&l)
 		b.stepsLost(what, l)
 	}
-	// An open line is neither trimmed nor copied.
-	if _, err := b.g.LoadTrim(b.ctx, good, 1); !errors.Is(err, gate.ErrLoadLost) {
-		t.Fatalf("LoadTrim of an open line: %v", err)
-	}
-	if err := b.g.LoadLeft(b.ctx, good, []gate.Request{{UserID: "b", Ticket: 2, Generation: 1}}); !errors.Is(err, gate.ErrLoadLost) {
-		t.Fatalf("LoadLeft of an open line: %v", err)
-	}
-	if _, err := b.g.LoadPage(b.ctx, good, 0); !errors.Is(err, gate.ErrLoadLost) {
-		t.Fatalf("LoadPage of an open line: %v", err)
+	for _, step := range []string{"LoadTrim", "LoadLeft", "LoadPage"} {
+		if err := Steps(b.ctx, b.g, good)[step](); !errors.Is(err, gate.ErrLoadLost) {
+			t.Fatalf("%s of an open line: %v", step, err)
+		}
 	}
 	equal(t, "ranks", b.ranks("a", "b"), []int64{0, 1})
 }

@@ -1,7 +1,6 @@
 package redisgate
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 // longLine describes a gate that is loaded, and what watches the steps of its loads.
@@ -20,50 +18,12 @@ type longLine struct {
 	loaded          func(kind gate.LoadKind)
 }
 
-// load loads the gate as package coupon does.
 func (l *longLine) loadInSteps(s gate.State) {
 	l.Helper()
 	p := l.begin("loader", s)
-	l.step("LoadClose", func() error { return l.g.LoadClose(l.Context(), p.Load) })
-	for first := 0; first < l.holders; first += gate.LoadMax {
-		list := make([]gate.Holding, gate.LoadMax)
-		for i := range list {
-			list[i] = gate.Holding{UserID: fmt.Sprint("holder-", first+i), Held: 1, CouponID: reward.CouponID(1e17 + first + i)}
-		}
-		l.step("LoadHoldings", func() error { return l.g.LoadHoldings(l.Context(), p.Load, list) })
+	if !l.inSteps(p, l.holders, l.step).Done {
+		l.Fatal("the swap was refused")
 	}
-	p.Holdings = l.holders
-	for left := int64(1); p.Kind == gate.LoadKeep && left > 0; {
-		l.step("LoadTrim", func() (err error) {
-			left, err = l.g.LoadTrim(l.Context(), p.Load, s.Settled)
-			return err
-		})
-	}
-	for from := int64(0); p.Kind == gate.LoadRemake; {
-		var page []gate.Request
-		l.step("LoadPage", func() (err error) {
-			page, err = l.g.LoadPage(l.Context(), p.Load, from)
-			return err
-		})
-		if len(page) == 0 {
-			break
-		}
-		users := make([]string, len(page))
-		for i, w := range page {
-			users[i] = w.UserID
-		}
-		l.step("LoadCopy", func() error {
-			return l.g.LoadCopy(l.Context(), p.Load, s.Generation, s.Settled+p.Copied+1, users)
-		})
-		from += int64(len(page))
-		p.Copied += int64(len(users))
-	}
-	l.step("LoadSwap", func() error {
-		if result := l.swap(p); !result.Done {
-			l.Fatal("the swap was refused")
-		}
-		return nil
-	})
 	l.loaded(p.Kind)
 }
 

@@ -2,6 +2,7 @@ package redisgate
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gate/gatetest"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
@@ -61,22 +63,50 @@ func (r *rig) swap(p gate.SwapParams) gate.SwapResult {
 // closeAndSwap closes the gate, brings its line into order, and swaps.
 func (r *rig) closeAndSwap(p gate.SwapParams) gate.SwapResult {
 	r.Helper()
-	r.ok(r.g.LoadClose(r.Context(), p.Load))
-	switch p.Kind {
-	case gate.LoadKeep:
-		_, err := r.g.LoadTrim(r.Context(), p.Load, p.State.Settled)
-		r.ok(err)
-	case gate.LoadRemake:
-		page, err := r.g.LoadPage(r.Context(), p.Load, 0)
-		r.ok(err)
-		var users []string
-		for _, s := range page {
-			users = append(users, s.UserID)
+	return r.inSteps(p, 0, func(_ string, call func() error) { r.ok(call()) })
+}
+
+// inSteps loads a gate with a number of holders as package coupon does.
+func (r *rig) inSteps(p gate.SwapParams, holders int, step func(name string, call func() error)) (result gate.SwapResult) {
+	r.Helper()
+	ctx, s := r.Context(), p.State
+	step("LoadClose", func() error { return r.g.LoadClose(ctx, p.Load) })
+	for first := 0; first < holders; first += gate.LoadMax {
+		list := make([]gate.Holding, gate.LoadMax)
+		for i := range list {
+			list[i] = gate.Holding{UserID: fmt.Sprint("holder-", first+i), Held: 1, CouponID: reward.CouponID(1e17 + first + i)}
 		}
-		r.ok(r.g.LoadCopy(r.Context(), p.Load, p.State.Generation, p.State.Settled+1, users))
-		p.Copied = int64(len(users))
+		step("LoadHoldings", func() error { return r.g.LoadHoldings(ctx, p.Load, list) })
 	}
-	return r.swap(p)
+	p.Holdings = holders
+	for left := int64(1); p.Kind == gate.LoadKeep && left > 0; {
+		step("LoadTrim", func() (err error) {
+			left, err = r.g.LoadTrim(ctx, p.Load, s.Settled)
+			return err
+		})
+	}
+	for from := int64(0); p.Kind == gate.LoadRemake; {
+		var page []gate.Request
+		step("LoadPage", func() (err error) {
+			page, err = r.g.LoadPage(ctx, p.Load, from)
+			return err
+		})
+		if len(page) == 0 {
+			break
+		}
+		users := make([]string, len(page))
+		for i, w := range page {
+			users[i] = w.UserID
+		}
+		step("LoadCopy", func() error { return r.g.LoadCopy(ctx, p.Load, s.Generation, s.Settled+p.Copied+1, users) })
+		from += int64(len(page))
+		p.Copied += int64(len(users))
+	}
+	step("LoadSwap", func() error {
+		result = r.swap(p)
+		return nil
+	})
+	return result
 }
 
 func (r *rig) load(s gate.State) {
@@ -109,35 +139,9 @@ func (r *rig) header() gate.Header {
 	return headers[0]
 }
 
-// calls returns every call that requires a loaded gate.
-func (r *rig) calls() map[string]func() error {
-	ctx := r.Context()
-	later := r.state(1)
-	later.Version, later.Settled = 100, 1
-	return map[string]func() error{
-		"Admit":       func() error { _, err := r.g.Admit(ctx, r.id, []string{"a", "new"}, true); return err },
-		"Positions":   func() error { _, err := r.g.Positions(ctx, r.id, []string{"a"}); return err },
-		"Place":       func() error { _, err := r.g.Place(ctx, r.id, "a"); return err },
-		"Read":        func() error { _, err := r.g.Read(ctx, r.id, "c", 10); return err },
-		"Claim":       func() error { _, err := r.g.Claim(ctx, r.id, "c", 0, 10); return err },
-		"Unacked":     func() error { _, err := r.g.Unacked(ctx, r.id, 1, []int64{1}); return err },
-		"Shrink":      func() error { _, err := r.g.Shrink(ctx, r.id); return err },
-		"PauseGrants": func() error { return r.g.PauseGrants(ctx, r.id, time.Second) },
-		"Holdings":    func() error { _, _, _, err := r.g.Holdings(ctx, r.id, ""); return err },
-		"Apply": func() error {
-			_, err := r.g.Apply(ctx, gate.ApplyParams{
-				TemplateID: r.id, State: later,
-				Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}},
-				Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1}},
-			})
-			return err
-		},
-	}
-}
-
 func (r *rig) wantNotLoaded() {
 	r.Helper()
-	for what, call := range r.calls() {
+	for what, call := range gatetest.Calls(r.Context(), r.g, r.id) {
 		if err := call(); !errors.Is(err, gate.ErrNotLoaded) {
 			r.Fatalf("%s: %v, want ErrNotLoaded", what, err)
 		}
@@ -163,38 +167,6 @@ func (r *rig) dump() map[string]string {
 		}
 	}
 	return out
-}
-
-func TestFlushAll(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())
-	r.load(r.state(1))
-	r.equal("tickets", r.admit("a", "b", "c"), []int64{1, 2, 3})
-	before, _, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
-	r.ok(err)
-	late := r.begin("late", r.state(2))
-
-	r.do("FLUSHALL")
-	r.wantNotLoaded()
-	if keys := r.keys(t.Context()); len(keys) != 0 {
-		t.Fatalf("keys were created without a gate: %v", keys)
-	}
-	r.equal("a loader from before the loss", r.swap(late), gate.SwapResult{})
-	r.equal("header", r.header(), gate.Header{})
-	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1}); acked != 0 || err != nil {
-		t.Fatal(acked, err)
-	}
-	if keys := r.keys(t.Context()); len(keys) != 0 {
-		t.Fatalf("keys were created without a gate: %v", keys)
-	}
-	after, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n2"})
-	if err != nil || !ok || after <= before {
-		t.Fatalf("token %d after %d, %v, %v", after, before, ok, err)
-	}
-	s := r.state(3)
-	s.Settled = 2
-	r.load(s)
-	r.equal("tickets", r.admit("c", "d"), []int64{3, 4})
 }
 
 // TestARestartWithOldData checks a restart from a snapshot that lacks the latest changes
@@ -332,8 +304,9 @@ func TestWrongTypes(t *testing.T) {
 
 // everyCall returns every call, of which those of a load need one that has closed the gate.
 func (r *rig) everyCall(swap gate.SwapParams) map[string]func() error {
-	ctx, a := r.Context(), []gate.Request{{UserID: "a", Ticket: 1, Generation: 1}}
-	all := r.calls()
+	ctx := r.Context()
+	all := gatetest.Calls(ctx, r.g, r.id)
+	maps.Copy(all, gatetest.Steps(ctx, r.g, swap.Load))
 	maps.Copy(all, map[string]func() error{
 		"Ack":        func() error { _, err := r.g.Ack(ctx, r.id, 1, []int64{1}); return err },
 		"Line":       func() error { _, err := r.g.Line(ctx, r.id, 0, 10); return err },
@@ -347,17 +320,7 @@ func (r *rig) everyCall(swap gate.SwapParams) map[string]func() error {
 		"Retire":    func() error { _, err := r.g.Retire(ctx, r.id, 0); return err },
 		"Remove":    func() error { return r.g.Remove(ctx, r.id) },
 		"LoadBegin": func() error { _, err := r.g.LoadBegin(ctx, r.id, "third"); return err },
-		"LoadClose": func() error { return r.g.LoadClose(ctx, swap.Load) },
-		"LoadHoldings": func() error {
-			return r.g.LoadHoldings(ctx, swap.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}})
-		},
-		"LoadTrim":    func() error { _, err := r.g.LoadTrim(ctx, swap.Load, 1); return err },
-		"LoadLeft":    func() error { return r.g.LoadLeft(ctx, swap.Load, a) },
-		"LoadMissing": func() error { _, _, err := r.g.LoadMissing(ctx, swap.Load, 0); return err },
-		"LoadBack":    func() error { return r.g.LoadBack(ctx, swap.Load, a) },
-		"LoadPage":    func() error { _, err := r.g.LoadPage(ctx, swap.Load, 0); return err },
-		"LoadCopy":    func() error { return r.g.LoadCopy(ctx, swap.Load, 2, 1, []string{"a"}) },
-		"LoadSwap":    func() error { _, err := r.g.LoadSwap(ctx, swap); return err },
+		"LoadSwap":  func() error { _, err := r.g.LoadSwap(ctx, swap); return err },
 	})
 	return all
 }

@@ -115,5 +115,3 @@ func TestTheGateIsLost(t *testing.T) {
 			"1", TemplateKey(r.prefix, id))
 	})
 }
-
-func BenchmarkGate(b *testing.B) { gatetest.Benchmark(b, newRedisGate) }
