@@ -9,14 +9,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/bus/bustest"
@@ -82,25 +80,13 @@ func numbered(from, n int) []bus.Record {
 	return out
 }
 
-// consume has a listener of the group handle n records, and returns the
-// values after its clean stop.
-func consume(t *testing.T, client *bus.Client, n int) map[string]int {
+// listen starts a listener of a group. The test need not stop it.
+func listen(t *testing.T, client *bus.Client, group string, handle func([]bus.Record)) *bus.Listener {
 	t.Helper()
-	var mu sync.Mutex
-	values := map[string]int{}
-	enough := make(chan struct{})
 	l, err := bus.NewListener(client, bus.ListenerConfig{
-		Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
+		Group: group, Topic: bus.TopicPointPublish,
 		Handle: func(_ context.Context, records []bus.Record) error {
-			mu.Lock()
-			defer mu.Unlock()
-			before := len(values)
-			for _, r := range records {
-				values[string(r.Value)]++
-			}
-			if before < n && len(values) >= n {
-				close(enough)
-			}
+			handle(records)
 			return nil
 		},
 	})
@@ -108,16 +94,56 @@ func consume(t *testing.T, client *bus.Client, n int) map[string]int {
 		t.Fatal(err)
 	}
 	l.Start(t.Context())
-	defer l.Stop()
+	t.Cleanup(l.Stop)
+	return l
+}
+
+// broadcast starts a broadcast of the started topic, and waits until it has read it.
+func broadcast(t *testing.T, client *bus.Client) *bus.Broadcast {
+	t.Helper()
+	b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
+		Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Start(t.Context())
+	t.Cleanup(b.Stop)
 	select {
-	case <-enough:
+	case <-b.Ready():
 	case <-time.After(fixture.Patience):
-		mu.Lock()
-		defer mu.Unlock()
-		t.Fatalf("%d of %d records came within %s", len(values), n, fixture.Patience)
+		t.Fatal("the started topic was not read")
+	}
+	return b
+}
+
+// consume has a listener of the group handle n records, and returns the
+// values after its clean stop.
+func consume(t *testing.T, client *bus.Client, n int) map[string]int {
+	t.Helper()
+	handled := make(chan []bus.Record, 1000)
+	l := listen(t, client, bus.GroupPoint, func(records []bus.Record) { handled <- records })
+	values := map[string]int{}
+	patience := time.After(fixture.Patience)
+	for len(values) < n {
+		select {
+		case records := <-handled:
+			count(values, records)
+		case <-patience:
+			t.Fatalf("%d of %d records came within %s", len(values), n, fixture.Patience)
+		}
 	}
 	l.Stop()
+	for len(handled) > 0 {
+		count(values, <-handled)
+	}
 	return values
+}
+
+func count(values map[string]int, records []bus.Record) {
+	for _, r := range records {
+		values[string(r.Value)]++
+	}
 }
 
 // wantExactly fails unless the values are from..from+n-1, once each.
@@ -140,43 +166,79 @@ func publish(t *testing.T, client *bus.Client, records []bus.Record) {
 	}
 }
 
-func TestBrokerKeepsLogAndCommitsOverARestart(t *testing.T) {
+// TestBrokerKeepsLogAndCommits has a broker that is killed, and one that is closed.
+func TestBrokerKeepsLogAndCommits(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	broker := startBroker(t, dir)
-	client := openClient(t, broker.Addr())
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, client, numbered(0, 100))
-	wantExactly(t, consume(t, client, 100), 0, 100)
-	publish(t, client, numbered(100, 50))
-	client.Close()
-	broker.Close()
-	broker.Close()
+	for name, start := range map[string]func(t *testing.T, dir string) (addr string, end func()){
+		"OverARestart": func(t *testing.T, dir string) (string, func()) {
+			t.Helper()
+			broker := startBroker(t, dir)
+			return broker.Addr(), func() { broker.Close(); broker.Close() }
+		},
+		"OverAKill": startChild,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			addr, end := start(t, dir)
+			client := openClient(t, addr)
+			if err := client.EnsureTopics(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, client, numbered(0, 200))
+			wantExactly(t, consume(t, client, 200), 0, 200)
+			publish(t, client, numbered(200, 100))
+			client.Close()
+			end()
 
-	again := openClient(t, startBroker(t, dir).Addr())
-	lags, err := again.Lag(t.Context(), bus.GroupPoint, bus.TopicPointPublish)
+			again := openClient(t, startBroker(t, dir).Addr())
+			lags, err := again.Lag(t.Context(), bus.GroupPoint, bus.TopicPointPublish)
+			if err != nil || lags[bus.TopicPointPublish] != 100 {
+				t.Errorf("the lag afterwards is %v, %v; 100 was wanted", lags, err)
+			}
+			topics, err := again.Lags(t.Context())
+			if err != nil || len(topics) != 5 || topics[0].Topic != bus.TopicPointPublish || topics[0].Group != bus.GroupPoint {
+				t.Fatalf("topics %+v, %v", topics, err)
+			}
+			for i, topic := range topics {
+				if want := []int64{100, 0, 0, 0, 0}[i]; topic.Records != want {
+					t.Errorf("lag %+v, %d records were wanted", topic, want)
+				}
+			}
+			wantExactly(t, consume(t, again, 100), 200, 100)
+		})
+	}
+}
+
+// startChild starts a process with a broker, which end kills.
+func startChild(t *testing.T, dir string) (addr string, end func()) {
+	t.Helper()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lags[bus.TopicPointPublish] != 50 {
-		t.Errorf("the lag after the restart is %d, 50 was wanted", lags[bus.TopicPointPublish])
-	}
-	topics, err := again.Lags(t.Context())
+	child := exec.CommandContext(t.Context(), self)
+	child.Env = append(os.Environ(), childDir+"="+dir)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []int64{50, 0, 0, 0, 0}
-	for i, topic := range topics {
-		if topic.Records != want[i] {
-			t.Errorf("lag %+v, %d records were wanted", topic, want[i])
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("the child said no address: %v", err)
+	}
+	return strings.TrimSpace(addr), func() {
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		var killed *exec.ExitError
+		if err := child.Wait(); !errors.As(err, &killed) {
+			t.Fatalf("the child ended with %v, a kill was wanted", err)
 		}
 	}
-	if len(topics) != len(want) || topics[0].Topic != bus.TopicPointPublish || topics[0].Group != bus.GroupPoint {
-		t.Errorf("topics %+v", topics)
-	}
-	wantExactly(t, consume(t, again, 50), 100, 50)
 }
 
 // TestLagsEndWithTheirContext: while no broker answers, a caller waits no longer than its
@@ -193,46 +255,6 @@ func TestLagsEndWithTheirContext(t *testing.T) {
 			t.Errorf("without a broker, the lags are %+v", lags)
 		}
 	})
-}
-
-func TestBrokerKeepsLogAndCommitsOverAKill(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(t.Context(), self)
-	child.Env = append(os.Environ(), childDir+"="+dir)
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the child said no address: %v", err)
-	}
-	client := openClient(t, strings.TrimSpace(addr))
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, client, numbered(0, 200))
-	wantExactly(t, consume(t, client, 200), 0, 200)
-	publish(t, client, numbered(200, 100))
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	var killed *exec.ExitError
-	if err := child.Wait(); !errors.As(err, &killed) {
-		t.Fatalf("the child ended with %v, a kill was wanted", err)
-	}
-	client.Close()
-
-	wantExactly(t, consume(t, openClient(t, startBroker(t, dir).Addr()), 100), 200, 100)
 }
 
 func TestBrokerDropsRecordsPastRetention(t *testing.T) {
@@ -322,28 +344,9 @@ func TestNothingHangsWhileTheBrokerIsAway(t *testing.T) {
 		}
 		publish(t, client, numbered(0, 1))
 		handled := make(chan struct{}, 1)
-		l, err := bus.NewListener(client, bus.ListenerConfig{
-			Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
-			Handle: func(context.Context, []bus.Record) error {
-				handled <- struct{}{}
-				return nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Start(t.Context())
-		defer l.Stop()
-		b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
-			Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Start(t.Context())
-		defer b.Stop()
+		l := listen(t, client, bus.GroupPoint, func([]bus.Record) { handled <- struct{}{} })
+		b := broadcast(t, client)
 		<-handled
-		<-b.Ready()
 		broker.Close()
 
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -382,20 +385,11 @@ func TestPartsGoOnWhenTheBrokerIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := make(chan string, 100)
-	l, err := bus.NewListener(client, bus.ListenerConfig{
-		Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
-		Handle: func(_ context.Context, records []bus.Record) error {
-			for _, r := range records {
-				values <- string(r.Value)
-			}
-			return nil
-		},
+	listen(t, client, bus.GroupPoint, func(records []bus.Record) {
+		for _, r := range records {
+			values <- string(r.Value)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Start(t.Context())
-	defer l.Stop()
 	for i := range 3 {
 		publish(t, client, numbered(i, 1))
 		for {
@@ -411,27 +405,10 @@ func TestPartsGoOnWhenTheBrokerIsBack(t *testing.T) {
 			}
 		}
 		broker.Close()
-		broker, err = bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: dir, Listen: addr})
-		if err != nil {
+		var err error
+		if broker, err = bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: dir, Listen: addr}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(broker.Close)
-	}
-}
-
-// A client of another make is served: it knows the broker by its address only.
-func TestBrokerServesAnyClient(t *testing.T) {
-	t.Parallel()
-	broker := startBroker(t, t.TempDir())
-	if err := openClient(t, broker.Addr()).EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	other, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.DisableIdempotentWrite(), kgo.DisableClientMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if err := other.ProduceSync(t.Context(), &kgo.Record{Topic: bus.TopicStarted, Value: []byte("{}")}).FirstErr(); err != nil {
-		t.Error(err)
 	}
 }

@@ -176,40 +176,8 @@ func TestTheWholeWayIsEncrypted(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(t, client, numbered(0, 3))
-	handled := make(chan []bus.Record, 10)
-	l, err := bus.NewListener(client, bus.ListenerConfig{
-		Group: bus.GroupPoint, Topic: bus.TopicPointPublish,
-		Handle: func(_ context.Context, records []bus.Record) error {
-			handled <- records
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Start(t.Context())
-	defer l.Stop()
-	for got := 0; got < 3; {
-		select {
-		case records := <-handled:
-			got += len(records)
-		case <-time.After(fixture.Patience):
-			t.Fatalf("%d of 3 records came", got)
-		}
-	}
-	b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
-		Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Start(t.Context())
-	defer b.Stop()
-	select {
-	case <-b.Ready():
-	case <-time.After(fixture.Patience):
-		t.Fatal("the started topic was not read")
-	}
+	wantExactly(t, consume(t, client, 3), 0, 3)
+	broadcast(t, client)
 	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
 	facts, err := bus.Inspect(ctx, cfg)
@@ -292,21 +260,8 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	}
 	// A listener makes connections of its own.
 	handled := func(group string) error {
-		done := make(chan struct{}, 1)
-		l, err := bus.NewListener(client, bus.ListenerConfig{
-			Group: group, Topic: bus.TopicPointPublish,
-			Handle: func(context.Context, []bus.Record) error {
-				select {
-				case done <- struct{}{}:
-				default:
-				}
-				return nil
-			},
-		})
-		if err != nil {
-			return err
-		}
-		l.Start(t.Context())
+		done := make(chan struct{}, 100)
+		l := listen(t, client, group, func([]bus.Record) { done <- struct{}{} })
 		defer l.Stop()
 		select {
 		case <-done:
