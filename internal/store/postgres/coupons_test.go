@@ -5,33 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/storetest"
 )
-
-// TestSlots reads slots, which no method shows.
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	s := lend(t)
-	storetest.ExerciseSlots(t, s, func() (map[reward.CouponID]int, error) {
-		slots := make(map[reward.CouponID]int)
-		err := s.send(t.Context(), "read slots", func(b *pgx.Batch) {
-			b.Queue(`SELECT id, coalesce(slot, 0) FROM coupons`).Query(each(func(rows pgx.Rows) error {
-				var id int64
-				var slot int
-				err := rows.Scan(&id, &slot)
-				slots[reward.CouponID(id)] = slot
-				return err
-			}))
-		})
-		return slots, err
-	})
-}
 
 // holdTwo returns a store with coupons 1 and 2 of template 1, whose hold has ended.
 func holdTwo(t *testing.T) *Store {

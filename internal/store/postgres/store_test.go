@@ -444,17 +444,6 @@ SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
 	}
 }
 
-// TestHandoversEndAtTheirMost checks that the count of failed deliveries never
-// overflows.
-func TestHandoversEndAtTheirMost(t *testing.T) {
-	t.Parallel()
-	s := lend(t)
-	storetest.ExerciseHandoversMax(t, s, func(sql string) error {
-		_, err := s.pool.Exec(t.Context(), sql)
-		return err
-	})
-}
-
 // TestRules compares the statements with the rules, case by case.
 func TestRules(t *testing.T) { followsTheRules(t, 5) }
 
@@ -462,7 +451,19 @@ func TestRules(t *testing.T) { followsTheRules(t, 5) }
 func followsTheRules(t *testing.T, share int) {
 	t.Helper()
 	t.Parallel()
-	storetest.ExerciseRules(t, share, lent, func(s store.Store) storetest.Raw {
+	storetest.ExerciseRules(t, share, lent, rawTables(t))
+}
+
+// TestRows reads and changes rows as no method of the store can.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseRows(t, lent, rawTables(t))
+}
+
+// rawTables reads and writes the tables of a store.
+func rawTables(t *testing.T) func(store.Store) storetest.Raw {
+	t.Helper()
+	return func(s store.Store) storetest.Raw {
 		pool := s.(*Store).pool
 		return storetest.Raw{
 			Exec: func(sql string) error {
@@ -485,50 +486,7 @@ func followsTheRules(t *testing.T, share int) {
 			Moment: func(t time.Time) string { return t.Format("'2006-01-02 15:04:05.999999Z'") },
 			Micros: func(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" },
 		}
-	})
-}
-
-// TestCountsAreRepaired changes counts with statements that the store does not
-// have.
-func TestCountsAreRepaired(t *testing.T) {
-	t.Parallel()
-	for name, exercise := range map[string]func(*testing.T, store.Store, func(sql string) error){
-		"OfEveryKind": storetest.ExerciseRepair, "OfAnEndedPromotion": storetest.ExerciseRepairOfEnded,
-		"AmongWrites": storetest.ExerciseRepairAmongWrites,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := lend(t)
-			exercise(t, s, func(sql string) error {
-				_, err := s.pool.Exec(t.Context(), sql)
-				return err
-			})
-		})
 	}
-}
-
-// TestInstancesAreForgottenAfterADay moves heartbeats back, because the clock
-// is that of the database.
-func TestInstancesAreForgottenAfterADay(t *testing.T) {
-	t.Parallel()
-	s := lend(t)
-	storetest.ExerciseInstancesForgotten(t, s, func(name string, ago time.Duration) error {
-		_, err := s.pool.Exec(t.Context(), `UPDATE instances SET seen_at = clock_timestamp() - $1::interval WHERE name = $2`, ago, name)
-		return err
-	}, func() (names int, err error) {
-		err = s.pool.QueryRow(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
-		return names, err
-	})
-}
-
-// TestIdempotencyKeysAreForgotten counts rows, which no method shows.
-func TestIdempotencyKeysAreForgotten(t *testing.T) {
-	t.Parallel()
-	s := lend(t)
-	storetest.ExerciseIdempotencyForgotten(t, s, func() (keys int, err error) {
-		err = s.pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&keys)
-		return keys, err
-	})
 }
 
 // TestForgettingKeysWaitsForNobody checks that a locked key is left to the next

@@ -409,36 +409,6 @@ VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 	}
 }
 
-// TestHandoversEndAtTheirMost checks that the count of failed deliveries never
-// overflows.
-func TestHandoversEndAtTheirMost(t *testing.T) {
-	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseHandoversMax(t, s, func(sql string) error {
-		_, err := s.writer.ExecContext(t.Context(), sql)
-		return err
-	})
-}
-
-// TestCountsAreRepaired changes counts with statements that the store does not
-// have.
-func TestCountsAreRepaired(t *testing.T) {
-	t.Parallel()
-	for name, exercise := range map[string]func(*testing.T, store.Store, func(sql string) error){
-		"OfEveryKind": storetest.ExerciseRepair, "OfAnEndedPromotion": storetest.ExerciseRepairOfEnded,
-		"AmongWrites": storetest.ExerciseRepairAmongWrites,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t).(*Store)
-			exercise(t, s, func(sql string) error {
-				_, err := s.writer.ExecContext(t.Context(), sql)
-				return err
-			})
-		})
-	}
-}
-
 // TestRules compares the driver with the rules, case by case.
 func TestRules(t *testing.T) { followsTheRules(t, 5) }
 
@@ -446,7 +416,19 @@ func TestRules(t *testing.T) { followsTheRules(t, 5) }
 func followsTheRules(t *testing.T, share int) {
 	t.Helper()
 	t.Parallel()
-	storetest.ExerciseRules(t, share, open, func(s store.Store) storetest.Raw {
+	storetest.ExerciseRules(t, share, open, rawTables(t))
+}
+
+// TestRows reads and changes rows as no method of the store can.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseRows(t, open, rawTables(t))
+}
+
+// rawTables reads and writes the tables of a store.
+func rawTables(t *testing.T) func(store.Store) storetest.Raw {
+	t.Helper()
+	return func(s store.Store) storetest.Raw {
 		writer := s.(*Store).writer
 		return storetest.Raw{
 			Exec: func(sql string) error {
@@ -459,7 +441,7 @@ func followsTheRules(t *testing.T, share int) {
 			Moment: func(t time.Time) string { return strconv.FormatInt(micros(t), 10) },
 			Micros: func(column string) string { return column },
 		}
-	})
+	}
 }
 
 // scanTexts reads every column as text. NULL becomes the empty text.
@@ -478,48 +460,6 @@ func scanTexts(rows *sql.Rows) ([]string, error) {
 		texts[i] = v.String
 	}
 	return texts, err
-}
-
-// TestSlots reads slots, which no method shows.
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseSlots(t, s, func() (map[reward.CouponID]int, error) {
-		slots := make(map[reward.CouponID]int)
-		_, err := collect(t.Context(), s.reader.as("test"), func(rows *sql.Rows) (struct{}, error) {
-			var id reward.CouponID
-			var slot int
-			err := rows.Scan(&id, &slot)
-			slots[id] = slot
-			return struct{}{}, err
-		}, `SELECT id, coalesce(slot, 0) FROM coupons`)
-		return slots, err
-	})
-}
-
-// TestInstancesAreForgottenAfterADay moves heartbeats back, because the clock
-// is that of the database.
-func TestInstancesAreForgottenAfterADay(t *testing.T) {
-	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseInstancesForgotten(t, s, func(name string, ago time.Duration) error {
-		_, err := s.writer.ExecContext(t.Context(), `UPDATE instances SET seen_at = `+clock+` - ? WHERE name = ?`,
-			ago.Microseconds(), name)
-		return err
-	}, func() (names int, err error) {
-		err = s.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM instances`).Scan(&names)
-		return names, err
-	})
-}
-
-// TestIdempotencyKeysAreForgotten counts rows, which no method shows.
-func TestIdempotencyKeysAreForgotten(t *testing.T) {
-	t.Parallel()
-	s := open(t).(*Store)
-	storetest.ExerciseIdempotencyForgotten(t, s, func() (keys int, err error) {
-		err = s.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&keys)
-		return keys, err
-	})
 }
 
 // TestActiveSeesAnotherProcess checks that a commit of any process invalidates

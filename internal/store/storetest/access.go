@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -391,26 +389,6 @@ func exerciseAudits(t *testing.T, open Open) {
 			same(b, test.name, test.want, b.auditIDs(test.p))
 		}
 	})
-	run(t, open, "ManyAtOnceLoseNoLine", func(b *bundle) {
-		const workers, lines = 8, 20
-		b.must(together(workers, func(w int) error {
-			for n := range lines {
-				id := int64(1 + n*workers + w)
-				if err := b.AuditBegin(b.ctx, auditLine(id)); err != nil {
-					return err
-				}
-				if err := b.AuditEnd(b.ctx, id, 200+w, "", at(n)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}))
-		list := b.audit(store.AuditListParams{Limit: 1000})
-		same(b, "lines", workers*lines, len(list))
-		for _, l := range list {
-			same(b, "status", 200+int(l.ID-1)%workers, l.Status)
-		}
-	})
 }
 
 const (
@@ -539,11 +517,6 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		b.must(b.IdempotencyRelease(b.ctx, sum("k"), at(-2)))
 		same(b, "done", done(want, "x"), b.begin(claim("k", "a", 6, at(1))))
 	})
-	run(t, open, "ALateFinishCountsWhileNobodyHasTakenOver", func(b *bundle) {
-		first := b.begin(claim("k", "a", 1, epoch))
-		same(b, "finished", true, b.finishKey("k", epoch, "x"))
-		same(b, "done", done(first, "x"), b.begin(claim("k", "a", 2, at(99))))
-	})
 	run(t, open, "WhatIsLetGoIsFree", func(b *bundle) {
 		first := b.begin(claim("k", "a", 1, epoch))
 		b.must(b.IdempotencyDrop(b.ctx, sum("k"), at(1)))
@@ -585,10 +558,6 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 		same(b, "claimed", fresh("a", 1, epoch), b.begin(claim("k", "a", 1, epoch)))
 	})
 	exerciseClaimRaces(t, open)
-	t.Run("Walks", func(t *testing.T) {
-		t.Parallel()
-		walkClaims(t, open(t))
-	})
 }
 
 // exerciseClaimRaces checks that exactly one of many concurrent callers gets a
@@ -717,83 +686,19 @@ func exerciseClaimRaces(t *testing.T, open Open) {
 	})
 }
 
-// walkClaims takes random steps and compares the results with a model of the
-// interface.
-func walkClaims(t *testing.T, s store.Store) {
-	walks, now := 0, epoch
-	rapid.Check(t, func(rt *rapid.T) {
-		b := &bundle{reporter: rt, Store: s, ctx: t.Context()}
-		walks++
-		now = now.Add(2 * claimKept) // all keys of the previous walk have expired
-		known := make(map[string]store.IdempotencyRecord)
-		inHands := func(r store.IdempotencyRecord) bool { return !r.Done && !r.BegunAt.Before(now.Add(-claimLease)) }
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 29, 31, 200, 570}).Draw(rt, "seconds")) * time.Second)
-			key := fmt.Sprint(walks, " ", rapid.IntRange(0, 2).Draw(rt, "key"))
-			r, found := known[key]
-			begunAt := r.BegunAt
-			if rapid.IntRange(0, 4).Draw(rt, "stranger") == 0 {
-				begunAt = now.Add(-time.Hour)
-			}
-			his := found && begunAt.Equal(r.BegunAt)
-			switch rapid.IntRange(0, 4).Draw(rt, "operation") {
-			case 0:
-				answer := rapid.SampledFrom([]string{"", "x", "y"}).Draw(rt, "answer")
-				want := his && (!r.Done || string(r.Answer) == answer)
-				same(b, "finish", want, b.finishKey(key, begunAt, answer))
-				if want {
-					r.Done, r.Answer = true, []byte(answer)
-					known[key] = r
-				}
-			case 1:
-				b.must(b.IdempotencyDrop(b.ctx, sum(key), begunAt))
-				if his && !r.Done {
-					delete(known, key)
-				}
-			default:
-				p := claim(key, rapid.SampledFrom([]string{"a", "a", "b"}).Draw(rt, "body"), rapid.Int64Range(1, 99).Draw(rt, "id"), now)
-				for key, r := range known {
-					if r.FirstAt.Before(now.Add(-claimKept)) && !inHands(r) {
-						delete(known, key)
-					}
-				}
-				r, found = known[key]
-				want := r
-				switch {
-				case !found:
-					want = store.IdempotencyRecord{Claimed: true, ID: p.ID, Fingerprint: p.Fingerprint, FirstAt: now, BegunAt: now}
-				case !r.Done && !inHands(r) && bytes.Equal(r.Fingerprint, p.Fingerprint):
-					want.Claimed, want.Again, want.BegunAt = true, true, now
-				}
-				got := b.begin(p)
-				if got.Done && got.Answer == nil {
-					got.Answer = []byte{}
-				}
-				same(b, "begin", want, got)
-				want.Claimed, want.Again = false, false
-				known[key] = want
-			}
-		}
-	})
-}
-
-// ExerciseIdempotencyForgotten checks that each claim removes a limited number
-// of expired keys, and no others. stored counts the rows.
-func ExerciseIdempotencyForgotten(t *testing.T, s store.Store, stored func() (int, error)) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+// exerciseIdempotencyForgotten checks that each claim removes a limited number
+// of expired keys, and no others.
+func exerciseIdempotencyForgotten(b *arena) {
 	want := func(rows int) {
 		b.Helper()
-		n, err := stored()
-		b.must(err)
-		same(b, "stored", rows, n)
+		same(b.bundle, "stored", rows, b.stored("idempotency_keys"))
 	}
 	const old = store.IdempotencyForgets + 50
 	for n := range old {
 		key := fmt.Sprint("old ", n)
 		b.begin(claim(key, "a", 1, epoch))
 		if n%2 == 0 {
-			same(b, "finished", true, b.finishKey(key, epoch, "x"))
+			same(b.bundle, "finished", true, b.finishKey(key, epoch, "x"))
 		}
 	}
 	b.begin(claim("held", "a", 1, epoch))
@@ -802,10 +707,10 @@ func ExerciseIdempotencyForgotten(t *testing.T, s store.Store, stored func() (in
 	want(old + 2)
 	// An expired key counts as unknown, even if this call removes other keys.
 	key := fmt.Sprint("old ", old-2)
-	same(b, "claimed", store.IdempotencyRecord{Claimed: true, ID: 2, Fingerprint: sum("b"), FirstAt: at(610), BegunAt: at(610)},
+	same(b.bundle, "claimed", store.IdempotencyRecord{Claimed: true, ID: 2, Fingerprint: sum("b"), FirstAt: at(610), BegunAt: at(610)},
 		b.begin(claim(key, "b", 2, at(610))))
 	want(52)
-	same(b, "finished", true, b.finishKey(key, at(610), "y"))
+	same(b.bundle, "finished", true, b.finishKey(key, at(610), "y"))
 	b.begin(claim("new", "a", 1, at(610)))
 	want(4) // these 2, held and young
 	b.begin(claim("new", "a", 1, at(621)))

@@ -131,27 +131,6 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		}
 		b.couponBooks(1)
 	})
-	run(t, open, "ACancelCountsOnce", func(b *bundle) {
-		b.template(1, reissue)
-		b.inOrder(1, asks(1, crowd(1, 40)...)...)
-		var cancelled atomic.Int64
-		b.must(together(workers, func(int) error {
-			for id := reward.CouponID(1); id <= 40; id++ {
-				_, err := b.CouponCancel(b.ctx, id, at(20))
-				switch {
-				case err == nil:
-					cancelled.Add(1)
-				case !reward.HasCode(err, reward.CodeCouponCancelled):
-					return err
-				}
-			}
-			return nil
-		}))
-		t := b.stands(1)
-		same(b, "cancelled", int64(40), cancelled.Load())
-		same(b, "live and version", []int64{0, 41}, []int64{t.Live, t.Version})
-		b.couponBooks(1)
-	})
 	run(t, open, "ACouponIsUsedOrCancelledAndNeverBoth", func(b *bundle) {
 		b.template(1)
 		b.inOrder(1, asks(1, crowd(1, 40)...)...)

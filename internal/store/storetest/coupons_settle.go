@@ -33,14 +33,6 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "all before", []string{"before", "before"}, told(b.inOrder(1, ask("a", 1), ask("x", 5))))
 		same(b, "nothing", []string{}, told(b.inOrder(1)))
 	})
-	run(t, open, "ATicketTwiceInABatchIsSettledOnce", func(b *bundle) {
-		b.template(1)
-		twice := ask("z", 2)
-		twice.CouponID, twice.Code = 99, "z"
-		res := b.inOrder(1, ask("a", 1), ask("b", 2), twice, ask("d", 4), ask("d", 4))
-		same(b, "told", []string{"issued", "issued", "before", "gap", "gap"}, told(res))
-		same(b, "settled", int64(2), res.Template.Settled)
-	})
 	run(t, open, "IsRefusedWholeForAnotherEpochGenerationOrPath", func(b *bundle) {
 		b.template(1)
 		b.own(1)
@@ -100,57 +92,6 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "settled above version 1", []store.SettledRequest{{UserID: "a", Ticket: 6}, {UserID: "d", Ticket: 7}}, changed.Settled)
 		same(b, "facts above version 1", 0, len(changed.Holdings))
 	})
-	run(t, open, "SevenLeftOfAHundred", func(b *bundle) {
-		b.template(1)
-		b.inOrder(1, asks(1, crowd(1, 93)...)...)
-		// 100 requests of 97 new users, three of them twice at the very front, and of
-		// one user who has a coupon.
-		users := append([]string{"n1", "n1", "n2", "n2", "n3", "n3", "u1"}, crowd(1000, 93)...)
-		res := b.inOrder(1, asks(94, users...)...)
-		want := []string{"issued", userLimit, "issued", userLimit, "issued", userLimit, userLimit, "issued", "issued", "issued", "issued"}
-		for len(want) < 100 {
-			want = append(want, soldOut)
-		}
-		same(b, "told", want, told(res))
-		same(b, "live", int64(100), res.Template.Live)
-		same(b, "settled", int64(193), res.Template.Settled)
-		same(b, "facts", 7, len(res.Holdings))
-	})
-	run(t, open, "WhoGetsNothingByStockHasNotReachedHisLimit", func(b *bundle) {
-		b.template(1, quantity(2), limit(2))
-		same(b, "told", []string{"issued", "issued", soldOut, soldOut, soldOut, userLimit},
-			told(b.inOrder(1, asks(1, "a", "a", "b", "b", "b", "a")...)))
-	})
-	run(t, open, "ALimitAboveOneFillsTheLowestFreeSlots", func(b *bundle) {
-		b.template(1, limit(3), reissue)
-		same(b, "first", []string{"issued", "issued", "issued"}, told(b.inOrder(1, asks(1, "a", "a", "b")...)))
-		same(b, "then", []string{"issued", userLimit, "issued", "issued", userLimit}, told(b.inOrder(1, asks(4, "a", "a", "b", "b", "b")...)))
-		// Slots 1 and 3 become free in any order, and are filled again.
-		for _, id := range []reward.CouponID{4, 1} {
-			_, err := b.CouponCancel(b.ctx, id, at(11))
-			b.must(err)
-		}
-		res := b.inOrder(1, asks(9, "a", "a", "a")...)
-		same(b, "again", []string{"issued", "issued", userLimit}, told(res))
-		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 3, CouponID: 10}}, res.Holdings)
-		_, err := b.CouponCancel(b.ctx, 10, at(12))
-		b.must(err)
-		same(b, "their latest coupon is an older one", store.CouponHolding{UserID: "a", Held: 2, CouponID: 9}, b.holders(1)["a"])
-	})
-	run(t, open, "AnIdBelowTheOnesHeHasIsNotHisLatest", func(b *bundle) {
-		b.template(1, limit(2))
-		b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
-		res := b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
-		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 50}}, res.Holdings)
-	})
-	run(t, open, "ACancelledOneIsNotHisLatest", func(b *bundle) {
-		b.template(1, limit(2))
-		b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: 50, Code: "50"})
-		_, err := b.CouponCancel(b.ctx, 50, at(11))
-		b.must(err)
-		res := b.inOrder(1, rules.CouponRequest{UserID: "a", Ticket: 2, CouponID: 40, Code: "40"})
-		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 40}}, res.Holdings)
-	})
 	run(t, open, "HostileTextIsStoredOrRefused", func(b *bundle) {
 		b.template(1)
 		hostile := "'; DROP TABLE coupons; --\U0001F4A9\u2028%_\\"
@@ -201,15 +142,6 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		refused.CouponID, refused.Code = 1, "code1"
 		same(b, "of no coupon it does not matter", []string{userLimit}, told(b.inOrder(1, refused)))
 	})
-	run(t, open, "TemplatesAreApart", func(b *bundle) {
-		b.template(1, quantity(1))
-		b.template(2, quantity(1))
-		first := ask("a", 1)
-		second := ask("a", 1)
-		second.CouponID, second.Code = 2, "2"
-		same(b, "first", []string{"issued"}, told(b.inOrder(1, first)))
-		same(b, "second", []string{"issued"}, told(b.inOrder(2, second)))
-	})
 	run(t, open, "AFullBatchOfManyUsers", func(b *bundle) {
 		b.template(1, quantity(store.BatchMax-1))
 		users := make([]string, store.BatchMax)
@@ -220,28 +152,6 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		same(b, "live", int64(store.BatchMax-1), res.Template.Live)
 		same(b, "the last one", soldOut, res.Results[store.BatchMax-1].Reason)
 	})
-}
-
-// ExerciseSlots checks that a user gets the lowest free slots, which no method
-// shows. slots reads them by coupon; 0 means none.
-func ExerciseSlots(t *testing.T, s store.Store, slots func() (map[reward.CouponID]int, error)) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
-	b.template(1, limit(4), reissue)
-	want := func(want map[reward.CouponID]int) {
-		b.Helper()
-		got, err := slots()
-		b.must(err)
-		same(b, "slots", want, got)
-	}
-	b.inOrder(1, asks(1, "a", "b", "a", "a")...)
-	want(map[reward.CouponID]int{1: 1, 2: 1, 3: 2, 4: 3})
-	for _, id := range []reward.CouponID{1, 3} {
-		_, err := b.CouponCancel(b.ctx, id, at(20))
-		b.must(err)
-	}
-	b.inOrder(1, asks(5, "a", "b", "a", "a", "a")...)
-	want(map[reward.CouponID]int{1: 0, 2: 1, 3: 0, 4: 3, 5: 1, 6: 2, 7: 2, 8: 4})
 }
 
 // own assigns a template to an issuer.
@@ -313,14 +223,6 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		})
 		b.wantCode(err, reward.CodeInvalid)
 	})
-	run(t, open, "OneTicketOfTwoGenerationsWithinABatch", func(b *bundle) {
-		b.template(1)
-		b.generation(reward.PathGate)
-		old, present := ask("a", 1), ask("a", 1)
-		present.Generation, present.CouponID, present.Code = 1, 2, "2"
-		same(b, "told", []string{userLimit, "issued"}, told(listed(b, present, old)))
-		same(b, "the latest", int64(1), b.outcome("a").Generation)
-	})
 	run(t, open, "ATicketThatNoGateGaveIsNotSettled", func(b *bundle) {
 		b.template(1, quantity(4))
 		settle := func(next int64, list ...rules.CouponRequest) store.CouponSettleResult {
@@ -355,24 +257,6 @@ func exerciseSettleListed(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "although it was cancelled", []string{"before"}, told(listed(b, ask("a", 1))))
 		same(b, "of the same generation", []string{"issued"}, told(listed(b, ask("b", 3))))
-	})
-	run(t, open, "BelowTheFloorIsVoid", func(b *bundle) {
-		b.template(1)
-		for range 3 {
-			b.generation(reward.PathGate)
-		}
-		of := func(user string, generation, ticket int64) rules.CouponRequest {
-			r := ask(user, ticket)
-			r.Generation = generation
-			return r
-		}
-		same(b, "without a floor", []string{"issued"}, told(listed(b, of("a", 1, 1))))
-		set, err := b.TemplateSetFloor(b.ctx, 1, 3)
-		b.must(err)
-		same(b, "set", true, set)
-		res := listed(b, of("a", 1, 1), of("b", 2, 2), of("c", 3, 3))
-		same(b, "told", []string{"before", "before", "issued"}, told(res))
-		same(b, "live", int64(2), res.Template.Live)
 	})
 	run(t, open, "OffsetsAreKeptWhateverBecomesOfTheAsks", func(b *bundle) {
 		b.template(1)
@@ -427,36 +311,12 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "a refusal is no row", 0, len(got))
 	})
-	run(t, open, "WhatHeHasIsNotWhatWasCancelled", func(b *bundle) {
-		b.template(1)
-		direct(b, 1, "a")
-		_, err := b.CouponCancel(b.ctx, 1, at(11))
-		b.must(err)
-		res := direct(b, 2, "a")
-		same(b, "told", []string{userLimit}, told(res))
-		same(b, "coupon", reward.Coupon{}, res.Results[0].Coupon)
-	})
-	run(t, open, "ALimitAboveOneTellsNoCoupon", func(b *bundle) {
-		b.template(1, limit(2))
-		res := direct(b, 1, "a", "a", "a")
-		same(b, "told", []string{"issued", "issued", userLimit}, told(res))
-		same(b, "coupon", reward.Coupon{}, res.Results[2].Coupon)
-		same(b, "facts", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: 2}}, res.Holdings)
-	})
 	run(t, open, "AUsedOneIsWhatHeHas", func(b *bundle) {
 		b.template(1)
 		direct(b, 1, "a")
 		_, err := b.CouponUse(b.ctx, 1, at(11))
 		b.must(err)
 		same(b, "coupon", b.coupon(1), direct(b, 2, "a").Results[0].Coupon)
-	})
-	run(t, open, "AReasonRefuses", func(b *bundle) {
-		b.template(1)
-		res := b.settle(store.CouponSettleParams{
-			TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate,
-			Requests: []rules.CouponRequest{{UserID: "a", Reason: reward.ReasonNotDrawn}, {UserID: "a", CouponID: 1, Code: "1"}},
-		})
-		same(b, "told", []string{reward.ReasonNotDrawn, "issued"}, told(res))
 	})
 	run(t, open, "IsRefusedWholeForAnotherPathGenerationOrFence", func(b *bundle) {
 		b.template(1)
@@ -700,24 +560,6 @@ func exerciseLeave(t *testing.T, open Open) {
 		same(b, "his outcome", reward.IssueOutcome{
 			TemplateID: 1, UserID: "b", Ticket: 2, Generation: 1, Reason: reward.ReasonLeft, At: at(20),
 		}, b.outcome("b"))
-	})
-	run(t, open, "ABatchOfLeftRequestsRaisesTheVersion", func(b *bundle) {
-		line(b, reward.ModeStream)
-		leave(b, "a", 1, 1)
-		leave(b, "b", 2, 1)
-		before := b.stands(1)
-		res := inOrder(b, of("a", 1), of("b", 2))
-		same(b, "settled", []int64{2, before.Version + 1, before.Used}, []int64{res.Template.Settled, res.To, res.Template.Used})
-	})
-	run(t, open, "InKafkaModeTheTicketIsSettledAtOnce", func(b *bundle) {
-		line(b, reward.ModeKafka)
-		res := leave(b, "c", 3, 1)
-		same(b, "left", []any{rules.LeaveDone, int64(1), int64(3)}, []any{res.Outcome, res.Template.Used, res.Template.Settled})
-		same(b, "a lower one", rules.LeaveDone, leave(b, "a", 1, 1).Outcome)
-		same(b, "settled", int64(3), b.stands(1).Settled)
-		settled := b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{of("a", 1), of("b", 2), of("c", 3)}})
-		same(b, "told", []string{"before", "issued", "before"}, told(settled))
-		same(b, "used", int64(3), settled.Template.Used)
 	})
 	run(t, open, "AnotherGateIsRefused", func(b *bundle) {
 		line(b, reward.ModeStream)

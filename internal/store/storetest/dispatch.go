@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -83,22 +82,6 @@ func exerciseDispatch(t *testing.T, open Open) {
 		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Unknown, Limit: 1, MaxLen: 1})
 		b.wantCode(err, reward.CodeInvalid)
 	})
-	run(t, open, "RetriesOnlyWhatIsDue", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1, 2, 3)
-		for i := range reward.TargetID(3) {
-			b.finish(rules.Outcome{Ref: ref(1, i+1, 1), Kind: rules.OutcomeFailed, RetryAt: at(20 + 10*int(i))})
-		}
-		p := store.PayoutDispatchParams{From: reward.Retrying, Limit: 9, MaxLen: plenty, Now: at(19)}
-		same(b, "too early", 0, len(dispatch(b, p)))
-		p.Now = at(30)
-		list := dispatch(b, p)
-		same(b, "due", []reward.TargetID{1, 2}, targetsOf(list))
-		same(b, "dispatch", 2, list[0].Dispatch)
-		same(b, "first dispatch", epoch, list[0].FirstDispatchedAt)
-		same(b, "flag", true, list[0].MaybeCalled)
-		b.books(1)
-	})
 	run(t, open, "RefsNameTheirDispatch", func(b *bundle) {
 		b.running(1)
 		b.running(2)
@@ -148,65 +131,6 @@ func exerciseWithdraw(t *testing.T, open Open) {
 		b.books(1)
 		b.books(2)
 	})
-	run(t, open, "GiveBackKeepsTheFlag", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1)
-		giveBack(b, true, ref(1, 1, 1))
-		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: 1, Now: at(11)})
-		b.must(err)
-		same(b, "refused by the queue", 1, giveBack(b, false, ref(1, 1, 2)))
-		same(b, "flag", true, b.payout(1, 1).MaybeCalled)
-		same(b, "first dispatch", epoch, b.payout(1, 1).FirstDispatchedAt)
-	})
-	run(t, open, "GiveBackOfACancelledOne", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1, 2, 3)
-		giveBack(b, true, ref(1, 1, 1))
-		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: plenty, Now: at(10)})
-		b.must(err)
-		b.move(1, reward.PromotionCancelled)
-		same(b, "refused by the queue", 2, giveBack(b, false, ref(1, 1, 2), ref(1, 2, 1)))
-		same(b, "claimed", 1, giveBack(b, true, ref(1, 3, 1)))
-		b.wantState(1, 2, reward.Cancelled)
-		for _, target := range []reward.TargetID{1, 3} {
-			p := b.payout(1, target)
-			same(b, "state", reward.Unknown, p.State)
-			same(b, "flag", true, p.MaybeCalled)
-			same(b, "settles from", at(25), p.SettleFrom)
-			same(b, "lookup due", at(10), p.DueAt)
-		}
-		b.books(1)
-	})
-	run(t, open, "SweepTakesOldOnesOnly", func(b *bundle) {
-		b.running(1)
-		b.running(2)
-		b.saveReady(1, 1, 2, 3)
-		b.saveQueued(2, 1)
-		for i := range 3 {
-			_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, Limit: 1, MaxLen: plenty, Now: at(10 * i)})
-			b.must(err)
-		}
-		sweep := func(before time.Time) int {
-			b.Helper()
-			n, err := b.PayoutSweep(b.ctx, store.PayoutSweepParams{PromotionID: 1, Before: before, Lease: lease, Now: at(40)})
-			b.must(err)
-			return n
-		}
-		same(b, "none before the first", 0, sweep(at(0)))
-		same(b, "two before the third", 2, sweep(at(20)))
-		p := b.payout(1, 1)
-		same(b, "state", reward.Ready, p.State)
-		same(b, "flag", true, p.MaybeCalled)
-		same(b, "due", at(40), p.DueAt)
-		b.wantState(1, 3, reward.Queued)
-		b.move(1, reward.PromotionCancelled)
-		same(b, "of a cancelled one", 1, sweep(at(30)))
-		p = b.payout(1, 3)
-		same(b, "state", reward.Unknown, p.State)
-		same(b, "settles from", at(55), p.SettleFrom)
-		b.wantState(2, 1, reward.Queued)
-		b.books(1)
-	})
 	run(t, open, "SweepAndCancelAreBounded", func(b *bundle) {
 		b.running(1)
 		var targets []reward.TargetID
@@ -227,33 +151,6 @@ func exerciseWithdraw(t *testing.T, open Open) {
 			b.must(err)
 			same(b, "cancelled", want, n)
 		}
-		b.books(1)
-	})
-	run(t, open, "CancelStepTellsCalledFromUncalled", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1, 2, 3, 4, 5)
-		b.saveReady(1, 6)
-		giveBack(b, true, ref(1, 1, 1))
-		giveBack(b, false, ref(1, 2, 1))
-		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
-		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
-		step := func() int {
-			b.Helper()
-			n, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(30)})
-			b.must(err)
-			return n
-		}
-		same(b, "of a running one", 0, step())
-		b.move(1, reward.PromotionCancelled)
-		same(b, "moved", 4, step())
-		same(b, "again", 0, step())
-		for target, want := range map[reward.TargetID]reward.State{
-			1: reward.Unknown, 2: reward.Cancelled, 3: reward.Unknown, 4: reward.Succeeded, 5: reward.Queued, 6: reward.Cancelled,
-		} {
-			b.wantState(1, target, want)
-		}
-		same(b, "settles from", at(45), b.payout(1, 1).SettleFrom)
-		same(b, "attempts", 1, b.payout(1, 3).Attempts)
 		b.books(1)
 	})
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -39,30 +38,6 @@ func (b *bundle) wantHandovers(target reward.TargetID, want int32) {
 }
 
 func exerciseHandovers(t *testing.T, open Open) {
-	run(t, open, "AreCountedWhenAHolderLetGo", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1, 2, 3)
-		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
-			Refs:           []reward.Ref{ref(1, 1, 1), ref(1, 1, 1), ref(1, 2, 7), ref(1, 9, 1)}, // twice; another dispatch number; unknown
-			DeliveryFailed: true, Lease: lease, Now: at(5),
-		})
-		b.must(err)
-		same(b, "handed over", 1, n)
-		b.wantHandovers(1, 1)
-		same(b, "flag", false, b.payout(1, 1).MaybeCalled)
-		b.wantHandovers(2, 0)
-		n, err = b.PayoutReturn(b.ctx, store.PayoutReturnParams{
-			Refs: []reward.Ref{ref(1, 2, 1)}, MaybeCalled: true, Lease: lease, Now: at(5),
-		})
-		b.must(err)
-		same(b, "given back", 1, n)
-		b.wantHandovers(2, 0)
-		b.again()
-		b.failDelivery(ref(1, 1, 2), ref(1, 3, 1))
-		b.wantHandovers(1, 2)
-		b.wantHandovers(3, 1)
-		b.books(1)
-	})
 	run(t, open, "AreInEveryReading", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2)
@@ -88,86 +63,6 @@ func exerciseHandovers(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "to look up", []int32{2}, of(looked))
 	})
-	for kind, name := range map[rules.OutcomeKind]string{
-		rules.OutcomePaid: "Paid", rules.OutcomeRefused: "Refused", rules.OutcomeFailed: "Failed",
-		rules.OutcomeNoAnswer: "NoAnswer", rules.OutcomeNoLookup: "NoLookup", rules.OutcomeCancelled: "Cancelled",
-	} {
-		run(t, open, "StartAnewAfterTheOutcome"+name, func(b *bundle) {
-			b.running(1)
-			b.saveQueued(1, 1, 2)
-			b.failDelivery(ref(1, 1, 1), ref(1, 2, 1))
-			b.again()
-			if kind != rules.OutcomePaid {
-				late := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: kind, RetryAt: at(20)})
-				same(b, "a late one", false, late.Changed)
-				b.wantHandovers(1, 1)
-			}
-			res := b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: kind, RetryAt: at(20)})
-			same(b, "changed", true, res.Changed)
-			b.wantHandovers(1, 0)
-			b.wantHandovers(2, 1)
-		})
-	}
-	run(t, open, "OnlyAnOutcomeForgetsThem", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1, 2)
-		b.failDelivery(ref(1, 1, 1), ref(1, 2, 1))
-		both := func(what string) {
-			b.Helper()
-			for target := reward.TargetID(1); target <= 2; target++ {
-				if got := b.payout(1, target).FailedDeliveries; got != 1 {
-					b.Fatalf("after %s target %d was handed over %d times, want 1", what, target, got)
-				}
-			}
-		}
-		b.again()
-		both("a dispatch")
-		n, err := b.PayoutSweep(b.ctx, store.PayoutSweepParams{PromotionID: 1, Before: at(20), Lease: lease, Now: at(20)})
-		b.must(err)
-		same(b, "swept", 2, n)
-		both("a sweep")
-		b.saveReady(1, 1, 2)
-		both("a repeated save")
-		b.move(1, reward.PromotionCancelled)
-		n, err = b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(30)})
-		b.must(err)
-		same(b, "cancelled", 2, n)
-		both("a cancel")
-		_, err = b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(31), Now: at(30)})
-		b.must(err)
-		both("a lookup was taken")
-		for _, l := range []rules.Lookup{
-			{BeganAt: at(32), NextAt: at(33)},
-			{BeganAt: at(200), NextAt: at(201), NotFound: true},
-			{BeganAt: at(300), NextAt: at(301), Found: true, TransactionKey: "tx"},
-		} {
-			first, second := l, l
-			first.Ref, second.Ref = ref(1, 1, 2), ref(1, 2, 2)
-			b.settleLookups(store.PayoutSettleParams{
-				Lookups: []rules.Lookup{first, second}, SettleAfter: settleAfter, Now: l.NextAt,
-			})
-			both("a lookup")
-		}
-		b.wantState(1, 1, reward.Succeeded)
-		b.books(1)
-	})
-}
-
-// ExerciseHandoversMax checks that failed deliveries stop at their maximum.
-// exec runs a statement that every dialect understands.
-func ExerciseHandoversMax(t *testing.T, s store.Store, exec func(sql string) error) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
-	b.running(1)
-	b.saveQueued(1, 1)
-	b.must(exec(fmt.Sprintf("UPDATE payouts SET handovers = %d", rules.FailedDeliveriesMax-1)))
-	for n := int32(1); n <= 3; n++ {
-		b.failDelivery(ref(1, 1, n))
-		b.wantHandovers(1, rules.FailedDeliveriesMax)
-		same(b, "dispatched", rules.FailedDeliveriesMax, b.again()[0].FailedDeliveries)
-	}
-	b.finish(rules.Outcome{Ref: ref(1, 1, 4), Kind: rules.OutcomePaid})
-	b.wantHandovers(1, 0)
 }
 
 // AfterMigration checks that a payout of an older schema is complete and can

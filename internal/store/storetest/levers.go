@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -74,22 +73,6 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "after one was refused", []reward.TargetID{3, 4, 5}, b.dispatch(1, reward.Ready, 9))
 	})
-	run(t, open, "ItMayBeReached", func(b *bundle) {
-		b.bounded(1, 100, reward.Canary{})
-		b.saveAmounts(0, 1, 0, 60, 40, 0, 1)
-		same(b, "to the last unit", []reward.TargetID{0, 1, 2}, b.dispatch(1, reward.Ready, 9))
-	})
-	run(t, open, "TheOldestGoFirst", func(b *bundle) {
-		b.bounded(1, 100, reward.Canary{})
-		for i, target := range []reward.TargetID{9, 3, 7} {
-			r := row(1, target)
-			r.Amount = 50
-			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{r}, Now: at(i)})
-			b.must(err)
-		}
-		same(b, "room for one", []reward.TargetID{9}, b.dispatch(1, reward.Ready, 1))
-		same(b, "budget for one more", []reward.TargetID{3}, b.dispatch(1, reward.Ready, 9))
-	})
 	run(t, open, "SaveQueuesWhatFitsOfEachPromotion", func(b *bundle) {
 		b.bounded(1, 100, reward.Canary{})
 		b.running(2)
@@ -154,13 +137,6 @@ func exerciseBudget(t *testing.T, open Open) {
 		})
 		same(b, "within it again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
 	})
-	run(t, open, "NamedOnesKeepItToo", func(b *bundle) {
-		b.bounded(1, 100, reward.Canary{})
-		b.saveAmounts(0, 1, 0, 60, 60, 40)
-		same(b, "named", []reward.TargetID{1}, b.dispatch(1, reward.Ready, 1, ref(1, 2, 0), ref(1, 1, 0)))
-		same(b, "the one that fits", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9, ref(1, 2, 0), ref(1, 1, 0)))
-		same(b, "none left", none, b.dispatch(1, reward.Ready, 9, ref(1, 0, 0)))
-	})
 	run(t, open, "GreatAmountsDoNotOverflow", func(b *bundle) {
 		const most = 1<<63 - 1
 		b.bounded(1, most, reward.Canary{})
@@ -217,25 +193,6 @@ func exerciseCanary(t *testing.T, open Open) {
 		same(b, "named", []reward.TargetID{5001}, b.dispatch(1, reward.Ready, 9, ref(1, 1, 0), ref(1, 5001, 1), ref(1, 2, 0)))
 		same(b, "no others", none, b.dispatch(1, reward.Ready, 9))
 		same(b, "dispatched first", 3, b.canary().Dispatched)
-	})
-	run(t, open, "BothKindsGoInTheirOrder", func(b *bundle) {
-		b.bounded(1, 0, three)
-		b.saveAmounts(plenty, 1, 1, 1, 1)
-		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1), ref(1, 2, 1)}, Lease: lease, Now: at(5)})
-		b.must(err)
-		b.saveReady(1, 8) // due at 0, before the others
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 9)}, Now: at(6)})
-		b.must(err)
-		same(b, "two", []reward.TargetID{1, 8}, b.dispatch(1, reward.Ready, 2))
-		same(b, "the rest", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
-	})
-	run(t, open, "ItKeepsTheBudgetToo", func(b *bundle) {
-		b.bounded(1, 100, three)
-		b.saveAmounts(0, 1, 0, 40, 60, 1, 1)
-		same(b, "as many as fit", []reward.TargetID{0, 1}, b.dispatch(1, reward.Ready, 9))
-		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomeRefused})
-		same(b, "as many as the canary has", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
-		same(b, "dispatched", 3, b.canary().Dispatched)
 	})
 }
 
@@ -306,21 +263,6 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.move(1, reward.Running)
 		undecided(b, "again")
 		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
-	})
-	run(t, open, "FewerThanItAsksForJudgeNothing", func(b *bundle) {
-		// More payouts may come: a canary waits until Targets were dispatched.
-		b.bounded(1, 0, three)
-		b.saveQueued(1, 1, 2)
-		for target := reward.TargetID(1); target <= 2; target++ {
-			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomePaid})
-		}
-		undecided(b, "with two of three")
-		b.saveReady(1, 4)
-		undecided(b, "with READY")
-		b.dispatch(1, reward.Ready, 1)
-		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
-		_, did := judge(b, 1)
-		same(b, "judged", true, did)
 	})
 	run(t, open, "TheRateItselfIsAllowed", func(b *bundle) {
 		for id, test := range map[reward.PromotionID]struct {
@@ -511,94 +453,6 @@ func exerciseRetry(t *testing.T, open Open) {
 		b.saveQueued(1, target)
 		b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused, Code: code, Message: "because"})
 	}
-	run(t, open, "TakesOnlyTheTargetsThatAreNamed", func(b *bundle) {
-		b.running(1)
-		b.running(2)
-		for target := reward.TargetID(1); target <= 5; target++ {
-			failed(b, target, []string{"A", "B"}[target%2])
-		}
-		b.saveQueued(1, 6)
-		b.saveQueued(2, 1)
-		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused, Code: "A"})
-		named := func(code string, targets ...reward.TargetID) int {
-			b.Helper()
-			n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Targets: targets, Now: at(50)})
-			b.must(err)
-			b.books(1)
-			return n
-		}
-		same(b, "none", 0, named("", []reward.TargetID{}...))
-		same(b, "unknown and QUEUED ones", 0, named("", 6, 99))
-		same(b, "with another code", 0, named("A", 1, 3))
-		same(b, "two, one of them twice, and strangers", 2, named("", 4, 1, 4, 6, 99))
-		same(b, "those again", 0, named("", 4, 1))
-		same(b, "with their code", 1, named("B", 1, 2, 3))
-		for target, want := range []reward.State{1: reward.Ready, 2: reward.Failed, 3: reward.Ready, 4: reward.Ready, 5: reward.Failed, 6: reward.Queued} {
-			if target > 0 {
-				b.wantState(1, reward.TargetID(target), want)
-			}
-		}
-		b.wantState(2, 1, reward.Failed)
-	})
-	run(t, open, "ReturnsWhatFailedWithNoAttemptsCounted", func(b *bundle) {
-		b.running(1)
-		failed(b, 1, "A")
-		failed(b, 2, "B")
-		failed(b, 3, "")
-		b.saveQueued(1, 4, 5, 6, 7)
-		b.saveReady(1, 8)
-		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
-		b.finish(rules.Outcome{Ref: ref(1, 5, 1), Kind: rules.OutcomeFailed, RetryAt: at(99), Code: "A"})
-		b.finish(rules.Outcome{Ref: ref(1, 6, 1), Kind: rules.OutcomeNoLookup, Code: "A"})
-		before := b.all(1)
-		same(b, "another code", 0, retry(b, "C"))
-		same(b, "rows, as before", before, b.all(1))
-		same(b, "one code", 1, retry(b, "A"))
-		want := slices.Clone(before)
-		want[0].State, want[0].Attempts, want[0].DueAt, want[0].UpdatedAt = reward.Ready, 0, at(50), at(50)
-		same(b, "rows after A", want, b.all(1))
-		same(b, "the rest", 2, retry(b, ""))
-		for i := 1; i <= 2; i++ {
-			want[i].State, want[i].Attempts, want[i].DueAt, want[i].UpdatedAt = reward.Ready, 0, at(50), at(50)
-		}
-		same(b, "rows after all", want, b.all(1))
-		same(b, "no more", 0, retry(b, ""))
-
-		same(b, "dispatched", []reward.TargetID{1, 2, 3, 8}, b.dispatch(1, reward.Ready, 9))
-		p := b.payout(1, 1)
-		same(b, "dispatch", 2, p.Dispatch)
-		same(b, "first dispatch", epoch, p.FirstDispatchedAt)
-		res := b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
-		same(b, "a late writer", false, res.Changed)
-		res = b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomePaid})
-		same(b, "attempts", 1, res.Attempts)
-		_, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
-		b.must(err)
-		same(b, "answers", 0, len(attempts))
-		b.books(1)
-	})
-	run(t, open, "KeepsTheFlagAndAYesStillWins", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1)
-		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeNoLookup, Code: "HTTP_500"})
-		p := store.PayoutSettleParams{
-			Lookups: []rules.Lookup{{Ref: ref(1, 1, 1), NotFound: true, BeganAt: at(85)}}, SettleAfter: settleAfter, Now: at(90),
-		}
-		b.settleLookups(p)
-		before := b.payout(1, 1)
-		same(b, "state", reward.Failed, before.State)
-		same(b, "retried", 1, retry(b, "HTTP_500"))
-		want := before
-		want.State, want.DueAt, want.UpdatedAt = reward.Ready, at(50), at(50)
-		same(b, "row", want, b.payout(1, 1))
-		same(b, "flag", true, want.MaybeCalled)
-		b.settleLookups(p)
-		same(b, "row after a late no", want, b.payout(1, 1))
-		p.Lookups[0] = rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(85)}
-		b.settleLookups(p)
-		b.wantState(1, 1, reward.Succeeded)
-		same(b, "what is paid is not retried", 0, retry(b, ""))
-	})
 	run(t, open, "ReopensWhatWasCompleted", func(b *bundle) {
 		b.running(1)
 		failed(b, 1, "A")
@@ -619,32 +473,6 @@ func exerciseRetry(t *testing.T, open Open) {
 		same(b, "status", reward.Running, v.Status)
 		same(b, "finished", time.Time{}, v.FinishedAt)
 		same(b, "gone", false, v.StreamDestroyed)
-	})
-	run(t, open, "NamesTheStatusThatAllowsIt", func(b *bundle) {
-		p := store.PayoutRetryParams{PromotionID: 1, Now: at(50)}
-		_, err := b.PayoutRetry(b.ctx, p)
-		b.wantCode(err, reward.CodeNotFound)
-		b.draft(1)
-		_, err = b.PayoutRetry(b.ctx, p)
-		b.wantCode(err, reward.CodeIllegalState)
-		b.move(1, reward.Running)
-		failed(b, 1, "A")
-		failed(b, 2, "A")
-		b.move(1, reward.Paused)
-		same(b, "of a paused one", 1, func() int {
-			b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
-			return retry(b, "")
-		}())
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
-		same(b, "status", reward.Paused, v.Status)
-		b.move(1, reward.Running)
-		b.dispatch(1, reward.Ready, 1)
-		b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomeRefused})
-		b.move(1, reward.PromotionCancelled)
-		_, err = b.PayoutRetry(b.ctx, p)
-		b.wantCode(err, reward.CodeIllegalState)
-		b.wantState(1, 1, reward.Failed)
 	})
 	run(t, open, "IsBoundedAndGoesByTarget", func(b *bundle) {
 		b.running(1)
@@ -754,54 +582,6 @@ func exerciseResolve(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "completed", true, moved)
 	})
-	run(t, open, "NamesUnknown", func(b *bundle) {
-		_, err := b.PayoutResolve(b.ctx, paid(1))
-		b.wantCode(err, reward.CodePayoutNotFound)
-		b.running(1)
-		b.saveQueued(1, 1, 2, 3, 4)
-		b.saveReady(1, 5)
-		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid, TransactionKey: "tx"})
-		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
-		b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)})
-		before := b.all(1)
-		for target := reward.TargetID(1); target <= 5; target++ {
-			for _, p := range []store.PayoutResolveParams{paid(target), {PayoutID: paid(target).PayoutID, Now: at(50)}} {
-				_, err := b.PayoutResolve(b.ctx, p)
-				b.wantCode(err, reward.CodeIllegalState)
-			}
-			_, attempts, err := b.PayoutGet(b.ctx, paid(target).PayoutID)
-			b.must(err)
-			same(b, "attempts", 0, len(attempts))
-		}
-		same(b, "rows", before, b.all(1))
-	})
-	run(t, open, "InACancelledOneToo", func(b *bundle) {
-		b.running(1)
-		unknown(b, 1)
-		b.move(1, reward.PromotionCancelled)
-		p := paid(1)
-		p.Paid = false
-		got, err := b.PayoutResolve(b.ctx, p)
-		b.must(err)
-		same(b, "state", reward.Failed, got.State)
-		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(60))
-		b.must(err)
-		same(b, "finished", true, moved)
-		b.books(1)
-	})
-	run(t, open, "ALateYesWins", func(b *bundle) {
-		b.running(1)
-		unknown(b, 1)
-		p := paid(1)
-		p.Paid = false
-		_, err := b.PayoutResolve(b.ctx, p)
-		b.must(err)
-		b.settleLookups(store.PayoutSettleParams{
-			Lookups: []rules.Lookup{{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late"}}, Now: at(60),
-		})
-		b.wantState(1, 1, reward.Succeeded)
-		b.books(1)
-	})
 	run(t, open, "OneOfManyResolves", func(b *bundle) {
 		b.running(1)
 		unknown(b, 1)
@@ -885,57 +665,6 @@ func exerciseAgain(t *testing.T, open Open) {
 		same(b, "row", before, b.payout(1, 1))
 		same(b, "the other", []reward.TargetID{2}, take(b, 9000))
 		settle(b, 9010, no(2, 9005))
-		same(b, "none", none, take(b, 99000))
-	})
-	run(t, open, "UntilThereIsAnAnswer", func(b *bundle) {
-		decided(b, 1)
-		take(b, 1100)
-		before := b.payout(1, 1)
-		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(1105), NextAt: at(1300)})
-		before.DueAt = at(1300)
-		same(b, "row", before, b.payout(1, 1))
-		same(b, "early", none, take(b, 1299))
-		same(b, "again", []reward.TargetID{1}, take(b, 1300))
-	})
-	run(t, open, "AYesWins", func(b *bundle) {
-		decided(b, 1)
-		take(b, 1100)
-		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), Found: true, TransactionKey: "late", BeganAt: at(1105)})
-		p := b.payout(1, 1)
-		same(b, "state", reward.Succeeded, p.State)
-		same(b, "key", "late", p.TransactionKey)
-		same(b, "due", at(1110), p.DueAt)
-		same(b, "none", none, take(b, 99000))
-	})
-	run(t, open, "OnlyByLookUpsThatBeganAfterItWasDecided", func(b *bundle) {
-		decided(b, 1)
-		before := b.payout(1, 1)
-		settle(b, 120, no(1, 90)) // a repeat
-		settle(b, 120, rules.Lookup{Ref: ref(1, 1, 1), BeganAt: at(99), NextAt: at(200)})
-		other := no(1, 1105)
-		other.Dispatch = 2
-		settle(b, 1110, other)
-		same(b, "row", before, b.payout(1, 1))
-		same(b, "due", []reward.TargetID{1}, take(b, 1100))
-	})
-	run(t, open, "OfACancelledOneToo", func(b *bundle) {
-		unknown(b, 1)
-		b.move(1, reward.PromotionCancelled)
-		settle(b, 100, no(1, 90))
-		b.wantState(1, 1, reward.Cancelled)
-		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(110))
-		b.must(err)
-		same(b, "finished", true, moved)
-		same(b, "due", []reward.TargetID{1}, take(b, 1100))
-		settle(b, 1110, rules.Lookup{Ref: ref(1, 1, 1), Found: true, BeganAt: at(1105)})
-		b.wantState(1, 1, reward.Succeeded)
-	})
-	run(t, open, "NotWhenItIsOff", func(b *bundle) {
-		unknown(b, 1)
-		b.settleLookups(store.PayoutSettleParams{
-			Lookups: []rules.Lookup{no(1, 90)}, SettleAfter: settleAfter, Now: at(100),
-		})
-		same(b, "due", at(100), b.payout(1, 1).DueAt)
 		same(b, "none", none, take(b, 99000))
 	})
 	run(t, open, "NotOnceTheRowHasLeftItsState", func(b *bundle) {

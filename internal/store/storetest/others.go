@@ -35,6 +35,12 @@ func exerciseReads(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodePayoutNotFound)
 		_, err = b.PromotionGet(b.ctx, 5)
 		b.wantCode(err, reward.CodeNotFound)
+		_, err = b.PromotionClose(b.ctx, 5)
+		b.wantCode(err, reward.CodeNotFound)
+		_, err = b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 5, Now: epoch})
+		b.wantCode(err, reward.CodeNotFound)
+		_, err = b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: store.PayoutID{PromotionID: 1, TargetID: 5}, Now: epoch})
+		b.wantCode(err, reward.CodePayoutNotFound)
 	})
 	run(t, open, "ListPagesAndFilters", func(b *bundle) {
 		b.running(1)
@@ -346,36 +352,35 @@ func exerciseInstances(t *testing.T, open Open) {
 	})
 }
 
-// ExerciseInstancesForgotten checks that an instance is listed for a day after
-// its last heartbeat, and that the next heartbeat of another instance then
-// removes it. moveBack moves the last heartbeat of an instance back. stored
-// counts the rows.
-func ExerciseInstancesForgotten(t *testing.T, s store.Store, moveBack func(name string, ago time.Duration) error,
-	stored func() (int, error),
-) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+// exerciseInstancesForgotten checks that an instance is listed for a day after its last
+// heartbeat, and that the next heartbeat of another instance then removes it. It moves
+// heartbeats back, because the clock is that of the database.
+func exerciseInstancesForgotten(a *arena) {
 	beat := func(name string) {
-		b.Helper()
-		_, err := b.InstanceHeartbeat(b.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour)
-		b.must(err)
+		a.Helper()
+		_, err := a.InstanceHeartbeat(a.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour)
+		a.must(err)
+	}
+	moveBack := func(name string, ago time.Duration) {
+		a.Helper()
+		now, err := a.Clock(a.ctx)
+		a.must(err)
+		a.must(a.raw.Exec(fmt.Sprintf(`UPDATE instances SET seen_at = %s WHERE name = '%s'`, a.raw.Moment(now.Add(-ago).UTC()), name)))
 	}
 	want := func(listed, rows int) {
-		b.Helper()
-		same(b, "listed", listed, instances(b))
-		n, err := stored()
-		b.must(err)
-		same(b, "stored", rows, n)
+		a.Helper()
+		same(a.bundle, "listed", listed, instances(a.bundle))
+		same(a.bundle, "stored", rows, a.stored("instances"))
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		beat(name)
 	}
-	b.must(moveBack("a", store.InstanceRetention-time.Minute))
-	b.must(moveBack("b", store.InstanceRetention+time.Second))
+	moveBack("a", store.InstanceRetention-time.Minute)
+	moveBack("b", store.InstanceRetention+time.Second)
 	want(2, 3)
 	beat("c")
 	want(2, 2)
-	b.must(moveBack("a", store.InstanceRetention+time.Second))
+	moveBack("a", store.InstanceRetention+time.Second)
 	beat("a") // back after a day
 	want(2, 2)
 }

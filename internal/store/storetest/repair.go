@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
-	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -20,11 +19,9 @@ func (b *bundle) compare(id reward.PromotionID, repair bool) store.Comparison {
 	return c
 }
 
-// ExerciseRepair changes counts with exec, as no method can, and checks that a
+// exerciseRepair changes counts as no method can, and checks that a
 // repair sets them to those of the rows.
-func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+func exerciseRepair(b *arena) {
 	b.running(1)
 	b.running(2)
 	b.saveQueued(1, 0, 1, 2, 3, 4, 5)
@@ -44,109 +41,104 @@ func ExerciseRepair(t *testing.T, s store.Store, exec func(sql string) error) {
 		"a summary that went":  {`DELETE FROM summaries WHERE promotion_id = 1 AND summary_id = 1`, false},
 		"everything":           {`UPDATE summaries SET failed = 8, failed_amount = 9, attempts = 7 WHERE promotion_id = 1`, true},
 	} {
-		b.must(exec(test.sql))
+		b.must(b.raw.Exec(test.sql))
 		recount, err := b.SummaryRecount(b.ctx, 1)
 		b.must(err)
 		v, err := b.PromotionGet(b.ctx, 1)
 		b.must(err)
 		for _, repair := range []bool{false, true} {
 			c := b.compare(1, repair)
-			same(b, what+": rows", recount, c.Rows)
-			same(b, what+": kept", v.Counts, c.Kept)
-			same(b, what+": differ", test.whole, c.Kept != c.Rows)
+			same(b.bundle, what+": rows", recount, c.Rows)
+			same(b.bundle, what+": kept", v.Counts, c.Kept)
+			same(b.bundle, what+": differ", test.whole, c.Kept != c.Rows)
 		}
 		b.books(1)
 		c := b.compare(1, true)
-		same(b, what+": after the repair", c.Rows, c.Kept)
+		same(b.bundle, what+": after the repair", c.Rows, c.Kept)
 	}
 	b.books(2)
 	b.finish(rules.Outcome{Ref: ref(1, 4, 1), Kind: rules.OutcomePaid})
 	b.books(1)
 }
 
-// ExerciseRepairOfEnded checks that a repair lets an ended promotion go on that
-// has payouts left: it ended only because its counts were wrong. exec changes
-// rows as no method can.
-func ExerciseRepairOfEnded(t *testing.T, s store.Store, exec func(sql string) error) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+// exerciseRepairOfEnded checks that a repair lets an ended promotion go on that
+// has payouts left: it ended only because its counts were wrong.
+func exerciseRepairOfEnded(b *arena) {
 	b.running(1)
 	b.saveQueued(1, 1, 2)
 	b.saveReady(1, 3)
 	b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 	before := b.compare(1, false).Rows
 	forget := `UPDATE summaries SET ready = 0, queued = 0, ready_amount = 0, queued_amount = 0 WHERE promotion_id = %d`
-	b.must(exec(fmt.Sprintf(forget, 1)))
+	b.must(b.raw.Exec(fmt.Sprintf(forget, 1)))
 	done, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(30))
 	b.must(err)
-	same(b, "completed by wrong counts", true, done)
+	same(b.bundle, "completed by wrong counts", true, done)
 	ended, err := b.PromotionGet(b.ctx, 1)
 	b.must(err)
 	gone, err := b.PromotionStreamDestroyed(b.ctx, 1, ended.LastDispatchedAt)
 	b.must(err)
-	same(b, "stream destroyed", true, gone)
+	same(b.bundle, "stream destroyed", true, gone)
 
 	c := b.compare(1, false)
-	same(b, "ended", true, c.Ended)
-	same(b, "rows", before, c.Rows)
+	same(b.bundle, "ended", true, c.Ended)
+	same(b.bundle, "rows", before, c.Rows)
 	v, err := b.PromotionGet(b.ctx, 1)
 	b.must(err)
-	same(b, "status after a comparison", reward.Completed, v.Status)
+	same(b.bundle, "status after a comparison", reward.Completed, v.Status)
 	c = b.compare(1, true)
-	same(b, "ended before the repair", true, c.Ended)
+	same(b.bundle, "ended before the repair", true, c.Ended)
 	b.books(1)
 	running := func() {
 		b.Helper()
 		v, err = b.PromotionGet(b.ctx, 1)
 		b.must(err)
-		same(b, "status after the repair", reward.Running, v.Status)
-		same(b, "finished at", time.Time{}, v.FinishedAt)
-		same(b, "stream destroyed", false, v.StreamDestroyed)
-		same(b, "ended after the repair", false, b.compare(1, true).Ended)
+		same(b.bundle, "status after the repair", reward.Running, v.Status)
+		same(b.bundle, "finished at", time.Time{}, v.FinishedAt)
+		same(b.bundle, "stream destroyed", false, v.StreamDestroyed)
+		same(b.bundle, "ended after the repair", false, b.compare(1, true).Ended)
 	}
 	running()
 	// A promotion that an earlier repair left COMPLETED has right counts.
-	b.must(exec(`UPDATE promotions SET status = 'COMPLETED', stream_gone = (1 = 1), finished_at = created_at WHERE id = 1`))
+	b.must(b.raw.Exec(`UPDATE promotions SET status = 'COMPLETED', stream_gone = (1 = 1), finished_at = created_at WHERE id = 1`))
 	b.compare(1, true)
 	running()
 	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Ready, Limit: 9, MaxLen: plenty, Now: at(40)})
 	b.must(err)
-	same(b, "dispatched again", 1, len(list))
+	same(b.bundle, "dispatched again", 1, len(list))
 	b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
 	b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomePaid})
 	done, err = b.PromotionComplete(b.ctx, 1, settleAfter, at(50))
 	b.must(err)
-	same(b, "completed", true, done)
-	same(b, "ended in good order", b.compare(1, true).Ended, true)
+	same(b.bundle, "completed", true, done)
+	same(b.bundle, "ended in good order", b.compare(1, true).Ended, true)
 	v, err = b.PromotionGet(b.ctx, 1)
 	b.must(err)
-	same(b, "status in good order", reward.Completed, v.Status)
+	same(b.bundle, "status in good order", reward.Completed, v.Status)
 
 	// A CANCELLED promotion stays CANCELLED, but works again.
 	b.running(2)
 	b.saveQueued(2, 1)
 	b.saveReady(2, 2)
 	b.move(2, reward.PromotionCancelled)
-	b.must(exec(fmt.Sprintf(forget, 2)))
+	b.must(b.raw.Exec(fmt.Sprintf(forget, 2)))
 	done, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(30))
 	b.must(err)
-	same(b, "cancelled one ended", true, done)
+	same(b.bundle, "cancelled one ended", true, done)
 	b.compare(2, true)
 	b.books(2)
 	v, err = b.PromotionGet(b.ctx, 2)
 	b.must(err)
-	same(b, "status of the cancelled one", reward.PromotionCancelled, v.Status)
-	same(b, "end of the cancelled one", time.Time{}, v.FinishedAt)
+	same(b.bundle, "status of the cancelled one", reward.PromotionCancelled, v.Status)
+	same(b.bundle, "end of the cancelled one", time.Time{}, v.FinishedAt)
 	moved, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 2, Lease: lease, Now: at(40)})
 	b.must(err)
-	same(b, "cancelled", 1, moved)
+	same(b.bundle, "cancelled", 1, moved)
 }
 
-// ExerciseRepairAmongWrites makes counts wrong with exec, and repairs them by two
+// exerciseRepairAmongWrites makes counts wrong, and repairs them by two
 // callers at once while others save, dispatch and finish payouts.
-func ExerciseRepairAmongWrites(t *testing.T, s store.Store, exec func(sql string) error) {
-	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+func exerciseRepairAmongWrites(b *arena) {
 	b.running(1)
 	var targets []reward.TargetID
 	for target := range reward.TargetID(900) {
@@ -159,7 +151,7 @@ func ExerciseRepairAmongWrites(t *testing.T, s store.Store, exec func(sql string
 		`UPDATE summaries SET succeeded = 0, succeeded_amount = 0 WHERE promotion_id = 1`,
 		`INSERT INTO summaries (promotion_id, summary_id, ready, attempts) VALUES (1, 9, 4, 6)`,
 	} {
-		b.must(exec(sql))
+		b.must(b.raw.Exec(sql))
 		b.must(together(4, func(w int) error {
 			for n := range 6 {
 				if w < 2 {

@@ -58,14 +58,34 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw
 		"Holds":    raceOfHolds,
 		"Leave":    rulesOfLeave,
 	} {
-		run(t, open, name, func(b *bundle) {
-			part(&arena{
-				bundle: b, share: share, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)),
-				rows: make(map[store.PayoutID]rules.Row), ids: make(map[reward.PromotionID][]store.PayoutID), counts: make(map[summary]reward.Counts),
-				promotions: make(map[reward.PromotionID]reward.Promotion), attempts: make(map[attempt]bool),
-			})
-		})
+		run(t, open, name, func(b *bundle) { part(b.arena(share, raw)) })
 	}
+}
+
+// ExerciseRows runs tests that read or change rows as no method can.
+func ExerciseRows(t *testing.T, open Open, raw func(store.Store) Raw) {
+	t.Helper()
+	for name, part := range map[string]func(*arena){
+		"Repair": exerciseRepair, "RepairOfEnded": exerciseRepairOfEnded, "RepairAmongWrites": exerciseRepairAmongWrites,
+		"InstancesForgotten": exerciseInstancesForgotten, "IdempotencyForgotten": exerciseIdempotencyForgotten,
+	} {
+		run(t, open, name, func(b *bundle) { part(b.arena(1, raw)) })
+	}
+}
+
+func (b *bundle) arena(share int, raw func(store.Store) Raw) *arena {
+	return &arena{
+		bundle: b, share: share, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)),
+		rows: make(map[store.PayoutID]rules.Row), ids: make(map[reward.PromotionID][]store.PayoutID), counts: make(map[summary]reward.Counts),
+		promotions: make(map[reward.PromotionID]reward.Promotion), attempts: make(map[attempt]bool),
+	}
+}
+
+// stored counts the rows of a table.
+func (a *arena) stored(table string) (n int) {
+	a.Helper()
+	a.query(`SELECT count(*) FROM `+table, func(f *fields) { n = int(f.number()) })
+	return n
 }
 
 // arena is a store with the rows that it must have by the rules.

@@ -145,7 +145,7 @@ func rulesOfIssue(a *arena) {
 	}
 	for range 500 / a.share { // four random requests
 		n := func(below int) int { return a.rnd.IntN(below) }
-		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(2), helds[n(3)])
+		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(3), helds[n(3)])
 	}
 	for i, requests := range sequences(3*2*3, 2) {
 		for stock := range 3 {

@@ -188,39 +188,6 @@ func exerciseSave(t *testing.T, open Open) {
 		same(b, "stream destroyed", false, v.StreamDestroyed)
 		b.books(1)
 	})
-	run(t, open, "FollowsTheStatusOfEachPromotion", func(b *bundle) {
-		b.draft(1)
-		b.running(2)
-		b.running(3)
-		b.move(3, reward.Paused)
-		b.running(4)
-		b.move(4, reward.PromotionCancelled)
-		b.running(5)
-		_, err := b.PromotionComplete(b.ctx, 5, settleAfter, at(1))
-		b.must(err)
-		var rows []store.NewPayout
-		for _, target := range []reward.TargetID{1, 2} {
-			for _, id := range []reward.PromotionID{5, 3, 1, 4, 2} {
-				rows = append(rows, row(id, target))
-			}
-		}
-		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: plenty, Now: at(2)})
-		b.must(err)
-		same(b, "queued", 2, len(res.Queued))
-		for id, want := range map[reward.PromotionID]reward.State{
-			1: reward.Ready, 2: reward.Queued, 3: reward.Ready, 4: reward.Cancelled, 5: reward.Ready,
-		} {
-			b.wantState(id, 1, want)
-			b.wantState(id, 2, want)
-			b.books(id)
-		}
-		v, err := b.PromotionGet(b.ctx, 5)
-		b.must(err)
-		same(b, "reopened", reward.Running, v.Status)
-		v, err = b.PromotionGet(b.ctx, 4)
-		b.must(err)
-		same(b, "not reopened", reward.PromotionCancelled, v.Status)
-	})
 	run(t, open, "OffsetsNeverGoBack", func(b *bundle) {
 		save := func(offsets ...store.Offset) {
 			b.Helper()
@@ -236,20 +203,5 @@ func exerciseSave(t *testing.T, open Open) {
 		offsets, err = b.OffsetsGet(b.ctx, "none")
 		b.must(err)
 		same(b, "of an unknown topic", map[int32]int64{}, offsets)
-	})
-	run(t, open, "DeadLettersComeWithTheBatchOnce", func(b *bundle) {
-		b.running(1)
-		p := store.PayoutSaveParams{
-			Rows: []store.NewPayout{row(1, 1)}, Offsets: []store.Offset{{Topic: "t", Next: 2}}, Now: epoch,
-			DeadLetters: []reward.DeadLetter{{Source: "t", Offset: "1", Value: []byte("{"), Reason: "MALFORMED", At: epoch}},
-		}
-		for range 2 {
-			_, err := b.PayoutSave(b.ctx, p)
-			b.must(err)
-		}
-		list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 10})
-		b.must(err)
-		same(b, "dead letters", 1, len(list))
-		b.books(1)
 	})
 }
