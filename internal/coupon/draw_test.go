@@ -20,7 +20,7 @@ import (
 )
 
 // TestDraw checks that users who request before the opening are drawn in the
-// verifiable order, and that later users get later tickets.
+// verifiable order and hold their coupons, and that later users get later tickets.
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(r *rig) {
@@ -29,7 +29,7 @@ func TestDraw(t *testing.T) {
 		id := r.create(reward.CouponTemplate{
 			TotalQuantity: 30, OpensAt: opens, Draw: reward.Draw{From: time.Now().Add(time.Second)}, ReissueAfterCancel: true,
 		})
-		few := r.create(reward.CouponTemplate{TotalQuantity: 30, OpensAt: opens, Draw: reward.Draw{From: time.Now().Add(time.Second)}})
+		few := r.create(reward.CouponTemplate{TotalQuantity: 30, HoldFor: time.Hour, OpensAt: opens, Draw: reward.Draw{From: time.Now().Add(time.Second)}})
 		r.want(r.instances[0], id, "early", reward.CodeNotOpen)
 		before, err := r.instances[0].Catalog.Get(r.Context(), id)
 		if err != nil {
@@ -102,6 +102,9 @@ func TestDraw(t *testing.T) {
 		r.want(r.instances[1], id, "later", reward.CodeSoldOut)
 		if c := r.take(r.instances[1], few, "later"); c.Ticket != 11 {
 			r.Errorf("the later user has ticket %d", c.Ticket)
+		}
+		if s := r.outcome(r.instances[0], few, "u0"); s.Coupon.Status != reward.CouponHeld {
+			r.Errorf("a winner does not hold the coupon: %+v", s)
 		}
 		r.balanced(id)
 		r.balanced(few)
@@ -278,25 +281,18 @@ func TestDrawnInParts(t *testing.T) {
 	}
 }
 
-// drawStaysFlat checks that a draw among many keeps few entrants in memory, and writes
+// TestDrawStaysFlat checks that a draw among many keeps few entrants in memory, and writes
 // nothing for those who are not drawn.
-func drawStaysFlat(t *testing.T, entrants int, quantity int64) {
-	t.Helper()
-	const most = 20 << 20
+func TestDrawStaysFlat(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	const entrants, quantity, most = 200_000, 2000, 20 << 20
 	small := runDraw(t, 1000, 10, 0, true)
 	large := runDraw(t, entrants, quantity, 0, true)
-	t.Logf("%d of %d drawn: %d rows of losers, %d MB above a draw of 1,000", quantity, entrants, large.losers, (int64(large.heap)-int64(small.heap))>>20) //nolint:gosec // far below 2^63
-	if large.losers > 0 || int64(len(large.winners)) != quantity {
+	if large.losers > 0 || len(large.winners) != quantity {
 		t.Errorf("%d winners, %d rows of losers", len(large.winners), large.losers)
 	}
 	if large.heap > small.heap+most {
 		t.Errorf("the memory grew from %d to %d MB", small.heap>>20, large.heap>>20)
 	}
-}
-
-// TestDrawStaysFlat is TestNightlyAMillionEntrants for fewer.
-func TestDrawStaysFlat(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
-	drawStaysFlat(t, 200_000, 2000)
 }
 
 // TestDrawOrder checks that the order depends on the seed and the entrants only, and

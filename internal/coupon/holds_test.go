@@ -147,26 +147,6 @@ func TestHoldsWithoutApplies(t *testing.T) {
 	})
 }
 
-// TestHoldsOfADraw checks that the winners of a draw hold their coupons.
-func TestHoldsOfADraw(t *testing.T) {
-	t.Parallel()
-	each(t, func(r *rig) {
-		i := r.start()
-		id := r.create(reward.CouponTemplate{
-			TotalQuantity: 1, HoldFor: 2 * time.Second, OpensAt: time.Now().Add(3 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)},
-			ReissueAfterCancel: true,
-		})
-		r.want(i, id, "ann", "")
-		s := r.outcome(i, id, "ann")
-		if s.Kind != StatusIssued || s.Coupon.Status != reward.CouponHeld {
-			r.Fatalf("%+v", s)
-		}
-		r.holdEnds(s.Coupon)
-		r.takeWhenFree(i, id, "bob")
-		r.balanced(id)
-	})
-}
-
 // TestLapsedHoldsCount checks that a hold that ended bars its user exactly if the
 // template does not issue again after a cancel, and that the refusal says so.
 func TestLapsedHoldsCount(t *testing.T) {

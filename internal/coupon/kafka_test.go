@@ -123,9 +123,7 @@ func TestLoadsOutlastLaggingConsumers(t *testing.T) {
 						t.Fatalf("after %v: %+v", time.Since(topic.began), s)
 					}
 					time.Sleep(time.Second)
-					row, err := h.rows.TemplateGet(t.Context(), h.id)
-					h.must(err)
-					path = row.Path
+					path = h.row().Path
 				}
 				if after := time.Since(topic.began); after < c.after-time.Second || after > c.after+40*time.Second {
 					t.Errorf("loaded after %v, the consumers were there after %v", after, c.after)
@@ -166,9 +164,7 @@ func TestLaggingConsumersDoNotShutTheGate(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Second)
-			row, err := h.rows.TemplateGet(t.Context(), h.id)
-			h.must(err)
-			path = row.Path
+			path = h.row().Path
 		}
 		t.Logf("%d requests got 503", refused)
 	})

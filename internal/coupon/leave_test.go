@@ -242,9 +242,7 @@ func TestALeaveThatCrashes(t *testing.T) {
 			if g := h.header(); g.Waiting != 0 || g.Backlog != 0 {
 				t.Fatalf("%+v", g)
 			}
-			row, err := h.rows.TemplateGet(t.Context(), h.id)
-			h.must(err)
-			if row.Promised() < 0 || row.Granted-row.Used != row.Promised() || row.Live+row.Promised() > row.TotalQuantity {
+			if row := h.row(); row.Promised() < 0 || row.Granted-row.Used != row.Promised() || row.Live+row.Promised() > row.TotalQuantity {
 				t.Fatalf("%+v", row)
 			}
 		})
@@ -325,9 +323,7 @@ func TestLeavesFreePlacesOnce(t *testing.T) {
 	}
 	h.waits("cid", 202)
 	h.wantIssued("ann", "cid")
-	row, err := h.rows.TemplateGet(t.Context(), h.id)
-	h.must(err)
-	if row.Promised() != 0 || row.Settled != 202 || row.Live != 2 {
+	if row := h.row(); row.Promised() != 0 || row.Settled != 202 || row.Live != 2 {
 		t.Fatalf("%+v", row)
 	}
 }

@@ -55,6 +55,14 @@ func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Sto
 	return h
 }
 
+// row returns the row of the template.
+func (h *hand) row() reward.CouponTemplate {
+	h.Helper()
+	row, err := h.rows.TemplateGet(h.Context(), h.id)
+	h.must(err)
+	return row
+}
+
 func (h *hand) must(err error) {
 	h.Helper()
 	if err != nil {
@@ -272,9 +280,7 @@ func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
 	if err := h.loader.ensure(t.Context(), h.id); err == nil {
 		t.Fatal("a gate was loaded although the template is on the database path")
 	}
-	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})
-	h.must(err)
-	if g := headers[0]; g.Loaded || g.Generation != 1 || g.Waiting != 1 {
+	if g := h.header(); g.Loaded || g.Generation != 1 || g.Waiting != 1 {
 		t.Fatalf("header %+v", g)
 	}
 	if s := h.request("bob"); s.Kind != StatusIssued {
@@ -379,8 +385,7 @@ func TestPlacesOfTheLineAreNotGivenAway(t *testing.T) {
 	for n := range 40 {
 		h.waits(fmt.Sprint("line", n), int64(n+1))
 	}
-	row, err := h.rows.TemplateGet(t.Context(), h.id)
-	h.must(err)
+	row := h.row()
 	if row.Promised() < 40 {
 		t.Fatalf("%d places are promised to 40 users", row.Promised())
 	}
@@ -460,7 +465,7 @@ func TestConcurrentChangesOfTheQuantity(t *testing.T) {
 func (r *rig) changeTheQuantity(mode reward.IssueMode) {
 	r.startAll(2)
 	id := r.create(reward.CouponTemplate{TotalQuantity: 2000, Mode: mode})
-	var changing, requesting sync.WaitGroup
+	var changing sync.WaitGroup
 	stop := make(chan struct{})
 	for admin := range 4 {
 		changing.Go(func() {
@@ -480,22 +485,11 @@ func (r *rig) changeTheQuantity(mode reward.IssueMode) {
 			}
 		})
 	}
-	var mu sync.Mutex // protects admitted
 	var admitted []string
-	for worker := range 8 {
-		requesting.Go(func() {
-			for n := range 60 {
-				user := fmt.Sprintf("u%d-%d", worker, n)
-				r.sleep(5 * time.Millisecond)
-				if s, code := r.request(r.instances[worker%2], id, user); code == "" && s.Kind == StatusWaiting {
-					mu.Lock()
-					admitted = append(admitted, user)
-					mu.Unlock()
-				}
-			}
-		})
+	for n := range 60 {
+		admitted = append(admitted, r.rush(r.instances[n%2], id, fmt.Sprint("u", n, "-"), 8)...)
+		r.sleep(5 * time.Millisecond)
 	}
-	requesting.Wait()
 	close(stop)
 	changing.Wait()
 	for _, user := range admitted {
@@ -678,28 +672,34 @@ func TestLoweringAfterALoss(t *testing.T) {
 	})
 }
 
+// withoutPlaces returns a hand with a line of version 1, whose users have no places: its
+// migration adds granted, used and grants with 0 to the row, and the gate has none of them.
+func withoutPlaces(t *testing.T, total int64, users []string) *hand {
+	t.Helper()
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: total}, nil)
+	for n, user := range users {
+		h.waits(user, int64(n+1))
+	}
+	row := h.row()
+	row, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants})
+	if err != nil || !done || row.Promised() != 0 {
+		t.Fatalf("%+v, %v", row, err)
+	}
+	_, err = h.gate.Apply(t.Context(), gate.ApplyParams{TemplateID: h.id, From: row.Version - 1, State: stateOf(&row)})
+	h.must(err)
+	if g := h.header(); int(g.Waiting) != len(users) || g.Granted != g.Used {
+		t.Fatalf("%+v", g)
+	}
+	return h
+}
+
 // TestALineWithoutPlacesGetsThem checks that the users of a line without places, as
 // after an upgrade, get them before others can.
 func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
-	for n, user := range []string{"ann", "bob", "cid"} {
-		h.waits(user, int64(n+1))
-	}
-	row, err := h.rows.TemplateGet(t.Context(), h.id)
-	h.must(err)
-	if _, done, err := h.rows.TemplateShrink(t.Context(), h.id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants}); err != nil || !done {
-		t.Fatal(done, err)
-	}
-	h.must(h.loader.remake(t.Context(), h.id, row.Generation))
-	row, err = h.rows.TemplateGet(t.Context(), h.id)
-	h.must(err)
-	headers, err := h.gate.Headers(t.Context(), []reward.TemplateID{h.id})
-	h.must(err)
-	if headers[0].Granted != 0 || headers[0].Waiting != 3 {
-		t.Fatalf("%+v", headers[0])
-	}
-	h.must(h.maintainer.keepPlaces(t.Context(), &row, headers[0]))
+	h := withoutPlaces(t, 3, []string{"ann", "bob", "cid"})
+	row := h.row()
+	h.must(h.maintainer.keepPlaces(t.Context(), &row, h.header()))
 	h.move(reward.PathDatabase)
 	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeUnavailable) {
 		t.Fatalf("a newcomer: %v", err)
@@ -708,63 +708,28 @@ func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	h.wantIssued("ann", "bob", "cid")
 }
 
-// TestLoweringCoversTheLineOfVersion1 checks a line that version 1 has left behind, whose
-// users have no places in the rows: a lower quantity does not take their coupons. The
-// gate is loaded already, or not yet.
+// TestLoweringCoversTheLineOfVersion1 checks that a lower quantity does not take the
+// coupons of such users. The gate is loaded already, or not yet.
 func TestLoweringCoversTheLineOfVersion1(t *testing.T) {
 	t.Parallel()
 	for name, loaded := range map[string]bool{"Loaded": true, "NotLoaded": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			each(t, func(r *rig) {
-				const people = 10
-				i := r.start(func(c *FlowConfig) { c.Issue = false })
-				id := r.create(reward.CouponTemplate{TotalQuantity: 100})
-				for n := range people {
-					r.want(i, id, fmt.Sprint("u", n), "")
-				}
-				// Migration 11 adds granted, used and grants with 0 to the row; the gate has
-				// none of them.
-				row, err := r.rows.TemplateGet(r.Context(), id)
-				if err != nil {
-					r.Fatal(err)
-				}
-				row, done, err := r.rows.TemplateShrink(r.Context(), id, rules.Shrunk{Generation: row.Generation, Grants: row.Grants})
-				if err != nil || !done || row.Promised() != 0 {
-					r.Fatalf("%+v, %v", row, err)
-				}
-				if _, err := i.gate.Apply(r.Context(), gate.ApplyParams{TemplateID: id, From: row.Version - 1, State: stateOf(&row)}); err != nil {
-					r.Fatal(err)
-				}
+			synctest.Test(t, func(t *testing.T) {
+				h := withoutPlaces(t, 100, []string{"ann", "bob", "cid"})
 				if !loaded {
-					begun, err := i.gate.LoadBegin(r.Context(), id, "version 1")
-					if err != nil || !begun.Held {
-						r.Fatalf("%+v, %v", begun, err)
-					}
-					if err := i.gate.LoadClose(r.Context(), gate.Load{TemplateID: id, Token: "version 1", Run: begun.Run}); err != nil {
-						r.Fatal(err)
-					}
+					begun, err := h.gate.LoadBegin(t.Context(), h.id, "version 1")
+					h.must(err)
+					h.must(h.gate.LoadClose(t.Context(), gate.Load{TemplateID: h.id, Token: "version 1", Run: begun.Run}))
+					time.Sleep(gate.LoadMarkerTTL) // its loader has gone
 				}
-				h, err := i.gate.Headers(r.Context(), []reward.TemplateID{id})
-				if err != nil || h[0].Waiting != people || h[0].Granted != h[0].Used || h[0].Loaded != loaded {
-					r.Fatalf("%+v, %v", h, err)
-				}
-				for _, total := range []int64{people - 1, people} {
-					r.until("an answer", func() bool {
-						_, err = i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &total})
-						return !reward.HasCode(err, reward.CodeUnavailable)
-					})
-					if (err == nil) != (total == people) || err != nil && !reward.HasCode(err, reward.CodeConflict) {
-						r.Errorf("lowering to %d with %d in line: %v", total, people, err)
+				for _, total := range []int64{2, 3} {
+					_, err := h.Catalog.Change(t.Context(), rules.TemplateChange{ID: h.id, TotalQuantity: &total})
+					if (err == nil) != (total == 3) || err != nil && !reward.HasCode(err, reward.CodeConflict) {
+						t.Errorf("lowering to %d with 3 in line: %v", total, err)
 					}
 				}
-				r.start()
-				for n := range people {
-					if s := r.outcome(i, id, fmt.Sprint("u", n)); s.Kind != StatusIssued {
-						r.Errorf("u%d was told that they wait, and got %s", n, s.Reason)
-					}
-				}
-				r.balanced(id)
+				h.wantIssued("ann", "bob", "cid")
 			})
 		})
 	}
