@@ -128,6 +128,10 @@ func (o loadOrder) does(another loadOrder) bool {
 	return o.from == another.from && o.above >= another.above && o.lost >= another.lost
 }
 
+// fits reports whether a template is where the order expects it, so that its gate may be
+// loaded now.
+func (o loadOrder) fits(row *reward.CouponTemplate) bool { return row.Path == o.from && !inDraw(row) }
+
 // done reports whether a gate that may be served needs no load. row was read after its
 // header.
 func (o loadOrder) done(h gate.Header, row *reward.CouponTemplate) bool {
@@ -227,6 +231,13 @@ type loadTry struct {
 // that another instance loads it or has changed the template.
 func (t *loadTry) run(ctx context.Context) (bool, error) {
 	id := t.load.TemplateID
+	// Without this look at the path, every reader of a status on the database path would
+	// set the marker, and so keep the gate from being loaded for the return from that path.
+	if row, err := t.rows.TemplateGet(ctx, id); err != nil {
+		return false, err
+	} else if !t.order.fits(&row) {
+		return false, errNotNow
+	}
 	begun, err := t.gate.LoadBegin(ctx, id, t.load.Token)
 	if err != nil {
 		return false, err
@@ -239,7 +250,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	switch {
 	case served(t.old, &row) && t.order.done(t.old, &row):
 		return true, nil // another load was enough
-	case row.Path != t.order.from, inDraw(&row):
+	case !t.order.fits(&row):
 		return false, errNotNow
 	case !begun.Held:
 		return false, nil

@@ -1,6 +1,7 @@
 package coupon
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // TestModeIsChanged checks that a request right after a change of the mode is served,
@@ -143,6 +145,26 @@ func TestStopDoesNotWaitForALoad(t *testing.T) {
 		i.stop()
 		if took := r.since(began); took > 4*time.Second {
 			r.Errorf("the stop took %v", took)
+		}
+	})
+}
+
+// TestReadersDoNotDelayTheReturnToTheGate checks that a call that needs a gate, which must
+// not be loaded during a Redis outage, does not set the marker of a load. Frequent readers
+// would hold it all the time, and nobody could load the gate after the outage.
+func TestReadersDoNotDelayTheReturnToTheGate(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.Issue = false })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5})
+		if _, moved, err := r.rows.TemplateNewGeneration(r.Context(), store.TemplateNewGenerationParams{ID: id, Path: reward.PathDatabase}); err != nil || !moved {
+			r.Fatal(moved, err)
+		}
+		if err := i.Intake.loader.ensure(r.Context(), id); !errors.Is(err, errNotNow) {
+			r.Errorf("the gate was loaded: %v", err)
+		}
+		if begun, err := i.gate.LoadBegin(r.Context(), id, "the return"); err != nil || !begun.Held {
+			r.Errorf("the marker is set: %+v, %v", begun, err)
 		}
 	})
 }
