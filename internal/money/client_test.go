@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -579,25 +578,22 @@ func TestTimeout(t *testing.T) {
 			takes: 2 * timeout,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				in := fixture.NewListener()
-				newProviderAt(t, in, tc.serve)
-				c := newClient(t, Config{URL: "http://pay.example", Timeout: timeout})
-				c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-					conn, err := in.Dial(ctx, network, address)
-					if err != nil {
-						return nil, err
-					}
-					return &gatedConn{Conn: conn}, nil
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			in := fixture.NewListener()
+			newProviderAt(t, in, tc.serve)
+			c := newClient(t, Config{URL: "http://pay.example", Timeout: timeout})
+			c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := in.Dial(ctx, network, address)
+				if err != nil {
+					return nil, err
 				}
-				began := time.Now()
-				tc.test(t, c)
-				if took := time.Since(began); took != tc.takes {
-					t.Errorf("took %v, want %v", took, tc.takes)
-				}
-			})
+				return &gatedConn{Conn: conn}, nil
+			}
+			began := time.Now()
+			tc.test(t, c)
+			if took := time.Since(began); took != tc.takes {
+				t.Errorf("took %v, want %v", took, tc.takes)
+			}
 		})
 	}
 	t.Run("TheCallersEndIsNotATimeout", func(t *testing.T) {

@@ -2,13 +2,10 @@ package money_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/money/moneysim"
@@ -67,58 +64,6 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("Refused", func(t *testing.T) {
-		t.Parallel()
-		_, client := simulate(t, moneysim.Faults{RefuseRate: 1}, 0)
-		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerRefused || a.Status != 422 || a.Message == "" {
-			t.Errorf("answer %+v", a)
-		}
-	})
-	t.Run("Misconfigured", func(t *testing.T) {
-		t.Parallel()
-		for _, status := range []int{401, 403, 404, 405, 407, 413, 415} {
-			_, client := simulate(t, moneysim.Faults{MisconfiguredStatus: status}, 0)
-			if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerMisconfigured || a.Status != status {
-				t.Errorf("answer %+v", a)
-			}
-			if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerMisconfigured {
-				t.Errorf("%d: lookup %+v", status, l)
-			}
-		}
-	})
-	t.Run("Away", func(t *testing.T) {
-		t.Parallel()
-		sim, client := simulate(t, moneysim.Faults{Away: true}, 0)
-		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerUnknown || a.Code != money.CodeReset {
-			t.Errorf("answer %+v", a)
-		}
-		if l := client.Lookup(t.Context(), 1, 7); l.Found || l.NotFound || l.Answer.Class != reward.AnswerUnknown {
-			t.Errorf("lookup %+v", l)
-		}
-		if err := sim.SetFaults(moneysim.Faults{}); err != nil {
-			t.Fatal(err)
-		}
-		if a := client.ChargePoint(t.Context(), charge, pass); a.Class != reward.AnswerPaid {
-			t.Errorf("back again: %+v", a)
-		}
-	})
-	t.Run("Unavailable", func(t *testing.T) {
-		t.Parallel()
-		_, client := simulate(t, moneysim.Faults{UnavailableRate: 1}, 0)
-		found := 0
-		for target := range reward.TargetID(60) {
-			a := client.ChargePoint(t.Context(), money.Charge{PromotionID: 1, TargetID: target, UserID: "u", Amount: 10}, pass)
-			if a.Class != reward.AnswerThrottled || a.RetryAfter != 0 {
-				t.Errorf("answer %+v", a)
-			}
-			if l := client.Lookup(t.Context(), 1, target); l.Found {
-				found++
-			}
-		}
-		if found == 0 || found == 60 {
-			t.Errorf("%d of 60 were charged", found)
-		}
-	})
 	t.Run("RateLimited", func(t *testing.T) {
 		t.Parallel()
 		_, client := simulate(t, moneysim.Faults{RatePerSecond: 0.001}, 0)
@@ -127,50 +72,6 @@ func TestClassesMeetTheSimulatorsFaults(t *testing.T) {
 			t.Errorf("answers %+v, %+v", first, second)
 		}
 	})
-}
-
-// A promotion is listed page by page, whatever else the provider has charged.
-func TestChargesOfTheSimulator(t *testing.T) {
-	t.Parallel()
-	sim, client := simulate(t, moneysim.Faults{}, 0)
-	pass := func() error { return nil }
-	want := map[reward.TargetID]string{}
-	for target := range reward.TargetID(1500) {
-		for _, promotion := range []reward.PromotionID{3, 4} {
-			a := client.ChargePoint(t.Context(), money.Charge{PromotionID: promotion, TargetID: target, UserID: "u", Amount: 10}, pass)
-			if a.Class != reward.AnswerPaid {
-				t.Fatalf("answer %+v", a)
-			}
-			if promotion == 3 {
-				want[target] = a.TransactionKey
-			}
-		}
-	}
-	got, pages := map[reward.TargetID]string{}, 0
-	for cursor := ""; ; pages++ {
-		page, err := client.Charges(t.Context(), 3, cursor)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range page.Charges {
-			if c.PromotionID != 3 || c.Amount != 10 {
-				t.Errorf("%+v", c)
-			}
-			got[c.TargetID] = c.TransactionKey
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			break
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" || pages != 1 {
-		t.Errorf("%d pages before the last (-want +got):\n%s", pages, diff)
-	}
-	if err := sim.SetFaults(moneysim.Faults{MisconfiguredStatus: 405}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Charges(t.Context(), 3, ""); !errors.Is(err, money.ErrNoCharges) {
-		t.Errorf("without the capability: %v", err)
-	}
 }
 
 // Whatever the provider does, calling again under the same key ends with each
@@ -238,37 +139,4 @@ func TestRepeatsPayOnce(t *testing.T) {
 		t.Errorf("the faults did not bite: %d unknown, %+v", unknown.Load(), sim.Stats())
 	}
 	t.Logf("%d calls for %d targets, %d without an answer", calls.Load(), targets, unknown.Load())
-}
-
-// 256 calls are open at a time over loopback, client and simulator in one
-// process.
-func BenchmarkCharge(b *testing.B) {
-	const inFlight = 256
-	sim, client := simulate(b, moneysim.Faults{}, 0)
-	pass := func() error { return nil }
-	var next atomic.Int64
-	b.ReportAllocs()
-	b.ResetTimer()
-	var wg sync.WaitGroup
-	for range inFlight {
-		wg.Go(func() {
-			for {
-				n := next.Add(1)
-				if n > int64(b.N) {
-					return
-				}
-				charge := money.Charge{PromotionID: 1, TargetID: reward.TargetID(n), UserID: "u", Amount: 10}
-				if a := client.ChargePoint(context.Background(), charge, pass); a.Class != reward.AnswerPaid {
-					b.Errorf("answer %+v", a)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-	if got := sim.Stats(); got.Charges < int64(b.N) || sim.MaxChargesPerKey() != 1 {
-		b.Errorf("books: %+v", got)
-	}
 }

@@ -27,22 +27,3 @@ func TestBusiest(t *testing.T) {
 		}
 	}
 }
-
-func TestArrivalsAreBounded(t *testing.T) {
-	t.Parallel()
-	var a arrivals
-	const many = 2*arrivalsMax + 12_345
-	for i := range many {
-		a.note(time.Duration(i))
-	}
-	all := a.all()
-	if len(all) != arrivalsMax || all[0] != many-arrivalsMax || all[len(all)-1] != many-1 {
-		t.Errorf("%d are remembered, from %d to %d", len(all), all[0], all[len(all)-1])
-	}
-	if len(a.chunks)*arrivalsChunk > arrivalsMax+2*arrivalsChunk {
-		t.Errorf("%d pieces of memory", len(a.chunks))
-	}
-	if n := a.busiest(1000); n != 1000 {
-		t.Errorf("%d within 1000ns at one a nanosecond", n)
-	}
-}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,13 +25,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bench is a running simulator and a plain HTTP client for it.
 type bench struct {
-	t    testing.TB
+	*testing.T
 	sim  *moneysim.Server
 	url  string
 	http *http.Client
 }
 
-func start(t testing.TB, cfg moneysim.Config) *bench {
+func start(t *testing.T, cfg moneysim.Config) *bench {
 	t.Helper()
 	sim, err := moneysim.New(cfg)
 	if err != nil {
@@ -41,31 +41,12 @@ func start(t testing.TB, cfg moneysim.Config) *bench {
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
-	return newBench(t, sim, "http://"+addr, &http.Transport{MaxIdleConnsPerHost: 64})
-}
-
-func newBench(t testing.TB, sim *moneysim.Server, url string, transport *http.Transport) *bench {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		sim.Close()
 	})
-	return &bench{t: t, sim: sim, url: url, http: &http.Client{Transport: transport}}
-}
-
-// inMemory runs a test on fake time, with a simulator that its client reaches in memory.
-func inMemory(t *testing.T, faults moneysim.Faults, test func(t *testing.T, b *bench)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		sim, err := moneysim.New(moneysim.Config{Faults: faults})
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := fixture.NewListener()
-		srv := &http.Server{Handler: sim.Handler(), ReadHeaderTimeout: time.Minute}
-		go func() { _ = srv.Serve(in) }()
-		t.Cleanup(func() { _ = srv.Close() })
-		test(t, newBench(t, sim, "http://pay.example", &http.Transport{DialContext: in.Dial}))
-	})
+	return &bench{T: t, sim: sim, url: "http://" + addr, http: &http.Client{Transport: transport}}
 }
 
 // answer is what a request came back with.
@@ -77,19 +58,17 @@ type answer struct {
 }
 
 func (b *bench) do(method, path, key, body string) (answer, error) {
-	req, err := http.NewRequest(method, b.url+path, io.NopCloser(strings.NewReader(body)))
+	req, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}
-	req.ContentLength = int64(len(body))
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
-	} else {
-		req.Body = http.NoBody
 	}
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
+	req.GetBody = nil // so that the client does not repeat it
 	resp, err := b.http.Do(req)
 	if err != nil {
 		return answer{}, err
@@ -105,225 +84,143 @@ func (b *bench) do(method, path, key, body string) (answer, error) {
 }
 
 func (b *bench) must(method, path, key, body string) answer {
-	b.t.Helper()
+	b.Helper()
 	a, err := b.do(method, path, key, body)
 	if err != nil {
-		b.t.Fatalf("%s %s: %v", method, path, err)
+		b.Fatalf("%s %s: %v", method, path, err)
 	}
 	return a
 }
 
 func (b *bench) get(path string, into any) {
-	b.t.Helper()
+	b.Helper()
 	resp, err := b.http.Get(b.url + path)
 	if err != nil {
-		b.t.Fatalf("GET %s: %v", path, err)
+		b.Fatalf("GET %s: %v", path, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		b.t.Fatalf("GET %s: %v", path, err)
+		b.Fatalf("GET %s: %v", path, err)
 	}
 }
 
-func pointBody(promotion, target, amount int) (key, body string) {
-	return fmt.Sprintf("%d:%d", promotion, target),
-		fmt.Sprintf(`{"promotionId":"%d","targetId":"%d","userId":"u%d","amount":%d}`, promotion, target, target, amount)
-}
-
 func (b *bench) point(promotion, target, amount int) (answer, error) {
-	key, body := pointBody(promotion, target, amount)
-	return b.do(http.MethodPost, "/v1/points/charge", key, body)
+	return b.do(http.MethodPost, "/v1/points/charge", fmt.Sprintf("%d:%d", promotion, target),
+		fmt.Sprintf(`{"promotionId":"%d","targetId":"%d","userId":"u%d","amount":%d}`, promotion, target, target, amount))
 }
 
 func (b *bench) mustPoint(promotion, target, amount int) answer {
-	b.t.Helper()
+	b.Helper()
 	a, err := b.point(promotion, target, amount)
 	if err != nil {
-		b.t.Fatalf("charge %d:%d: %v", promotion, target, err)
+		b.Fatalf("charge %d:%d: %v", promotion, target, err)
 	}
 	return a
 }
 
-func TestCharge(t *testing.T) {
+// TestPaysOncePerKey charges each of two keys by many callers at once, whose requests all
+// arrive twice.
+func TestPaysOncePerKey(t *testing.T) {
 	t.Parallel()
-	t.Run("PaysOncePerKey", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		first := b.mustPoint(1, 7, 1000)
-		if first.Status != 200 || first.Key == "" {
-			t.Fatalf("first charge: %+v", first)
-		}
-		if again := b.mustPoint(1, 7, 1000); again != first {
-			t.Errorf("repeat: %+v, want %+v", again, first)
-		}
-		if other := b.mustPoint(1, 8, 500); other.Key == first.Key {
-			t.Errorf("another target got the same transaction %q", other.Key)
-		}
-		want := moneysim.Stats{Charges: 2, Requests: 3, DuplicateKeys: 1, Amount: 1500}
-		if diff := cmp.Diff(want, b.sim.Stats()); diff != "" {
-			t.Errorf("stats (-want +got):\n%s", diff)
-		}
-		var overWire moneysim.Stats
-		if b.get("/stats", &overWire); overWire != want {
-			t.Errorf("/stats: %+v, want %+v", overWire, want)
-		}
-	})
-	t.Run("PaysOncePerKeyUnderContention", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		const callers = 50
-		var wg sync.WaitGroup
-		var paid sync.Map
-		gate := make(chan struct{})
-		for range callers {
-			wg.Go(func() {
-				<-gate
-				a, err := b.point(1, 7, 10)
-				if err != nil || a.Status != 200 {
-					t.Errorf("charge: %+v, %v", a, err)
-				}
-				paid.Store(a.Key, true)
-			})
-		}
-		close(gate)
-		wg.Wait()
-		keys := 0
-		paid.Range(func(any, any) bool { keys++; return true })
-		if keys != 1 {
-			t.Errorf("%d transaction keys for one charge", keys)
-		}
-		if diff := cmp.Diff(moneysim.Stats{Charges: 1, Requests: callers, DuplicateKeys: callers - 1, Amount: 10}, b.sim.Stats()); diff != "" {
-			t.Errorf("stats (-want +got):\n%s", diff)
-		}
-		if n := b.sim.MaxChargesPerKey(); n != 1 {
-			t.Errorf("%d charges for a key", n)
-		}
-	})
-	t.Run("KnowsABodyHoweverItIsSpelled", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		asText := b.must(http.MethodPost, "/v1/points/charge", "1:7", `{"promotionId":"1","targetId":"7","userId":"u","amount":5}`)
-		asNumber := b.must(http.MethodPost, "/v1/points/charge", "1:7", ` {"amount":5, "userId":"u", "targetId":7, "promotionId":1} `)
-		if asText.Status != 200 || asNumber != asText {
-			t.Errorf("as text %+v, as numbers %+v", asText, asNumber)
-		}
-	})
-	t.Run("RefusesAnotherBodyUnderTheSameKey", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		b.mustPoint(1, 7, 1000)
-		want := answer{Status: 422, Code: "KEY_REUSED"}
-		if got := b.mustPoint(1, 7, 1001); got != want {
-			t.Errorf("another amount: %+v", got)
-		}
-		got := b.must(http.MethodPost, "/v1/vouchers/charge", "1:7", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000,"voucherCode":"V"}`)
-		if got != want {
-			t.Errorf("another kind: %+v", got)
-		}
-		if s := b.sim.Stats(); s.Charges != 1 || s.Amount != 1000 {
-			t.Errorf("stats: %+v", s)
-		}
-	})
-	t.Run("ChecksWhatItIsAsked", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		for _, c := range []struct {
-			name, path, key, body string
-			want                  answer
-		}{
-			{"not JSON", "points", "1:7", `{`, answer{Status: 400, Code: "MALFORMED"}},
-			{"two values", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}{}`, answer{Status: 400, Code: "MALFORMED"}},
-			{"unknown field", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1,"x":1}`, answer{Status: 400, Code: "MALFORMED"}},
-			{"id not canonical", "points", "1:7", `{"promotionId":1,"targetId":"07","userId":"u","amount":1}`, answer{Status: 400, Code: "MALFORMED"}},
-			{"amount as text", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":"1"}`, answer{Status: 400, Code: "MALFORMED"}},
-			{"no promotion", "points", "1:7", `{"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "INVALID"}},
-			{"promotion 0", "points", "0:7", `{"promotionId":0,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "INVALID"}},
-			{"no target", "points", "1:7", `{"promotionId":1,"userId":"u","amount":1}`, answer{Status: 422, Code: "INVALID"}},
-			{"no user", "points", "1:7", `{"promotionId":1,"targetId":7,"amount":1}`, answer{Status: 422, Code: "INVALID"}},
-			{"no amount", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u"}`, answer{Status: 422, Code: "INVALID"}},
-			{"amount 0", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":0}`, answer{Status: 422, Code: "INVALID"}},
-			{"amount below 0", "vouchers", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":-1,"voucherCode":"V"}`, answer{Status: 422, Code: "INVALID"}},
-			{"points with a voucher", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1,"voucherCode":"V"}`, answer{Status: 422, Code: "INVALID"}},
-			{"voucher without a code", "vouchers", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "INVALID"}},
-			{"no key", "points", "", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "KEY_MISMATCH"}},
-			{"another's key", "points", "1:8", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "KEY_MISMATCH"}},
-			{"wrong path", "coins", "1:7", `{}`, answer{Status: 404}},
-		} {
-			if got := b.must(http.MethodPost, "/v1/"+c.path+"/charge", c.key, c.body); got != c.want {
-				t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+	b := start(t, moneysim.Config{Faults: moneysim.Faults{DuplicateRate: 1}})
+	const keys, callers = 2, 25
+	var wg sync.WaitGroup
+	var paid sync.Map
+	for i := range keys * callers {
+		wg.Go(func() {
+			a, err := b.point(1, i%keys, 10)
+			if err != nil || a.Status != 200 {
+				t.Errorf("charge: %+v, %v", a, err)
 			}
-		}
-		if s := b.sim.Stats(); s.Charges != 0 {
-			t.Errorf("wrong requests were charged: %+v", s)
-		}
-		resp, err := b.http.Post(b.url+"/v1/points/charge", "text/plain", strings.NewReader(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusUnsupportedMediaType {
-			t.Errorf("text/plain: %d", resp.StatusCode)
-		}
-	})
-	t.Run("GivesVouchersAndListsBothKinds", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		v := b.must(http.MethodPost, "/v1/vouchers/charge", "2:1", `{"promotionId":2,"targetId":1,"userId":"","amount":0,"voucherCode":"V"}`)
-		p := b.mustPoint(1, 9223372036854775807, 30)
-		if v.Status != 200 || p.Status != 200 {
-			t.Fatalf("voucher %+v, points %+v", v, p)
-		}
-		var got page
-		b.get("/charges", &got)
-		want := page{Charges: []item{
-			{"2:1", "2", "1", "VOUCHER", 0, v.Key},
-			{"1:9223372036854775807", "1", "9223372036854775807", "POINT", 30, p.Key},
-		}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("charges (-want +got):\n%s", diff)
-		}
-	})
+			paid.Store(a.Key, true)
+		})
+	}
+	wg.Wait()
+	got := 0
+	paid.Range(func(any, any) bool { got++; return true })
+	if got != keys || b.sim.MaxChargesPerKey() != 1 {
+		t.Errorf("%d transaction keys, at most %d charges for a key", got, b.sim.MaxChargesPerKey())
+	}
+	want := moneysim.Stats{Charges: keys, Requests: 2 * keys * callers, DuplicateKeys: 2*keys*callers - keys, Amount: 10 * keys}
+	if diff := cmp.Diff(want, b.sim.Stats()); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	var overWire moneysim.Stats
+	if b.get("/stats", &overWire); overWire != want {
+		t.Errorf("/stats: %+v, want %+v", overWire, want)
+	}
+	if n := b.sim.Busiest(time.Hour); n != keys*callers {
+		t.Errorf("%d requests came in, want %d: copies are not sent by anybody", n, keys*callers)
+	}
 }
 
-type item struct {
-	IdempotencyKey, PromotionID, TargetID, Type string
-	Amount                                      int64
-	TransactionKey                              string
-}
-
-type page struct {
-	Charges    []item
-	NextCursor string
-}
-
-func TestLookup(t *testing.T) {
+func TestRequestsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := start(t, moneysim.Config{})
-	paid := b.mustPoint(1, 7, 10)
+	asText := b.must(http.MethodPost, "/v1/points/charge", "9:9", `{"promotionId":"9","targetId":"9","userId":"u","amount":5}`)
+	asNumber := b.must(http.MethodPost, "/v1/points/charge", "9:9", ` {"amount":5, "userId":"u", "targetId":9, "promotionId":9} `)
+	if asText.Status != 200 || asNumber != asText {
+		t.Errorf("as text %+v, as numbers %+v", asText, asNumber)
+	}
+	malformed, invalid := answer{Status: 400, Code: "MALFORMED"}, answer{Status: 422, Code: "INVALID"}
+	for _, c := range []struct {
+		name, path, key, body string
+		want                  answer
+	}{
+		{"two values", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}{}`, malformed},
+		{"unknown field", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1,"x":1}`, malformed},
+		{"id not canonical", "points", "1:7", `{"promotionId":1,"targetId":"07","userId":"u","amount":1}`, malformed},
+		{"amount as text", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":"1"}`, malformed},
+		{"no promotion", "points", "1:7", `{"targetId":7,"userId":"u","amount":1}`, invalid},
+		{"no target", "points", "1:7", `{"promotionId":1,"userId":"u","amount":1}`, invalid},
+		{"no user", "points", "1:7", `{"promotionId":1,"targetId":7,"amount":1}`, invalid},
+		{"amount 0", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":0}`, invalid},
+		{"points with a voucher", "points", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1,"voucherCode":"V"}`, invalid},
+		{"voucher without a code", "vouchers", "1:7", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, invalid},
+		{"no key", "points", "", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "KEY_MISMATCH"}},
+		{"another's key", "points", "1:8", `{"promotionId":1,"targetId":7,"userId":"u","amount":1}`, answer{Status: 422, Code: "KEY_MISMATCH"}},
+		{"another amount", "points", "9:9", `{"promotionId":9,"targetId":9,"userId":"u","amount":6}`, answer{Status: 422, Code: "KEY_REUSED"}},
+		{"another kind", "vouchers", "9:9", `{"promotionId":9,"targetId":9,"userId":"u","amount":5,"voucherCode":"V"}`, answer{Status: 422, Code: "KEY_REUSED"}},
+	} {
+		if got := b.must(http.MethodPost, "/v1/"+c.path+"/charge", c.key, c.body); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if s := b.sim.Stats(); s.Charges != 1 || s.Amount != 5 {
+		t.Errorf("wrong requests were charged: %+v", s)
+	}
 	for path, want := range map[string]answer{
-		"1:7": {Status: 200, Key: paid.Key},
-		"1:8": {Status: 404, Code: "TRANSACTION_NOT_FOUND"},
-		"1":   {Status: 400, Code: "MALFORMED"},
-		"1:x": {Status: 400, Code: "MALFORMED"},
-		"x:1": {Status: 400, Code: "MALFORMED"},
-		"1:+": {Status: 400, Code: "MALFORMED"},
+		"9:9": {Status: 200, Key: asText.Key}, "1:8": {Status: 404, Code: "TRANSACTION_NOT_FOUND"}, "1": malformed, "1:x": malformed,
 	} {
 		if got := b.must(http.MethodGet, "/v1/transactions/"+path, "", ""); got != want {
-			t.Errorf("%s: %+v, want %+v", path, got, want)
+			t.Errorf("look-up of %s: %+v, want %+v", path, got, want)
 		}
 	}
 }
 
 func TestLists(t *testing.T) {
 	t.Parallel()
+	type item struct {
+		IdempotencyKey, PromotionID, TargetID, Type string
+		Amount                                      int64
+		TransactionKey                              string
+	}
+	type page struct {
+		Charges    []item
+		NextCursor string
+	}
 	b := start(t, moneysim.Config{})
+	v := b.must(http.MethodPost, "/v1/vouchers/charge", "1:1", `{"promotionId":1,"targetId":1,"userId":"","amount":0,"voucherCode":"V"}`)
 	for i := 1; i <= 7; i++ {
-		b.mustPoint(1, i, 10)
 		b.mustPoint(2, i, 100)
 	}
+	var first page
+	b.get("/charges?limit=1", &first)
+	if want := []item{{"1:1", "1", "1", "VOUCHER", 0, v.Key}}; !cmp.Equal(want, first.Charges) {
+		t.Errorf("charges (-want +got):\n%s", cmp.Diff(want, first.Charges))
+	}
 	for path, want := range map[string]int{
-		"/charges?limit=4": 14, "/charges?limit=7": 14, "/charges?limit=0": 14,
-		"/v1/charges?promotionId=2&limit=3": 7, "/v1/charges?promotionId=3&limit=3": 0,
+		"/charges?limit=3": 8, "/charges?limit=0": 8, "/v1/charges?promotionId=2&limit=3": 7, "/v1/charges?promotionId=3&limit=3": 0,
 	} {
 		seen := map[string]bool{}
 		for cursor := ""; ; {
@@ -350,230 +247,151 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+// TestFaultsChargeWhatTheTableSays checks the table of the package comment, each line
+// with and without a copy. What the client makes of the faults is in package money.
+func TestFaultsChargeWhatTheTableSays(t *testing.T) {
 	t.Parallel()
-	t.Run("ErrorsChargeNothing", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{ErrorRate: 1}})
-		if got := b.mustPoint(1, 7, 10); got != (answer{Status: 500, Code: "INTERNAL_ERROR"}) {
-			t.Errorf("%+v", got)
-		}
-		if got := b.must(http.MethodGet, "/v1/transactions/1:7", "", ""); got.Status != 404 {
-			t.Errorf("look-up: %+v", got)
-		}
-	})
-	t.Run("ARefusedKeyStaysRefused", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{RefuseRate: 0.5}})
-		refused := 0
-		for target := range 200 {
-			first := b.mustPoint(1, target, 10)
-			if first.Status == 422 && strings.HasPrefix(first.Code, "REFUSED_") {
-				refused++
-			} else if first.Status != 200 {
-				t.Fatalf("target %d: %+v", target, first)
-			}
-			if again := b.mustPoint(1, target, 10); again != first {
-				t.Errorf("target %d: %+v, then %+v", target, first, again)
-			}
-		}
-		if refused < 60 || refused > 140 {
-			t.Errorf("%d of 200 refused at a rate of 0.5", refused)
-		}
-		if n, _ := b.sim.Charges(1); n != int64(200-refused) {
-			t.Errorf("%d charged, %d refused of 200", n, refused)
-		}
-	})
-	t.Run("APaidKeyIsNotRefusedLater", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{})
-		first := b.mustPoint(1, 7, 10)
-		if got := b.must(http.MethodPut, "/faults", "", `{"refuseRate":1}`); got.Status != 200 {
-			t.Fatalf("PUT /faults: %+v", got)
-		}
-		if again := b.mustPoint(1, 7, 10); again != first {
-			t.Errorf("%+v, then %+v", first, again)
-		}
-		if other := b.mustPoint(1, 8, 10); other.Status != 422 {
-			t.Errorf("a new key: %+v", other)
-		}
-	})
-	t.Run("ALostReplyIsCharged", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{LostReplyRate: 1}})
-		if a, err := b.point(1, 7, 10); !errors.Is(err, io.EOF) {
-			t.Errorf("answer %+v, error %v, want the connection closed", a, err)
-		}
-		if got := b.must(http.MethodGet, "/v1/transactions/1:7", "", ""); got.Status != 200 {
-			t.Errorf("look-up: %+v", got)
-		}
-	})
-	t.Run("ATimeoutIsChargedHalfTheTime", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{TimeoutRate: 1}})
-		b.http.Timeout = 5 * time.Second
-		const keys = 100
-		var wg sync.WaitGroup
-		for target := range keys {
-			wg.Go(func() {
-				if a, err := b.point(1, target, 10); err == nil {
-					t.Errorf("target %d was answered: %+v", target, a)
+	for name, c := range map[string]struct {
+		faults  moneysim.Faults
+		want    answer // zero: there is none
+		charged bool
+	}{
+		"Away":         {moneysim.Faults{Away: true}, answer{}, false},
+		"ResetBefore":  {moneysim.Faults{ResetBeforeRate: 1}, answer{}, false},
+		"ResetAfter":   {moneysim.Faults{ResetAfterRate: 1}, answer{}, true},
+		"LostReply":    {moneysim.Faults{LostReplyRate: 1}, answer{}, true},
+		"Throttled":    {moneysim.Faults{ThrottleRate: 1}, answer{Status: 429, Code: "THROTTLED", RetryAfter: "1"}, false},
+		"Error":        {moneysim.Faults{ErrorRate: 1}, answer{Status: 500, Code: "INTERNAL_ERROR"}, false},
+		"Unauthorized": {moneysim.Faults{MisconfiguredStatus: 401}, answer{Status: 401, Code: "MISCONFIGURED"}, false},
+		"WrongPath":    {moneysim.Faults{MisconfiguredStatus: 404}, answer{Status: 404}, false},
+	} {
+		for _, twice := range []float64{0, 1} {
+			t.Run(fmt.Sprintf("%sTwice%v", name, twice), func(t *testing.T) {
+				t.Parallel()
+				c.faults.DuplicateRate = twice
+				b := start(t, moneysim.Config{Faults: c.faults})
+				got, err := b.point(1, 7, 10)
+				if noAnswer := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF); noAnswer != (c.want == answer{}) || got != c.want {
+					t.Errorf("answer %+v, %v, want %+v", got, err, c.want)
+				}
+				if n, _ := b.sim.Charges(1); n != int64(b.sim.MaxChargesPerKey()) || (n == 1) != c.charged {
+					t.Errorf("%d charges", n)
+				}
+				if err := b.sim.SetFaults(moneysim.Faults{}); err != nil {
+					t.Fatal(err)
+				}
+				lookup := b.must(http.MethodGet, "/v1/transactions/1:7", "", "")
+				if (lookup.Status == 200) != c.charged {
+					t.Errorf("look-up %+v", lookup)
+				}
+				if again := b.mustPoint(1, 7, 10); again.Status != 200 || c.charged && again.Key != lookup.Key {
+					t.Errorf("without the fault: %+v, looked up %+v", again, lookup)
 				}
 			})
 		}
-		wg.Wait()
-		b.sim.Close() // waits for what is under way
-		if n, _ := b.sim.Charges(1); n < 25 || n > 75 {
-			t.Errorf("%d of %d charged", n, keys)
-		}
-	})
-	t.Run("ARepeatMeetsItsOwnChance", func(t *testing.T) {
-		t.Parallel()
-		b := start(t, moneysim.Config{Faults: moneysim.Faults{ErrorRate: 0.5}})
-		for target := range 50 {
-			tries := 1
-			for b.mustPoint(1, target, 10).Status != 200 {
-				if tries++; tries > 60 {
-					t.Fatalf("target %d never got through at an error rate of 0.5", target)
-				}
-			}
-		}
-		if n := b.sim.MaxChargesPerKey(); n != 1 {
-			t.Errorf("%d charges for a key", n)
-		}
-	})
-	t.Run("TheSameSeedBringsTheSameFaults", func(t *testing.T) {
-		t.Parallel()
-		run := func(seed uint64) (statuses [200]int) {
-			b := start(t, moneysim.Config{Seed: seed, Faults: moneysim.Faults{ErrorRate: 0.3, RefuseRate: 0.3}})
+	}
+	for name, faults := range map[string]moneysim.Faults{"Unavailable": {UnavailableRate: 1}, "Timeout": {TimeoutRate: 1}} {
+		t.Run(name+"IsChargedHalfTheTime", func(t *testing.T) {
+			t.Parallel()
+			b := start(t, moneysim.Config{Faults: faults})
+			const keys = 100
 			var wg sync.WaitGroup
-			for target := range statuses {
+			for target := range keys {
 				wg.Go(func() {
-					a, err := b.point(1, target, 10)
-					if err != nil {
-						t.Errorf("target %d: %v", target, err)
+					if a, err := b.point(1, target, 10); err == nil && a != (answer{Status: 503, Code: "UNAVAILABLE"}) {
+						t.Errorf("target %d: %+v", target, a)
 					}
-					statuses[target] = a.Status
 				})
 			}
+			fixture.Until(t, "all have arrived", func() bool { return b.sim.Stats().Requests == keys })
+			b.sim.Close() // ends what hangs
 			wg.Wait()
-			return statuses
-		}
-		first, second, other := run(7), run(7), run(8)
-		if first != second {
-			t.Error("two runs of seed 7 differ")
-		}
-		if first == other {
-			t.Error("seeds 7 and 8 bring the same faults")
-		}
-	})
-	t.Run("LatencyIsKeptAndJittered", func(t *testing.T) {
-		t.Parallel()
-		inMemory(t, moneysim.Faults{LatencyMs: 60, JitterMs: 20}, func(t *testing.T, b *bench) {
-			for target := range 5 {
-				begun := time.Now()
-				b.mustPoint(1, target, 10)
-				if took := time.Since(begun); took < 40*time.Millisecond || took > 80*time.Millisecond {
-					t.Errorf("answered after %v", took)
-				}
+			if n, _ := b.sim.Charges(1); n < 25 || n > 75 {
+				t.Errorf("%d of %d charged", n, keys)
 			}
 		})
-	})
-	t.Run("TheRateIsHeld", func(t *testing.T) {
-		t.Parallel()
-		inMemory(t, moneysim.Faults{RatePerSecond: 50}, func(t *testing.T, b *bench) {
-			for part, want := range []int{5, 5, 2} { // at once, and what is allowed again
-				paid, throttled := 0, 0
-				for target := range 20 {
-					switch a := b.mustPoint(1, 20*part+target, 10); a {
-					case answer{Status: 429, Code: "RATE_LIMITED", RetryAfter: "1"}:
-						throttled++
-					default:
-						paid++
-					}
-				}
-				if paid != want || throttled != 20-want {
-					t.Errorf("%d paid, %d throttled, want %d paid", paid, throttled, want)
-				}
-				time.Sleep(time.Second / time.Duration(1+24*part)) // then a 25th of a second
-			}
-		})
-	})
-	t.Run("AreReplacedReadAndReset", func(t *testing.T) {
-		t.Parallel()
-		begin := moneysim.Faults{LatencyMs: 1}
-		b := start(t, moneysim.Config{Faults: begin})
-		b.mustPoint(1, 7, 10)
-		if got := b.must(http.MethodPut, "/faults", "", `{"errorRate":1,"jitterMs":2}`); got.Status != 200 {
-			t.Fatalf("PUT /faults: %+v", got)
-		}
-		var got moneysim.Faults
-		if b.get("/faults", &got); got != (moneysim.Faults{ErrorRate: 1, JitterMs: 2}) {
-			t.Errorf("faults: %+v", got)
-		}
-		for body, status := range map[string]int{
-			`{"errorRate":1.5}`: 422, `{"errorRate":-1}`: 422, `{"latencyMs":-1}`: 422, `{"ratePerSecond":-1}`: 422,
-			`{"mood":1}`: 400, `nonsense`: 400,
-		} {
-			if a := b.must(http.MethodPut, "/faults", "", body); a.Status != status {
-				t.Errorf("PUT /faults %s: %+v, want %d", body, a, status)
-			}
-		}
-		if b.sim.Faults().ErrorRate != 1 {
-			t.Errorf("a refused change took hold: %+v", b.sim.Faults())
-		}
-		if a := b.must(http.MethodPost, "/reset", "", ""); a.Status != 204 {
-			t.Fatalf("POST /reset: %+v", a)
-		}
-		if s := b.sim.Stats(); s != (moneysim.Stats{}) {
-			t.Errorf("stats after a reset: %+v", s)
-		}
-		if b.sim.Faults() != begin {
-			t.Errorf("faults after a reset: %+v", b.sim.Faults())
-		}
-		if n := b.sim.MaxChargesPerKey(); n != 0 {
-			t.Errorf("%d charges for a key after a reset", n)
-		}
-	})
-	t.Run("AreCheckedAtTheStart", func(t *testing.T) {
-		t.Parallel()
-		if _, err := moneysim.New(moneysim.Config{Faults: moneysim.Faults{RefuseRate: math.NaN()}}); err == nil {
-			t.Error("NaN was taken as a rate")
-		}
-	})
+	}
 }
 
-func TestSlowDrip(t *testing.T) {
+// TestSeed checks that the same seed brings the same faults, that a refused key stays
+// refused, and that a paid one is not refused later.
+func TestSeed(t *testing.T) {
 	t.Parallel()
-	inMemory(t, moneysim.Faults{SlowDripRate: 1}, func(t *testing.T, b *bench) {
-		key, body := pointBody(1, 7, 10)
-		req, err := http.NewRequest(http.MethodPost, b.url+"/v1/points/charge", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
+	run := func(seed uint64) (statuses [200]int) {
+		b := start(t, moneysim.Config{Seed: seed, Faults: moneysim.Faults{RefuseRate: 0.5}})
+		for target := range statuses {
+			first := b.mustPoint(1, target, 10)
+			if again := b.mustPoint(1, target, 10); again != first {
+				t.Errorf("target %d: %+v, then %+v", target, first, again)
+			}
+			statuses[target] = first.Status
 		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Idempotency-Key", key)
-		begun := time.Now()
-		resp, err := b.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
+		if got := b.must(http.MethodPut, "/faults", "", `{"refuseRate":1}`); got.Status != 200 {
+			t.Fatalf("PUT /faults: %+v", got)
 		}
-		defer func() { _ = resp.Body.Close() }()
-		first := make([]byte, 4)
-		if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || string(first) != `{"tr` {
-			t.Errorf("status %d, %q, %v", resp.StatusCode, first, err)
+		charged, _ := b.sim.Charges(1)
+		for target, status := range statuses {
+			if again := b.mustPoint(1, target, 10); again.Status != status {
+				t.Errorf("target %d had the status %d, and has %+v", target, status, again)
+			}
+			if status == 422 {
+				charged++
+			}
 		}
-		if took := time.Since(begun); took < 150*time.Millisecond || took > time.Second {
-			t.Errorf("four bytes within %v", took)
+		if charged != int64(len(statuses)) {
+			t.Errorf("%d of %d are charged or refused", charged, len(statuses))
 		}
-		if n, _ := b.sim.Charges(1); n != 1 {
-			t.Errorf("%d charges while it drips", n)
+		return statuses
+	}
+	first, second, other := run(7), run(7), run(8)
+	if first != second {
+		t.Error("two runs of seed 7 differ")
+	}
+	if first == other {
+		t.Error("seeds 7 and 8 bring the same faults")
+	}
+}
+
+func TestFaultsAreReplacedReadAndReset(t *testing.T) {
+	t.Parallel()
+	begin := moneysim.Faults{LatencyMs: 1}
+	b := start(t, moneysim.Config{Faults: begin})
+	b.mustPoint(1, 7, 10)
+	if got := b.must(http.MethodPut, "/faults", "", `{"errorRate":1,"jitterMs":2}`); got.Status != 200 {
+		t.Fatalf("PUT /faults: %+v", got)
+	}
+	for body, status := range map[string]int{`{"errorRate":1.5}`: 422, `{"mood":1}`: 400, `nonsense`: 400} {
+		if a := b.must(http.MethodPut, "/faults", "", body); a.Status != status {
+			t.Errorf("PUT /faults %s: %+v, want %d", body, a, status)
 		}
-		b.sim.Close()
-		if _, err := io.ReadAll(resp.Body); err == nil {
-			t.Error("the answer became whole")
+	}
+	var got moneysim.Faults
+	if b.get("/faults", &got); got != (moneysim.Faults{ErrorRate: 1, JitterMs: 2}) {
+		t.Errorf("faults: %+v", got)
+	}
+	if a := b.must(http.MethodPost, "/reset", "", ""); a.Status != 204 {
+		t.Fatalf("POST /reset: %+v", a)
+	}
+	if b.sim.Stats() != (moneysim.Stats{}) || b.sim.Faults() != begin || b.sim.MaxChargesPerKey() != 0 || b.sim.OpenMax() != 0 || b.sim.Busiest(time.Hour) != 0 {
+		t.Errorf("after a reset: %+v, %+v", b.sim.Stats(), b.sim.Faults())
+	}
+	for _, f := range []moneysim.Faults{
+		{RefuseRate: math.NaN()},
+		{SlowDripRate: 2},
+		{DuplicateRate: -1},
+		{ThrottleRate: math.NaN()},
+		{ResetBeforeRate: 1.1},
+		{ResetAfterRate: -0.1},
+		{UnavailableRate: 7},
+		{MisconfiguredStatus: 500},
+		{MisconfiguredStatus: 409},
+		{LatencyMs: -1},
+		{RatePerSecond: -1},
+	} {
+		if _, err := moneysim.New(moneysim.Config{Faults: f}); err == nil {
+			t.Errorf("%+v was taken", f)
 		}
-	})
+	}
 }
 
 func TestClose(t *testing.T) {
@@ -594,12 +412,13 @@ func TestClose(t *testing.T) {
 					}
 				})
 			}
-			fixture.Until(t, "8 requests have arrived", func() bool { return b.sim.Stats().Requests == 8 })
+			fixture.Until(t, "8 requests are open", func() bool { return b.sim.Open() == 8 })
+			b.get("/stats", new(moneysim.Stats)) // no call of the Money API
 			b.sim.Close()
 			b.sim.Close()
 			wg.Wait()
-			if failed.Load() != 8 {
-				t.Errorf("%d of 8 calls failed", failed.Load())
+			if failed.Load() != 8 || b.sim.Open() != 0 || b.sim.OpenMax() != 8 {
+				t.Errorf("%d of 8 calls failed, %d are open, at most %d were", failed.Load(), b.sim.Open(), b.sim.OpenMax())
 			}
 			if _, err := b.sim.Start("127.0.0.1:0"); err == nil {
 				t.Error("a closed simulator was started again")
