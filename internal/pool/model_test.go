@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -48,77 +50,21 @@ type actor struct {
 
 // severable is a queue that can be cut off.
 type severable struct {
-	queue.Queue
+	queuetest.Hooked
 	wakes chan queue.Stream
-
-	mu  sync.Mutex // protects cut
-	cut bool
+	cut   atomic.Bool
 }
 
-var errCut = errors.New("model: cut off")
-
-func (s *severable) severed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cut {
-		return errCut
+func newSeverable(q queue.Queue) *severable {
+	s := &severable{wakes: make(chan queue.Stream, 100)}
+	s.Queue = q
+	s.Before = func(context.Context, string, queue.Stream) error {
+		if s.cut.Load() {
+			return errors.New("model: cut off")
+		}
+		return nil
 	}
-	return nil
-}
-
-func (s *severable) sever(yes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cut = yes
-}
-
-func (s *severable) Create(ctx context.Context, st queue.Stream, names []string) (bool, error) {
-	if err := s.severed(); err != nil {
-		return false, err
-	}
-	return s.Queue.Create(ctx, st, names)
-}
-
-func (s *severable) Read(ctx context.Context, st queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
-	if err := s.severed(); err != nil {
-		return nil, err
-	}
-	return s.Queue.Read(ctx, st, reads)
-}
-
-func (s *severable) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	if err := s.severed(); err != nil {
-		return queue.Claimed{}, err
-	}
-	return s.Queue.Claim(ctx, p)
-}
-
-func (s *severable) Extend(ctx context.Context, st queue.Stream, c string, ids []string) ([]string, error) {
-	if err := s.severed(); err != nil {
-		return nil, err
-	}
-	return s.Queue.Extend(ctx, st, c, ids)
-}
-
-func (s *severable) Ack(ctx context.Context, st queue.Stream, ids []string) error {
-	if err := s.severed(); err != nil {
-		return err
-	}
-	return s.Queue.Ack(ctx, st, ids)
-}
-
-func (s *severable) Consumers(ctx context.Context, st queue.Stream) ([]queue.ConsumerInfo, error) {
-	if err := s.severed(); err != nil {
-		return nil, err
-	}
-	return s.Queue.Consumers(ctx, st)
-}
-
-func (s *severable) Destroy(ctx context.Context, st queue.Stream) (bool, error) {
-	if err := s.severed(); err != nil {
-		return false, err
-	}
-	return s.Queue.Destroy(ctx, st)
+	return s
 }
 
 // Wakes gives each instance its own hints, as a subscription does.
@@ -134,7 +80,7 @@ func newModel(t *testing.T) *model {
 
 func (m *model) join() *actor {
 	m.names++
-	a := &actor{m: m, q: &severable{Queue: m.queue, wakes: make(chan queue.Stream, 100)}}
+	a := &actor{m: m, q: newSeverable(m.queue)}
 	cfg := testConfig(a.q, a)
 	cfg.Instance = fmt.Sprintf("host-%d", m.names)
 	cfg.IdleTimeout, cfg.Lease, cfg.StopTimeout = 2*time.Second, 3*time.Second, time.Second
@@ -259,7 +205,7 @@ func (a *actor) drop() {
 // crash cuts an instance off permanently; another one takes its place.
 func (m *model) crash(i int) {
 	old := m.instances[i]
-	old.q.sever(true)
+	old.q.cut.Store(true)
 	m.dead = append(m.dead, old)
 	m.instances[i] = m.join()
 }
@@ -308,8 +254,8 @@ var steps = []struct {
 	{"pause", func(m *model) { m.pause(true) }},
 	{"resume", func(m *model) { m.pause(false) }},
 	{"stale b", func(m *model) { m.instances[1].Converge([]Spec{{Stream: stream, Total: 1}}) }}, // as read before
-	{"cut b", func(m *model) { m.instances[1].q.sever(true) }},
-	{"back b", func(m *model) { m.instances[1].q.sever(false) }},
+	{"cut b", func(m *model) { m.instances[1].q.cut.Store(true) }},
+	{"back b", func(m *model) { m.instances[1].q.cut.Store(false) }},
 	{"hold a", func(m *model) { m.instances[0].hold(true) }},
 	{"drop a", func(m *model) { m.instances[0].drop() }},
 	{"crash a", func(m *model) { m.crash(0) }},
@@ -343,7 +289,7 @@ func (m *model) end() {
 	ctx := m.t.Context()
 	m.pause(false)
 	for _, a := range m.instances {
-		a.q.sever(false)
+		a.q.cut.Store(false)
 		a.hold(false)
 	}
 	if !follow(time.Minute, func() bool { s := m.spec(); return !s.Work }) {

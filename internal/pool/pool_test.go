@@ -1,13 +1,10 @@
 package pool
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,8 +12,8 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -123,12 +120,11 @@ func ack(t *testing.T, q queue.Queue, r *recorder, items []*Item) {
 	}
 }
 
-// bubble runs a test on fake time, with a queue and a manager that stop at its
+// bubble runs a subtest on fake time, with a queue and a manager that stop at its
 // end.
-func bubble(t *testing.T, test func(t *testing.T, q queue.Queue, r *recorder, m *Manager)) {
+func bubble(t *testing.T, name string, test func(t *testing.T, q queue.Queue, r *recorder, m *Manager)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	fixture.OnFakeTime(t, name, func(t *testing.T) {
 		q := queue.NewMemory()
 		r := &recorder{open: make(map[*Item]bool)}
 		m := NewManager(testConfig(q, r))
@@ -180,269 +176,254 @@ func work(total int64) []Spec { return []Spec{{Stream: stream, Total: total, Wor
 
 func TestManager(t *testing.T) {
 	t.Parallel()
-	t.Run("GrowsWithTheTargets", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(10))
-			synctest.Wait()
-			m.Converge(work(10_000))
-			time.Sleep(time.Second) // fake time: the poller rests at most 100 ms
-			consumers, err := q.Consumers(t.Context(), stream)
-			if err != nil || len(consumers) != 4 {
-				t.Fatalf("Consumers = %v, %v", consumers, err)
-			}
-		})
+	bubble(t, "GrowsWithTheTargets", func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+		add(t, q, 1, 1)
+		m.Converge(work(10))
+		synctest.Wait()
+		began := m.Pools()[0].StartedAt
+		time.Sleep(time.Second) // fake time
+		m.Converge(work(10_000))
+		m.Start(work(10)[0])    // a second start changes nothing
+		time.Sleep(time.Second) // fake time: the poller rests at most 100 ms
+		consumers, err := q.Consumers(t.Context(), stream)
+		if err != nil || len(consumers) != 4 {
+			t.Fatalf("Consumers = %v, %v", consumers, err)
+		}
+		if pools := m.Pools(); len(pools) != 1 || pools[0].StartedAt != began {
+			t.Fatalf("the pool of %v is %+v", began, pools)
+		}
 	})
-	t.Run("RegistersItsConsumersWhenTheStreamComes", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
-			m.Converge(work(1000))
-			time.Sleep(time.Second) // fake time
-			if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
-				t.Fatalf("Info = %+v, %v; a pool makes no stream", info, err)
-			}
-			add(t, q, 1, 1)
-			time.Sleep(200 * time.Millisecond) // fake time: the poller rests at most 100 ms
-			consumers, err := q.Consumers(t.Context(), stream)
-			if err != nil || len(consumers) != 2 {
-				t.Fatalf("Consumers = %v, %v", consumers, err)
-			}
-		})
+	bubble(t, "RegistersItsConsumersWhenTheStreamComes", func(t *testing.T, q queue.Queue, _ *recorder, m *Manager) {
+		m.Converge(work(1000))
+		time.Sleep(time.Second) // fake time
+		if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
+			t.Fatalf("Info = %+v, %v; a pool makes no stream", info, err)
+		}
+		add(t, q, 1, 1)
+		time.Sleep(200 * time.Millisecond) // fake time: the poller rests at most 100 ms
+		consumers, err := q.Consumers(t.Context(), stream)
+		if err != nil || len(consumers) != 2 {
+			t.Fatalf("Consumers = %v, %v", consumers, err)
+		}
 	})
-	t.Run("AConsumerNeverHoldsMoreThanItsBound", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 50)
-			m.Converge(work(1000))
-			time.Sleep(time.Second)
-			held := r.take()
-			if len(held) != 6 { // 2 consumers × 3
-				t.Fatalf("%d pending, want 6", len(held))
-			}
-			ack(t, q, r, held)
-			time.Sleep(time.Second)
-			if more := len(r.take()); more != 6 {
-				t.Fatalf("%d after those were finished, want 6", more)
-			}
-		})
+	bubble(t, "AConsumerNeverHoldsMoreThanItsBound", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 50)
+		m.Converge(work(1000))
+		time.Sleep(time.Second)
+		held := r.take()
+		if len(held) != 6 { // 2 consumers × 3
+			t.Fatalf("%d pending, want 6", len(held))
+		}
+		ack(t, q, r, held)
+		time.Sleep(time.Second)
+		if more := len(r.take()); more != 6 {
+			t.Fatalf("%d after those were finished, want 6", more)
+		}
 	})
-	t.Run("AnEndedCallMakesRoomForAnotherButNotForEver", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 50)
-			m.Converge(work(1))
-			var held []*Item
-			for range 3 { // of one consumer × 3 calls
-				time.Sleep(time.Second)
-				got := r.take()
-				for _, it := range got {
-					it.CallEnded()
-					it.CallEnded()
-				}
-				held = append(held, got...)
-			}
-			if len(held) != 6 {
-				t.Fatalf("%d pending whose calls have ended, want twice 3", len(held))
-			}
-			ack(t, q, r, held[:1])
+	bubble(t, "AnEndedCallMakesRoomForAnotherButNotForEver", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 50)
+		m.Converge(work(1))
+		var held []*Item
+		for range 3 { // of one consumer × 3 calls
 			time.Sleep(time.Second)
-			if more := r.take(); len(more) != 1 {
-				t.Fatalf("%d read after one was settled, want 1", len(more))
+			got := r.take()
+			for _, it := range got {
+				it.CallEnded()
+				it.CallEnded()
 			}
-		})
+			held = append(held, got...)
+		}
+		if len(held) != 6 {
+			t.Fatalf("%d pending whose calls have ended, want twice 3", len(held))
+		}
+		ack(t, q, r, held[:1])
+		time.Sleep(time.Second)
+		if more := r.take(); len(more) != 1 {
+			t.Fatalf("%d read after one was settled, want 1", len(more))
+		}
 	})
-	t.Run("StopsWhenIdleAndStartsAgainOnWork", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(1))
-			time.Sleep(time.Second)
-			ack(t, q, r, r.take())
-			m.Converge([]Spec{{Stream: stream, Total: 1}})
-			time.Sleep(31 * time.Second)
-			synctest.Wait()
-			if m.Active(7) {
-				t.Fatal("the pool is still there after the idle time-out")
-			}
-			if consumers, err := q.Consumers(t.Context(), stream); err != nil || len(consumers) != 0 {
-				t.Fatalf("Consumers = %v, %v", consumers, err)
-			}
-			add(t, q, 2, 1) // wakes the manager
-			time.Sleep(time.Second)
-			if got := r.take(); len(got) != 1 {
-				t.Fatalf("%d handled after the wake, want 1", len(got))
-			} else {
-				ack(t, q, r, got)
-			}
-		})
-	})
-	t.Run("ALateWakeStartsNoPoolOfAPromotionThatIsOver", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 1)
+	bubble(t, "StopsWhenIdleAndStartsAgainOnWork", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 1)
+		m.Converge(work(1))
+		time.Sleep(time.Second)
+		ack(t, q, r, r.take())
+		for range 60 { // longer than the idle timeout
 			m.Converge(work(1))
 			time.Sleep(time.Second) // fake time
-			ack(t, q, r, r.take())
-			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
-			synctest.Wait()
-			m.Wake(stream)
-			synctest.Wait()
-			if m.Active(7) {
-				t.Fatal("the wake has started a pool")
+			if !m.Active(7) {
+				t.Fatal("the pool ended although the promotion has dispatched payouts")
 			}
-			if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
-				t.Fatalf("Info = %+v, %v; the stream is to be destroyed", info, err)
-			}
-		})
+		}
+		m.Converge([]Spec{{Stream: stream, Total: 1}})
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if m.Active(7) {
+			t.Fatal("the pool is still there after the idle time-out")
+		}
+		if consumers, err := q.Consumers(t.Context(), stream); err != nil || len(consumers) != 0 {
+			t.Fatalf("Consumers = %v, %v", consumers, err)
+		}
+		add(t, q, 2, 1) // wakes the manager
+		time.Sleep(time.Second)
+		if got := r.take(); len(got) != 1 {
+			t.Fatalf("%d handled after the wake, want 1", len(got))
+		} else {
+			ack(t, q, r, got)
+		}
 	})
-	t.Run("WhatIsLeftIsClaimedAfterItsLease", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(1))
-			time.Sleep(time.Second)
-			left := r.take()
-			if len(left) != 1 || !left[0].FirstDelivery {
-				t.Fatalf("read %v", left)
-			}
-			r.release(left[0])
-			time.Sleep(20 * time.Second)
-			again := r.take()
-			if len(again) != 1 || again[0].FirstDelivery || again[0].ID != left[0].ID {
-				t.Fatalf("claimed %v", again)
-			}
-			ack(t, q, r, again)
-		})
+	bubble(t, "ALateWakeStartsNoPoolOfAPromotionThatIsOver", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 1)
+		m.Converge(work(1))
+		time.Sleep(time.Second) // fake time
+		ack(t, q, r, r.take())
+		m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
+		synctest.Wait()
+		m.Wake(stream)
+		synctest.Wait()
+		if m.Active(7) {
+			t.Fatal("the wake has started a pool")
+		}
+		if info, err := q.Info(t.Context(), stream); err != nil || info.Exists {
+			t.Fatalf("Info = %+v, %v; the stream is to be destroyed", info, err)
+		}
 	})
-	t.Run("RenewsTheLeaseOfWhatIsInHand", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 1)
-			m.Converge(work(1))
-			time.Sleep(time.Minute)
-			held := r.take()
-			if len(held) != 1 {
-				t.Fatalf("handled %d times, want 1", len(held))
-			}
-			if left := held[0].LeaseLeft(); left < 5*time.Second {
-				t.Fatalf("lease left %v", left)
-			}
-			ack(t, q, r, held)
-		})
+	bubble(t, "WhatIsLeftIsClaimedAfterItsLease", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 1)
+		m.Converge(work(1))
+		time.Sleep(time.Second)
+		left := r.take()
+		if len(left) != 1 || !left[0].FirstDelivery {
+			t.Fatalf("read %v", left)
+		}
+		r.release(left[0])
+		time.Sleep(20 * time.Second)
+		again := r.take()
+		if len(again) != 1 || again[0].FirstDelivery || again[0].ID != left[0].ID {
+			t.Fatalf("claimed %v", again)
+		}
+		ack(t, q, r, again)
 	})
-	t.Run("ALateReplyMakesNoLeaseLonger", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			const late = 4 * time.Second
-			q := &lateQueue{Queue: queue.NewMemory(), late: late}
-			defer q.Close()
-			r := &leases{left: make(map[bool]time.Duration)}
-			m := NewManager(testConfig(q, r))
-			defer m.StopAll()
-			// a consumer that crashes after its read
-			add(t, q, 1, 1)
-			if _, err := q.Queue.Create(t.Context(), stream, []string{"gone"}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := q.Queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "gone", Count: 1}}); err != nil {
-				t.Fatal(err)
-			}
-			add(t, q, 2, 1)
-			m.Converge(work(2))
-			time.Sleep(40 * time.Second) // fake time
-			m.Converge(nil)
-			synctest.Wait()
-			for _, claimed := range []bool{false, true} {
-				if left := r.left[claimed]; left <= 0 || left > m.cfg.Lease-late {
-					t.Errorf("claimed %v: lease left %v of %v, %v after the command", claimed, left, m.cfg.Lease, late)
-				}
-			}
-		})
+	bubble(t, "RenewsTheLeaseOfWhatIsInHand", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 1)
+		m.Converge(work(1))
+		time.Sleep(time.Minute)
+		held := r.take()
+		if len(held) != 1 {
+			t.Fatalf("handled %d times, want 1", len(held))
+		}
+		if left := held[0].LeaseLeft(); left < 5*time.Second {
+			t.Fatalf("lease left %v", left)
+		}
+		ack(t, q, r, held)
 	})
-	t.Run("StopsWhatIsPausedAndKeepsItsEntries", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 10)
-			m.Converge(work(10))
-			time.Sleep(time.Second)
-			m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
-			ack(t, q, r, r.take())
-			time.Sleep(time.Second)
-			if m.Active(7) {
-				t.Fatal("the pool is still there")
+	fixture.OnFakeTime(t, "ALateReplyMakesNoLeaseLonger", func(t *testing.T) {
+		const late = 4 * time.Second
+		q := &lateQueue{Queue: queue.NewMemory(), late: late}
+		defer q.Close()
+		r := &leases{left: make(map[bool]time.Duration)}
+		m := NewManager(testConfig(q, r))
+		defer m.StopAll()
+		// a consumer that crashes after its read
+		add(t, q, 1, 1)
+		if _, err := q.Queue.Create(t.Context(), stream, []string{"gone"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "gone", Count: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		add(t, q, 2, 1)
+		m.Converge(work(2))
+		time.Sleep(40 * time.Second) // fake time
+		m.Converge(nil)
+		synctest.Wait()
+		for _, claimed := range []bool{false, true} {
+			if left := r.left[claimed]; left <= 0 || left > m.cfg.Lease-late {
+				t.Errorf("claimed %v: lease left %v of %v, %v after the command", claimed, left, m.cfg.Lease, late)
 			}
-			info, err := q.Info(t.Context(), stream)
-			if err != nil || info.Len != 7 || info.Pending != 0 {
-				t.Fatalf("Info = %+v, %v", info, err)
-			}
-		})
+		}
 	})
-	t.Run("AResumeDoesNotWaitForWhatIsInHand", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 9)
-			m.Converge(work(10))
-			synctest.Wait()
-			old := r.take()
-			m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
-			time.Sleep(time.Second) // fake time
-			if len(old) != 3 || len(r.take()) != 0 {
-				t.Fatalf("%d entries in hand", len(old))
-			}
-			m.Converge(work(10))
-			synctest.Wait()
-			fresh := r.take()
-			if len(fresh) != 3 || fresh[0].ReadContext().Err() != nil || old[0].ReadContext().Err() == nil {
-				t.Fatalf("%d new entries, while the old ones are in hand", len(fresh))
-			}
-			time.Sleep(20 * time.Second) // fake time: longer than the stop timeout and the lease
-			if old[0].LeaseLeft() <= 0 || fresh[0].LeaseLeft() <= 0 {
-				t.Errorf("leases %v and %v are left", old[0].LeaseLeft(), fresh[0].LeaseLeft())
-			}
-			ack(t, q, r, old)
-			ack(t, q, r, fresh)
-			synctest.Wait()
-			ack(t, q, r, r.take())
-			if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 0 {
-				t.Errorf("Info = %+v, %v", info, err)
-			}
-		})
+	bubble(t, "StopsWhatIsPausedAndKeepsItsEntries", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 10)
+		m.Converge(work(10))
+		time.Sleep(time.Second)
+		m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
+		ack(t, q, r, r.take())
+		time.Sleep(time.Second)
+		if m.Active(7) {
+			t.Fatal("the pool is still there")
+		}
+		info, err := q.Info(t.Context(), stream)
+		if err != nil || info.Len != 7 || info.Pending != 0 {
+			t.Fatalf("Info = %+v, %v", info, err)
+		}
 	})
-	t.Run("AFinalPromotionWithEntriesKeepsItsStream", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			add(t, q, 1, 5)
-			m.Converge(work(1))
-			time.Sleep(time.Second)
-			m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
-			for _, it := range r.take() {
-				r.release(it)
-			}
-			time.Sleep(2 * time.Second)
-			info, err := q.Info(t.Context(), stream)
-			if err != nil || info.Len != 5 {
-				t.Fatalf("Info = %+v, %v", info, err)
-			}
-		})
+	bubble(t, "AResumeDoesNotWaitForWhatIsInHand", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 9)
+		m.Converge(work(10))
+		synctest.Wait()
+		old := r.take()
+		m.Converge([]Spec{{Stream: stream, Total: 10, Work: true, Paused: true}})
+		time.Sleep(time.Second) // fake time
+		if len(old) != 3 || len(r.take()) != 0 {
+			t.Fatalf("%d entries in hand", len(old))
+		}
+		m.Converge(work(10))
+		synctest.Wait()
+		fresh := r.take()
+		if len(fresh) != 3 || fresh[0].ReadContext().Err() != nil || old[0].ReadContext().Err() == nil {
+			t.Fatalf("%d new entries, while the old ones are in hand", len(fresh))
+		}
+		time.Sleep(20 * time.Second) // fake time: longer than the stop timeout and the lease
+		if old[0].LeaseLeft() <= 0 || fresh[0].LeaseLeft() <= 0 {
+			t.Errorf("leases %v and %v are left", old[0].LeaseLeft(), fresh[0].LeaseLeft())
+		}
+		ack(t, q, r, old)
+		ack(t, q, r, fresh)
+		synctest.Wait()
+		ack(t, q, r, r.take())
+		if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 0 {
+			t.Errorf("Info = %+v, %v", info, err)
+		}
 	})
-	t.Run("AStopWaitsForWhatIsInHandButNotForEver", func(t *testing.T) {
-		bubble(t, func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
-			stuck := &stuckHandler{released: make(chan struct{})}
-			m2 := NewManager(testConfig(q, stuck))
-			add(t, q, 1, 1)
-			m2.Converge(work(1))
-			time.Sleep(time.Second)
-			began := time.Now()
-			m2.StopAll()
-			if took := time.Since(began); took != 5*time.Second {
-				t.Fatalf("the stop took %v, want the 5 s of StopTimeout", took)
-			}
-			<-stuck.released
-		})
+	bubble(t, "AFinalPromotionWithEntriesKeepsItsStream", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		add(t, q, 1, 5)
+		m.Converge(work(1))
+		time.Sleep(time.Second)
+		m.Converge([]Spec{{Stream: stream, Total: 1, Final: true}})
+		for _, it := range r.take() {
+			r.release(it)
+		}
+		time.Sleep(2 * time.Second)
+		info, err := q.Info(t.Context(), stream)
+		if err != nil || info.Len != 5 {
+			t.Fatalf("Info = %+v, %v", info, err)
+		}
 	})
-}
-
-// slowQueue takes a moment for each read and claim.
-type slowQueue struct{ queue.Queue }
-
-func (q slowQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
-	time.Sleep(10 * time.Millisecond) // fake time
-	return q.Queue.Read(ctx, s, reads)
-}
-
-func (q slowQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	time.Sleep(10 * time.Millisecond) // fake time
-	return q.Queue.Claim(ctx, p)
+	bubble(t, "AStopWaitsForWhatIsInHandButNotForEver", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		stuck := &stuckHandler{released: make(chan struct{})}
+		m2 := NewManager(testConfig(q, stuck))
+		add(t, q, 1, 1)
+		m2.Converge(work(1))
+		time.Sleep(time.Second)
+		began := time.Now()
+		m2.StopAll()
+		if took := time.Since(began); took != 5*time.Second {
+			t.Fatalf("the stop took %v, want the 5 s of StopTimeout", took)
+		}
+		<-stuck.released
+		if m2.Start(work(1)[0]); m2.Active(7) {
+			t.Fatal("a pool started after the end")
+		}
+		time.Sleep(time.Minute) // fake time: longer than the lease
+		m3 := NewManager(testConfig(q, &busyHandler{q: q, each: 2 * time.Second}))
+		m3.Converge(work(1))
+		synctest.Wait()
+		began = time.Now()
+		m3.StopAll()
+		if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 0 || time.Since(began) != 2*time.Second {
+			t.Fatalf("the stop took %v, Info = %+v, %v", time.Since(began), info, err)
+		}
+	})
 }
 
 // TestAReadAndAClaimShareTheCapacity has a pool read and claim at the same time.
@@ -457,7 +438,12 @@ func TestAReadAndAClaimShareTheCapacity(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // fake time: the leases of the dead consumer are over
 		r := &recorder{open: make(map[*Item]bool)}
-		cfg := testConfig(slowQueue{q}, r)
+		cfg := testConfig(&queuetest.Hooked{Queue: q, Before: func(_ context.Context, call string, _ queue.Stream) error {
+			if call == "Read" || call == "Claim" {
+				time.Sleep(10 * time.Millisecond) // fake time
+			}
+			return nil
+		}}, r)
 		m := NewManager(cfg)
 		m.Run(t.Context())
 		defer m.StopAll()
@@ -595,18 +581,11 @@ func TestAWakeNeedsNoPoll(t *testing.T) {
 			}
 			ack(t, q, r, got)
 		}
+		began := time.Now()
+		if m.Stop(7); m.Active(7) || time.Since(began) != 0 {
+			t.Errorf("a stop between two polls took %v", time.Since(began))
+		}
 	})
-}
-
-// claimCounter counts claims.
-type claimCounter struct {
-	queue.Queue
-	claims atomic.Int64
-}
-
-func (q *claimCounter) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	q.claims.Add(1)
-	return q.Queue.Claim(ctx, p)
 }
 
 // TestABacklogHidesNoExpiredEntry: a consumer crashes while others have more to
@@ -616,7 +595,13 @@ func TestABacklogHidesNoExpiredEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const left, each = 5, 710 * time.Millisecond
-		q := &claimCounter{Queue: queue.NewMemory()}
+		var asked atomic.Int64
+		q := &queuetest.Hooked{Queue: queue.NewMemory(), Before: func(_ context.Context, call string, _ queue.Stream) error {
+			if call == "Claim" {
+				asked.Add(1)
+			}
+			return nil
+		}}
 		defer q.Close()
 		add(t, q, 1, 2000) // 3 at once take 8 minutes
 		if got, err := q.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead", Count: left}}); err != nil || len(got) != left {
@@ -640,105 +625,10 @@ func TestABacklogHidesNoExpiredEntry(t *testing.T) {
 			t.Errorf("the last expired entry was claimed after %v, want at most %v", took, most)
 		}
 		// One each lease/5, and one after each claim that found something.
-		if claims := q.claims.Load(); claims < 4*5 || claims > 4*5+1+left {
+		if claims := asked.Load(); claims < 4*5 || claims > 4*5+1+left {
 			t.Errorf("%d claims in four leases, want about five in each", claims)
 		}
 	})
-}
-
-// listlessQueue fails to list consumers.
-type listlessQueue struct{ queue.Queue }
-
-func (listlessQueue) Consumers(context.Context, queue.Stream) ([]queue.ConsumerInfo, error) {
-	return nil, errors.New("the queue is unavailable")
-}
-
-func TestAPoolThatCannotListItsConsumersSaysSo(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemory()
-		defer q.Close()
-		var lines bytes.Buffer
-		log, err := obs.NewLog(&lines, "warn", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := testConfig(listlessQueue{q}, &recorder{open: make(map[*Item]bool)})
-		cfg.Log = log
-		m := NewManager(cfg)
-		m.Run(t.Context())
-		m.Start(Spec{Stream: stream, Total: 1, Work: true})
-		synctest.Wait()
-		m.StopAll()
-		if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="listing consumers failed"`) {
-			t.Errorf("the log has\n%s", got)
-		}
-	})
-}
-
-// TestTheLogTellsAPoolsLife: why a pool ended, whose consumers are left, and what a stop
-// cut off.
-func TestTheLogTellsAPoolsLife(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		handler Handler
-		end     func(m *Manager)
-		want    []string
-		last    string
-	}{
-		"Completed": {&leases{left: map[bool]time.Duration{}}, func(m *Manager) { m.Converge(nil) }, nil, `msg="pool stopped" component=manager promotion_id=7 reason="promotion finished"`},
-		"Paused": {
-			&leases{left: map[bool]time.Duration{}}, func(m *Manager) { m.Converge([]Spec{{Stream: stream, Total: 1, Work: true, Paused: true}}) },
-			nil, `msg="pool stopped" component=manager promotion_id=7 reason="promotion paused"`,
-		},
-		"Idle": {
-			&busyHandler{}, func(m *Manager) { m.Converge([]Spec{{Stream: stream, Total: 1}}) },
-			nil, `msg="pool stopped" component=manager promotion_id=7 reason=idle`,
-		},
-		"Cut": {
-			&stuckHandler{released: make(chan struct{})}, func(m *Manager) { m.StopAll() },
-			[]string{`msg="cutting off calls in flight" component=registry promotion_id=7 pending=1`},
-			`msg="pool stopped" component=manager promotion_id=7 reason="instance stops"`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				q := queue.NewMemory()
-				defer q.Close()
-				var lines bytes.Buffer
-				log, err := obs.NewLog(&lines, "debug", "text")
-				if err != nil {
-					t.Fatal(err)
-				}
-				add(t, q, 1, 1)
-				if _, err := q.Create(t.Context(), stream, []string{"other-1-0"}); err != nil {
-					t.Fatal(err)
-				}
-				if h, ok := tc.handler.(*busyHandler); ok {
-					h.q = q
-				}
-				cfg := testConfig(q, tc.handler)
-				cfg.Log = log
-				m := NewManager(cfg)
-				m.Run(t.Context())
-				m.Converge(work(1))
-				time.Sleep(time.Second) // fake time
-				tc.end(m)
-				time.Sleep(2 * time.Minute) // fake time
-				m.StopAll()
-				m.Wake(queue.Stream{Type: reward.Point, PromotionID: 8})
-				got := lines.String()
-				for _, want := range append(tc.want,
-					`msg="pool started"`, `msg="consumers registered"`, `msg="local consumers deleted" component=registry promotion_id=7 consumers=1 others=1`, tc.last,
-					`msg="promotion not found" component=registry promotion_id=8`) {
-					if strings.Count(got, want) != 1 {
-						t.Errorf("want one line with %s, the log is\n%s", want, got)
-					}
-				}
-			})
-		})
-	}
 }
 
 // stuckHandler holds items until its context ends.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
@@ -30,52 +31,46 @@ func TestMemory(t *testing.T) {
 
 func TestMemoryLeases(t *testing.T) {
 	t.Parallel()
-	t.Run("EndToTheNanosecond", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			const lease = 15 * time.Second
-			q := queue.NewMemory()
-			defer q.Close()
-			add(t, q, 3)
-			first := read(t, q, 2)
-			time.Sleep(time.Second)
-			read(t, q, 1)
+	fixture.OnFakeTime(t, "EndToTheNanosecond", func(t *testing.T) {
+		const lease = 15 * time.Second
+		q := queue.NewMemory()
+		defer q.Close()
+		add(t, q, 3)
+		first := read(t, q, 2)
+		time.Sleep(time.Second)
+		read(t, q, 1)
 
-			time.Sleep(lease - time.Second - time.Nanosecond)
-			if got := claim(t, q, lease, 10); len(got) != 0 {
-				t.Fatalf("claimed a nanosecond before the lease is over: %+v", got)
-			}
-			if _, err := q.Extend(t.Context(), stream, "a", []string{first[0].ID}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Nanosecond)
-			if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 1 {
-				t.Fatalf("only target 1 is idle, claimed %+v", got)
-			}
-			time.Sleep(time.Second)
-			if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 2 {
-				t.Fatalf("only target 2 is idle, claimed %+v", got)
-			}
-		})
+		time.Sleep(lease - time.Second - time.Nanosecond)
+		if got := claim(t, q, lease, 10); len(got) != 0 {
+			t.Fatalf("claimed a nanosecond before the lease is over: %+v", got)
+		}
+		if _, err := q.Extend(t.Context(), stream, "a", []string{first[0].ID}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Nanosecond)
+		if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 1 {
+			t.Fatalf("only target 1 is idle, claimed %+v", got)
+		}
+		time.Sleep(time.Second)
+		if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 2 {
+			t.Fatalf("only target 2 is idle, claimed %+v", got)
+		}
 	})
-	t.Run("DeadlineIsTheLastMoment", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			q := queue.NewMemory()
-			defer q.Close()
-			p := queue.AddParams{
-				Stream: stream, MaxLen: 10, Deadline: time.Now().Add(time.Second),
-				Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: []byte(`{}`)}},
-			}
-			time.Sleep(time.Second)
-			if n, err := q.Add(t.Context(), p); n != 1 || err != nil {
-				t.Fatalf("in time: %d, %v", n, err)
-			}
-			time.Sleep(time.Nanosecond)
-			if n, err := q.Add(t.Context(), p); n != 0 || err != nil {
-				t.Fatalf("too late: %d, %v", n, err)
-			}
-		})
+	fixture.OnFakeTime(t, "DeadlineIsTheLastMoment", func(t *testing.T) {
+		q := queue.NewMemory()
+		defer q.Close()
+		p := queue.AddParams{
+			Stream: stream, MaxLen: 10, Deadline: time.Now().Add(time.Second),
+			Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: []byte(`{}`)}},
+		}
+		time.Sleep(time.Second)
+		if n, err := q.Add(t.Context(), p); n != 1 || err != nil {
+			t.Fatalf("in time: %d, %v", n, err)
+		}
+		time.Sleep(time.Nanosecond)
+		if n, err := q.Add(t.Context(), p); n != 0 || err != nil {
+			t.Fatalf("too late: %d, %v", n, err)
+		}
 	})
 }
 
@@ -135,14 +130,6 @@ func TestDecodeFields(t *testing.T) {
 			}
 		})
 	}
-}
-
-func BenchmarkMemory(b *testing.B) {
-	queuetest.Benchmark(b, func(b testing.TB) queue.Queue {
-		q := queue.NewMemory()
-		b.Cleanup(q.Close)
-		return q
-	})
 }
 
 func add(t *testing.T, q queue.Queue, n int) {

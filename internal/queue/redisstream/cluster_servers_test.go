@@ -5,14 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/queue"
-	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -27,111 +25,6 @@ func (r *rig) paramsOf(s queue.Stream, n int) queue.AddParams {
 	p := r.params(0, n)
 	p.Stream = s
 	return p
-}
-
-// TestStreamsAreSpreadOverTheCluster takes many streams through all that
-// happens to one, while each is where its slot says.
-func TestStreamsAreSpreadOverTheCluster(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, fixture.Address(t, fleet.VariableRedisCluster))
-	ctx := t.Context()
-	woken := map[queue.Stream]bool{}
-	for i := range manyStreams {
-		s := streamOf(i)
-		if added, err := r.q.Add(ctx, r.paramsOf(s, 3)); err != nil || added != 3 {
-			t.Fatalf("added %d to %v, %v", added, s, err)
-		}
-		if exists, err := r.q.Create(ctx, s, []string{"a", "b"}); err != nil || !exists {
-			t.Fatal(exists, err)
-		}
-	}
-	timeout := time.NewTimer(fixture.Patience)
-	defer timeout.Stop()
-	for len(woken) < manyStreams {
-		select {
-		case s := <-r.q.Wakes():
-			woken[s] = true
-		case <-timeout.C:
-			t.Fatalf("woken for %d of %d streams", len(woken), manyStreams)
-		}
-	}
-
-	// The server and redis.Slot are of one opinion, and every node has its part.
-	for i := range manyStreams {
-		for _, key := range []string{StreamKey(r.prefix, streamOf(i)), regroupedKey(r.prefix, streamOf(i))} {
-			if slot := plain(t, r.do("CLUSTER", "KEYSLOT", key)); slot != int64(redis.Slot(key)) {
-				t.Fatalf("%s is in slot %d, says the server %v", key, redis.Slot(key), slot)
-			}
-		}
-	}
-	if counts := r.keysByNode(); len(counts) != 3 || slices.Min(counts) == 0 {
-		t.Fatalf("keys by node: %v", counts)
-	}
-
-	for i := range manyStreams {
-		r.finish(streamOf(i))
-	}
-	if counts := r.keysByNode(); slices.Max(counts) != 0 {
-		t.Errorf("keys left by node: %v", counts)
-	}
-}
-
-// keysByNode counts the rig's keys at each node.
-func (r *rig) keysByNode() []int {
-	r.Helper()
-	var counts []int
-	for _, node := range r.raw.Nodes() {
-		n := 0
-		for cursor := uint64(0); ; {
-			page, err := node.Do(r.Context(), node.B().Scan().Cursor(cursor).Match("*"+r.prefix+"*").Count(1000).Build()).AsScanEntry()
-			if err != nil {
-				r.Fatal(err)
-			}
-			n += len(page.Elements)
-			if cursor = page.Cursor; cursor == 0 {
-				break
-			}
-		}
-		counts = append(counts, n)
-	}
-	return counts
-}
-
-// finish takes three new entries to their end, by way of a lost group, a
-// renewed lease, a removed consumer and a claim, and destroys the stream.
-func (r *rig) finish(s queue.Stream) {
-	r.Helper()
-	ctx := r.Context()
-	check := func(what string, err error, holds bool) {
-		r.Helper()
-		if err != nil || !holds {
-			r.Fatalf("%v: %s: %v", s, what, err)
-		}
-	}
-	got, err := r.q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 1}, {Consumer: "b", Count: 1}})
-	check("two are read as new", err, len(got) == 2 && got[0].FirstDelivery && got[1].FirstDelivery)
-	r.do("XGROUP", "DESTROY", StreamKey(r.prefix, s), ConsumerGroup(r.prefix, s))
-	got, err = r.q.Read(ctx, s, []queue.ReadParams{{Consumer: "a", Count: 2}, {Consumer: "b", Count: 2}})
-	check("with the group lost, three are read as not Mine", err,
-		len(got) == 3 && !slices.ContainsFunc(got, func(e queue.Entry) bool { return e.FirstDelivery }))
-	owned, err := r.q.Extend(ctx, s, "a", []string{got[0].ID, got[1].ID, got[2].ID})
-	check("two leases are renewed", err, len(owned) == 2)
-	removed, err := r.q.RemoveConsumer(ctx, s, "b", "a")
-	check("a consumer is removed", err, removed)
-	consumers, err := r.q.Consumers(ctx, s)
-	check("its entry went to the other", err, len(consumers) == 1 && consumers[0].Pending == 3)
-	claimed, err := r.q.Claim(ctx, queue.ClaimParams{Stream: s, Consumer: "c", Count: 10})
-	check("three are claimed", err, len(claimed.Entries) == 3)
-	info, err := r.q.Info(ctx, s)
-	check("three are pending", err, info.Len == 3 && info.Pending == 3)
-	entries, err := r.q.Range(ctx, s, 10)
-	check("three are there", err, len(entries) == 3)
-	gone, err := r.q.Destroy(ctx, s)
-	check("the stream is not destroyed yet", err, !gone)
-	err = r.q.Ack(ctx, s, []string{claimed.Entries[0].ID, claimed.Entries[1].ID, claimed.Entries[2].ID})
-	check("they are acknowledged", err, true)
-	gone, err = r.q.Destroy(ctx, s)
-	check("the stream is destroyed", err, gone)
 }
 
 // TestANodeOfAClusterGoesAwayAndComesBack breaks a Cluster of its own.

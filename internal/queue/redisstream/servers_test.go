@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ type rig struct {
 	raw    rueidis.Client
 	prefix string
 	s      queue.Stream
-	log    *lines
+	log    fixture.Buffer
 }
 
 func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, nil) }
@@ -45,7 +47,7 @@ func newRig(t testing.TB, url string) *rig { return newRigVia(t, url, nil) }
 func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	t.Helper()
 	r := &rig{
-		TB: t, raw: fixture.RedisClient(t, url), prefix: fixture.Keys(t, url), log: &lines{},
+		TB: t, raw: fixture.RedisClient(t, url), prefix: fixture.Keys(t, url),
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
 	t.Cleanup(r.raw.Close)
@@ -53,7 +55,7 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := obs.NewLog(r.log, "debug", "text")
+	log, err := obs.NewLog(&r.log, "debug", "text")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,23 +161,8 @@ func plain(t testing.TB, m rueidis.RedisMessage) any {
 	return text
 }
 
-// lines counts what is logged.
-type lines struct {
-	mu  sync.Mutex // protects buf
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), part)
-}
+// logged counts what the log of the driver says.
+func (r *rig) logged(part string) int { return strings.Count(r.log.String(), part) }
 
 // TestQueue runs the whole suite on Redis. The other tests of this file hold Valkey and a
 // Cluster to what depends on the server.
@@ -514,7 +501,7 @@ func TestScriptsComeBackAfterAFlush(t *testing.T) {
 func TestALostReplyIsAnErrorAndTheEntriesAreAddedOnce(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
-		p := newProxy(t, url)
+		p := newProxy()
 		r := newRigVia(t, url, p)
 		r.add(0, 1) // the script is loaded and the group made
 		p.loseReplyOf("EVALSHA", addEntriesSHA(t, r))
@@ -536,10 +523,10 @@ func addEntriesSHA(t *testing.T, r *rig) string {
 func TestWakesComeBackAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
-		p := newProxy(t, url)
+		p := newProxy()
 		r := newRigVia(t, url, p)
 		p.setDown(true)
-		fixture.Until(t, "the outage is noticed", func() bool { return r.log.count("Redis subscription unavailable") > 0 })
+		fixture.Until(t, "the outage is noticed", func() bool { return r.logged("Redis subscription unavailable") > 0 })
 		ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 		defer cancel()
 		if _, err := r.q.Add(ctx, r.params(0, 1)); err == nil {
@@ -550,7 +537,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 			t.Fatalf("%d tries: that is a busy loop", refused)
 		}
 		p.setDown(false)
-		fixture.Until(t, "the subscription is back", func() bool { return r.log.count("Redis subscription available again") > 0 })
+		fixture.Until(t, "the subscription is back", func() bool { return r.logged("Redis subscription available again") > 0 })
 		r.add(0, 1)
 		select {
 		case s := <-r.q.Wakes():
@@ -560,7 +547,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 		case <-time.After(fixture.Patience):
 			t.Fatal("no wake-up after the outage")
 		}
-		if u, back := r.log.count("Redis subscription unavailable"), r.log.count("Redis subscription available again"); u != 1 || back != 1 {
+		if u, back := r.logged("Redis subscription unavailable"), r.logged("Redis subscription available again"); u != 1 || back != 1 {
 			t.Fatalf("one outage is logged once: %d unavailable, %d available again", u, back)
 		}
 	})
@@ -570,7 +557,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 func TestWhatIsAwayIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	url := fixture.Address(t, fleet.VariableRedis)
-	p := newProxy(t, url)
+	p := newProxy()
 	r := newRigVia(t, url, p)
 	p.setDown(true)
 	defer p.setDown(false)
@@ -598,7 +585,7 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 				t.Fatalf("read %+v", got)
 			}
 		}
-		if n := r.log.count("consumer group created"); n != 0 {
+		if n := r.logged("consumer group created"); n != 0 {
 			t.Fatalf("the group was made again %d times", n)
 		}
 		if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || len(consumers) != 1 {
@@ -607,68 +594,38 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 	})
 }
 
-func BenchmarkServers(b *testing.B) {
-	url := fixture.Address(b, fleet.VariableRedis)
-	queuetest.Benchmark(b, func(b testing.TB) queue.Queue { return newRig(b, url).q })
-}
-
-// proxy stands between the driver and the servers and misbehaves on demand.
+// proxy makes the driver's connections, and lets them misbehave on demand.
 type proxy struct {
-	mu      sync.Mutex        // protects what follows
-	doors   map[string]string // where to dial instead, by address
+	mu      sync.Mutex // protects what follows
 	down    bool
 	refused int
 	lose    []string // the command after which a connection is cut, once
-	conns   map[net.Conn]bool
+	conns   map[*proxyConn]bool
 }
 
-func newProxy(t *testing.T, url string) *proxy {
-	t.Helper()
-	option, err := redis.Option(url, "", "", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{doors: map[string]string{}, conns: map[net.Conn]bool{}}
-	for _, target := range option.InitAddress {
-		p.open(t, target)
-	}
-	return p
+// proxyConn is a connection of the driver. Once a reply is lost, nothing is read from it.
+type proxyConn struct {
+	net.Conn
+	proxy *proxy
+	lost  atomic.Bool
 }
 
-// dial makes a connection through the proxy.
+func newProxy() *proxy { return &proxy{conns: map[*proxyConn]bool{}} }
+
 func (p *proxy) dial(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	p.mu.Lock()
-	door, ok := p.doors[address]
-	p.mu.Unlock()
-	if !ok {
-		return nil, fmt.Errorf("the proxy has no way to %s", address)
+	defer p.mu.Unlock()
+	if p.down {
+		p.refused++
+		return nil, syscall.ECONNREFUSED
 	}
-	return dialer.DialContext(ctx, "tcp", door)
-}
-
-// open makes the way to one server.
-func (p *proxy) open(t *testing.T, target string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	p.doors[target] = listener.Addr().String()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { p.serve(conn, target) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.setDown(true)
-		wg.Wait()
-	})
+	c := &proxyConn{Conn: conn, proxy: p}
+	p.conns[c] = true
+	return c, nil
 }
 
 func (p *proxy) setDown(down bool) {
@@ -679,6 +636,7 @@ func (p *proxy) setDown(down bool) {
 		for conn := range p.conns {
 			_ = conn.Close()
 		}
+		clear(p.conns)
 	}
 }
 
@@ -696,86 +654,21 @@ func (p *proxy) loseReplyOf(words ...string) {
 	p.lose = words
 }
 
-func (p *proxy) serve(client net.Conn, target string) {
-	defer client.Close()
-	p.mu.Lock()
-	if p.down {
-		p.refused++
-		p.mu.Unlock()
-		return
+func (c *proxyConn) Write(b []byte) (int, error) {
+	c.proxy.mu.Lock()
+	if lose := c.proxy.lose; lose != nil && !slices.ContainsFunc(lose, func(word string) bool { return !bytes.Contains(b, []byte(word)) }) {
+		c.proxy.lose = nil
+		c.lost.Store(true)
 	}
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		p.mu.Unlock()
-		return
-	}
-	defer server.Close()
-	p.conns[client], p.conns[server] = true, true
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.conns, client)
-		delete(p.conns, server)
-	}()
-
-	var wg sync.WaitGroup
-	lost := make(chan struct{})
-	wg.Go(func() {
-		defer client.Close()
-		p.copyReplies(client, server, lost)
-	})
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if n > 0 && p.isLost(buf[:n]) {
-			close(lost)
-		}
-		if n > 0 {
-			if _, err := server.Write(buf[:n]); err != nil {
-				break
-			}
-		}
-		if err != nil {
-			break
-		}
-	}
-	_ = server.Close()
-	wg.Wait()
+	c.proxy.mu.Unlock()
+	return c.Conn.Write(b)
 }
 
-// isLost forgets the order once it has met it.
-func (p *proxy) isLost(request []byte) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lose == nil {
-		return false
+func (c *proxyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lost.Load() {
+		_ = c.Close()
+		return 0, io.ErrUnexpectedEOF
 	}
-	for _, word := range p.lose {
-		if !bytes.Contains(request, []byte(word)) {
-			return false
-		}
-	}
-	p.lose = nil
-	return true
-}
-
-func (p *proxy) copyReplies(client io.Writer, server io.Reader, lost <-chan struct{}) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buf)
-		select {
-		case <-lost:
-			return
-		default:
-		}
-		if n > 0 {
-			if _, err := client.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
+	return n, err
 }
