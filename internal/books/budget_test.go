@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -123,75 +123,66 @@ func TestManyPromotions(t *testing.T) {
 	t.Parallel()
 	const promotions, some = 1000, 50
 
-	t.Run("EachIsCheckedSoonAndThenOnlyIfItChanges", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			m := newManyBooks(promotions)
-			r := m.reconciler(nil)
-			r.Start(t.Context())
-			defer r.Stop()
-			began := time.Now()
-			time.Sleep(testInterval + 5*time.Minute)
-			if n, _ := m.since(began); n != promotions {
-				t.Errorf("%d of %d promotions were checked in six minutes", n, promotions)
+	fixture.OnFakeTime(t, "EachIsCheckedSoonAndThenOnlyIfItChanges", func(t *testing.T) {
+		m := newManyBooks(promotions)
+		r := m.reconciler(nil)
+		r.Start(t.Context())
+		defer r.Stop()
+		began := time.Now()
+		time.Sleep(testInterval + 5*time.Minute)
+		if n, _ := m.since(began); n != promotions {
+			t.Errorf("%d of %d promotions were checked in six minutes", n, promotions)
+		}
+		// Nothing has changed: on average, one is checked per round.
+		began = time.Now()
+		time.Sleep(3 * time.Minute)
+		if _, n := m.since(began); n < 140 || n > 240 {
+			t.Errorf("%d checks in three minutes in which nothing changed", n)
+		}
+		// Several are checked in a row: an idle instance asks before the first of them
+		// what others know of the provider.
+		if n := m.moments(began); n > 60 {
+			t.Errorf("checks at %d moments in three minutes in which nothing changed", n)
+		}
+		// Those that change are checked at their turn, in addition to the others.
+		began = time.Now()
+		for i := range some {
+			m.change(reward.PromotionID(7*i+1), 1)
+		}
+		time.Sleep(testInterval + 20*time.Second)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for i := range some {
+			if list := m.checked[reward.PromotionID(7*i+1)]; len(list) == 0 || !list[len(list)-1].After(began) {
+				t.Fatalf("promotion %d was not checked after it changed", 7*i+1)
 			}
-			// Nothing has changed: on average, one is checked per round.
-			began = time.Now()
-			time.Sleep(3 * time.Minute)
-			if _, n := m.since(began); n < 140 || n > 240 {
-				t.Errorf("%d checks in three minutes in which nothing changed", n)
-			}
-			// Several are checked in a row: an idle instance asks before the first of them
-			// what others know of the provider.
-			if n := m.moments(began); n > 60 {
-				t.Errorf("checks at %d moments in three minutes in which nothing changed", n)
-			}
-			// Those that change are checked at their turn, in addition to the others.
-			began = time.Now()
-			for i := range some {
-				m.change(reward.PromotionID(7*i+1), 1)
-			}
-			time.Sleep(testInterval + 20*time.Second)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			for i := range some {
-				if list := m.checked[reward.PromotionID(7*i+1)]; len(list) == 0 || !list[len(list)-1].After(began) {
-					t.Fatalf("promotion %d was not checked after it changed", 7*i+1)
-				}
-			}
-		})
+		}
 	})
 
-	t.Run("TheTimeOfARoundIsLimited", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			m := newManyBooks(promotions)
-			r := m.reconciler(nil)
-			r.Start(t.Context())
-			defer r.Stop()
-			time.Sleep(testInterval) // until there are always some that are due
-			began := time.Now()
-			time.Sleep(time.Minute)
-			if _, n := m.since(began); n > 60*1250/1000*int(roundBudget/checkTakes+1) {
-				t.Errorf("%d checks of %v in a minute", n, checkTakes)
-			}
-		})
+	fixture.OnFakeTime(t, "TheTimeOfARoundIsLimited", func(t *testing.T) {
+		m := newManyBooks(promotions)
+		r := m.reconciler(nil)
+		r.Start(t.Context())
+		defer r.Stop()
+		time.Sleep(testInterval) // until there are always some that are due
+		began := time.Now()
+		time.Sleep(time.Minute)
+		if _, n := m.since(began); n > 60*1250/1000*int(roundBudget/checkTakes+1) {
+			t.Errorf("%d checks of %v in a minute", n, checkTakes)
+		}
 	})
 
-	t.Run("InstancesDivideThem", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			m := newManyBooks(promotions)
-			for i := range 20 {
-				r := m.reconciler(func(id reward.PromotionID) bool { return int(id)%20 == i })
-				r.Start(t.Context())
-				defer r.Stop()
-			}
-			began := time.Now()
-			time.Sleep(testInterval + 15*time.Second)
-			if n, checks := m.since(began); n != promotions || checks > promotions*3/2 { // each also checks some again
-				t.Errorf("%d of %d promotions were checked, with %d checks", n, promotions, checks)
-			}
-		})
+	fixture.OnFakeTime(t, "InstancesDivideThem", func(t *testing.T) {
+		m := newManyBooks(promotions)
+		for i := range 20 {
+			r := m.reconciler(func(id reward.PromotionID) bool { return int(id)%20 == i })
+			r.Start(t.Context())
+			defer r.Stop()
+		}
+		began := time.Now()
+		time.Sleep(testInterval + 15*time.Second)
+		if n, checks := m.since(began); n != promotions || checks > promotions*3/2 { // each also checks some again
+			t.Errorf("%d of %d promotions were checked, with %d checks", n, promotions, checks)
+		}
 	})
 }

@@ -3,6 +3,7 @@ package books
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -33,9 +34,9 @@ func (s *busy) ReconciliationSave(ctx context.Context, r store.Reconciliation) e
 // TestARepairWaitsForABusyDatabase checks that a repair succeeds although uploads delay
 // each of its reads and writes by seconds.
 func TestARepairWaitsForABusyDatabase(t *testing.T) {
-	onFakeTime(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(t, 3, 1)
-		defer l.close()
 		l.rec = New(Config{
 			Store: &busy{l.rows, 9 * time.Second}, Queue: l.queue, Charges: l.list, Views: l.views.get,
 			Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics,

@@ -13,12 +13,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
@@ -33,13 +33,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const promotion reward.PromotionID = 42
-
-// onFakeTime runs a parallel test in a synctest bubble.
-func onFakeTime(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
 
 // chargeList is a provider's list of charges, in pages of ten.
 type chargeList struct {
@@ -126,7 +119,7 @@ type ledger struct {
 	list    *chargeList
 	views   *activeViews
 	metrics *obs.Metrics
-	log     *lockedText
+	log     fixture.Buffer
 	rec     *Reconciler
 	began   time.Time
 }
@@ -165,24 +158,6 @@ func (a *activeViews) get() map[reward.PromotionID]*store.PromotionView {
 	return a.views
 }
 
-// lockedText is a log to read.
-type lockedText struct {
-	mu   sync.Mutex // protects text
-	text strings.Builder
-}
-
-func (l *lockedText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lockedText) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
-
 const (
 	testInterval = time.Minute
 	testHorizon  = 20 * time.Second
@@ -193,7 +168,7 @@ const (
 // ones are SUCCEEDED and on the provider's list, the others are QUEUED.
 func newLedger(t *testing.T, n, paid int) *ledger {
 	t.Helper()
-	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), log: &lockedText{}, began: time.Now()}
+	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), began: time.Now()}
 	rows := storetest.OpenFile(t, l.path, sqlite.Open)
 	l.rows, l.queue = &comparing{Store: rows}, queue.NewMemory()
 	if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
@@ -206,13 +181,19 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 	for i := 1; i <= paid; i++ {
 		l.pay(i)
 	}
-	log, err := obs.NewLog(l.log, "info", "text")
+	log, err := obs.NewLog(&l.log, "info", "text")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.views = &activeViews{rows: rows}
 	l.views.Start(t.Context(), l.views.run)
 	l.rec = l.reconciler(nil, log)
+	t.Cleanup(func() {
+		l.rec.Stop()
+		l.views.Stop()
+		l.queue.Close()
+		l.rows.Close()
+	})
 	return l
 }
 
@@ -224,13 +205,6 @@ func (l *ledger) reconciler(owns func(reward.PromotionID) bool, log obs.Log) *Re
 }
 
 func (l *ledger) start() { l.rec.Start(l.t.Context()) }
-
-func (l *ledger) close() {
-	l.rec.Stop()
-	l.views.Stop()
-	l.queue.Close()
-	l.rows.Close()
-}
 
 // save adds QUEUED payouts from one target to another.
 func (l *ledger) save(from, to int) {
@@ -278,6 +252,9 @@ func (l *ledger) view() store.PromotionView {
 	}
 	return v
 }
+
+// logged counts what the log says.
+func (l *ledger) logged(what string) int { return strings.Count(l.log.String(), what) }
 
 // shown returns the value of a metric, or "" if it has none.
 func (l *ledger) shown(name string) string {
@@ -347,8 +324,8 @@ func (l *ledger) breached() string {
 	if v.Status != reward.Paused || l.shown(breachesMetric) != "1" || l.shown(brokenMetric) != "1" {
 		l.t.Fatalf("status %s, %s breaches, broken %q: %s", v.Status, l.shown(breachesMetric), l.shown(brokenMetric), v.PauseReason)
 	}
-	if l.log.count("level=ERROR") != 1 {
-		l.t.Errorf("the log says: %s", l.log.text.String())
+	if l.logged("level=ERROR") != 1 {
+		l.t.Errorf("the log says: %s", l.log.String())
 	}
 	return v.PauseReason
 }
@@ -356,329 +333,272 @@ func (l *ledger) breached() string {
 func TestReconciler(t *testing.T) {
 	t.Parallel()
 
-	t.Run("BooksThatBalanceAreLeftAlone", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 60, 25)
-			defer l.close()
-			l.start()
-			l.healthy(5 * time.Minute)
-			l.list.add(26, 27, 28) // charged; the responses are in flight
-			l.healthy(5 * time.Minute)
-			for i := 26; i <= 28; i++ {
-				l.finish(i, rules.OutcomePaid)
-			}
-			l.finish(29, rules.OutcomeRefused)
-			l.finish(30, rules.OutcomeNoLookup) // UNKNOWN
-			l.list.add(30)
-			l.healthy(5 * time.Minute)
-			if n := l.list.calls(); n < 14 || n > 25 {
-				t.Errorf("the list was asked for %d pages in 15 minutes", n)
-			}
-		})
+	fixture.OnFakeTime(t, "BooksThatBalanceAreLeftAlone", func(t *testing.T) {
+		l := newLedger(t, 60, 25)
+		l.start()
+		l.healthy(5 * time.Minute)
+		l.list.add(26, 27, 28) // charged; the responses are in flight
+		l.healthy(5 * time.Minute)
+		for i := 26; i <= 28; i++ {
+			l.finish(i, rules.OutcomePaid)
+		}
+		l.finish(29, rules.OutcomeRefused)
+		l.finish(30, rules.OutcomeNoLookup) // UNKNOWN
+		l.list.add(30)
+		l.healthy(5 * time.Minute)
+		if n := l.list.calls(); n < 14 || n > 25 {
+			t.Errorf("the list was asked for %d pages in 15 minutes", n)
+		}
 	})
 
-	t.Run("OneChargeTooManyPauses", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.start()
-			l.healthy(3 * time.Minute)
-			l.list.add(25) // twice
-			l.within(pausedWithin, "paused", l.paused)
-			why := l.breached()
-			for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in total", "at most 2500"} {
-				if !strings.Contains(why, part) {
-					t.Errorf("%q does not say %q", why, part)
-				}
+	fixture.OnFakeTime(t, "OneChargeTooManyPauses", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.start()
+		l.healthy(3 * time.Minute)
+		l.list.add(25) // twice
+		l.within(pausedWithin, "paused", l.paused)
+		why := l.breached()
+		for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in total", "at most 2500"} {
+			if !strings.Contains(why, part) {
+				t.Errorf("%q does not say %q", why, part)
 			}
-			// The report that the reason names has the same differences.
-			if report := l.breach(why); len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
-				t.Errorf("%+v", report)
-			}
-		})
+		}
+		// The report that the reason names has the same differences.
+		if report := l.breach(why); len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
+			t.Errorf("%+v", report)
+		}
 	})
 
-	t.Run("ASecondTransactionPausesAtOnce", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 5, 2)
-			defer l.close()
-			c := store.SecondCharge{
-				Ref: reward.Ref{PromotionID: promotion, TargetID: 2, Dispatch: 1}, Recorded: "T", TransactionKey: "T-again",
+	fixture.OnFakeTime(t, "ASecondTransactionPausesAtOnce", func(t *testing.T) {
+		l := newLedger(t, 5, 2)
+		c := store.SecondCharge{
+			Ref: reward.Ref{PromotionID: promotion, TargetID: 2, Dispatch: 1}, Recorded: "T", TransactionKey: "T-again",
+		}
+		l.rec.ChargedTwice(t.Context(), c)
+		why := l.view().PauseReason
+		if l.view().Status != reward.Paused || l.shown(breachesMetric) != "1" || l.logged("payout charged twice") != 1 {
+			t.Errorf("status %s, %s breaches, log %d", l.view().Status, l.shown(breachesMetric), l.logged("payout charged twice"))
+		}
+		for _, part := range []string{"target 2 twice", `"T"`, `"T-again"`} {
+			if !strings.Contains(why, part) {
+				t.Errorf("%q does not say %q", why, part)
 			}
-			l.rec.ChargedTwice(t.Context(), c)
-			why := l.view().PauseReason
-			if l.view().Status != reward.Paused || l.shown(breachesMetric) != "1" || l.log.count("payout charged twice") != 1 {
-				t.Errorf("status %s, %s breaches, log %d", l.view().Status, l.shown(breachesMetric), l.log.count("payout charged twice"))
-			}
-			for _, part := range []string{"target 2 twice", `"T"`, `"T-again"`} {
-				if !strings.Contains(why, part) {
-					t.Errorf("%q does not say %q", why, part)
-				}
-			}
-			if report := l.breach(why); len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
-				t.Errorf("%+v", report)
-			}
-			// A promotion that does not run cannot be paused; all else is the same.
-			l.rec.ChargedTwice(t.Context(), c)
-			if l.shown(breachesMetric) != "2" || l.log.count("payout charged twice") != 2 || l.log.count("pausing promotion failed") > 0 {
-				t.Errorf("a breach of a paused promotion: %s breaches", l.shown(breachesMetric))
-			}
-		})
+		}
+		if report := l.breach(why); len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
+			t.Errorf("%+v", report)
+		}
+		// A promotion that does not run cannot be paused; all else is the same.
+		l.rec.ChargedTwice(t.Context(), c)
+		if l.shown(breachesMetric) != "2" || l.logged("payout charged twice") != 2 || l.logged("pausing promotion failed") > 0 {
+			t.Errorf("a breach of a paused promotion: %s breaches", l.shown(breachesMetric))
+		}
 	})
 
-	t.Run("OneChargeTooFewPauses", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 24)
-			defer l.close()
-			l.start()
-			l.healthy(3 * time.Minute)
-			l.finish(25, rules.OutcomePaid) // without a charge
-			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
-				t.Errorf("%q", why)
-			}
-		})
+	fixture.OnFakeTime(t, "OneChargeTooFewPauses", func(t *testing.T) {
+		l := newLedger(t, 25, 24)
+		l.start()
+		l.healthy(3 * time.Minute)
+		l.finish(25, rules.OutcomePaid) // without a charge
+		l.within(pausedWithin, "paused", l.paused)
+		if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
+			t.Errorf("%q", why)
+		}
 	})
 
-	t.Run("AnotherAmountPauses", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.start()
-			l.healthy(2 * time.Minute)
-			l.list.change(func() { l.list.charges[24].Amount = 99 })
-			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "charged 2499 in total") || !strings.Contains(why, "SUCCEEDED rows add up to 2500") {
-				t.Errorf("%q", why)
-			}
-		})
+	fixture.OnFakeTime(t, "AnotherAmountPauses", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.start()
+		l.healthy(2 * time.Minute)
+		l.list.change(func() { l.list.charges[24].Amount = 99 })
+		l.within(pausedWithin, "paused", l.paused)
+		if why := l.breached(); !strings.Contains(why, "charged 2499 in total") || !strings.Contains(why, "SUCCEEDED rows add up to 2500") {
+			t.Errorf("%q", why)
+		}
 	})
 
-	t.Run("BrokenOnceIsNoBreach", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 40, 24)
-			defer l.close()
-			l.start()
-			for i := 25; i <= 40; i++ { // the list lags each time, by less than confirmAfter
-				l.finish(i, rules.OutcomePaid)
-				asked := l.list.calls()
-				l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
-				time.Sleep(confirmAfter / 2)
-				l.list.add(i)
-				l.healthy(0)
-			}
-			l.healthy(2 * testInterval)
-		})
+	fixture.OnFakeTime(t, "BrokenOnceIsNoBreach", func(t *testing.T) {
+		l := newLedger(t, 40, 24)
+		l.start()
+		for i := 25; i <= 40; i++ { // the list lags each time, by less than confirmAfter
+			l.finish(i, rules.OutcomePaid)
+			asked := l.list.calls()
+			l.within(testInterval+3*roundInterval, "looked at", func() bool { return l.list.calls() > asked })
+			time.Sleep(confirmAfter / 2)
+			l.list.add(i)
+			l.healthy(0)
+		}
+		l.healthy(2 * testInterval)
 	})
 
-	t.Run("AListWhoseOrderChangedIsReadAnewBeforeItCounts", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 26, 25)
-			defer l.close()
-			l.start()
-			l.healthy(2 * testInterval)
-			l.list.change(func() { l.list.late = []money.ListedCharge{{TargetID: 26, Amount: 100}} })
-			l.finish(26, rules.OutcomePaid)
-			l.healthy(3 * testInterval)
-		})
+	fixture.OnFakeTime(t, "AListWhoseOrderChangedIsReadAnewBeforeItCounts", func(t *testing.T) {
+		l := newLedger(t, 26, 25)
+		l.start()
+		l.healthy(2 * testInterval)
+		l.list.change(func() { l.list.late = []money.ListedCharge{{TargetID: 26, Amount: 100}} })
+		l.finish(26, rules.OutcomePaid)
+		l.healthy(3 * testInterval)
 	})
 
-	t.Run("CountsThatAreNotTheRowsPauseAndARepairEndsIt", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 20)
-			defer l.close()
-			l.rec.cfg.Queue = nil // no stream has entries
-			l.start()
-			l.healthy(2 * testInterval)
-			l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
-			l.within(pausedWithin, "paused", l.paused)
-			if why := l.breached(); !strings.Contains(why, "stored count of SUCCEEDED is 17, but there are 20 rows") {
-				t.Errorf("%q", why)
-			}
-			id := promotion
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
-			if err != nil || report.Checked != 1 || len(report.Drifts) != 2 || !report.Drifts[0].Repaired || !report.Drifts[1].Repaired {
-				t.Fatalf("%+v, %v", report, err)
-			}
-			if d, ok := find(report.Drifts, "counts.succeeded"); !ok || *d.Store != 20 || *d.Kept != 17 {
-				t.Errorf("%+v", report.Drifts)
-			}
-			recount, err := l.rows.SummaryRecount(t.Context(), promotion)
-			if kept := l.view().Counts; err != nil || kept != recount {
-				t.Errorf("kept %+v, rows %+v, %v", kept, recount, err)
-			}
-			l.within(testInterval+3*roundInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
-			if again, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || len(again.Drifts) != 0 {
-				t.Errorf("%+v, %v", again, err)
-			}
-		})
+	fixture.OnFakeTime(t, "CountsThatAreNotTheRowsPauseAndARepairEndsIt", func(t *testing.T) {
+		l := newLedger(t, 25, 20)
+		l.rec.cfg.Queue = nil // no stream has entries
+		l.start()
+		l.healthy(2 * testInterval)
+		l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
+		l.within(pausedWithin, "paused", l.paused)
+		if why := l.breached(); !strings.Contains(why, "stored count of SUCCEEDED is 17, but there are 20 rows") {
+			t.Errorf("%q", why)
+		}
+		id := promotion
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
+		if err != nil || report.Checked != 1 || len(report.Drifts) != 2 || !report.Drifts[0].Repaired || !report.Drifts[1].Repaired {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		if d, ok := find(report.Drifts, "counts.succeeded"); !ok || *d.Store != 20 || *d.Kept != 17 {
+			t.Errorf("%+v", report.Drifts)
+		}
+		recount, err := l.rows.SummaryRecount(t.Context(), promotion)
+		if kept := l.view().Counts; err != nil || kept != recount {
+			t.Errorf("kept %+v, rows %+v, %v", kept, recount, err)
+		}
+		l.within(testInterval+3*roundInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
+		if again, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || len(again.Drifts) != 0 {
+			t.Errorf("%+v, %v", again, err)
+		}
 	})
 
-	t.Run("AFinalPromotionIsReportedNotPaused", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.start()
-			l.healthy(2 * testInterval)
-			if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
-				t.Fatal(done, err)
-			}
-			l.list.add(1)
-			// Its stream is destroyed at once: it is checked although it is not
-			// active.
-			if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
-				t.Fatal(gone, err)
-			}
-			l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
-			if v := l.view(); v.Status != reward.Completed || l.log.count("level=ERROR") != 1 {
-				t.Errorf("status %s, log %s", v.Status, l.log.text.String())
-			}
-			time.Sleep(10 * testInterval) // and once only
-			if l.shown(breachesMetric) != "1" || l.log.count("level=ERROR") != 1 {
-				t.Errorf("%s breaches", l.shown(breachesMetric))
-			}
-			l.list.change(func() { l.list.charges = l.list.charges[:25] })
-			l.within(2*testInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
-			l.rec.Stop()
-			if len(l.rec.watched) != 0 {
-				t.Errorf("%d are still watched", len(l.rec.watched))
-			}
-		})
+	fixture.OnFakeTime(t, "AFinalPromotionIsReportedNotPaused", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.start()
+		l.healthy(2 * testInterval)
+		if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		l.list.add(1)
+		// Its stream is destroyed at once: it is checked although it is not
+		// active.
+		if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+			t.Fatal(gone, err)
+		}
+		l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
+		if v := l.view(); v.Status != reward.Completed || l.logged("level=ERROR") != 1 {
+			t.Errorf("status %s, log %s", v.Status, l.log.String())
+		}
+		time.Sleep(10 * testInterval) // and once only
+		if l.shown(breachesMetric) != "1" || l.logged("level=ERROR") != 1 {
+			t.Errorf("%s breaches", l.shown(breachesMetric))
+		}
+		l.list.change(func() { l.list.charges = l.list.charges[:25] })
+		l.within(2*testInterval, "balanced", func() bool { return l.shown(brokenMetric) == "" })
+		l.rec.Stop()
+		if len(l.rec.watched) != 0 {
+			t.Errorf("%d are still watched", len(l.rec.watched))
+		}
 	})
 
-	t.Run("WhoResumesIsNotStoppedAgainForTheSame", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.start()
-			l.list.add(1)
-			l.within(2*pausedWithin, "paused", l.paused)
-			l.breached()
-			l.move(reward.Paused, reward.Running)
-			time.Sleep(5 * testInterval)
-			if l.paused() || l.shown(brokenMetric) != "1" {
-				t.Fatalf("%+v", l.view())
-			}
-			l.list.add(2)
-			l.within(pausedWithin, "paused again", l.paused)
-		})
+	fixture.OnFakeTime(t, "WhoResumesIsNotStoppedAgainForTheSame", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.start()
+		l.list.add(1)
+		l.within(2*pausedWithin, "paused", l.paused)
+		l.breached()
+		l.move(reward.Paused, reward.Running)
+		time.Sleep(5 * testInterval)
+		if l.paused() || l.shown(brokenMetric) != "1" {
+			t.Fatalf("%+v", l.view())
+		}
+		l.list.add(2)
+		l.within(pausedWithin, "paused again", l.paused)
 	})
 
-	t.Run("AProviderWithoutAListIsSaidOnceAndTheRowsAreStillCompared", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 20)
-			defer l.close()
-			l.rec.cfg.Queue, l.list.err = nil, money.ErrNoCharges
-			l.start()
-			l.healthy(65 * time.Minute)
-			if n := l.list.calls(); n != 2 || l.log.count("does not list") != 1 {
-				t.Errorf("asked %d times in 65 minutes, said %d times", n, l.log.count("does not list"))
-			}
-			if n := l.rows.count(); n < 55 {
-				t.Errorf("compared %d times in 65 minutes", n)
-			}
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
-			if err != nil || len(report.Drifts) != 0 || len(report.Skipped) != 1 {
-				t.Errorf("%+v, %v", report, err)
-			}
-		})
+	fixture.OnFakeTime(t, "AProviderWithoutAListIsSaidOnceAndTheRowsAreStillCompared", func(t *testing.T) {
+		l := newLedger(t, 25, 20)
+		l.rec.cfg.Queue, l.list.err = nil, money.ErrNoCharges
+		l.start()
+		l.healthy(65 * time.Minute)
+		if n := l.list.calls(); n != 2 || l.logged("does not list") != 1 {
+			t.Errorf("asked %d times in 65 minutes, said %d times", n, l.logged("does not list"))
+		}
+		if n := l.rows.count(); n < 55 {
+			t.Errorf("compared %d times in 65 minutes", n)
+		}
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+		if err != nil || len(report.Drifts) != 0 || len(report.Skipped) != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
 	})
 
-	t.Run("AProviderThatIsAwayBreaksNoBound", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.start()
-			l.healthy(2 * testInterval)
-			l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerNotSent}} })
-			l.list.add(1)
-			l.healthy(10 * testInterval)
-			l.list.change(func() { l.list.err = nil })
-			l.within(pausedWithin, "paused", l.paused)
-			l.breached()
-		})
+	fixture.OnFakeTime(t, "AProviderThatIsAwayBreaksNoBound", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.start()
+		l.healthy(2 * testInterval)
+		l.list.change(func() { l.list.err = &money.ChargesError{Answer: money.Answer{Class: reward.AnswerNotSent}} })
+		l.list.add(1)
+		l.healthy(10 * testInterval)
+		l.list.change(func() { l.list.err = nil })
+		l.within(pausedWithin, "paused", l.paused)
+		l.breached()
 	})
 
-	t.Run("ComparingTakesAHundredthOfTheTime", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.rows.takes = 6 * time.Second
-			l.start()
-			l.healthy(32 * time.Minute)
-			if n := l.rows.count(); n < 3 || n > 4 {
-				t.Errorf("%d comparisons of 6 s in 32 minutes", n)
-			}
-			l.list.add(1) // found without comparing rows, but not while rows are compared
-			l.within(pausedWithin+l.rows.takes, "paused", l.paused)
-		})
+	fixture.OnFakeTime(t, "ComparingTakesAHundredthOfTheTime", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.rows.takes = 6 * time.Second
+		l.start()
+		l.healthy(32 * time.Minute)
+		if n := l.rows.count(); n < 3 || n > 4 {
+			t.Errorf("%d comparisons of 6 s in 32 minutes", n)
+		}
+		l.list.add(1) // found without comparing rows, but not while rows are compared
+		l.within(pausedWithin+l.rows.takes, "paused", l.paused)
 	})
 
-	t.Run("OneInstanceKeepsTheBooksAndAnotherTakesOver", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			var owner atomic.Int32
-			owner.Store(1)
-			l.rec.cfg.Owns = func(reward.PromotionID) bool { return owner.Load() == 1 }
-			other := l.reconciler(func(reward.PromotionID) bool { return owner.Load() == 2 }, obs.Log{})
-			l.start()
-			l.within(testInterval+3*roundInterval, "checked", func() bool { return l.list.calls() > 0 })
-			other.Start(t.Context())
-			defer other.Stop()
-			before := l.list.calls()
-			time.Sleep(10 * testInterval)
-			// Three pages in the first check, one in each later check.
-			if n := l.list.calls() - before; n < 9 || n > 14 {
-				t.Errorf("the list was asked for %d pages in ten minutes", n)
-			}
-			owner.Store(0) // nobody owns it for a moment
-			time.Sleep(roundInterval * 6 / 5)
-			before = l.list.calls()
-			l.list.add(1)
-			l.healthy(10 * testInterval)
-			if n := l.list.calls(); n != before {
-				t.Errorf("asked %d times without an owner", n-before)
-			}
-			owner.Store(2)
-			l.within(pausedWithin, "paused", l.paused)
-			if l.log.count("level=ERROR") != 0 {
-				t.Error("the instance that has lost the promotion has found the difference")
-			}
-		})
+	fixture.OnFakeTime(t, "OneInstanceKeepsTheBooksAndAnotherTakesOver", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		var owner atomic.Int32
+		owner.Store(1)
+		l.rec.cfg.Owns = func(reward.PromotionID) bool { return owner.Load() == 1 }
+		other := l.reconciler(func(reward.PromotionID) bool { return owner.Load() == 2 }, obs.Log{})
+		l.start()
+		l.within(testInterval+3*roundInterval, "checked", func() bool { return l.list.calls() > 0 })
+		other.Start(t.Context())
+		defer other.Stop()
+		before := l.list.calls()
+		time.Sleep(10 * testInterval)
+		// Three pages in the first check, one in each later check.
+		if n := l.list.calls() - before; n < 9 || n > 14 {
+			t.Errorf("the list was asked for %d pages in ten minutes", n)
+		}
+		owner.Store(0) // nobody owns it for a moment
+		time.Sleep(roundInterval * 6 / 5)
+		before = l.list.calls()
+		l.list.add(1)
+		l.healthy(10 * testInterval)
+		if n := l.list.calls(); n != before {
+			t.Errorf("asked %d times without an owner", n-before)
+		}
+		owner.Store(2)
+		l.within(pausedWithin, "paused", l.paused)
+		if l.logged("level=ERROR") != 0 {
+			t.Error("the instance that has lost the promotion has found the difference")
+		}
 	})
 
-	t.Run("ANewOwnerChecksWhatEndedMeanwhile", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			var owns atomic.Bool
-			l.rec.cfg.Owns = func(reward.PromotionID) bool { return owns.Load() }
-			l.start()
-			time.Sleep(2 * viewsEvery)
-			if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
-				t.Fatal(done, err)
-			}
-			if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
-				t.Fatal(gone, err)
-			}
-			l.list.add(1)
-			time.Sleep(takeover)
-			owns.Store(true)
-			l.within(confirmAfter+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
-		})
-	})
-
-	t.Run("StartsAndStops", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 1, 1)
-			defer l.close()
-			for range 50 {
-				l.start()
-				time.Sleep(time.Second)
-				l.rec.Stop()
-			}
-		})
+	fixture.OnFakeTime(t, "ANewOwnerChecksWhatEndedMeanwhile", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		var owns atomic.Bool
+		l.rec.cfg.Owns = func(reward.PromotionID) bool { return owns.Load() }
+		l.start()
+		time.Sleep(2 * viewsEvery)
+		if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+			t.Fatal(gone, err)
+		}
+		l.list.add(1)
+		time.Sleep(takeover)
+		owns.Store(true)
+		l.within(confirmAfter+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
 	})
 }
 
@@ -713,137 +633,116 @@ func TestReconcileOnDemand(t *testing.T) {
 		return list
 	}
 
-	t.Run("BalancedBooksHaveNoDrift", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 30, 10)
-			defer l.close()
-			add(l, entries(11, 30)...)
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{Repair: true})
-			if err != nil || report.Checked != 1 || len(report.Drifts) != 0 || len(report.Skipped) != 0 || time.Since(l.began) > time.Second {
-				t.Fatalf("%+v, %v, after %v", report, err, time.Since(l.began))
-			}
-			got, err := l.rec.Get(t.Context(), report.ID)
-			if diff := cmp.Diff(report, got); err != nil || diff != "" {
-				t.Errorf("%v\n%s", err, diff)
-			}
-		})
+	fixture.OnFakeTime(t, "BalancedBooksHaveNoDrift", func(t *testing.T) {
+		l := newLedger(t, 30, 10)
+		add(l, entries(11, 30)...)
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{Repair: true})
+		if err != nil || report.Checked != 1 || len(report.Drifts) != 0 || len(report.Skipped) != 0 || time.Since(l.began) > time.Second {
+			t.Fatalf("%+v, %v, after %v", report, err, time.Since(l.began))
+		}
+		got, err := l.rec.Get(t.Context(), report.ID)
+		if diff := cmp.Diff(report, got); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
 	})
 
-	t.Run("EntriesForSettledDispatchesAreFoundAndRepaired", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 30, 10)
-			defer l.close()
-			add(l, entries(8, 30)...)
-			for _, repair := range []bool{false, true} {
-				report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: repair})
-				if err != nil || len(report.Drifts) != 1 {
-					t.Fatalf("%+v, %v", report, err)
-				}
-				d := report.Drifts[0]
-				if d.What != driftStream || *d.Store != 20 || *d.Redis != 23 || d.Repaired != repair || !strings.Contains(d.Detail, "3 of its oldest") {
-					t.Errorf("%+v", d)
-				}
-			}
-			if info, err := l.queue.Info(t.Context(), stream); err != nil || info.Len != 20 {
-				t.Errorf("%+v, %v", info, err)
-			}
-		})
-	})
-
-	t.Run("EntriesThatAreAboutToLeaveAreNoDrift", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 30, 10)
-			defer l.close()
-			add(l, entries(8, 30)...)
-			go func() { // like a finisher after its commit
-				time.Sleep(time.Second)
-				list, err := l.queue.Range(context.WithoutCancel(t.Context()), stream, 3)
-				if err != nil || len(list) != 3 {
-					t.Error(list, err)
-					return
-				}
-				if err := l.queue.Ack(context.WithoutCancel(t.Context()), stream, []string{list[0].ID, list[1].ID, list[2].ID}); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(8 * time.Second)
-				l.pay(11) // its entry is about to leave during the second check
-			}()
-			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
-				t.Errorf("%+v, %v", report, err)
-			}
-		})
-	})
-
-	t.Run("LostEntriesAreDriftOnceNoneCanBeUnderWay", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 30, 10)
-			defer l.close()
-			add(l, entries(16, 30)...) // 11 to 15 are lost
-			if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
-				t.Errorf("at once: %+v, %v", report, err)
-			}
-			time.Sleep(testHorizon + time.Second)
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
+	fixture.OnFakeTime(t, "EntriesForSettledDispatchesAreFoundAndRepaired", func(t *testing.T) {
+		l := newLedger(t, 30, 10)
+		add(l, entries(8, 30)...)
+		for _, repair := range []bool{false, true} {
+			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: repair})
 			if err != nil || len(report.Drifts) != 1 {
 				t.Fatalf("%+v, %v", report, err)
 			}
 			d := report.Drifts[0]
-			if d.What != driftStream || *d.Store != 20 || *d.Redis != 15 || d.Repaired || !strings.Contains(d.Detail, "the sweeper") {
+			if d.What != driftStream || *d.Store != 20 || *d.Redis != 23 || d.Repaired != repair || !strings.Contains(d.Detail, "3 of its oldest") {
 				t.Errorf("%+v", d)
 			}
-		})
+		}
+		if info, err := l.queue.Info(t.Context(), stream); err != nil || info.Len != 20 {
+			t.Errorf("%+v, %v", info, err)
+		}
 	})
 
-	t.Run("AChargeThatNoRowExplainsPausesHereToo", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 25, 25)
-			defer l.close()
-			l.list.add(1)
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
-			if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || !l.paused() {
-				t.Errorf("%+v, %v, %+v", report, err, l.view())
+	fixture.OnFakeTime(t, "EntriesThatAreAboutToLeaveAreNoDrift", func(t *testing.T) {
+		l := newLedger(t, 30, 10)
+		add(l, entries(8, 30)...)
+		go func() { // like a finisher after its commit
+			time.Sleep(time.Second)
+			list, err := l.queue.Range(context.WithoutCancel(t.Context()), stream, 3)
+			if err != nil || len(list) != 3 {
+				t.Error(list, err)
+				return
 			}
-			l.move(reward.Paused, reward.Running)
-			if _, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || l.paused() {
-				t.Errorf("paused for the same again, %v", err)
-			}
-		})
-	})
-
-	t.Run("WhatIsNotThereIsSaid", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 1, 1)
-			defer l.close()
-			other := reward.PromotionID(43)
-			if _, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &other}); !reward.HasCode(err, reward.CodeNotFound) {
+			if err := l.queue.Ack(context.WithoutCancel(t.Context()), stream, []string{list[0].ID, list[1].ID, list[2].ID}); err != nil {
 				t.Error(err)
 			}
-			if _, err := l.rec.Get(t.Context(), 1); !reward.HasCode(err, reward.CodeReconciliationNotFound) {
-				t.Error(err)
-			}
-			l.list.err = errors.New("away")
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{})
-			if err != nil || len(report.Skipped) != 1 || !strings.Contains(report.Skipped[0], "away") {
-				t.Errorf("%+v, %v", report, err)
-			}
-		})
+			time.Sleep(8 * time.Second)
+			l.pay(11) // its entry is about to leave during the second check
+		}()
+		if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
 	})
 
-	t.Run("TheReportIsWhatTheContractSays", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			l := newLedger(t, 30, 10)
-			defer l.close()
-			add(l, entries(8, 30)...)
-			report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id})
-			if err != nil {
-				t.Fatal(err)
+	fixture.OnFakeTime(t, "LostEntriesAreDriftOnceNoneCanBeUnderWay", func(t *testing.T) {
+		l := newLedger(t, 30, 10)
+		add(l, entries(16, 30)...) // 11 to 15 are lost
+		if report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}); err != nil || len(report.Drifts) != 0 {
+			t.Errorf("at once: %+v, %v", report, err)
+		}
+		time.Sleep(testHorizon + time.Second)
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
+		if err != nil || len(report.Drifts) != 1 {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		d := report.Drifts[0]
+		if d.What != driftStream || *d.Store != 20 || *d.Redis != 15 || d.Repaired || !strings.Contains(d.Detail, "the sweeper") {
+			t.Errorf("%+v", d)
+		}
+	})
+
+	fixture.OnFakeTime(t, "AChargeThatNoRowExplainsPausesHereToo", func(t *testing.T) {
+		l := newLedger(t, 25, 25)
+		l.list.add(1)
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+		if err != nil || len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || !l.paused() {
+			t.Errorf("%+v, %v, %+v", report, err, l.view())
+		}
+		l.move(reward.Paused, reward.Running)
+		if _, err := l.rec.Run(t.Context(), ReconcileCommand{}); err != nil || l.paused() {
+			t.Errorf("paused for the same again, %v", err)
+		}
+	})
+
+	fixture.OnFakeTime(t, "WhatIsNotThereIsSaid", func(t *testing.T) {
+		l := newLedger(t, 1, 1)
+		other := reward.PromotionID(43)
+		if _, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &other}); !reward.HasCode(err, reward.CodeNotFound) {
+			t.Error(err)
+		}
+		if _, err := l.rec.Get(t.Context(), 1); !reward.HasCode(err, reward.CodeReconciliationNotFound) {
+			t.Error(err)
+		}
+		l.list.err = errors.New("away")
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{})
+		if err != nil || len(report.Skipped) != 1 || !strings.Contains(report.Skipped[0], "away") {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+
+	fixture.OnFakeTime(t, "TheReportIsWhatTheContractSays", func(t *testing.T) {
+		l := newLedger(t, 30, 10)
+		add(l, entries(8, 30)...)
+		report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := l.rows.ReconciliationGet(t.Context(), report.ID)
+		for _, part := range []string{`"id":"` + strconv.FormatInt(report.ID, 10) + `"`, `"checked":1`, `"drifts":[{`, `"promotionId":"42"`, `"what":"stream"`, `"store":20`, `"redis":23`, `"repaired":false`} {
+			if err != nil || !strings.Contains(string(kept.Report), part) {
+				t.Errorf("%s is not in %s, %v", part, kept.Report, err)
 			}
-			kept, err := l.rows.ReconciliationGet(t.Context(), report.ID)
-			for _, part := range []string{`"id":"` + strconv.FormatInt(report.ID, 10) + `"`, `"checked":1`, `"drifts":[{`, `"promotionId":"42"`, `"what":"stream"`, `"store":20`, `"redis":23`, `"repaired":false`} {
-				if err != nil || !strings.Contains(string(kept.Report), part) {
-					t.Errorf("%s is not in %s, %v", part, kept.Report, err)
-				}
-			}
-		})
+		}
 	})
 }

@@ -342,23 +342,3 @@ func TestTargetReaderAccountsForRandomLines(t *testing.T) {
 		checkAccounted(t, b.Bytes(), FormatNDJSON, pointPromotion)
 	}
 }
-
-func BenchmarkTargetReader(b *testing.B) {
-	csv := []byte("targetId,userId,amount\n" + strings.Repeat("1234567,u1234567,1000\n", 1000))
-	ndjson := []byte(strings.Repeat(`{"targetId":1234567,"userId":"u1234567","amount":1000}`+"\n", 1000))
-	for format, data := range map[Format][]byte{FormatCSV: csv, FormatNDJSON: ndjson} {
-		b.Run(string(format), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(data)))
-			for b.Loop() {
-				r := NewTargetReader(bytes.NewReader(data), format, pointPromotion)
-				for {
-					_, _, _, err := r.Next()
-					if errors.Is(err, io.EOF) {
-						break
-					}
-				}
-			}
-		})
-	}
-}

@@ -1,9 +1,7 @@
 package campaign
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -27,15 +24,13 @@ import (
 type fakeUploadRows struct {
 	store.Uploads // calls that uploads do not make panic
 
-	mu      sync.Mutex // protects the fields below
-	view    store.PromotionView
-	rows    map[reward.TargetID]store.NewPayout
-	saves   int
-	failAt  int // the save (from 1) that fails; 0 means none
-	noClose bool
+	mu     sync.Mutex // protects the fields below
+	view   store.PromotionView
+	rows   map[reward.TargetID]store.NewPayout
+	saves  int
+	failAt int // the save (from 1) that fails; 0 means none
 	// archived makes every save find that the promotion was archived.
 	archived bool
-	log      obs.Log
 	opened   []store.Upload
 	extends  []time.Time
 	closed   []store.Upload
@@ -49,7 +44,7 @@ func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
 }
 
 func (f *fakeUploadRows) uploads() *Uploads {
-	return NewUploads(UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Log: f.log, Hint: func(reward.PromotionID) {
+	return NewUploads(UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.hints++
@@ -132,9 +127,6 @@ func (f *fakeUploadRows) UploadAddErrors(_ context.Context, _ int64, errs []stor
 func (f *fakeUploadRows) UploadClose(_ context.Context, u store.Upload, _ time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.noClose {
-		return errors.New("the database is unavailable")
-	}
 	f.closed = append(f.closed, u)
 	return nil
 }
@@ -328,57 +320,6 @@ func TestUpload(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestUploadLogsHowItEnded(t *testing.T) {
-	t.Parallel()
-
-	broken := func() io.Reader {
-		return io.MultiReader(strings.NewReader(csvOf(1, 2)), iotest.ErrReader(io.ErrUnexpectedEOF))
-	}
-	for name, c := range map[string]struct {
-		body   io.Reader
-		change func(*fakeUploadRows)
-		want   []string
-	}{
-		"Whole":                {strings.NewReader(csvOf(1, 2)), nil, []string{"INFO upload saved"}},
-		"BrokenBody":           {broken(), nil, []string{"WARN upload interrupted"}},
-		"FailedSave":           {strings.NewReader(csvOf(1, 2)), func(f *fakeUploadRows) { f.failAt = 1 }, []string{"WARN upload interrupted"}},
-		"FailedClose":          {strings.NewReader(csvOf(1, 2)), func(f *fakeUploadRows) { f.noClose = true }, []string{"WARN closing upload failed"}},
-		"BrokenAndFailedClose": {broken(), func(f *fakeUploadRows) { f.noClose = true }, []string{"WARN closing upload failed", "WARN upload interrupted"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFakeUploadRows(pointPromotion)
-			if c.change != nil {
-				c.change(f)
-			}
-			var lines bytes.Buffer
-			log, err := obs.NewLog(&lines, "info", "json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.log = log
-			result, _ := f.uploads().Upload(t.Context(), command(c.body)) // the other tests check the error
-			var got []string
-			for line := range strings.Lines(lines.String()) {
-				var l struct {
-					Level, Msg string
-					Accepted   *int64
-				}
-				if err := json.Unmarshal([]byte(line), &l); err != nil {
-					t.Fatal(err)
-				}
-				if l.Accepted == nil || *l.Accepted != result.Accepted {
-					t.Errorf("%d targets were accepted, but the line is %s", result.Accepted, line)
-				}
-				got = append(got, l.Level+" "+l.Msg)
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 // repeating is an endless stream.

@@ -17,9 +17,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -216,17 +216,10 @@ func newSender(rows WebhookRows, r http.RoundTripper) *Webhooks {
 	return w
 }
 
-// onFakeTime runs a parallel test in a synctest bubble.
-func onFakeTime(t *testing.T, test func(t *testing.T)) {
+// hookTest runs a subtest on fake time with a running sender.
+func hookTest(t *testing.T, name string, test func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
-
-// hookTest runs a test on fake time with a running sender.
-func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks)) {
-	t.Helper()
-	onFakeTime(t, func(t *testing.T) {
+	fixture.OnFakeTime(t, name, func(t *testing.T) {
 		rows, r := &hookRows{}, newReceivers()
 		w := newSender(rows, r)
 		w.Start(t.Context())
@@ -238,277 +231,223 @@ func hookTest(t *testing.T, test func(t *testing.T, rows *hookRows, r *receivers
 func TestWebhookSender(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TellsSignedAndOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(time.Hour)
-			list := r.of("a.example")
-			if len(list) != 1 || !rows.row(id).done || rows.row(id).status != 200 {
-				t.Fatalf("%d got, %+v", len(list), rows.row(id))
-			}
-			got := list[0]
-			if !verify(hookSecret, got.header.Get("Largesse-Signature"), got.body, got.at) {
-				t.Errorf("the signature %q is not right", got.header.Get("Largesse-Signature"))
-			}
-			if got.header.Get("Largesse-Event") != "promotion.finished" || got.header.Get("Largesse-Delivery") != strconv.FormatInt(id, 10) || got.header.Get("Content-Type") != "application/json" {
-				t.Errorf("%v", got.header)
-			}
-			const want = `{"id":"1","event":"promotion.finished","promotionId":"42","at":"2000-01-01T00:00:00Z","name":"spring","type":"POINT","status":"COMPLETED","totalCount":4,` +
-				`"counts":{"cancelled":0,"failed":1,"queued":0,"ready":0,"retrying":0,"succeeded":3,"unknown":0},"amountTotal":400,"amountSucceeded":300,"currency":"EUR"}`
-			if string(got.body) != want {
-				t.Errorf("%s\nwant %s", got.body, want)
-			}
-		})
+	hookTest(t, "TellsSignedAndOnce", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(time.Hour)
+		list := r.of("a.example")
+		if len(list) != 1 || !rows.row(id).done || rows.row(id).status != 200 {
+			t.Fatalf("%d got, %+v", len(list), rows.row(id))
+		}
+		got := list[0]
+		if !verify(hookSecret, got.header.Get("Largesse-Signature"), got.body, got.at) {
+			t.Errorf("the signature %q is not right", got.header.Get("Largesse-Signature"))
+		}
+		if got.header.Get("Largesse-Event") != "promotion.finished" || got.header.Get("Largesse-Delivery") != strconv.FormatInt(id, 10) || got.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%v", got.header)
+		}
+		const want = `{"id":"1","event":"promotion.finished","promotionId":"42","at":"2000-01-01T00:00:00Z","name":"spring","type":"POINT","status":"COMPLETED","totalCount":4,` +
+			`"counts":{"cancelled":0,"failed":1,"queued":0,"ready":0,"retrying":0,"succeeded":3,"unknown":0},"amountTotal":400,"amountSucceeded":300,"currency":"EUR"}`
+		if string(got.body) != want {
+			t.Errorf("%s\nwant %s", got.body, want)
+		}
 	})
 
-	t.Run("TriesAgainUnderTheSameIDAndEverMoreSeldom", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", func(_ context.Context, n int) (int, error) {
-				return []int{500, 302, 404, 429, 200}[min(n, 4)], nil
-			})
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(time.Hour)
-			list := r.of("a.example")
-			if len(list) != 5 || !rows.row(id).done || rows.row(id).FailedAttempts != 4 {
-				t.Fatalf("%d got, %+v", len(list), rows.row(id))
-			}
-			for i, got := range list {
-				if got.header.Get("Largesse-Delivery") != "1" || !verify(hookSecret, got.header.Get("Largesse-Signature"), got.body, got.at) {
-					t.Errorf("try %d: %v", i, got.header)
-				}
-				if i == 0 {
-					continue
-				}
-				pause, about := got.at.Sub(list[i-1].at), 5*time.Second<<(i-1)
-				if pause < about*3/4 || pause > about*5/4+2*webhookInterval {
-					t.Errorf("try %d after %v, want about %v", i, pause, about)
-				}
-			}
+	hookTest(t, "TriesAgainUnderTheSameIDAndEverMoreSeldom", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", func(_ context.Context, n int) (int, error) {
+			return []int{500, 302, 404, 429, 200}[min(n, 4)], nil
 		})
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(time.Hour)
+		list := r.of("a.example")
+		if len(list) != 5 || !rows.row(id).done || rows.row(id).FailedAttempts != 4 {
+			t.Fatalf("%d got, %+v", len(list), rows.row(id))
+		}
+		for i, got := range list {
+			if got.header.Get("Largesse-Delivery") != "1" || !verify(hookSecret, got.header.Get("Largesse-Signature"), got.body, got.at) {
+				t.Errorf("try %d: %v", i, got.header)
+			}
+			if i == 0 {
+				continue
+			}
+			pause, about := got.at.Sub(list[i-1].at), 5*time.Second<<(i-1)
+			if pause < about*3/4 || pause > about*5/4+2*webhookInterval {
+				t.Errorf("try %d after %v, want about %v", i, pause, about)
+			}
+		}
 	})
 
-	t.Run("GivesUpAfterThreeDays", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", always(500))
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(webhookAbandonAfter - 2*time.Hour)
-			if rows.row(id).done {
-				t.Fatalf("abandoned early: %+v", rows.row(id))
-			}
-			time.Sleep(4 * time.Hour)
-			n := r.count("a.example")
-			if row := rows.row(id); !row.done || !strings.HasPrefix(row.detail, "abandoned: ") || n < 75 || n > 120 {
-				t.Errorf("%d tries, %+v", n, row)
-			}
-			time.Sleep(4 * time.Hour)
-			if r.count("a.example") != n {
-				t.Error("and tried again")
-			}
-		})
+	hookTest(t, "GivesUpAfterThreeDays", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", always(500))
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(webhookAbandonAfter - 2*time.Hour)
+		if rows.row(id).done {
+			t.Fatalf("abandoned early: %+v", rows.row(id))
+		}
+		time.Sleep(4 * time.Hour)
+		n := r.count("a.example")
+		if row := rows.row(id); !row.done || !strings.HasPrefix(row.detail, "abandoned: ") || n < 75 || n > 120 {
+			t.Errorf("%d tries, %+v", n, row)
+		}
+		time.Sleep(4 * time.Hour)
+		if r.count("a.example") != n {
+			t.Error("and tried again")
+		}
 	})
 
-	t.Run("GoneIsGivenUpAtOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", always(http.StatusGone))
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(time.Hour)
-			if row := rows.row(id); !row.done || row.status != http.StatusGone || r.count("a.example") != 1 {
-				t.Errorf("%+v after %d", row, r.count("a.example"))
-			}
-		})
+	hookTest(t, "GoneIsGivenUpAtOnce", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", always(http.StatusGone))
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(time.Hour)
+		if row := rows.row(id); !row.done || row.status != http.StatusGone || r.count("a.example") != 1 {
+			t.Errorf("%+v after %d", row, r.count("a.example"))
+		}
 	})
 
-	t.Run("APromotionThatIsGoneIsGivenUp", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			rows.mu.Lock()
-			rows.gone = true
-			rows.mu.Unlock()
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(time.Minute)
-			if !rows.row(id).done || r.count("a.example") != 0 {
-				t.Errorf("%+v", rows.row(id))
-			}
-		})
+	hookTest(t, "APromotionThatIsGoneIsGivenUp", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		rows.mu.Lock()
+		rows.gone = true
+		rows.mu.Unlock()
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(time.Minute)
+		if !rows.row(id).done || r.count("a.example") != 0 {
+			t.Errorf("%+v", rows.row(id))
+		}
 	})
 
-	t.Run("ASlowReceiverIsCutOff", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", dead)
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(webhook.Timeout + 3*time.Second)
-			if row := rows.row(id); row.FailedAttempts != 1 || row.status != 0 || row.detail != "no response within 10s" {
-				t.Errorf("%+v", row)
-			}
-		})
+	hookTest(t, "ASlowReceiverIsCutOff", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", dead)
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(webhook.Timeout + 3*time.Second)
+		if row := rows.row(id); row.FailedAttempts != 1 || row.status != 0 || row.detail != "no response within 10s" {
+			t.Errorf("%+v", row)
+		}
 	})
 
-	t.Run("DeadReceiversDoNotStarveOthers", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			for i := range 3 {
-				host := fmt.Sprintf("dead%d.example", i)
-				r.set(host, dead)
-				rows.add("https://"+host+"/hook", 500) // all of them before the living one's
+	hookTest(t, "DeadReceiversDoNotStarveOthers", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		for i := range 3 {
+			host := fmt.Sprintf("dead%d.example", i)
+			r.set(host, dead)
+			rows.add("https://"+host+"/hook", 500) // all of them before the living one's
+		}
+		began := time.Now()
+		last := rows.add("https://live.example/hook", 30)
+		for !rows.row(last).done {
+			if time.Sleep(100 * time.Millisecond); time.Since(began) > 5*time.Second {
+				t.Fatalf("%d of 30 after %v", r.count("live.example"), time.Since(began))
 			}
-			began := time.Now()
-			last := rows.add("https://live.example/hook", 30)
-			for !rows.row(last).done {
-				if time.Sleep(100 * time.Millisecond); time.Since(began) > 5*time.Second {
-					t.Fatalf("%d of 30 after %v", r.count("live.example"), time.Since(began))
-				}
+		}
+		time.Sleep(10 * time.Minute)
+		id := rows.add("https://live.example/hook", 1)
+		time.Sleep(3 * time.Second)
+		if !rows.row(id).done {
+			t.Error("a late one waits for the dead")
+		}
+		for host, most := range r.most() {
+			if host != "" && most > 1 {
+				t.Errorf("%d calls at once to %s", most, host)
 			}
-			time.Sleep(10 * time.Minute)
-			id := rows.add("https://live.example/hook", 1)
-			time.Sleep(3 * time.Second)
-			if !rows.row(id).done {
-				t.Error("a late one waits for the dead")
-			}
-			for host, most := range r.most() {
-				if host != "" && most > 1 {
-					t.Errorf("%d calls at once to %s", most, host)
-				}
-			}
-			if n := r.count("dead0.example"); n < 5 || n > 30 {
-				t.Errorf("a dead host was tried %d times in ten minutes", n)
-			}
-		})
+		}
+		if n := r.count("dead0.example"); n < 5 || n > 30 {
+			t.Errorf("a dead host was tried %d times in ten minutes", n)
+		}
 	})
 
-	t.Run("ADeadHostThatHasEverMoreToHearRests", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", dead)
-			for range 300 {
-				rows.add("https://a.example/hook", 1)
-				time.Sleep(2 * time.Second)
-			}
-			if n := r.count("a.example"); n < 6 || n > 18 {
-				t.Errorf("it was tried %d times in ten minutes", n)
-			}
-			r.set("a.example", nil)
-			// The last call may just have begun, the longest backoff follows
-			// it, and deliveries claimed at its end have a lease.
-			within := webhook.Timeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
-			time.Sleep(within)
-			for id := int64(100); id <= 300; id++ {
-				if row := rows.row(id); !row.done && row.FailedAttempts == 0 {
-					t.Fatalf("%+v %v after it was there again", row, within)
-				}
-			}
-		})
-	})
-
-	t.Run("WhatWaitsLongerThanItsHoldIsNotToldTwice", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			r.set("a.example", func(context.Context, int) (int, error) {
-				time.Sleep(9 * time.Second)
-				return 200, nil
-			})
-			last := rows.add("https://a.example/hook", 20)
-			for !rows.row(last).done {
-				time.Sleep(time.Second)
-			}
-			time.Sleep(time.Minute)
-			if n := r.count("a.example"); n != 20 {
-				t.Errorf("20 deliveries were sent %d times", n)
-			}
-		})
-	})
-
-	t.Run("AtMostEightAtOnce", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			for i := range 30 {
-				host := fmt.Sprintf("h%d.example", i)
-				r.set(host, func(context.Context, int) (int, error) {
-					time.Sleep(2 * time.Second)
-					return 200, nil
-				})
-				rows.add("https://"+host+"/hook", 1)
-			}
-			time.Sleep(12 * time.Second)
-			if r.most()[""] != webhookCallsMax || !rows.row(30).done {
-				t.Errorf("%d at once", r.most()[""])
-			}
-		})
-	})
-
-	t.Run("WhatCouldNotBeNotedIsToldAgainUnderTheSameID", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-			rows.setAway(true)
-			id := rows.add("https://a.example/hook", 1)
-			time.Sleep(10 * time.Second)
-			rows.setAway(false)
-			time.Sleep(2 * time.Minute)
-			list := r.of("a.example")
-			if len(list) != 2 || !rows.row(id).done || list[0].header.Get("Largesse-Delivery") != list[1].header.Get("Largesse-Delivery") {
-				t.Errorf("%d got, %+v", len(list), rows.row(id))
-			}
-		})
-	})
-
-	t.Run("DyingBetweenTheCallAndItsNoteIsTheSame", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			rows, r := &hookRows{}, newReceivers()
-			id := rows.add("https://a.example/hook", 1)
-			// One instance claims it, sends it and crashes.
-			taken, err := rows.WebhookClaim(t.Context(), 1, time.Now().Add(webhookLease), time.Now())
-			if err != nil || len(taken) != 1 {
-				t.Fatal(taken, err)
-			}
-			dead := newSender(rows, r)
-			if status, err := dead.post(t.Context(), taken[0], []byte("{}")); err != nil || status != 200 {
-				t.Fatal(status, err)
-			}
-			next := newSender(rows, r)
-			next.Start(t.Context())
-			defer next.Stop()
-			time.Sleep(webhookLease - 2*time.Second)
-			if r.count("a.example") != 1 {
-				t.Error("sent again during its lease")
-			}
-			time.Sleep(10 * time.Second)
-			list := r.of("a.example")
-			if len(list) != 2 || !rows.row(id).done || list[1].header.Get("Largesse-Delivery") != list[0].header.Get("Largesse-Delivery") {
-				t.Errorf("%d got, %+v", len(list), rows.row(id))
-			}
-		})
-	})
-
-	t.Run("AStopLetsOpenCallsEndButNotForLong", func(t *testing.T) {
-		hookTest(t, func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks) {
-			r.set("slow.example", func(context.Context, int) (int, error) {
-				time.Sleep(2 * time.Second)
-				return 200, nil
-			})
-			r.set("dead.example", dead)
-			slow := rows.add("https://slow.example/hook", 1)
-			hung := rows.add("https://dead.example/hook", 2)
-			for r.count("slow.example") == 0 || r.count("dead.example") == 0 {
-				time.Sleep(100 * time.Millisecond)
-			}
-			began := time.Now()
-			w.Stop()
-			if took := time.Since(began); took > webhookStopTimeout+time.Second {
-				t.Errorf("the stop took %v", took)
-			}
-			if !rows.row(slow).done || rows.row(hung-1).FailedAttempts != 0 || rows.row(hung).FailedAttempts != 0 {
-				t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
-			}
-			w.Start(t.Context()) // and again
-		})
-	})
-
-	t.Run("WithoutASecretNothingIsSent", func(t *testing.T) {
-		onFakeTime(t, func(t *testing.T) {
-			rows, r := &hookRows{}, newReceivers()
-			w := newSender(rows, r)
-			w.cfg.Secret = ""
-			w.Start(t.Context())
+	hookTest(t, "ADeadHostThatHasEverMoreToHearRests", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", dead)
+		for range 300 {
 			rows.add("https://a.example/hook", 1)
-			time.Sleep(time.Minute)
-			w.Stop()
-			if len(r.got) != 0 {
-				t.Errorf("%d sent", len(r.got))
+			time.Sleep(2 * time.Second)
+		}
+		if n := r.count("a.example"); n < 6 || n > 18 {
+			t.Errorf("it was tried %d times in ten minutes", n)
+		}
+		r.set("a.example", nil)
+		// The last call may just have begun, the longest backoff follows
+		// it, and deliveries claimed at its end have a lease.
+		within := webhook.Timeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
+		time.Sleep(within)
+		for id := int64(100); id <= 300; id++ {
+			if row := rows.row(id); !row.done && row.FailedAttempts == 0 {
+				t.Fatalf("%+v %v after it was there again", row, within)
 			}
+		}
+	})
+
+	hookTest(t, "WhatWaitsLongerThanItsHoldIsNotToldTwice", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		r.set("a.example", func(context.Context, int) (int, error) {
+			time.Sleep(9 * time.Second)
+			return 200, nil
 		})
+		last := rows.add("https://a.example/hook", 20)
+		for !rows.row(last).done {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		if n := r.count("a.example"); n != 20 {
+			t.Errorf("20 deliveries were sent %d times", n)
+		}
+	})
+
+	hookTest(t, "AtMostEightAtOnce", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		for i := range 30 {
+			host := fmt.Sprintf("h%d.example", i)
+			r.set(host, func(context.Context, int) (int, error) {
+				time.Sleep(2 * time.Second)
+				return 200, nil
+			})
+			rows.add("https://"+host+"/hook", 1)
+		}
+		time.Sleep(12 * time.Second)
+		if r.most()[""] != webhookCallsMax || !rows.row(30).done {
+			t.Errorf("%d at once", r.most()[""])
+		}
+	})
+
+	hookTest(t, "WhatCouldNotBeNotedIsToldAgainUnderTheSameID", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
+		rows.setAway(true)
+		id := rows.add("https://a.example/hook", 1)
+		time.Sleep(10 * time.Second)
+		rows.setAway(false)
+		time.Sleep(2 * time.Minute)
+		list := r.of("a.example")
+		if len(list) != 2 || !rows.row(id).done || list[0].header.Get("Largesse-Delivery") != list[1].header.Get("Largesse-Delivery") {
+			t.Errorf("%d got, %+v", len(list), rows.row(id))
+		}
+	})
+
+	hookTest(t, "AStopLetsOpenCallsEndButNotForLong", func(t *testing.T, rows *hookRows, r *receivers, w *Webhooks) {
+		r.set("slow.example", func(context.Context, int) (int, error) {
+			time.Sleep(2 * time.Second)
+			return 200, nil
+		})
+		r.set("dead.example", dead)
+		slow := rows.add("https://slow.example/hook", 1)
+		hung := rows.add("https://dead.example/hook", 2)
+		for r.count("slow.example") == 0 || r.count("dead.example") == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		began := time.Now()
+		w.Stop()
+		if took := time.Since(began); took > webhookStopTimeout+time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		if !rows.row(slow).done || rows.row(hung-1).FailedAttempts != 0 || rows.row(hung).FailedAttempts != 0 {
+			t.Errorf("%+v, %+v", rows.row(slow), rows.row(hung))
+		}
+		w.Start(t.Context()) // and again
+	})
+
+	fixture.OnFakeTime(t, "WithoutASecretNothingIsSent", func(t *testing.T) {
+		rows, r := &hookRows{}, newReceivers()
+		w := newSender(rows, r)
+		w.cfg.Secret = ""
+		w.Start(t.Context())
+		rows.add("https://a.example/hook", 1)
+		time.Sleep(time.Minute)
+		w.Stop()
+		if len(r.got) != 0 {
+			t.Errorf("%d sent", len(r.got))
+		}
 	})
 }
 

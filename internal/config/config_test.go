@@ -182,14 +182,6 @@ func TestLoadConfig(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-
-	t.Run("RefusesFlagsThatAreNoSettings", func(t *testing.T) {
-		t.Parallel()
-		_, _, err := Load(LoadParams{Flags: map[string]string{"redis.stream.maxlen": "1"}})
-		if err == nil || !strings.Contains(err.Error(), "redis.stream.maxlen (flag) is not a setting; did you mean redis.stream.max-len?") {
-			t.Errorf("error %v", err)
-		}
-	})
 }
 
 func TestLoadConfigFile(t *testing.T) {

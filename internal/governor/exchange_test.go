@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -36,39 +37,36 @@ func fleet(t *testing.T, v *provider, rates Rates, n int, cfgs ...Config) (all [
 func TestInstancesShareARetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"NoRate": {}, "ARateOfAllCalls": {RatePerSecond: 300}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const after, at = 5 * time.Second, 10 * time.Second
-				v := newProvider(100 * time.Millisecond)
-				said := false
-				v.says = func(_ int, now time.Duration) Outcome {
-					if now < at || said {
-						return paid
-					}
-					said = true
-					return Outcome{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after, Took: time.Millisecond}
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			const after, at = 5 * time.Second, 10 * time.Second
+			v := newProvider(100 * time.Millisecond)
+			said := false
+			v.says = func(_ int, now time.Duration) Outcome {
+				if now < at || said {
+					return paid
 				}
-				rates := &distant{trip: time.Millisecond}
-				_, stop := fleet(t, v, rates, 20, cfg, cfg, cfg)
-				// One more makes its first call while the others are blocked.
-				late := newTest(t, Config{Rates: rates, Instances: func() int { return 4 }})
-				time.Sleep(at + 2*time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				wait := v.work(ctx, late, Job{PromotionID: 9}, 5, 5)
-				time.Sleep(8 * time.Second)
-				wait()
-				stop()
-				// News takes an interval and two trips. So do leased send times.
-				told := at + exchangeInterval + 60*time.Millisecond
-				if n := v.calls(told, at+after); n != 0 {
-					t.Errorf("%d calls after the others heard of it, and before its end", n)
-				}
-				if n := v.calls(at+after, at+after+time.Second); n < 100 {
-					t.Errorf("%d calls in the second after it", n)
-				}
-			})
+				said = true
+				return Outcome{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after, Took: time.Millisecond}
+			}
+			rates := &distant{trip: time.Millisecond}
+			_, stop := fleet(t, v, rates, 20, cfg, cfg, cfg)
+			// One more makes its first call while the others are blocked.
+			late := newTest(t, Config{Rates: rates, Instances: func() int { return 4 }})
+			time.Sleep(at + 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			wait := v.work(ctx, late, Job{PromotionID: 9}, 5, 5)
+			time.Sleep(8 * time.Second)
+			wait()
+			stop()
+			// News takes an interval and two trips. So do leased send times.
+			told := at + exchangeInterval + 60*time.Millisecond
+			if n := v.calls(told, at+after); n != 0 {
+				t.Errorf("%d calls after the others heard of it, and before its end", n)
+			}
+			if n := v.calls(at+after, at+after+time.Second); n < 100 {
+				t.Errorf("%d calls in the second after it", n)
+			}
 		})
 	}
 }
@@ -88,52 +86,49 @@ func TestInstancesShareProbes(t *testing.T) {
 		"Unavailable": {dead: Outcome{Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond}},
 		"Silent":      {dead: Outcome{Class: reward.AnswerUnknown, Took: 5 * time.Second}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				v := newProvider(200 * time.Millisecond)
-				v.says = func(_ int, at time.Duration) Outcome {
-					if at >= from && at < from+outage {
-						return tc.dead
-					}
-					return paid
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			v := newProvider(200 * time.Millisecond)
+			v.says = func(_ int, at time.Duration) Outcome {
+				if at >= from && at < from+outage {
+					return tc.dead
 				}
-				var cfgs []Config
-				for range 3 {
-					cfgs = append(cfgs, Config{MaxConcurrency: 30, RatePerSecond: tc.rate, Troubles: obs.NewTroubles(nil, obs.Log{})})
+				return paid
+			}
+			var cfgs []Config
+			for range 3 {
+				cfgs = append(cfgs, Config{MaxConcurrency: 30, RatePerSecond: tc.rate, Troubles: obs.NewTroubles(nil, obs.Log{})})
+			}
+			all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfgs...)
+			time.Sleep(from + outage/2)
+			for i, g := range all {
+				troubles := cfgs[i].Troubles.List()
+				if s := g.State(); !s.BreakerOpen || len(troubles) != 1 || !strings.Contains(troubles[0].Reason, "does not respond") {
+					t.Errorf("instance %d: %+v, troubles %v", i, s, troubles)
 				}
-				all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfgs...)
-				time.Sleep(from + outage/2)
-				for i, g := range all {
-					troubles := cfgs[i].Troubles.List()
-					if s := g.State(); !s.BreakerOpen || len(troubles) != 1 || !strings.Contains(troubles[0].Reason, "does not respond") {
-						t.Errorf("instance %d: %+v, troubles %v", i, s, troubles)
-					}
+			}
+			time.Sleep(outage/2 + 15*time.Second)
+			for i, g := range all {
+				troubles := cfgs[i].Troubles.List()
+				if s := g.State(); s.BreakerOpen || s.Limit <= limitRestart || len(troubles) > 0 {
+					t.Errorf("15 s later, instance %d: %+v, troubles %v", i, s, troubles)
 				}
-				time.Sleep(outage/2 + 15*time.Second)
-				for i, g := range all {
-					troubles := cfgs[i].Troubles.List()
-					if s := g.State(); s.BreakerOpen || s.Limit <= limitRestart || len(troubles) > 0 {
-						t.Errorf("15 s later, instance %d: %+v, troubles %v", i, s, troubles)
-					}
-				}
-				stop()
-				opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
-				least, most := v.gaps(from+6*time.Second, from+outage)
-				t.Logf("%d calls in the first 6 s, then %d probes, %v to %v apart", opening, probes, least, most)
-				if opening > 3*45 || probes > 20 || probes < 5 {
-					t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
-				}
-				// A probe ends, or has been in flight for probePatience. Then the interval passes,
-				// and a few exchanges pass the turn on.
-				longest := min(tc.dead.Took, probePatience) + time.Duration(float64(probeIntervalMax)*(1+probeJitter)) + 4*exchangeInterval
-				if least < time.Duration(float64(probeIntervalMin)*(1-probeJitter)) || most > longest {
-					t.Errorf("probes are %v to %v apart, want at most %v", least, most, longest)
-				}
-				if n := v.calls(from+outage, from+outage+15*time.Second); n < 1500 {
-					t.Errorf("%d calls in the 15 s after it", n)
-				}
-			})
+			}
+			stop()
+			opening, probes := v.calls(from, from+6*time.Second), v.calls(from+6*time.Second, from+outage)
+			least, most := v.gaps(from+6*time.Second, from+outage)
+			t.Logf("%d calls in the first 6 s, then %d probes, %v to %v apart", opening, probes, least, most)
+			if opening > 3*45 || probes > 20 || probes < 5 {
+				t.Errorf("%d calls in the first 6 s, then %d probes", opening, probes)
+			}
+			// A probe ends, or has been in flight for probePatience. Then the interval passes,
+			// and a few exchanges pass the turn on.
+			longest := min(tc.dead.Took, probePatience) + time.Duration(float64(probeIntervalMax)*(1+probeJitter)) + 4*exchangeInterval
+			if least < time.Duration(float64(probeIntervalMin)*(1-probeJitter)) || most > longest {
+				t.Errorf("probes are %v to %v apart, want at most %v", least, most, longest)
+			}
+			if n := v.calls(from+outage, from+outage+15*time.Second); n < 1500 {
+				t.Errorf("%d calls in the 15 s after it", n)
+			}
 		})
 	}
 }
@@ -485,55 +480,49 @@ func TestTroublesOfTheProvider(t *testing.T) {
 		}
 		return all[0].Reason
 	}
-	t.Run("TheBreakerIsOpen", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var text bytes.Buffer
-			log, err := obs.NewLog(&text, "info", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
-			troubles := obs.NewTroubles(nil, log)
-			g := newTest(t, Config{Troubles: troubles, Log: log})
-			for range failuresToOpen {
-				acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
-			}
-			if got := reason(troubles); !strings.Contains(got, "does not respond") || !strings.Contains(got, "502") {
-				t.Errorf("reason %q", got)
-			}
-			acquire(t, g, job).Done(paid)
-			if got := reason(troubles); got != "" {
-				t.Errorf("reason %q after it", got)
-			}
-			if n := strings.Count(text.String(), "\n"); n != 2 {
-				t.Errorf("%d lines, want one for its start and one for its end:\n%s", n, text.String())
-			}
-		})
+	fixture.OnFakeTime(t, "TheBreakerIsOpen", func(t *testing.T) {
+		var text bytes.Buffer
+		log, err := obs.NewLog(&text, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		troubles := obs.NewTroubles(nil, log)
+		g := newTest(t, Config{Troubles: troubles, Log: log})
+		for range failuresToOpen {
+			acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
+		}
+		if got := reason(troubles); !strings.Contains(got, "does not respond") || !strings.Contains(got, "502") {
+			t.Errorf("reason %q", got)
+		}
+		acquire(t, g, job).Done(paid)
+		if got := reason(troubles); got != "" {
+			t.Errorf("reason %q after it", got)
+		}
+		if n := strings.Count(text.String(), "\n"); n != 2 {
+			t.Errorf("%d lines, want one for its start and one for its end:\n%s", n, text.String())
+		}
 	})
 	for name, o := range map[string]Outcome{
 		"RetryAfter": {Class: reward.AnswerThrottled, Status: 429, RetryAfter: 30 * time.Second},
 		"Only429":    {Class: reward.AnswerThrottled, Status: 429},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				troubles := obs.NewTroubles(nil, obs.Log{})
-				g := newTest(t, Config{Troubles: troubles})
-				var permits []*Permit
-				for range throttlesToReport {
-					permits = append(permits, acquire(t, g, job))
-				}
-				for _, p := range permits {
-					p.Done(o)
-				}
-				if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") {
-					t.Errorf("reason %q", got)
-				}
-				time.Sleep(o.RetryAfter + throttleLinger + time.Second)
-				if got := reason(troubles); got != "" {
-					t.Errorf("reason %q after it, without any call", got)
-				}
-			})
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			troubles := obs.NewTroubles(nil, obs.Log{})
+			g := newTest(t, Config{Troubles: troubles})
+			var permits []*Permit
+			for range throttlesToReport {
+				permits = append(permits, acquire(t, g, job))
+			}
+			for _, p := range permits {
+				p.Done(o)
+			}
+			if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") {
+				t.Errorf("reason %q", got)
+			}
+			time.Sleep(o.RetryAfter + throttleLinger + time.Second)
+			if got := reason(troubles); got != "" {
+				t.Errorf("reason %q after it, without any call", got)
+			}
 		})
 	}
 	if errors.Is(errAway, ErrUnshared) {

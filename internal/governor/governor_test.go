@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -216,112 +217,100 @@ func TestGovernor(t *testing.T) {
 	t.Parallel()
 	one, other := Job{PromotionID: 1}, Job{PromotionID: 2}
 
-	t.Run("FirstComeFirstServedWithinAPromotion", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			g := newTest(t, Config{MaxConcurrency: 1})
-			first := acquire(t, g, one)
-			out := make(chan ended, 10)
-			line(t.Context(), g, one, 5, out)
-			if s := g.State(); s.Open != 1 || s.Limit != 1 || s.Waiting[1] != 5 {
-				t.Fatalf("state %+v", s)
+	fixture.OnFakeTime(t, "FirstComeFirstServedWithinAPromotion", func(t *testing.T) {
+		g := newTest(t, Config{MaxConcurrency: 1})
+		first := acquire(t, g, one)
+		out := make(chan ended, 10)
+		line(t.Context(), g, one, 5, out)
+		if s := g.State(); s.Open != 1 || s.Limit != 1 || s.Waiting[1] != 5 {
+			t.Fatalf("state %+v", s)
+		}
+		first.Done(paid)
+		first.Done(paid)
+		for i := range 5 {
+			e := <-out
+			synctest.Wait()
+			if e.err != nil || e.number != i || len(out) != 0 {
+				t.Fatalf("number %d came as %d, error %v, %d more at once", e.number, i, e.err, len(out))
 			}
-			first.Done(paid)
-			first.Done(paid)
-			for i := range 5 {
-				e := <-out
-				synctest.Wait()
-				if e.err != nil || e.number != i || len(out) != 0 {
-					t.Fatalf("number %d came as %d, error %v, %d more at once", e.number, i, e.err, len(out))
-				}
-				e.permit.Done(paid)
-			}
-			if diff := cmp.Diff(State{Limit: 1, Waiting: map[reward.PromotionID]int{}}, g.State()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+			e.permit.Done(paid)
+		}
+		if diff := cmp.Diff(State{Limit: 1, Waiting: map[reward.PromotionID]int{}}, g.State()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	})
 
-	t.Run("OneWhoLeavesIsPassedOver", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			g := newTest(t, Config{MaxConcurrency: 1})
-			first := acquire(t, g, one)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			out := make(chan ended, 10)
-			line(t.Context(), g, one, 1, out)
-			line(ctx, g, one, 3, out)
-			line(t.Context(), g, one, 1, out)
-			cancel(errors.New("whatever"))
-			for range 3 {
-				if e := <-out; !errors.Is(e.err, context.Canceled) || e.permit != nil {
-					t.Fatalf("%+v", e)
-				}
-			}
-			if n := g.State().Waiting[1]; n != 2 {
-				t.Fatalf("%d wait", n)
-			}
-			first.Done(paid)
-			for range 2 {
-				e := <-out
-				if e.err != nil {
-					t.Fatal(e.err)
-				}
-				e.permit.Done(paid)
-			}
-			if _, err := g.Acquire(ctx, one); !errors.Is(err, context.Canceled) {
-				t.Errorf("error %v", err)
-			}
-		})
-	})
-
-	t.Run("KickSendsOnePromotionAway", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			g := newTest(t, Config{MaxConcurrency: 1})
-			first := acquire(t, g, one)
-			out := make(chan ended, 10)
-			line(t.Context(), g, one, 3, out)
-			line(t.Context(), g, other, 1, out)
-			line(t.Context(), g, Job{PromotionID: 3, RatePerSecond: 7}, 2, out)
-			g.CancelWaiting(1)
-			g.CancelWaiting(3)
-			g.CancelWaiting(4)
-			for range 5 {
-				if e := <-out; !errors.Is(e.err, ErrWaitCancelled) || e.job == other {
-					t.Fatalf("%+v", e)
-				}
-			}
-			first.Done(paid)
-			if e := <-out; e.err != nil || e.job != other {
+	fixture.OnFakeTime(t, "OneWhoLeavesIsPassedOver", func(t *testing.T) {
+		g := newTest(t, Config{MaxConcurrency: 1})
+		first := acquire(t, g, one)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		out := make(chan ended, 10)
+		line(t.Context(), g, one, 1, out)
+		line(ctx, g, one, 3, out)
+		line(t.Context(), g, one, 1, out)
+		cancel(errors.New("whatever"))
+		for range 3 {
+			if e := <-out; !errors.Is(e.err, context.Canceled) || e.permit != nil {
 				t.Fatalf("%+v", e)
 			}
-		})
+		}
+		if n := g.State().Waiting[1]; n != 2 {
+			t.Fatalf("%d wait", n)
+		}
+		first.Done(paid)
+		for range 2 {
+			e := <-out
+			if e.err != nil {
+				t.Fatal(e.err)
+			}
+			e.permit.Done(paid)
+		}
+		if _, err := g.Acquire(ctx, one); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
 	})
 
-	t.Run("CloseSendsEverybodyAway", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			g := New(Config{MaxConcurrency: 1, RatePerSecond: 3, Rates: &LocalRates{}})
-			first := acquire(t, g, one)
-			out := make(chan ended, 10)
-			line(t.Context(), g, one, 3, out)
-			line(t.Context(), g, other, 1, out)
-			g.Close()
-			g.Close()
-			for range 4 {
-				if e := <-out; !errors.Is(e.err, ErrClosed) {
-					t.Fatalf("%+v", e)
-				}
+	fixture.OnFakeTime(t, "KickSendsOnePromotionAway", func(t *testing.T) {
+		g := newTest(t, Config{MaxConcurrency: 1})
+		first := acquire(t, g, one)
+		out := make(chan ended, 10)
+		line(t.Context(), g, one, 3, out)
+		line(t.Context(), g, other, 1, out)
+		line(t.Context(), g, Job{PromotionID: 3, RatePerSecond: 7}, 2, out)
+		g.CancelWaiting(1)
+		g.CancelWaiting(3)
+		g.CancelWaiting(4)
+		for range 5 {
+			if e := <-out; !errors.Is(e.err, ErrWaitCancelled) || e.job == other {
+				t.Fatalf("%+v", e)
 			}
-			if _, err := g.Acquire(t.Context(), one); !errors.Is(err, ErrClosed) {
-				t.Errorf("error %v", err)
+		}
+		first.Done(paid)
+		if e := <-out; e.err != nil || e.job != other {
+			t.Fatalf("%+v", e)
+		}
+	})
+
+	fixture.OnFakeTime(t, "CloseSendsEverybodyAway", func(t *testing.T) {
+		g := New(Config{MaxConcurrency: 1, RatePerSecond: 3, Rates: &LocalRates{}})
+		first := acquire(t, g, one)
+		out := make(chan ended, 10)
+		line(t.Context(), g, one, 3, out)
+		line(t.Context(), g, other, 1, out)
+		g.Close()
+		g.Close()
+		for range 4 {
+			if e := <-out; !errors.Is(e.err, ErrClosed) {
+				t.Fatalf("%+v", e)
 			}
-			first.Done(paid)
-			if s := g.State(); s.Open != 0 || len(s.Waiting) != 0 {
-				t.Errorf("state %+v", s)
-			}
-		})
+		}
+		if _, err := g.Acquire(t.Context(), one); !errors.Is(err, ErrClosed) {
+			t.Errorf("error %v", err)
+		}
+		first.Done(paid)
+		if s := g.State(); s.Open != 0 || len(s.Waiting) != 0 {
+			t.Errorf("state %+v", s)
+		}
 	})
 
 	t.Run("OpensNothingBeforeRetryAfterIsOver", func(t *testing.T) {
@@ -337,30 +326,27 @@ func TestGovernor(t *testing.T) {
 			"NotSaid":     {[]Outcome{{Class: reward.AnswerThrottled, Status: 429}}, 0},
 			"OtherStatus": {[]Outcome{{Class: reward.AnswerFailed, Status: 500, RetryAfter: time.Minute}}, 0},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					g := newTest(t, Config{})
-					var permits []*Permit
-					for range tc.outcomes {
-						permits = append(permits, acquire(t, g, one))
-					}
-					for i, o := range tc.outcomes {
-						permits[i].Done(o)
-					}
-					began := time.Now()
-					if until := g.State().BlockedUntil; tc.want > 0 && until.Sub(began).Round(time.Millisecond) != tc.want || tc.want == 0 && !until.IsZero() {
-						t.Errorf("blocked until %v after", until.Sub(began))
-					}
-					acquire(t, g, other)
-					if d := time.Since(began); d < tc.want || d > tc.want+2*time.Millisecond {
-						t.Errorf("the next call opened after %v, want %v", d, tc.want)
-					}
-					acquire(t, g, one)
-					if d := time.Since(began); d > tc.want+2*time.Millisecond {
-						t.Errorf("the one after it after %v", d)
-					}
-				})
+			fixture.OnFakeTime(t, name, func(t *testing.T) {
+				g := newTest(t, Config{})
+				var permits []*Permit
+				for range tc.outcomes {
+					permits = append(permits, acquire(t, g, one))
+				}
+				for i, o := range tc.outcomes {
+					permits[i].Done(o)
+				}
+				began := time.Now()
+				if until := g.State().BlockedUntil; tc.want > 0 && until.Sub(began).Round(time.Millisecond) != tc.want || tc.want == 0 && !until.IsZero() {
+					t.Errorf("blocked until %v after", until.Sub(began))
+				}
+				acquire(t, g, other)
+				if d := time.Since(began); d < tc.want || d > tc.want+2*time.Millisecond {
+					t.Errorf("the next call opened after %v, want %v", d, tc.want)
+				}
+				acquire(t, g, one)
+				if d := time.Since(began); d > tc.want+2*time.Millisecond {
+					t.Errorf("the one after it after %v", d)
+				}
 			})
 		}
 	})

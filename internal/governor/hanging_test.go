@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -18,33 +19,30 @@ func TestHangingPayoutsUseAPart(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{20, 200} {
 		for name, hanging := range map[string]Job{"Known": {PromotionID: 2, Hangs: true}, "Unknown": {PromotionID: 2}, "WithARate": {PromotionID: 2, Hangs: true, RatePerSecond: 50}} {
-			t.Run(fmt.Sprint(name, most), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					g := newTest(t, Config{MaxConcurrency: most})
-					healthy, hung := newProvider(100*time.Millisecond), newProvider(5*time.Second)
-					hung.says = func(int, time.Duration) Outcome { return silence }
-					defer healthy.start(t, g, Job{PromotionID: 1}, 2*most)()
-					time.Sleep(20 * time.Second)
-					defer hung.start(t, g, hanging, 5*most)()
-					time.Sleep(40 * time.Second)
-					before, beside := healthy.calls(10*time.Second, 20*time.Second), healthy.calls(40*time.Second, 60*time.Second)
-					if float64(beside) < 0.9*2*float64(before) {
-						t.Errorf("%d calls in 10 s alone, %d in 20 s next to payouts that hang", before, beside)
-					}
-					if n := hung.calls(0, 40*time.Second); n < most/hangingPart*3 {
-						t.Errorf("only %d calls of payouts that hang", n)
-					}
-					if n := hung.openNow(); n > most/hangingPart {
-						t.Errorf("%d of %d calls in flight are of payouts that hang", n, most)
-					}
-					if n := hung.mostOpen(); hanging.Hangs && n > most/hangingPart {
-						t.Errorf("%d of %d calls in flight were of payouts that hang", n, most)
-					}
-					if g.State().BreakerOpen {
-						t.Errorf("state %+v", g.State())
-					}
-				})
+			fixture.OnFakeTime(t, fmt.Sprint(name, most), func(t *testing.T) {
+				g := newTest(t, Config{MaxConcurrency: most})
+				healthy, hung := newProvider(100*time.Millisecond), newProvider(5*time.Second)
+				hung.says = func(int, time.Duration) Outcome { return silence }
+				defer healthy.start(t, g, Job{PromotionID: 1}, 2*most)()
+				time.Sleep(20 * time.Second)
+				defer hung.start(t, g, hanging, 5*most)()
+				time.Sleep(40 * time.Second)
+				before, beside := healthy.calls(10*time.Second, 20*time.Second), healthy.calls(40*time.Second, 60*time.Second)
+				if float64(beside) < 0.9*2*float64(before) {
+					t.Errorf("%d calls in 10 s alone, %d in 20 s next to payouts that hang", before, beside)
+				}
+				if n := hung.calls(0, 40*time.Second); n < most/hangingPart*3 {
+					t.Errorf("only %d calls of payouts that hang", n)
+				}
+				if n := hung.openNow(); n > most/hangingPart {
+					t.Errorf("%d of %d calls in flight are of payouts that hang", n, most)
+				}
+				if n := hung.mostOpen(); hanging.Hangs && n > most/hangingPart {
+					t.Errorf("%d of %d calls in flight were of payouts that hang", n, most)
+				}
+				if g.State().BreakerOpen {
+					t.Errorf("state %+v", g.State())
+				}
 			})
 		}
 	}
@@ -65,26 +63,23 @@ func TestBreakerJudgesTheProvider(t *testing.T) {
 		"ManySilent":     {failuresToOpen, silence, true},
 		"FewUnconnected": {1, Outcome{Class: reward.AnswerNotSent}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := newTest(t, Config{MaxConcurrency: 1})
-				for i := range 50 * failuresToOpen {
-					if g.State().BreakerOpen {
-						break
-					}
-					acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i % tc.payees), HasTarget: true}).Done(tc.o)
-				}
-				if s := g.State(); s.BreakerOpen != tc.opens {
-					t.Errorf("state %+v", s)
-				}
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			g := newTest(t, Config{MaxConcurrency: 1})
+			for i := range 50 * failuresToOpen {
 				if g.State().BreakerOpen {
-					return
+					break
 				}
-				if room := g.room(); room != 1 {
-					t.Errorf("%d calls may start", room)
-				}
-			})
+				acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i % tc.payees), HasTarget: true}).Done(tc.o)
+			}
+			if s := g.State(); s.BreakerOpen != tc.opens {
+				t.Errorf("state %+v", s)
+			}
+			if g.State().BreakerOpen {
+				return
+			}
+			if room := g.room(); room != 1 {
+				t.Errorf("%d calls may start", room)
+			}
 		})
 	}
 }

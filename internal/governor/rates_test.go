@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -59,72 +59,50 @@ func TestRates(t *testing.T) {
 	// Three instances share 500 calls per second; one crashes in the middle, and for a
 	// while the others do not know.
 	for name, trip := range map[string]time.Duration{"Near": 0, "Far": 5 * time.Millisecond, "VeryFar": 30 * time.Millisecond} {
-		t.Run("SurvivesTheDeathOfAnInstance"+name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const limit = 500
-				shared := &distant{trip: trip}
-				v := newProvider(200 * time.Millisecond)
-				var alive atomic.Int64
-				alive.Store(3)
-				instance := func() *Governor {
-					return New(Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return int(alive.Load()) }})
-				}
-				var group sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				all := []*Governor{instance(), instance(), instance()}
-				for _, g := range all {
-					group.Go(v.work(ctx, g, job, 300, 0))
-				}
-				time.Sleep(10 * time.Second)
-				all[1].Close()
-				time.Sleep(10 * time.Second)
-				alive.Store(2)
-				time.Sleep(10 * time.Second)
-				cancel()
-				group.Wait()
-				for _, g := range all {
-					g.Close()
-				}
-				for _, from := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
-					wantRate(t, v, from, from+10*time.Second, limit, 0.92)
-				}
-				if n := shared.leases.Load(); n > 30*200 {
-					t.Errorf("%d leases in 30 s", n)
-				}
-			})
+		fixture.OnFakeTime(t, "SurvivesTheDeathOfAnInstance"+name, func(t *testing.T) {
+			const limit = 500
+			shared := &distant{trip: trip}
+			v := newProvider(200 * time.Millisecond)
+			var alive atomic.Int64
+			alive.Store(3)
+			instance := func() *Governor {
+				return New(Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return int(alive.Load()) }})
+			}
+			var group sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			all := []*Governor{instance(), instance(), instance()}
+			for _, g := range all {
+				group.Go(v.work(ctx, g, job, 300, 0))
+			}
+			time.Sleep(10 * time.Second)
+			all[1].Close()
+			time.Sleep(10 * time.Second)
+			alive.Store(2)
+			time.Sleep(10 * time.Second)
+			cancel()
+			group.Wait()
+			for _, g := range all {
+				g.Close()
+			}
+			for _, from := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+				wantRate(t, v, from, from+10*time.Second, limit, 0.92)
+			}
+			if n := shared.leases.Load(); n > 30*200 {
+				t.Errorf("%d leases in 30 s", n)
+			}
 		})
 	}
 
 	for name, limit := range map[string]int{"Slow": 2, "Usual": 300, "Fast": 5000} {
-		t.Run("HoldsARateAlone"+name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := newTest(t, Config{RatePerSecond: limit})
-				v := newProvider(50 * time.Millisecond)
-				stop := v.start(t, g, job, 600)
-				time.Sleep(22 * time.Second)
-				stop()
-				wantRate(t, v, 2*time.Second, 22*time.Second, float64(limit), 0.95)
-			})
+		fixture.OnFakeTime(t, "HoldsARateAlone"+name, func(t *testing.T) {
+			g := newTest(t, Config{RatePerSecond: limit})
+			v := newProvider(50 * time.Millisecond)
+			stop := v.start(t, g, job, 600)
+			time.Sleep(22 * time.Second)
+			stop()
+			wantRate(t, v, 2*time.Second, 22*time.Second, float64(limit), 0.95)
 		})
 	}
-
-	// A send time that is not leased in time is lost.
-	t.Run("NeverCatchesUp", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			g := newTest(t, Config{RatePerSecond: 100})
-			v := newProvider(time.Millisecond)
-			for range 5 {
-				time.Sleep(10 * time.Second)
-				v.workFor(t, time.Second, g, 300, job)
-			}
-			if busiest := v.busiest(); busiest > 100 {
-				t.Errorf("%d calls in a second", busiest)
-			}
-		})
-	})
 
 	t.Run("MissedSendTimesLapse", func(t *testing.T) {
 		t.Parallel()
@@ -143,122 +121,110 @@ func TestRates(t *testing.T) {
 		}
 	})
 
-	t.Run("APromotionHasARateOfItsOwn", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			shared := &distant{trip: time.Millisecond}
-			v := newProvider(100 * time.Millisecond)
-			var group sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			for range 2 {
-				g := newTest(t, Config{Rates: shared, Instances: func() int { return 2 }})
-				group.Go(v.work(ctx, g, Job{PromotionID: 1, RatePerSecond: 50}, 100, 0))
-				group.Go(v.work(ctx, g, Job{PromotionID: 2, RatePerSecond: 200}, 100, 0))
+	fixture.OnFakeTime(t, "APromotionHasARateOfItsOwn", func(t *testing.T) {
+		shared := &distant{trip: time.Millisecond}
+		v := newProvider(100 * time.Millisecond)
+		var group sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			g := newTest(t, Config{Rates: shared, Instances: func() int { return 2 }})
+			group.Go(v.work(ctx, g, Job{PromotionID: 1, RatePerSecond: 50}, 100, 0))
+			group.Go(v.work(ctx, g, Job{PromotionID: 2, RatePerSecond: 200}, 100, 0))
+		}
+		time.Sleep(20 * time.Second)
+		cancel()
+		group.Wait()
+		for id, limit := range map[reward.PromotionID]float64{1: 50, 2: 200} {
+			if rate := float64(v.of[id]) / 20; rate < 0.92*limit || rate > limit {
+				t.Errorf("promotion %v: %.1f a second of %.0f", id, rate, limit)
 			}
-			time.Sleep(20 * time.Second)
-			cancel()
-			group.Wait()
-			for id, limit := range map[reward.PromotionID]float64{1: 50, 2: 200} {
-				if rate := float64(v.of[id]) / 20; rate < 0.92*limit || rate > limit {
-					t.Errorf("promotion %v: %.1f a second of %.0f", id, rate, limit)
-				}
-			}
-		})
+		}
 	})
 
 	// Both rates hold, and the shared one is made full use of, although one
 	// instance has only a promotion that is slower than its share.
 	for _, own := range []int{5, 100, 240} {
-		t.Run(fmt.Sprintf("AnOwnRateOf%dBesideASharedOne", own), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const limit = 500
-				shared := &distant{trip: time.Millisecond}
-				v := newProvider(100 * time.Millisecond)
-				var group sync.WaitGroup
-				ctx, cancel := context.WithCancel(t.Context())
-				for _, job := range []Job{{PromotionID: 1, RatePerSecond: own}, {PromotionID: 2}} {
-					g := newTest(t, Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 2 }})
-					group.Go(v.work(ctx, g, job, 300, 0))
-				}
-				time.Sleep(20 * time.Second)
-				cancel()
-				group.Wait()
-				wantRate(t, v, 2*time.Second, 20*time.Second, limit, 0.92)
-				if rate := float64(v.of[1]) / 20; rate < 0.8*float64(own) || rate > float64(own) {
-					t.Errorf("the one with a rate of its own: %.1f a second of %d", rate, own)
-				}
-			})
+		fixture.OnFakeTime(t, fmt.Sprintf("AnOwnRateOf%dBesideASharedOne", own), func(t *testing.T) {
+			const limit = 500
+			shared := &distant{trip: time.Millisecond}
+			v := newProvider(100 * time.Millisecond)
+			var group sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			for _, job := range []Job{{PromotionID: 1, RatePerSecond: own}, {PromotionID: 2}} {
+				g := newTest(t, Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 2 }})
+				group.Go(v.work(ctx, g, job, 300, 0))
+			}
+			time.Sleep(20 * time.Second)
+			cancel()
+			group.Wait()
+			wantRate(t, v, 2*time.Second, 20*time.Second, limit, 0.92)
+			if rate := float64(v.of[1]) / 20; rate < 0.8*float64(own) || rate > float64(own) {
+				t.Errorf("the one with a rate of its own: %.1f a second of %d", rate, own)
+			}
 		})
 	}
 
 	// Without shared rates, each instance uses its part, and none exceeds
 	// the limit when it goes or comes back.
-	t.Run("KeepsToItsPartWhileRatesAreAway", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			const limit = 300
-			var text bytes.Buffer
-			log, err := obs.NewLog(&text, "info", "text")
-			if err != nil {
-				t.Fatal(err)
+	fixture.OnFakeTime(t, "KeepsToItsPartWhileRatesAreAway", func(t *testing.T) {
+		const limit = 300
+		var text bytes.Buffer
+		log, err := obs.NewLog(&text, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared := &distant{trip: time.Millisecond}
+		v := newProvider(100 * time.Millisecond)
+		var all []*Governor
+		var group sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 3 {
+			cfg := Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 3 }}
+			if i == 0 {
+				cfg.Troubles = obs.NewTroubles(nil, log)
 			}
-			shared := &distant{trip: time.Millisecond}
-			v := newProvider(100 * time.Millisecond)
-			var all []*Governor
-			var group sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			for i := range 3 {
-				cfg := Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 3 }}
-				if i == 0 {
-					cfg.Troubles = obs.NewTroubles(nil, log)
-				}
-				all = append(all, newTest(t, cfg))
-				group.Go(v.work(ctx, all[i], job, 200, 0))
+			all = append(all, newTest(t, cfg))
+			group.Go(v.work(ctx, all[i], job, 200, 0))
+		}
+		time.Sleep(10 * time.Second)
+		shared.away.Store(true)
+		time.Sleep(2 * time.Second)
+		if !all[0].State().RatesUnshared {
+			t.Error("the state does not say so")
+		}
+		time.Sleep(8 * time.Second)
+		shared.away.Store(false)
+		time.Sleep(10 * time.Second)
+		if all[0].State().RatesUnshared {
+			t.Error("the state still says so")
+		}
+		cancel()
+		group.Wait()
+		wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
+		wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
+		wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
+		for _, message := range []string{`"instance degraded" part=rates`, `"instance no longer degraded" part=rates`} {
+			if n := strings.Count(text.String(), message); n != 1 {
+				t.Errorf("%d lines %s:\n%s", n, message, text.String())
 			}
-			time.Sleep(10 * time.Second)
-			shared.away.Store(true)
-			time.Sleep(2 * time.Second)
-			if !all[0].State().RatesUnshared {
-				t.Error("the state does not say so")
-			}
-			time.Sleep(8 * time.Second)
-			shared.away.Store(false)
-			time.Sleep(10 * time.Second)
-			if all[0].State().RatesUnshared {
-				t.Error("the state still says so")
-			}
-			cancel()
-			group.Wait()
-			wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
-			wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
-			wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
-			for _, message := range []string{`"instance degraded" part=rates`, `"instance no longer degraded" part=rates`} {
-				if n := strings.Count(text.String(), message); n != 1 {
-					t.Errorf("%d lines %s:\n%s", n, message, text.String())
-				}
-			}
-		})
+		}
 	})
 
-	t.Run("AHiccupIsNoOutage", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			shared := &distant{}
-			g := newTest(t, Config{RatePerSecond: 100, Rates: shared, Instances: func() int { return 4 }})
-			v := newProvider(10 * time.Millisecond)
-			stop := v.start(t, g, job, 50)
-			time.Sleep(5 * time.Second)
-			shared.away.Store(true)
-			time.Sleep(300 * time.Millisecond)
-			shared.away.Store(false)
-			time.Sleep(5 * time.Second)
-			if g.State().RatesUnshared {
-				t.Error("rates are away")
-			}
-			stop()
-			wantRate(t, v, 6*time.Second, 10*time.Second, 100, 0.95)
-		})
+	fixture.OnFakeTime(t, "AHiccupIsNoOutage", func(t *testing.T) {
+		shared := &distant{}
+		g := newTest(t, Config{RatePerSecond: 100, Rates: shared, Instances: func() int { return 4 }})
+		v := newProvider(10 * time.Millisecond)
+		stop := v.start(t, g, job, 50)
+		time.Sleep(5 * time.Second)
+		shared.away.Store(true)
+		time.Sleep(300 * time.Millisecond)
+		shared.away.Store(false)
+		time.Sleep(5 * time.Second)
+		if g.State().RatesUnshared {
+			t.Error("rates are away")
+		}
+		stop()
+		wantRate(t, v, 6*time.Second, 10*time.Second, 100, 0.95)
 	})
 }
 

@@ -209,15 +209,6 @@ func TestMetrics(t *testing.T) {
 		})
 	})
 
-	t.Run("TwoDoNotMix", func(t *testing.T) {
-		t.Parallel()
-		one, other := NewMetrics(), NewMetrics()
-		one.Claimed(1)
-		if got := gather(t, other, "largesse_claims_total")[""]; got != 0 {
-			t.Errorf("the other counts %v", got)
-		}
-	})
-
 	t.Run("IsReadWhileItIsWritten", func(t *testing.T) {
 		t.Parallel()
 		m := NewMetrics()

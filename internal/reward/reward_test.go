@@ -53,25 +53,6 @@ func FuzzParseTargetID(f *testing.F) {
 	})
 }
 
-func TestParsePromotionID(t *testing.T) {
-	t.Parallel()
-	if id, err := ParsePromotionID("9223372036854775807"); err != nil || id != math.MaxInt64 {
-		t.Errorf("the largest id: %d, %v", id, err)
-	}
-	for _, s := range []string{"", "0", "-1", "01", "x"} {
-		if id, err := ParsePromotionID(s); err == nil || id != 0 {
-			t.Errorf("ParsePromotionID(%q) = %d, %v, want an error", s, id, err)
-		}
-	}
-}
-
-func TestIdempotencyKeyIsPromotionColonTarget(t *testing.T) {
-	t.Parallel()
-	if got := IdempotencyKey(12, 0); got != "12:0" {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestQuote(t *testing.T) {
 	t.Parallel()
 	if got := Quote("a\nb"); got != `"a\nb"` {

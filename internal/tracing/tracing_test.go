@@ -1,7 +1,6 @@
 package tracing
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -244,40 +243,4 @@ func offOnce(ctx context.Context, r *http.Request, row *reward.Payout, h http.He
 	payout.Set("largesse.answer", "PAID")
 	payout.End(nil)
 	request.Answered(http.StatusOK)
-}
-
-// BenchmarkOff is the cost per payout without otel.endpoint. BenchmarkSampled is that
-// of a sampled payout, without the export.
-func BenchmarkOff(b *testing.B) {
-	ctx, h := context.Background(), http.Header{}
-	r, row := httptest.NewRequest(http.MethodGet, "/v1/me", http.NoBody), &reward.Payout{Trace: sampled}
-	for b.Loop() {
-		offOnce(ctx, r, row, h)
-	}
-}
-
-func BenchmarkSampled(b *testing.B) {
-	tracer := New(Config{Endpoint: "http://127.0.0.1:1", Metrics: obs.NewMetrics()})
-	defer tracer.Stop()
-	row := &reward.Payout{Trace: sampled}
-	for b.Loop() {
-		ctx, payout := tracer.Payout(context.Background(), "pay payout", row)
-		call := Call(ctx, "charge", http.Header{})
-		call.SetInt("http.response.status_code", 200)
-		call.End(nil)
-		payout.End(nil)
-	}
-}
-
-// BenchmarkRequest is a measure for the others: a request of the size of a charge.
-func BenchmarkRequest(b *testing.B) {
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer srv.Close()
-	for b.Loop() {
-		resp, err := http.Post(srv.URL, "application/json", bytes.NewReader(make([]byte, 100)))
-		if err != nil {
-			b.Fatal(err)
-		}
-		resp.Body.Close()
-	}
 }

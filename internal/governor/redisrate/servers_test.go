@@ -124,12 +124,3 @@ func TestLeaseAfterClose(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func BenchmarkLease(b *testing.B) {
-	r := open(b, fixture.Address(b, fleet.VariableRedis))
-	for b.Loop() {
-		if _, err := r.Lease(b.Context(), governor.LeaseParams{Name: "all", PerSecond: 1e6, Count: 1}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
