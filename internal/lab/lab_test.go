@@ -1,44 +1,17 @@
 package lab
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/money"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestWriteTargets(t *testing.T) {
-	t.Parallel()
-	var file bytes.Buffer
-	w, err := WriteTargets(&file, 5000, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Count(file.String(), "\n")
-	if lines != 1+w.Good+w.Bad+w.Repeat || w.Good != 5000 || w.Bad != 10 || w.Repeat != 5 {
-		t.Errorf("%d lines for %+v", lines, w)
-	}
-	rejects := 0
-	for _, n := range w.Rejects {
-		rejects += n
-	}
-	if rejects != w.Bad {
-		t.Errorf("%d rejects by code, %d bad lines", rejects, w.Bad)
-	}
-}
 
 // books is an API that reports one promotion of two targets, and the
 // provider's ledger of it; tests spoil one or the other.
@@ -114,59 +87,5 @@ func TestCheckBooks(t *testing.T) {
 				t.Errorf("balanced all the same: %+v", account.Verdicts)
 			}
 		})
-	}
-}
-
-func TestReadLedger(t *testing.T) {
-	t.Parallel()
-	t.Run("PagesAndAddsUp", func(t *testing.T) {
-		t.Parallel()
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			page := map[string]any{"charges": []map[string]any{{"promotionId": "1", "targetId": "2", "amount": 5, "transactionKey": "T"}}}
-			if r.URL.Query().Get("cursor") == "" {
-				page["nextCursor"] = "1"
-			}
-			_ = json.NewEncoder(w).Encode(page)
-		}))
-		t.Cleanup(server.Close)
-		t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
-		ledger, err := ReadLedger(t.Context(), server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := ledger["1"]["2"]; got != (Entry{Charges: 2, Amount: 10, TransactionKey: "T"}) {
-			t.Errorf("entry %+v", got)
-		}
-	})
-	t.Run("SaysWhatFailed", func(t *testing.T) {
-		t.Parallel()
-		server := httptest.NewServer(http.NotFoundHandler())
-		t.Cleanup(server.Close)
-		if _, err := ReadLedger(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "404") {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
-func TestProvider(t *testing.T) {
-	t.Parallel()
-	p := &Provider{Total: 10}
-	for i := range 10 {
-		charge := money.Charge{TargetID: reward.TargetID(i)}
-		if got := p.ChargePoint(t.Context(), charge, func() error { return nil }); got.Class != reward.AnswerPaid || got.TransactionKey != fmt.Sprintf("B-%d", i) {
-			t.Errorf("answer %+v", got)
-		}
-	}
-	refused := fmt.Errorf("no")
-	if got := p.ChargeVoucher(t.Context(), money.Charge{}, func() error { return refused }); got.Class != reward.AnswerNotSent || !errors.Is(got.Err, refused) {
-		t.Errorf("answer to a failing check: %+v", got)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if got := p.ChargePoint(ended, money.Charge{}, func() error { return nil }); got.Class != reward.AnswerUnknown {
-		t.Errorf("answer after the end: %+v", got)
-	}
-	if p.Calls() != 11 || p.MiddleRate() <= 0 {
-		t.Errorf("%d calls, %v a second", p.Calls(), p.MiddleRate())
 	}
 }

@@ -149,83 +149,45 @@ func TestSimPromotionBooks(t *testing.T) {
 	if got := broken(b); len(got) > 0 || books.Charges != 1 || books.Charged != 10 || books.Paid != 10 {
 		t.Fatalf("good books break %v: %+v, %+v", got, b.verdicts(), books)
 	}
+	const (
+		uncharged = "nothing was charged that failed, was cancelled or belongs to a draft"
+		charged   = "every succeeded payout was charged the right amount, with the same transaction key"
+		counts    = "the counts and sums of every promotion match its rows"
+		accepted  = "every accepted target has a row with an amount that was sent"
+		closed    = "nothing is open any more"
+	)
 	for name, tt := range map[string]struct {
 		spoil func(*promotionCase)
-		want  []string
+		want  string
 	}{
-		"ChargedTwice": {
-			func(c *promotionCase) { c.charges["1"] = Entry{Charges: 2, Amount: 10, TransactionKey: "T-1"} },
-			[]string{"no target is charged more than once"},
-		},
-		"FailedAndCharged": {
-			func(c *promotionCase) { c.charges["2"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
-		},
-		"CancelledAndCharged": {
-			func(c *promotionCase) { c.charges["3"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
-		},
-		"ADraftIsPaid": {
-			func(c *promotionCase) { c.p.Status = "DRAFT" },
-			[]string{"nothing was charged that failed, was cancelled or belongs to a draft"},
-		},
-		"SucceededAndNotCharged": {
-			func(c *promotionCase) { delete(c.charges, "1") },
-			[]string{"every succeeded payout was charged the right amount, with the same transaction key"},
-		},
-		"AnotherKey": {
-			func(c *promotionCase) { c.charges["1"] = Entry{Charges: 1, Amount: 10, TransactionKey: "T-9"} },
-			[]string{"every succeeded payout was charged the right amount, with the same transaction key"},
-		},
-		"TheCountsAreOff": {
-			func(c *promotionCase) { c.p.Counts.Failed, c.p.Counts.Cancelled = 2, 0 },
-			[]string{"the counts and sums of every promotion match its rows"},
-		},
-		"TheSumIsOff": {
-			func(c *promotionCase) { c.p.AmountSucceeded = 11 },
-			[]string{"the counts and sums of every promotion match its rows"},
-		},
-		"ARowTwice": {
-			func(c *promotionCase) { c.rows = append(c.rows, c.rows[1]) },
-			[]string{"the counts and sums of every promotion match its rows"},
-		},
-		"AStrangerIsCharged": {
-			func(c *promotionCase) { c.charges["9"] = Entry{Charges: 1, Amount: 5} },
-			[]string{"nothing else was charged"},
-		},
-		"ATargetIsLost": {
-			func(c *promotionCase) { c.sent.known[7] = true },
-			[]string{"every accepted target has a row with an amount that was sent"},
-		},
-		"AnAmountThatNobodySent": {
-			func(c *promotionCase) { c.sent.amounts[2] = []int64{21} },
-			[]string{"every accepted target has a row with an amount that was sent"},
-		},
-		"ARowNobodySent": {
-			func(c *promotionCase) { delete(c.sent.amounts, 3) },
-			[]string{"every accepted target has a row with an amount that was sent"},
-		},
+		"ChargedTwice":           {func(c *promotionCase) { c.charges["1"] = Entry{Charges: 2, Amount: 10, TransactionKey: "T-1"} }, "no target is charged more than once"},
+		"FailedAndCharged":       {func(c *promotionCase) { c.charges["2"] = Entry{Charges: 1, Amount: 5} }, uncharged},
+		"CancelledAndCharged":    {func(c *promotionCase) { c.charges["3"] = Entry{Charges: 1, Amount: 5} }, uncharged},
+		"ADraftIsPaid":           {func(c *promotionCase) { c.p.Status = "DRAFT" }, uncharged},
+		"SucceededAndNotCharged": {func(c *promotionCase) { delete(c.charges, "1") }, charged},
+		"AnotherKey":             {func(c *promotionCase) { c.charges["1"] = Entry{Charges: 1, Amount: 10, TransactionKey: "T-9"} }, charged},
+		"TheCountsAreOff":        {func(c *promotionCase) { c.p.Counts.Failed, c.p.Counts.Cancelled = 2, 0 }, counts},
+		"TheSumIsOff":            {func(c *promotionCase) { c.p.AmountSucceeded = 11 }, counts},
+		"ARowTwice":              {func(c *promotionCase) { c.rows = append(c.rows, c.rows[1]) }, counts},
+		"AStrangerIsCharged":     {func(c *promotionCase) { c.charges["9"] = Entry{Charges: 1, Amount: 5} }, "nothing else was charged"},
+		"ATargetIsLost":          {func(c *promotionCase) { c.sent.known[7] = true }, accepted},
+		"AnAmountThatNobodySent": {func(c *promotionCase) { c.sent.amounts[2] = []int64{21} }, accepted},
+		"ARowNobodySent":         {func(c *promotionCase) { delete(c.sent.amounts, 3) }, accepted},
 		"ARowIsOpen": {
 			func(c *promotionCase) {
 				c.rows[1].State, c.p.Counts = "UNKNOWN", client.Counts{Succeeded: 1, Unknown: 1, Cancelled: 1}
 			},
-			[]string{"nothing is open any more"},
+			closed,
 		},
-		"ItStillRuns": {
-			func(c *promotionCase) { c.p.Status = "RUNNING" },
-			[]string{"nothing is open any more"},
-		},
-		"ABudgetIsPassed": {
-			func(c *promotionCase) { c.sent.maxAmount = 9 },
-			[]string{"no budget is exceeded"},
-		},
+		"ItStillRuns":     {func(c *promotionCase) { c.p.Status = "RUNNING" }, closed},
+		"ABudgetIsPassed": {func(c *promotionCase) { c.sent.maxAmount = 9 }, "no budget is exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, c := newSimBooks(), goodPromotion()
 			tt.spoil(c)
 			b.promotion(c.p, c.rows, c.sent, c.charges)
-			if diff := cmp.Diff(tt.want, broken(b)); diff != "" {
+			if diff := cmp.Diff([]string{tt.want}, broken(b)); diff != "" {
 				t.Error(diff)
 			}
 		})
