@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -54,23 +50,15 @@ func TestKeysAndTokens(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	ctx, terminate := context.WithCancel(t.Context())
-	defer terminate()
-	out, in := io.Pipe()
-	done := make(chan int, 1)
-	var log bytes.Buffer
-	go func() {
-		defer in.Close()
-		done <- run(ctx, []string{
-			"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--money-url", "http://127.0.0.1:1", "--output", "json",
-			"--auth-mode", "jwt", "--auth-jwt-jwks", jwks, "--auth-jwt-issuer", "https://id.example", "--auth-jwt-audience", "largesse",
-		}, world{stdout: in, stderr: &log})
-	}()
+	up := begin(t, nil, []string{
+		"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--money-url", "http://127.0.0.1:1", "--output", "json",
+		"--auth-mode", "jwt", "--auth-jwt-jwks", jwks, "--auth-jwt-issuer", "https://id.example", "--auth-jwt-audience", "largesse",
+	})
 	var said struct{ Server string }
-	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&said); err != nil {
-		t.Fatalf("%v, code %d\n%s", err, <-done, &log)
+	if err := json.NewDecoder(up.stdout).Decode(&said); err != nil {
+		t.Fatalf("%v, code %d\n%s", err, <-up.code, up.stderr)
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }()
+	up.drain()
 	as := func(key string) []string {
 		return []string{"LARGESSE_SERVER=" + said.Server, "LARGESSE_API_KEY=" + strings.TrimSpace(key)}
 	}
@@ -140,11 +128,10 @@ func TestKeysAndTokens(t *testing.T) {
 	if r := largesseRun(t.Context(), "", admin, "audit", "--by", "alice"); r.code != exitDone || strings.Count(r.stdout, "alice") < 3 || !strings.Contains(r.stdout, "revoke-api-key") {
 		t.Errorf("%+v", r)
 	}
-	terminate()
-	if code := <-done; code != exitDone {
-		t.Errorf("serve ends with %d\n%s", code, &log)
+	if code := up.end(); code != exitDone {
+		t.Errorf("serve ends with %d\n%s", code, up.stderr)
 	}
-	if strings.Contains(log.String(), till.Key) || strings.Contains(log.String(), token) {
+	if log := up.stderr.String(); strings.Contains(log, till.Key) || strings.Contains(log, token) {
 		t.Error("the log has a secret")
 	}
 }

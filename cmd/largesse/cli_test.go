@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -14,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 )
 
@@ -35,6 +35,47 @@ func largesseRun(ctx context.Context, stdin string, environ []string, args ...st
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, args, world{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, environ: environ})
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// runningCommand is a run of the command line that continues.
+type runningCommand struct {
+	stdout *bufio.Reader
+	stderr *bytes.Buffer // read after end
+	stop   context.CancelFunc
+	code   chan int
+}
+
+func begin(t *testing.T, environ, args []string) *runningCommand {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	out, in := io.Pipe()
+	r := &runningCommand{stdout: bufio.NewReader(out), stderr: &bytes.Buffer{}, stop: stop, code: make(chan int, 1)}
+	t.Cleanup(stop)
+	go func() {
+		defer in.Close()
+		r.code <- run(ctx, args, world{stdin: strings.NewReader(""), stdout: in, stderr: r.stderr, environ: environ})
+	}()
+	return r
+}
+
+// drain reads on, so that nothing is held up.
+func (r *runningCommand) drain() { go func() { _, _ = io.Copy(io.Discard, r.stdout) }() }
+
+// line reads the next line that it prints.
+func (r *runningCommand) line(t *testing.T) string {
+	t.Helper()
+	line, err := r.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatalf("it says %q and ends with %d: %s", line, <-r.code, r.stderr)
+	}
+	return line
+}
+
+// end interrupts the command, and returns its exit code.
+func (r *runningCommand) end() int {
+	r.stop()
+	r.drain()
+	return <-r.code
 }
 
 // answer is what the fake server says to a method and URI.
@@ -86,26 +127,6 @@ const runningJSON = `{"id":"7","name":"Spring","type":"POINT","status":"RUNNING"
 func TestHelp(t *testing.T) {
 	t.Parallel()
 
-	t.Run("HasAnExampleForEveryCommand", func(t *testing.T) {
-		t.Parallel()
-		n := 0
-		var walk func(cmd *cobra.Command)
-		walk = func(cmd *cobra.Command) {
-			n++
-			if cmd.Short == "" || !strings.HasPrefix(cmd.Example, "  ") || !strings.Contains(cmd.Example, "largesse") {
-				t.Errorf("%s needs a Short and an Example that is indented by two", cmd.CommandPath())
-			}
-			for _, sub := range cmd.Commands() {
-				walk(sub)
-			}
-		}
-		c := &cli{}
-		walk(c.rootCommand())
-		if n < 25 {
-			t.Errorf("only %d commands were found", n)
-		}
-	})
-
 	t.Run("ShowsTheSettingsInGroups", func(t *testing.T) {
 		t.Parallel()
 		for _, command := range []string{"serve", "migrate", "config", "doctor"} {
@@ -141,14 +162,9 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"dance"}, `largesse: there is no command "dance"; see largesse --help`},
 		{[]string{"promotion", "lst"}, `largesse: promotion has no command "lst"; did you mean list?`},
 		{[]string{"coupon", "isue", "42", "--user", "x"}, `largesse: coupon has no command "isue"; did you mean issue?`},
-		{[]string{"coupon", "ues", "42", "--wait", "x"}, `largesse: coupon has no command "ues"; did you mean use?`},
-		{[]string{"promtion", "list", "--limit", "5"}, `largesse: there is no command "promtion"; did you mean promotion?`},
 		{[]string{"coupon", "--user", "x"}, "largesse: unknown flag: --user"},
 		{[]string{"help", "promtion"}, `largesse: there is no command "promtion"; did you mean promotion?`},
-		{[]string{"help", "promotion", "lst"}, `largesse: promotion has no command "lst"; did you mean list?`},
-		{[]string{"help", "version", "x"}, `largesse: version has no command "x"; see largesse version --help`},
 		{[]string{"completion", "powershel"}, `largesse: completion has no command "powershel"; did you mean powershell?`},
-		{[]string{"completion", "bash", "x"}, `largesse: completion bash takes no arguments, but got "x"`},
 		{[]string{"promotion", "list", "7"}, `largesse: promotion list takes no arguments, but got "7"`},
 		{[]string{"promotion", "show"}, "largesse: promotion show needs a promotion ID, but got 0 arguments"},
 		{[]string{"promotion", "upload", "7"}, "needs a promotion ID and a FILE, but got 1 argument;"},
@@ -157,20 +173,12 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"demo", "--targets", "abc"}, `--targets "abc" must be a whole number;`},
 		{[]string{"demo", "--targets", "0"}, "--targets 0 must be from 1 to 1000000"},
 		{[]string{"sim", "--steps", "0"}, "--steps 0 must be from 1 to 20000"},
-		{[]string{"sim", "--seed", "-1"}, `--seed "-1" must be a whole number from 0`},
 		{[]string{"sim", "--data", "."}, "--data . is not empty: use a new or empty directory"},
 		{[]string{"promotion", "watch", "7", "--every", "5"}, `--every "5" must be a duration`},
 		{[]string{"promotion", "show", "abc"}, `"abc" is not a promotion ID: it must be a whole number from 1`},
-		{[]string{"promotion", "start", "0"}, `"0" is not a promotion ID`},
 		{[]string{"promotion", "upload", "007", "f.csv"}, `"007" is not a promotion ID`},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--id", "-1"}, `"-1" is not a promotion ID`},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--amount", "0"}, "--amount 0 must be from 1 to 1000000000000000"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "voucher", "--amount", "-1"}, "--amount -1 must be from 0 to"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--amount", "1000000000000001"}, "--amount 1000000000000001 must be from 1 to"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--max-retries", "21"}, "--max-retries 21 must be from 0 to 20"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--max-retries", "-1"}, "--max-retries -1 must be from 0 to 20"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--consumers-per-instance", "0"}, "--consumers-per-instance 0 must be from 1 to 256"},
-		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--consumers-per-instance", "257"}, "--consumers-per-instance 257 must be from 1 to 256"},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--currency", "eur"}, `--currency "eur" must be three capital letters`},
 		{[]string{"promotion", "create", "--name", "x", "--type", "point", "--voucher", "V-1"}, "--voucher needs --type voucher"},
 		{[]string{"promotion", "create", "--name", strings.Repeat("é", 201), "--type", "point"}, "--name must have 1 to 200 characters, not 201"},
@@ -194,56 +202,28 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"promotion", "resolve", "7", "8", "--outcome", "succeeded", "--note", "n"}, "--transaction-key is missing"},
 		{[]string{"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n", "--transaction-key", "T"}, "--transaction-key needs --outcome succeeded"},
 		{[]string{"deadletter", "list", "--status", "gone"}, `--status "gone" must be one of open,`},
-		{[]string{"deadletter", "show"}, "deadletter show needs a dead letter ID, but got 0 arguments"},
-		{[]string{"deadletter", "show", "x"}, `"x" is not a dead letter ID`},
 		{[]string{"deadletter", "replay"}, "deadletter replay needs IDs, --source, --reason or --all"},
 		{[]string{"deadletter", "discard", "7", "--all"}, "use only one of IDs, a filter"},
-		{[]string{"deadletter", "discard", "--all", "--reason", "X"}, "use only one of IDs, a filter"},
 		{[]string{"deadletter", "discard", "--all"}, "this would discard all open dead letters; add --yes"},
 		{[]string{"reconcile"}, "reconcile needs either --promotion ID, --template ID, --all or --list"},
 		{[]string{"reconcile", "--all", "--promotion", "7"}, "reconcile needs either"},
-		{[]string{"reconcile", "--template", "42", "--promotion", "7"}, "reconcile needs either"},
-		{[]string{"reconcile", "--template", "x"}, `"x" is not a template ID: it must be a whole number from 1; see largesse template list`},
-		{[]string{"template", "show"}, "template show needs a template ID, but got 0 arguments"},
-		{[]string{"template", "entrants", "x"}, `"x" is not a template ID`},
-		{[]string{"template", "create", "--quantity", "5"}, "--name is missing"},
-		{[]string{"template", "create", "--name", "x"}, "--quantity is missing"},
-		{[]string{"template", "create", "--name", " ", "--quantity", "5"}, "--name must have 1 to 200 characters"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "0"}, "--quantity 0 must be from 1 to 1000000000"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--id", "007"}, `"007" is not a template ID`},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--per-user", "101"}, "--per-user 101 must be from 1 to 100"},
-		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "noon"}, `--opens "noon" must look like 2026-12-24T18:00:00Z`},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "2026-12-24T18:00:00Z", "--closes", "2026-12-24T18:00:00Z"}, "--closes must be after --opens"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--draw-from", "2026-12-24T18:00:00Z"}, "--draw-from needs --opens"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--valid-for", "1500ms"}, "--valid-for 1.5s must be whole seconds"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--mode", "fast"}, `--mode "fast" must be one of stream, kafka, sync`},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--when-redis-away", "cry"}, `--when-redis-away "cry" must be one of database, wait`},
 		{[]string{"template", "set", "42"}, "template set needs at least one flag"},
-		{[]string{"template", "set", "42", "--closes", "later"}, `--closes "later" must look like`},
-		{[]string{"template", "watch", "42", "--every", "1ms"}, "--every 1ms must be at least 10ms"},
 		{[]string{"coupon", "issue", "42"}, "--user is missing"},
 		{[]string{"coupon", "issue", "42", "--user", strings.Repeat("x", 256)}, "--user: userId is longer than"},
-		{[]string{"coupon", "issue", "x", "--user", "u7"}, `"x" is not a template ID`},
 		{[]string{"coupon", "issue", "42", "--user", "u7", "--wait", "31s"}, "--wait 31s must be from 0s to 30s"},
-		{[]string{"coupon", "use", "x"}, `"x" is not a coupon ID`},
 		{[]string{"coupon", "list"}, "coupon list needs one of --template ID, --user USER and --code CODE"},
-		{[]string{"coupon", "list", "--template", "42", "--user", "u7"}, "coupon list needs one of"},
 		{[]string{"user", "history"}, "user history needs a USER, but got 0 arguments"},
-		{[]string{"user", "history", "u7", "--template", "x"}, `"x" is not a template ID`},
-		{[]string{"reconcile", "--promotion", "x"}, `"x" is not a promotion ID`},
-		{[]string{"promotion", "payouts", "7", "--state", "lost"}, `--state "lost" must be one of ready,`},
 		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" must be csv or ndjson`},
 		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms must be at least 10ms"},
 		{[]string{"version", "--output", "xml"}, `--output "xml" must be table or json`},
 		{[]string{"moneysim", "--listen", "8090"}, `--listen "8090" must look like host:port, e.g. 127.0.0.1:8090`},
 		{[]string{"moneysim", "--latency", "-1s"}, "--latency and --jitter must be at least 0s"},
 		{[]string{"moneysim", "--error-rate", "2"}, "errorRate must be from 0 to 1"},
-		{[]string{"moneysim", "--slow-drip-rate", "2"}, "slowDripRate must be from 0 to 1"},
-		{[]string{"moneysim", "--duplicate-rate", "2"}, "duplicateRate must be from 0 to 1"},
-		{[]string{"moneysim", "--throttle-rate", "2"}, "throttleRate must be from 0 to 1"},
-		{[]string{"moneysim", "--reset-before-rate", "2"}, "resetBeforeRate must be from 0 to 1"},
-		{[]string{"moneysim", "--reset-after-rate", "2"}, "resetAfterRate must be from 0 to 1"},
-		{[]string{"moneysim", "--unavailable-rate", "2"}, "unavailableRate must be from 0 to 1"},
 		{[]string{"moneysim", "--away", "--misconfigured-status", "500"}, "misconfiguredStatus must be 0 or one of [401 403"},
 		{[]string{"serve", "--redis-strem-max-len", "5"}, "did you mean --redis-stream-max-len?"},
 		{[]string{"serve"}, "money.url is not set"},
@@ -441,20 +421,13 @@ func TestConfig(t *testing.T) {
 
 func TestMoneySim(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out, in := io.Pipe()
-	done := make(chan int)
-	go func() {
-		defer in.Close()
-		done <- run(ctx, []string{"moneysim", "--listen", "127.0.0.1:0", "--output", "json", "--latency", "1ms"}, world{stdout: in, stderr: io.Discard})
-	}()
-	decoder := json.NewDecoder(out)
+	sim := begin(t, nil, []string{"moneysim", "--listen", "127.0.0.1:0", "--output", "json", "--latency", "1ms"})
+	decoder := json.NewDecoder(sim.stdout)
 	var started struct{ URL string }
 	if err := decoder.Decode(&started); err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,12 +442,12 @@ func TestMoneySim(t *testing.T) {
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("status %d", res.StatusCode)
 	}
-	cancel()
+	sim.stop()
 	var stats struct{ Charges, Amount int64 }
 	if err := decoder.Decode(&stats); err != nil || stats.Charges != 1 || stats.Amount != 3 {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
-	if code := <-done; code != exitDone {
+	if code := <-sim.code; code != exitDone {
 		t.Errorf("exit code %d", code)
 	}
 }

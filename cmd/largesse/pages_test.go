@@ -91,54 +91,6 @@ func TestPagesNameCommands(t *testing.T) {
 	}
 }
 
-func TestCommandChecker(t *testing.T) {
-	t.Parallel()
-	page := "Use `largesse promotion nothing 7` or\n```sh\nA=b bin/largesse promotion list --nothing | jq . # largesse no\n" +
-		"largesse demo && largesse doctor \\\n  --config F\nfor i in 1 2; do\n  largesse template create --name \"x-$i\"\n```\n"
-	want := []string{"largesse promotion list --nothing", "largesse demo", "largesse doctor    --config F", `largesse template create --name "x-$i"`, "largesse promotion nothing 7"}
-	got := commandsOfPage(page)
-	for i := range got {
-		got[i] = strings.TrimSpace(got[i])
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	root := (&cli{}).rootCommand()
-	for _, line := range []string{"largesse promotion nothing 7", "largesse nothing", "largesse promotion list --nothing", "largesse template create --rate 5"} {
-		if wrongCommand(root, line) == "" {
-			t.Errorf("%s: no complaint", line)
-		}
-	}
-	for _, line := range []string{"largesse promotion …", "largesse promotion show ID --stream", "largesse doctor --config F --after-restore", "largesse bench"} {
-		if wrong := wrongCommand(root, line); wrong != "" {
-			t.Errorf("%s: %s", line, wrong)
-		}
-	}
-}
-
-// TestExamplesNameWhatThereIs checks the commands and flags of every example. In CI,
-// TestExamples runs them.
-func TestExamplesNameWhatThereIs(t *testing.T) {
-	t.Parallel()
-	found, root := 0, (&cli{}).rootCommand()
-	var walk func(cmd *cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		for _, call := range pageCall.FindAllStringSubmatch(cmd.Example, -1) {
-			found++
-			if wrong := wrongCommand(root, call[1]); wrong != "" {
-				t.Errorf("%s: %s: %s", cmd.CommandPath(), call[1], wrong)
-			}
-		}
-		for _, sub := range cmd.Commands() {
-			walk(sub)
-		}
-	}
-	walk(root)
-	if found < 120 {
-		t.Errorf("only %d examples were found", found)
-	}
-}
-
 // shellWords splits at spaces that are not quoted.
 func shellWords(line string) []string {
 	var words []string
@@ -162,12 +114,4 @@ func shellWords(line string) []string {
 		}
 	}
 	return words
-}
-
-func TestShellWords(t *testing.T) {
-	t.Parallel()
-	got := shellWords(`a  "b 'c'" d='e "f"' '' g`)
-	if want := []string{"a", "b 'c'", `d=e "f"`, "", "g"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
 }

@@ -75,15 +75,6 @@ started            2026-11-21 10:01:00Z
 	}
 }
 
-func TestPromotionShowClosed(t *testing.T) {
-	t.Parallel()
-	env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {body: strings.Replace(runningJSON, `"type"`, `"closed":true,"type"`, 1)}})
-	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
-	if r.code != exitDone || !strings.Contains(r.stdout, "\nclosed             no more targets expected\n") {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestPromotionShowStream(t *testing.T) {
 	t.Parallel()
 	const stream = `{"key":"campaign-promotion-stream:POINT:7","group":"campaign-promotion-group:POINT:7","exists":true,"length":1500,"lag":1200,"pending":300,

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,22 +28,14 @@ func TestServeHTTPS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, terminate := context.WithCancel(t.Context())
-	defer terminate()
-	out, in := io.Pipe()
-	done := make(chan int, 1)
-	var log bytes.Buffer
-	go func() {
-		defer in.Close()
-		done <- run(ctx, []string{
-			"serve", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--money-url", "http://127.0.0.1:1", "--log-level", "error",
-			"--http-tls-cert", cert, "--http-tls-key", key,
-		}, world{stdout: in, stderr: &log})
-	}()
-	first, err := bufio.NewReader(out).ReadString('\n')
+	up := begin(t, nil, []string{
+		"serve", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--money-url", "http://127.0.0.1:1", "--log-level", "error",
+		"--http-tls-cert", cert, "--http-tls-key", key,
+	})
+	first := up.line(t)
 	server, _, _ := strings.Cut(strings.TrimPrefix(first, "serving on "), ", Kafka at ")
-	if err != nil || !strings.HasPrefix(server, "https://127.0.0.1:") {
-		t.Fatalf("serve says %q (%v), code %d\n%s", first, err, <-done, &log)
+	if !strings.HasPrefix(server, "https://127.0.0.1:") {
+		t.Errorf("serve says %q", first)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/readyz", nil)
 	if err != nil {
@@ -62,8 +50,7 @@ func TestServeHTTPS(t *testing.T) {
 		t.Errorf("status %d", res.StatusCode)
 	}
 	borrowed.Client().CloseIdleConnections()
-	terminate()
-	if code := <-done; code != exitDone {
-		t.Errorf("serve ends with %d\n%s", code, &log)
+	if code := up.end(); code != exitDone {
+		t.Errorf("serve ends with %d\n%s", code, up.stderr)
 	}
 }

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -31,23 +28,12 @@ func TestServe(t *testing.T) {
 		t.Fatalf("migrate: %+v", r)
 	}
 
-	ctx, terminate := context.WithCancel(t.Context())
-	defer terminate()
-	out, in := io.Pipe()
-	done := make(chan int, 1)
-	var log bytes.Buffer
-	go func() {
-		defer in.Close()
-		done <- run(ctx, []string{"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--money-url", "http://" + addr}, world{stdout: in, stderr: &log})
-	}()
-	first, err := bufio.NewReader(out).ReadString('\n')
+	up := begin(t, nil, []string{"serve", "--data-dir", data, "--listen", "127.0.0.1:0", "--money-url", "http://" + addr})
+	first := up.line(t)
 	server, ok := strings.CutPrefix(strings.TrimSpace(first), "serving on ")
 	server, kafka, _ := strings.Cut(server, ", Kafka at ")
-	if _, _, splitErr := net.SplitHostPort(kafka); splitErr != nil {
+	if _, _, err := net.SplitHostPort(kafka); err != nil || !ok {
 		t.Errorf("serve says %q: no address of Kafka", first)
-	}
-	if err != nil || !ok {
-		t.Fatalf("serve says %q (%v), code %d\n%s", first, err, <-done, &log)
 	}
 	env := []string{"LARGESSE_SERVER=" + server}
 
@@ -88,9 +74,8 @@ func TestServe(t *testing.T) {
 		}
 	})
 
-	terminate()
-	if code := <-done; code != exitDone {
-		t.Errorf("serve ends with %d\n%s", code, &log)
+	if code := up.end(); code != exitDone {
+		t.Errorf("serve ends with %d\n%s", code, up.stderr)
 	}
 }
 
@@ -101,35 +86,24 @@ func TestServeWithoutAnAPI(t *testing.T) {
 	for output, want := range map[string]string{"table": "serving without an API, Kafka at 127.0.0.1:", "json": "{\n"} {
 		t.Run(output, func(t *testing.T) {
 			t.Parallel()
-			ctx, terminate := context.WithCancel(t.Context())
-			defer terminate()
-			out, in := io.Pipe()
-			done := make(chan int, 1)
-			var log bytes.Buffer
-			data := t.TempDir()
-			go func() {
-				defer in.Close()
-				done <- run(ctx, []string{
-					"serve", "--data-dir", data, "--roles", "ingest,payout", "--listen", "127.0.0.1:0",
-					"--money-url", "http://127.0.0.1:1", "--log-level", "error", "--output", output,
-				}, world{stdout: in, stderr: &log})
-			}()
-			said := bufio.NewReader(out)
-			first, err := said.ReadString('\n')
-			if err != nil || !strings.HasPrefix(first, want) {
-				t.Fatalf("serve says %q (%v), code %d\n%s", first, err, <-done, &log)
+			up := begin(t, nil, []string{
+				"serve", "--data-dir", t.TempDir(), "--roles", "ingest,payout", "--listen", "127.0.0.1:0",
+				"--money-url", "http://127.0.0.1:1", "--log-level", "error", "--output", output,
+			})
+			first := up.line(t)
+			if !strings.HasPrefix(first, want) {
+				t.Errorf("serve says %q", first)
 			}
 			if output == "json" {
-				var up map[string]string
-				if err := json.NewDecoder(io.MultiReader(strings.NewReader(first), said)).Decode(&up); err != nil || up["server"] != "" || up["kafka"] == "" || len(up) != 2 {
-					t.Errorf("%v, %v", up, err)
+				var said map[string]string
+				if err := json.NewDecoder(io.MultiReader(strings.NewReader(first), up.stdout)).Decode(&said); err != nil || said["server"] != "" || said["kafka"] == "" || len(said) != 2 {
+					t.Errorf("%v, %v", said, err)
 				}
 			}
-			terminate()
-			if code := <-done; code != exitDone {
+			if code := up.end(); code != exitDone {
 				t.Errorf("serve ends with %d", code)
 			}
-			if got := log.String(); !strings.HasPrefix(got, "largesse: warning: http.listen 127.0.0.1:0 has no effect") || strings.Count(got, "\n") != 1 {
+			if got := up.stderr.String(); !strings.HasPrefix(got, "largesse: warning: http.listen 127.0.0.1:0 has no effect") || strings.Count(got, "\n") != 1 {
 				t.Errorf("stderr: %s", got)
 			}
 		})
