@@ -394,27 +394,30 @@ func TestReconciler(t *testing.T) {
 		}
 	})
 
-	fixture.OnFakeTime(t, "OneChargeTooFewPauses", func(t *testing.T) {
-		l := newLedger(t, 25, 24)
-		l.start()
-		l.healthy(3 * time.Minute)
-		l.finish(25, rules.OutcomePaid) // without a charge
-		l.within(pausedWithin, "paused", l.paused)
-		if why := l.breached(); !strings.Contains(why, "charged 24 payouts") || !strings.Contains(why, "25 rows are SUCCEEDED") {
-			t.Errorf("%q", why)
-		}
-	})
-
-	fixture.OnFakeTime(t, "AnotherAmountPauses", func(t *testing.T) {
-		l := newLedger(t, 25, 25)
-		l.start()
-		l.healthy(2 * time.Minute)
-		l.list.change(func() { l.list.charges[24].Amount = 99 })
-		l.within(pausedWithin, "paused", l.paused)
-		if why := l.breached(); !strings.Contains(why, "charged 2499 in total") || !strings.Contains(why, "SUCCEEDED rows add up to 2500") {
-			t.Errorf("%q", why)
-		}
-	})
+	for name, tc := range map[string]struct {
+		paid   int
+		breaks func(l *ledger)
+		why    []string
+	}{
+		"OneChargeTooFew": {24, func(l *ledger) { l.finish(25, rules.OutcomePaid) }, []string{"charged 24 payouts", "25 rows are SUCCEEDED"}},
+		"AnotherAmount": {25, func(l *ledger) {
+			l.list.change(func() { l.list.charges[24].Amount = 99 })
+		}, []string{"charged 2499 in total", "SUCCEEDED rows add up to 2500"}},
+	} {
+		fixture.OnFakeTime(t, name+"Pauses", func(t *testing.T) {
+			l := newLedger(t, 25, tc.paid)
+			l.start()
+			l.healthy(3 * time.Minute)
+			tc.breaks(l)
+			l.within(pausedWithin, "paused", l.paused)
+			why := l.breached()
+			for _, part := range tc.why {
+				if !strings.Contains(why, part) {
+					t.Errorf("%q does not say %q", why, part)
+				}
+			}
+		})
+	}
 
 	fixture.OnFakeTime(t, "BrokenOnceIsNoBreach", func(t *testing.T) {
 		l := newLedger(t, 40, 24)

@@ -286,15 +286,6 @@ func TestUpload(t *testing.T) {
 		}
 	})
 
-	t.Run("AnUnknownPromotion", func(t *testing.T) {
-		t.Parallel()
-		cmd := command(strings.NewReader(""))
-		cmd.PromotionID = 77
-		if _, err := newFakeUploadRows(pointPromotion).uploads().Upload(t.Context(), cmd); !reward.HasCode(err, reward.CodeNotFound) {
-			t.Fatalf("error %v", err)
-		}
-	})
-
 	t.Run("AHugeAmountSpoilsItsLineOnly", func(t *testing.T) {
 		t.Parallel()
 		for _, dry := range []bool{false, true} {

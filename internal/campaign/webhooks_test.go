@@ -352,27 +352,6 @@ func TestWebhookSender(t *testing.T) {
 		}
 	})
 
-	hookTest(t, "ADeadHostThatHasEverMoreToHearRests", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
-		r.set("a.example", dead)
-		for range 300 {
-			rows.add("https://a.example/hook", 1)
-			time.Sleep(2 * time.Second)
-		}
-		if n := r.count("a.example"); n < 6 || n > 18 {
-			t.Errorf("it was tried %d times in ten minutes", n)
-		}
-		r.set("a.example", nil)
-		// The last call may just have begun, the longest backoff follows
-		// it, and deliveries claimed at its end have a lease.
-		within := webhook.Timeout + webhookHostBackoffMax*5/4 + webhookLease + 5*time.Second
-		time.Sleep(within)
-		for id := int64(100); id <= 300; id++ {
-			if row := rows.row(id); !row.done && row.FailedAttempts == 0 {
-				t.Fatalf("%+v %v after it was there again", row, within)
-			}
-		}
-	})
-
 	hookTest(t, "WhatWaitsLongerThanItsHoldIsNotToldTwice", func(t *testing.T, rows *hookRows, r *receivers, _ *Webhooks) {
 		r.set("a.example", func(context.Context, int) (int, error) {
 			time.Sleep(9 * time.Second)

@@ -121,16 +121,6 @@ func TestLimiter(t *testing.T) {
 			})
 		}
 	})
-
-	fixture.OnFakeTime(t, "WhatWeDidNotSendSaysNothing", func(t *testing.T) {
-		g := newTest(t, Config{})
-		v := newProvider(time.Millisecond)
-		v.says = func(int, time.Duration) Outcome { return Outcome{Class: reward.AnswerNotSent, Local: true} }
-		v.workFor(t, time.Second, g, 200, job)
-		if s := g.State(); s.Limit != limitFirst || s.BreakerOpen {
-			t.Errorf("state %+v", s)
-		}
-	})
 }
 
 func TestBaseline(t *testing.T) {

@@ -209,23 +209,6 @@ func TestRates(t *testing.T) {
 			}
 		}
 	})
-
-	fixture.OnFakeTime(t, "AHiccupIsNoOutage", func(t *testing.T) {
-		shared := &distant{}
-		g := newTest(t, Config{RatePerSecond: 100, Rates: shared, Instances: func() int { return 4 }})
-		v := newProvider(10 * time.Millisecond)
-		stop := v.start(t, g, job, 50)
-		time.Sleep(5 * time.Second)
-		shared.away.Store(true)
-		time.Sleep(300 * time.Millisecond)
-		shared.away.Store(false)
-		time.Sleep(5 * time.Second)
-		if g.State().RatesUnshared {
-			t.Error("rates are away")
-		}
-		stop()
-		wantRate(t, v, 6*time.Second, 10*time.Second, 100, 0.95)
-	})
 }
 
 func TestLocalRatesForgetsWhatIsOver(t *testing.T) {

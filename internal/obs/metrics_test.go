@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,31 +206,6 @@ func TestMetrics(t *testing.T) {
 			m.SetWaits(time.Time{}, time.Time{}, now.Add(-24*time.Hour))
 			is("measured again", 0, 0, 86405)
 		})
-	})
-
-	t.Run("IsReadWhileItIsWritten", func(t *testing.T) {
-		t.Parallel()
-		m := NewMetrics()
-		var group sync.WaitGroup
-		for range 4 {
-			group.Go(func() {
-				for range 50 {
-					useEverything(m)
-					m.KeepStreams(nil)
-				}
-			})
-		}
-		group.Go(func() {
-			for range 20 {
-				if _, err := m.registry.Gather(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		group.Wait()
-		if got := gather(t, m, "largesse_claims_total")[""]; got != 400 {
-			t.Errorf("%v claims, want 400", got)
-		}
 	})
 }
 

@@ -22,26 +22,16 @@ import (
 
 var voucher = queue.Stream{Type: reward.Voucher, PromotionID: 1}
 
-// world is where instances run.
+// world is where instances run: Redis, on the real clock.
 type world struct {
 	*testing.T
-	connect func() queue.Queue // of one instance
+	url, prefix string
 }
 
-// onRedis runs a test on Redis, on the real clock.
-func onRedis(t *testing.T, test func(t *testing.T, w *world, url, prefix string)) {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	t.Parallel()
 	url := fixture.Address(t, fleet.VariableRedis)
-	prefix := fixture.Keys(t, url)
-	test(t, &world{T: t, connect: func() queue.Queue {
-		q, err := redisstream.Open(t.Context(), redisstream.Config{URL: url, KeyPrefix: prefix})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(q.Close)
-		return q
-	}}, url, prefix)
+	return &world{t, url, fixture.Keys(t, url)}
 }
 
 // instance is a manager with a connection of its own, as in a process of its
@@ -57,16 +47,17 @@ type instance struct {
 	held    []*pool.Item   // not acknowledged while it does not work
 }
 
-func (w *world) instance(name string, change func(*pool.Config)) *instance {
+func (w *world) instance(name string, lease time.Duration) *instance {
 	w.Helper()
-	q := w.connect()
+	q, err := redisstream.Open(w.Context(), redisstream.Config{URL: w.url, KeyPrefix: w.prefix})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(q.Close)
 	in := &instance{w: w, q: q, works: true, handled: make(map[string]int)}
 	cfg := pool.Config{
 		Queue: q, Handler: in, Instance: name, MinConsumers: 1, MaxConsumers: 32, InFlight: 64, BatchSize: 10,
-		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
-	}
-	if change != nil {
-		change(&cfg)
+		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: lease, StopTimeout: 5 * time.Second,
 	}
 	in.Manager = pool.NewManager(cfg)
 	in.Run(w.Context())
@@ -201,98 +192,97 @@ func final(s queue.Stream, total int64) pool.Spec {
 
 // TestStopConsumers stops a pool and finds nothing of it left.
 func TestStopConsumers(t *testing.T) {
-	onRedis(t, func(t *testing.T, w *world, _, _ string) {
-		in := w.instance("host-1", nil)
-		in.Start(spec(voucher, 1000))
-		w.enqueue(in.q, voucher, 0, 3)
-		fixture.Until(w, "all is handled", func() bool { return in.count() == 3 && w.info(in, voucher).Len == 0 })
-		in.Stop(1)
-		if in.Active(1) {
-			t.Fatal("the pool is still registered")
-		}
-		if left := w.consumers(in, voucher); len(left) > 0 {
-			t.Fatalf("consumers are left: %v", left)
-		}
+	t.Parallel()
+	w := newWorld(t)
+	in := w.instance("host-1", 15*time.Second)
+	in.Start(spec(voucher, 1000))
+	w.enqueue(in.q, voucher, 0, 3)
+	fixture.Until(w, "all is handled", func() bool { return in.count() == 3 && w.info(in, voucher).Len == 0 })
+	in.Stop(1)
+	if in.Active(1) {
+		t.Fatal("the pool is still registered")
+	}
+	if left := w.consumers(in, voucher); len(left) > 0 {
+		t.Fatalf("consumers are left: %v", left)
+	}
 
-		// Unfinished: what comes now is not received, and stays.
-		w.enqueue(in.q, voucher, 3, 4)
-		if !w.info(in, voucher).Exists || w.info(in, voucher).Len != 4 || in.count() != 3 {
-			t.Fatalf("after the stop %d entries are left and %d were handled; want 4 and 3", w.info(in, voucher).Len, in.count())
-		}
-		in.Converge([]pool.Spec{spec(voucher, 1000)})
-		fixture.Until(w, "the rows ask for a pool, and all is handled", func() bool { return in.count() == 7 && w.info(in, voucher).Len == 0 })
+	// Unfinished: what comes now is not received, and stays.
+	w.enqueue(in.q, voucher, 3, 4)
+	if !w.info(in, voucher).Exists || w.info(in, voucher).Len != 4 || in.count() != 3 {
+		t.Fatalf("after the stop %d entries are left and %d were handled; want 4 and 3", w.info(in, voucher).Len, in.count())
+	}
+	in.Converge([]pool.Spec{spec(voucher, 1000)})
+	fixture.Until(w, "the rows ask for a pool, and all is handled", func() bool { return in.count() == 7 && w.info(in, voucher).Len == 0 })
 
-		// Drained and final: nothing is left.
-		in.Converge([]pool.Spec{final(voucher, 1000)})
-		fixture.Until(w, "the stream is gone", func() bool { return !in.Active(1) && !w.info(in, voucher).Exists })
-	})
+	// Drained and final: nothing is left.
+	in.Converge([]pool.Spec{final(voucher, 1000)})
+	fixture.Until(w, "the stream is gone", func() bool { return !in.Active(1) && !w.info(in, voucher).Exists })
 }
 
 // TestCleanupStreamOfSeveralInstances stops two instances: each removes only its
 // own consumers, and the last one destroys the stream when it may.
 func TestCleanupStreamOfSeveralInstances(t *testing.T) {
-	onRedis(t, func(t *testing.T, w *world, _, _ string) {
-		a, b := w.instance("host-a", nil), w.instance("host-b", nil)
-		w.open(a.q, voucher)
-		a.Start(spec(voucher, 1000))
-		b.Start(spec(voucher, 1000))
-		both := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}
-		fixture.Until(w, "all four consumers are registered", func() bool { return slices.Equal(w.consumers(a, voucher), both) })
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.instance("host-a", 15*time.Second), w.instance("host-b", 15*time.Second)
+	w.open(a.q, voucher)
+	a.Start(spec(voucher, 1000))
+	b.Start(spec(voucher, 1000))
+	both := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}
+	fixture.Until(w, "all four consumers are registered", func() bool { return slices.Equal(w.consumers(a, voucher), both) })
 
-		a.work(false)
-		b.work(false)
-		w.enqueue(a.q, voucher, 0, 6)
-		fixture.Until(w, "all is in hand", func() bool { return a.holds()+b.holds() == 6 })
-		a.drop()
-		a.Stop(1)
-		if left := w.consumers(a, voucher); !slices.Equal(left, both[2:]) {
-			t.Fatalf("after one instance stopped the consumers are %v", left)
-		}
-		if w.info(a, voucher).Len != 6 || w.info(a, voucher).Pending != 6 {
-			t.Fatalf("%d entries are left, %d of them pending; want 6 and 6", w.info(a, voucher).Len, w.info(a, voucher).Pending)
-		}
+	a.work(false)
+	b.work(false)
+	w.enqueue(a.q, voucher, 0, 6)
+	fixture.Until(w, "all is in hand", func() bool { return a.holds()+b.holds() == 6 })
+	a.drop()
+	a.Stop(1)
+	if left := w.consumers(a, voucher); !slices.Equal(left, both[2:]) {
+		t.Fatalf("after one instance stopped the consumers are %v", left)
+	}
+	if w.info(a, voucher).Len != 6 || w.info(a, voucher).Pending != 6 {
+		t.Fatalf("%d entries are left, %d of them pending; want 6 and 6", w.info(a, voucher).Len, w.info(a, voucher).Pending)
+	}
 
-		// Unfinished: also the last one leaves all of it.
-		b.drop()
-		b.Stop(1)
-		if !w.info(a, voucher).Exists || w.info(a, voucher).Len != 6 || w.info(a, voucher).Pending != 6 {
-			t.Fatalf("after the last instance stopped %d entries are left, %d of them pending; want 6 and 6", w.info(a, voucher).Len, w.info(a, voucher).Pending)
-		}
+	// Unfinished: also the last one leaves all of it.
+	b.drop()
+	b.Stop(1)
+	if !w.info(a, voucher).Exists || w.info(a, voucher).Len != 6 || w.info(a, voucher).Pending != 6 {
+		t.Fatalf("after the last instance stopped %d entries are left, %d of them pending; want 6 and 6", w.info(a, voucher).Len, w.info(a, voucher).Pending)
+	}
 
-		// Drained and final: nothing is left, whichever instance is last.
-		ids, err := a.q.Range(t.Context(), voucher, 10)
-		if err != nil {
+	// Drained and final: nothing is left, whichever instance is last.
+	ids, err := a.q.Range(t.Context(), voucher, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range ids {
+		if err := a.q.Ack(t.Context(), voucher, []string{e.ID}); err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range ids {
-			if err := a.q.Ack(t.Context(), voucher, []string{e.ID}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a.Start(spec(voucher, 1000))
-		b.Start(spec(voucher, 1000))
-		fixture.Until(w, "both are back", func() bool { return len(w.consumers(a, voucher)) >= 4 })
-		a.Converge([]pool.Spec{final(voucher, 1000)})
-		b.Converge([]pool.Spec{final(voucher, 1000)})
-		fixture.Until(w, "the stream is gone", func() bool { return !a.Active(1) && !b.Active(1) && !w.info(a, voucher).Exists })
-	})
+	}
+	a.Start(spec(voucher, 1000))
+	b.Start(spec(voucher, 1000))
+	fixture.Until(w, "both are back", func() bool { return len(w.consumers(a, voucher)) >= 4 })
+	a.Converge([]pool.Spec{final(voucher, 1000)})
+	b.Converge([]pool.Spec{final(voucher, 1000)})
+	fixture.Until(w, "the stream is gone", func() bool { return !a.Active(1) && !b.Active(1) && !w.info(a, voucher).Exists })
 }
 
 // TestConsumersComeBackAfterALoss: the stream is deleted with everything that
 // Redis knew of the group; entries that come later are handled, and all
 // consumers of all instances are registered again.
 func TestConsumersComeBackAfterALoss(t *testing.T) {
-	onRedis(t, func(t *testing.T, w *world, url, prefix string) {
-		brief := func(c *pool.Config) { c.Lease = time.Second }
-		a, b := w.instance("host-a", brief), w.instance("host-b", brief)
-		w.open(a.q, voucher)
-		a.Start(spec(voucher, 1000))
-		b.Start(spec(voucher, 1000))
-		all := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}
-		fixture.Until(w, "all consumers are registered", func() bool { return slices.Equal(w.consumers(a, voucher), all) })
-		fixture.DeleteKeys(t, url, prefix)
-		w.enqueue(a.q, voucher, 0, 5)
-		fixture.Until(w, "all is handled", func() bool { return a.count()+b.count() == 5 && w.info(a, voucher).Len == 0 })
-		fixture.Until(w, "all consumers are registered again", func() bool { return slices.Equal(w.consumers(a, voucher), all) })
-	})
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.instance("host-a", time.Second), w.instance("host-b", time.Second)
+	w.open(a.q, voucher)
+	a.Start(spec(voucher, 1000))
+	b.Start(spec(voucher, 1000))
+	all := []string{"host-a-0", "host-a-1", "host-b-0", "host-b-1"}
+	fixture.Until(w, "all consumers are registered", func() bool { return slices.Equal(w.consumers(a, voucher), all) })
+	fixture.DeleteKeys(t, w.url, w.prefix)
+	w.enqueue(a.q, voucher, 0, 5)
+	fixture.Until(w, "all is handled", func() bool { return a.count()+b.count() == 5 && w.info(a, voucher).Len == 0 })
+	fixture.Until(w, "all consumers are registered again", func() bool { return slices.Equal(w.consumers(a, voucher), all) })
 }

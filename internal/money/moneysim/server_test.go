@@ -198,55 +198,6 @@ func TestRequestsAreChecked(t *testing.T) {
 	}
 }
 
-func TestLists(t *testing.T) {
-	t.Parallel()
-	type item struct {
-		IdempotencyKey, PromotionID, TargetID, Type string
-		Amount                                      int64
-		TransactionKey                              string
-	}
-	type page struct {
-		Charges    []item
-		NextCursor string
-	}
-	b := start(t, moneysim.Config{})
-	v := b.must(http.MethodPost, "/v1/vouchers/charge", "1:1", `{"promotionId":1,"targetId":1,"userId":"","amount":0,"voucherCode":"V"}`)
-	for i := 1; i <= 7; i++ {
-		b.mustPoint(2, i, 100)
-	}
-	var first page
-	b.get("/charges?limit=1", &first)
-	if want := []item{{"1:1", "1", "1", "VOUCHER", 0, v.Key}}; !cmp.Equal(want, first.Charges) {
-		t.Errorf("charges (-want +got):\n%s", cmp.Diff(want, first.Charges))
-	}
-	for path, want := range map[string]int{
-		"/charges?limit=3": 8, "/charges?limit=0": 8, "/v1/charges?promotionId=2&limit=3": 7, "/v1/charges?promotionId=3&limit=3": 0,
-	} {
-		seen := map[string]bool{}
-		for cursor := ""; ; {
-			var p page
-			b.get(path+"&cursor="+cursor, &p)
-			for _, c := range p.Charges {
-				seen[c.IdempotencyKey] = true
-			}
-			if cursor = p.NextCursor; cursor == "" {
-				break
-			}
-		}
-		if len(seen) != want {
-			t.Errorf("%s: %d charges over all pages, want %d", path, len(seen), want)
-		}
-	}
-	if n, amount := b.sim.Charges(2); n != 7 || amount != 700 {
-		t.Errorf("Charges(2) = %d, %d", n, amount)
-	}
-	for _, path := range []string{"/charges?cursor=x", "/charges?limit=-1", "/v1/charges"} {
-		if got := b.must(http.MethodGet, path, "", ""); got.Status != 400 || got.Code != "MALFORMED" {
-			t.Errorf("%s: %+v", path, got)
-		}
-	}
-}
-
 // TestFaultsChargeWhatTheTableSays checks the table of the package comment, each line
 // with and without a copy. What the client makes of the faults is in package money.
 func TestFaultsChargeWhatTheTableSays(t *testing.T) {

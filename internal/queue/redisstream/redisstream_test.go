@@ -46,19 +46,15 @@ func TestParseStreamName(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesBracesInThePrefix(t *testing.T) {
+func TestOpenSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := Open(t.Context(), Config{URL: "redis://127.0.0.1:1", KeyPrefix: "{a}"})
-	if err == nil || !strings.Contains(err.Error(), "redis.key-prefix") {
-		t.Fatalf("the error is %v", err)
-	}
-}
-
-func TestOpenSaysWhatIsAway(t *testing.T) {
-	t.Parallel()
-	_, err := Open(t.Context(), Config{URL: "redis://user:secret@127.0.0.1:1"})
-	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), "secret") {
-		t.Fatalf("the error is %v", err)
+	for want, cfg := range map[string]Config{
+		"redis.key-prefix": {URL: "redis://127.0.0.1:1", KeyPrefix: "{a}"},
+		"127.0.0.1:1":      {URL: "redis://user:secret@127.0.0.1:1"},
+	} {
+		if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error is %v", err)
+		}
 	}
 }
 

@@ -460,27 +460,6 @@ func TestAckLeavesNoOrphan(t *testing.T) {
 	})
 }
 
-func TestAWrongTypeIsAnErrorAndChangesNothing(t *testing.T) {
-	t.Parallel()
-	fixture.OnEachRedis(t, func(t *testing.T, url string) {
-		r := newRig(t, url)
-		r.do("SET", r.key(), "not a stream")
-		_, err := r.q.Add(t.Context(), r.params(0, 1))
-		if err == nil || !strings.Contains(err.Error(), r.key()) || !strings.Contains(err.Error(), "add_entries") {
-			t.Errorf("Add: %v", err)
-		}
-		if _, err := r.q.Read(t.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: 1}}); err == nil {
-			t.Error("Read gave no error")
-		}
-		if _, err := r.q.Destroy(t.Context(), r.s); err == nil {
-			t.Error("Destroy gave no error")
-		}
-		if got := plain(t, r.do("GET", r.key())); got != "not a stream" {
-			t.Errorf("the key holds %v", got)
-		}
-	})
-}
-
 func TestScriptsComeBackAfterAFlush(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
@@ -551,21 +530,6 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 			t.Fatalf("one outage is logged once: %d unavailable, %d available again", u, back)
 		}
 	})
-}
-
-// TestWhatIsAwayIsSaidOnce: what goes into the log of a request is one line.
-func TestWhatIsAwayIsSaidOnce(t *testing.T) {
-	t.Parallel()
-	url := fixture.Address(t, fleet.VariableRedis)
-	p := newProxy()
-	r := newRigVia(t, url, p)
-	p.setDown(true)
-	defer p.setDown(false)
-	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
-	defer cancel()
-	if _, err := r.q.Info(ctx, r.s); err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%q", err)
-	}
 }
 
 func TestADrainedStreamKeepsItsGroup(t *testing.T) {
