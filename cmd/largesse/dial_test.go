@@ -6,8 +6,9 @@ import (
 	"net"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestPatientDial(t *testing.T) {
@@ -24,21 +25,18 @@ func TestPatientDial(t *testing.T) {
 		{name: "GivesUpAtLast", err: refused, wantErr: true, wantTook: 3 * time.Second},
 		{name: "DoesNotWaitForOtherErrors", err: errors.New("no such host"), wantErr: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				dial := patientDial(func(context.Context, string, string) (net.Conn, error) {
-					if tc.up > 0 && time.Since(began) >= tc.up {
-						return nil, nil //nolint:nilnil // a connection is not looked at here
-					}
-					return nil, tc.err
-				}, serverPatience)
-				_, err := dial(t.Context(), "tcp", "127.0.0.1:8080")
-				if took := time.Since(began); (err != nil) != tc.wantErr || took != tc.wantTook {
-					t.Errorf("error %v after %v, want an error: %v, after %v", err, took, tc.wantErr, tc.wantTook)
+		fixture.OnFakeTime(t, tc.name, func(t *testing.T) {
+			began := time.Now()
+			dial := patientDial(func(context.Context, string, string) (net.Conn, error) {
+				if tc.up > 0 && time.Since(began) >= tc.up {
+					return nil, nil //nolint:nilnil // a connection is not looked at here
 				}
-			})
+				return nil, tc.err
+			}, serverPatience)
+			_, err := dial(t.Context(), "tcp", "127.0.0.1:8080")
+			if took := time.Since(began); (err != nil) != tc.wantErr || took != tc.wantTook {
+				t.Errorf("error %v after %v, want an error: %v, after %v", err, took, tc.wantErr, tc.wantTook)
+			}
 		})
 	}
 

@@ -60,6 +60,19 @@ func onlyBut(t *testing.T, checks []Check, status CheckStatus, names ...string) 
 	}
 }
 
+// judged requires that the named check has the status, and all others ok.
+func judged(t *testing.T, name string, checks []Check, want CheckStatus, check string) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		if check == "" {
+			onlyBut(t, checks, CheckOK)
+		} else {
+			onlyBut(t, checks, want, check)
+		}
+	})
+}
+
 func TestJudgeClock(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default() // money.timeout 5s + lease 15s: the limit is 10s
@@ -133,17 +146,9 @@ func TestJudgePostgres(t *testing.T) {
 		"not enough for instances": {func(*postgres.Inspection) {}, 4, "database.connections", CheckFail},
 		"fsync off":                {func(f *postgres.Inspection) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := good
-			tc.change(&f)
-			checks := judgePostgres(f, tc.instances, config.Default())
-			if tc.check == "" {
-				onlyBut(t, checks, CheckOK)
-			} else {
-				onlyBut(t, checks, tc.want, tc.check)
-			}
-		})
+		f := good
+		tc.change(&f)
+		judged(t, name, judgePostgres(f, tc.instances, config.Default()), tc.want, tc.check)
 	}
 }
 
@@ -216,16 +221,8 @@ func TestJudgeCodes(t *testing.T) {
 		t.Errorf("%+v", checks)
 	}
 
-	path := filepath.Join(t.TempDir(), "rows.db")
-	s, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
+	path, now := filepath.Join(t.TempDir(), "rows.db"), time.Now()
+	s := newRows(t, path)
 	for id := reward.TemplateID(1); id <= 2; id++ {
 		importID := int64(id)
 		_, err := s.TemplateCreate(t.Context(), reward.CouponTemplate{
@@ -289,17 +286,9 @@ func TestJudgeRedis(t *testing.T) {
 		"cluster not told": {func(n *redisstream.NodeInspection) { n.Cluster = true }, "redis.cluster", CheckWarn},
 		"clock":            {func(n *redisstream.NodeInspection) { n.Clock.Ahead = -2 * time.Second }, "redis.clock", CheckWarn},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := good
-			tc.change(&n)
-			checks := judgeRedis(redisstream.Inspection{Nodes: []redisstream.NodeInspection{n}}, config.Default())
-			if tc.check == "" {
-				onlyBut(t, checks, CheckOK)
-			} else {
-				onlyBut(t, checks, tc.want, tc.check)
-			}
-		})
+		n := good
+		tc.change(&n)
+		judged(t, name, judgeRedis(redisstream.Inspection{Nodes: []redisstream.NodeInspection{n}}, config.Default()), tc.want, tc.check)
 	}
 	onlyBut(t, judgeRedis(redisstream.Inspection{}, config.Default()), CheckFail, "redis")
 	deaf := redisstream.Inspection{Nodes: []redisstream.NodeInspection{good}, NoSubscribe: errors.New("NOPERM")}
@@ -331,17 +320,9 @@ func TestJudgeKafka(t *testing.T) {
 		"retention not told": {func(t *bus.TopicInspection) { t.Described, t.Retention = false, 0 }, "kafka.retention", CheckWarn},
 		"compacted":          {func(t *bus.TopicInspection) { t.Compacted = true }, "kafka.retention", CheckFail},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			topic := good
-			tc.change(&topic)
-			checks := judgeKafka(bus.Inspection{Brokers: 3, Topics: []bus.TopicInspection{topic}})
-			if tc.check == "" {
-				onlyBut(t, checks, CheckOK)
-			} else {
-				onlyBut(t, checks, tc.want, tc.check)
-			}
-		})
+		topic := good
+		tc.change(&topic)
+		judged(t, name, judgeKafka(bus.Inspection{Brokers: 3, Topics: []bus.TopicInspection{topic}}), tc.want, tc.check)
 	}
 	one := good
 	one.Replicas = 1

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -89,120 +90,108 @@ func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	self := store.Instance{Name: "host-1", Version: "v1", Roles: []string{config.RoleAPI}}
 
-	t.Run("TellsEveryFiveSecondsAndSoonAfterAChange", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &fakeInstances{}
-			h := newHeartbeat(rows, self, nil, obs.Log{})
-			var mu sync.Mutex // protects pools
-			var pools []pool.Status
-			h.pools = func() []pool.Status {
-				mu.Lock()
-				defer mu.Unlock()
-				return pools
-			}
-			begin := time.Now()
-			h.hint() // before it beats: the first beat tells it
-			h.Start(t.Context())
-			time.Sleep(6 * time.Second)
+	fixture.OnFakeTime(t, "TellsEveryFiveSecondsAndSoonAfterAChange", func(t *testing.T) {
+		rows := &fakeInstances{}
+		h := newHeartbeat(rows, self, nil, obs.Log{})
+		var mu sync.Mutex // protects pools
+		var pools []pool.Status
+		h.pools = func() []pool.Status {
 			mu.Lock()
-			pools = []pool.Status{{
-				Stream:    queue.Stream{Type: reward.Voucher, PromotionID: 7},
-				Consumers: []string{"host-1-0", "host-1-1"}, Pending: 3, StartedAt: begin.In(time.FixedZone("KST", 9*3600)),
-			}}
-			mu.Unlock()
-			for range 100 { // a storm of changes is one beat
-				h.hint()
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(6 * time.Second)
-			h.Stop()
-			h.Stop()
-			want := []time.Duration{0, 5 * time.Second, 6200 * time.Millisecond, 11200 * time.Millisecond}
-			if diff := cmp.Diff(want, rows.since(begin)); diff != "" {
-				t.Errorf("beats (-want +got):\n%s", diff)
-			}
-			told := self
-			told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, Pending: 3, StartedAt: begin.UTC()}}
-			if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
-			}
-			if n := h.instances(); n != 3 {
-				t.Errorf("%d instances, want 3", n)
-			}
-			if rows.ttl != 15*time.Second {
-				t.Errorf("alive for %v", rows.ttl)
-			}
-			if diff := cmp.Diff([]string{"host-1"}, rows.gone); diff != "" {
-				t.Errorf("gone (-want +got):\n%s", diff)
-			}
-		})
+			defer mu.Unlock()
+			return pools
+		}
+		begin := time.Now()
+		h.hint() // before it beats: the first beat tells it
+		h.Start(t.Context())
+		time.Sleep(6 * time.Second)
+		mu.Lock()
+		pools = []pool.Status{{
+			Stream:    queue.Stream{Type: reward.Voucher, PromotionID: 7},
+			Consumers: []string{"host-1-0", "host-1-1"}, Pending: 3, StartedAt: begin.In(time.FixedZone("KST", 9*3600)),
+		}}
+		mu.Unlock()
+		for range 100 { // a storm of changes is one beat
+			h.hint()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(6 * time.Second)
+		h.Stop()
+		h.Stop()
+		want := []time.Duration{0, 5 * time.Second, 6200 * time.Millisecond, 11200 * time.Millisecond}
+		if diff := cmp.Diff(want, rows.since(begin)); diff != "" {
+			t.Errorf("beats (-want +got):\n%s", diff)
+		}
+		told := self
+		told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, Pending: 3, StartedAt: begin.UTC()}}
+		if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+		if n := h.instances(); n != 3 {
+			t.Errorf("%d instances, want 3", n)
+		}
+		if rows.ttl != 15*time.Second {
+			t.Errorf("alive for %v", rows.ttl)
+		}
+		if diff := cmp.Diff([]string{"host-1"}, rows.gone); diff != "" {
+			t.Errorf("gone (-want +got):\n%s", diff)
+		}
 	})
 
-	t.Run("AnOutageIsOneLine", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var out strings.Builder
-			log, err := obs.NewLog(&out, "info", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows := &fakeInstances{}
-			h := newHeartbeat(rows, self, nil, log)
-			h.pools = func() []pool.Status { return nil }
-			rows.set(true)
-			h.Start(t.Context())
-			time.Sleep(time.Minute)
-			rows.set(false)
-			time.Sleep(time.Minute)
-			h.Stop()
-			if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), `"heartbeat unavailable"`) || !strings.Contains(out.String(), `"heartbeat available again"`) {
-				t.Errorf("%d lines:\n%s", n, out.String())
-			}
-		})
+	fixture.OnFakeTime(t, "AnOutageIsOneLine", func(t *testing.T) {
+		var out strings.Builder
+		log, err := obs.NewLog(&out, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := &fakeInstances{}
+		h := newHeartbeat(rows, self, nil, log)
+		h.pools = func() []pool.Status { return nil }
+		rows.set(true)
+		h.Start(t.Context())
+		time.Sleep(time.Minute)
+		rows.set(false)
+		time.Sleep(time.Minute)
+		h.Stop()
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), `"heartbeat unavailable"`) || !strings.Contains(out.String(), `"heartbeat available again"`) {
+			t.Errorf("%d lines:\n%s", n, out.String())
+		}
 	})
 
-	t.Run("ShowsThatApprovalsDiffer", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, troubles := &fakeInstances{others: []string{"b", "c"}}, obs.NewTroubles(nil, obs.Log{})
-			h := newHeartbeat(rows, store.Instance{Name: "a", ApprovalAbove: 100}, troubles, obs.Log{})
-			h.pools = func() []pool.Status { return nil }
-			h.Start(t.Context())
-			defer h.Stop()
-			time.Sleep(time.Second)
-			if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartApproval || !strings.Contains(list[0].Reason, "100 here and another amount on b, c") {
-				t.Errorf("%+v", list)
-			}
-			rows.mu.Lock()
-			rows.others = nil
-			rows.mu.Unlock()
-			time.Sleep(2 * heartbeatInterval)
-			if list := troubles.List(); len(list) != 0 {
-				t.Errorf("%+v", list)
-			}
-		})
+	fixture.OnFakeTime(t, "ShowsThatApprovalsDiffer", func(t *testing.T) {
+		rows, troubles := &fakeInstances{others: []string{"b", "c"}}, obs.NewTroubles(nil, obs.Log{})
+		h := newHeartbeat(rows, store.Instance{Name: "a", ApprovalAbove: 100}, troubles, obs.Log{})
+		h.pools = func() []pool.Status { return nil }
+		h.Start(t.Context())
+		defer h.Stop()
+		time.Sleep(time.Second)
+		if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartApproval || !strings.Contains(list[0].Reason, "100 here and another amount on b, c") {
+			t.Errorf("%+v", list)
+		}
+		rows.mu.Lock()
+		rows.others = nil
+		rows.mu.Unlock()
+		time.Sleep(2 * heartbeatInterval)
+		if list := troubles.List(); len(list) != 0 {
+			t.Errorf("%+v", list)
+		}
 	})
 
-	t.Run("ShowsWhatDegradesTheInstance", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows, troubles := &fakeInstances{}, obs.NewTroubles(nil, obs.Log{})
-			h := newHeartbeat(rows, self, troubles, obs.Log{})
-			h.pools = func() []pool.Status { return nil }
-			troubles.Set(obs.PartProvider, strings.Repeat("é", reasonMax))
-			since := time.Now().UTC()
-			h.Start(t.Context())
-			time.Sleep(time.Second)
-			troubles.Clear(obs.PartProvider)
-			time.Sleep(heartbeatInterval)
-			h.Stop()
-			told := self
-			told.Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: strings.Repeat("é", reasonMax/2), Since: since}}
-			if diff := cmp.Diff([]store.Instance{told, self}, rows.beats, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
-			}
-		})
+	fixture.OnFakeTime(t, "ShowsWhatDegradesTheInstance", func(t *testing.T) {
+		rows, troubles := &fakeInstances{}, obs.NewTroubles(nil, obs.Log{})
+		h := newHeartbeat(rows, self, troubles, obs.Log{})
+		h.pools = func() []pool.Status { return nil }
+		troubles.Set(obs.PartProvider, strings.Repeat("é", reasonMax))
+		since := time.Now().UTC()
+		h.Start(t.Context())
+		time.Sleep(time.Second)
+		troubles.Clear(obs.PartProvider)
+		time.Sleep(heartbeatInterval)
+		h.Stop()
+		told := self
+		told.Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: strings.Repeat("é", reasonMax/2), Since: since}}
+		if diff := cmp.Diff([]store.Instance{told, self}, rows.beats, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
 	})
 
 	t.Run("AStopBeforeAStartSaysNothing", func(t *testing.T) {

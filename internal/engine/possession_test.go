@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -64,61 +64,49 @@ func held(t *testing.T) (l *lease, rows *fakeLeases, lost <-chan error) {
 
 func TestLease(t *testing.T) {
 	t.Parallel()
-	t.Run("ADatabaseThatIsAwayIsNoLoss", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			l, rows, lost := held(t)
-			rows.set(func() { rows.away = true })
-			time.Sleep(time.Minute)
-			rows.set(func() { rows.away = false })
-			time.Sleep(time.Minute)
-			if len(lost) != 0 {
-				t.Fatalf("lost: %v", <-lost)
-			}
-			l.release()
-			if rows.owner != "" {
-				t.Errorf("%s owns it after the release", rows.owner)
-			}
-		})
+	fixture.OnFakeTime(t, "ADatabaseThatIsAwayIsNoLoss", func(t *testing.T) {
+		l, rows, lost := held(t)
+		rows.set(func() { rows.away = true })
+		time.Sleep(time.Minute)
+		rows.set(func() { rows.away = false })
+		time.Sleep(time.Minute)
+		if len(lost) != 0 {
+			t.Fatalf("lost: %v", <-lost)
+		}
+		l.release()
+		if rows.owner != "" {
+			t.Errorf("%s owns it after the release", rows.owner)
+		}
 	})
-	t.Run("AnotherHolderIs", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			l, rows, lost := held(t)
-			rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
-			time.Sleep(time.Minute)
-			if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {
-				t.Error("the loss was not reported")
-			}
-			l.release()
-			if rows.owner != "host-2/x" {
-				t.Error("the release removed the lease of another owner")
-			}
-		})
+	fixture.OnFakeTime(t, "AnotherHolderIs", func(t *testing.T) {
+		l, rows, lost := held(t)
+		rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
+		time.Sleep(time.Minute)
+		if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {
+			t.Error("the loss was not reported")
+		}
+		l.release()
+		if rows.owner != "host-2/x" {
+			t.Error("the release removed the lease of another owner")
+		}
 	})
-	t.Run("ADeadHoldersLeaseIsWaitedFor", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &fakeLeases{owner: "dead/x", until: time.Now().Add(10 * time.Second)}
-			began := time.Now()
-			l, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if took := time.Since(began); took < 10*time.Second || took > 12*time.Second {
-				t.Errorf("took %v", took)
-			}
-			l.release()
-		})
+	fixture.OnFakeTime(t, "ADeadHoldersLeaseIsWaitedFor", func(t *testing.T) {
+		rows := &fakeLeases{owner: "dead/x", until: time.Now().Add(10 * time.Second)}
+		began := time.Now()
+		l, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 12*time.Second {
+			t.Errorf("took %v", took)
+		}
+		l.release()
 	})
-	t.Run("ALivingHolderRefusesAndIsNamed", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &fakeLeases{owner: "living-7/x", until: time.Now().Add(time.Hour)}
-			_, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
-			if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "living-7") {
-				t.Errorf("error %v", err)
-			}
-		})
+	fixture.OnFakeTime(t, "ALivingHolderRefusesAndIsNamed", func(t *testing.T) {
+		rows := &fakeLeases{owner: "living-7/x", until: time.Now().Add(time.Hour)}
+		_, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "living-7") {
+			t.Errorf("error %v", err)
+		}
 	})
 }

@@ -18,21 +18,32 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
+
+// newRows returns a database at path that has all tables.
+func newRows(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	rows := storetest.OpenFile(t, path, func(ctx context.Context, path string) (*sqlite.Store, error) {
+		return sqlite.Open(ctx, path)
+	})
+	t.Cleanup(rows.Close)
+	return rows
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestRetention stores audit entries and dead letters older and newer than the settings
 // allow, more than a transaction removes, and removes the old ones. Open dead letters
 // stay, and with zero settings everything does.
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	rows, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	if err := rows.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rows := newRows(t, filepath.Join(t.TempDir(), "rows.db"))
 	const old, fresh = 2*retentionBatch + 1, 7
 	now := time.Now()
 	for id := range int64(old + fresh) {
@@ -40,34 +51,25 @@ func TestRetention(t *testing.T) {
 		if id >= old {
 			at = now
 		}
-		if err := rows.AuditBegin(t.Context(), store.AuditLine{ID: id + 1, At: at}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.AuditBegin(t.Context(), store.AuditLine{ID: id + 1, At: at}))
 	}
 	letters := make([]reward.DeadLetter, 4)
 	for i := range letters {
 		letters[i] = reward.DeadLetter{Source: "topic", Partition: int32(i), Offset: "0", At: now.Add(-3 * time.Hour)}
 	}
-	if err := rows.DeadLetterAdd(t.Context(), letters); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.DeadLetterAdd(t.Context(), letters))
 	for id, closed := range map[int64]struct {
 		to reward.DeadLetterStatus
 		at time.Time
 	}{1: {reward.DeadLetterReplayed, now.Add(-2 * time.Hour)}, 2: {reward.DeadLetterDiscarded, now.Add(-2 * time.Hour)}, 3: {reward.DeadLetterReplayed, now}} {
-		if _, err := rows.DeadLetterClose(t.Context(), []int64{id}, closed.to, "ann", closed.at); err != nil {
-			t.Fatal(err)
-		}
+		_, err := rows.DeadLetterClose(t.Context(), []int64{id}, closed.to, "ann", closed.at)
+		must(t, err)
 	}
 	left := func() (audit, dead int) {
 		lines, err := rows.AuditList(t.Context(), store.AuditListParams{Limit: old + fresh})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list, err := rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(lines), len(list)
 	}
 	for _, tt := range []struct {
@@ -79,9 +81,7 @@ func TestRetention(t *testing.T) {
 		{config.Retention{Audit: time.Hour, DeadLetters: time.Hour}, fresh, 2},
 	} {
 		r := &retention{rows: rows, periods: tt.periods}
-		if err := r.round(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.round(t.Context()))
 		if audit, dead := left(); audit != tt.audit || dead != tt.dead {
 			t.Errorf("%+v: %d audit entries and %d dead letters are left, want %d and %d", tt.periods, audit, dead, tt.audit, tt.dead)
 		}
@@ -94,25 +94,12 @@ func TestRetention(t *testing.T) {
 func TestRetentionOfPayouts(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	rows, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	if err := rows.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	rows := newRows(t, filepath.Join(t.TempDir(), "rows.db"))
 	now := time.Now()
 	const targets = retentionBatch + 1
 	for id, ended := range map[reward.PromotionID]time.Time{1: now.Add(-50 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-50 * time.Hour)} {
 		_, err := rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, ended)
-		must(err)
+		must(t, err)
 		all := make([]store.NewPayout, targets)
 		var outcomes []rules.Outcome
 		for i := range all {
@@ -126,25 +113,25 @@ func TestRetentionOfPayouts(t *testing.T) {
 		}
 		for part := range slices.Chunk(all, store.BatchMax) {
 			_, err = rows.PayoutSave(ctx, store.PayoutSaveParams{Rows: part, MaxLen: targets, Now: ended})
-			must(err)
+			must(t, err)
 		}
 		for part := range slices.Chunk(outcomes, store.BatchMax) {
 			_, err = rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: part, Now: ended})
-			must(err)
+			must(t, err)
 		}
 		_, err = rows.PromotionComplete(ctx, id, time.Minute, ended)
-		must(err)
+		must(t, err)
 		v, err := rows.PromotionGet(ctx, id)
-		must(err)
+		must(t, err)
 		_, err = rows.PromotionStreamDestroyed(ctx, id, v.LastDispatchedAt)
-		must(err)
+		must(t, err)
 	}
 	left := func() (n [4]int) {
 		for id := range reward.PromotionID(4) {
 			p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax}
 			for {
 				page, err := rows.PayoutList(ctx, p)
-				must(err)
+				must(t, err)
 				n[id] += len(page)
 				if len(page) < p.Limit {
 					break
@@ -154,7 +141,7 @@ func TestRetentionOfPayouts(t *testing.T) {
 		}
 		return n
 	}
-	must((&retention{rows: rows}).round(ctx))
+	must(t, (&retention{rows: rows}).round(ctx))
 	if got := left(); got != [4]int{0, targets, targets, targets} {
 		t.Fatalf("without a period, %v payouts are left", got)
 	}
@@ -168,14 +155,14 @@ func TestRetentionOfPayouts(t *testing.T) {
 	}
 	r.rows = rows
 	for range 2 {
-		must(r.round(ctx))
+		must(t, r.round(ctx))
 		if got := left(); got != [4]int{0, 0, targets, targets} {
 			t.Fatalf("%v payouts are left", got)
 		}
 	}
 	for id, archived := range map[reward.PromotionID]bool{1: true, 2: false, 3: false} {
 		v, err := rows.PromotionGet(ctx, id)
-		must(err)
+		must(t, err)
 		if v.ArchivedAt.IsZero() == archived || v.Counts.Total() != targets || v.Counts.AmountTotal() != 5*targets {
 			t.Errorf("promotion %d: archived at %v, counts %+v", id, v.ArchivedAt, v.Counts)
 		}
@@ -215,20 +202,7 @@ func (g *removedGates) Remove(_ context.Context, id reward.TemplateID) error {
 func TestRetentionOfCoupons(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	rows, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	if err := rows.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	rows := newRows(t, filepath.Join(t.TempDir(), "rows.db"))
 	now := time.Now()
 	const coupons = retentionBatch + 1
 	for id, closed := range map[reward.TemplateID]time.Time{1: now.Add(-90 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-90 * time.Hour), 4: now.Add(-80 * time.Hour)} {
@@ -240,7 +214,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 			template.ValidFor = 0
 		}
 		_, err := rows.TemplateCreate(ctx, template)
-		must(err)
+		must(t, err)
 		var all []rules.CouponRequest
 		for n := range int64(coupons) {
 			number := int64(id)*10_000 + n
@@ -248,12 +222,12 @@ func TestRetentionOfCoupons(t *testing.T) {
 		}
 		for part := range slices.Chunk(all, store.BatchMax) {
 			_, err = rows.CouponSettle(ctx, store.CouponSettleParams{TemplateID: id, Kind: rules.SettleInOrder, Requests: part, Now: closed.Add(-2 * time.Hour)})
-			must(err)
+			must(t, err)
 		}
 	}
 	left := func() (n [5]int64) {
 		for id := reward.TemplateID(1); id <= 4; id++ {
-			must(rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
+			must(t, rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
 				n[id] += int64(len(page))
 				return nil
 			}))
@@ -261,7 +235,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 		return n
 	}
 	gates := &removedGates{fails: 1}
-	must((&retention{rows: rows, gate: gates}).round(ctx))
+	must(t, (&retention{rows: rows, gate: gates}).round(ctx))
 	r := &retention{rows: rows, gate: gates, periods: config.Retention{Coupons: 72 * time.Hour}}
 	if err := r.round(ctx); err == nil {
 		t.Fatal("the round reports success although the gate is not removed")
@@ -280,7 +254,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 	}
 	r.rows = rows
 	for range 2 {
-		must(r.round(ctx))
+		must(t, r.round(ctx))
 		if got := left(); got != [5]int64{0, 0, coupons, coupons, 0} {
 			t.Fatalf("%v coupons are left", got)
 		}
@@ -290,7 +264,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 	}
 	for id, archived := range map[reward.TemplateID]bool{1: true, 2: false, 3: false, 4: true} {
 		v, err := rows.TemplateGet(ctx, id)
-		must(err)
+		must(t, err)
 		if v.ArchivedAt.IsZero() == archived || v.Live != coupons || v.IssuedTotal != coupons {
 			t.Errorf("template %d: archived at %v, %d live, %d issued", id, v.ArchivedAt, v.Live, v.IssuedTotal)
 		}
@@ -325,36 +299,28 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL, cfg.Retention.Coupons = t.TempDir(), "http://127.0.0.1:9", 72*time.Hour
 	rows, err := sqlite.Open(ctx, sqlitePath(cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(rows.Migrate(ctx))
+	must(t, err)
+	must(t, rows.Migrate(ctx))
 	closed := time.Now().Add(-90 * time.Hour)
 	_, err = rows.TemplateCreate(ctx, reward.CouponTemplate{
 		ID: 1, Name: "drop", TotalQuantity: 1, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 		ClosesAt: closed, ValidFor: time.Hour, CreatedAt: closed,
 	})
-	must(err)
+	must(t, err)
 	_, err = rows.CouponSettle(ctx, store.CouponSettleParams{
 		TemplateID: 1, Kind: rules.SettleInOrder, Now: closed.Add(-2 * time.Hour),
 		Requests: []rules.CouponRequest{{UserID: "ann", Ticket: 1, CouponID: 1, Code: "one"}},
 	})
-	must(err)
+	must(t, err)
 	rows.Close()
 
 	removed := &logSignal{text: "old rows removed", seen: make(chan struct{})}
 	log, err := obs.NewLog(removed, "info", "text")
-	must(err)
+	must(t, err)
 	e := start(t, cfg, log, WithoutListener())
 	<-removed.seen
 	row, err := e.store.TemplateGet(ctx, 1)
-	must(err)
+	must(t, err)
 	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {
 		t.Errorf("archived at %v with %d issued", row.ArchivedAt, row.IssuedTotal)
 	}

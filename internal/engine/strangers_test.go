@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/config/configtest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -134,7 +135,7 @@ func TestDataDirIsClosed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var out lockedBuffer
+			var out fixture.Buffer
 			log, err := obs.NewLog(&out, "info", "text")
 			if err != nil {
 				t.Fatal(err)

@@ -1,16 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -23,31 +20,13 @@ import (
 
 var errSlowBrokers = errors.New("list Kafka topics: context deadline exceeded")
 
-// lockedBuffer is a buffer for concurrent writers.
-type lockedBuffer struct {
-	mu  sync.Mutex // protects buf
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // TestTopicsAreLate checks that an instance starts although the brokers do not create the
 // topics in time, says so, and creates them later.
 func TestTopicsAreLate(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL = t.TempDir(), "http://127.0.0.1:9"
-	var lines lockedBuffer
+	var lines fixture.Buffer
 	log, err := obs.NewLog(&lines, "info", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -107,19 +86,16 @@ func TestTopicsStayAway(t *testing.T) {
 		"Retriable":  {kerr.RequestTimedOut, topicsMax, topicsMax + 2*topicsBackoffMax},
 		"NotAllowed": {kerr.TopicAuthorizationFailed, 0, 2 * topicsBackoff},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				failed := make(chan error, 1)
-				k := &topicKeeper{ensure: func(context.Context) error { return tc.err }, fail: func(err error) { failed <- err }}
-				began := time.Now()
-				k.Start(t.Context(), k.run)
-				err := <-failed
-				if took := time.Since(began); !errors.Is(err, tc.err) || took < tc.least || took > tc.most {
-					t.Errorf("after %v: %v", took, err)
-				}
-				k.Stop()
-			})
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			failed := make(chan error, 1)
+			k := &topicKeeper{ensure: func(context.Context) error { return tc.err }, fail: func(err error) { failed <- err }}
+			began := time.Now()
+			k.Start(t.Context(), k.run)
+			err := <-failed
+			if took := time.Since(began); !errors.Is(err, tc.err) || took < tc.least || took > tc.most {
+				t.Errorf("after %v: %v", took, err)
+			}
+			k.Stop()
 		})
 	}
 }
