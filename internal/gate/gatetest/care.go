@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -328,35 +327,6 @@ func exerciseLock(t *testing.T, b *bundle) {
 		t.Fatalf("token %d is not above %d, %v", sixth, ahead, ok)
 	}
 	b.ok(b.g.Unlock(b.ctx, b.id, sixth))
-
-	var mu sync.Mutex // protects holders
-	holders := map[int64]bool{}
-	var wg sync.WaitGroup
-	for holder := range 8 {
-		wg.Go(func() {
-			for n := range 20 {
-				token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: fmt.Sprint(holder, "/", n)})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !ok {
-					continue
-				}
-				mu.Lock()
-				known := holders[token]
-				holders[token] = true
-				mu.Unlock()
-				if known {
-					t.Errorf("token %d was given twice", token)
-				}
-				if err := b.g.Unlock(b.ctx, b.id, token); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func exerciseSeparateTemplates(t *testing.T, b *bundle) {

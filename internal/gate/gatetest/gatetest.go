@@ -23,11 +23,8 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate, only ...string
 	t.Helper()
 	ran := 0
 	for name, exercise := range map[string]func(*testing.T, *bundle){
-		"AdmitDecidesInOrder":                 exerciseAdmit,
 		"AdmitObservesTheOpeningTimes":        exerciseWindow,
 		"AdmitReturnsTheCouponAtTheUserLimit": exerciseUserLimit,
-		"AdmitTakesABatch":                    exerciseBatch,
-		"ConcurrentAdmitsNeverExceedTheStock": exerciseConcurrentAdmit,
 		"UserIDsMayHaveAnyCharacters":         exerciseNames,
 		"PositionsReturnRanks":                exercisePositions,
 		"NothingIsServedUnlessLoaded":         exerciseNotLoaded,

@@ -10,30 +10,6 @@ import (
 
 func TestMain(m *testing.M) { fixture.Main(m) }
 
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ got, want string }{
-		{StockKey("", 42), "coupon:{42}:stock"},
-		{CountKey("", 42), "coupon:{42}:count"},
-		{IssuedKey("", 42), "coupon:{42}:issued_total"},
-		{LineKey("", 42), "coupon:queue-position:{42}"},
-		{RequestsKey("", 42), "coupon:request-stream:{42}"},
-		{OutcomesKey("", 42), "coupon:issue-stream:{42}"},
-		{TemplateKey("", 42), "coupon:template:{42}"},
-		{LockKey("", 42), "lock:coupon-template:{42}"},
-		{StockKey("test:", 42), "test:coupon:{42}:stock"},
-		{LockKey("test:", 42), "test:lock:coupon-template:{42}"},
-		{hintChannel("test:"), "test:coupon-wake"},
-	} {
-		if c.got != c.want {
-			t.Errorf("got %s, want %s", c.got, c.want)
-		}
-	}
-	if !strings.Contains(headText, "'"+group+"'") {
-		t.Errorf("head.lua does not use the group %s", group)
-	}
-}
-
 // TestATemplateHasOneSlot checks that all keys of a template are different and have the
 // same hash tag.
 func TestATemplateHasOneSlot(t *testing.T) {
