@@ -2,15 +2,8 @@ package bus_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,79 +17,55 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/config/configtest"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // files is a folder of certificates, keys and passwords.
 type files struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate // of the authority
-	key  *ecdsa.PrivateKey
+	t   *testing.T
+	dir string
 }
 
 func newFiles(t *testing.T) *files {
 	t.Helper()
 	f := &files{t: t, dir: t.TempDir()}
-	f.cert, f.key = f.issue("ca")
+	configtest.IssueCert(t, f.dir, "ca", time.Now().Add(time.Hour))
 	return f
 }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
-func (f *files) write(name, text string) string {
+func (f *files) write(name, text string) string { return configtest.PutFile(f.t, f.path(name), text) }
+
+// issue writes name.crt and name.key, signed by the authority.
+func (f *files) issue(name string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-	return f.path(name)
+	configtest.IssueCertBy(f.t, f.dir, "ca", name, time.Now().Add(time.Hour))
 }
 
-// issue writes name.crt and name.key; the first is the authority itself.
-func (f *files) issue(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+// pair returns the certificate and key of a name.
+func (f *files) pair(name string) []tls.Certificate {
 	f.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := tls.LoadX509KeyPair(f.path(name+".crt"), f.path(name+".key"))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		IsCA:        f.cert == nil, BasicConstraintsValid: true,
-	}
-	parent, signing := template, key
-	if f.cert != nil {
-		parent, signing = f.cert, f.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signing)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.write(name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	f.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return cert, key
+	return []tls.Certificate{pair}
+}
+
+// authority returns the pool that has the authority.
+func (f *files) authority() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(f.pair("ca")[0].Leaf)
+	return pool
 }
 
 // brokerTLS is what a broker of the authority listens with.
 func (f *files) brokerTLS() *tls.Config {
 	f.t.Helper()
 	f.issue("broker")
-	pair, err := tls.LoadX509KeyPair(f.path("broker.crt"), f.path("broker.key"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: f.pair("broker")}
 }
 
 func startCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -194,8 +163,7 @@ func TestTLSIsChecked(t *testing.T) {
 	f.issue("us")
 	strangers.issue("us")
 	want := f.brokerTLS()
-	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	want.ClientCAs.AddCert(f.cert)
+	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, f.authority()
 	mutual, plainText := startCluster(t, kfake.TLS(want)), startCluster(t)
 	ours := bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")}
 	for name, tc := range map[string]struct {
@@ -239,8 +207,7 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	f.issue("us")
 	var shown atomic.Value // the common name of the last client certificate
 	want := f.brokerTLS()
-	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	want.ClientCAs.AddCert(f.cert)
+	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, f.authority()
 	want.VerifyConnection = func(s tls.ConnectionState) error {
 		shown.Store(s.PeerCertificates[0].Subject.CommonName)
 		return nil
@@ -275,14 +242,8 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 		t.Fatalf("before a rotation: %v, shown %v", err, shown.Load())
 	}
 
-	pool := x509.NewCertPool()
-	pool.AddCert(f.cert)
-	pair, err := tls.LoadX509KeyPair(f.path("us.crt"), f.path("us.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	boss, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.SASL(plain.Auth{User: "boss", Pass: "boss"}.AsMechanism()),
-		kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}), kgo.DisableClientMetrics())
+		kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.authority(), Certificates: f.pair("us")}), kgo.DisableClientMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,9 +269,9 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	}
 
 	// In the middle of a rotation a file is empty, or does not fit its partner.
+	f.issue("half")
 	f.write("password", "")
 	f.write("ca.crt", "")
-	f.issue("half")
 	if err := os.Rename(f.path("half.crt"), f.path("us.crt")); err != nil {
 		t.Fatal(err)
 	}

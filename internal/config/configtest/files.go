@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -29,6 +30,22 @@ func PutFile(t *testing.T, path, text string) string {
 // its key.
 func IssueCert(t *testing.T, dir, name string, until time.Time) (cert, key string) {
 	t.Helper()
+	return issueCert(t, dir, name, until, nil)
+}
+
+// IssueCertBy writes a certificate that an authority signs, whose own is in the same
+// folder, and its key.
+func IssueCertBy(t *testing.T, dir, authority, name string, until time.Time) (cert, key string) {
+	t.Helper()
+	by, err := tls.LoadX509KeyPair(filepath.Join(dir, authority+".crt"), filepath.Join(dir, authority+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issueCert(t, dir, name, until, &by)
+}
+
+func issueCert(t *testing.T, dir, name string, until time.Time, by *tls.Certificate) (cert, key string) {
+	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +53,14 @@ func IssueCert(t *testing.T, dir, name string, until time.Time) (cert, key strin
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: until.Add(-24 * 365 * time.Hour), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
+	parent, signing := template, any(secret)
+	if by != nil {
+		parent, signing = by.Leaf, by.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &secret.PublicKey, signing)
 	if err != nil {
 		t.Fatal(err)
 	}
