@@ -1,7 +1,6 @@
 package coupon
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -37,7 +36,7 @@ func exerciseModel(t *testing.T, steps int) {
 	}
 	t.Cleanup(func() { _ = clock.Close() })
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newMachine(t.Context(), rt, rows)
+		m := newMachine(rt, rows)
 		m.clock = clock
 		defer m.memory.close()
 		for _, step := range rapid.SliceOfN(rapid.Uint16(), steps, steps).Draw(rt, "steps") {
@@ -50,27 +49,21 @@ func exerciseModel(t *testing.T, steps int) {
 // model holds the expected state: the users in line, the coupons of each user, and the
 // stock.
 type model struct {
-	waits map[string]bool
-	held  map[string]int
-	live  int
-	total int
-	limit int
+	queued map[string]bool
+	held   map[string]int
+	live   int
+	total  int
+	limit  int
 }
 
-func (m *model) inStock() bool { return m.live+len(m.waits) < m.total }
+func (m *model) inStock() bool { return m.live+len(m.queued) < m.total }
 
 // machine drives the parts of an instance one step at a time.
 type machine struct {
-	*rapid.T
+	*hand
 	model
-	ctx         context.Context
-	rows        store.Store
-	clock       *sql.DB // moves the ends of holds into the past
-	memory      *losableGate
-	gate        *faultyGate
-	flow        *Flow
-	id          reward.TemplateID
-	issuers     []*Issuer // the last one has the epoch
+	clock       *sql.DB   // moves the ends of holds into the past
+	epochs      []*Issuer // the last one has the epoch
 	seen        int64     // tickets whose outcome the model knows
 	loseApplies bool      // applies are lost
 	reissue     bool      // a cancelled coupon does not count against the limit
@@ -80,24 +73,15 @@ type machine struct {
 
 const modelUsers = 8
 
-func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
-	m := &machine{T: rt, ctx: ctx, rows: rows, memory: newLosableGate()}
-	m.gate = m.memory.gate(nil)
-	flow, err := NewFlow(FlowConfig{
-		Store: rows, Gate: m.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second, RefusalTTL: 0,
-	})
-	if err != nil {
-		rt.Fatal(err)
-	}
-	m.flow = flow
-	m.model = model{
-		waits: make(map[string]bool), held: make(map[string]int),
+func newMachine(rt *rapid.T, rows store.Store) *machine {
+	m := &machine{model: model{
+		queued: make(map[string]bool), held: make(map[string]int),
 		total: rapid.IntRange(1, 6).Draw(rt, "total"), limit: rapid.IntRange(1, 2).Draw(rt, "limit"),
-	}
+	}}
 	m.reissue = rapid.Bool().Draw(rt, "re-issue")
 	m.sync = rapid.IntRange(0, 9).Draw(rt, "mode") == 0
 	template := reward.CouponTemplate{
-		Name: "model", TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.FallbackWait,
+		TotalQuantity: int64(m.total), PerUserLimit: m.limit, ReissueAfterCancel: m.reissue, WhenRedisAway: reward.FallbackWait,
 	}
 	if m.holds = rapid.Bool().Draw(rt, "holds"); m.holds {
 		template.HoldFor = time.Hour
@@ -105,20 +89,9 @@ func newMachine(ctx context.Context, rt *rapid.T, rows store.Store) *machine {
 	if m.sync {
 		template.Mode = reward.ModeSync
 	}
-	v, err := flow.Catalog.Create(ctx, template)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	m.id = v.ID
-	m.takeEpoch()
+	m.hand = handOf(rt, rows, template)
+	m.epochs = []*Issuer{m.issuer}
 	return m
-}
-
-func (m *machine) must(err error) {
-	m.Helper()
-	if err != nil {
-		m.Fatal(err)
-	}
 }
 
 // step takes the step of a number.
@@ -128,16 +101,16 @@ func (m *machine) step(n int) {
 	default: // most steps
 		m.request(user)
 	case 10, 11, 12, 13, 14:
-		m.issue(m.issuers[len(m.issuers)-1], n/32%2 == 0)
+		m.issue(m.epochs[len(m.epochs)-1], n/32%2 == 0)
 	case 15:
-		m.issue(m.issuers[n/32%len(m.issuers)], true) // possibly a stale one
+		m.issue(m.epochs[n/32%len(m.epochs)], true) // possibly a stale one
 	case 16:
 		m.takeEpoch()
 	case 17, 18, 19:
 		m.cancel(n / 32)
 	case 20:
 		m.memory.lose()
-		clear(m.waits) // the line is lost, except for settled requests
+		clear(m.queued) // the line is lost, except for settled requests
 		m.learn()
 	case 21:
 		m.setApplies(false)
@@ -147,7 +120,7 @@ func (m *machine) step(n int) {
 		m.maintain()
 	case 26:
 		// A consumer reads requests and crashes.
-		_, err := m.gate.Read(m.ctx, m.id, "ghost", 1+n/32%3)
+		_, err := m.gate.Read(m.Context(), m.id, "ghost", 1+n/32%3)
 		m.must(ignore(err, gate.ErrNotLoaded))
 	case 27:
 		m.resize(1 + n/32%6)
@@ -171,8 +144,8 @@ func (m *machine) step(n int) {
 }
 
 func (m *machine) request(user string) {
-	inStock, waits := m.inStock(), m.waits[user]
-	status, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user})
+	inStock, waits := m.inStock(), m.queued[user]
+	status, err := m.Intake.Request(m.Context(), IssueCommand{TemplateID: m.id, UserID: user})
 	var e *reward.Error
 	switch {
 	case err == nil && status.Kind == StatusWaiting:
@@ -183,12 +156,12 @@ func (m *machine) request(user string) {
 			m.Fatalf("%s was admitted twice", user)
 		}
 		if !inStock {
-			m.Fatalf("%s was admitted, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
+			m.Fatalf("%s was admitted, with %d live and %d waiting of %d", user, m.live, len(m.queued), m.total)
 		}
 		if m.held[user] >= m.limit {
 			m.Fatalf("%s was admitted beyond the limit", user)
 		}
-		m.waits[user] = true
+		m.queued[user] = true
 	case err == nil && status.Duplicate:
 		if m.held[user] == 0 || m.limit != 1 {
 			m.Fatalf("%s got the status of a coupon they do not have: %+v", user, status)
@@ -203,7 +176,7 @@ func (m *machine) request(user string) {
 		}
 	case errors.As(err, &e) && e.Code == reward.CodeSoldOut:
 		if inStock && !m.behind() {
-			m.Fatalf("%s was refused as sold out, with %d live and %d waiting of %d", user, m.live, len(m.waits), m.total)
+			m.Fatalf("%s was refused as sold out, with %d live and %d waiting of %d", user, m.live, len(m.queued), m.total)
 		}
 	case errors.As(err, &e) && e.Code == reward.CodeUnavailable && m.loseApplies:
 		// The user has cancelled, and the cancel cannot be applied.
@@ -214,11 +187,11 @@ func (m *machine) request(user string) {
 
 // leave lets a user leave the line.
 func (m *machine) leave(user string) {
-	waits := m.waits[user]
-	err := m.flow.Intake.Leave(m.ctx, m.id, user)
+	waits := m.queued[user]
+	err := m.Intake.Leave(m.Context(), m.id, user)
 	switch {
 	case err == nil:
-		delete(m.waits, user) // or the user left before
+		delete(m.queued, user) // or the user left before
 		if !m.loseApplies && m.inLine(user) {
 			m.Fatalf("%s has left and is in line", user)
 		}
@@ -233,7 +206,7 @@ func (m *machine) leave(user string) {
 
 // leaveAndCrash stores that a user leaves, and does not apply it to the gate.
 func (m *machine) leaveAndCrash(user string) {
-	place, err := m.gate.Place(m.ctx, m.id, user)
+	place, err := m.gate.Place(m.Context(), m.id, user)
 	if errors.Is(err, gate.ErrNotLoaded) {
 		return
 	}
@@ -241,82 +214,73 @@ func (m *machine) leaveAndCrash(user string) {
 	if !place.InLine {
 		return
 	}
-	result, err := m.rows.CouponLeave(m.ctx, store.CouponLeaveParams{TemplateID: m.id, Now: time.Now(), Leave: rules.Leave{
+	result, err := m.rows.CouponLeave(m.Context(), store.CouponLeaveParams{TemplateID: m.id, Now: time.Now(), Leave: rules.Leave{
 		UserID: user, Ticket: place.Ticket, Generation: place.Generation, GateGeneration: place.GateGeneration,
 	}})
 	m.must(err)
 	if result.Outcome == rules.LeaveDone {
-		if !m.waits[user] {
+		if !m.queued[user] {
 			m.Fatalf("%s left without waiting", user)
 		}
-		delete(m.waits, user)
+		delete(m.queued, user)
 	}
 }
 
 func (m *machine) inLine(user string) bool {
-	place, err := m.gate.Place(m.ctx, m.id, user)
+	place, err := m.gate.Place(m.Context(), m.id, user)
 	m.must(ignore(err, gate.ErrNotLoaded))
 	return place.InLine
 }
 
 // behind reports whether the gate is behind the rows.
-func (m *machine) behind() bool {
-	h, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
-	m.must(err)
-	t, err := m.rows.TemplateGet(m.ctx, m.id)
-	m.must(err)
-	return h[0].Version < t.Version
-}
+func (m *machine) behind() bool { return m.header().Version < m.row().Version }
 
 func (m *machine) issue(i *Issuer, claim bool) {
-	_, err := i.round(m.ctx, claim)
+	_, err := i.round(m.Context(), claim)
 	if err != nil && !errors.Is(err, errEpochLost) && !errors.Is(err, errStale) && !errors.Is(err, errGap) {
 		m.Fatal(err)
 	}
 }
 
 func (m *machine) takeEpoch() {
-	epochs, err := m.rows.TemplateAssign(m.ctx, []reward.TemplateID{m.id}, "i")
-	m.must(err)
-	if len(m.issuers) == 3 {
-		m.issuers = m.issuers[1:]
+	if len(m.epochs) == 3 {
+		m.epochs = m.epochs[1:]
 	}
-	m.issuers = append(m.issuers, m.flow.issuers.newIssuer(m.id, epochs[m.id]))
+	m.epochs = append(m.epochs, m.newIssuer())
 }
 
 // learn brings the model to the outcomes in the rows.
 func (m *machine) learn() {
-	list, err := m.rows.CouponList(m.ctx, store.CouponListParams{TemplateID: m.id, AfterTicket: m.seen, Limit: store.BatchMax})
+	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, AfterTicket: m.seen, Limit: store.BatchMax})
 	m.must(err)
 	for _, c := range list {
 		m.live++
 		m.held[c.UserID]++
-		delete(m.waits, c.UserID)
+		delete(m.queued, c.UserID)
 		if m.held[c.UserID] > m.limit {
 			m.Fatalf("%s has %d", c.UserID, m.held[c.UserID])
 		}
 	}
-	t, err := m.rows.TemplateGet(m.ctx, m.id)
-	m.must(err)
+	t := m.row()
 	if t.Settled < m.seen {
 		m.Fatalf("settled went from %d to %d", m.seen, t.Settled)
 	}
 	var waiting []string
-	for user := range m.waits {
+	for user := range m.queued {
 		waiting = append(waiting, user)
 	}
-	outcomes, err := m.rows.IssueOutcomes(m.ctx, m.id, waiting)
+	outcomes, err := m.rows.IssueOutcomes(m.Context(), m.id, waiting)
 	m.must(err)
 	for user, o := range outcomes {
 		if !o.Issued() && !o.Left() && o.Ticket > m.seen {
-			delete(m.waits, user)
+			delete(m.queued, user)
 		}
 	}
 	m.seen = t.Settled
 }
 
 func (m *machine) coupon(n int) (reward.Coupon, bool) {
-	list, err := m.rows.CouponList(m.ctx, store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
+	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
 	m.must(err)
 	if len(list) == 0 {
 		return reward.Coupon{}, false
@@ -330,7 +294,7 @@ func (m *machine) cancel(n int) {
 		return
 	}
 	m.learn()
-	_, err := m.flow.Catalog.Cancel(m.ctx, c.ID)
+	_, err := m.Catalog.Cancel(m.Context(), c.ID)
 	if c.Status != reward.CouponIssued && c.Status != reward.CouponHeld {
 		if err == nil {
 			m.Fatalf("a coupon that is %s was cancelled", c.Status)
@@ -357,7 +321,7 @@ func ended(c reward.Coupon) bool {
 // endHold ends the hold of a coupon; nobody has noticed yet.
 func (m *machine) endHold(n int) {
 	if c, there := m.coupon(n); there {
-		_, err := m.clock.ExecContext(m.ctx, `UPDATE coupons SET held_until = 1 WHERE id = ? AND status = 4`, int64(c.ID))
+		_, err := m.clock.ExecContext(m.Context(), `UPDATE coupons SET held_until = 1 WHERE id = ? AND status = 4`, int64(c.ID))
 		m.must(err)
 	}
 }
@@ -367,7 +331,7 @@ func (m *machine) confirm(n int) {
 	if !there {
 		return
 	}
-	after, err := m.flow.Catalog.Confirm(m.ctx, c.ID)
+	after, err := m.Catalog.Confirm(m.Context(), c.ID)
 	switch {
 	case c.Status == reward.CouponIssued, c.Status == reward.CouponHeld && !ended(c):
 		m.must(err)
@@ -387,10 +351,10 @@ func (m *machine) confirm(n int) {
 // the other; the race is tested on the store.
 func (m *machine) sweep() {
 	m.learn()
-	list, err := m.rows.CouponList(m.ctx, store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
+	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
 	m.must(err)
 	for range 2 {
-		_, err := m.flow.holds.sweep(m.ctx)
+		_, err := m.Flow.holds.sweep(m.Context())
 		m.must(err)
 	}
 	for _, c := range list {
@@ -402,18 +366,18 @@ func (m *machine) sweep() {
 
 func (m *machine) use(n int) {
 	if c, there := m.coupon(n); there && c.Status == reward.CouponIssued {
-		_, err := m.flow.Catalog.Use(m.ctx, c.ID)
+		_, err := m.Catalog.Use(m.Context(), c.ID)
 		m.must(err)
 	}
 }
 
 func (m *machine) resize(total int) {
 	n := int64(total)
-	_, err := m.flow.Catalog.Change(m.ctx, rules.TemplateChange{ID: m.id, TotalQuantity: &n})
+	_, err := m.Catalog.Change(m.Context(), rules.TemplateChange{ID: m.id, TotalQuantity: &n})
 	switch {
 	case err == nil:
-		if total < m.live+len(m.waits) {
-			m.Fatalf("%d is below %d live and %d waiting", total, m.live, len(m.waits))
+		if total < m.live+len(m.queued) {
+			m.Fatalf("%d is below %d live and %d waiting", total, m.live, len(m.queued))
 		}
 		m.total = total
 	case !reward.HasCode(err, reward.CodeConflict):
@@ -423,12 +387,10 @@ func (m *machine) resize(total int) {
 
 // maintain makes the GateMaintainer catch up at once.
 func (m *machine) maintain() {
-	t, err := m.flow.templates.read(m.ctx, m.id)
+	t, err := m.templates.read(m.Context(), m.id)
 	m.must(err)
-	headers, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
-	m.must(err)
-	if headers[0].Exists {
-		m.must(m.flow.maintainer.catchUp(m.ctx, t, headers[0], &gateStatus{version: headers[0].Version, behindSince: time.Now().Add(-time.Minute)}))
+	if h := m.header(); h.Exists {
+		m.must(m.maintainer.catchUp(m.Context(), t, h, &gateStatus{version: h.Version, behindSince: time.Now().Add(-time.Minute)}))
 	}
 }
 
@@ -445,28 +407,25 @@ func (m *machine) settle() {
 	m.sweep()
 	for n := 0; ; n++ {
 		m.maintain()
-		m.issue(m.issuers[len(m.issuers)-1], n%2 == 0)
+		m.issue(m.epochs[len(m.epochs)-1], n%2 == 0)
 		m.learn()
-		h, err := m.gate.Headers(m.ctx, []reward.TemplateID{m.id})
-		m.must(err)
-		t, err := m.rows.TemplateGet(m.ctx, m.id)
-		m.must(err)
-		if !h[0].Exists || h[0].Backlog == 0 && h[0].Waiting == 0 && h[0].Version == t.Version {
+		h, t := m.header(), m.row()
+		if !h.Exists || h.Backlog == 0 && h.Waiting == 0 && h.Version == t.Version {
 			break
 		}
 		if n > 100 {
-			m.Fatalf("requests are never settled: %+v, row %+v", h[0], t)
+			m.Fatalf("requests are never settled: %+v, row %+v", h, t)
 		}
 	}
-	if len(m.waits) > 0 {
-		m.Fatalf("still wait: %v", m.waits)
+	if len(m.queued) > 0 {
+		m.Fatalf("still wait: %v", m.queued)
 	}
-	count, err := m.rows.CouponRecount(m.ctx, m.id)
+	count, err := m.rows.CouponRecount(m.Context(), m.id)
 	m.must(err)
 	if count.Live != int64(m.live) || count.KeptLive != count.Live || count.IssuedTotal != count.KeptIssuedTotal {
 		m.Fatalf("%+v, and the model has %d live", count, m.live)
 	}
-	report, err := m.flow.Reconciler.Run(m.ctx, ReconcileCommand{TemplateID: &m.id})
+	report, err := m.Reconciler.Run(m.Context(), ReconcileCommand{TemplateID: &m.id})
 	if err != nil || len(report.Drifts) > 0 {
 		m.Fatalf("%+v, %v", report, err)
 	}
@@ -476,11 +435,11 @@ func (m *machine) settle() {
 		if m.held[user] >= m.limit || !m.inStock() {
 			continue
 		}
-		if _, err := m.flow.Intake.Request(m.ctx, IssueCommand{TemplateID: m.id, UserID: user}); err != nil {
+		if _, err := m.Intake.Request(m.Context(), IssueCommand{TemplateID: m.id, UserID: user}); err != nil {
 			m.Fatalf("%s is refused with %d live of %d: %v", user, m.live, m.total, err)
 		}
 		if !m.sync {
-			m.waits[user] = true
+			m.queued[user] = true
 		}
 		m.learn()
 	}

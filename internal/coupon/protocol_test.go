@@ -17,9 +17,18 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// checker has the methods that testing.TB and rapid.T share.
+type checker interface {
+	Helper()
+	Log(args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
 // hand is an instance whose loops do not run: a test makes their steps one by one.
 type hand struct {
-	testing.TB
+	checker
 	*Flow
 	rows   store.Store
 	memory *losableGate
@@ -31,28 +40,38 @@ type hand struct {
 // newHand returns a hand with a template. change may wrap its rows.
 func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Store) store.Store) *hand {
 	t.Helper()
-	g := newLosableGate()
-	t.Cleanup(g.close)
-	h := &hand{TB: t, rows: openSQLite(t), memory: g, gate: g.gate(t)}
+	rows := openSQLite(t)
 	if change != nil {
-		h.rows = change(h.rows)
+		rows = change(rows)
 	}
-	flow, err := NewFlow(FlowConfig{Store: h.rows, Gate: h.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Flow = flow
+	h := handOf(t, rows, template)
+	t.Cleanup(h.memory.close)
+	return h
+}
+
+// handOf returns a hand with these rows. The test closes its memory.
+func handOf(t checker, rows store.Store, template reward.CouponTemplate) *hand {
+	t.Helper()
+	g := newLosableGate()
+	h := &hand{checker: t, rows: rows, memory: g, gate: g.gate(nil)}
+	var err error
+	h.Flow, err = NewFlow(FlowConfig{Store: rows, Gate: h.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
+	h.must(err)
 	template.Name = "drop"
 	template.PerUserLimit = max(template.PerUserLimit, 1)
-	v, err := flow.Catalog.Create(t.Context(), template)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.id = v.ID
-	epochs, err := h.rows.TemplateAssign(t.Context(), []reward.TemplateID{h.id}, "i")
+	v, err := h.Catalog.Create(h.Context(), template)
 	h.must(err)
-	h.issuer = flow.issuers.newIssuer(h.id, epochs[h.id])
+	h.id = v.ID
+	h.issuer = h.newIssuer()
 	return h
+}
+
+// newIssuer returns an issuer that takes the epoch.
+func (h *hand) newIssuer() *Issuer {
+	h.Helper()
+	epochs, err := h.rows.TemplateAssign(h.Context(), []reward.TemplateID{h.id}, "i")
+	h.must(err)
+	return h.issuers.newIssuer(h.id, epochs[h.id])
 }
 
 // row returns the row of the template.

@@ -553,14 +553,3 @@ func (m *kafkaModel) Rest(s *kafkaState) string {
 	}
 	return ""
 }
-
-// Trace returns the lines of a trace.
-func (m *kafkaModel) Trace(found explore.Result[kafkaState, kafkaLabel]) (lines []string) {
-	for _, l := range found.Path {
-		lines = append(lines, l.String())
-	}
-	for _, l := range found.Calm {
-		lines = append(lines, "then: "+l.String())
-	}
-	return append(lines, found.Last.String())
-}

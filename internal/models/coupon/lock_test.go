@@ -162,14 +162,3 @@ func (m *lockModel) Rest(s *lockState) string {
 	}
 	return ""
 }
-
-// Trace returns the lines of a trace.
-func (m *lockModel) Trace(found explore.Result[lockState, lockLabel]) (lines []string) {
-	for _, l := range found.Path {
-		lines = append(lines, string(l))
-	}
-	for _, l := range found.Calm {
-		lines = append(lines, "then: "+string(l))
-	}
-	return append(lines, explore.Show(found.Last))
-}

@@ -124,7 +124,7 @@ func TestNightlyOpenRuns(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), *each)
 			defer cancel()
-			found := explore.Find(ctx, &model{options: o}, *statesAtLength)
+			found := explore.Find[state, label](ctx, &model{options: o}, *statesAtLength)
 			t.Logf("%s, %.0f s", found.Text, time.Since(began).Seconds())
 			if found.Breach != "" {
 				t.Error(found.Breach)

@@ -8,15 +8,15 @@ import (
 )
 
 func stream(o options, limit int) explore.Found {
-	return explore.Find(context.Background(), &model{options: o}, limit)
+	return explore.Find[state, label](context.Background(), &model{options: o}, limit)
 }
 
 func kafka(o options, limit int) explore.Found {
-	return explore.Find(context.Background(), &kafkaModel{options: o}, limit)
+	return explore.Find[kafkaState, kafkaLabel](context.Background(), &kafkaModel{options: o}, limit)
 }
 
 func locks(o options, limit int) explore.Found {
-	return explore.Find(context.Background(), &lockModel{options: o}, limit)
+	return explore.Find[lockState, lockLabel](context.Background(), &lockModel{options: o}, limit)
 }
 
 // statesMax is more than the states of any run in make test.

@@ -10,13 +10,6 @@ import (
 	"testing"
 )
 
-// Printed is a model whose traces can be printed.
-type Printed[S comparable, L any] interface {
-	Model[S, L]
-	// Trace returns the steps of a result, and the state after them.
-	Trace(found Result[S, L]) []string
-}
-
 // Found is what a run found, in words.
 type Found struct {
 	Breach   string // "" for none
@@ -25,13 +18,28 @@ type Found struct {
 	Text     string // the size of the run, and the trace
 }
 
-// Find runs a model as Run does.
-func Find[S comparable, L any](ctx context.Context, m Printed[S, L], limit int) Found {
-	r := Run(ctx, Model[S, L](m), limit)
+// Find runs a model as Run does. A model may have a method Trace that returns the lines
+// of a result; otherwise they are its steps, and the state after them.
+func Find[S comparable, L any](ctx context.Context, m Model[S, L], limit int) Found {
+	r := Run(ctx, m, limit)
 	f := Found{Breach: r.Breach, Steps: len(r.Path), Complete: r.Complete}
 	f.Text = fmt.Sprintf("%d states, %d steps, depth %d, stuck %d, complete %v", r.States, r.Transitions, r.Depth, r.Stuck, r.Complete)
 	if r.Breach != "" {
-		f.Text += "\n     " + strings.Join(m.Trace(r), "\n     ")
+		var lines []string
+		if own, ok := m.(interface {
+			Trace(found Result[S, L]) []string
+		}); ok {
+			lines = own.Trace(r)
+		} else {
+			for _, l := range r.Path {
+				lines = append(lines, fmt.Sprint(l))
+			}
+			for _, l := range r.Calm {
+				lines = append(lines, fmt.Sprint("then: ", l))
+			}
+			lines = append(lines, Show(r.Last))
+		}
+		f.Text += "\n     " + strings.Join(lines, "\n     ")
 	}
 	if r.Beyond {
 		f.Steps++

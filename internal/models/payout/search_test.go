@@ -9,7 +9,7 @@ import (
 // run runs a model until it has seen every state, it finds a breach, or there are more
 // than limit states.
 func run(o options, limit int) explore.Found {
-	return explore.Find(context.Background(), newModel(o), limit)
+	return explore.Find[state, label](context.Background(), newModel(o), limit)
 }
 
 // Trace returns the lines of a trace, and its last state. Instances keep their letters,
