@@ -211,7 +211,7 @@ func TestWhoProvesNothing(t *testing.T) {
 			headers = nil
 		}
 		a := b.do(t, "GET", "/v1/promotions", nil, headers...)
-		if a.status != http.StatusUnauthorized || !strings.Contains(a.body, CodeUnauthenticated) || !strings.Contains(a.body, want) || a.header.Get("WWW-Authenticate") != "Bearer" {
+		if a.wantProblem(t, http.StatusUnauthorized, CodeUnauthenticated); !strings.Contains(a.body, want) || a.header.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%q: %d %s %v", given, a.status, a.body, a.header)
 		}
 	}
@@ -237,7 +237,7 @@ func TestCallerAndUserLimits(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	a := read("shopper")
-	if a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "http.rate-limit") || a.header.Get("Retry-After") != "1000" {
+	if a.wantProblem(t, http.StatusTooManyRequests, CodeRateLimited); !strings.Contains(a.body, "http.rate-limit") || a.header.Get("Retry-After") != "1000" {
 		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 	if a := read("viewer"); a.status != http.StatusOK {
@@ -274,9 +274,7 @@ func TestAShopperAsksForHimself(t *testing.T) {
 		{"GET", "/v1/users/u8/coupons", ""},
 		{"GET", "/v1/users/u8/history", ""},
 	} {
-		if a := do(c.method, c.path, c.body); a.status != http.StatusForbidden || !strings.Contains(a.body, CodeForbidden) {
-			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
-		}
+		do(c.method, c.path, c.body).wantProblem(t, http.StatusForbidden, CodeForbidden)
 	}
 	b.do(t, "POST", "/v1/coupon-templates", strings.NewReader(`{"id":43,"name":"Drop","totalQuantity":5,"metadata":{"cost":"4711"}}`),
 		"Content-Type", "application/json", "Authorization", "Bearer operator").want(t, http.StatusCreated)
@@ -357,10 +355,9 @@ func TestAPIKeys(t *testing.T) {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}
 	}
-	for path, want := range map[string]string{"/v1/api-keys/77": "API_KEY_NOT_FOUND", "/v1/api-keys/x": "MALFORMED", "/v1/api-keys/-1": "MALFORMED"} {
-		if a := b.do(t, "DELETE", path, nil, admin...); !strings.Contains(a.body, want) {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
-		}
+	b.do(t, "DELETE", "/v1/api-keys/77", nil, admin...).wantProblem(t, http.StatusNotFound, reward.CodeAPIKeyNotFound)
+	for _, id := range []string{"x", "-1"} {
+		b.do(t, "DELETE", "/v1/api-keys/"+id, nil, admin...).wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
 	}
 	if n := len(rows.audit); n < 2 || rows.audit[0].Action != "create-api-key" || rows.audit[0].Actor != "first" || strings.Contains(fmt.Sprint(rows.audit), key) {
 		t.Errorf("the audit: %v", rows.audit)
@@ -526,8 +523,8 @@ func TestIdempotency(t *testing.T) {
 		b := setup(t)
 		post(t, b, "/v1/promotions", "k1", spring).want(t, http.StatusCreated)
 		a := post(t, b, "/v1/promotions", "k1", strings.Replace(spring, "5", "6", 1))
-		if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, CodeKeyReused) || len(b.store.ps) != 1 {
-			t.Errorf("%d %s, %d promotions", a.status, a.body, len(b.store.ps))
+		if a.wantProblem(t, http.StatusUnprocessableEntity, CodeKeyReused); len(b.store.ps) != 1 {
+			t.Errorf("%d promotions", len(b.store.ps))
 		}
 	})
 	t.Run("WhatFailedKeepsNoAnswer", func(t *testing.T) {
@@ -544,8 +541,8 @@ func TestIdempotency(t *testing.T) {
 		b.rows.dies = errors.New("died")
 		post(t, b, "/v1/promotions", "k1", spring).want(t, http.StatusCreated)
 		a := post(t, b, "/v1/promotions", "k1", spring)
-		if a.status != http.StatusConflict || !strings.Contains(a.body, CodeInProgress) || a.header.Get("Retry-After") != "1" {
-			t.Errorf("%d %s", a.status, a.body)
+		if a.wantProblem(t, http.StatusConflict, CodeInProgress); a.header.Get("Retry-After") != "1" {
+			t.Errorf("%v", a.header)
 		}
 	})
 	for path, body := range paths {

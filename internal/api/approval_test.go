@@ -5,21 +5,21 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // needsApproval makes a DRAFT of kim that is worth 5000, above the limit.
-func (b *bundle) needsApproval(t *testing.T) (id reward.PromotionID, path string) {
+func needsApproval(t *testing.T) (b *bundle, path string) {
 	t.Helper()
-	text := b.as(t, "kim", "POST", "/v1/promotions", `{"name":"x","type":"POINT"}`).text(t, "id")
-	id = fixture.Must(reward.ParsePromotionID(text))(t)
-	b.store.edit(id, func(v *store.PromotionView) {
-		v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 2, 5000
-	})
-	return id, "/v1/promotions/" + text
+	b, _ = setupSQLite(t, 1000)
+	path = "/v1/promotions/" + b.as(t, "kim", "POST", "/v1/promotions", `{"name":"x","type":"POINT"}`).text(t, "id")
+	b.add(t, "kim", path, "1,2000\n2,3000\n")
+	return b, path
+}
+
+// add uploads targets with their amounts.
+func (b *bundle) add(t *testing.T, who, path, lines string) {
+	t.Helper()
+	b.upload(t, path+"/targets", "targetId,amount\n"+lines, ActorHeader, who, "Content-Type", "text/csv").want(t, http.StatusOK)
 }
 
 func TestApprovals(t *testing.T) {
@@ -27,8 +27,7 @@ func TestApprovals(t *testing.T) {
 
 	t.Run("SayWhatTheyCover", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
-		id, path := b.needsApproval(t)
+		b, path := needsApproval(t)
 		if p := b.as(t, "lee", "GET", path, "").object(t); p["awaitingApproval"] != true || p["approvedAmount"] != nil {
 			t.Errorf("%v", p)
 		}
@@ -37,24 +36,21 @@ func TestApprovals(t *testing.T) {
 		if p := a.object(t); p["approvedBy"] != "lee" || p["approvedAmount"] != json.Number("5000") || p["approvedCount"] != json.Number("2") || p["awaitingApproval"] != false {
 			t.Errorf("%v", p)
 		}
-		b.store.edit(id, func(v *store.PromotionView) { // more targets
-			v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 3, 9000
-		})
+		b.add(t, "kim", path, "3,4000\n")
 		p := b.as(t, "lee", "GET", path, "").object(t)
 		if p["awaitingApproval"] != true || p["approvedAmount"] != json.Number("5000") {
 			t.Errorf("%v", p)
 		}
 		list := b.as(t, "lee", "GET", "/v1/promotions?awaitingApproval=true", "")
-		if !strings.Contains(list.body, `"id":"`+id.String()+`"`) {
+		if !strings.Contains(list.body, `"id":"`+path[len("/v1/promotions/"):]+`"`) {
 			t.Errorf("%s", list.body)
 		}
 	})
 
 	t.Run("AreNotGivenByAuthors", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
-		_, path := b.needsApproval(t)
-		b.do(t, "POST", path+"/targets", strings.NewReader("targetId,amount\n1,5\n"), ActorHeader, "bob", "Content-Type", "text/csv").want(t, http.StatusOK)
+		b, path := needsApproval(t)
+		b.add(t, "bob", path, "9,5\n")
 		b.as(t, "BOB", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
 		b.as(t, "kim", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
 		b.as(t, "lee", "POST", path+"/approve", "").want(t, http.StatusAccepted)
@@ -68,23 +64,20 @@ func TestApprovals(t *testing.T) {
 
 	t.Run("AreOfWhatWasSeen", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
-		id, path := b.needsApproval(t)
+		b, path := needsApproval(t)
 		tag := b.as(t, "lee", "GET", path, "").header.Get("ETag")
-		b.store.edit(id, func(v *store.PromotionView) { v.Counts.Amounts[reward.Ready]++ })
+		b.add(t, "kim", path, "3,1\n")
 		b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
 		tag = b.as(t, "lee", "GET", path, "").header.Get("ETag")
-		b.do(t, "POST", path+"/targets", strings.NewReader("targetId,amount\n1,5\n"), ActorHeader, "bob", "Content-Type", "text/csv").want(t, http.StatusOK)
+		b.add(t, "bob", path, "9,5\n")
 		b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
 		tag = b.as(t, "lee", "GET", path, "").header.Get("ETag")
-		b.store.edit(id, func(v *store.PromotionView) { v.PauseReason = "progress does not count" })
 		b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", tag).want(t, http.StatusAccepted)
 	})
 
 	t.Run("CanBeRefused", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
-		_, path := b.needsApproval(t)
+		b, path := needsApproval(t)
 		for _, reason := range []string{" ", `a\u001bb`, `a\u202eb`} {
 			b.as(t, "lee", "POST", path+"/reject", `{"reason":"`+reason+`"}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		}
@@ -98,5 +91,8 @@ func TestApprovals(t *testing.T) {
 		}
 		b.as(t, "lee", "POST", path+"/approve", "").want(t, http.StatusAccepted)
 		b.as(t, "kim", "POST", path+"/start", "").want(t, http.StatusAccepted)
+		b.as(t, "lee", "POST", path+"/approve", "").want(t, http.StatusAccepted)
+		b.as(t, "kim", "POST", path+"/cancel", "").want(t, http.StatusAccepted)
+		b.as(t, "lee", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
 	})
 }

@@ -119,40 +119,32 @@ func TestIssueEvents(t *testing.T) {
 		w.shop.watchers.Wait()
 	})
 
-	fixture.OnFakeTime(t, "TellNothingOfAnEarlierRequest", func(t *testing.T) {
-		w := newWire(t)
-		w.shop.stand("42:u7", rank(5), nil)
-		r := w.send(t.Context(), "GET", path, "")
-		if told := <-w.shop.begun; told != 9 {
-			t.Errorf("watched ticket %d", told)
-		}
-		for _, s := range []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got} {
-			w.shop.news <- s
-		}
-		<-r.done
-		if diff := cmp.Diff("retry: 2000\n\n"+event("5")+result, r.text()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		w.shop.watchers.Wait()
-	})
-
-	fixture.OnFakeTime(t, "GoOnAfterADraw", func(t *testing.T) {
-		w := newWire(t)
-		w.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusWaiting}, nil)
-		r := w.send(t.Context(), "GET", path, "")
-		if told := <-w.shop.begun; told != 0 {
-			t.Errorf("watched ticket %d", told)
-		}
-		for _, s := range []coupon.Status{rank(5), earlier, got} {
-			w.shop.news <- s
-		}
-		<-r.done
-		const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"estimatedWaitMillis\":0}\n\n"
-		if diff := cmp.Diff("retry: 2000\n\n"+entered+event("5")+result, r.text()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		w.shop.watchers.Wait()
-	})
+	const entered = "event: rank\nid: 0.0\ndata: {\"requestId\":\"42:u7\",\"status\":\"WAITING\",\"estimatedWaitMillis\":0}\n\n"
+	for name, tc := range map[string]struct {
+		standing coupon.Status
+		news     []coupon.Status
+		want     string
+	}{
+		"TellNothingOfAnEarlierRequest": {rank(5), []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got}, event("5") + result},
+		"GoOnAfterADraw":                {coupon.Status{Kind: coupon.StatusWaiting}, []coupon.Status{rank(5), earlier, got}, entered + event("5") + result},
+	} {
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			w := newWire(t)
+			w.shop.stand("42:u7", tc.standing, nil)
+			r := w.send(t.Context(), "GET", path, "")
+			if told := <-w.shop.begun; told != tc.standing.Ticket {
+				t.Errorf("watched ticket %d", told)
+			}
+			for _, s := range tc.news {
+				w.shop.news <- s
+			}
+			<-r.done
+			if diff := cmp.Diff("retry: 2000\n\n"+tc.want, r.text()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			w.shop.watchers.Wait()
+		})
+	}
 
 	fixture.OnFakeTime(t, "OfWhatHasEndedAreTheResultAlone", func(t *testing.T) {
 		w := newWire(t)

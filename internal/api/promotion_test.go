@@ -178,11 +178,11 @@ func TestPromotionCreate(t *testing.T) {
 func TestPromotionMoves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	all := []string{"start", "approve", "pause", "resume", "cancel", "close"}
+	all := []string{"start", "pause", "resume", "cancel", "close"}
 	legal := map[string]map[string]string{
-		"DRAFT":     {"start": "RUNNING", "approve": "DRAFT", "cancel": "CANCELLED", "close": "DRAFT"},
-		"RUNNING":   {"approve": "RUNNING", "pause": "PAUSED", "cancel": "CANCELLED", "close": "RUNNING"},
-		"PAUSED":    {"approve": "PAUSED", "resume": "RUNNING", "cancel": "CANCELLED", "close": "PAUSED"},
+		"DRAFT":     {"start": "RUNNING", "cancel": "CANCELLED", "close": "DRAFT"},
+		"RUNNING":   {"pause": "PAUSED", "cancel": "CANCELLED", "close": "RUNNING"},
+		"PAUSED":    {"resume": "RUNNING", "cancel": "CANCELLED", "close": "PAUSED"},
 		"COMPLETED": {"close": "COMPLETED"},
 		"CANCELLED": {},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,15 +23,16 @@ import (
 
 var testTime = time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
 
-// setupSQLite is an API over a database of its own; nothing is dispatched.
-func setupSQLite(t *testing.T) (*bundle, *sqlite.Store) {
+// setupSQLite is an API over a database of its own; nothing is dispatched. No promotion
+// needs an approval, unless there is an amount above which they do.
+func setupSQLite(t *testing.T, approvalAbove ...reward.Amount) (*bundle, *sqlite.Store) {
 	t.Helper()
 	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
 	t.Cleanup(s.Close)
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	return setup(t, func(c *Config) {
-		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: s, IDs: ids, Hint: hint})
+		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: s, IDs: ids, Hint: hint, ApprovalAbove: slices.Max(append(approvalAbove, 0))})
 		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{
 			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
 		})

@@ -28,7 +28,6 @@ type fakeStore struct {
 	attempts map[store.PayoutID][]reward.Attempt
 	sums     []reward.Summary
 	uploads  map[int64]store.Upload
-	authors  map[reward.PromotionID][]string
 	errs     map[int64][]store.LineError
 	letters  []reward.DeadLetter
 	present  []store.Instance
@@ -40,7 +39,7 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{
 		ps: make(map[reward.PromotionID]store.PromotionView), rows: make(map[store.PayoutID]reward.Payout),
 		attempts: make(map[store.PayoutID][]reward.Attempt), uploads: make(map[int64]store.Upload), errs: make(map[int64][]store.LineError),
-		reports: make(map[int64]store.Reconciliation), authors: make(map[reward.PromotionID][]string),
+		reports: make(map[int64]store.Reconciliation),
 	}
 }
 
@@ -309,57 +308,7 @@ func (f *fakeStore) DeadLetterClose(_ context.Context, ids []int64, to reward.De
 	return settled, nil
 }
 
-func (f *fakeStore) PromotionApprove(_ context.Context, p store.PromotionApproveParams) (store.PromotionView, error) {
-	defer f.lock()()
-	v := f.ps[p.ID]
-	var err error
-	if v.Promotion, err = rules.Approve(v.Promotion, v.Counts, p.By, p.Revision); err == nil {
-		f.ps[p.ID] = v
-	}
-	return v, err
-}
-
-func (f *fakeStore) PromotionReject(_ context.Context, p store.PromotionRejectParams) (reward.Promotion, error) {
-	defer f.lock()()
-	v, ok := f.ps[p.ID]
-	if !ok {
-		return v.Promotion, store.NoPromotion(p.ID)
-	}
-	var err error
-	if v.Promotion, err = rules.Reject(v.Promotion, p.By, p.Reason, p.PauseReason); err == nil {
-		f.ps[p.ID] = v
-	}
-	return v.Promotion, err
-}
-
-func (f *fakeStore) PromotionAuthorAdd(_ context.Context, id reward.PromotionID, author string) error {
-	defer f.lock()()
-	f.authors[id] = append(f.authors[id], author)
-	if v, ok := f.ps[id]; ok {
-		v.Revision++
-		v.RejectedBy, v.RejectReason = "", ""
-		f.ps[id] = v
-	}
-	return nil
-}
-
-func (f *fakeStore) PromotionAuthors(_ context.Context, id reward.PromotionID) ([]string, error) {
-	defer f.lock()()
-	return slices.Clone(f.authors[id]), nil
-}
-
-func (f *fakeStore) UploadList(_ context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
-	defer f.lock()()
-	var out []store.Upload
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(f.uploads))) {
-		u := f.uploads[id]
-		u.Running = u.FinishedAt.IsZero() && u.LeasedUntil.After(time.Now())
-		if u.PromotionID == promotion && (before == 0 || id < before) && len(out) < limit {
-			out = append(out, u)
-		}
-	}
-	return out, nil
-}
+func (f *fakeStore) PromotionAuthorAdd(context.Context, reward.PromotionID, string) error { return nil }
 
 func (f *fakeStore) PayoutRetry(_ context.Context, p store.PayoutRetryParams) (int, error) {
 	defer f.lock()()
@@ -414,7 +363,6 @@ func (f *fakeStore) Clock(context.Context) (time.Time, error) { return time.Now(
 func (f *fakeStore) UploadOpen(_ context.Context, u store.Upload) error {
 	defer f.lock()()
 	f.uploads[u.ID] = u
-	f.authors[u.PromotionID] = append(f.authors[u.PromotionID], u.CreatedBy)
 	v := f.ps[u.PromotionID]
 	v.Revision++
 	f.ps[u.PromotionID] = v
