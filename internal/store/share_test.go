@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,53 +14,6 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
-
-// memberLeases is a database with leases of many names. Its fields may be
-// changed while mu is locked.
-type memberLeases struct {
-	mu     sync.Mutex
-	err    error           // the error of every call
-	cutOff map[string]bool // the owners whose calls fail
-	held   map[string]Lease
-}
-
-func (m *memberLeases) LeaseTake(_ context.Context, p LeaseTakeParams) (Lease, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil || m.cutOff[p.Owner] {
-		return Lease{}, errors.Join(m.err, errors.New("away"))
-	}
-	if m.held == nil {
-		m.held = make(map[string]Lease)
-	}
-	m.held[p.Name] = Lease{OK: true, Owner: p.Owner, Until: time.Now().Add(p.TTL)}
-	l := m.held[p.Name]
-	for name, other := range m.held {
-		if strings.HasPrefix(name, p.Among) && time.Now().Before(other.Until) {
-			l.Holders = append(l.Holders, other.Owner)
-		}
-	}
-	slices.Sort(l.Holders)
-	return l, nil
-}
-
-func (m *memberLeases) LeaseRelease(_ context.Context, name, owner string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil || m.cutOff[owner] {
-		return errors.Join(m.err, errors.New("away"))
-	}
-	if m.held[name].Owner == owner {
-		delete(m.held, name)
-	}
-	return nil
-}
-
-func (m *memberLeases) set(change func(*memberLeases)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change(m)
-}
 
 // sharer is an instance that takes part in the work.
 type sharer struct {
@@ -134,231 +85,204 @@ func TestShare(t *testing.T) {
 		return of
 	}
 
-	t.Run("OneInstanceHasAllAtOnceAndNoneBeforeAndAfter", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			idle := NewShare(&memberLeases{}, "work", "one", always, obs.Log{})
-			if idle.Owns(1) {
-				t.Error("a promotion has an owner before Run")
-			}
-			one := join(t, &memberLeases{}, "one")
-			synctest.Wait()
-			divided(t, one)
-			time.Sleep(time.Hour)
-			divided(t, one)
-			one.stop()
-			if none, _, _ := count(owners(one)); none != len(ids()) {
-				t.Error("promotions have an owner after the end")
-			}
-		})
+	bubble(t, "OneInstanceHasAllAtOnceAndNoneBeforeAndAfter", func(t *testing.T) {
+		idle := NewShare(&fakeLeases{}, "work", "one", always, obs.Log{})
+		if idle.Owns(1) {
+			t.Error("a promotion has an owner before Run")
+		}
+		one := join(t, &fakeLeases{}, "one")
+		synctest.Wait()
+		divided(t, one)
+		time.Sleep(time.Hour)
+		divided(t, one)
+		one.stop()
+		if none, _, _ := count(owners(one)); none != len(ids()) {
+			t.Error("promotions have an owner after the end")
+		}
 	})
 
-	t.Run("ManyDivideTheWorkFairly", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			var all []sharer
-			for i := range 20 {
-				all = append(all, join(t, rows, fmt.Sprintf("host-%d-17", i)))
+	bubble(t, "ManyDivideTheWorkFairly", func(t *testing.T) {
+		rows := &fakeLeases{}
+		var all []sharer
+		for i := range 20 {
+			all = append(all, join(t, rows, fmt.Sprintf("host-%d-17", i)))
+		}
+		time.Sleep(settled)
+		parts := make(map[string]int)
+		for _, of := range divided(t, all...) {
+			parts[of[0]]++
+		}
+		for name, n := range parts {
+			if fair := len(ids()) / len(all); n > 3*fair || n < fair/4 {
+				t.Errorf("%s has %d promotions, about %d would be fair", name, n, fair)
 			}
-			time.Sleep(settled)
-			parts := make(map[string]int)
-			for _, of := range divided(t, all...) {
-				parts[of[0]]++
-			}
-			for name, n := range parts {
-				if fair := len(ids()) / len(all); n > 3*fair || n < fair/4 {
-					t.Errorf("%s has %d promotions, about %d would be fair", name, n, fair)
-				}
-			}
-			if len(parts) != len(all) {
-				t.Errorf("%d of %d instances have a part", len(parts), len(all))
-			}
-			for _, s := range all {
-				s.stop()
-			}
-		})
+		}
+		if len(parts) != len(all) {
+			t.Errorf("%d of %d instances have a part", len(parts), len(all))
+		}
+		for _, s := range all {
+			s.stop()
+		}
 	})
 
-	t.Run("WhoJoinsTakesItsPartAndNobodyElses", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			one, two := join(t, rows, "one"), join(t, rows, "two")
-			time.Sleep(settled)
-			before := divided(t, one, two)
-			three := join(t, rows, "three")
-			synctest.Wait()
-			// The others still have what the new one took: no promotion is
-			// without an owner.
-			if none, _, several := count(owners(one, two, three)); none != 0 || several == 0 {
-				t.Errorf("%d promotions have no owner, %d have two", none, several)
+	bubble(t, "WhoJoinsTakesItsPartAndNobodyElses", func(t *testing.T) {
+		rows := &fakeLeases{}
+		one, two := join(t, rows, "one"), join(t, rows, "two")
+		time.Sleep(settled)
+		before := divided(t, one, two)
+		three := join(t, rows, "three")
+		synctest.Wait()
+		// The others still have what the new one took: no promotion is
+		// without an owner.
+		if none, _, several := count(owners(one, two, three)); none != 0 || several == 0 {
+			t.Errorf("%d promotions have no owner, %d have two", none, several)
+		}
+		time.Sleep(shareTTL/2 + time.Second)
+		moved := 0
+		for id, of := range divided(t, one, two, three) {
+			if of[0] == before[id][0] {
+				continue
 			}
-			time.Sleep(shareTTL/2 + time.Second)
-			moved := 0
-			for id, of := range divided(t, one, two, three) {
-				if of[0] == before[id][0] {
-					continue
-				}
-				moved++
-				if of[0] != "three" {
-					t.Fatalf("promotion %d went from %s to %s", id, before[id][0], of[0])
-				}
+			moved++
+			if of[0] != "three" {
+				t.Fatalf("promotion %d went from %s to %s", id, before[id][0], of[0])
 			}
-			if moved < len(ids())/6 || moved > len(ids())/2 {
-				t.Errorf("%d of %d promotions moved, want about a third", moved, len(ids()))
-			}
-			for _, s := range []sharer{one, two, three} {
-				s.stop()
-			}
-		})
+		}
+		if moved < len(ids())/6 || moved > len(ids())/2 {
+			t.Errorf("%d of %d promotions moved, want about a third", moved, len(ids()))
+		}
+		for _, s := range []sharer{one, two, three} {
+			s.stop()
+		}
 	})
 
-	t.Run("WhoLeavesHandsOverAtTheNextRenewal", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			one, two := join(t, rows, "one"), join(t, rows, "two")
-			time.Sleep(settled)
-			two.stop()
-			time.Sleep(shareTTL/3*6/5 + time.Second)
-			divided(t, one)
-			one.stop()
-			if len(rows.held) != 0 {
-				t.Errorf("leases are left: %v", rows.held)
-			}
-		})
+	bubble(t, "WhoLeavesHandsOverAtTheNextRenewal", func(t *testing.T) {
+		rows := &fakeLeases{}
+		one, two := join(t, rows, "one"), join(t, rows, "two")
+		time.Sleep(settled)
+		two.stop()
+		time.Sleep(shareTTL/3*6/5 + time.Second)
+		divided(t, one)
+		one.stop()
+		if len(rows.held) != 0 {
+			t.Errorf("leases are left: %v", rows.held)
+		}
 	})
 
-	t.Run("TheOthersHaveThePartOfADeadOneWithinABound", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			one, two := join(t, rows, "one"), join(t, rows, "two")
-			time.Sleep(settled)
-			rows.set(func(m *memberLeases) { m.cutOff = map[string]bool{"two": true} })
-			two.stop() // its release is lost
-			if none, _, _ := count(owners(one, two)); none == 0 {
-				t.Error("the part of a dead instance has an owner at once")
-			}
-			time.Sleep(shareTTL + shareTTL/3*6/5 + time.Second)
-			divided(t, one)
-			one.stop()
-		})
+	bubble(t, "TheOthersHaveThePartOfADeadOneWithinABound", func(t *testing.T) {
+		rows := &fakeLeases{}
+		one, two := join(t, rows, "one"), join(t, rows, "two")
+		time.Sleep(settled)
+		rows.set(func(m *fakeLeases) { m.cutOff = map[string]bool{"two": true} })
+		two.stop() // its release is lost
+		if none, _, _ := count(owners(one, two)); none == 0 {
+			t.Error("the part of a dead instance has an owner at once")
+		}
+		time.Sleep(shareTTL + shareTTL/3*6/5 + time.Second)
+		divided(t, one)
+		one.stop()
 	})
 
-	t.Run("AStaleOwnerStopsWhenItsLeaseHasExpired", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			one, two := join(t, rows, "one"), join(t, rows, "two")
-			time.Sleep(settled)
-			rows.set(func(m *memberLeases) { m.cutOff = map[string]bool{"two": true} })
-			cut := time.Now()
-			// Until then both may have its promotions, which is harmless.
-			for owned := true; owned; time.Sleep(100 * time.Millisecond) {
-				if _, _, several := count(owners(one, two)); time.Since(cut) < shareTTL/2 && several > 0 {
-					t.Fatalf("another instance has promotions of a live lease after %v", time.Since(cut))
-				}
-				if none, _, _ := count(owners(two)); none == len(ids()) {
-					owned = false
-				}
-				if time.Since(cut) > shareTTL+time.Second {
-					t.Fatal("an instance without a renewal keeps its promotions")
-				}
+	bubble(t, "AStaleOwnerStopsWhenItsLeaseHasExpired", func(t *testing.T) {
+		rows := &fakeLeases{}
+		one, two := join(t, rows, "one"), join(t, rows, "two")
+		time.Sleep(settled)
+		rows.set(func(m *fakeLeases) { m.cutOff = map[string]bool{"two": true} })
+		cut := time.Now()
+		// Until then both may have its promotions, which is harmless.
+		for owned := true; owned; time.Sleep(100 * time.Millisecond) {
+			if _, _, several := count(owners(one, two)); time.Since(cut) < shareTTL/2 && several > 0 {
+				t.Fatalf("another instance has promotions of a live lease after %v", time.Since(cut))
 			}
-			time.Sleep(shareTTL)
-			divided(t, one)
-			rows.set(func(m *memberLeases) { m.cutOff = nil })
-			time.Sleep(settled)
-			divided(t, one, two)
-			one.stop()
-			two.stop()
-		})
+			if none, _, _ := count(owners(two)); none == len(ids()) {
+				owned = false
+			}
+			if time.Since(cut) > shareTTL+time.Second {
+				t.Fatal("an instance without a renewal keeps its promotions")
+			}
+		}
+		time.Sleep(shareTTL)
+		divided(t, one)
+		rows.set(func(m *fakeLeases) { m.cutOff = nil })
+		time.Sleep(settled)
+		divided(t, one, two)
+		one.stop()
+		two.stop()
 	})
 
-	t.Run("WhoIsNotAbleLeavesItsPartForAWhile", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			var able atomic.Bool
-			able.Store(true)
-			one := join(t, rows, "one")
-			two := joinIf(t, rows, "two", able.Load)
-			time.Sleep(settled)
-			divided(t, one, two)
-			able.Store(false)
-			time.Sleep(shareTTL/3*6/5 + time.Second)
-			able.Store(true)
-			if none, _, _ := count(owners(two)); none != len(ids()) {
-				t.Error("an instance that was not able keeps its part")
-			}
-			time.Sleep(shareTTL/3*6/5 + time.Second)
-			divided(t, one) // it has noticed before the other one comes back
-			time.Sleep(settled)
-			divided(t, one, two)
-			one.stop()
-			two.stop()
-		})
+	bubble(t, "WhoIsNotAbleLeavesItsPartForAWhile", func(t *testing.T) {
+		rows := &fakeLeases{}
+		var able atomic.Bool
+		able.Store(true)
+		one := join(t, rows, "one")
+		two := joinIf(t, rows, "two", able.Load)
+		time.Sleep(settled)
+		divided(t, one, two)
+		able.Store(false)
+		time.Sleep(shareTTL/3*6/5 + time.Second)
+		able.Store(true)
+		if none, _, _ := count(owners(two)); none != len(ids()) {
+			t.Error("an instance that was not able keeps its part")
+		}
+		time.Sleep(shareTTL/3*6/5 + time.Second)
+		divided(t, one) // it has noticed before the other one comes back
+		time.Sleep(settled)
+		divided(t, one, two)
+		one.stop()
+		two.stop()
 	})
 
-	t.Run("WhoIsNotAbleYetTakesNothing", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			rows := &memberLeases{}
-			var able atomic.Bool
-			s := joinIf(t, rows, "one", able.Load)
-			time.Sleep(settled)
-			if len(rows.held) != 0 || s.Owns(1) {
-				t.Errorf("it holds %v", rows.held)
-			}
-			able.Store(true)
-			time.Sleep(ablePause + time.Millisecond)
-			if !s.Owns(1) {
-				t.Error("it has no part soon after it is able")
-			}
-			s.Stop()
-		})
+	bubble(t, "WhoIsNotAbleYetTakesNothing", func(t *testing.T) {
+		rows := &fakeLeases{}
+		var able atomic.Bool
+		s := joinIf(t, rows, "one", able.Load)
+		time.Sleep(settled)
+		if len(rows.held) != 0 || s.Owns(1) {
+			t.Errorf("it holds %v", rows.held)
+		}
+		able.Store(true)
+		time.Sleep(ablePause + time.Millisecond)
+		if !s.Owns(1) {
+			t.Error("it has no part soon after it is able")
+		}
+		s.Stop()
 	})
 
-	t.Run("AShortOutageOfTheDatabaseChangesNothingAndIsLogged", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var text bytes.Buffer
-			log, err := obs.NewLog(&text, "info", "text")
-			if err != nil {
-				t.Fatal(err)
+	bubble(t, "AShortOutageOfTheDatabaseChangesNothingAndIsLogged", func(t *testing.T) {
+		var text bytes.Buffer
+		log, err := obs.NewLog(&text, "info", "text")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := &fakeLeases{}
+		s := NewShare(rows, "work", "one", always, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.Run(ctx)
+		}()
+		synctest.Wait()
+		rows.set(func(m *fakeLeases) { m.err = errors.New("no database") })
+		time.Sleep(shareTTL / 2)
+		if !s.Owns(1) {
+			t.Error("it has lost its part before its lease has expired")
+		}
+		time.Sleep(shareTTL)
+		if s.Owns(1) {
+			t.Error("it keeps its part although its lease has expired")
+		}
+		rows.set(func(m *fakeLeases) { m.err = nil })
+		time.Sleep(shareTTL)
+		if !s.Owns(1) {
+			t.Error("it has no part after the outage")
+		}
+		cancel()
+		<-done
+		for _, want := range []string{`msg="work divided"`, `msg="lease unavailable" lease="work one"`, `msg="lease available again"`} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s is not in the log:\n%s", want, text.String())
 			}
-			rows := &memberLeases{}
-			s := NewShare(rows, "work", "one", always, log)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				s.Run(ctx)
-			}()
-			synctest.Wait()
-			rows.set(func(m *memberLeases) { m.err = errors.New("no database") })
-			time.Sleep(shareTTL / 2)
-			if !s.Owns(1) {
-				t.Error("it has lost its part before its lease has expired")
-			}
-			time.Sleep(shareTTL)
-			if s.Owns(1) {
-				t.Error("it keeps its part although its lease has expired")
-			}
-			rows.set(func(m *memberLeases) { m.err = nil })
-			time.Sleep(shareTTL)
-			if !s.Owns(1) {
-				t.Error("it has no part after the outage")
-			}
-			cancel()
-			<-done
-			for _, want := range []string{`msg="work divided"`, `msg="lease unavailable" lease="work one"`, `msg="lease available again"`} {
-				if !strings.Contains(text.String(), want) {
-					t.Errorf("%s is not in the log:\n%s", want, text.String())
-				}
-			}
-		})
+		}
 	})
 }

@@ -3,11 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,8 +32,9 @@ func registered(t testing.TB, n int) *Store {
 }
 
 // TestACancelThatCommitsLateIsFollowed: a cancel gets its transaction ID and
-// waits. Another change gets a higher one and commits, and a reader sees it. The
-// cancel commits. The reader must hear of it.
+// waits. Other changes get higher ones and commit, and a reader sees them. The
+// cancel commits, after one that began later and before one that began earlier. The
+// reader must hear of each.
 func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string][]string{
@@ -48,7 +46,7 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, ctx := registered(t, 2), t.Context()
+			s, ctx := registered(t, 4), t.Context()
 			var f storetest.Follower
 			follow := func() {
 				t.Helper()
@@ -57,19 +55,9 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 				}
 			}
 			follow()
-			late, err := s.pool.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = late.Rollback(ctx) }()
-			if _, err := late.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-				t.Fatal(err)
-			}
-			for _, sql := range begin {
-				if _, err := late.Exec(ctx, sql); err != nil {
-					t.Fatal(err)
-				}
-			}
+			last := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 3`)
+			late := holding(t, s, begin...)
+			never := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 4`)
 			for range 3 { // each gets a higher ID, and a reader sees it
 				if _, err := s.PromotionClose(ctx, 2); err != nil {
 					t.Fatal(err)
@@ -90,124 +78,22 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 				t.Fatalf("after the cancel has committed, %d promotions were read (whole list: %t), and promotion 1 is %s",
 					f.Read, f.Whole, f.Views[1].Status)
 			}
-		})
-	}
-}
-
-// TestOpenTransactionsHideNoChange: transactions stay open for a while, commit in
-// another order than they began, or roll back. What has committed before a read
-// begins is in what the reader knows after it.
-func TestOpenTransactionsHideNoChange(t *testing.T) {
-	t.Parallel()
-	const promotions, writers, readers, changes = 12, 10, 3, 60
-	s, ctx := registered(t, promotions), t.Context()
-	var committed [promotions + 1]atomic.Int64 // versions; the writer of a version holds the row's lock
-	var writing, reading sync.WaitGroup
-	done := make(chan struct{})
-	for w := range writers {
-		writing.Go(func() {
-			db, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
-			if err != nil {
-				t.Error(err)
-				return
+			// The one that began first commits last, and one rolls back.
+			if err := last.Commit(ctx); err != nil {
+				t.Fatal(err)
 			}
-			defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-			for range changes {
-				if err := changeSlowly(ctx, db, 1+rand.IntN(promotions), &committed); err != nil {
-					t.Errorf("writer %d: %v", w, err)
-					return
-				}
+			release(t, never)
+			follow()
+			if f.Read != 1 || f.Whole || f.Views[3].Status != reward.PromotionCancelled || f.Views[4].Status != reward.Running {
+				t.Fatalf("at last, %d promotions were read (whole list: %t): %+v", f.Read, f.Whole, f.Views)
 			}
 		})
-	}
-	var whole atomic.Int64
-	for range readers {
-		reading.Go(func() {
-			var f storetest.Follower
-			for more := true; more; {
-				select {
-				case <-done:
-					more = false
-				default:
-				}
-				var before [promotions + 1]int64
-				for i := range before {
-					before[i] = committed[i].Load()
-				}
-				if err := f.Follow(ctx, s); err != nil {
-					t.Error(err)
-					return
-				}
-				if f.Whole {
-					whole.Add(1)
-				}
-				for i := 1; i <= promotions; i++ {
-					if got := version(f.Views[reward.PromotionID(i)]); got < before[i] {
-						t.Errorf("promotion %d: version %d had committed, the reader knows version %d", i, before[i], got)
-						return
-					}
-				}
-			}
-			if err := f.Compare(ctx, s); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	writing.Wait()
-	close(done)
-	reading.Wait()
-	if n := whole.Load(); n != readers {
-		t.Errorf("%d reads were of the whole list, want the first of each of %d readers", n, readers)
 	}
 }
 
 func version(v store.PromotionView) int64 {
 	n, _ := strconv.ParseInt(v.Name, 10, 64) // 0 before the first change
 	return n
-}
-
-// changeSlowly raises the version in the name of a promotion, in a transaction that
-// stays open for a moment. Some transactions roll back.
-func changeSlowly(ctx context.Context, db *pgx.Conn, id int, committed *[13]atomic.Int64) error {
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if rand.IntN(2) == 0 { // get the transaction ID long before the change
-		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, rand.Float64()/100); err != nil {
-			return err
-		}
-	}
-	if rand.IntN(3) == 0 {
-		if _, err := tx.Exec(ctx, `SAVEPOINT a`); err != nil {
-			return err
-		}
-	}
-	var name string
-	err = tx.QueryRow(ctx, `UPDATE promotions SET name = (coalesce(nullif(name, ''), '0')::int8 + 1)::text WHERE id = $1 RETURNING name`, id).Scan(&name)
-	if err != nil {
-		return err
-	}
-	now, err := strconv.ParseInt(name, 10, 64)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, rand.Float64()/100); err != nil {
-		return err
-	}
-	if rand.IntN(4) == 0 {
-		return tx.Rollback(ctx)
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return err
-	}
-	for {
-		was := committed[id].Load()
-		if was >= now || committed[id].CompareAndSwap(was, now) {
-			return nil
-		}
-	}
 }
 
 // TestAMarkOfAnotherServerReadsAll: transaction IDs mean the same only on one
@@ -261,18 +147,7 @@ func TestRestoredNotesCostNothing(t *testing.T) {
 func TestNotesWaitForNobody(t *testing.T) {
 	t.Parallel()
 	s, ctx := registered(t, 1), t.Context()
-	counts, err := s.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = counts.Rollback(ctx) }()
-	for _, sql := range []string{
-		`SET LOCAL idle_in_transaction_session_timeout = 0`, `UPDATE summaries SET ready = 1 WHERE promotion_id = 1 AND summary_id = 0`,
-	} {
-		if _, err := counts.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	holding(t, s, `UPDATE summaries SET ready = 1 WHERE promotion_id = 1 AND summary_id = 0`)
 	if _, err := s.pool.Exec(ctx, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 1`); err != nil {
 		t.Fatalf("the cancel waits for the note of another transaction: %v", err) // after lock_timeout
 	}

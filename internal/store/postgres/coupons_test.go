@@ -62,14 +62,7 @@ func TestOnlyCancelledCouponsFreeAPlace(t *testing.T) {
 	t.Parallel()
 	s := holdTwo(t)
 	ctx := t.Context()
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, `UPDATE coupons SET status = 0, held_until = NULL WHERE id = 1`); err != nil {
-		t.Fatal(err)
-	}
+	tx := holding(t, s, `UPDATE coupons SET status = 0, held_until = NULL WHERE id = 1`)
 	_, swept := sweepWhileLocked(t, s)
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
@@ -89,14 +82,7 @@ func TestASweepIsKilled(t *testing.T) {
 	t.Parallel()
 	s := holdTwo(t)
 	ctx := t.Context()
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, `SELECT 1 FROM coupons WHERE id = 2 FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	tx := holding(t, s, `SELECT 1 FROM coupons WHERE id = 2 FOR UPDATE`)
 	backend, swept := sweepWhileLocked(t, s)
 	if _, err := tx.Exec(ctx, `SELECT pg_terminate_backend($1)`, backend); err != nil {
 		t.Fatal(err)
@@ -107,9 +93,7 @@ func TestASweepIsKilled(t *testing.T) {
 	if c, err := s.CouponRecount(ctx, 1); err != nil || c.Live != 2 || c.KeptLive != 2 {
 		t.Errorf("after the kill: %+v, %v", c, err)
 	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	release(t, tx)
 	if _, n, err := s.CouponEndHolds(ctx, 1, 1000); err != nil || n != 2 {
 		t.Fatalf("the next sweep: %d, %v", n, err)
 	}

@@ -202,22 +202,10 @@ func TestACancelFindsRowsThatWereLocked(t *testing.T) {
 	ctx := t.Context()
 	payoutsOf(t, s, 1, reward.Ready, false, 2500, longDue)
 	run(t, s, `UPDATE promotions SET status = 'CANCELLED'`)
-	tx, err := s.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, sql := range []string{
-		`SET LOCAL idle_in_transaction_session_timeout = 0`, `SELECT 1 FROM payouts WHERE target_id IN (1, 7) FOR UPDATE`,
-	} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	holder := holding(t, s, `SELECT 1 FROM payouts WHERE target_id IN (1, 7) FOR UPDATE`)
 	cancelChunk(t, s, 1, 1000)
 	cancelChunk(t, s, 1, 1000)
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
+	release(t, holder)
 	cancelChunk(t, s, 1, 500)
 	cancelChunk(t, s, 1, 0)
 	v, err := s.PromotionGet(ctx, 1)

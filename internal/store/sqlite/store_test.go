@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,15 +16,11 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "30") // the command line may ask for more
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB) store.Store {
 	t.Helper()
@@ -479,44 +474,6 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 			time.Now()); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// TestFinishSaysWhyItsRowsAreRefused breaks the counts of a promotion.
-func TestFinishSaysWhyItsRowsAreRefused(t *testing.T) {
-	t.Parallel()
-	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
-	ctx := t.Context()
-	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	saved, err := s.PayoutSave(ctx, store.PayoutSaveParams{
-		Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1, UserID: "u", Amount: 1}}, MaxLen: 1, Now: time.Now(),
-	})
-	if err != nil || len(saved.Queued) != 1 {
-		t.Fatalf("saved %+v, %v", saved, err)
-	}
-	err = s.write(ctx, "break the counts", func(tx *tx) error { return tx.exec(`UPDATE summaries SET queued = 0`) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	finish := store.PayoutFinishParams{
-		Outcomes: []rules.Outcome{{Ref: saved.Queued[0].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T"}}, Now: time.Now(),
-	}
-	var broken *store.ConstraintError
-	if _, err := s.PayoutFinish(ctx, finish); !errors.As(err, &broken) || !strings.Contains(broken.Constraint, "queued") {
-		t.Errorf("finish with broken counts: %v", err)
-	}
-	broken = nil
-	_, err = s.PayoutReturn(ctx, store.PayoutReturnParams{Refs: []reward.Ref{saved.Queued[0].Ref()}, Now: time.Now()})
-	if !errors.As(err, &broken) || !strings.Contains(broken.Constraint, "queued") {
-		t.Errorf("return with broken counts: %v, %q", err, broken)
-	}
-	if _, err := s.SummaryCompare(ctx, 1, true); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.PayoutFinish(ctx, finish); err != nil {
-		t.Errorf("finish after the repair: %v", err)
 	}
 }
 

@@ -644,46 +644,6 @@ func exerciseClaimRaces(t *testing.T, open Open) {
 			}
 		}
 	})
-	run(t, open, "NoAnswerIsLostWhileOthersAreForgotten", func(b *bundle) {
-		const old = 2 * store.IdempotencyForgets
-		for n := range old {
-			b.begin(claim(fmt.Sprint("old ", n), "a", 1, epoch))
-		}
-		var fresh atomic.Int64
-		b.must(together(workers, func(w int) error {
-			for n := range 10 {
-				key, now := fmt.Sprint(w, " ", n), at(700)
-				if n%2 == 0 {
-					key = fmt.Sprint("old ", 7*n) // the same for all
-				}
-				r, err := b.IdempotencyBegin(b.ctx, claim(key, "a", int64(w), now))
-				if err != nil {
-					return err
-				}
-				if !r.Claimed {
-					continue
-				}
-				if r.Again {
-					return fmt.Errorf("%q was not forgotten: %+v", key, r)
-				}
-				fresh.Add(1)
-				if kept, err := b.IdempotencyFinish(b.ctx, sum(key), now, []byte(key)); err != nil || !kept {
-					return fmt.Errorf("%q was not finished: %w", key, err)
-				}
-			}
-			return nil
-		}))
-		same(b, "claimed", int64(5*workers+5), fresh.Load())
-		for w := range workers {
-			for n := range 10 {
-				key := fmt.Sprint(w, " ", n)
-				if n%2 == 0 {
-					key = fmt.Sprint("old ", 7*n)
-				}
-				same(b, "answer", key, string(b.begin(claim(key, "a", 1, at(701))).Answer))
-			}
-		}
-	})
 }
 
 // exerciseIdempotencyForgotten checks that each claim removes a limited number

@@ -66,47 +66,6 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "all go", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 		b.books(1)
 	})
-	run(t, open, "AnEmptyDraftIsApprovedForNothing", func(b *bundle) {
-		b.draft(1)
-		same(b, "approved", reward.Approval{Round: 1, Rounds: 1}, b.approve(1, "lee").Approval)
-		b.saveWorth(1, 1, 101)
-		b.move(1, reward.Running)
-		same(b, "above", []reward.TargetID{}, b.dispatchTargets(100, 9))
-		same(b, "up to it", []reward.TargetID{1}, b.dispatchTargets(101, 9))
-	})
-	run(t, open, "NothingAboveIsQueuedWhenItIsSaved", func(b *bundle) {
-		b.running(1)
-		next := reward.TargetID(0)
-		save := func(amounts ...reward.Amount) int {
-			b.Helper()
-			p := store.PayoutSaveParams{MaxLen: plenty, ApprovalAbove: 100, Now: epoch}
-			for _, a := range amounts {
-				p.Rows = append(p.Rows, store.NewPayout{PromotionID: 1, TargetID: next, Amount: a})
-				next++
-			}
-			res, err := b.PayoutSave(b.ctx, p)
-			b.must(err)
-			return len(res.Queued)
-		}
-		same(b, "up to the limit", 2, save(60, 40))
-		same(b, "above it", 0, save(1))
-		same(b, "and later", 0, save(1, 1))
-		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
-	})
-	run(t, open, "ATargetWithoutAnAmountNeedsAnApproval", func(b *bundle) {
-		b.running(1)
-		b.saveWorth(1, 1, 0)
-		same(b, "unknown worth", []reward.TargetID{}, b.dispatchTargets(math.MaxInt64, 9))
-		same(b, "no limit", 1, int(b.asRead(1).Approval.Unvalued))
-		b.approve(1, "lee")
-		b.saveWorth(1, 1, 0) // the same file again
-		same(b, "approved", []reward.TargetID{1}, b.dispatchTargets(1, 9))
-		b.saveWorth(1, 2, 5)
-		b.saveWorth(1, 3, 0)
-		same(b, "unknown again", []reward.TargetID{}, b.dispatchTargets(100, 9))
-		b.approve(1, "lee")
-		same(b, "approved again", []reward.TargetID{2, 3}, b.dispatchTargets(1, 9))
-	})
 	run(t, open, "RetriesNeedTheApprovalToo", func(b *bundle) {
 		b.running(1)
 		b.saveWorth(1, 1, 60)
@@ -131,16 +90,6 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.approve(1, "lee")
 		same(b, "READY", []reward.TargetID{1, 3}, b.dispatchTargets(100, 9))
 		same(b, "RETRYING", 1, retries())
-	})
-	run(t, open, "AReturnedTargetStaysApproved", func(b *bundle) {
-		b.running(1)
-		b.saveWorth(1, 1, 200)
-		b.approve(1, "lee")
-		b.saveWorth(1, 2, 1)
-		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(100, 9))
-		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1)}, Now: at(500)})
-		b.must(err)
-		same(b, "dispatched again", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 	})
 	run(t, open, "AnApprovalIsOfWhatTheApproverHasSeen", func(b *bundle) {
 		b.draft(1)

@@ -65,8 +65,7 @@ VALUES (%d, %d, 0, 'u', %d, '', 0, 0, 0, false, %s, '', '', '', %[4]s)`, id, tar
 		4: {reward.Approval{Unvalued: 1}, "ann"},
 		5: {reward.Approval{Round: 1, Rounds: 1}, ""},
 	} {
-		v, err := b.PromotionGet(b.ctx, id)
-		b.must(err)
+		v := b.view(id)
 		same(b, fmt.Sprintf("approval of promotion %d", id), want.approval, v.Approval)
 		authors, err := b.PromotionAuthors(b.ctx, id)
 		b.must(err)

@@ -18,12 +18,11 @@ func (b *bundle) completes(id reward.PromotionID, now time.Time) {
 	if _, err := b.PromotionComplete(b.ctx, id, settleAfter, now); err != nil {
 		b.Fatal(err)
 	}
-	v, err := b.PromotionGet(b.ctx, id)
-	b.must(err)
+	v := b.view(id)
 	if v.FinishedAt.IsZero() {
 		return
 	}
-	_, err = b.PromotionStreamDestroyed(b.ctx, id, v.LastDispatchedAt)
+	_, err := b.PromotionStreamDestroyed(b.ctx, id, v.LastDispatchedAt)
 	b.must(err)
 }
 
@@ -116,13 +115,11 @@ func exerciseArchive(t *testing.T, open Open) {
 			b.books(id) // what is not archived is as it was
 		}
 		same(b, "ended", []reward.PromotionID{2, 3, 5, 8, 6}, b.endedIDs(50, 2))
-		v, err := b.PromotionGet(b.ctx, 6)
-		b.must(err)
+		v := b.view(6)
 		same(b, "archived at", at(1000), v.ArchivedAt)
 		b.save(0, 5, 3)
 		b.saveQueued(9) // nothing
-		v, err = b.PromotionGet(b.ctx, 5)
-		b.must(err)
+		v = b.view(5)
 		same(b, "status with a new target", reward.Running, v.Status)
 	})
 	run(t, open, "TakesNothingAnyMore", func(b *bundle) {
@@ -136,8 +133,7 @@ func exerciseArchive(t *testing.T, open Open) {
 		if !b.archive(1, 50) {
 			b.Fatal("the promotion is not archived")
 		}
-		before, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		before := b.view(1)
 		for _, removed := range []int{0, 5, 0} {
 			known := store.Duplicate
 			if removed > 0 || len(b.all(1)) == 0 {
@@ -165,11 +161,10 @@ func exerciseArchive(t *testing.T, open Open) {
 				c := b.compare(1, repair)
 				same(b, "compared", c.Kept, c.Rows)
 			}
-			after, err := b.PromotionGet(b.ctx, 1)
-			b.must(err)
+			after := b.view(1)
 			same(b, "the promotion", before, after)
 		}
-		_, _, err = b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
+		_, _, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
 		b.wantCode(err, reward.CodePayoutNotFound)
 		history, err := b.PayoutHistory(b.ctx, "u1", 10)
 		b.must(err)
@@ -202,8 +197,7 @@ func exerciseArchive(t *testing.T, open Open) {
 			Lookups:     []rules.Lookup{{Ref: ref(1, 2, 1), Found: true, TransactionKey: "late", BeganAt: at(450), NextAt: at(460)}},
 			SettleAfter: settleAfter, Now: at(451),
 		})
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "succeeded", 2, v.Counts.Payouts[reward.Succeeded])
 		same(b, "failed", 1, v.Counts.Payouts[reward.Failed])
 		same(b, "removed later", 1, b.forget(1, 440, 10))
@@ -278,8 +272,7 @@ func (b *bundle) repeats(id reward.PromotionID, random *rand.Rand) {
 		case 5:
 			b.forget(id, now, 1+random.IntN(3))
 		}
-		v, err := b.PromotionGet(b.ctx, id)
-		b.must(err)
+		v := b.view(id)
 		same(b, "paid", int64(len(calls)), v.Counts.Payouts[reward.Succeeded])
 		same(b, "amount", amount, v.Counts.Amounts[reward.Succeeded])
 		same(b, "archived", archived, !v.ArchivedAt.IsZero())

@@ -93,9 +93,8 @@ func exerciseChanges(t *testing.T, open Open) {
 		var f Follower
 		b.must(f.Follow(b.ctx, b))
 		same(b, "active", 2, len(f.Views))
-		_, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
-		b.must(err)
-		_, err = b.PromotionStreamDestroyed(b.ctx, 1, time.Time{})
+		b.complete(1, 20)
+		_, err := b.PromotionStreamDestroyed(b.ctx, 1, time.Time{})
 		b.must(err)
 		b.must(f.Follow(b.ctx, b))
 		same(b, "left", []reward.PromotionID{2}, slices.Collect(maps.Keys(f.Views)))

@@ -35,10 +35,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 	run(t, open, "NoDispatchIsHandedOutTwice", func(b *bundle) {
 		const targets, room = 600, 450
 		b.running(1)
-		var ids []reward.TargetID
-		for i := range reward.TargetID(targets) {
-			ids = append(ids, i)
-		}
+		ids := firstTargets(targets)
 		b.saveReady(1, ids...)
 		var mu sync.Mutex // guards handed
 		handed := make(map[reward.Ref]int)
@@ -105,8 +102,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		same(b, "accepted once each", len(rows), accepted)
 		inQueue := 0
 		for id := reward.PromotionID(1); id <= 3; id++ {
-			v, err := b.PromotionGet(b.ctx, id)
-			b.must(err)
+			v := b.view(id)
 			n := int(v.Counts.Payouts[reward.Queued])
 			if n > room {
 				b.Errorf("promotion %d has %d QUEUED rows, more than its capacity", id, n)
@@ -169,10 +165,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 	})
 	run(t, open, "LookUpsAreTakenByOne", func(b *bundle) {
 		b.running(1)
-		var targets []reward.TargetID
-		for i := range reward.TargetID(200) {
-			targets = append(targets, i)
-		}
+		targets := firstTargets(200)
 		b.saveQueued(1, targets...)
 		for _, target := range targets {
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoLookup})
@@ -271,8 +264,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			}
 			return nil
 		}))
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "work left", 100, v.Counts.Undecided())
 		same(b, "status", reward.Running, v.Status)
 		b.books(1)

@@ -142,6 +142,18 @@ func changes(kind rules.SettleKind, res store.CouponSettleResult) bool {
 	})
 }
 
+func (b *bundle) cancelCoupon(id reward.CouponID, second int) {
+	b.Helper()
+	_, err := b.CouponCancel(b.ctx, id, at(second))
+	b.must(err)
+}
+
+func (b *bundle) changeTemplate(c rules.TemplateChange) {
+	b.Helper()
+	_, err := b.TemplateChange(b.ctx, c)
+	b.must(err)
+}
+
 func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 	b.Helper()
 	c, err := b.CouponGet(b.ctx, id)
@@ -445,11 +457,9 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "a", "a", "b", "b")...)
 		_, err := b.CouponCancel(b.ctx, 1, at(11)) // user a keeps the slots 2 and 3
 		b.must(err)
-		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, PerUserLimit: new(2)})
-		b.must(err)
+		b.changeTemplate(rules.TemplateChange{ID: 1, PerUserLimit: new(2)})
 		same(b, "at the new limit", []string{reward.ReasonUserLimit, reward.ReasonUserLimit}, told(b.inOrder(1, asks(6, "a", "b")...)))
-		_, err = b.CouponCancel(b.ctx, 2, at(11))
-		b.must(err)
+		b.cancelCoupon(2, 11)
 		same(b, "below it", []string{"issued", reward.ReasonUserLimit}, told(b.inOrder(1, asks(8, "a", "a")...)))
 	})
 	run(t, open, "TouchRaisesTheVersion", func(b *bundle) {

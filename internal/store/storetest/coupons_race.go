@@ -1,10 +1,8 @@
 package storetest
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,28 +75,6 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 			}
 		}
 	})
-	run(t, open, "OneUserAsksEverywhereAtOnce", func(b *bundle) {
-		b.template(1, limit(2))
-		var ids, issued atomic.Int64
-		b.must(together(workers, func(int) error {
-			for range 5 {
-				id := ids.Add(1)
-				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Now: at(10),
-					Requests: []rules.CouponRequest{{UserID: "a", CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}},
-				})
-				if err != nil {
-					return err
-				}
-				if res.Results[0].Outcome == rules.RequestIssued {
-					issued.Add(1)
-				}
-			}
-			return nil
-		}))
-		same(b, "issued", int64(2), issued.Load())
-		b.couponBooks(1)
-	})
 	run(t, open, "OverlappingBatchesInOrderSettleEachTicketOnce", func(b *bundle) {
 		const tickets = 300
 		b.template(1, quantity(tickets/2))
@@ -154,38 +130,6 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 		}))
 		same(b, "ends", int64(40), won.Load())
 		b.couponBooks(1)
-	})
-	run(t, open, "ACancelHasAVersionOfItsOwn", func(b *bundle) {
-		const each = 8
-		b.template(1)
-		b.inOrder(1, asks(1, crowd(1, workers*each)...)...)
-		var mu sync.Mutex // guards cancelled
-		cancelled := make(map[int64]store.SettledRequest)
-		b.must(together(workers, func(w int) error {
-			for n := range each {
-				change, err := b.CouponCancel(b.ctx, reward.CouponID(each*w+n+1), at(20))
-				if err != nil {
-					return err
-				}
-				if change.From != change.To-1 || change.Template.Version != change.To {
-					return fmt.Errorf("a cancel covers (%d, %d] at version %d", change.From, change.To, change.Template.Version)
-				}
-				mu.Lock()
-				cancelled[change.To] = store.SettledRequest{UserID: change.Coupon.UserID, Ticket: change.Coupon.Ticket}
-				mu.Unlock()
-			}
-			return nil
-		}))
-		version := b.stands(1).Version
-		want := []store.SettledRequest{}
-		for ; version > 1; version-- {
-			want = append(want, cancelled[version])
-			slices.SortFunc(want, func(a, b store.SettledRequest) int { return cmp.Compare(a.Ticket, b.Ticket) })
-			c, err := b.CouponChanges(b.ctx, 1, version-1, plenty)
-			b.must(err)
-			same(b, fmt.Sprintf("changed above %d", version-1), want, c.Settled)
-		}
-		same(b, "cancelled", workers*each, len(want))
 	})
 	run(t, open, "WhatIsReadIsOfOneMoment", func(b *bundle) {
 		const batches, size = 60, 5

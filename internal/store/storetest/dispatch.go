@@ -54,33 +54,14 @@ func exerciseDispatch(t *testing.T, open Open) {
 		same(b, "no room", 0, len(dispatch(b, store.PayoutDispatchParams{Limit: 9, MaxLen: 3, Now: at(12)})))
 		same(b, "less than no room", 0, len(dispatch(b, store.PayoutDispatchParams{Limit: 9, MaxLen: 1, Now: at(12)})))
 		same(b, "no limit left", 0, len(dispatch(b, store.PayoutDispatchParams{Limit: 0, MaxLen: plenty, Now: at(12)})))
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "last dispatch", at(11), v.LastDispatchedAt)
 		same(b, "stream destroyed", false, v.StreamDestroyed)
 		b.books(1)
 		// A clock that is behind does not move LastDispatchedAt back.
 		same(b, "rest", 2, len(dispatch(b, store.PayoutDispatchParams{Limit: 9, MaxLen: plenty, Now: at(-5)})))
-		v, err = b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v = b.view(1)
 		same(b, "last dispatch", at(11), v.LastDispatchedAt)
-	})
-	run(t, open, "OnlyOfARunningOne", func(b *bundle) {
-		b.draft(1)
-		b.saveReady(1, 1, 2)
-		p := store.PayoutDispatchParams{Limit: 9, MaxLen: plenty, Now: at(1)}
-		same(b, "draft", 0, len(dispatch(b, p)))
-		b.move(1, reward.Running)
-		b.move(1, reward.Paused)
-		same(b, "paused", 0, len(dispatch(b, p)))
-		b.move(1, reward.PromotionCancelled)
-		same(b, "cancelled", 0, len(dispatch(b, p)))
-		list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 2, Limit: 9, MaxLen: plenty, Now: at(1)})
-		b.must(err)
-		same(b, "unknown", 0, len(list))
-		b.books(1)
-		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Unknown, Limit: 1, MaxLen: 1})
-		b.wantCode(err, reward.CodeInvalid)
 	})
 	run(t, open, "RefsNameTheirDispatch", func(b *bundle) {
 		b.running(1)
@@ -101,42 +82,18 @@ func exerciseDispatch(t *testing.T, open Open) {
 		p.Refs = []reward.Ref{}
 		same(b, "no refs", 0, len(dispatch(b, p)))
 		b.books(1)
+		list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 9, Limit: 9, MaxLen: plenty, Now: at(1)})
+		b.must(err)
+		same(b, "of no promotion", 0, len(list))
+		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Unknown, Limit: 1, MaxLen: 1})
+		b.wantCode(err, reward.CodeInvalid)
 	})
 }
 
 func exerciseWithdraw(t *testing.T, open Open) {
-	giveBack := func(b *bundle, maybeCalled bool, refs ...reward.Ref) int {
-		b.Helper()
-		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: refs, MaybeCalled: maybeCalled, Lease: lease, Now: at(10)})
-		b.must(err)
-		return n
-	}
-	run(t, open, "GiveBackNamesTheDispatch", func(b *bundle) {
-		b.running(1)
-		b.running(2)
-		b.saveQueued(1, 1, 2)
-		b.saveQueued(2, 1)
-		b.saveReady(1, 3)
-		same(b, "late, or not queued", 0, giveBack(b, true, ref(1, 1, 0), ref(1, 1, 2), ref(1, 3, 0), ref(1, 9, 1)))
-		same(b, "given back", 2, giveBack(b, false, ref(2, 1, 1), ref(1, 1, 1), ref(1, 1, 1)))
-		p := b.payout(1, 1)
-		same(b, "state", reward.Ready, p.State)
-		same(b, "flag", false, p.MaybeCalled)
-		same(b, "due", at(10), p.DueAt)
-		same(b, "dispatch", 1, p.Dispatch)
-		same(b, "again", 0, giveBack(b, false, ref(1, 1, 1)))
-		same(b, "claimed", 1, giveBack(b, true, ref(1, 2, 1)))
-		same(b, "flag", true, b.payout(1, 2).MaybeCalled)
-		same(b, "nothing", 0, giveBack(b, true))
-		b.books(1)
-		b.books(2)
-	})
 	run(t, open, "SweepAndCancelAreBounded", func(b *bundle) {
 		b.running(1)
-		var targets []reward.TargetID
-		for i := range reward.TargetID(store.BatchMax) {
-			targets = append(targets, i)
-		}
+		targets := firstTargets(store.BatchMax)
 		b.saveQueued(1, targets...)
 		b.saveQueued(1, 5000, 5001)
 		p := store.PayoutSweepParams{PromotionID: 1, Before: at(1), Lease: lease, Now: at(2)}

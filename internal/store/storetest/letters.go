@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -273,8 +271,8 @@ func (b *bundle) hooked(id reward.PromotionID, canary reward.Canary) {
 }
 
 // breach pauses a RUNNING promotion with an event for its webhook.
-func (b *bundle) breach(ctx context.Context, id reward.PromotionID, now time.Time) error {
-	_, err := b.PromotionMove(ctx, store.PromotionMoveParams{
+func (b *bundle) breach(id reward.PromotionID, now time.Time) error {
+	_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "because", Event: store.EventBreach, Now: now,
 	})
 	return err
@@ -305,49 +303,33 @@ func delivery(id reward.PromotionID, event string, at time.Time) store.WebhookDe
 
 func exerciseWebhooks(t *testing.T, open Open) {
 	none := []store.WebhookDelivery{}
-	complete := func(b *bundle, seconds int) bool {
-		b.Helper()
-		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(seconds))
-		b.must(err)
-		return moved
-	}
 	run(t, open, "HearOfEveryEnd", func(b *bundle) {
 		b.hooked(1, reward.Canary{})
 		b.saveQueued(1, 1)
-		same(b, "completed with work", false, complete(b, 10))
+		same(b, "completed with work", false, b.complete(1, 10))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
-		left, cancel := context.WithCancel(b.ctx)
-		cancel()
-		if _, err := b.PromotionComplete(left, 1, settleAfter, at(11)); !errors.Is(err, context.Canceled) {
-			b.Fatalf("error is %v, want context.Canceled", err)
-		}
 		same(b, "before the end", none, b.deliveries(at(99), at(99)))
-		same(b, "completed", true, complete(b, 20))
-		same(b, "completed again", false, complete(b, 21))
+		same(b, "completed", true, b.complete(1, 20))
+		same(b, "completed again", false, b.complete(1, 21))
 		same(b, "at the end", []store.WebhookDelivery{delivery(1, store.EventFinished, at(20))}, b.deliveries(at(20), at(1000)))
 		b.saveReady(1, 2) // the promotion is RUNNING again
 		same(b, "reopened", none, b.deliveries(at(99), at(1000)))
 		b.move(1, reward.PromotionCancelled)
-		same(b, "cancelled with a READY row", false, complete(b, 30))
+		same(b, "cancelled with a READY row", false, b.complete(1, 30))
 		_, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(31)})
 		b.must(err)
 		same(b, "not finished", none, b.deliveries(at(99), at(1000)))
-		same(b, "cancel finished", true, complete(b, 40))
-		same(b, "cancel finished again", false, complete(b, 41))
+		same(b, "cancel finished", true, b.complete(1, 40))
+		same(b, "cancel finished again", false, b.complete(1, 41))
 		same(b, "at the second end", []store.WebhookDelivery{delivery(1, store.EventFinished, at(40))}, b.deliveries(at(99), at(1000)))
 	})
 	run(t, open, "HearOfMovesThatSaySo", func(b *bundle) {
 		b.hooked(1, reward.Canary{})
-		left, cancel := context.WithCancel(b.ctx)
-		cancel()
-		if err := b.breach(left, 1, at(5)); !errors.Is(err, context.Canceled) {
-			b.Fatalf("error is %v, want context.Canceled", err)
-		}
 		b.move(1, reward.Paused)
-		b.wantCode(b.breach(b.ctx, 1, at(6)), reward.CodeIllegalState)
+		b.wantCode(b.breach(1, at(6)), reward.CodeIllegalState)
 		same(b, "after moves without a word, or none", none, b.deliveries(at(99), at(99)))
 		b.move(1, reward.Running)
-		b.must(b.breach(b.ctx, 1, at(7).Add(time.Nanosecond)))
+		b.must(b.breach(1, at(7).Add(time.Nanosecond)))
 		same(b, "early", none, b.deliveries(at(6), at(99)))
 		same(b, "after a breach", []store.WebhookDelivery{delivery(1, store.EventBreach, at(7))}, b.deliveries(at(7), at(99)))
 	})
@@ -357,7 +339,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		})
 		b.must(err)
 		b.move(1, reward.Running)
-		b.must(b.breach(b.ctx, 1, at(7)))
+		b.must(b.breach(1, at(7)))
 		b.move(1, reward.Running)
 		b.saveQueued(1, 1)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
@@ -365,12 +347,12 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "judged", true, judged)
 		b.move(1, reward.Running)
-		same(b, "completed", true, complete(b, 30))
+		same(b, "completed", true, b.complete(1, 30))
 		same(b, "deliveries", none, b.deliveries(at(99), at(99)))
 	})
 	run(t, open, "HearOfABadCanaryOnly", func(b *bundle) {
-		judge := func(ctx context.Context, id reward.PromotionID, seconds int) (bool, error) {
-			_, judged, err := b.PromotionJudge(ctx, store.PromotionJudgeParams{
+		judge := func(id reward.PromotionID, seconds int) (bool, error) {
+			_, judged, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{
 				ID: id, Reason: "because", Event: store.EventCanary, Now: at(seconds),
 			})
 			return judged, err
@@ -378,23 +360,18 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		for id := reward.PromotionID(1); id <= 2; id++ {
 			b.hooked(id, reward.Canary{Targets: 1, MaxFailureRate: 0.5})
 			b.saveQueued(id, 1)
-			judged, err := judge(b.ctx, id, 5)
+			judged, err := judge(id, 5)
 			b.must(err)
 			same(b, "judged while it is open", false, judged)
 		}
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused})
-		left, cancel := context.WithCancel(b.ctx)
-		cancel()
-		if _, err := judge(left, 2, 11); !errors.Is(err, context.Canceled) {
-			b.Fatalf("error is %v, want context.Canceled", err)
-		}
 		same(b, "before the judgement", none, b.deliveries(at(99), at(99)))
 		for id := reward.PromotionID(1); id <= 2; id++ {
-			judged, err := judge(b.ctx, id, 20)
+			judged, err := judge(id, 20)
 			b.must(err)
 			same(b, "judged", true, judged)
-			judged, err = judge(b.ctx, id, 21)
+			judged, err = judge(id, 21)
 			b.must(err)
 			same(b, "judged again", false, judged)
 		}
@@ -402,7 +379,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 	})
 	run(t, open, "AreHeldByTheirTakerAndTriedUntilDone", func(b *bundle) {
 		b.hooked(1, reward.Canary{})
-		b.must(b.breach(b.ctx, 1, at(10)))
+		b.must(b.breach(1, at(10)))
 		want := []store.WebhookDelivery{delivery(1, store.EventBreach, at(10))}
 		first, err := b.WebhookClaim(b.ctx, 9, at(20), at(10))
 		b.must(err)
@@ -428,7 +405,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 	run(t, open, "AreTakenOldestFirst", func(b *bundle) {
 		for id, seconds := range map[reward.PromotionID]int{1: 30, 2: 10, 3: 40, 4: 20} {
 			b.hooked(id, reward.Canary{})
-			b.must(b.breach(b.ctx, id, at(seconds)))
+			b.must(b.breach(id, at(seconds)))
 		}
 		take := func(limit, now int) []reward.PromotionID {
 			b.Helper()
@@ -450,7 +427,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		const deliveries = 60
 		for id := reward.PromotionID(1); id <= deliveries; id++ {
 			b.hooked(id, reward.Canary{})
-			b.must(b.breach(b.ctx, id, at(10)))
+			b.must(b.breach(id, at(10)))
 		}
 		var mu sync.Mutex // guards taken
 		taken := make(map[int64]int)
@@ -540,8 +517,7 @@ func exerciseReconciliations(t *testing.T, open Open) {
 // details.
 func (b *bundle) asRead(id reward.PromotionID) store.PromotionView {
 	b.Helper()
-	v, err := b.PromotionGet(b.ctx, id)
-	b.must(err)
+	v := b.view(id)
 	v.Metadata = ""
 	return v
 }

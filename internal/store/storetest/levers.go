@@ -53,8 +53,7 @@ func (b *bundle) dispatch(id reward.PromotionID, from reward.State, limit int, r
 // canary returns the canary of promotion 1.
 func (b *bundle) canary() reward.Canary {
 	b.Helper()
-	v, err := b.PromotionGet(b.ctx, 1)
-	b.must(err)
+	v := b.view(1)
 	return v.Canary
 }
 
@@ -118,25 +117,6 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 		same(b, "FAILED does not", []reward.TargetID{4}, b.dispatch(1, reward.Ready, 1))
 	})
-	run(t, open, "WhatIsRetryingIsCountedAlready", func(b *bundle) {
-		b.bounded(1, 100, reward.Canary{})
-		b.saveAmounts(plenty, 1, 0, 60, 40, 50)
-		for target := range reward.TargetID(2) {
-			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
-		}
-		same(b, "retried", []reward.TargetID{0}, b.dispatch(1, reward.Retrying, 1))
-		// A confirmation of a row that was never dispatched exceeds the budget. After
-		// that nothing is dispatched.
-		b.settleLookups(store.PayoutSettleParams{
-			Lookups: []rules.Lookup{{Ref: ref(1, 2, 1), Found: true, BeganAt: at(12)}}, Now: at(12),
-		})
-		same(b, "beyond the budget", none, b.dispatch(1, reward.Retrying, 9))
-		b.finish(rules.Outcome{Ref: ref(1, 0, 2), Kind: rules.OutcomeNoLookup})
-		b.settleLookups(store.PayoutSettleParams{
-			Lookups: []rules.Lookup{{Ref: ref(1, 0, 2), NotFound: true, BeganAt: at(99)}}, SettleAfter: settleAfter, Now: at(99),
-		})
-		same(b, "within it again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
-	})
 	run(t, open, "GreatAmountsDoNotOverflow", func(b *bundle) {
 		const most = 1<<63 - 1
 		b.bounded(1, most, reward.Canary{})
@@ -177,10 +157,7 @@ func exerciseCanary(t *testing.T, open Open) {
 	run(t, open, "WhoWentBeforeGoesAgain", func(b *bundle) {
 		b.bounded(1, 0, three)
 		b.saveAmounts(plenty, 1, 5000, 1, 1, 1)
-		var targets []reward.TargetID
-		for target := range reward.TargetID(store.BatchMax) {
-			targets = append(targets, target)
-		}
+		targets := firstTargets(store.BatchMax)
 		b.saveReady(1, targets...) // all of them older than the rows that return
 		b.finish(rules.Outcome{Ref: ref(1, 5002, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
@@ -201,8 +178,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.Helper()
 		status, did, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: id, Reason: hostile + "\x00", Now: at(50)})
 		b.must(err)
-		v, err := b.PromotionGet(b.ctx, id)
-		b.must(err)
+		v := b.view(id)
 		same(b, "status it returns", v.Status, status)
 		return status, did
 	}
@@ -255,8 +231,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		}
 		status, did := judge(b, 1)
 		same(b, "bad", []any{reward.Paused, true}, []any{status, did})
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "reason", hostile, v.PauseReason)
 		same(b, "judged", true, v.Canary.Judged)
 		same(b, "others meanwhile", 0, len(b.dispatch(1, reward.Ready, 9)))
@@ -291,14 +266,6 @@ func exerciseJudge(t *testing.T, open Open) {
 			status, did := judge(b, id)
 			same(b, fmt.Sprintf("%d of %d at %v", test.failed, test.targets, test.rate), []any{test.want, true}, []any{status, did})
 		}
-	})
-	run(t, open, "OnlyACanaryIsJudged", func(b *bundle) {
-		b.running(1)
-		b.saveQueued(1, 1)
-		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
-		undecided(b, "without one")
-		_, _, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 2, Now: at(1)})
-		b.wantCode(err, reward.CodeNotFound)
 	})
 }
 
@@ -369,8 +336,7 @@ func exerciseBounds(t *testing.T, open Open) {
 			return err
 		})
 		b.dispatch(1, reward.Ready, targets)
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		if e := exposed(v.Counts); e > budget || (e <= budget-17 && v.Counts.Payouts[reward.Ready] > 0) {
 			b.Fatalf("%d of a budget of %d are exposed in the end", e, budget)
 		}
@@ -412,30 +378,8 @@ func exerciseBounds(t *testing.T, open Open) {
 			b.Errorf("the canary of %d dispatched %d", canary, c.Dispatched)
 		}
 		b.dispatch(1, reward.Ready, targets)
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "held up after it", 0, v.Counts.Payouts[reward.Ready])
-	})
-	run(t, open, "ACanaryDispatchesExactlyItsTargets", func(b *bundle) {
-		const canary = 25
-		b.bounded(1, 0, reward.Canary{Targets: canary})
-		var mu sync.Mutex // guards first
-		first := make(map[reward.TargetID]bool)
-		busy(b, func(w int, got []reward.Payout) error {
-			refs := make([]reward.Ref, 0, len(got))
-			mu.Lock()
-			for i, p := range got {
-				first[p.TargetID] = true
-				if (i+w)%2 == 0 {
-					refs = append(refs, ref(1, p.TargetID, p.Dispatch))
-				}
-			}
-			mu.Unlock()
-			_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: refs, MaybeCalled: true, Lease: lease, Now: at(3)})
-			return err
-		})
-		same(b, "went first", canary, len(first))
-		same(b, "counted", canary, b.canary().Dispatched)
 	})
 }
 
@@ -456,20 +400,17 @@ func exerciseRetry(t *testing.T, open Open) {
 	run(t, open, "ReopensWhatWasCompleted", func(b *bundle) {
 		b.running(1)
 		failed(b, 1, "A")
-		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
-		b.must(err)
+		moved := b.complete(1, 20)
 		same(b, "completed", true, moved)
 		gone, err := b.PromotionStreamDestroyed(b.ctx, 1, epoch)
 		b.must(err)
 		same(b, "stream destroyed", true, gone)
 		same(b, "nothing", 0, retry(b, "B"))
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "status", reward.Completed, v.Status)
 		same(b, "finished", at(20), v.FinishedAt)
 		same(b, "retried", 1, retry(b, "A"))
-		v, err = b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v = b.view(1)
 		same(b, "status", reward.Running, v.Status)
 		same(b, "finished", time.Time{}, v.FinishedAt)
 		same(b, "gone", false, v.StreamDestroyed)
@@ -524,8 +465,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		}))
 		same(b, "moved", 300, moved)
 		b.books(1)
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "status", reward.Running, v.Status)
 	})
 }
@@ -578,8 +518,7 @@ func exerciseResolve(t *testing.T, open Open) {
 		list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)})
 		b.must(err)
 		same(b, "to look up", 0, len(list))
-		moved, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(60))
-		b.must(err)
+		moved := b.complete(1, 60)
 		same(b, "completed", true, moved)
 	})
 	run(t, open, "OneOfManyResolves", func(b *bundle) {
@@ -667,20 +606,6 @@ func exerciseAgain(t *testing.T, open Open) {
 		settle(b, 9010, no(2, 9005))
 		same(b, "none", none, take(b, 99000))
 	})
-	run(t, open, "NotOnceTheRowHasLeftItsState", func(b *bundle) {
-		decided(b, 1, 2, 3)
-		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
-		n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(200)})
-		b.must(err)
-		same(b, "retried", 2, n)
-		b.dispatch(1, reward.Ready, 1)
-		b.finish(rules.Outcome{Ref: ref(1, 2, 2), Kind: rules.OutcomePaid})
-		same(b, "none", none, take(b, 99000))
-		before := b.all(1)
-		settle(b, 1110, no(1, 1105), no(2, 1105), no(3, 1105))
-		same(b, "rows", before, b.all(1))
-		same(b, "none", none, take(b, 99000))
-	})
 	run(t, open, "BesideWhatIsUnknown", func(b *bundle) {
 		decided(b, 1, 2, 3)
 		b.saveQueued(1, 4, 5)
@@ -712,8 +637,7 @@ func exerciseCompare(t *testing.T, open Open) {
 		b.running(2)
 		compare := func() {
 			b.Helper()
-			v, err := b.PromotionGet(b.ctx, 1)
-			b.must(err)
+			v := b.view(1)
 			for _, repair := range []bool{false, true} {
 				c := b.compare(1, repair)
 				same(b, "comparison", store.Comparison{Kept: v.Counts, Rows: v.Counts}, c)
@@ -730,10 +654,7 @@ func exerciseCompare(t *testing.T, open Open) {
 	})
 	run(t, open, "IsASnapshotWhoeverWrites", func(b *bundle) {
 		b.running(1)
-		var targets []reward.TargetID
-		for target := range reward.TargetID(200) {
-			targets = append(targets, target)
-		}
+		targets := firstTargets(200)
 		b.saveReady(1, targets...)
 		b.must(together(4, func(w int) error {
 			for n := range 12 {

@@ -30,8 +30,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		made, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
 		same(b, "made", want, made)
-		v, err := b.PromotionGet(b.ctx, want.ID)
-		b.must(err)
+		v := b.view(want.ID)
 		same(b, "read", store.PromotionView{Promotion: want}, v)
 	})
 	run(t, open, "CreateRefusesKnownIDsAndBadFields", func(b *bundle) {
@@ -62,8 +61,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			_, err = b.PromotionCreate(b.ctx, p)
 			b.wantCode(err, reward.CodeInvalid)
 		}
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "name", "summer", v.Name)
 	})
 	run(t, open, "TheActiveListIsTheCallersOwn", func(b *bundle) {
@@ -120,40 +118,11 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.must(err)
 		same(b, "closed", true, list()[1].Closed)
 		b.move(2, reward.PromotionCancelled)
-		_, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(20))
-		b.must(err)
+		b.complete(2, 20)
 		same(b, "over", false, list()[1].FinishedAt.IsZero())
 		_, err = b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
 		b.must(err)
 		same(b, "one is left", 1, len(list()))
-	})
-	run(t, open, "MoveExpectsItsStatus", func(b *bundle) {
-		b.draft(1)
-		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
-			ID: 1, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: at(1),
-		})
-		b.wantCode(err, reward.CodeIllegalState)
-		_, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
-			ID: 2, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, Now: at(1),
-		})
-		b.wantCode(err, reward.CodeNotFound)
-		p := b.move(1, reward.Running)
-		same(b, "started", at(1), p.StartedAt)
-		same(b, "status", reward.Running, p.Status)
-		p, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
-			ID: 1, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: hostile, Now: at(2),
-		})
-		b.must(err)
-		same(b, "reason", hostile, p.PauseReason)
-		p, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{
-			ID: 1, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: at(3),
-		})
-		b.must(err)
-		same(b, "reason after leaving PAUSED", "", p.PauseReason)
-		same(b, "started, the first time", at(1), p.StartedAt)
-		p = b.move(1, reward.PromotionCancelled)
-		same(b, "status", reward.PromotionCancelled, p.Status)
-		same(b, "finished", time.Time{}, p.FinishedAt)
 	})
 	run(t, open, "ActiveIsWhatNeedsCare", func(b *bundle) {
 		active := func() []reward.PromotionID {
@@ -176,11 +145,9 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.move(5, reward.Paused) // its stream exists
 		same(b, "active", []reward.PromotionID{2, 3, 4, 5}, active())
 
-		moved, err := b.PromotionComplete(b.ctx, 4, settleAfter, at(2))
-		b.must(err)
+		moved := b.complete(4, 2)
 		same(b, "4 finished", true, moved)
-		moved, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(2))
-		b.must(err)
+		moved = b.complete(2, 2)
 		same(b, "2 completed", true, moved)
 		same(b, "active", []reward.PromotionID{2, 3, 5}, active())
 		gone, err := b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
@@ -211,8 +178,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 2)}, MaxLen: 9, Now: at(30)})
 		b.must(err)
 		same(b, "queued of a completed one", 0, len(res.Queued))
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "status", reward.Running, v.Status)
 		same(b, "finished", time.Time{}, v.FinishedAt)
 		same(b, "gone", false, v.StreamDestroyed)
@@ -307,8 +273,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		p, err := b.PromotionCreate(b.ctx, given)
 		b.must(err)
 		same(b, "completed", want, p)
-		v, err := b.PromotionGet(b.ctx, 7)
-		b.must(err)
+		v := b.view(7)
 		same(b, "read", want, v.Promotion)
 		for _, id := range []reward.PromotionID{7, 8} { // COMPLETED already; RUNNING already
 			_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Name: "again", Type: reward.Point, CreatedAt: at(1)})
@@ -324,8 +289,7 @@ func exerciseCompletion(t *testing.T, open Open) {
 		b.running(1)
 		b.saveQueued(1, 1)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
-		completed, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
-		b.must(err)
+		completed := b.complete(1, 20)
 		same(b, "completed", true, completed)
 		res := b.save(plenty, 1, 1)
 		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -44,8 +46,7 @@ func exerciseRepair(b *arena) {
 		b.must(b.raw.Exec(test.sql))
 		recount, err := b.SummaryRecount(b.ctx, 1)
 		b.must(err)
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		for _, repair := range []bool{false, true} {
 			c := b.compare(1, repair)
 			same(b.bundle, what+": rows", recount, c.Rows)
@@ -71,11 +72,9 @@ func exerciseRepairOfEnded(b *arena) {
 	before := b.compare(1, false).Rows
 	forget := `UPDATE summaries SET ready = 0, queued = 0, ready_amount = 0, queued_amount = 0 WHERE promotion_id = %d`
 	b.must(b.raw.Exec(fmt.Sprintf(forget, 1)))
-	done, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(30))
-	b.must(err)
+	done := b.complete(1, 30)
 	same(b.bundle, "completed by wrong counts", true, done)
-	ended, err := b.PromotionGet(b.ctx, 1)
-	b.must(err)
+	ended := b.view(1)
 	gone, err := b.PromotionStreamDestroyed(b.ctx, 1, ended.LastDispatchedAt)
 	b.must(err)
 	same(b.bundle, "stream destroyed", true, gone)
@@ -83,16 +82,14 @@ func exerciseRepairOfEnded(b *arena) {
 	c := b.compare(1, false)
 	same(b.bundle, "ended", true, c.Ended)
 	same(b.bundle, "rows", before, c.Rows)
-	v, err := b.PromotionGet(b.ctx, 1)
-	b.must(err)
+	v := b.view(1)
 	same(b.bundle, "status after a comparison", reward.Completed, v.Status)
 	c = b.compare(1, true)
 	same(b.bundle, "ended before the repair", true, c.Ended)
 	b.books(1)
 	running := func() {
 		b.Helper()
-		v, err = b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v = b.view(1)
 		same(b.bundle, "status after the repair", reward.Running, v.Status)
 		same(b.bundle, "finished at", time.Time{}, v.FinishedAt)
 		same(b.bundle, "stream destroyed", false, v.StreamDestroyed)
@@ -108,12 +105,10 @@ func exerciseRepairOfEnded(b *arena) {
 	same(b.bundle, "dispatched again", 1, len(list))
 	b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
 	b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomePaid})
-	done, err = b.PromotionComplete(b.ctx, 1, settleAfter, at(50))
-	b.must(err)
+	done = b.complete(1, 50)
 	same(b.bundle, "completed", true, done)
 	same(b.bundle, "ended in good order", b.compare(1, true).Ended, true)
-	v, err = b.PromotionGet(b.ctx, 1)
-	b.must(err)
+	v = b.view(1)
 	same(b.bundle, "status in good order", reward.Completed, v.Status)
 
 	// A CANCELLED promotion stays CANCELLED, but works again.
@@ -122,13 +117,11 @@ func exerciseRepairOfEnded(b *arena) {
 	b.saveReady(2, 2)
 	b.move(2, reward.PromotionCancelled)
 	b.must(b.raw.Exec(fmt.Sprintf(forget, 2)))
-	done, err = b.PromotionComplete(b.ctx, 2, settleAfter, at(30))
-	b.must(err)
+	done = b.complete(2, 30)
 	same(b.bundle, "cancelled one ended", true, done)
 	b.compare(2, true)
 	b.books(2)
-	v, err = b.PromotionGet(b.ctx, 2)
-	b.must(err)
+	v = b.view(2)
 	same(b.bundle, "status of the cancelled one", reward.PromotionCancelled, v.Status)
 	same(b.bundle, "end of the cancelled one", time.Time{}, v.FinishedAt)
 	moved, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 2, Lease: lease, Now: at(40)})
@@ -136,14 +129,33 @@ func exerciseRepairOfEnded(b *arena) {
 	same(b.bundle, "cancelled", 1, moved)
 }
 
+// exerciseRefusedByCounts breaks the counts of a promotion. The error of an outcome
+// names them, and a repair lets it be recorded.
+func exerciseRefusedByCounts(b *arena) {
+	b.running(1)
+	b.saveQueued(1, 1)
+	b.must(b.raw.Exec(`UPDATE summaries SET queued = 0`))
+	refused := func(what string, err error) {
+		b.Helper()
+		var broken *store.ConstraintError
+		if !errors.As(err, &broken) || !strings.Contains(broken.Constraint, "queued") {
+			b.Errorf("%s with broken counts: %v", what, err)
+		}
+	}
+	_, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid}}, Lease: lease, Now: at(10)})
+	refused("finish", err)
+	_, err = b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 1)}, Lease: lease, Now: at(10)})
+	refused("return", err)
+	b.compare(1, true)
+	b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+	b.books(1)
+}
+
 // exerciseRepairAmongWrites makes counts wrong, and repairs them by two
 // callers at once while others save, dispatch and finish payouts.
 func exerciseRepairAmongWrites(b *arena) {
 	b.running(1)
-	var targets []reward.TargetID
-	for target := range reward.TargetID(900) {
-		targets = append(targets, target)
-	}
+	targets := firstTargets(900)
 	b.saveReady(1, targets...)
 	for phase, sql := range []string{
 		`UPDATE summaries SET failed = failed + 3, failed_amount = failed_amount + 7, attempts = attempts + 5 WHERE promotion_id = 1`,

@@ -67,6 +67,7 @@ func ExerciseRows(t *testing.T, open Open, raw func(store.Store) Raw) {
 	t.Helper()
 	for name, part := range map[string]func(*arena){
 		"Repair": exerciseRepair, "RepairOfEnded": exerciseRepairOfEnded, "RepairAmongWrites": exerciseRepairAmongWrites,
+		"RefusedByCounts":    exerciseRefusedByCounts,
 		"InstancesForgotten": exerciseInstancesForgotten, "IdempotencyForgotten": exerciseIdempotencyForgotten,
 	} {
 		run(t, open, name, func(b *bundle) { part(b.arena(1, raw)) })

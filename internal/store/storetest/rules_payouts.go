@@ -175,6 +175,9 @@ func rulesOfWithdraw(a *arena) {
 				named.Dispatch--
 			}
 			returns[why] = append(returns[why], named)
+			if target%5 == 0 { // named twice
+				returns[why] = append(returns[why], named)
+			}
 		})
 	}
 	for i := range 7 * 2 * 4 * 2 {

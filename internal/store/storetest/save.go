@@ -182,8 +182,7 @@ func exerciseSave(t *testing.T, open Open) {
 		// Known targets use no capacity.
 		same(b, "room for one", 1, len(b.save(4, 1, 1, 2, 3, 7, 8).Queued))
 		b.wantState(1, 7, reward.Queued)
-		v, err := b.PromotionGet(b.ctx, 1)
-		b.must(err)
+		v := b.view(1)
 		same(b, "last dispatch", epoch, v.LastDispatchedAt)
 		same(b, "stream destroyed", false, v.StreamDestroyed)
 		b.books(1)

@@ -184,6 +184,23 @@ func (b *bundle) move(id reward.PromotionID, to reward.PromotionStatus) reward.P
 	return p
 }
 
+// view reads a promotion.
+func (b *bundle) view(id reward.PromotionID) store.PromotionView {
+	b.Helper()
+	v, err := b.PromotionGet(b.ctx, id)
+	b.must(err)
+	return v
+}
+
+// complete completes a promotion at a second if nothing of it is open, and reports
+// whether it did.
+func (b *bundle) complete(id reward.PromotionID, second int) bool {
+	b.Helper()
+	done, err := b.PromotionComplete(b.ctx, id, settleAfter, at(second))
+	b.must(err)
+	return done
+}
+
 // row returns a payout to insert. Its user, amount and summary (0, 1 or 2)
 // follow from the target.
 func row(id reward.PromotionID, target reward.TargetID) store.NewPayout {
@@ -191,6 +208,15 @@ func row(id reward.PromotionID, target reward.TargetID) store.NewPayout {
 		PromotionID: id, TargetID: target, SummaryID: reward.SummaryID(target % 3),
 		UserID: fmt.Sprintf("u%d", target), Amount: 100 + reward.Amount(target),
 	}
+}
+
+// firstTargets returns n targets from 0 on.
+func firstTargets(n int) []reward.TargetID {
+	list := make([]reward.TargetID, n)
+	for i := range list {
+		list[i] = reward.TargetID(i)
+	}
+	return list
 }
 
 // saveReady saves targets as READY at epoch.

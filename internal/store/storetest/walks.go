@@ -38,8 +38,7 @@ func (b *bundle) moment(first reward.PromotionID) moment {
 	b.Helper()
 	var m moment
 	for id := first; id <= first+1; id++ {
-		v, err := b.PromotionGet(b.ctx, id)
-		b.must(err)
+		v := b.view(id)
 		m.Views, m.Rows = append(m.Views, v), append(m.Rows, b.all(id)...)
 	}
 	return m

@@ -99,15 +99,13 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.saveQueued(1, 1)
 		b.move(1, reward.Paused)
 		b.move(1, reward.Running) // a resume is no start
-		b.must(b.breach(b.ctx, 1, at(3)))
+		b.must(b.breach(1, at(3)))
 		b.move(1, reward.Running)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "tx"})
-		done, err := b.PromotionComplete(b.ctx, 1, settleAfter, at(20))
-		b.must(err)
+		done := b.complete(1, 20)
 		same(b, "completed", true, done)
-		_, err = b.PromotionComplete(b.ctx, 1, settleAfter, at(21))
-		b.must(err)
-		_, err = b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, at(1))
+		b.complete(1, 21)
+		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, at(1))
 		b.must(err)
 		b.move(2, reward.PromotionCancelled)
 		_, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{ID: 1, To: reward.Paused, From: []reward.PromotionStatus{reward.Running}, Event: store.EventBreach, Now: at(30)})
@@ -156,8 +154,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.must(err)
 		_, err = b.CouponUse(b.ctx, 1, at(21))
 		b.wantCode(err, reward.CodeCouponUsed)
-		_, err = b.CouponCancel(b.ctx, 2, at(22))
-		b.must(err)
+		b.cancelCoupon(2, 22)
 		b.template(2, held)
 		b.settle(store.CouponSettleParams{TemplateID: 2, Kind: rules.SettleInOrder, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 11, Code: "x"}}})
 		b.wantTold(1, "coupon.issued 1", "coupon.issued 2", "coupon.issued 3", "coupon.used 1", "coupon.cancelled 2")
@@ -374,26 +371,19 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.tests(40)
 		var mu sync.Mutex
 		claims := map[int64]int{}
-		var instances sync.WaitGroup
-		for range 4 {
-			instances.Go(func() {
-				for {
-					list, err := b.WebhookDeliveryClaim(b.ctx, 1, 3, time.Hour)
-					if err != nil {
-						b.Errorf("%v", err)
-					}
-					mu.Lock()
-					for _, d := range list {
-						claims[d.ID]++
-					}
-					mu.Unlock()
-					if len(list) == 0 {
-						return
-					}
+		b.must(together(4, func(int) error {
+			for {
+				list, err := b.WebhookDeliveryClaim(b.ctx, 1, 3, time.Hour)
+				if err != nil || len(list) == 0 {
+					return err
 				}
-			})
-		}
-		instances.Wait()
+				mu.Lock()
+				for _, d := range list {
+					claims[d.ID]++
+				}
+				mu.Unlock()
+			}
+		}))
 		same(b, "claimed", 40, len(claims))
 		for id, n := range claims {
 			same(b, fmt.Sprintf("claims of delivery %d", id), 1, n)
