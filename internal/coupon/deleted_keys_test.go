@@ -65,30 +65,3 @@ func TestReconcileRepairsWhatOthersSee(t *testing.T) {
 		}
 	})
 }
-
-// TestRequestsAreDeletedByHand checks that users in line are served even if someone
-// deletes their requests manually.
-func TestRequestsAreDeletedByHand(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(r *rig) {
-		requester := r.start(func(c *FlowConfig) { c.Issue = false })
-		gap := r.create(reward.CouponTemplate{TotalQuantity: 10})
-		all := r.create(reward.CouponTemplate{TotalQuantity: 10})
-		for n := range 10 {
-			r.want(requester, gap, fmt.Sprint("u", n), "")
-			r.want(requester, all, fmt.Sprint("u", n), "")
-		}
-		r.do(r, "XTRIM", "coupon:request-stream:{"+all.String()+"}", "MAXLEN", "0")
-		r.do(r, "XDEL", "coupon:request-stream:{"+gap.String()+"}", "4-1")
-		r.start()
-		for _, id := range []reward.TemplateID{gap, all} {
-			r.issued(id, 10)
-			for n, c := range r.coupons(id) {
-				if c.Ticket != int64(n+1) || c.UserID != fmt.Sprint("u", n) {
-					r.Errorf("ticket %d belongs to %s", c.Ticket, c.UserID)
-				}
-			}
-			r.balanced(id)
-		}
-	})
-}

@@ -37,31 +37,6 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 	equal(t, "a user's earlier ticket does not remove the present one", b.ranks("c", "d"), []int64{0, 1})
 }
 
-func exerciseManyHoldings(t *testing.T, b *bundle) {
-	const many = 2600
-	b.load(state())
-	s := state()
-	var holdings []gate.Holding
-	want := map[string]gate.Holding{}
-	for i := range many {
-		f := gate.Holding{UserID: fmt.Sprint("u", i), Held: 1 + i%3, CouponID: reward.CouponID(i)}
-		holdings = append(holdings, f)
-		want[f.UserID] = f
-	}
-	s.Version = 2
-	b.apply(1, s, holdings...)
-	equal(t, "holdings", b.holdings(), want)
-	for i := range holdings {
-		if i%5 != 0 {
-			holdings[i].Held = 0
-			delete(want, holdings[i].UserID)
-		}
-	}
-	s.Version = 3
-	b.apply(2, s, holdings...)
-	equal(t, "holdings", b.holdings(), want)
-}
-
 func exerciseBigCoupons(t *testing.T, b *bundle) {
 	big := reward.CouponID(math.MaxInt64)
 	b.load(state(), gate.Holding{UserID: "a", Held: 1, CouponID: big}, gate.Holding{UserID: "b", Held: 1, CouponID: 1<<53 + 1})

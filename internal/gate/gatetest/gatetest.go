@@ -34,7 +34,6 @@ func Exercise(t *testing.T, newGate func(t testing.TB) gate.Gate, only ...string
 		"AckDeletesByTicketAndGeneration":     exerciseAck,
 		"LongListsOfTickets":                  exerciseManyTickets,
 		"ApplyRemovesOneByOneInKafkaMode":     exerciseApplyKafka,
-		"ApplyOfManyHoldings":                 exerciseManyHoldings,
 		"CouponIDsAreExact":                   exerciseBigCoupons,
 		"ServiceTimeIsTheLatest":              exerciseService,
 		"LoadKeepsLineAndRequests":            exerciseLoadKeep,
