@@ -86,16 +86,15 @@ func (c *crowd) replace() {
 	c.start()
 }
 
-// suspend stops a member for d, without its knowing.
-func (c *crowd) suspend(d time.Duration) {
-	c.t.Helper()
-	p := c.members[len(c.members)-1].cmd.Process
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
+// suspend stops the process for d, without its knowing.
+func (p *process) suspend(t *testing.T, d time.Duration) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
 	time.Sleep(d) // that is the fault
-	if err := p.Signal(syscall.SIGCONT); err != nil {
-		c.t.Fatal(err)
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -140,7 +139,7 @@ func TestNightlyChaos(t *testing.T) {
 		do    func()
 	}{
 		{0.15, "FLUSHALL", func() { tell(t, redis, "FLUSHALL") }},
-		{0.30, "an instance stops for longer than its lease", func() { c.suspend(2 * lease) }},
+		{0.30, "an instance stops for longer than its lease", func() { c.members[len(c.members)-1].suspend(t, 2*lease) }},
 		{0.45, "Redis is killed and comes back empty", func() {
 			if err := redis.Kill(); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -243,7 +242,7 @@ func couponStorm(t *testing.T, mode string) {
 		case 1:
 			tell(t, redis, "FLUSHALL")
 		case 2:
-			r.suspend(3 * time.Second)
+			r.members[0].suspend(t, 3*time.Second) // nobody else changes the members
 		case 3: // as if the clock of the database were set forward
 			if _, err := db.Exec(t.Context(), `UPDATE coupons SET held_until = held_until - interval '1 hour' WHERE status = 4`); err != nil {
 				t.Fatal(err)
@@ -375,21 +374,6 @@ func (h *heldCoupons) check(r *couponRig, db *pgx.Conn) {
 	if n := r.number(db, `SELECT count(*) FROM coupons WHERE id = ANY ($1) AND NOT (status = 2 AND
   (cancel_reason = 'HOLD_EXPIRED' OR cancel_reason = '' AND id = ANY ($2)))`, h.ended, h.cancelling); n != 0 {
 		r.t.Errorf("%d coupons are alive that nobody could confirm", n)
-	}
-}
-
-// suspend stops an instance for d, without its knowing.
-func (r *couponRig) suspend(d time.Duration) {
-	r.t.Helper()
-	r.mu.Lock()
-	p := r.members[0].cmd.Process
-	r.mu.Unlock()
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		r.t.Fatal(err)
-	}
-	time.Sleep(d) // that is the fault
-	if err := p.Signal(syscall.SIGCONT); err != nil {
-		r.t.Fatal(err)
 	}
 }
 

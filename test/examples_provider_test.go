@@ -35,7 +35,7 @@ type sample struct {
 	url     string
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when cmd has ended
-	log     lockedBuffer
+	log     fixture.Buffer
 }
 
 // samplePorts counts the ports that newSample has tried.
@@ -217,10 +217,6 @@ func TestExampleProviders(t *testing.T) {
 				cfg.Money.URL = s.url
 			})
 			const paid, closed = 600, 20
-			p, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: name, Type: "POINT", Amount: 25})
-			if err != nil {
-				t.Fatal(err)
-			}
 			var file strings.Builder
 			file.WriteString("targetId,userId\n")
 			for i := range paid + closed {
@@ -230,31 +226,26 @@ func TestExampleProviders(t *testing.T) {
 					fmt.Fprintf(&file, "%d,\"user \"\"%d\"\" ✓\"\n", i, i)
 				}
 			}
-			if _, err := r.api.UploadTargets(t.Context(), p.ID, strings.NewReader(file.String()), client.UploadOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.api.StartPromotion(t.Context(), p.ID); err != nil {
-				t.Fatal(err)
-			}
+			id, _ := r.pay(client.NewPromotion{Name: name, Type: "POINT", Amount: 25}, strings.NewReader(file.String()))
 			for _, paid := range []int64{20, 200} { // the second start reads what was written behind half a line
-				r.until(p.ID, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > paid })
+				r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > paid })
 				s.kill()
 				s.tear()
 				s.start()
 			}
-			done := r.until(p.ID, "settled", settled)
+			done := r.until(id, "settled", settled)
 			if done.Counts.Succeeded != paid || done.Counts.Failed != closed {
 				t.Errorf("counts %+v", done.Counts)
 			}
 			s.check()
-			if n := s.charges(p.ID); n != paid {
+			if n := s.charges(id); n != paid {
 				t.Errorf("%d charges for %d paid", n, paid)
 			}
-			for row, err := range r.api.Payouts(t.Context(), p.ID, client.PayoutFilter{}) {
+			for row, err := range r.api.Payouts(t.Context(), id, client.PayoutFilter{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if found := s.found(p.ID + ":" + row.TargetID); row.TransactionKey != found {
+				if found := s.found(id + ":" + row.TargetID); row.TransactionKey != found {
 					t.Errorf("%s: the row has %q, the provider %q", row.TargetID, row.TransactionKey, found)
 				}
 			}

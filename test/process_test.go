@@ -38,7 +38,7 @@ type process struct {
 	cmd     *exec.Cmd
 	address string // of its API: http://host:port
 	api     *client.Client
-	stderr  *lockedBuffer
+	stderr  *fixture.Buffer
 }
 
 // serve starts the program and waits until it prints its address.
@@ -55,7 +55,7 @@ func serve(t *testing.T, args ...string) *process {
 func serveBinary(t *testing.T, path string, args ...string) *process {
 	t.Helper()
 	args = append([]string{"serve", "--output", "json", "--listen", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	p := &process{cmd: exec.Command(path, args...), stderr: &lockedBuffer{}}
+	p := &process{cmd: exec.Command(path, args...), stderr: &fixture.Buffer{}}
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

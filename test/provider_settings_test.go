@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,10 +342,6 @@ func payShaped(t *testing.T, r *rig, voucher bool) (paid map[string]string, clos
 	if voucher {
 		create.Type, create.VoucherCode = "VOUCHER", "CARD"
 	}
-	p, err := r.api.CreatePromotion(t.Context(), create)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var file strings.Builder
 	file.WriteString("targetId,userId\n")
 	for i := range shapedTargets {
@@ -357,17 +354,12 @@ func payShaped(t *testing.T, r *rig, voucher bool) (paid map[string]string, clos
 		}
 		fmt.Fprintf(&file, "%d,%s\n", i, user)
 	}
-	if _, err := r.api.UploadTargets(t.Context(), p.ID, strings.NewReader(file.String()), client.UploadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.api.StartPromotion(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
-	r.until(p.ID, "settled", func(p client.Promotion) bool {
+	id, _ := r.pay(create, strings.NewReader(file.String()))
+	r.until(id, "settled", func(p client.Promotion) bool {
 		return p.Status == "COMPLETED" && (p.Counts.Unknown == 0 || r.cfg.Money.Lookup.Path == "")
 	})
 	paid = map[string]string{}
-	for row, err := range r.api.Payouts(t.Context(), p.ID, client.PayoutFilter{}) {
+	for row, err := range r.api.Payouts(t.Context(), id, client.PayoutFilter{}) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -388,12 +380,9 @@ func payShaped(t *testing.T, r *rig, voucher bool) (paid map[string]string, clos
 // has no lookup, is not charged again. The payout waits for a person.
 func TestProviderSettingsWait(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	calls := 0
+	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		mu.Lock()
-		calls++
-		mu.Unlock()
+		calls.Add(1)
 		panic(http.ErrAbortHandler)
 	}))
 	t.Cleanup(server.Close)
@@ -402,21 +391,10 @@ func TestProviderSettingsWait(t *testing.T) {
 		c.Money = cfg.Money
 		c.Money.Timeout, c.Money.SettleAfter, c.Money.IdempotencyWindow = 300*time.Millisecond, 100*time.Millisecond, 1500*time.Millisecond
 	})
-	p, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.api.UploadTargets(t.Context(), p.ID, strings.NewReader("targetId,userId\n1,ann@example.com\n"), client.UploadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.api.StartPromotion(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
-	r.until(p.ID, "waiting for a person", func(p client.Promotion) bool { return p.Status == "COMPLETED" && p.Counts.Unknown == 1 })
-	mu.Lock()
-	defer mu.Unlock()
-	if calls < 1 || calls > 3 {
-		t.Errorf("%d charges", calls)
+	id, _ := r.pay(client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050}, strings.NewReader("targetId,userId\n1,ann@example.com\n"))
+	r.until(id, "waiting for a person", func(p client.Promotion) bool { return p.Status == "COMPLETED" && p.Counts.Unknown == 1 })
+	if n := calls.Load(); n < 1 || n > 3 {
+		t.Errorf("%d charges", n)
 	}
 }
 

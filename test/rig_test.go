@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,7 +84,7 @@ type rig struct {
 	simURL string
 	engine *engine.Engine
 	api    *client.Client
-	lines  *lockedBuffer // log of the engine since its latest start
+	lines  *fixture.Buffer // log of the engine since its latest start
 }
 
 func newRig(t *testing.T, w world, faults moneysim.Faults, change ...func(*config.Config)) *rig {
@@ -113,7 +113,7 @@ func patient(cfg *config.Config) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	lines := &lockedBuffer{}
+	lines := &fixture.Buffer{}
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
 			text := lines.String()
@@ -159,21 +159,27 @@ func (r *rig) create(n int, mistakes bool, p client.NewPromotion) (string, lab.W
 		p.Name = r.t.Name()
 	}
 	p.Type = "POINT"
+	id, res := r.pay(p, &file)
+	if res.Accepted != int64(workload.Good) || res.Rejected != int64(workload.Bad) || res.Duplicates != int64(workload.Repeat) || res.Amount != workload.Amount {
+		r.t.Fatalf("upload said %+v for %+v", res, workload)
+	}
+	return id, workload
+}
+
+// pay makes a promotion with a file's targets, and starts it.
+func (r *rig) pay(p client.NewPromotion, file io.Reader) (id string, res client.UploadResult) {
+	r.t.Helper()
 	made, err := r.api.CreatePromotion(r.t.Context(), p)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	res, err := r.api.UploadTargets(r.t.Context(), made.ID, &file, client.UploadOptions{})
-	if err != nil {
+	if res, err = r.api.UploadTargets(r.t.Context(), made.ID, file, client.UploadOptions{}); err != nil {
 		r.t.Fatal(err)
-	}
-	if res.Accepted != int64(workload.Good) || res.Rejected != int64(workload.Bad) || res.Duplicates != int64(workload.Repeat) || res.Amount != workload.Amount {
-		r.t.Fatalf("upload said %+v for %+v", res, workload)
 	}
 	if _, err := r.api.StartPromotion(r.t.Context(), made.ID); err != nil {
 		r.t.Fatal(err)
 	}
-	return made.ID, workload
+	return made.ID, res
 }
 
 // until polls a promotion until the condition holds.
@@ -281,21 +287,4 @@ func startSim(t *testing.T, faults moneysim.Faults) (*moneysim.Server, string) {
 	}
 	t.Cleanup(sim.Close)
 	return sim, "http://" + addr
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

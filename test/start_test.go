@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
 )
@@ -26,7 +27,7 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	defer taken.Close()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), "http://127.0.0.1:1"
-	var log lockedBuffer
+	var log fixture.Buffer
 	lines, err := obs.NewLog(&log, "info", "text")
 	if err != nil {
 		t.Fatal(err)

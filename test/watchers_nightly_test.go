@@ -134,14 +134,15 @@ func cpuTime(t *testing.T, p *process) time.Duration {
 
 // TestNightlyTenThousandWatchers: one instance tells 10,000 people how their line moves, ten
 // times per second. It costs less than 0.15 of a core more than the same line without
-// them, the people in front hear of every second, and results come at once.
+// them and less than 500 MiB, the people in front hear of every second, and results come at once.
 func TestNightlyTenThousandWatchers(t *testing.T) {
 	const (
-		watchers = 10_000
-		ahead    = 2_000 // of the first watcher, at first
-		each     = 10    // people who leave the line at a time
-		period   = 15 * time.Second
-		most     = 0.15 // of a core
+		watchers  = 10_000
+		ahead     = 2_000 // of the first watcher, at first
+		each      = 10    // people who leave the line at a time
+		period    = 15 * time.Second
+		most      = 0.15 // of a core
+		memoryMax = 500 << 20
 	)
 	redis := fixture.Address(t, fleet.VariableRedis)
 	r := newCouponRig(t, 0, redis)
@@ -205,7 +206,7 @@ func TestNightlyTenThousandWatchers(t *testing.T) {
 			once := sync.OnceFunc(func() { <-slots; listening.Done() })
 			defer once()
 			one := readers[n]
-			if one.err = one.connect(address, false); one.err == nil {
+			if one.err = one.connect(address); one.err == nil {
 				one.read("result", once)
 				heard[n] = time.Now()
 			}
@@ -220,6 +221,9 @@ func TestNightlyTenThousandWatchers(t *testing.T) {
 		float64(told)/period.Seconds(), askAlone, askWatched)
 	if watched-alone > most {
 		t.Errorf("%d watchers cost %.3f cores, above %.2f", watchers, watched-alone, most)
+	}
+	if peak := memory(t, p.cmd.Process.Pid, "VmHWM"); peak > memoryMax {
+		t.Errorf("the instance had %d MiB at the peak", peak>>20)
 	}
 	if askWatched > 3*askAlone {
 		t.Errorf("half of the asks took %s with watchers, and %s without", askWatched, askAlone)
