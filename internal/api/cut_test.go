@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -27,11 +26,7 @@ func TestBodiesThatEndEarly(t *testing.T) {
 		"/v1/coupons/42/issue": "application/json", "/v1/promotions/" + id + "/targets": "text/csv",
 	} {
 		for name, body := range map[string]string{"Short": short + `{"name":"x"`, "Chunk": chunk} {
-			conn := fixture.Must(net.Dial("tcp", strings.TrimPrefix(b.url, "http://")))(t)
-			defer conn.Close()
-			if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s", path, kind, body); err != nil {
-				t.Fatal(err)
-			}
+			conn := b.raw(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s", path, kind, body))
 			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 				t.Fatal(err)
 			}

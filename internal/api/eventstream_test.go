@@ -273,14 +273,7 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server := fixture.Must(web.NewServer(web.ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
-	if err := server.Start(t.Context(), b.api.Router); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	b.url, b.http = "http://"+server.Addr(), &http.Client{Transport: transport}
+	server := b.serveHTTP(t, web.Limits{})
 	path := "/v1/promotions/" + id + "/events"
 
 	head := b.do(t, "HEAD", path, nil)

@@ -75,20 +75,11 @@ func setupEndpoints(t *testing.T) (*bundle, *sqlite.Store) {
 	return setup(t, guarded, func(c *Config) { c.Webhooks = s }), s
 }
 
-func (b *bundle) with(t *testing.T, role, method, path, body string, headers ...string) answer {
-	t.Helper()
-	headers = append(headers, "Authorization", "Bearer "+role)
-	if body != "" {
-		headers = append(headers, "Content-Type", "application/json")
-	}
-	return b.do(t, method, path, strings.NewReader(body), headers...)
-}
-
 func TestWebhookEndpoints(t *testing.T) {
 	t.Parallel()
 	b, s := setupEndpoints(t)
 	const path = "/v1/webhook-endpoints"
-	made := b.with(t, "admin", "POST", path, `{"url":"https://hooks.example/in/T0K3N?key=hunter2","events":["payout.failed","promotion.started"],"description":"CRM"}`)
+	made := b.jsonAs(t, "admin", "POST", path, `{"url":"https://hooks.example/in/T0K3N?key=hunter2","events":["payout.failed","promotion.started"],"description":"CRM"}`)
 	made.want(t, http.StatusCreated)
 	id, secret := made.text(t, "id"), made.text(t, "secret")
 	if _, err := standardwebhooks.NewWebhook(secret); err != nil || !strings.HasPrefix(secret, "whsec_") {
@@ -97,7 +88,7 @@ func TestWebhookEndpoints(t *testing.T) {
 	for role, address := range map[string]string{
 		"viewer": "https://hooks.example/in/xxxxx?xxxxx", "operator": "https://hooks.example/in/T0K3N?key=hunter2", "admin": "https://hooks.example/in/T0K3N?key=hunter2",
 	} {
-		got := b.with(t, role, "GET", path+"/"+id, "").object(t)
+		got := b.jsonAs(t, role, "GET", path+"/"+id, "").object(t)
 		want := map[string]any{
 			"id": id, "url": address, "description": "CRM", "events": []any{"promotion.started", "payout.failed"}, "enabled": true, "state": "ACTIVE",
 			"failedAttempts": json.Number("0"), "pendingCount": json.Number("0"), "droppedCount": json.Number("0"), "createdBy": "the admin", "createdAt": got["createdAt"],
@@ -105,12 +96,12 @@ func TestWebhookEndpoints(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", role, diff)
 		}
-		if list := b.with(t, role, "GET", path, ""); strings.Contains(list.body, "hunter2") == (role == "viewer") || strings.Contains(list.body, secret) {
+		if list := b.jsonAs(t, role, "GET", path, ""); strings.Contains(list.body, "hunter2") == (role == "viewer") || strings.Contains(list.body, secret) {
 			t.Errorf("%s: %s", role, list.body)
 		}
 	}
 
-	sent := b.with(t, "operator", "POST", path+"/"+id+"/test", "")
+	sent := b.jsonAs(t, "operator", "POST", path+"/"+id+"/test", "")
 	sent.want(t, http.StatusAccepted)
 	delivery := sent.text(t, "id")
 	if sent.text(t, "event") != "webhook.test" || sent.text(t, "state") != "PENDING" || !strings.HasPrefix(sent.text(t, "messageId"), "msg_"+delivery+"_") {
@@ -129,44 +120,44 @@ func TestWebhookEndpoints(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	list := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries?state=ABANDONED", "")
+	list := b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries?state=ABANDONED", "")
 	list.want(t, http.StatusOK)
 	for _, want := range []string{`"number":1`, `"status":410`, `"millis":7`, `"error":"gone"`, `"state":"ABANDONED"`} {
 		if !strings.Contains(list.body, want) {
 			t.Errorf("%s is missing in %s", want, list.body)
 		}
 	}
-	if got := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries?state=PENDING", ""); strings.Contains(got.body, "msg_") {
+	if got := b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries?state=PENDING", ""); strings.Contains(got.body, "msg_") {
 		t.Errorf("%s", got.body)
 	}
-	if got := b.with(t, "viewer", "GET", path+"/"+id+"/deliveries/"+delivery, ""); got.text(t, "id") != delivery {
+	if got := b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries/"+delivery, ""); got.text(t, "id") != delivery {
 		t.Errorf("%s", got.body)
 	}
-	if got := b.with(t, "viewer", "GET", path+"/"+id, ""); got.text(t, "state") != "DISABLED" || got.text(t, "disabledReason") != "GONE" {
+	if got := b.jsonAs(t, "viewer", "GET", path+"/"+id, ""); got.text(t, "state") != "DISABLED" || got.text(t, "disabledReason") != "GONE" {
 		t.Errorf("%s", got.body)
 	}
-	b.with(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
-	b.with(t, "operator", "POST", path+"/"+id+"/test", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
-	if got := b.with(t, "admin", "PATCH", path+"/"+id, `{"enabled":true}`); got.text(t, "state") != "ACTIVE" {
+	b.jsonAs(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
+	b.jsonAs(t, "operator", "POST", path+"/"+id+"/test", "").wantProblem(t, http.StatusConflict, "ENDPOINT_DISABLED")
+	if got := b.jsonAs(t, "admin", "PATCH", path+"/"+id, `{"enabled":true}`); got.text(t, "state") != "ACTIVE" {
 		t.Errorf("%s", got.body)
 	}
-	again := b.with(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "")
+	again := b.jsonAs(t, "operator", "POST", path+"/"+id+"/deliveries/"+delivery+"/resend", "")
 	again.want(t, http.StatusAccepted)
 	if again.text(t, "state") != "PENDING" || again.text(t, "messageId") != sent.text(t, "messageId") {
 		t.Errorf("%s", again.body)
 	}
 
-	rotated := b.with(t, "admin", "POST", path+"/"+id+"/rotate-secret", "")
+	rotated := b.jsonAs(t, "admin", "POST", path+"/"+id+"/rotate-secret", "")
 	rotated.want(t, http.StatusOK)
 	if second := rotated.text(t, "secret"); second == secret || rotated.text(t, "previousSecretUntil") == "" {
 		t.Errorf("%s", rotated.body)
 	}
-	if audit := b.with(t, "viewer", "GET", "/v1/audit", ""); strings.Contains(audit.body, "hunter2") || strings.Contains(audit.body, "T0K3N") ||
+	if audit := b.jsonAs(t, "viewer", "GET", "/v1/audit", ""); strings.Contains(audit.body, "hunter2") || strings.Contains(audit.body, "T0K3N") ||
 		strings.Contains(audit.body, "whsec_") || strings.Count(audit.body, "webhook") < 8 {
 		t.Errorf("the audit: %s", audit.body)
 	}
-	b.with(t, "admin", "DELETE", path+"/"+id, "").want(t, http.StatusNoContent)
-	b.with(t, "viewer", "GET", path+"/"+id+"/deliveries", "").wantProblem(t, http.StatusNotFound, "ENDPOINT_NOT_FOUND")
+	b.jsonAs(t, "admin", "DELETE", path+"/"+id, "").want(t, http.StatusNoContent)
+	b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries", "").wantProblem(t, http.StatusNotFound, "ENDPOINT_NOT_FOUND")
 }
 
 func TestWebhookEndpointsAreChecked(t *testing.T) {
@@ -184,23 +175,23 @@ func TestWebhookEndpointsAreChecked(t *testing.T) {
 		`{"url":"https://hooks.example","events":["coupon.used"],"description":"a\u0007b"}`: "description",
 		`{"url":"https://hooks.example","events":["coupon.used"],"description":"a\u202eb"}`: "description",
 	} {
-		p := b.with(t, "admin", "POST", path, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		p := b.jsonAs(t, "admin", "POST", path, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
 			t.Errorf("%s: %s", body, diff)
 		}
 	}
 	const good = `{"url":"https://hooks.example","events":["coupon.used"],"enabled":false}`
-	first := b.with(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
-	second := b.with(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
+	first := b.jsonAs(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
+	second := b.jsonAs(t, "admin", "POST", path, good, web.IdempotencyHeader, "k")
 	if first.body != second.body || first.text(t, "state") != "DISABLED" {
 		t.Errorf("%s, then %s", first.body, second.body)
 	}
 	for range store.WebhookEndpointsMax - 1 {
-		b.with(t, "admin", "POST", path, good).want(t, http.StatusCreated)
+		b.jsonAs(t, "admin", "POST", path, good).want(t, http.StatusCreated)
 	}
-	b.with(t, "admin", "POST", path, good).wantProblem(t, http.StatusConflict, "TOO_MANY_ENDPOINTS")
+	b.jsonAs(t, "admin", "POST", path, good).wantProblem(t, http.StatusConflict, "TOO_MANY_ENDPOINTS")
 	id := first.text(t, "id")
-	b.with(t, "viewer", "GET", path+"/"+id+"/deliveries/1", "").wantProblem(t, http.StatusNotFound, "DELIVERY_NOT_FOUND")
+	b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries/1", "").wantProblem(t, http.StatusNotFound, "DELIVERY_NOT_FOUND")
 	if list, err := s.WebhookEndpointList(t.Context(), 1); err != nil || len(list) != store.WebhookEndpointsMax {
 		t.Errorf("%d endpoints, %v", len(list), err)
 	}

@@ -50,7 +50,7 @@ func TestReceiverURLs(t *testing.T) {
 	t.Parallel()
 	b, _ := setupEndpoints(t)
 	schemas := b.described(t)["components"].(tree)["schemas"].(tree)
-	change := "/v1/webhook-endpoints/" + b.with(t, "admin", "POST", "/v1/webhook-endpoints", `{"url":"https://hooks.example/","events":["payout.failed"]}`).text(t, "id")
+	change := "/v1/webhook-endpoints/" + b.jsonAs(t, "admin", "POST", "/v1/webhook-endpoints", `{"url":"https://hooks.example/","events":["payout.failed"]}`).text(t, "id")
 	for _, door := range []struct{ role, method, path, schema, field, pattern, body string }{
 		{"admin", "POST", "/v1/webhook-endpoints", "CreateWebhookEndpoint", "url", receiverURL, `{"events":["payout.failed"],"url":%q}`},
 		{"admin", "PATCH", change, "ChangeWebhookEndpoint", "url", receiverURL, `{"url":%q}`},
@@ -59,10 +59,10 @@ func TestReceiverURLs(t *testing.T) {
 		if pattern := schemas[door.schema].(tree)["properties"].(tree)[door.field].(tree)["pattern"]; pattern != door.pattern {
 			t.Errorf("%s.%s has the pattern %s", door.schema, door.field, pattern)
 		}
-		if a := b.with(t, door.role, door.method, door.path, fmt.Sprintf(door.body, "https://hooks.example/in?key=v")); a.status != http.StatusCreated && a.status != http.StatusOK {
+		if a := b.jsonAs(t, door.role, door.method, door.path, fmt.Sprintf(door.body, "https://hooks.example/in?key=v")); a.status != http.StatusCreated && a.status != http.StatusOK {
 			t.Errorf("%s: %d %s", door.schema, a.status, a.body)
 		}
-		p := b.with(t, door.role, door.method, door.path, fmt.Sprintf(door.body, "https://a..example/?key=v")).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		p := b.jsonAs(t, door.role, door.method, door.path, fmt.Sprintf(door.body, "https://a..example/?key=v")).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if len(p.Errors) != 1 || p.Errors[0].Field != door.field || strings.Contains(p.Errors[0].Detail, "key=v") || !strings.Contains(p.Errors[0].Detail, "host") {
 			t.Errorf("%s: %+v", door.schema, p)
 		}
@@ -76,11 +76,11 @@ func TestStoredURLsStay(t *testing.T) {
 	const old = "https://old~receiver.example/in"
 	e := fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: old, Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime}))(t)
 	path := fmt.Sprintf("/v1/webhook-endpoints/%d", e.ID)
-	b.with(t, "admin", "PATCH", path, `{"description":"CRM"}`).want(t, http.StatusOK)
-	if a := b.with(t, "admin", "GET", path, ""); a.text(t, "url") != old || a.text(t, "description") != "CRM" {
+	b.jsonAs(t, "admin", "PATCH", path, `{"description":"CRM"}`).want(t, http.StatusOK)
+	if a := b.jsonAs(t, "admin", "GET", path, ""); a.text(t, "url") != old || a.text(t, "description") != "CRM" {
 		t.Errorf("%s", a.body)
 	}
-	b.with(t, "operator", "POST", path+"/test", "").want(t, http.StatusAccepted)
+	b.jsonAs(t, "operator", "POST", path+"/test", "").want(t, http.StatusAccepted)
 }
 
 // TestViewersSeeNoInternalAddresses checks the errors that earlier versions stored.
@@ -95,7 +95,7 @@ func TestViewersSeeNoInternalAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", "/7", "/7/deliveries", fmt.Sprintf("/7/deliveries/%d", d.ID)} {
-		a := b.with(t, "viewer", "GET", "/v1/webhook-endpoints"+path, "")
+		a := b.jsonAs(t, "viewer", "GET", "/v1/webhook-endpoints"+path, "")
 		if a.want(t, http.StatusOK); strings.Contains(a.body, "10.255") || !strings.Contains(a.body, "no response") {
 			t.Errorf("%s: %s", path, a.body)
 		}
