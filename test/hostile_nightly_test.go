@@ -68,16 +68,6 @@ func (b *besieged) promotion(kind string) string {
 	return made.ID
 }
 
-func (b *besieged) dial() net.Conn {
-	b.t.Helper()
-	conn, err := net.Dial("tcp", b.addr)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
 // othersWithin is how long others may wait for an answer meanwhile, on a machine
 // that the abusers keep busy too.
 const othersWithin = 5 * time.Second
