@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/books"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -38,7 +38,7 @@ func (p *listing) Charges(_ context.Context, id reward.PromotionID, cursor strin
 	to := min(from+7, len(p.order))
 	page := money.ChargesPage{}
 	for _, t := range p.order[from:to] {
-		page.Charges = append(page.Charges, money.ListedCharge{PromotionID: id, TargetID: t, Amount: reward.Amount(99 + t)})
+		page.Charges = append(page.Charges, money.ListedCharge{PromotionID: id, TargetID: t, Amount: 100})
 	}
 	if to < len(p.order) {
 		page.NextCursor = strconv.Itoa(to)
@@ -51,59 +51,55 @@ func (p *listing) Charges(_ context.Context, id reward.PromotionID, cursor strin
 func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 	t.Parallel()
 	for _, cancel := range []bool{false, true} {
-		t.Run(map[bool]string{false: "ToTheEnd", true: "AndIsCancelled"}[cancel], func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := newProvider(func(target reward.TargetID, n int) money.Answer {
-					switch {
-					case target%5 == 0 && n < 2:
-						return lost
-					case target%5 == 1 && n == 0:
-						return money.Answer{Class: reward.AnswerFailed, Status: 500}
-					case target%5 == 2:
-						return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "NO"}
-					case target%5 == 3 && n == 0:
-						return money.Answer{Class: reward.AnswerThrottled, Status: 429}
-					}
-					return money.Answer{Class: reward.AnswerPaid}
-				})
-				s := newStage(t, p, nil)
-				defer s.close()
-				s.create(300, 5)
-				r := books.New(books.Config{
-					Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Metrics: obs.NewMetrics(),
-				})
-				looks := 0
-				look := func() {
-					looks++
-					c, err := s.store.SummaryCompare(t.Context(), promotion, false)
-					if err != nil || c.Kept != c.Rows {
-						t.Fatalf("stored %+v, rows %+v, %v", c.Kept, c.Rows, err)
-					}
-					// A difference would be compared again 10 s later before it
-					// is reported, so the report comes at once if there is
-					// none.
-					id, began := promotion, time.Now()
-					report, err := r.Run(t.Context(), books.ReconcileCommand{PromotionID: &id})
-					if took := time.Since(began); err != nil || len(report.Drifts) > 0 || len(report.Skipped) > 0 || took > time.Second {
-						t.Fatalf("%+v, %v, after %v", report, err, took)
-					}
+		fixture.OnFakeTime(t, map[bool]string{false: "ToTheEnd", true: "AndIsCancelled"}[cancel], func(t *testing.T) {
+			p := newProvider(func(target reward.TargetID, n int) money.Answer {
+				switch {
+				case target%5 == 0 && n < 2:
+					return lost
+				case target%5 == 1 && n == 0:
+					return money.Answer{Class: reward.AnswerFailed, Status: 500}
+				case target%5 == 2:
+					return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "NO"}
+				case target%5 == 3 && n == 0:
+					return money.Answer{Class: reward.AnswerThrottled, Status: 429}
 				}
-				s.start()
-				s.until("done", func(v store.PromotionView) bool {
-					look()
-					if cancel && v.Status == reward.Running && v.Counts.Payouts[reward.Succeeded] > 100 {
-						s.move(reward.Running, reward.PromotionCancelled)
-					}
-					return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
-				})
-				if look(); looks < 10 {
-					t.Errorf("only %d reconciliations", looks)
-				}
-				if charged, v := int64(len(p.charged)), s.view(); charged != v.Counts.Payouts[reward.Succeeded] {
-					t.Errorf("%d charged, counts %+v", charged, v.Counts)
-				}
+				return money.Answer{Class: reward.AnswerPaid}
 			})
+			s := newStage(t, p, nil)
+			s.create(300, 5)
+			r := books.New(books.Config{
+				Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Metrics: obs.NewMetrics(),
+			})
+			looks := 0
+			look := func() {
+				looks++
+				c, err := s.store.SummaryCompare(t.Context(), promotion, false)
+				if err != nil || c.Kept != c.Rows {
+					t.Fatalf("stored %+v, rows %+v, %v", c.Kept, c.Rows, err)
+				}
+				// A difference would be compared again 10 s later before it
+				// is reported, so the report comes at once if there is
+				// none.
+				id, began := promotion, time.Now()
+				report, err := r.Run(t.Context(), books.ReconcileCommand{PromotionID: &id})
+				if took := time.Since(began); err != nil || len(report.Drifts) > 0 || len(report.Skipped) > 0 || took > time.Second {
+					t.Fatalf("%+v, %v, after %v", report, err, took)
+				}
+			}
+			s.start()
+			s.until("done", func(v store.PromotionView) bool {
+				look()
+				if cancel && v.Status == reward.Running && v.Counts.Payouts[reward.Succeeded] > 100 {
+					s.move(reward.Running, reward.PromotionCancelled)
+				}
+				return !v.FinishedAt.IsZero() && v.Counts.Payouts[reward.Unknown] == 0
+			})
+			if look(); looks < 10 {
+				t.Errorf("only %d reconciliations", looks)
+			}
+			if charged, v := int64(len(p.charged)), s.view(); charged != v.Counts.Payouts[reward.Succeeded] {
+				t.Errorf("%d charged, counts %+v", charged, v.Counts)
+			}
 		})
 	}
 }

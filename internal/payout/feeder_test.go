@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -168,35 +169,26 @@ func TestFeederReturnsToALockedPromotion(t *testing.T) {
 	})
 }
 
-// slowAdds is a queue whose adds take a second, and fail if their caller gives up.
-type slowAdds struct {
-	queue.Queue
-	began chan struct{}
-	once  sync.Once
-}
-
-func (q *slowAdds) Add(ctx context.Context, p queue.AddParams) (int, error) {
-	q.once.Do(func() { close(q.began) })
-	if !service.Sleep(ctx, time.Second) {
-		return 0, ctx.Err()
-	}
-	return q.Queue.Add(ctx, p)
-}
-
 // TestAStopLeavesNoPayoutWithoutItsEntry stops a flow while the feeder adds entries.
 func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowAdds{began: make(chan struct{})}
+		began := make(chan struct{})
+		begin := sync.OnceFunc(func() { close(began) })
 		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			slow.Queue = q
-			return rows, slow
+			return rows, &queuetest.Hooked{Queue: q, Before: func(ctx context.Context, call string, _ queue.Stream) error {
+				if call == "Add" {
+					begin()
+					service.Sleep(ctx, time.Second) // it fails if its caller gives up
+				}
+				return ctx.Err()
+			}}
 		})
 		defer s.queue.Close()
 		defer s.store.Close()
 		s.create(100, 5)
 		s.start()
-		<-slow.began
+		<-began
 		s.flow.Stop()
 		v, err := s.store.PromotionGet(t.Context(), promotion)
 		if err != nil {

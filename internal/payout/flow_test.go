@@ -2,7 +2,6 @@ package payout
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -114,7 +114,8 @@ func testLimits() Limits {
 	}
 }
 
-// newStage opens a stage in a synctest bubble; wrap may inject faults.
+// newStage opens a stage in a synctest bubble, and closes it at its end; wrap may inject
+// faults.
 func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queue) (store.Store, queue.Queue)) *stage {
 	t.Helper()
 	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
@@ -131,33 +132,47 @@ func newStage(t *testing.T, p *ledgerProvider, wrap func(store.Store, queue.Queu
 		},
 		MaxLen: 20, Limits: testLimits(), Payout: true, Housekeeping: true,
 	}, dropPublisher{})
+	t.Cleanup(s.close)
 	return s
 }
 
-// create creates a promotion with n targets and starts it.
+// create creates a promotion with n targets of 100 each and starts it.
 func (s *stage) create(n, maxRetries int) {
 	s.t.Helper()
-	ctx := s.t.Context()
-	_, err := s.store.PromotionCreate(ctx, reward.Promotion{
-		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, MaxRetries: maxRetries, CreatedAt: time.Now(),
+	s.createAs(n, func(p *reward.Promotion) { p.MaxRetries = maxRetries })
+}
+
+// dispatched dispatches up to n READY payouts, as an instance that crashes then.
+func (s *stage) dispatched(n int) []reward.Payout {
+	s.t.Helper()
+	rows, err := s.store.PayoutDispatch(s.t.Context(), store.PayoutDispatchParams{
+		PromotionID: promotion, From: reward.Ready, Limit: n, MaxLen: 1000, Now: time.Now(),
 	})
-	if err != nil {
-		s.t.Fatal(err)
+	if err != nil || len(rows) == 0 {
+		s.t.Fatalf("dispatched %d, %v", len(rows), err)
 	}
-	rows := make([]store.NewPayout, n)
-	for i := range rows {
-		rows[i] = store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(i + 1), UserID: fmt.Sprint(i + 1), Amount: reward.Amount(100 + i)}
+	return rows
+}
+
+// enqueued dispatches n payouts, and adds them to the queue of a flow.
+func (s *stage) enqueued(f *Flow, n int) []reward.Payout {
+	s.t.Helper()
+	rows := s.dispatched(n)
+	if added := f.intake.Producer.Enqueue(s.t.Context(), reward.Point, rows); len(rows) != n || added != n {
+		s.t.Fatalf("dispatched %d, and added %d", len(rows), added)
 	}
-	if _, err := s.store.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: time.Now()}); err != nil {
-		s.t.Fatal(err)
-	}
-	s.move(reward.Draft, reward.Running)
+	return rows
 }
 
 func (s *stage) move(from, to reward.PromotionStatus) {
 	s.t.Helper()
+	s.moveOf(promotion, from, to)
+}
+
+func (s *stage) moveOf(id reward.PromotionID, from, to reward.PromotionStatus) {
+	s.t.Helper()
 	_, err := s.store.PromotionMove(s.t.Context(), store.PromotionMoveParams{
-		ID: promotion, From: []reward.PromotionStatus{from}, To: to, Now: time.Now(),
+		ID: id, From: []reward.PromotionStatus{from}, To: to, Now: time.Now(),
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -191,14 +206,9 @@ func (s *stage) row(t reward.TargetID) reward.Payout {
 // twice per second, because each look is a statement of SQLite.
 func (s *stage) until(what string, holds func(v store.PromotionView) bool) store.PromotionView {
 	s.t.Helper()
-	var v store.PromotionView
 	began := time.Now()
 	for time.Since(began) < 10*time.Minute {
-		var err error
-		if v, err = s.store.PromotionGet(s.t.Context(), promotion); err != nil {
-			s.t.Fatal(err)
-		}
-		if holds(v) {
+		if v := s.view(); holds(v) {
 			return v
 		}
 		pause := 500 * time.Millisecond
@@ -207,8 +217,8 @@ func (s *stage) until(what string, holds func(v store.PromotionView) bool) store
 		}
 		time.Sleep(pause)
 	}
-	s.t.Fatalf("not %s within ten minutes: %+v", what, v)
-	return v
+	s.t.Fatalf("not %s within ten minutes: %+v", what, s.view())
+	return store.PromotionView{}
 }
 
 func paidOut(v store.PromotionView) bool {
@@ -229,105 +239,26 @@ func (s *stage) balance(n int) {
 			s.t.Errorf("target %d is %s, charged %d times: %+v", r.TargetID, r.State, s.provider.charged[r.TargetID], r)
 		}
 	}
-	v, err := s.store.PromotionGet(s.t.Context(), promotion)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	recount, err := s.store.SummaryRecount(s.t.Context(), promotion)
-	if err != nil || recount != v.Counts {
-		s.t.Errorf("counts %+v, rows %+v, %v", v.Counts, recount, err)
+	if kept := s.view().Counts; err != nil || recount != kept {
+		s.t.Errorf("counts %+v, rows %+v, %v", kept, recount, err)
 	}
-}
-
-// onFakeTime runs a subtest in a synctest bubble.
-func onFakeTime(t *testing.T, name string, test func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, test)
-	})
 }
 
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, "PaysAndCompletesAndLeavesNoStream", func(t *testing.T) {
+	fixture.OnFakeTime(t, "PaysAndCompletesAndLeavesNoStream", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.create(100, 5)
 		s.start()
 		s.until("paid", paidOut)
 		s.balance(100)
 		s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
-		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 			t.Errorf("Info = %+v, %v", info, err)
 		}
 	})
-	onFakeTime(t, "AFailureIsRetriedByTheRowWhenItsRecordIsLost", func(t *testing.T) {
-		s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
-			if n < 5 {
-				return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500"}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
-		defer s.close()
-		s.create(3, 5)
-		s.start()
-		s.until("paid", paidOut)
-		s.balance(3)
-		if row := s.row(1); row.Attempts != 6 || row.Dispatch != 6 {
-			t.Errorf("row %+v", row)
-		}
-	})
-	onFakeTime(t, "SixAnswersAtMostThenItIsKnownNotPaid", func(t *testing.T) {
-		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-			return money.Answer{Class: reward.AnswerFailed, Status: 500, Code: "HTTP_500", Message: "no"}
-		}), nil)
-		defer s.close()
-		s.create(2, 5)
-		s.start()
-		v := s.until("given up", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 2 })
-		if v.Status != reward.Completed && v.Status != reward.Running {
-			t.Errorf("status %s", v.Status)
-		}
-		s.until("settled", paidOut)
-		s.balance(2)
-		if row := s.row(1); row.State != reward.Failed || s.provider.callsOf(1) != 6 {
-			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
-		}
-	})
-	onFakeTime(t, "ARefusalIsFinalAtOnce", func(t *testing.T) {
-		s := newStage(t, newProvider(func(t reward.TargetID, _ int) money.Answer {
-			if t%2 == 0 {
-				return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "CLOSED_ACCOUNT"}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
-		defer s.close()
-		s.create(10, 5)
-		s.start()
-		s.until("paid", paidOut)
-		s.balance(10)
-		if row := s.row(2); row.ErrorCode != "CLOSED_ACCOUNT" || s.provider.callsOf(2) != 1 {
-			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(2))
-		}
-	})
-	onFakeTime(t, "ThrottlingCostsNoAttempt", func(t *testing.T) {
-		s := newStage(t, newProvider(func(_ reward.TargetID, n int) money.Answer {
-			if n < 8 {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
-		defer s.close()
-		s.create(1, 0)
-		s.start()
-		s.until("paid", paidOut)
-		s.balance(1)
-		if row := s.row(1); row.Attempts != 1 || row.Dispatch != 1 {
-			t.Errorf("row %+v", row)
-		}
-	})
-	onFakeTime(t, "ARefusalAfterA503IsLookedUp", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ARefusalAfterA503IsLookedUp", func(t *testing.T) {
 		p := newProvider(nil)
 		p.script = func(target reward.TargetID, n int) money.Answer {
 			if n == 0 {
@@ -339,7 +270,6 @@ func TestFlow(t *testing.T) {
 			return money.Answer{Class: reward.AnswerRefused, Status: 422, Code: "DUPLICATE"}
 		}
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(1, 5)
 		s.start()
 		s.until("paid", paidOut)
@@ -348,12 +278,11 @@ func TestFlow(t *testing.T) {
 			t.Errorf("row %+v", row)
 		}
 	})
-	onFakeTime(t, "NothingIsDecidedBeforeSettleAfter", func(t *testing.T) {
+	fixture.OnFakeTime(t, "NothingIsDecidedBeforeSettleAfter", func(t *testing.T) {
 		p := newProvider(func(reward.TargetID, int) money.Answer {
 			return money.Answer{Class: reward.AnswerFailed, Status: 500}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(1, 0)
 		s.start()
 		s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 1 })
@@ -369,7 +298,7 @@ func TestFlow(t *testing.T) {
 			t.Errorf("settled after %v", took)
 		}
 	})
-	onFakeTime(t, "OutsideTheProvidersWindowItIsLookedUpBeforeItIsCalled", func(t *testing.T) {
+	fixture.OnFakeTime(t, "OutsideTheProvidersWindowItIsLookedUpBeforeItIsCalled", func(t *testing.T) {
 		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 			if n == 0 {
 				return lost
@@ -380,7 +309,6 @@ func TestFlow(t *testing.T) {
 		p.away = true
 		s := newStage(t, p, nil)
 		s.with(shortWindow, dropPublisher{})
-		defer s.close()
 		s.create(1, 5)
 		s.start()
 		s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 1 })
@@ -393,43 +321,13 @@ func TestFlow(t *testing.T) {
 		s.until("paid", paidOut)
 		s.balance(1)
 	})
-	onFakeTime(t, "AStaleViewOpensNoCall", func(t *testing.T) {
-		var blind *faultyStore
-		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			blind = &faultyStore{Store: rows}
-			return blind, q
-		})
-		defer s.close()
-		s.create(200, 5)
-		s.start()
-		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 10 })
-		blind.blind.Store(true) // PromotionChanges fails from now on
-		time.Sleep(2 * time.Second)
-		before := s.provider.total()
-		time.Sleep(20 * time.Second)
-		if after := s.provider.total(); after != before {
-			t.Errorf("%d calls under a view older than a second", after-before)
-		}
-		blind.blind.Store(false)
-		s.until("paid", paidOut)
-		s.balance(200)
-	})
-	onFakeTime(t, "AClaimedEntryIsNeverCalled", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AClaimedEntryIsNeverCalled", func(t *testing.T) {
 		p := newProvider(nil)
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(5, 5)
 		// A consumer reads the entries of the first dispatch and crashes.
-		now := time.Now()
-		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 10, MaxLen: 10, Now: now})
-		if err != nil || len(rows) != 5 {
-			t.Fatalf("PayoutDispatch = %d rows, %v", len(rows), err)
-		}
-		if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 5 {
-			t.Fatalf("Enqueue = %d", n)
-		}
-		dead := queue.Stream{Type: reward.Point, PromotionID: promotion}
-		if got, err := s.queue.Read(t.Context(), dead, []queue.ReadParams{{Consumer: "dead-1-0", Count: 10}}); err != nil || len(got) != 5 {
+		s.enqueued(s.flow, 5)
+		if got, err := s.queue.Read(t.Context(), theStream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 10}}); err != nil || len(got) != 5 {
 			t.Fatalf("Read = %v, %v", got, err)
 		}
 		s.start()
@@ -439,7 +337,7 @@ func TestFlow(t *testing.T) {
 			t.Errorf("row %+v after %d calls", row, s.provider.callsOf(1))
 		}
 	})
-	onFakeTime(t, "ACancelLooksUpWhatMayHaveBeenCalled", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ACancelLooksUpWhatMayHaveBeenCalled", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
 			if target%2 == 0 {
 				return lost
@@ -448,7 +346,6 @@ func TestFlow(t *testing.T) {
 		})
 		p.away = true // so that lookups settle nothing yet
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(10, 5)
 		s.start()
 		s.until("all waiting", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 10 })
@@ -507,7 +404,6 @@ func TestFlowSurvivesAFaultAtEveryStep(t *testing.T) {
 					s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 						return &faultyStore{Store: rows, faults: faults}, &faultyQueue{Queue: q, faults: faults}
 					})
-					defer s.close()
 					s.create(targets, 5)
 					s.start()
 					s.until("paid", paidOut)

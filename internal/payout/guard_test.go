@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -28,10 +29,15 @@ func (s *stage) createAs(n int, change func(p *reward.Promotion)) {
 
 func (s *stage) save(from, n int) {
 	s.t.Helper()
+	s.saveOf(promotion, from, n)
+}
+
+func (s *stage) saveOf(id reward.PromotionID, from, n int) {
+	s.t.Helper()
 	for at := 0; at < n; at += store.BatchMax {
 		rows := make([]store.NewPayout, min(n-at, store.BatchMax))
 		for i := range rows {
-			rows[i] = store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(from + at + i), UserID: "u", Amount: 100}
+			rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(from + at + i), UserID: "u", Amount: 100}
 		}
 		if _, err := s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, Now: time.Now()}); err != nil {
 			s.t.Fatal(err)
@@ -41,11 +47,7 @@ func (s *stage) save(from, n int) {
 
 func (s *stage) view() store.PromotionView {
 	s.t.Helper()
-	v, err := s.store.PromotionGet(s.t.Context(), promotion)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return v
+	return s.of(promotion)
 }
 
 func paused(v store.PromotionView) bool { return v.Status == reward.Paused }
@@ -56,7 +58,7 @@ func refused(reward.TargetID, int) money.Answer {
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, "AGoodCanaryIsFollowedByTheOthers", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AGoodCanaryIsFollowedByTheOthers", func(t *testing.T) {
 		var most atomic.Int64
 		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
 			most.Store(max(most.Load(), int64(target)))
@@ -66,7 +68,6 @@ func TestGuard(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(60, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
 		s.start()
 		s.until("the canary is decided", func(v store.PromotionView) bool {
@@ -78,7 +79,7 @@ func TestGuard(t *testing.T) {
 		s.until("paid out", paidOut)
 		s.balance(60)
 	})
-	onFakeTime(t, "ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
 		var better atomic.Bool
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
 			if better.Load() {
@@ -87,7 +88,6 @@ func TestGuard(t *testing.T) {
 			return refused(target, n)
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(30, func(p *reward.Promotion) {
 			p.Canary = reward.Canary{Targets: 5, MaxFailureRate: 0.5}
 			p.WebhookURL = "http://localhost/hook"
@@ -109,7 +109,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%d paid", n)
 		}
 	})
-	onFakeTime(t, "ABudgetIsNeverPassedAndPausesWhenItIsSpent", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ABudgetIsNeverPassedAndPausesWhenItIsSpent", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target <= 10 && n == 0 {
 				return money.Answer{Class: reward.AnswerFailed, Code: "E"}
@@ -120,7 +120,6 @@ func TestGuard(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
 		s.start()
 		v := s.until("paused", paused)
@@ -135,9 +134,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("paid %d after a resume", v.Counts.Amounts[reward.Succeeded])
 		}
 	})
-	onFakeTime(t, "ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount, p.Canary.Targets, p.Canary.MaxFailureRate = 250, 5, 0.5 })
 		s.start()
 		v := s.until("paused", paused)
@@ -145,7 +143,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
 		}
 	})
-	onFakeTime(t, "WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target > 800 {
 				return refused(target, n)
@@ -153,7 +151,6 @@ func TestGuard(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(4000, func(*reward.Promotion) {})
 		s.start()
 		v := s.until("paused", paused)
@@ -168,7 +165,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("paused after %d further payouts", more)
 		}
 	})
-	onFakeTime(t, "FewFailuresPauseNothing", func(t *testing.T) {
+	fixture.OnFakeTime(t, "FewFailuresPauseNothing", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target%5 < 2 {
 				return refused(target, n)
@@ -176,15 +173,13 @@ func TestGuard(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(failureWindow+failureWindow/2, func(*reward.Promotion) {})
 		s.start()
 		s.until("paid out", paidOut)
 	})
-	onFakeTime(t, "WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.with(func(cfg *Config) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
-		defer s.close()
 		s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
 		s.start()
 		s.until("paid out", paidOut)
@@ -194,7 +189,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("pauseReason %q", v.PauseReason)
 		}
 	})
-	onFakeTime(t, "AScheduledStartHappensInTime", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AScheduledStartHappensInTime", func(t *testing.T) {
 		const wait = 2 * time.Minute
 		s := newStage(t, newProvider(nil), nil)
 		var started time.Time
@@ -207,7 +202,6 @@ func TestGuard(t *testing.T) {
 				return nil
 			}
 		}, dropPublisher{})
-		defer s.close()
 		at := time.Now().Add(wait)
 		_, err := s.store.PromotionCreate(t.Context(), reward.Promotion{
 			ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: at,
@@ -226,7 +220,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("started %v late", late)
 		}
 	})
-	onFakeTime(t, "ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target > 1 {
 				return refused(target, n)
@@ -234,7 +228,6 @@ func TestGuard(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(1, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
 		s.start()
 		time.Sleep(5 * time.Second)
@@ -244,16 +237,13 @@ func TestGuard(t *testing.T) {
 			t.Errorf("a canary of 10 made %d calls", n)
 		}
 	})
-	onFakeTime(t, "WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
 		p := newProvider(nil)
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.createAs(2, func(p *reward.Promotion) { p.MaxAmount = 100 })
-		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
-			PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: time.Now(),
-		})
-		if err != nil || len(rows) != 1 {
-			t.Fatalf("dispatched %d, %v", len(rows), err)
+		rows := s.dispatched(2)
+		if len(rows) != 1 {
+			t.Fatalf("dispatched %d", len(rows))
 		}
 		p.charged[rows[0].TargetID] = 1 // then its consumer crashed
 		time.Sleep(25 * time.Second)
@@ -271,10 +261,9 @@ func TestGuard(t *testing.T) {
 			t.Errorf("the charged payout is %+v", row)
 		}
 	})
-	onFakeTime(t, "NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
+	fixture.OnFakeTime(t, "NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.with(func(cfg *Config) { cfg.Payout = false }, dropPublisher{})
-		defer s.close()
 		s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
 		s.start()
 		time.Sleep(time.Minute)
@@ -306,14 +295,13 @@ func TestRestoreMark(t *testing.T) {
 		"WrongKey": {Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"},
 		"Silent":   silent,
 	} {
-		onFakeTime(t, name, func(t *testing.T) {
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			p := newProvider(nil)
 			p.charged[7] = 1 // by a call that the backup does not contain
 			s := newStage(t, p, nil)
 			var sick atomic.Bool
 			sick.Store(true)
 			s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
-			defer s.close()
 			if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
 				t.Fatal(err)
 			}

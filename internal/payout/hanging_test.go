@@ -3,9 +3,9 @@ package payout
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -48,26 +48,9 @@ func (s *stage) neighbour(id reward.PromotionID, n int) time.Duration {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	rows := make([]store.NewPayout, n)
-	for i := range rows {
-		rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(int(id)*1_000_000 + i), UserID: "u", Amount: 100}
-	}
-	if _, err := s.store.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: began}); err != nil {
-		s.t.Fatal(err)
-	}
-	move := store.PromotionMoveParams{ID: id, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, Now: began}
-	if _, err := s.store.PromotionMove(ctx, move); err != nil {
-		s.t.Fatal(err)
-	}
-	s.flow.cache.Hint()
-	for time.Since(began) < 2*time.Minute {
-		v, err := s.store.PromotionGet(ctx, id)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if v.Counts.Payouts[reward.Succeeded] == int64(n) {
-			break
-		}
+	s.saveOf(id, int(id)*1_000_000, n)
+	s.moveOf(id, reward.Draft, reward.Running)
+	for time.Since(began) < 2*time.Minute && s.of(id).Counts.Payouts[reward.Succeeded] < int64(n) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(began)
@@ -84,29 +67,25 @@ func TestHangingPayees(t *testing.T) {
 		"FortyOfTwoThousand":   {2000, 40},
 		"AllOfFiveHundredHang": {500, 500},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= reward.TargetID(tc.hanging) }}
-				s := newStage(t, p.ledgerProvider, nil)
-				s.with(func(cfg *Config) {
-					cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 10_000, 64, 100
-				}, dropPublisher{})
-				defer s.close()
-				s.createAs(tc.targets, func(*reward.Promotion) {})
-				s.start()
-				s.until("only hanging ones left", func(v store.PromotionView) bool {
-					return v.Counts.Payouts[reward.Succeeded] == int64(tc.targets-tc.hanging)
-				})
-				for i := range 4 { // at different moments of their retries
-					time.Sleep(time.Minute)
-					took := s.neighbour(reward.PromotionID(100+i), healthy)
-					t.Logf("%d healthy targets took %v", healthy, took)
-					if took > 6*time.Second {
-						t.Errorf("%d healthy targets next to %d hanging ones took %v", healthy, tc.hanging, took)
-					}
-				}
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= reward.TargetID(tc.hanging) }}
+			s := newStage(t, p.ledgerProvider, nil)
+			s.with(func(cfg *Config) {
+				cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 10_000, 64, 100
+			}, dropPublisher{})
+			s.createAs(tc.targets, func(*reward.Promotion) {})
+			s.start()
+			s.until("only hanging ones left", func(v store.PromotionView) bool {
+				return v.Counts.Payouts[reward.Succeeded] == int64(tc.targets-tc.hanging)
 			})
+			for i := range 4 { // at different moments of their retries
+				time.Sleep(time.Minute)
+				took := s.neighbour(reward.PromotionID(100+i), healthy)
+				t.Logf("%d healthy targets took %v", healthy, took)
+				if took > 6*time.Second {
+					t.Errorf("%d healthy targets next to %d hanging ones took %v", healthy, tc.hanging, took)
+				}
+			}
 		})
 	}
 }
@@ -116,35 +95,31 @@ func TestHangingPayees(t *testing.T) {
 func TestAResumeDoesNotWaitForHangingCalls(t *testing.T) {
 	t.Parallel()
 	for name, inFlight := range map[string]int{"EveryPlaceOfThePoolHangs": 8, "SomeHang": 64} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const hanging, n = 16, 600
-				p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= hanging }}
-				s := newStage(t, p.ledgerProvider, nil)
-				s.with(func(cfg *Config) {
-					cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 100, inFlight, 100
-				}, dropPublisher{})
-				defer s.close()
-				s.createAs(n, func(*reward.Promotion) {})
-				s.start()
-				s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] > 0 })
-				time.Sleep(30 * time.Millisecond)
-				for range 3 {
-					s.move(reward.Running, reward.Paused)
-					time.Sleep(300 * time.Millisecond) // fake time: only calls that hang are left
-					paid := s.view().Counts.Payouts[reward.Succeeded]
-					s.move(reward.Paused, reward.Running)
-					began := time.Now()
-					s.until("paid again", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > paid })
-					took := time.Since(began)
-					t.Logf("paid %v after the resume, %d calls in flight", took, s.flow.governor.State().Open)
-					if took > time.Second {
-						t.Errorf("paid again %v after the resume", took)
-					}
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			const hanging, n = 16, 600
+			p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= hanging }}
+			s := newStage(t, p.ledgerProvider, nil)
+			s.with(func(cfg *Config) {
+				cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 100, inFlight, 100
+			}, dropPublisher{})
+			s.createAs(n, func(*reward.Promotion) {})
+			s.start()
+			s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] > 0 })
+			time.Sleep(30 * time.Millisecond)
+			for range 3 {
+				s.move(reward.Running, reward.Paused)
+				time.Sleep(300 * time.Millisecond) // fake time: only calls that hang are left
+				paid := s.view().Counts.Payouts[reward.Succeeded]
+				s.move(reward.Paused, reward.Running)
+				began := time.Now()
+				s.until("paid again", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > paid })
+				took := time.Since(began)
+				t.Logf("paid %v after the resume, %d calls in flight", took, s.flow.governor.State().Open)
+				if took > time.Second {
+					t.Errorf("paid again %v after the resume", took)
 				}
-				s.until("all others paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == n-hanging })
-			})
+			}
+			s.until("all others paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == n-hanging })
 		})
 	}
 }

@@ -255,13 +255,9 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.create(2, 5)
 		now := time.Now()
-		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 2, MaxLen: 10, Now: now})
-		if err != nil || len(rows) != 2 {
-			t.Fatalf("PayoutDispatch = %v, %v", rows, err)
-		}
+		rows := s.dispatched(2)
 		var messages []reward.RetryMessage
 		var outcomes []rules.Outcome
 		for i, due := range []time.Duration{time.Minute, time.Second} {

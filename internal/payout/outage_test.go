@@ -6,12 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -90,7 +91,6 @@ func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 		cfg.Provider = p
 		shortWindow(cfg)
 	}, dropPublisher{})
-	defer s.close()
 	s.create(1, 5)
 	s.start()
 	time.Sleep(after)
@@ -128,26 +128,13 @@ func (slowPublisher) Publish(ctx context.Context, _ []bus.Record) error {
 	return errors.New("no acknowledgement within 30 s")
 }
 
-// acklessQueue loses acknowledgements.
-type acklessQueue struct {
-	queue.Queue
-	lost atomic.Bool
-}
-
-func (q *acklessQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
-	if q.lost.Load() {
-		return errFault
-	}
-	return q.Queue.Ack(ctx, s, ids)
-}
-
 var theStream = queue.Stream{Type: reward.Point, PromotionID: promotion}
 
 // TestOutages checks that after a long outage no payout is charged twice or
 // stuck, and that nothing remains in the queue.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, "AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AProviderAwayForLongerThanItsWindowChargesOnce", func(t *testing.T) {
 		gone := func(age time.Duration) bool { return age < shortIdempotencyWindow+2*time.Minute }
 		p := &forgetful{born: time.Now(), away: gone, script: func(call int, age time.Duration) money.Answer {
 			switch {
@@ -160,7 +147,7 @@ func TestOutages(t *testing.T) {
 		}}
 		p.chargesOnce(t, shortIdempotencyWindow+3*time.Minute)
 	})
-	onFakeTime(t, "A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
+	fixture.OnFakeTime(t, "A503ThatPutsTheNextCallBehindTheWindowChargesOnce", func(t *testing.T) {
 		p := &forgetful{born: time.Now(), script: func(call int, _ time.Duration) money.Answer {
 			if call == 0 {
 				return money.Answer{Class: reward.AnswerThrottled, Status: 503, RetryAfter: shortIdempotencyWindow + time.Minute}
@@ -169,7 +156,7 @@ func TestOutages(t *testing.T) {
 		}}
 		p.chargesOnce(t, shortIdempotencyWindow+2*time.Minute)
 	})
-	onFakeTime(t, "ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ACancelDoesNotWaitForALongRetryAfter", func(t *testing.T) {
 		for _, after := range []time.Duration{10 * time.Second, 6 * time.Hour} {
 			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
 				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after}
@@ -188,7 +175,7 @@ func TestOutages(t *testing.T) {
 			s.close()
 		}
 	})
-	onFakeTime(t, "AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
 		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 			switch {
 			case n == 0:
@@ -203,7 +190,6 @@ func TestOutages(t *testing.T) {
 			cfg.Limits.GiveUpAfter = 2 * time.Minute
 			shortWindow(cfg)
 		}, dropPublisher{})
-		defer s.close()
 		s.create(3, 5)
 		s.start()
 		s.until("waiting to retry", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Retrying] == 3 })
@@ -216,13 +202,12 @@ func TestOutages(t *testing.T) {
 			t.Errorf("row %+v", row)
 		}
 	})
-	onFakeTime(t, "AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AnInstanceWithoutTheDatabaseLetsOthersTakeOver", func(t *testing.T) {
 		p := newProvider(func(reward.TargetID, int) money.Answer {
 			time.Sleep(200 * time.Millisecond) // fake time
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		blind := &faultyStore{Store: s.store}
 		second := s.second(blind, func(*Config) {})
 		s.create(400, 5)
@@ -237,7 +222,7 @@ func TestOutages(t *testing.T) {
 		s.balance(400)
 		blind.blind.Store(false)
 	})
-	onFakeTime(t, "KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
+	fixture.OnFakeTime(t, "KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
 		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target%10 == 0 && n == 0 {
 				return money.Answer{Class: reward.AnswerFailed, Status: 500}
@@ -245,7 +230,6 @@ func TestOutages(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		}), nil)
 		s.with(func(*Config) {}, slowPublisher{})
-		defer s.close()
 		s.create(500, 5)
 		began := time.Now()
 		s.start()
@@ -255,14 +239,19 @@ func TestOutages(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 	})
-	onFakeTime(t, "WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
-		lossy := &acklessQueue{Queue: s.queue}
+		var lost atomic.Bool
+		lossy := &queuetest.Hooked{Queue: s.queue, Before: func(_ context.Context, call string, _ queue.Stream) error {
+			if call == "Ack" && lost.Load() {
+				return errFault
+			}
+			return nil
+		}}
 		keeper := s.second(s.store, func(cfg *Config) { cfg.Payout = false })
 		s.with(func(cfg *Config) { cfg.Queue, cfg.Housekeeping = lossy, false }, dropPublisher{})
 		s.create(5, 5)
-		lossy.lost.Store(true)
+		lost.Store(true)
 		s.start()
 		if err := keeper.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -270,19 +259,18 @@ func TestOutages(t *testing.T) {
 		defer keeper.Stop()
 		s.until("paid", paidOut)
 		s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
-		lossy.lost.Store(false)
+		lost.Store(false)
 		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 			t.Errorf("Info = %+v, %v", info, err)
 		}
 	})
-	onFakeTime(t, "AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
 		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
 			if target == 100 && n < 12 { // so that its last dispatch is a dispatch horizon ago
 				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
 			}
 			return money.Answer{Class: reward.AnswerPaid}
 		}), nil)
-		defer s.close()
 		blind := &faultyStore{Store: s.store}
 		late := s.second(blind, func(cfg *Config) {
 			cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
@@ -304,9 +292,8 @@ func TestOutages(t *testing.T) {
 			t.Errorf("Info = %+v, %v", info, err)
 		}
 	})
-	onFakeTime(t, "AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.create(10, 5)
 		s.start()
 		s.until("the sweeper has destroyed the stream", func(v store.PromotionView) bool {
@@ -326,11 +313,10 @@ func TestOutages(t *testing.T) {
 			t.Errorf("Info = %+v, %v", info, err)
 		}
 	})
-	onFakeTime(t, "ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
 		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
 			return money.Answer{Class: reward.AnswerFailed, Status: 500}
 		}), nil)
-		defer s.close()
 		s.create(10, 0)
 		s.start()
 		s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
@@ -340,14 +326,13 @@ func TestOutages(t *testing.T) {
 			t.Errorf("finished with %d payouts that a lookup would have settled", v.Counts.Payouts[reward.Unknown])
 		}
 	})
-	onFakeTime(t, "AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
 		var counted *faultyStore
 		tries := &faults{at: -1}
 		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 			counted = &faultyStore{Store: rows, faults: tries}
 			return counted, q
 		})
-		defer s.close()
 		expected := int64(10)
 		registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
 		if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{registration}, time.Now()); err != nil {
@@ -369,68 +354,19 @@ func TestSickProvider(t *testing.T) {
 		"EveryAnswerIsAnError": {Class: reward.AnswerFailed, Status: 500, Code: "E"},
 		"EveryReplyIsLost":     lost,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }), nil)
-				defer s.close()
-				s.create(60, 2)
-				s.start()
-				s.until("paid out", paidOut)
-				s.balance(60)
-				want := reward.Failed
-				if answer == lost {
-					want = reward.Succeeded
-				}
-				if n := s.view().Counts.Payouts[want]; n != 60 {
-					t.Errorf("%d of 60 are %s", n, want)
-				}
-			})
-		})
-	}
-	// An outage of a minute with 500 waiting payouts costs at most 100 calls
-	// and ends no payout.
-	for name, dead := range map[string]money.Answer{
-		"AwayFor503":     {Class: reward.AnswerThrottled, Status: 503},
-		"AwayWithErrors": {Class: reward.AnswerFailed, Status: 502, Code: "BAD_GATEWAY"},
-		"AwayUnreached":  {Class: reward.AnswerNotSent, Code: money.CodeNotConnected, Err: errFault},
-		"AwayInSilence":  silent,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var back time.Time
-				p := newProvider(func(reward.TargetID, int) money.Answer {
-					if time.Now().Before(back) {
-						return dead
-					}
-					return money.Answer{Class: reward.AnswerPaid}
-				})
-				s := newStage(t, p, nil)
-				s.with(func(cfg *Config) { cfg.MaxLen, cfg.Pool.InFlight = 1000, 64 }, dropPublisher{})
-				defer s.close()
-				s.createAs(500, func(*reward.Promotion) {})
-				p.mu.Lock()
-				p.away = true
-				p.mu.Unlock()
-				back = time.Now().Add(time.Minute)
-				s.start()
-				time.Sleep(time.Until(back))
-				if n := p.total(); n > 100 {
-					t.Errorf("the outage cost %d calls", n)
-				}
-				p.mu.Lock()
-				p.away = false
-				p.mu.Unlock()
-				s.until("paid out", paidOut)
-				if took := time.Since(back); took > 30*time.Second {
-					t.Errorf("the last payout was paid %v after the outage", took)
-				}
-				s.balance(500)
-				if n := s.view().Counts.Payouts[reward.Succeeded]; n != 500 {
-					t.Errorf("%d of 500 are paid", n)
-				}
-			})
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }), nil)
+			s.create(60, 2)
+			s.start()
+			s.until("paid out", paidOut)
+			s.balance(60)
+			want := reward.Failed
+			if answer == lost {
+				want = reward.Succeeded
+			}
+			if n := s.view().Counts.Payouts[want]; n != 60 {
+				t.Errorf("%d of 60 are %s", n, want)
+			}
 		})
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -22,12 +24,26 @@ var errAway = errors.New("the queue is away")
 // awayQueue is a queue that can be unavailable, entirely or for cleanup only,
 // and counts its calls.
 type awayQueue struct {
-	queue.Queue
+	queuetest.Hooked
 
 	mu     sync.Mutex // protects the fields below
 	away   bool
 	unkept bool // RemoveConsumer and Destroy fail
 	asked  int
+}
+
+func newAwayQueue() *awayQueue {
+	q := &awayQueue{}
+	q.Before = func(_ context.Context, call string, _ queue.Stream) error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.asked++
+		if q.away || q.unkept && (call == "RemoveConsumer" || call == "Destroy") {
+			return errAway
+		}
+		return nil
+	}
+	return q
 }
 
 func (q *awayQueue) set(away, unkept bool) {
@@ -40,105 +56,6 @@ func (q *awayQueue) count() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.asked
-}
-
-func (q *awayQueue) there(cleaning bool) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.asked++
-	if q.away || cleaning && q.unkept {
-		return errAway
-	}
-	return nil
-}
-
-func (q *awayQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
-	if err := q.there(false); err != nil {
-		return 0, err
-	}
-	return q.Queue.Add(ctx, p)
-}
-
-func (q *awayQueue) Create(ctx context.Context, s queue.Stream, names []string) (bool, error) {
-	if err := q.there(false); err != nil {
-		return false, err
-	}
-	return q.Queue.Create(ctx, s, names)
-}
-
-func (q *awayQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
-	if err := q.there(false); err != nil {
-		return nil, err
-	}
-	return q.Queue.Read(ctx, s, reads)
-}
-
-func (q *awayQueue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	if err := q.there(false); err != nil {
-		return queue.Claimed{}, err
-	}
-	return q.Queue.Claim(ctx, p)
-}
-
-func (q *awayQueue) Extend(ctx context.Context, s queue.Stream, consumer string, ids []string) ([]string, error) {
-	if err := q.there(false); err != nil {
-		return nil, err
-	}
-	return q.Queue.Extend(ctx, s, consumer, ids)
-}
-
-func (q *awayQueue) Ack(ctx context.Context, s queue.Stream, ids []string) error {
-	if err := q.there(false); err != nil {
-		return err
-	}
-	return q.Queue.Ack(ctx, s, ids)
-}
-
-func (q *awayQueue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, heir string) (bool, error) {
-	if err := q.there(true); err != nil {
-		return false, err
-	}
-	return q.Queue.RemoveConsumer(ctx, s, consumer, heir)
-}
-
-func (q *awayQueue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
-	if err := q.there(true); err != nil {
-		return false, err
-	}
-	return q.Queue.Destroy(ctx, s)
-}
-
-func (q *awayQueue) Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error) {
-	if err := q.there(false); err != nil {
-		return nil, err
-	}
-	return q.Queue.Consumers(ctx, s)
-}
-
-func (q *awayQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
-	if err := q.there(false); err != nil {
-		return queue.Info{}, err
-	}
-	return q.Queue.Info(ctx, s)
-}
-
-// lineCount counts logged lines.
-type lineCount struct {
-	mu    sync.Mutex // protects lines
-	lines int
-}
-
-func (c *lineCount) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lines += strings.Count(string(p), "\n")
-	return len(p), nil
-}
-
-func (c *lineCount) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lines
 }
 
 func (s *stage) deadLetters(reason string) int {
@@ -158,7 +75,7 @@ func (s *stage) deadLetters(reason string) int {
 
 func TestPoolsAndTheFlow(t *testing.T) {
 	t.Parallel()
-	onFakeTime(t, "PoisonEndsInTheDeadLetters", func(t *testing.T) {
+	fixture.OnFakeTime(t, "PoisonEndsInTheDeadLetters", func(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
 			if target == 2 {
 				panic("this target is poison")
@@ -166,7 +83,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(5, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -181,7 +97,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Errorf("%d dead letters, want 1", n)
 		}
 	})
-	onFakeTime(t, "WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatAnAnswerCameForIsNoPoison", func(t *testing.T) {
 		// Deliveries fail again and again, but never ten in a row.
 		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 			switch {
@@ -193,7 +109,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			panic("not this time")
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(1, 10)
 		s.start()
 		time.Sleep(10 * time.Minute) // ten more failures are enough
@@ -203,7 +118,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Errorf("%d dead letters, and the row is %+v", n, s.row(1))
 		}
 	})
-	onFakeTime(t, "APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
+	fixture.OnFakeTime(t, "APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
 		var later sync.Map
 		later.Store("later", true)
 		p := newProvider(func(reward.TargetID, int) money.Answer {
@@ -213,7 +128,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(4, 5)
 		s.start()
 		for range 2 * poisonAfter {
@@ -234,9 +148,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Errorf("%d dead letters", n)
 		}
 	})
-	onFakeTime(t, "TheQueueIsAwayForAMinute", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TheQueueIsAwayForAMinute", func(t *testing.T) {
 		p := newProvider(nil)
-		q, lines := &awayQueue{}, &lineCount{}
+		q, lines := newAwayQueue(), &fixture.Buffer{}
 		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
 			q.Queue = memory
 			return rows, q
@@ -246,7 +160,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
-		defer s.close()
 		s.create(400, 5)
 		s.start()
 		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
@@ -255,37 +168,36 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		if n := q.count(); n > 60*60 {
 			t.Errorf("%d calls in the minute it was away: that is a busy loop", n)
 		}
-		if n := lines.count(); n > 100 {
+		if n := strings.Count(lines.String(), "\n"); n > 100 {
 			t.Errorf("%d lines in the log of the minute it was away", n)
 		}
 		q.set(false, false)
 		s.until("paid out", paidOut)
 		s.balance(400)
 	})
-	onFakeTime(t, "AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
 		p := newProvider(nil)
-		q := &awayQueue{}
+		q := newAwayQueue()
 		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
 			q.Queue = memory
 			return rows, q
 		})
-		defer s.close()
 		q.set(false, true)
 		s.create(10, 5)
 		s.start()
 		s.until("paid out", paidOut)
 		s.balance(10)
 		time.Sleep(time.Minute)
-		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || !info.Exists {
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || !info.Exists {
 			t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
 		}
 		q.set(false, false)
 		s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
-		if info, err := s.queue.Info(t.Context(), queue.Stream{Type: reward.Point, PromotionID: promotion}); err != nil || info.Exists {
+		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 			t.Fatalf("the stream still exists: %+v, %v", info, err)
 		}
 	})
-	onFakeTime(t, "DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
+	fixture.OnFakeTime(t, "DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
 		var up atomic.Bool
 		p := newProvider(func(reward.TargetID, int) money.Answer {
 			if up.Load() {
@@ -294,7 +206,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(3, 5)
 		for range 2 * poisonAfter {
 			s.start()
@@ -317,7 +228,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Errorf("%d dead letters", n)
 		}
 	})
-	onFakeTime(t, "WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
 		p := newProvider(nil)
 		q := &otherRunQueue{}
 		q.left.Store(2 * poisonAfter)
@@ -325,7 +236,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			q.Queue = memory
 			return rows, q
 		})
-		defer s.close()
 		s.create(1, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -334,7 +244,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Errorf("the undelivered payout is %+v", row)
 		}
 	})
-	onFakeTime(t, "AStopDoesNotWaitForGiveBacksThatHang", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStopDoesNotWaitForGiveBacksThatHang", func(t *testing.T) {
 		const n = 1000
 		p := newProvider(func(reward.TargetID, int) money.Answer {
 			return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
@@ -347,7 +257,6 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		s.with(func(cfg *Config) {
 			cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
 		}, dropPublisher{})
-		defer s.close()
 		s.create(n, 5)
 		s.start()
 		s.until("in hand", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Queued] == n })
@@ -364,12 +273,11 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		s.flow = wire(s.flow.cfg, dropPublisher{})
 		s.start()
 	})
-	onFakeTime(t, "WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
 		p := newProvider(nil)
 		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
 			return rows, &deafQueue{memory}
 		})
-		defer s.close()
 		s.create(3, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -393,7 +301,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			time.Sleep(40 * time.Second) // more than the idle timeout
 		}
 	})
-	onFakeTime(t, "ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
 		// The second target keeps the promotion running for minutes; a dead
 		// instance owns the first one.
 		p := newProvider(func(target reward.TargetID, n int) money.Answer {
@@ -403,9 +311,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			return money.Answer{Class: reward.AnswerPaid}
 		})
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(2, 5)
-		stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
 		// Heartbeats use the database's clock, which is real: an hour of
 		// fake time takes a moment there.
 		beat := func(name string, ttl time.Duration) {
@@ -415,38 +321,29 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		}
 		beat("dead-1", time.Microsecond)
 		beat("alive-2", time.Hour)
-		now := time.Now()
-		rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: now})
-		if err != nil || len(rows) != 1 || rows[0].TargetID != 1 {
-			t.Fatalf("dispatched %v, %v", rows, err)
+		if rows := s.enqueued(s.flow, 1); rows[0].TargetID != 1 {
+			t.Fatalf("dispatched %v", rows)
 		}
-		if n := s.flow.intake.Producer.Enqueue(t.Context(), reward.Point, rows); n != 1 {
-			t.Fatalf("%d enqueued", n)
-		}
-		if _, err := s.queue.Create(t.Context(), stream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
+		if _, err := s.queue.Create(t.Context(), theStream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
+		if got, err := s.queue.Read(t.Context(), theStream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
 			t.Fatalf("read %v, %v", got, err)
 		}
 		// The flow must not claim, so that pending entries move to it.
 		time.Sleep(20 * time.Second)
-		v, err := s.store.PromotionGet(t.Context(), promotion)
-		if err != nil {
-			t.Fatal(err)
-		}
 		evictor := s.flow.sweeper.evictor
 		if err := evictor.alive.Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := evictor.evict(t.Context(), v); err != nil {
+		if _, err := evictor.evict(t.Context(), s.view()); err != nil {
 			t.Fatal(err)
 		}
-		left, err := s.queue.Consumers(t.Context(), stream)
+		left, err := s.queue.Consumers(t.Context(), theStream)
 		if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
 			t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)
 		}
-		claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
+		claimed, err := s.queue.Claim(t.Context(), queue.ClaimParams{Stream: theStream, Consumer: "alive-2-0", MinIdle: 19 * time.Second, Count: 1})
 		if err != nil || len(claimed.Entries) != 1 {
 			t.Fatalf("claimed %v, %v; want the same idle time", claimed, err)
 		}
@@ -456,9 +353,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 	// An instance paid all payouts and crashed. Another one takes the promotion over,
 	// and sees no QUEUED payout of it.
-	onFakeTime(t, "ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.create(1, 5)
 		if err := s.store.UploadOpen(t.Context(), store.Upload{
 			ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),
@@ -467,9 +363,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		}
 		s.start()
 		s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 1 })
-		stream := queue.Stream{Type: reward.Point, PromotionID: promotion}
 		s.flow.Stop()
-		if exists, err := s.queue.Create(t.Context(), stream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
+		if exists, err := s.queue.Create(t.Context(), theStream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
 			t.Fatal(exists, err)
 		}
 		if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{
@@ -480,7 +375,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		s.with(func(*Config) {}, dropPublisher{})
 		s.start()
 		time.Sleep(4 * testLimits().Lease)
-		if left, err := s.queue.Consumers(t.Context(), stream); err != nil || len(left) != 0 {
+		if left, err := s.queue.Consumers(t.Context(), theStream); err != nil || len(left) != 0 {
 			t.Errorf("consumers %+v, %v; their instance has been dead for four leases", left, err)
 		}
 	})

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -44,45 +46,6 @@ func (q *shiftedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, er
 func (q *shiftedQueue) Clocks(context.Context) (queue.Clocks, error) {
 	c := service.Clock{Ahead: q.shift(), RoundTrip: time.Millisecond}
 	return queue.Clocks{Worst: c, Of: func(queue.Stream) service.Clock { return c }}, nil
-}
-
-// shiftedStore is the store of an instance whose clock is wrong. It shares the rows
-// with an instance whose clock is right: to the wrong one, all times of payouts are
-// ahead.
-type shiftedStore struct {
-	clockStore
-}
-
-func (s shiftedStore) rows(list []reward.Payout, err error) ([]reward.Payout, error) {
-	for i := range list {
-		list[i].DueAt = list[i].DueAt.Add(s.ahead)
-		list[i].FirstDispatchedAt = list[i].FirstDispatchedAt.Add(s.ahead)
-	}
-	return list, err
-}
-
-func (s shiftedStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
-	p.Now = p.Now.Add(-s.ahead)
-	return s.rows(s.Store.PayoutDispatch(ctx, p))
-}
-
-func (s shiftedStore) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
-	return s.rows(s.Store.PayoutGetMany(ctx, ids))
-}
-
-func (s shiftedStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	p.Before, p.Now = p.Before.Add(-s.ahead), p.Now.Add(-s.ahead)
-	return s.Store.PayoutSweep(ctx, p)
-}
-
-func (s shiftedStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
-	p.Now = p.Now.Add(-s.ahead)
-	return s.Store.PayoutReturn(ctx, p)
-}
-
-func (s shiftedStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
-	p.Now = p.Now.Add(-s.ahead)
-	return s.Store.PayoutFinish(ctx, p)
 }
 
 // roomy is the length of a stream that never refuses an entry because it is full: then,
@@ -121,9 +84,8 @@ func TestClocks(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{
 		"TwelveSecondsAhead": 12 * time.Second, "AMinuteBehind": -time.Minute, "AnHourBehind": -time.Hour,
 	} {
-		onFakeTime(t, name, func(t *testing.T) {
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			s, _, troubles := skewedStage(t, ahead)
-			defer s.close()
 			s.create(targets, 5)
 			s.start()
 			s.until("paid out", paidOut)
@@ -134,9 +96,8 @@ func TestClocks(t *testing.T) {
 			}
 		})
 	}
-	onFakeTime(t, "AMinuteAheadAndRightAgain", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AMinuteAheadAndRightAgain", func(t *testing.T) {
 		s, q, troubles := skewedStage(t, time.Minute)
-		defer s.close()
 		s.create(targets, 5)
 		s.start()
 		time.Sleep(time.Minute) // fake time
@@ -153,37 +114,11 @@ func TestClocks(t *testing.T) {
 			t.Errorf("the troubles are still %+v", list)
 		}
 	})
-	// The clock of one instance is wrong, those of Redis, the database and the other are right.
-	for name, ahead := range map[string]time.Duration{
-		"AnInstanceAMinuteLate": time.Minute, "AnInstanceAMinuteEarly": -time.Minute,
-	} {
-		onFakeTime(t, name, func(t *testing.T) {
-			s := newStage(t, newProvider(nil), nil)
-			s.with(func(cfg *Config) { cfg.MaxLen = roomy }, dropPublisher{})
-			defer s.close()
-			troubles := obs.NewTroubles(nil, obs.Log{})
-			odd := &shiftedQueue{Queue: s.queue}
-			odd.ahead.Store(int64(ahead))
-			other := s.second(shiftedStore{clockStore{s.store, ahead}}, func(cfg *Config) { cfg.Queue, cfg.Troubles, cfg.MaxLen = odd, troubles, roomy })
-			if err := other.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			defer other.Stop()
-			s.create(targets, 5)
-			s.start()
-			s.until("paid out", paidOut)
-			s.undisturbed(targets)
-			if list := troubles.List(); len(list) != 0 {
-				t.Errorf("the troubles of the odd instance are %+v", list)
-			}
-		})
-	}
 	// To an instance whose clock is early, Redis, the database and every row seem to be late.
-	onFakeTime(t, "AnEarlyInstanceSweepsNothing", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AnEarlyInstanceSweepsNothing", func(t *testing.T) {
 		const late = 25 * time.Second
 		s, _, _ := skewedStage(t, -late)
 		s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, -late} }, dropPublisher{})
-		defer s.close()
 		s.create(1, 5)
 		if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 			PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 20, Now: time.Now().Add(-late),
@@ -211,18 +146,16 @@ func TestClocks(t *testing.T) {
 	})
 }
 
-// forgetfulQueue loses the first batch that is added, and does not say whether it
-// took it.
-type forgetfulQueue struct {
-	queue.Queue
-	forgot atomic.Bool
-}
-
-func (q *forgetfulQueue) Add(ctx context.Context, p queue.AddParams) (int, error) {
-	if q.forgot.CompareAndSwap(false, true) {
-		return 0, errFault
-	}
-	return q.Queue.Add(ctx, p)
+// forgetfulQueue returns a queue that loses the first batch that is added, and does not say
+// whether it took it.
+func forgetfulQueue(q queue.Queue) queue.Queue {
+	var forgot atomic.Bool
+	return &queuetest.Hooked{Queue: q, Before: func(_ context.Context, call string, _ queue.Stream) error {
+		if call == "Add" && forgot.CompareAndSwap(false, true) {
+			return errFault
+		}
+		return nil
+	}}
 }
 
 // TestAnInstanceWhoseClockIsWrong checks that the clock of an instance delays
@@ -233,15 +166,14 @@ func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
 	const targets = 100
 	for _, mode := range []string{"Redis", "Direct", "Alone"} {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
-			onFakeTime(t, fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
+			fixture.OnFakeTime(t, fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
 				s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 					shifted := &shiftedQueue{Queue: q}
 					if mode == "Redis" { // otherwise, the queue is in the process
 						shifted.ahead.Store(int64(-ahead))
 					}
-					return clockStore{rows, -ahead}, &forgetfulQueue{Queue: shifted}
+					return clockStore{rows, -ahead}, forgetfulQueue(shifted)
 				})
-				defer s.close()
 				troubles := obs.NewTroubles(nil, obs.Log{})
 				s.with(func(cfg *Config) {
 					cfg.Direct, cfg.QueueIsLocal, cfg.Troubles = mode == "Direct", mode == "Alone", troubles
@@ -276,7 +208,6 @@ func TestAnEarlierStartHadAFastClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.with(func(cfg *Config) { cfg.QueueIsLocal = true }, dropPublisher{})
 		s.create(10, 5)
 		if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
@@ -305,7 +236,6 @@ func TestALiveUploadKeepsItsPromotionOpen(t *testing.T) {
 			shifted.ahead.Store(int64(-fast))
 			return clockStore{rows, -fast}, shifted
 		})
-		defer s.close()
 		s.create(5, 0)
 		now := time.Now().Add(-fast)
 		if err := s.store.UploadOpen(t.Context(), store.Upload{ID: 7, PromotionID: promotion, CreatedAt: now, LeasedUntil: now.Add(time.Minute)}); err != nil {

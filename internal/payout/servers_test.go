@@ -241,12 +241,7 @@ func TestOnePromotionsBrokenCountsStopNoOther(t *testing.T) {
 	if _, err := r.store.SummaryCompare(t.Context(), sick, true); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.store.PromotionMove(t.Context(), store.PromotionMoveParams{
-		ID: sick, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: time.Now(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.moveOf(sick, reward.Paused, reward.Running)
 	r.pay(sick, targets)
 	r.end()
 }
@@ -310,7 +305,7 @@ func TestCompletionNeedsNoRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &watchedQueue{Queue: streams}
+	q := newWatchedQueue(streams, nil)
 	r := newRealRows(t, q, onlyHousekeeping)
 	for i := range reward.PromotionID(finished + 1) {
 		r.started(waiting+i, targets, targets)

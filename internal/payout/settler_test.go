@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
@@ -165,12 +166,11 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"Ahead": -time.Hour, "Behind": time.Hour} {
 		for _, here := range []bool{false, true} {
-			onFakeTime(t, fmt.Sprintf("%s/Here=%t", name, here), func(t *testing.T) {
+			fixture.OnFakeTime(t, fmt.Sprintf("%s/Here=%t", name, here), func(t *testing.T) {
 				p := newProvider(func(reward.TargetID, int) money.Answer { return silent })
 				s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
 					return clockStore{rows, ahead}, q
 				})
-				defer s.close()
 				s.create(1, 0)
 				began := time.Now()
 				_, err := s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
@@ -207,7 +207,6 @@ func TestASecondChargeIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		defer s.close()
 		s.create(1, 0)
 		var reported []store.SecondCharge
 		rows := newFlowStore(s.store, 0, func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) })

@@ -3,35 +3,17 @@ package payout
 import (
 	"context"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
-
-// lockedText is a log to read.
-type lockedText struct {
-	mu   sync.Mutex // protects text
-	text strings.Builder
-}
-
-func (l *lockedText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lockedText) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
 
 // unnamed is the response of a provider that answers 200 and an empty object.
 var unnamed = money.Answer{Class: reward.AnswerUnknown, Status: 200, Code: money.CodeNoKey, Message: "{}"}
@@ -50,13 +32,12 @@ func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
 			}
 			return unnamed
 		}), nil)
-		var lines lockedText
+		var lines fixture.Buffer
 		log, err := obs.NewLog(&lines, "warn", "text")
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.with(func(cfg *Config) { cfg.Log = log }, dropPublisher{})
-		defer s.close()
 		s.create(payouts, 0)
 		s.start()
 		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
@@ -70,7 +51,7 @@ func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
 		if v.Status != reward.Paused || v.Counts.Payouts[reward.Failed] > 0 || v.Counts.Attempts > 0 {
 			t.Errorf("status %s, counts %+v", v.Status, v.Counts)
 		}
-		if n := lines.count("promotion paused"); n != 1 {
+		if n := strings.Count(lines.String(), "promotion paused"); n != 1 {
 			t.Errorf("the log has %d lines about the pause", n)
 		}
 		s.move(reward.Paused, reward.Running) // too early: nothing was corrected
@@ -95,7 +76,6 @@ func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
 		p := newProvider(func(reward.TargetID, int) money.Answer { return unnamed })
 		p.confirms = true
 		s := newStage(t, p, nil)
-		defer s.close()
 		s.create(payouts, 0)
 		s.start()
 		s.until("paid", func(v store.PromotionView) bool {
@@ -117,7 +97,6 @@ func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
 			cfg.Provider = unnamedLookups{s.provider}
 			cfg.Limits.IdempotencyWindow = cfg.Limits.SettleAfter - time.Second // every key may be forgotten
 		}, dropPublisher{})
-		defer s.close()
 		s.create(30, 0)
 		s.start()
 		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })

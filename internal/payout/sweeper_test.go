@@ -10,9 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -43,51 +45,35 @@ func (s *endlessCancel) PayoutCancelStep(ctx context.Context, p store.PayoutCanc
 	}
 }
 
-// watchedQueue is a queue that notes its commands. Those about one stream hang.
+// watchedQueue is a queue that notes its commands. Those about some streams hang.
 type watchedQueue struct {
-	queue.Queue
-	hangs func(queue.Stream) bool // nil: none
+	queuetest.Hooked
 
 	mu       sync.Mutex // protects commands
 	commands []string
 }
 
-func (q *watchedQueue) note(ctx context.Context, name string, s queue.Stream) error {
-	q.mu.Lock()
-	q.commands = append(q.commands, fmt.Sprintf("%s %d", name, s.PromotionID))
-	q.mu.Unlock()
-	if q.hangs != nil && q.hangs(s) {
-		<-ctx.Done()
-		return ctx.Err()
+// newWatchedQueue returns a queue, none of whose streams hang if hangs is nil.
+func newWatchedQueue(of queue.Queue, hangs func(queue.Stream) bool) *watchedQueue {
+	q := &watchedQueue{}
+	q.Queue = of
+	q.Before = func(ctx context.Context, call string, s queue.Stream) error {
+		q.mu.Lock()
+		q.commands = append(q.commands, fmt.Sprintf("%s %d", call, s.PromotionID))
+		q.mu.Unlock()
+		if hangs != nil && hangs(s) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
 	}
-	return nil
+	return q
 }
 
 func (q *watchedQueue) noted() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.commands)
-}
-
-func (q *watchedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
-	if err := q.note(ctx, "Info", s); err != nil {
-		return queue.Info{}, err
-	}
-	return q.Queue.Info(ctx, s)
-}
-
-func (q *watchedQueue) Consumers(ctx context.Context, s queue.Stream) ([]queue.ConsumerInfo, error) {
-	if err := q.note(ctx, "Consumers", s); err != nil {
-		return nil, err
-	}
-	return q.Queue.Consumers(ctx, s)
-}
-
-func (q *watchedQueue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
-	if err := q.note(ctx, "Destroy", s); err != nil {
-		return false, err
-	}
-	return q.Queue.Destroy(ctx, s)
 }
 
 // started creates a running promotion with n payouts, of which up to maxLen are
@@ -126,12 +112,7 @@ func (s *stage) paid(id reward.PromotionID, n int) {
 
 func (s *stage) cancelled(id reward.PromotionID) {
 	s.t.Helper()
-	_, err := s.store.PromotionMove(s.t.Context(), store.PromotionMoveParams{
-		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.PromotionCancelled, Now: time.Now(),
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.moveOf(id, reward.Running, reward.PromotionCancelled)
 }
 
 func (s *stage) of(id reward.PromotionID) store.PromotionView {
@@ -172,11 +153,10 @@ func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue
 func TestSweeper(t *testing.T) {
 	t.Parallel()
 
-	onFakeTime(t, "ALongCancelHoldsNobodyUp", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ALongCancelHoldsNobodyUp", func(t *testing.T) {
 		const huge, other, small reward.PromotionID = 1, 2, 3
 		endless := &endlessCancel{id: huge}
 		s := keeper(t, func(rows store.Store) store.Store { endless.Store = rows; return endless }, nil)
-		defer s.close()
 		s.started(huge, 10, 0)
 		s.started(other, 10, 10)
 		s.started(small, 10, 0)
@@ -194,11 +174,10 @@ func TestSweeper(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "CompletionAndCancelNeedNoQueue", func(t *testing.T) {
+	fixture.OnFakeTime(t, "CompletionAndCancelNeedNoQueue", func(t *testing.T) {
 		const waiting, finished = 100, 40
-		hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+		hung := newWatchedQueue(nil, func(queue.Stream) bool { return true })
 		s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
-		defer s.close()
 		for i := range waiting {
 			s.started(reward.PromotionID(1000+i), 5, 5)
 		}
@@ -222,13 +201,12 @@ func TestSweeper(t *testing.T) {
 		})
 	})
 
-	onFakeTime(t, "AStreamThatHangsHoldsNoOtherUp", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStreamThatHangsHoldsNoOtherUp", func(t *testing.T) {
 		// Half of the streams hang, as those of one node of a Cluster do. The
 		// entries of all are lost.
 		const each = 30
-		partly := &watchedQueue{hangs: func(s queue.Stream) bool { return s.PromotionID%2 == 1 }}
+		partly := newWatchedQueue(nil, func(s queue.Stream) bool { return s.PromotionID%2 == 1 })
 		s := keeper(t, nil, func(q queue.Queue) queue.Queue { partly.Queue = q; return partly })
-		defer s.close()
 		for i := range 2 * each {
 			s.started(reward.PromotionID(1+i), 5, 5)
 		}
@@ -260,12 +238,18 @@ func TestSweeper(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
+	fixture.OnFakeTime(t, "EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
 		var order sweepOrder
 		s := keeper(t,
 			func(rows store.Store) store.Store { return &orderedStore{rows, &order} },
-			func(q queue.Queue) queue.Queue { return &orderedQueue{q, &order} })
-		defer s.close()
+			func(q queue.Queue) queue.Queue {
+				return &queuetest.Hooked{Queue: q, Before: func(_ context.Context, call string, s queue.Stream) error {
+					if call == "Info" {
+						order.note(s.PromotionID, -1)
+					}
+					return nil
+				}}
+			})
 		s.started(1, 2500, 5000)
 		s.started(2, 1, 5000)
 		s.start()
@@ -289,10 +273,9 @@ func TestSweeper(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "WhatIsIdleCostsTheQueueNothing", func(t *testing.T) {
-		idle := &watchedQueue{}
+	fixture.OnFakeTime(t, "WhatIsIdleCostsTheQueueNothing", func(t *testing.T) {
+		idle := newWatchedQueue(nil, nil)
 		s := keeper(t, nil, func(q queue.Queue) queue.Queue { idle.Queue = q; return idle })
-		defer s.close()
 		for i := range 100 {
 			id := reward.PromotionID(1 + i)
 			expected := int64(10) // of which five have not arrived
@@ -309,10 +292,9 @@ func TestSweeper(t *testing.T) {
 		}
 	})
 
-	onFakeTime(t, "APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
-		quiet := &watchedQueue{}
+	fixture.OnFakeTime(t, "APausedPromotionCostsTheQueueLittleUntilItsResume", func(t *testing.T) {
+		quiet := newWatchedQueue(nil, nil)
 		s := keeper(t, nil, func(q queue.Queue) queue.Queue { quiet.Queue = q; return quiet })
-		defer s.close()
 		s.started(promotion, 5, 5)
 		s.move(reward.Running, reward.Paused)
 		s.start()
@@ -338,55 +320,10 @@ func TestSweeper(t *testing.T) {
 		s.soon(2*time.Second, "swept", func() bool { return s.of(promotion).Counts.Payouts[reward.Ready] == 5 })
 	})
 
-	onFakeTime(t, "TwoInstancesDivideTheStreams", func(t *testing.T) {
-		const promotions = 60
-		one, two := &watchedQueue{}, &watchedQueue{}
-		s := keeper(t, nil, func(q queue.Queue) queue.Queue { one.Queue = q; return one })
-		defer s.close()
-		second := s.second(s.store, func(cfg *Config) { two.Queue, cfg.Queue = s.queue, two })
-		for i := range promotions {
-			id := reward.PromotionID(1 + i)
-			s.started(id, 5, 5)
-			for n := range 5 { // entries that nobody reads, so that nothing is swept
-				_, err := s.queue.Add(t.Context(), queue.AddParams{
-					Stream: queue.Stream{Type: reward.Point, PromotionID: id}, MaxLen: 10, Deadline: time.Now().Add(time.Hour),
-					Entries: []queue.NewEntry{{TargetID: reward.TargetID(n + 1), Dispatch: 1}},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		s.start()
-		if err := second.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second) // until each knows the other one
-		from, fromTwo := len(one.noted()), len(two.noted())
-		time.Sleep(time.Minute)
-		a, b := about(one.noted()[from:]), about(two.noted()[fromTwo:])
-		for id := range a {
-			if b[id] {
-				t.Errorf("both instances read stream %s", id)
-			}
-		}
-		if len(a)+len(b) != promotions || len(a) < promotions/5 || len(b) < promotions/5 {
-			t.Errorf("%d and %d streams of %d", len(a), len(b), promotions)
-		}
-		second.Stop()
-		time.Sleep(10 * time.Second)
-		from = len(one.noted())
-		time.Sleep(10 * time.Second)
-		if n := len(about(one.noted()[from:])); n != promotions {
-			t.Errorf("%d of %d streams after the other instance left", n, promotions)
-		}
-	})
-
-	onFakeTime(t, "WhoCannotReachTheQueueLeavesTheStreamsToOthers", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhoCannotReachTheQueueLeavesTheStreamsToOthers", func(t *testing.T) {
 		const promotions = 20
-		hung := &watchedQueue{hangs: func(queue.Stream) bool { return true }}
+		hung := newWatchedQueue(nil, func(queue.Stream) bool { return true })
 		s := keeper(t, nil, func(q queue.Queue) queue.Queue { hung.Queue = q; return hung })
-		defer s.close()
 		second := s.second(s.store, func(cfg *Config) { cfg.Queue = s.queue })
 		for i := range promotions {
 			s.started(reward.PromotionID(1+i), 5, 5) // without entries
@@ -407,18 +344,6 @@ func TestSweeper(t *testing.T) {
 		})
 		t.Logf("after %v", time.Since(began))
 	})
-}
-
-// about returns the streams that commands are about.
-func about(commands []string) map[string]bool {
-	ids := make(map[string]bool)
-	for _, c := range commands {
-		var name, id string
-		if _, err := fmt.Sscan(c, &name, &id); err == nil && name == "Info" {
-			ids[id] = true
-		}
-	}
-	return ids
 }
 
 // sweepOrder notes for each promotion when its stream (-1) and its rows (how many
@@ -458,16 +383,6 @@ func (s *orderedStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParam
 	n, err := s.Store.PayoutSweep(ctx, p)
 	s.order.note(p.PromotionID, n)
 	return n, err
-}
-
-type orderedQueue struct {
-	queue.Queue
-	order *sweepOrder
-}
-
-func (q *orderedQueue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
-	q.order.note(s.PromotionID, -1)
-	return q.Queue.Info(ctx, s)
 }
 
 // sweptRows is a store whose promotions have nothing to complete or to sweep.

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -67,7 +68,7 @@ func TestUnknownIsExactlyWhatCouldNotBeKnown(t *testing.T) {
 	)
 	oneScript := rapid.SliceOfN(rapid.SampledFrom(answers), 0, 5)
 	for world := range worlds {
-		onFakeTime(t, fmt.Sprint(world), func(t *testing.T) {
+		fixture.OnFakeTime(t, fmt.Sprint(world), func(t *testing.T) {
 			scripts := make(map[reward.TargetID][]money.Answer, targets)
 			for id := range reward.TargetID(targets) {
 				scripts[id+1] = oneScript.Example(world*targets + int(id))
@@ -80,7 +81,6 @@ func TestUnknownIsExactlyWhatCouldNotBeKnown(t *testing.T) {
 			})
 			p.away = true
 			s := newStage(t, p, nil)
-			defer s.close()
 			s.create(targets, maxRetries)
 			s.start()
 			s.until("done but for look-ups", func(v store.PromotionView) bool { return v.Status == reward.Completed })

@@ -28,7 +28,6 @@ func TestNoCallStartsUnderAnOldView(t *testing.T) {
 			rows = &faultyStore{Store: of}
 			return rows, q
 		})
-		defer s.close()
 		s.create(1, 5)
 		s.start()
 		s.until("throttled", func(store.PromotionView) bool { return provider.callsOf(1) == 1 })

@@ -377,3 +377,27 @@ func TestClose(t *testing.T) {
 		})
 	}
 }
+
+func TestListOfAPromotion(t *testing.T) {
+	t.Parallel()
+	b := start(t, moneysim.Config{})
+	for i := range 7 {
+		b.mustPoint(1, i, 10)
+		b.mustPoint(2, i, 100)
+	}
+	seen := map[string]bool{}
+	for cursor := "0"; cursor != ""; {
+		var page struct {
+			Charges    []struct{ IdempotencyKey, PromotionID, TransactionKey string }
+			NextCursor string
+		}
+		b.get("/v1/charges?promotionId=2&limit=3&cursor="+cursor, &page)
+		for _, c := range page.Charges {
+			seen[c.IdempotencyKey] = c.PromotionID == "2" && c.TransactionKey != ""
+		}
+		cursor = page.NextCursor
+	}
+	if n, amount := b.sim.Charges(2); len(seen) != 7 || !seen["2:0"] || n != 7 || amount != 700 {
+		t.Errorf("listed %v, Charges(2) = %d, %d", seen, n, amount)
+	}
+}
