@@ -7,8 +7,16 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
-	"testing"
 )
+
+// test is a testing.T.
+type test interface {
+	Helper()
+	Log(args ...any)
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
 
 // Found is what a run found, in words.
 type Found struct {
@@ -49,7 +57,7 @@ func Find[S comparable, L any](ctx context.Context, m Model[S, L], limit int) Fo
 }
 
 // Holds requires that a run saw every state, and that none breaks an invariant.
-func (f Found) Holds(t *testing.T) {
+func (f Found) Holds(t test) {
 	t.Helper()
 	if f.Breach != "" || !f.Complete {
 		t.Errorf("%s: %s", f.Breach, f.Text)
@@ -58,7 +66,7 @@ func (f Found) Holds(t *testing.T) {
 }
 
 // Breaks requires that a run has a breach after a number of steps, and logs its trace.
-func (f Found) Breaks(t *testing.T, breach string, steps int) {
+func (f Found) Breaks(t test, breach string, steps int) {
 	t.Helper()
 	if f.Breach != breach || f.Steps != steps {
 		t.Fatalf("%q after %d steps, want %q after %d: %s", f.Breach, f.Steps, breach, steps, f.Text)
@@ -67,18 +75,18 @@ func (f Found) Breaks(t *testing.T, breach string, steps int) {
 }
 
 // Page returns docs/dev/models.md.
-func Page(t *testing.T) string {
+func Page(t test) string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/dev/models.md")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return string(page)
 }
 
 // OnPage reports whether docs/dev/models.md has a row of a table that begins with cells
 // and ends with others.
-func OnPage(t *testing.T, begins, ends string) bool {
+func OnPage(t test, begins, ends string) bool {
 	t.Helper()
 	return regexp.MustCompile(`(?m)^\| ` + begins + ` \| .* ` + regexp.QuoteMeta(ends) + `$`).MatchString(Page(t))
 }
