@@ -24,10 +24,10 @@ type Issuing interface {
 	Leave(ctx context.Context, id reward.TemplateID, user string) error
 }
 
-// WatchFunc follows the request of a user for a template that has this ticket or a
-// later one; 0 means that it waits for a draw. Updates arrive on the channel until
+// WatchFunc follows the request of a user for a template that has this status, or a
+// later one. Updates, of which none is about an earlier request, arrive until
 // the request has ended. stop ends the watch.
-type WatchFunc func(id reward.TemplateID, user string, ticket int64) (updates <-chan coupon.Status, stop func())
+type WatchFunc func(id reward.TemplateID, user string, since coupon.Status) (updates <-chan coupon.Status, stop func())
 
 // IssueRequest is the state of a coupon request in JSON.
 type IssueRequest struct {
@@ -268,16 +268,13 @@ func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 // await waits for the outcome of a request, for at most wait, and returns its
 // status. It does not wait while the instance drains: the ticket stays valid.
 func (a *API) await(ctx context.Context, id reward.TemplateID, user string, status coupon.Status, wait time.Duration) coupon.Status {
-	updates, stop := a.cfg.Watch(id, user, status.Ticket)
+	updates, stop := a.cfg.Watch(id, user, status)
 	defer stop()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for status.Kind == coupon.StatusWaiting {
 		select {
 		case s := <-updates:
-			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
-				continue // from an earlier request of this user; this one was lost
-			}
 			s.Duplicate = status.Duplicate
 			status = s
 		case <-timer.C:

@@ -67,16 +67,13 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 	if sendIssueEvent(out, status); status.Kind != coupon.StatusWaiting {
 		return
 	}
-	updates, stop := a.cfg.Watch(id, user, status.Ticket)
+	updates, stop := a.cfg.Watch(id, user, status)
 	defer stop()
 	beat := time.NewTicker(web.HeartbeatInterval)
 	defer beat.Stop()
 	for silent := false; out.Err() == nil; {
 		select {
 		case s := <-updates:
-			if s.Kind != coupon.StatusWaiting && s.Ticket < status.Ticket {
-				continue // from an earlier request of this user
-			}
 			silent = false
 			if s.Kind == coupon.StatusWaiting && s.Ticket == status.Ticket && s.Rank >= status.Rank {
 				continue // not new: the rank of a ticket never rises

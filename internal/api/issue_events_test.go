@@ -125,8 +125,7 @@ func TestIssueEvents(t *testing.T) {
 		news     []coupon.Status
 		want     string
 	}{
-		"TellNothingOfAnEarlierRequest": {rank(5), []coupon.Status{earlier, {Kind: coupon.StatusRejected, Ticket: 8, Reason: "ERROR"}, got}, event("5") + result},
-		"GoOnAfterADraw":                {coupon.Status{Kind: coupon.StatusWaiting}, []coupon.Status{rank(5), earlier, got}, entered + event("5") + result},
+		"GoOnAfterADraw": {coupon.Status{Kind: coupon.StatusWaiting}, []coupon.Status{rank(5), got}, entered + event("5") + result},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			w := newWire(t)
@@ -215,7 +214,6 @@ func TestIssueEvents(t *testing.T) {
 		r := w.send(t.Context(), "GET", path, "")
 		<-w.shop.begun
 		w.shop.stand("42:u7", earlier, nil) // their earlier request
-		w.shop.news <- earlier
 		<-r.done
 		if took := time.Since(began); took != 2*web.HeartbeatInterval || strings.Contains(r.text(), "result") {
 			t.Errorf("after %s: %s", took, r.text())

@@ -152,7 +152,6 @@ func TestIssueWaits(t *testing.T) {
 	waits := coupon.Status{Kind: coupon.StatusWaiting, Ticket: 9, Rank: 3}
 	moved := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 1}
 	got := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 9, Coupon: issued(2, 42, "u7", 9)}
-	earlier := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 4, Coupon: issued(1, 42, "u7", 4)}
 	repeated := waits
 	repeated.Duplicate = true
 	for _, tt := range []struct {
@@ -167,7 +166,6 @@ func TestIssueWaits(t *testing.T) {
 		{"ARepeatIsIssued", repeated, []coupon.Status{got}, 200, `"duplicate":true`, 0},
 		{"TimeIsOver", waits, []coupon.Status{moved}, 202, `"queueRank":1`, 5 * time.Second},
 		{"NothingIsHeard", repeated, nil, 202, `"duplicate":true`, 5 * time.Second},
-		{"AnEarlierCouponIsNoAnswer", waits, []coupon.Status{earlier}, 202, `"queueRank":3`, 5 * time.Second},
 		{"SoldOut", waits, []coupon.Status{{Kind: coupon.StatusRejected, Ticket: 9, Reason: "SOLD_OUT"}}, 409, `"code":"SOLD_OUT"`, 0},
 		{"UserLimit", waits, []coupon.Status{{Kind: coupon.StatusRejected, Ticket: 9, Reason: "USER_LIMIT"}}, 409, `"code":"USER_LIMIT"`, 0},
 		{"NotDrawn", coupon.Status{Kind: coupon.StatusWaiting}, []coupon.Status{{Kind: coupon.StatusRejected, Ticket: 9, Reason: "NOT_DRAWN"}}, 409, `"code":"NOT_DRAWN"`, 0},

@@ -315,9 +315,9 @@ func (f *fakeShop) standing(request string) (coupon.Status, error) {
 }
 
 // Watch counts the open watches.
-func (f *fakeShop) Watch(_ reward.TemplateID, _ string, ticket int64) (<-chan coupon.Status, func()) {
+func (f *fakeShop) Watch(_ reward.TemplateID, _ string, since coupon.Status) (<-chan coupon.Status, func()) {
 	f.watchers.Add(1)
-	f.begun <- ticket
+	f.begun <- since.Ticket
 	return f.news, f.watchers.Done
 }
 

@@ -39,10 +39,19 @@ type Status struct {
 	Ticket int64
 	Rank   int64
 	Wait   time.Duration
-	Coupon reward.Coupon // set for StatusIssued
-	Reason string        // set for StatusRejected
+	// Generation is that of the gate that the request waits at, or that it was settled in.
+	// Tickets of different generations may have different numberings.
+	Generation int64
+	Coupon     reward.Coupon // set for StatusIssued
+	Reason     string        // set for StatusRejected
 	// Duplicate reports whether the request had been made before.
 	Duplicate bool
+}
+
+// settles reports whether an outcome can be that of a request with the status since. If
+// not, it belongs to an earlier request of the user.
+func (s Status) settles(since Status) bool {
+	return s.Ticket >= since.Ticket || s.Generation > since.Generation
 }
 
 // StatusKind says what has become of a request. The empty kind means that no request
@@ -59,7 +68,7 @@ const (
 
 // statusOf converts the stored outcome of a request.
 func statusOf(o reward.IssueOutcome) Status {
-	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Coupon: o.Coupon}
+	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Generation: o.Generation, Coupon: o.Coupon}
 	switch {
 	case o.Left():
 		s.Kind = StatusLeft

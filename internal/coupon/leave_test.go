@@ -51,7 +51,7 @@ func (r *rig) leaveLine(mode reward.IssueMode) {
 	if _, code := r.request(i, id, "dan"); code != reward.CodeSoldOut {
 		r.Fatal(code)
 	}
-	w, stop := i.Notifier.Watch(id, "bob", 1)
+	w, stop := i.Notifier.Watch(id, "bob", Status{Ticket: 1})
 	defer stop()
 	r.leaves(i, id, "bob", "")
 	r.until("the watcher hears of it", func() bool {

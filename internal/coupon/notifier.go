@@ -63,7 +63,7 @@ type lineProgress struct {
 // Watcher receives the updates of one request.
 type Watcher struct {
 	user    string
-	ticket  int64       // outcomes of lower tickets are ignored
+	since   Status      // outcomes of earlier requests are ignored
 	updates chan Status // holds only the latest
 	hinted  bool        // by hintUser; protected by Notifier.mu
 
@@ -91,10 +91,10 @@ func newNotifier(rows store.Store, g gate.Gate, t *TemplateCache) *Notifier {
 	return &Notifier{rows: rows, gate: g, templates: t, groups: make(map[reward.TemplateID]*group)}
 }
 
-// Watch watches the request of a user with this ticket or a later one; outcomes of
-// earlier tickets are not delivered. The caller must call stop.
-func (n *Notifier) Watch(id reward.TemplateID, user string, ticket int64) (w *Watcher, stop func()) {
-	w = &Watcher{user: user, ticket: ticket, updates: make(chan Status, 1)}
+// Watch watches the request of a user that has this status, or a later one; outcomes of
+// earlier requests are not delivered. The caller must call stop.
+func (n *Notifier) Watch(id reward.TemplateID, user string, since Status) (w *Watcher, stop func()) {
+	w = &Watcher{user: user, since: since, updates: make(chan Status, 1)}
 	g := n.join(id, func(g *group) { g.watchers[w] = true })
 	return w, func() {
 		n.mu.Lock()
@@ -224,10 +224,10 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 		}
 		for i, w := range chunk {
 			switch {
-			case list[i].Kind == "", list[i].Kind != StatusWaiting && list[i].Ticket < w.ticket:
+			case list[i].Kind == "", list[i].Kind != StatusWaiting && !list[i].settles(w.since):
 				continue
 			case list[i].Kind == StatusWaiting:
-				w.ticket = list[i].Ticket // a load may have given the user another ticket
+				w.since = list[i] // a load may have given the user another ticket
 				w.turn = line.gone + list[i].Rank
 				w.due = now.Add(rankPause(t, list[i], now))
 			}
@@ -349,7 +349,9 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		}
 		for i, p := range positions.Positions {
 			if p.InLine {
-				out[i] = Status{Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: waitOf(p.Rank, positions.ServiceTime)}
+				out[i] = Status{
+					Kind: StatusWaiting, Ticket: p.Ticket, Rank: p.Rank, Wait: waitOf(p.Rank, positions.ServiceTime), Generation: positions.Generation,
+				}
 			} else {
 				missing = append(missing, users[i])
 			}

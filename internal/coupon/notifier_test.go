@@ -92,7 +92,7 @@ func TestRanksAreThrottled(t *testing.T) {
 		}
 		all := make([]told, people)
 		for i := range all {
-			w, stop := n.Watch(42, fmt.Sprint("u", i+1), 1)
+			w, stop := n.Watch(42, fmt.Sprint("u", i+1), Status{Ticket: 1})
 			go func() {
 				defer stop()
 				for s := range w.Updates() {

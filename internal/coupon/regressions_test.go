@@ -69,7 +69,7 @@ func TestAnOlderOutcomeIsNotThePresentOne(t *testing.T) {
 		if code != "" || s.Kind != StatusWaiting || s.Ticket <= first.Ticket {
 			r.Fatalf("%q %+v", code, s)
 		}
-		w, stop := requester.Notifier.Watch(id, "ann", s.Ticket)
+		w, stop := requester.Notifier.Watch(id, "ann", s)
 		defer stop()
 		requester.gate.set(func(g *faultyGate) { g.down = true })
 		if got, err := requester.Intake.Status(r.Context(), id, "ann"); !reward.HasCode(err, reward.CodeUnavailable) {
@@ -165,6 +165,31 @@ func TestReadersDoNotDelayTheReturnToTheGate(t *testing.T) {
 		}
 		if begun, err := i.gate.LoadBegin(r.Context(), id, "the return"); err != nil || !begun.Held {
 			r.Errorf("the marker is set: %+v, %v", begun, err)
+		}
+	})
+}
+
+// TestAnOutcomeUnderALowerTicket checks that a watcher learns the outcome of a request that
+// got a lower ticket in another numbering, after a loss or an outage of Redis, and not that
+// of an earlier request.
+func TestAnOutcomeUnderALowerTicket(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		id := r.create(reward.CouponTemplate{TotalQuantity: 5, PerUserLimit: 2})
+		got := r.take(i, id, "ann")
+		watch := func(generation int64) *Watcher {
+			w, stop := i.Notifier.Watch(id, "ann", Status{Kind: StatusWaiting, Ticket: got.Ticket + 1, Generation: generation})
+			r.Cleanup(stop)
+			return w
+		}
+		renumbered, lost := watch(got.Generation-1), watch(got.Generation)
+		time.Sleep(2 * rankIntervalMax)
+		if len(renumbered.Updates()) == 0 || (<-renumbered.Updates()).Coupon.ID != got.ID {
+			r.Error("the outcome is missing")
+		}
+		if len(lost.Updates()) > 0 {
+			r.Errorf("the outcome of an earlier request: %+v", <-lost.Updates())
 		}
 	})
 }

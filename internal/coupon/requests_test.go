@@ -215,7 +215,7 @@ func TestWaitingLine(t *testing.T) {
 		if code != "" || !s.Duplicate || s.Ticket != 8 || s.Rank != 7 {
 			r.Errorf("%q %+v", code, s)
 		}
-		w, stop := i.Notifier.Watch(id, "u99", 0)
+		w, stop := i.Notifier.Watch(id, "u99", Status{})
 		defer stop()
 		r.start() // an instance that issues
 		last := Status{Rank: 99}

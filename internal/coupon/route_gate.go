@@ -69,7 +69,7 @@ type gateAnswer struct {
 func (a gateAnswer) waiting() Status {
 	return Status{
 		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: waitOf(a.Rank, a.serviceTime),
-		Duplicate: a.Verdict == gate.InLine,
+		Generation: a.generation, Duplicate: a.Verdict == gate.InLine,
 	}
 }
 

@@ -331,7 +331,7 @@ func (r *rig) rush(i *instance, id reward.TemplateID, name string, users int) (t
 // outcome waits until a request is settled.
 func (r *rig) outcome(i *instance, id reward.TemplateID, user string) Status {
 	r.Helper()
-	w, stop := i.Notifier.Watch(id, user, 0)
+	w, stop := i.Notifier.Watch(id, user, Status{})
 	defer stop()
 	timer := time.NewTimer(fixture.Patience)
 	defer timer.Stop()

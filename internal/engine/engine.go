@@ -690,8 +690,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		}),
 		Reconciler: e.books,
 		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
-		Watch: func(id reward.TemplateID, user string, ticket int64) (<-chan coupon.Status, func()) {
-			w, stop := e.coupons.Notifier.Watch(id, user, ticket)
+		Watch: func(id reward.TemplateID, user string, since coupon.Status) (<-chan coupon.Status, func()) {
+			w, stop := e.coupons.Notifier.Watch(id, user, since)
 			return w.Updates(), stop
 		},
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{

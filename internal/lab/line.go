@@ -76,7 +76,7 @@ func JoinLine(ctx context.Context, n *coupon.Notifier, id reward.TemplateID, use
 			service.Sleep(ctx, period/parts)
 		}
 		place := i%parts*(users/parts) + i/parts*(users/watchers)
-		w, stop := n.Watch(id, fmt.Sprint("u", place), 0)
+		w, stop := n.Watch(id, fmt.Sprint("u", place), coupon.Status{})
 		all.Go(func() {
 			defer stop()
 			c.follow(ctx, w)
