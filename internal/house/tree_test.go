@@ -14,8 +14,6 @@ import (
 	"testing"
 )
 
-const module = "github.com/largesse/largesse"
-
 // sourceFile is a parsed Go file of this module.
 type sourceFile struct {
 	path string // from the root, e.g. internal/queue/queue.go
