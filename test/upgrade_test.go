@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
@@ -44,7 +46,10 @@ func buildVersion(t *testing.T, commit string) string {
 	}
 	run(t, "git", "archive", "--output="+archive, commit) // fails if the history of this checkout does not reach it
 	run(t, "tar", "-x", "-f", archive, "-C", sources)
-	run(t, "go", "build", "-C", sources, "-o", filepath.Join(dir, "largesse"), "./cmd/largesse")
+	run(t, "go", "build", "-C", sources, "-trimpath", "-o", filepath.Join(dir, "largesse"), "./cmd/largesse")
+	if err := os.MkdirAll(in.Cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	run(t, "mv", filepath.Join(dir, "largesse"), path+".new") // from another file system, perhaps
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
@@ -52,96 +57,162 @@ func buildVersion(t *testing.T, commit string) string {
 	return path
 }
 
-// TestUpgrade: two instances of the first version pay 1,500 targets and
-// issue coupons. They are replaced by two of this version, these by the first version
-// again, and that by this one. Everybody is paid once, no coupon is issued twice, and
-// the books balance.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	const targets, users, quantity = 1500, 300, 200
-	first := buildVersion(t, firstUpgradable)
-	this, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+// lastLanded is the version that the present one replaces while both run.
+const lastLanded = "f4d4e02"
+
+// trade is a promotion and a coupon drop in progress, while instances and servers are
+// exchanged. Everybody must be paid once, and get one coupon as long as there are any.
+type trade struct {
+	*rig
+	sim       *moneysim.Server
+	args      []string // of the instances
+	promotion string
+	workload  lab.Workload
+	template  string
+	quantity  int
+	current   atomic.Pointer[client.Client] // of an instance that runs, or ran a moment ago
+	users     int                           // who have requested a coupon
+	shopping  sync.WaitGroup
+}
+
+// newTrade prepares a trade whose instances have args.
+func newTrade(t *testing.T, args ...string) *trade {
+	t.Helper()
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20, ErrorRate: 0.02, LostReplyRate: 0.01})
-	args := append(onServers(t), "--data-dir", t.TempDir(), "--money-url", simURL,
-		"--money-timeout", "2s", "--money-settle-after", "2s", "--redis-stream-lease-seconds", "4")
-	var running []*process
-	var current atomic.Pointer[client.Client] // of an instance that runs, or ran a moment ago
-	r := &rig{t: t, simURL: simURL}
-	replace := func(path string, back bool) {
-		t.Helper()
-		for _, p := range running {
-			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, p := range running {
-			if err := p.cmd.Wait(); err != nil {
-				t.Fatalf("an instance did not stop cleanly: %v: %s", err, p.stderr)
-			}
-		}
-		if back {
-			if text, err := exec.CommandContext(t.Context(), this, append([]string{"migrate", "--to", "6"}, args...)...).CombinedOutput(); err != nil {
-				t.Fatalf("migrate --to: %v: %s", err, text)
-			}
-		}
-		running = []*process{serveBinary(t, path, args...), serveBinary(t, path, args...)}
-		r.api = running[0].api
-		current.Store(running[0].api)
-	}
-	replace(first, false)
-	promotion, workload := r.create(targets, true, client.NewPromotion{RatePerSecond: 100})
-	template, err := r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "drop", TotalQuantity: quantity})
+	return &trade{rig: &rig{t: t, simURL: simURL}, sim: sim, args: append(args, "--data-dir", t.TempDir(), "--money-url", simURL,
+		"--money-timeout", "2s", "--money-settle-after", "2s", "--redis-stream-lease-seconds", "4")}
+}
+
+// instance starts a program, which serves the users from then on.
+func (x *trade) instance(path string) *process {
+	x.t.Helper()
+	p := serveBinary(x.t, path, x.args...)
+	x.api = p.api
+	x.current.Store(p.api)
+	return p
+}
+
+// open starts the promotion and the drop.
+func (x *trade) open(targets, quantity int) {
+	x.t.Helper()
+	x.promotion, x.workload = x.create(targets, true, client.NewPromotion{RatePerSecond: 100})
+	template, err := x.api.CreateTemplate(x.t.Context(), client.NewTemplate{Name: "drop", TotalQuantity: int64(quantity)})
 	if err != nil {
-		t.Fatal(err)
+		x.t.Fatal(err)
 	}
-	// Some users ask in each version, and while it is replaced.
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	asking := make(chan int, users)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for user := range asking {
-			for ctx.Err() == nil {
-				// What is refused for lack of an instance is asked again, by the same user.
-				_, err := current.Load().IssueCoupon(ctx, template.ID, "u"+strconv.Itoa(user), 0)
+	x.template, x.quantity = template.ID, quantity
+}
+
+// shop lets more users request a coupon, one after the other. What is refused for lack of
+// an instance or a server is requested again, by the same user.
+func (x *trade) shop(users int) {
+	from := x.users
+	x.users += users
+	x.shopping.Go(func() {
+		for user := from; user < from+users; user++ {
+			for x.t.Context().Err() == nil {
+				_, err := x.current.Load().IssueCoupon(x.t.Context(), x.template, "u"+strconv.Itoa(user), 0)
 				if p, ok := errors.AsType[*client.Problem](err); err == nil || ok && (p.Code == "SOLD_OUT" || p.Code == "USER_LIMIT") {
 					break
 				}
 			}
 		}
-	}()
-	for i, path := range []string{this, first, this} {
-		share := int64(targets * (i + 1) / 5)
-		r.until(promotion, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > share })
-		for user := range users / 3 {
-			asking <- i*users/3 + user
-		}
-		replace(path, path == first)
+	})
+}
+
+// untilPaid waits until a share of the targets, in percent, is paid.
+func (x *trade) untilPaid(percent int) {
+	x.t.Helper()
+	x.until(x.promotion, "under way", func(p client.Promotion) bool { return 100*p.Counts.Succeeded > int64(percent)*p.TotalCount })
+}
+
+// close waits for the end and checks the books. url is that of the database.
+func (x *trade) close(url string) {
+	x.t.Helper()
+	x.balance(x.promotion, x.workload)
+	if n := x.sim.MaxChargesPerKey(); n != 1 {
+		x.t.Errorf("a key was charged %d times", n)
 	}
-	close(asking)
-	r.balance(promotion, workload)
-	if n := sim.MaxChargesPerKey(); n != 1 {
-		t.Errorf("a key was charged %d times", n)
-	}
-	<-done
-	db, err := pgx.Connect(t.Context(), flagOf(args, "--database-url"))
+	x.shopping.Wait()
+	db, err := pgx.Connect(x.t.Context(), url)
 	if err != nil {
-		t.Fatal(err)
+		x.t.Fatal(err)
 	}
-	defer db.Close(context.WithoutCancel(t.Context()))
+	defer db.Close(context.WithoutCancel(x.t.Context()))
 	number := func(sql string) (n int) {
-		t.Helper()
-		if err := db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-			t.Fatal(err)
+		x.t.Helper()
+		if err := db.QueryRow(x.t.Context(), sql).Scan(&n); err != nil {
+			x.t.Fatal(err)
 		}
 		return n
 	}
-	fixture.Until(t, "all coupons are issued", func() bool { return number(`SELECT count(*) FROM coupons WHERE status <> 2`) == quantity })
+	fixture.Until(x.t, "all coupons are issued", func() bool { return number(`SELECT count(*) FROM coupons WHERE status <> 2`) == x.quantity })
 	if n := number(`SELECT count(*) - count(DISTINCT user_id) FROM coupons WHERE status <> 2`); n != 0 {
-		t.Errorf("%d users have two coupons", n)
+		x.t.Errorf("%d users have two coupons", n)
 	}
+}
+
+// stopGently ends instances and waits for them.
+func stopGently(t *testing.T, running ...*process) {
+	t.Helper()
+	for _, p := range running {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range running {
+		if err := p.cmd.Wait(); err != nil {
+			t.Fatalf("an instance did not stop cleanly: %v: %s", err, p.stderr)
+		}
+	}
+}
+
+// TestUpgrade: two instances of the first version pay 1,500 targets and issue coupons.
+// They are replaced by two of this version, these by the first version again, and that by
+// this one.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	first := buildVersion(t, firstUpgradable)
+	this, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newTrade(t, onServers(t)...)
+	running := []*process{x.instance(first), x.instance(first)}
+	x.open(1500, 200)
+	for i, path := range []string{this, first, this} {
+		x.untilPaid(20 * (i + 1))
+		x.shop(100)
+		stopGently(t, running...)
+		if path == first {
+			if text, err := exec.CommandContext(t.Context(), this, append([]string{"migrate", "--to", "6"}, x.args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("migrate --to: %v: %s", err, text)
+			}
+		}
+		running = []*process{x.instance(path), x.instance(path)}
+	}
+	x.close(flagOf(x.args, "--database-url"))
+}
+
+// TestRollingUpgrade: two instances of the last version are replaced one after the other,
+// so that both versions pay and issue together for a while.
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	last := buildVersion(t, lastLanded)
+	this, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newTrade(t, onServers(t)...)
+	running := []*process{x.instance(last), x.instance(last)}
+	x.open(1000, 200)
+	for i, old := range running {
+		x.untilPaid(20 * (i + 1))
+		x.shop(100)
+		x.instance(this)
+		x.untilPaid(20*(i+1) + 10) // by both versions
+		x.shop(50)
+		stopGently(t, old)
+	}
+	x.close(flagOf(x.args, "--database-url"))
 }

@@ -161,7 +161,12 @@ func viewerConfig(cfg Config) (*pgxpool.Config, error) {
 	}
 	params := pc.ConnConfig.RuntimeParams
 	params["statement_timeout"] = strconv.FormatInt(store.ViewerTimeout.Milliseconds(), 10)
-	params["default_transaction_read_only"] = "on"
+	// As a parameter of the start, it would make target_session_attrs=read-write, by which
+	// a URL of several servers names the one to use, refuse each of them.
+	pc.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET default_transaction_read_only = on")
+		return err
+	}
 	return pc, nil
 }
 
