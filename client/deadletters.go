@@ -10,17 +10,21 @@ import (
 // DeadLetter is a message that could not be read or processed. Key and Value
 // hold UTF-8 text; other content is in KeyBytes and ValueBytes.
 type DeadLetter struct {
-	ID         string    `json:"id"`
-	Source     string    `json:"source"` // topic or stream key
-	Partition  int32     `json:"partition"`
-	Offset     string    `json:"offset"` // Kafka offset or stream entry ID
-	Key        string    `json:"key,omitempty"`
-	KeyBytes   []byte    `json:"keyBase64,omitempty"`
-	Value      string    `json:"value,omitempty"`
-	ValueBytes []byte    `json:"valueBase64,omitempty"`
-	Reason     string    `json:"reason"` // code, e.g. MALFORMED
-	Detail     string    `json:"detail"`
-	At         time.Time `json:"at"`
+	ID         string `json:"id"`
+	Source     string `json:"source"` // topic or stream key
+	Partition  int32  `json:"partition"`
+	Offset     string `json:"offset"` // Kafka offset or stream entry ID
+	Key        string `json:"key,omitempty"`
+	KeyBytes   []byte `json:"keyBase64,omitempty"`
+	Value      string `json:"value,omitempty"`
+	ValueBytes []byte `json:"valueBase64,omitempty"`
+	// ValueLength is the length of the whole value in bytes. ValueTruncated reports whether
+	// Value or ValueBytes is only the beginning: 1 KiB in lists, otherwise 64 KiB.
+	ValueLength    int64     `json:"valueBytes"`
+	ValueTruncated bool      `json:"valueTruncated,omitempty"`
+	Reason         string    `json:"reason"` // code, e.g. MALFORMED
+	Detail         string    `json:"detail"`
+	At             time.Time `json:"at"`
 	// Status is OPEN, REPLAYED or DISCARDED. The latter two are final.
 	Status    string     `json:"status"`
 	SettledAt *time.Time `json:"settledAt,omitempty"` // nil while OPEN

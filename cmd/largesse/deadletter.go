@@ -131,6 +131,9 @@ func (c *cli) printDeadLetter(d client.DeadLetter) error {
 			lines = append(lines, part.name+": "+part.text)
 		}
 	}
+	if d.ValueTruncated {
+		lines = append(lines, fmt.Sprintf("these are the first %d of %d bytes of the value", max(len(d.Value), len(d.ValueBytes)), d.ValueLength))
+	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.stdout, printable(line)); err != nil {
 			return err

@@ -18,20 +18,22 @@ import (
 // DeadLetter is a dead letter in JSON. Its bytes are shown as text if they are
 // UTF-8, otherwise as base64.
 type DeadLetter struct {
-	ID          string    `json:"id"`
-	Source      string    `json:"source"`
-	Partition   int32     `json:"partition" doc:"0 for streams"`
-	Offset      string    `json:"offset" doc:"Or stream entry ID"`
-	Key         string    `json:"key,omitempty"`
-	KeyBase64   []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
-	Value       string    `json:"value,omitempty"`
-	ValueBase64 []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
-	Reason      string    `json:"reason" example:"MALFORMED"`
-	Detail      string    `json:"detail"`
-	At          time.Time `json:"at"`
-	Status      string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
-	SettledAt   time.Time `json:"settledAt,omitzero"`
-	SettledBy   string    `json:"settledBy,omitempty"`
+	ID             string    `json:"id"`
+	Source         string    `json:"source"`
+	Partition      int32     `json:"partition" doc:"0 for streams"`
+	Offset         string    `json:"offset" doc:"Or stream entry ID"`
+	Key            string    `json:"key,omitempty"`
+	KeyBase64      []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
+	Value          string    `json:"value,omitempty"`
+	ValueBase64    []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
+	ValueBytes     int64     `json:"valueBytes" doc:"Length of the whole"`
+	ValueTruncated bool      `json:"valueTruncated,omitempty" doc:"Lists show 1024 bytes, get-dead-letter up to 65536"`
+	Reason         string    `json:"reason" example:"MALFORMED"`
+	Detail         string    `json:"detail"`
+	At             time.Time `json:"at"`
+	Status         string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
+	SettledAt      time.Time `json:"settledAt,omitzero"`
+	SettledBy      string    `json:"settledBy,omitempty"`
 }
 
 func deadLetterOf(l reward.DeadLetter) DeadLetter {
@@ -40,13 +42,29 @@ func deadLetterOf(l reward.DeadLetter) DeadLetter {
 		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: l.SettledAt.UTC(), SettledBy: l.SettledBy,
 	}
 	out.Key, out.KeyBase64 = textOrBytes(l.Key)
+	out.ValueBytes, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
 	out.Value, out.ValueBase64 = textOrBytes(l.Value)
 	return out
 }
 
+// lettersShown limits what a list shows of each key and value, in bytes, so that a page of
+// long ones needs little memory.
+const lettersShown = 1024
+
+// textOrBytes returns bytes as text if they are UTF-8, without a last character that was
+// cut.
 func textOrBytes(b []byte) (string, []byte) {
-	if utf8.Valid(b) {
-		return string(b), nil
+	whole := b
+	for n := 1; n <= min(len(b), utf8.UTFMax); n++ {
+		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				whole = b[:len(b)-n]
+			}
+			break
+		}
+	}
+	if utf8.Valid(whole) {
+		return string(whole), nil
 	}
 	return "", b
 }
@@ -181,6 +199,7 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {
 	p := store.DeadLetterListParams{
 		Limit: pageRead(in.Limit), Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status),
+		BytesMax: lettersShown,
 	}
 	if in.Cursor != "" {
 		before, err := decodeCursor(cursorDeadLetters, in.Cursor)

@@ -107,7 +107,7 @@ func TestDescription(t *testing.T) {
 		if text, err := io.ReadAll(r); err != nil || string(text) != whole.body || short.header.Get("Content-Encoding") != "gzip" || whole.header.Get("Content-Encoding") != "" {
 			t.Errorf("compressed it is another description: %v", err)
 		}
-		if len(whole.body) >= 90_000 || len(short.body) > 25_000 {
+		if len(whole.body) >= 100_000 || len(short.body) > 25_000 {
 			t.Errorf("%d operations have %d bytes, compressed %d: shorten texts, or let share make components", len(operationsIn(doc)), len(whole.body), len(short.body))
 		}
 	})

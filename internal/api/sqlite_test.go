@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/payout"
@@ -132,6 +134,45 @@ func TestOverSQLite(t *testing.T) {
 		b.json(t, "GET", path+"/payouts", "").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
 		b.do(t, "GET", r.ReportURL, nil).wantProblem(t, http.StatusNotFound, "UPLOAD_NOT_FOUND")
 		b.upload(t, path+"/targets", "targetId\n1\n").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
+	})
+
+	t.Run("LongDeadLettersAreCut", func(t *testing.T) {
+		t.Parallel()
+		b, s := setupSQLite(t)
+		const long = 900_000
+		value := []byte("x" + strings.Repeat("é", long/2-1) + "x")
+		letters := make([]reward.DeadLetter, 50)
+		for i := range letters {
+			letters[i] = reward.DeadLetter{Source: bus.TopicPointPublish, Offset: fmt.Sprint(i), Value: value, Reason: "MALFORMED", At: testTime}
+		}
+		if err := s.DeadLetterAdd(t.Context(), letters); err != nil {
+			t.Fatal(err)
+		}
+		shown := func(l DeadLetter, bytes int) {
+			t.Helper()
+			if l.Value != string(value[:bytes-1]) || l.ValueBytes != long || !l.ValueTruncated || l.ValueBase64 != nil {
+				t.Errorf("%d bytes of %d, %v, base64 %d", len(l.Value), l.ValueBytes, l.ValueTruncated, len(l.ValueBase64))
+			}
+		}
+		list := b.json(t, "GET", "/v1/dead-letters?limit=1000", "")
+		var page struct{ Items []DeadLetter }
+		if err := json.Unmarshal([]byte(list.body), &page); err != nil {
+			t.Fatal(err)
+		}
+		items := page.Items
+		if len(items) != len(letters) || len(list.body) > 100_000 {
+			t.Fatalf("%d letters in %d bytes", len(items), len(list.body))
+		}
+		shown(items[0], 1024)
+		var whole DeadLetter
+		if err := json.Unmarshal([]byte(b.json(t, "GET", "/v1/dead-letters/"+items[0].ID, "").body), &whole); err != nil {
+			t.Fatal(err)
+		}
+		shown(whole, reward.DeadLetterKeptMax)
+		p := b.json(t, "POST", "/v1/dead-letters/"+items[0].ID+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")
+		if !strings.Contains(p.Detail, "only the first 65536 of 900000 bytes") {
+			t.Error(p.Detail)
+		}
 	})
 
 	t.Run("WhatKafkaRegistered", func(t *testing.T) {

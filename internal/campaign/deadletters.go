@@ -86,7 +86,7 @@ func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.D
 	}
 	if isEntry(l) {
 		err = d.requeue(ctx, l, by)
-	} else if err = checkTopic(l); err == nil {
+	} else if err = checkReplay(l); err == nil {
 		err = d.publish(ctx, []reward.DeadLetter{l}, by)
 	}
 	if err != nil {
@@ -236,7 +236,7 @@ func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLett
 	var failed error
 	for _, l := range letters {
 		if !isEntry(l) {
-			if checkTopic(l) == nil {
+			if checkReplay(l) == nil {
 				records = append(records, l)
 			}
 			continue
@@ -307,8 +307,13 @@ func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, 
 	return nil
 }
 
-// checkTopic refuses a record from a topic that Largesse does not read.
-func checkTopic(l reward.DeadLetter) error {
+// checkReplay refuses a record that Largesse does not have as a whole, or from a topic that
+// it does not read.
+func checkReplay(l reward.DeadLetter) error {
+	if l.ValueLength > int64(len(l.Value)) {
+		return reward.NewError(reward.KindConflict, CodeNotReplayable,
+			"of dead letter %d only the first %d of %d bytes are kept; publish the message again, or discard the dead letter", l.ID, len(l.Value), l.ValueLength)
+	}
 	if slices.Contains(bus.Topics, l.Source) {
 		return nil
 	}

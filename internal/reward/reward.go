@@ -398,16 +398,24 @@ type DeadLetter struct {
 	Offset    string // Kafka offset, or ID of a stream entry
 	// Log identifies the log that Offset is in: a topic that was deleted and
 	// created again has another one. It is empty for streams.
-	Log       string
-	Key       []byte
-	Value     []byte
-	Reason    string // code, e.g. MALFORMED, TYPE_MISMATCH
-	Detail    string
-	At        time.Time
-	Status    DeadLetterStatus
-	SettledAt time.Time // zero while OPEN
-	SettledBy string
+	Log string
+	Key []byte
+	// Value is the beginning of the value, or all of it: see DeadLetterKeptMax. A list may
+	// read less.
+	Value []byte
+	// ValueLength is the length of the whole value in bytes. It is set by reads.
+	ValueLength int64
+	Reason      string // code, e.g. MALFORMED, TYPE_MISMATCH
+	Detail      string
+	At          time.Time
+	Status      DeadLetterStatus
+	SettledAt   time.Time // zero while OPEN
+	SettledBy   string
 }
+
+// DeadLetterKeptMax is how much is kept of the value of a dead letter, in bytes. No message
+// is longer, so a longer value was never one.
+const DeadLetterKeptMax = MessageMax
 
 // DeadLetterStatus is the state of a dead letter.
 type DeadLetterStatus string

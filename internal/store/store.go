@@ -787,6 +787,8 @@ type DeadLetterListParams struct {
 	Source string
 	Reason string
 	Status reward.DeadLetterStatus
+	// BytesMax limits what is read of each key and value; 0 = all that is kept.
+	BytesMax int
 }
 
 // Uploads stores uploads of targets. An open upload keeps its promotion from

@@ -3,7 +3,9 @@ package rows
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +15,8 @@ import (
 )
 
 const (
-	addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
+	addLetter = `INSERT INTO dead_letters (source, part, off, key, value, reason, detail, at, value_length, value_hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 
 	// adoptLetter adds the log to a dead letter of a version that did not store
 	// logs, if it has the same bytes. Without that, the same record would be stored
@@ -47,8 +49,13 @@ func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 		if l.Log != "" {
 			statements = append(statements, Statement{SQL: adoptLetter, Args: []any{source, l.Partition, reward.SanitizeText(l.Offset), at, l.Value}})
 		}
+		value, length, hash := l.Value, any(nil), []byte(nil)
+		if len(value) > reward.DeadLetterKeptMax {
+			sum := sha256.Sum256(value)
+			value, length, hash = value[:reward.DeadLetterKeptMax], len(value), sum[:]
+		}
 		statements = append(statements, Statement{SQL: addLetter, Args: []any{
-			source, l.Partition, at, l.Key, l.Value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At,
+			source, l.Partition, at, l.Key[:min(len(l.Key), reward.DeadLetterKeptMax)], value, reward.SanitizeText(l.Reason), reward.SanitizeText(l.Detail), l.At, length, hash,
 		}})
 	}
 	return statements
@@ -62,13 +69,15 @@ func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) erro
 	return t.db.Write(ctx, "store dead letters", func() []Statement { return AddDeadLetters(ls) })
 }
 
-const (
-	letterColumns = `id, source, part, off, key, value, reason, detail, at, status, settled_at, settled_by`
-	letterSQL     = `SELECT ` + letterColumns + ` FROM dead_letters `
-)
+// lettersFrom returns the beginning of a statement that reads dead letters, with at most
+// bytesMax bytes of each key and value.
+func lettersFrom(table string, bytesMax int) string {
+	return fmt.Sprintf(`SELECT id, source, part, off, substr(key, 1, %d), substr(value, 1, %[1]d), coalesce(value_length, length(value), 0),
+  reason, detail, at, status, settled_at, settled_by FROM %s `, bytesMax, table)
+}
 
 func scanLetter(scan Scan, l *reward.DeadLetter) error {
-	err := scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
+	err := scan(&l.ID, &l.Source, &l.Partition, &l.Offset, &l.Key, &l.Value, &l.ValueLength, &l.Reason, &l.Detail, (*at)(&l.At), &l.Status,
 		(*at)(&l.SettledAt), &l.SettledBy)
 	l.Offset, l.Log, _ = strings.Cut(l.Offset, " ")
 	return err
@@ -76,7 +85,7 @@ func scanLetter(scan Scan, l *reward.DeadLetter) error {
 
 // DeadLetterGet returns one dead letter.
 func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error) {
-	found, err := list(ctx, t.db.Read, "read a dead letter", scanLetter, letterSQL+`WHERE id = $1`, id)
+	found, err := list(ctx, t.db.Read, "read a dead letter", scanLetter, lettersFrom("dead_letters", math.MaxInt32)+`WHERE id = $1`, id)
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
 }
 
@@ -85,6 +94,8 @@ func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter
 // the statement merges a page of each status.
 func (d Dialect) lettersSQL(p store.DeadLetterListParams) (sql string, args []any) {
 	args = []any{below(p.Before), max(p.Limit, 0)}
+	bytesMax := cmp.Or(p.BytesMax, math.MaxInt32)
+	letterSQL := lettersFrom("dead_letters", bytesMax)
 	if p.Source == "" && p.Reason == "" && p.Status == "" {
 		return letterSQL + `WHERE id < $1 ORDER BY id DESC LIMIT $2`, args
 	}
@@ -110,7 +121,7 @@ func (d Dialect) lettersSQL(p store.DeadLetterListParams) (sql string, args []an
 	return `WITH page AS MATERIALIZED (
   SELECT letter FROM (` + strings.Join(pages, "\n  UNION ALL ") + `) s ORDER BY letter DESC LIMIT $2
 )
-SELECT ` + letterColumns + ` FROM page JOIN dead_letters ON id = letter ORDER BY id DESC`, args
+` + lettersFrom("page JOIN dead_letters ON id = letter", bytesMax) + `ORDER BY id DESC`, args
 }
 
 // DeadLetterList returns a page of dead letters by descending ID.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		want[2].Detail = "nul"
 		slices.Reverse(want)
 		for i := range want {
-			want[i].Status = reward.DeadLetterOpen
+			want[i].Status, want[i].ValueLength = reward.DeadLetterOpen, int64(len(want[i].Value))
 		}
 		if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID"), cmpopts.EquateEmpty()); diff != "" {
 			b.Fatalf("dead letters (-want +got):\n%s", diff)
@@ -114,6 +115,17 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		_, err = b.DeadLetterGet(b.ctx, list[0].ID+1)
 		b.wantCode(err, reward.CodeDeadLetterNotFound)
 	})
+	run(t, open, "LongValuesAreCut", func(b *bundle) {
+		long := bytes.Repeat([]byte("é"), reward.DeadLetterKeptMax)
+		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{{Source: "topic", Offset: "1", Key: long, Value: long, At: epoch}}))
+		for _, tt := range []struct{ bytesMax, want int }{{0, reward.DeadLetterKeptMax}, {3, 3}} {
+			list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9, Source: "topic", BytesMax: tt.bytesMax})
+			b.must(err)
+			if l := list[0]; len(l.Key) != tt.want || !bytes.Equal(l.Value, long[:tt.want]) || l.ValueLength != int64(len(long)) {
+				b.Errorf("%d bytes of the key, %d of %d of the value", len(l.Key), len(l.Value), l.ValueLength)
+			}
+		}
+	})
 	run(t, open, "EachLogOfATopicHasItsOwn", func(b *bundle) {
 		letter := func(log, value string) reward.DeadLetter {
 			return reward.DeadLetter{Source: "topic", Offset: "0", Log: log, Key: []byte("k"), Value: []byte(value), Reason: "MALFORMED", At: epoch}
@@ -124,7 +136,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 			b.must(err)
 			slices.Reverse(list)
 			for i := range want {
-				want[i].Status = reward.DeadLetterOpen
+				want[i].Status, want[i].ValueLength = reward.DeadLetterOpen, int64(len(want[i].Value))
 			}
 			if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID")); diff != "" {
 				b.Fatalf("dead letters (-want +got):\n%s", diff)
