@@ -45,7 +45,7 @@ func (s *Promotions) Change(ctx context.Context, c rules.PromotionChange) (store
 		return store.PromotionView{}, err
 	}
 	if wrong := CheckChange(&c, v.Type, time.Now()); len(wrong) > 0 {
-		return store.PromotionView{}, invalidFields(wrong)
+		return store.PromotionView{}, reward.InvalidFields("the promotion", wrong)
 	}
 	if v, err = s.cfg.Store.PromotionChange(ctx, c); err != nil {
 		return store.PromotionView{}, err

@@ -152,7 +152,7 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 		})
 	}
 	if len(wrong) > 0 {
-		return store.PromotionView{}, invalidFields(wrong)
+		return store.PromotionView{}, reward.InvalidFields("the promotion", wrong)
 	}
 	p := reward.Promotion{
 		Name: c.Name, Type: reward.PromotionType(c.Type), Status: reward.Draft, VoucherCode: c.VoucherCode,
@@ -182,14 +182,6 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 		return store.PromotionView{}, err
 	}
 	return s.changed(ctx, p.ID, "created")
-}
-
-// invalidFields returns the error of a command with invalid fields.
-func invalidFields(wrong []reward.FieldError) error {
-	return &reward.Error{
-		Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-		Detail: fmt.Sprintf("the promotion has %d invalid fields", len(wrong)), Fields: wrong,
-	}
 }
 
 // setControls sets the fields that control the promotion while it runs.

@@ -118,10 +118,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 // other state.
 func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payout, error) {
 	if wrong := c.Check(); len(wrong) > 0 {
-		return reward.Payout{}, &reward.Error{
-			Kind: reward.KindInvalid, Code: reward.CodeInvalid,
-			Detail: fmt.Sprintf("the resolution has %d invalid fields", len(wrong)), Fields: wrong,
-		}
+		return reward.Payout{}, reward.InvalidFields("the resolution", wrong)
 	}
 	p, err := s.cfg.Store.PayoutResolve(ctx, store.PayoutResolveParams{
 		PayoutID: c.PayoutID, Paid: c.Outcome == reward.Succeeded.String(), TransactionKey: c.TransactionKey,

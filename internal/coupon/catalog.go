@@ -61,7 +61,7 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 		fields = append(fields, reward.FieldError{Field: "closesAt", Detail: "must be in the future"})
 	}
 	if len(fields) > 0 {
-		return View{}, &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is invalid", Fields: fields}
+		return View{}, reward.InvalidFields("the template", fields)
 	}
 	if err := c.checkFallback(&t.WhenRedisAway); err != nil {
 		return View{}, err
@@ -189,9 +189,9 @@ func (c *Catalog) checkFallback(fallback *reward.RedisFallback) error {
 	if !c.noGate || fallback == nil || *fallback != reward.FallbackWait {
 		return nil
 	}
-	return &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: "the template is invalid", Fields: []reward.FieldError{{
+	return reward.InvalidFields("the template", []reward.FieldError{{
 		Field: "whenRedisAway", Detail: "must be DATABASE, because redis.url is empty: a template that waits for Redis would never issue a coupon",
-	}}}
+	}})
 }
 
 // Close closes a template for new requests. Requests in the waiting line still get

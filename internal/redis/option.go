@@ -45,7 +45,7 @@ const masterRefresh = 2 * time.Second
 func Option(urls, passwordFile, caFile string, log obs.Log) (rueidis.ClientOption, error) {
 	var option rueidis.ClientOption
 	for i, text := range strings.Split(urls, ",") {
-		node, err := rueidis.ParseURL(strings.TrimSpace(text))
+		node, err := rueidis.ParseURL(strings.Replace(strings.TrimSuffix(strings.TrimSpace(text), "/"), "/?", "?", 1)) // no database is named
 		if err != nil {
 			return option, fmt.Errorf("redis.url: part %d is not of the form redis://user:password@host:port/db (or rediss://)", i+1)
 		}

@@ -37,7 +37,7 @@ func TestOption(t *testing.T) {
 	t.Parallel()
 	t.Run("SeveralAddresses", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://u:p@one:1, rediss://two:2", "", "", obs.Log{})
+		o, err := Option("rediss://u:p@one:1/, rediss://two:2", "", "", obs.Log{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestOption(t *testing.T) {
 	})
 	for name, url := range map[string]string{
 		"ByParameters": "rediss://u:p@one:1?master_set=pay&addr=two:2",
-		"ByCommas":     "rediss://u:p@one:1?master_set=pay,rediss://two:2",
+		"ByCommas":     "rediss://u:p@one:1/?master_set=pay,rediss://two:2",
 		"ByCommasEach": "rediss://u:p@one:1?master_set=pay,rediss://two:2?master_set=pay",
 	} {
 		t.Run("Sentinels"+name, func(t *testing.T) {

@@ -42,6 +42,19 @@ type FieldError struct {
 	Detail string
 }
 
+// InvalidFields returns the CodeInvalid error of a thing with invalid fields. Its detail says
+// what is wrong with the first one.
+func InvalidFields(what string, wrong []FieldError) *Error {
+	more := ""
+	if len(wrong) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(wrong)-1)
+	}
+	return &Error{
+		Kind: KindInvalid, Code: CodeInvalid, Fields: wrong,
+		Detail: fmt.Sprintf("%s is invalid: %s %s%s", what, wrong[0].Field, wrong[0].Detail, more),
+	}
+}
+
 func (e *Error) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("%s: %s: %v", e.Code, e.Detail, e.Err)
