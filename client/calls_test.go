@@ -156,6 +156,7 @@ func TestCalls(t *testing.T) {
 		{"Instances", "GET /v1/instances  ", map[string]any{"items": []api.Instance{{}}, "streams": []api.WorkStream{{}}, "degraded": []string{"queue"}}, func(c *c) (any, error) {
 			return c.Instances(ctx)
 		}},
+		{"UnblockProvider", "POST /v1/provider/unblock  ", nil, func(c *c) (any, error) { return nil, c.UnblockProvider(ctx) }},
 		{"Overview", "GET /v1/overview  ", api.Overview{}, func(c *c) (any, error) { return c.Overview(ctx) }},
 		{"Health", "GET /healthz  ", nil, func(c *c) (any, error) { return nil, c.Health(ctx) }},
 		{"Ready", "GET /readyz  ", map[string]any{"degraded": []string{"redis"}, "troubles": []obs.Trouble{{Part: "redis"}}}, func(c *c) (any, error) { return c.Ready(ctx) }},

@@ -218,6 +218,12 @@ type GovernorState struct {
 	BlockedUntil *time.Time `json:"blockedUntil,omitempty"` // end of a Retry-After
 }
 
+// UnblockProvider lets calls start at once that wait because the provider asked
+// several payees in a row to retry later. It holds for all instances.
+func (c *Client) UnblockProvider(ctx context.Context) error {
+	return c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "provider", "unblock"}}, nil)
+}
+
 // Overview shows all instances together.
 func (c *Client) Overview(ctx context.Context) (Overview, error) {
 	var out Overview

@@ -12,11 +12,34 @@ import (
 func (c *cli) providerCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:     "provider",
-		Short:   "Check a provider",
+		Short:   "Check a provider, or call it again",
 		Example: "  largesse provider check http://127.0.0.1:8090 --yes",
 	})
-	cmd.AddCommand(c.providerCheckCommand())
+	cmd.AddCommand(c.providerCheckCommand(), c.providerUnblockCommand())
 	return cmd
+}
+
+func (c *cli) providerUnblockCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "unblock",
+		Short: "Let calls start again that wait for a Retry-After",
+		Long: `Let calls start again that wait for a Retry-After, on all instances. If the provider
+still answers payees in a row with Retry-After, calls wait again. A payout that was
+answered so itself keeps its own time.`,
+		Example: "  largesse provider unblock",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if err := cl.UnblockProvider(cmd.Context()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.stdout, "calls to the provider may start")
+			return err
+		},
+	}
 }
 
 func (c *cli) providerCheckCommand() *cobra.Command {

@@ -54,6 +54,8 @@ var permissions = map[string][]auth.Role{
 	"test-webhook-endpoint": operators, "resend-webhook-delivery": operators,
 	"create-webhook-endpoint": admins, "change-webhook-endpoint": admins, "delete-webhook-endpoint": admins, "rotate-webhook-secret": admins,
 
+	"unblock-provider": operators,
+
 	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
 	"list-settings": admins,
 }

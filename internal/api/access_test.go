@@ -79,7 +79,7 @@ var mayCall = map[string]string{
 	"PATCH /v1/webhook-endpoints/{id}": "a", "DELETE /v1/webhook-endpoints/{id}": "a", "POST /v1/webhook-endpoints/{id}/rotate-secret": "a",
 	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "voa",
 	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "voa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
-	"GET /v1/overview": "voa", "GET /v1/promotions/{id}/timeline": "voa", "GET /v1/coupon-templates/{id}/timeline": "voa",
+	"POST /v1/provider/unblock": "oa", "GET /v1/overview": "voa", "GET /v1/promotions/{id}/timeline": "voa", "GET /v1/coupon-templates/{id}/timeline": "voa",
 	"GET /v1/coupon-templates/{id}/events": "voa",
 	"POST /v1/api-keys":                    "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }

@@ -64,6 +64,8 @@ type Config struct {
 	// Degraded returns the names of the parts that are unavailable. Nil means that
 	// none ever is.
 	Degraded func() []string
+	// Unblock ends a block of all calls to the provider by a Retry-After.
+	Unblock func()
 	// Troubles holds what degrades the instance, with the reasons.
 	Troubles *obs.Troubles
 	// Verifier authenticates callers. Nil means that every caller is an admin.

@@ -119,6 +119,10 @@ func (a *API) addOverview() {
 		OperationID: "get-overview", Method: http.MethodGet, Path: "/v1/overview", Tags: []string{"instances"},
 		Summary: "Get overview",
 	}, a.getOverview)
+	call(a, huma.Operation{
+		OperationID: "unblock-provider", Method: http.MethodPost, Path: "/v1/provider/unblock", Tags: []string{"instances"},
+		Summary: "Let calls start again that wait for a Retry-After", DefaultStatus: http.StatusNoContent,
+	}, a.unblockProvider)
 }
 
 // overviews shares overviews among callers. It is safe for concurrent use.
@@ -168,6 +172,13 @@ func (r *overviewRead) outdated() bool {
 	default:
 		return false
 	}
+}
+
+// unblockProvider ends a block of all calls on all instances. A repeat changes
+// nothing.
+func (a *API) unblockProvider(context.Context, *struct{}) (*struct{}, error) {
+	a.cfg.Unblock()
+	return nil, nil //nolint:nilnil // 204
 }
 
 func (a *API) getOverview(ctx context.Context, _ *struct{}) (*overviewOutput, error) {

@@ -688,8 +688,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),
-		Reconciler: e.books,
-		Templates:  e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
+		Reconciler: e.books, Unblock: e.flow.Unblock,
+		Templates: e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,
 		Watch: func(id reward.TemplateID, user string, since coupon.Status) (<-chan coupon.Status, func()) {
 			w, stop := e.coupons.Notifier.Watch(id, user, since)
 			return w.Updates(), stop

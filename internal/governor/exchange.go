@@ -21,6 +21,8 @@ const exchangeIdleInterval = time.Second
 type told struct {
 	instance string        // name of this instance
 	block    time.Duration // end of a Retry-After that the others do not know; 0: none
+	lift     bool          // a person ended a block, which the others may not know
+	lifted   int64         // number of the latest end in a reply; 0: none
 	informed bool          // the latest exchange is recent
 	at       time.Duration // end of the latest exchange
 	failed   bool          // the latest exchange failed
@@ -162,6 +164,7 @@ func (g *Governor) newsFor(now time.Duration) *News {
 	if t.block > now {
 		n.Block = t.block - now
 	}
+	n.Lift = t.lift
 	if t.outage != 0 && g.alive > t.heardAt {
 		n.Answered = t.outage
 	}
@@ -191,9 +194,15 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 	if n.Block > 0 && t.block <= sent+n.Block {
 		t.block = 0
 	}
+	if known.Lifted != 0 && known.Lifted != t.lifted && !n.Lift {
+		g.unblocked()
+	}
+	t.lifted = known.Lifted
+	if n.Lift {
+		t.lift = false
+	}
 	if known.Blocked > 0 {
-		g.blocked = max(g.blocked, now+min(known.Blocked, RetryAfterMax))
-		g.report.until = max(g.report.until, g.blocked+throttleLinger)
+		g.blockedElsewhere(now + min(known.Blocked, RetryAfterMax))
 	}
 	if n.Probe == b.ended {
 		b.ended = ProbeResult{}

@@ -40,12 +40,12 @@ func TestInstancesShareARetryAfter(t *testing.T) {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			const after, at = 5 * time.Second, 10 * time.Second
 			v := newProvider(100 * time.Millisecond)
-			said := false
+			// One instance gets it. Answers to calls from before take 100 ms.
+			const throttles = 200 * time.Millisecond
 			v.says = func(_ int, now time.Duration) Outcome {
-				if now < at || said {
+				if now < at || now >= at+throttles || v.asks != 1 {
 					return paid
 				}
-				said = true
 				return Outcome{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after, Took: time.Millisecond}
 			}
 			rates := &distant{trip: time.Millisecond}
@@ -60,11 +60,11 @@ func TestInstancesShareARetryAfter(t *testing.T) {
 			wait()
 			stop()
 			// News takes an interval and two trips. So do leased send times.
-			told := at + exchangeInterval + 60*time.Millisecond
+			told := at + throttles + exchangeInterval + 60*time.Millisecond
 			if n := v.calls(told, at+after); n != 0 {
 				t.Errorf("%d calls after the others heard of it, and before its end", n)
 			}
-			if n := v.calls(at+after, at+after+time.Second); n < 100 {
+			if n := v.calls(at+throttles+after, at+throttles+after+time.Second); n < 100 {
 				t.Errorf("%d calls in the second after it", n)
 			}
 		})
@@ -510,13 +510,13 @@ func TestTroublesOfTheProvider(t *testing.T) {
 			troubles := obs.NewTroubles(nil, obs.Log{})
 			g := newTest(t, Config{Troubles: troubles})
 			var permits []*Permit
-			for range throttlesToReport {
-				permits = append(permits, acquire(t, g, job))
+			for i := range throttlesToReport {
+				permits = append(permits, acquire(t, g, Job{PromotionID: 1, TargetID: reward.TargetID(i + 1), HasTarget: true}))
 			}
 			for _, p := range permits {
 				p.Done(o)
 			}
-			if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") {
+			if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") || o.RetryAfter > 0 && !strings.Contains(got, "429 for target 5 of promotion 1") {
 				t.Errorf("reason %q", got)
 			}
 			time.Sleep(o.RetryAfter + throttleLinger + time.Second)

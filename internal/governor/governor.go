@@ -10,8 +10,10 @@
 //     preferred afterwards.
 //   - A rate is a series of points in time, its send times. At each send time, one
 //     instance may start one call. A send time that is not used is lost.
-//   - After a response that throttles and has a Retry-After, no call of any instance
-//     starts for that time, but for at most 5 minutes.
+//   - A response that throttles and has a Retry-After holds for its payee. If five
+//     payees in a row get one, no call of any instance starts for that time, but for at
+//     most a minute at first, and for at most 5 minutes. Then one call at a time finds
+//     out whether the provider still throttles.
 //   - While the provider does not respond, one call at a time may start, of all
 //     instances together: a probe. A probe that hangs is not waited for if another
 //     promotion or another instance has a call.
@@ -98,15 +100,16 @@ type Governor struct {
 	cancel context.CancelFunc
 	own    sync.WaitGroup // counts the governor's goroutines
 
-	mu      sync.Mutex // protects the fields below
-	closed  bool
-	open    int    // permits not returned: calls in flight
-	calls   uint64 // number of permits ever granted
-	limit   limiter
-	breaker breaker
-	alive   time.Duration // time of the latest answer that shows that the provider works; 0: none
-	blocked time.Duration // end of the Retry-After; 0: none
-	hanging hanging
+	mu         sync.Mutex // protects the fields below
+	closed     bool
+	open       int    // permits not returned: calls in flight
+	calls      uint64 // number of permits ever granted
+	limit      limiter
+	breaker    breaker
+	alive      time.Duration // time of the latest answer that shows that the provider works; 0: none
+	throttling throttling
+	blocked    time.Duration // end of the Retry-After that blocks all calls; 0: none
+	hanging    hanging
 
 	waiting int    // waiters of all queues
 	fresh   int    // waiters whose own payout does not hang
@@ -267,9 +270,9 @@ func (p *Permit) Done(o Outcome) {
 	g.giveBack(p)
 	now := g.now()
 	if o.throttles() {
-		g.throttled(now, o)
+		g.throttled(now, p.payee, o)
 	} else if o.Status != 0 {
-		g.report.throttles = 0
+		g.notThrottled(now)
 	}
 	wasOpen := g.breaker.opened
 	// A breaker that this instance opened itself stays open after an answer to a call
@@ -309,22 +312,6 @@ func (g *Governor) giveBack(p *Permit) {
 	g.open--
 	if p.hangs {
 		g.hanging.open--
-	}
-}
-
-// throttled takes a response that asks for fewer calls into account.
-func (g *Governor) throttled(now time.Duration, o Outcome) {
-	g.report.throttles++
-	if o.RetryAfter > 0 {
-		until := now + min(o.RetryAfter, RetryAfterMax)
-		if until > g.blocked {
-			g.blocked = until
-			g.told.block = until
-			g.told.news()
-		}
-		g.report.until = max(g.report.until, g.blocked+throttleLinger)
-	} else if g.report.throttles >= throttlesToReport {
-		g.report.until = max(g.report.until, now+throttleLinger)
 	}
 }
 
@@ -462,13 +449,13 @@ func (g *Governor) figures() obs.GovernorFigures {
 // room returns how many calls may start while the breaker is closed, apart from
 // those of payouts that hang.
 func (g *Governor) room() int {
-	return max(min(g.limit.now()-g.open, g.breaker.callLimit()-(g.open-g.hanging.open)), 0)
+	return max(min(g.limit.now()-g.open, min(g.breaker.callLimit(), g.throttling.callLimit())-(g.open-g.hanging.open)), 0)
 }
 
 // places returns how many calls may start now if no rate limits them, by indexOf.
 func (g *Governor) places(now time.Duration) [2]int {
 	switch {
-	case now < g.blocked, !g.informed():
+	case !g.informed(), now < g.blocked: // the others may know that a person ended the block
 		return [2]int{}
 	case !g.breaker.opened:
 		return [2]int{g.room(), g.hanging.room(g.limit.now(), g.open)}

@@ -69,10 +69,14 @@ type sharedProvider struct {
 	up                          bool
 	owner                       string
 	tries                       int
+	lifted                      int64
 }
 
 func (s *sharedProvider) exchange(now time.Duration, n News) Shared {
 	n.Block, n.ProbeIn = min(n.Block, RetryAfterMax), min(n.ProbeIn, ProbeInMax)
+	if n.Lift {
+		s.blocked, s.lifted = 0, int64(now)
+	}
 	if n.Block > 0 {
 		s.blocked = max(s.blocked, now+n.Block)
 	}
@@ -82,7 +86,7 @@ func (s *sharedProvider) exchange(now time.Duration, n News) Shared {
 	if s.down > 0 && n.Answered == int64(s.down) {
 		s.down, s.up, s.owner = 0, true, ""
 	}
-	known := Shared{Blocked: max(s.blocked-now, 0), Up: s.up, Tries: s.tries}
+	known := Shared{Blocked: max(s.blocked-now, 0), Up: s.up, Tries: s.tries, Lifted: s.lifted}
 	if s.down == 0 {
 		return known
 	}

@@ -24,7 +24,8 @@ const (
 // equal intervals. Each of them is leased once, to one instance, at most Ahead
 // before it comes. A send time that is not leased before it comes is lost.
 //
-// The provider: the instances share the end of the latest Retry-After, whether the
+// The provider: the instances share the end of the latest Retry-After that blocks all
+// calls, whether a person has ended a block, whether the
 // provider is down, and whose turn it is to probe it. An outage begins with the first
 // report of an open breaker. It ends when an instance that knows of it reports an
 // answer that came afterwards: times of different clocks are not compared, and news
@@ -67,6 +68,7 @@ type LeaseParams struct {
 type News struct {
 	Instance string        // who sends it: unique
 	Block    time.Duration // no call of any instance may start for so long; 0: no news; at most RetryAfterMax
+	Lift     bool          // a person ended the block that the instances know; Block is a later one
 	Answered int64         // the outage that ended: after this instance heard of it, the provider answered and worked; 0: none
 	Down     bool          // this instance's breaker opened
 	Want     bool          // this instance could probe, or is probing in its turn
@@ -85,6 +87,7 @@ type ProbeResult struct {
 // reply.
 type Shared struct {
 	Blocked time.Duration // no call may start for so long
+	Lifted  int64         // number of the latest Lift; 0: none
 	Outage  int64         // number of the current outage; 0: there is none
 	// Up, without Outage, reports that there was one and that the provider has
 	// answered since. Without both, nothing is known.

@@ -22,6 +22,7 @@ type report struct {
 	last      Outcome       // of the call that opened the breaker, or the latest probe
 	throttles int           // responses in a row that throttle
 	until     time.Duration // end of the report that the provider throttles; 0: none
+	block     string        // reason while a Retry-After blocks all calls, and until then; empty: none
 }
 
 // tell reports the state of the provider if it has changed.
@@ -33,10 +34,12 @@ func (g *Governor) tell(now time.Duration) {
 		reason = "another instance found that the provider does not respond, or fails: only one probe call is sent every few seconds; check the provider"
 	case g.breaker.opened:
 		reason = fmt.Sprintf("the provider does not respond, or fails (%s): only one probe call is sent every few seconds; check money.url and the provider", r.last)
+	case now < r.until && r.block != "":
+		reason = r.block
 	case now < r.until:
-		reason = "the provider asks for fewer calls (429, 503 or Retry-After), so calls wait; set money.rate-per-second to what it accepts"
+		reason = "the provider asks for fewer calls (429 or 503), so calls wait; set money.rate-per-second to what it accepts"
 	default:
-		r.until = 0
+		r.until, r.block = 0, ""
 	}
 	if reason == r.reason {
 		return

@@ -38,6 +38,7 @@ type reply struct {
 	status     int
 	retryAfter string // header
 	body       []byte
+	cut        bool // the body is only the beginning
 }
 
 // classify classifies the response to a charge. The codes in refusals mean a
@@ -47,7 +48,7 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 	a := Answer{
 		Status:     r.status,
 		Code:       string(b.Code),
-		Message:    b.message(r.body),
+		Message:    r.message(b),
 		RetryAfter: parseRetryAfter(r.retryAfter, now),
 	}
 	if a.Code == "" {
@@ -70,6 +71,7 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 		// a proxy, a wrong path or a wrong host. It must not fail a million
 		// payouts, so it pauses the promotion like any other wrong setting.
 		a.Class = reward.AnswerMisconfigured
+		a.OnePayee = r.cut || b.Code != "" && (r.status == http.StatusForbidden || r.status == http.StatusNotFound)
 	case client:
 		a.Class = reward.AnswerRefused
 	case r.status >= 300 && r.status <= 399: // redirects are not followed
@@ -139,6 +141,15 @@ func readBody(raw []byte) answerBody {
 	b.Code = word(clean(string(b.Code), codeMax))
 	b.TransactionKey = word(clean(string(b.TransactionKey), textMax))
 	return b
+}
+
+// message returns the message of a response. It says if the body was cut: then it is
+// no JSON, so nothing in it could be read.
+func (r reply) message(b answerBody) string {
+	if r.cut {
+		return clean(fmt.Sprintf("the body is longer than %d KiB and was cut, so no code in it could be read: %s", len(r.body)>>10, b.message(r.body)), textMax)
+	}
+	return b.message(r.body)
 }
 
 func (b answerBody) message(raw []byte) string {

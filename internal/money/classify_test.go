@@ -104,8 +104,10 @@ func TestClassify(t *testing.T) {
 		{999, coded, answer(reward.AnswerUnknown, "C", "no")},
 	}
 	for _, status := range []int{401, 403, 404, 405, 407, 413, 415} {
+		withCode := answer(reward.AnswerMisconfigured, "C", "no")
+		withCode.OnePayee = status == 403 || status == 404
 		rows = append(rows,
-			row{status, coded, answer(reward.AnswerMisconfigured, "C", "no")},
+			row{status, coded, withCode},
 			row{status, empty, answer(reward.AnswerMisconfigured, fmt.Sprintf("HTTP_%d", status), "")},
 			row{status, keyed, answer(reward.AnswerMisconfigured, fmt.Sprintf("HTTP_%d", status), "")},
 			row{status, listed, answer(reward.AnswerRefused, "LISTED", "no")},

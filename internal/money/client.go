@@ -359,7 +359,10 @@ func (c *Client) exchange(req *http.Request, limit int64) (reply, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	r := reply{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After")}
-	r.body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if int64(len(r.body)) > limit {
+		r.body, r.cut = r.body[:limit], true
+	}
 	return r, err
 }
 

@@ -478,6 +478,18 @@ func TestNothingIsSentTwice(t *testing.T) {
 			t.Error("no call was answered")
 		}
 	})
+	t.Run("WithALongBody", func(t *testing.T) {
+		t.Parallel()
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprintf(w, `{"code":"CLOSED","trace":%q}`, strings.Repeat("x", answerMax))
+		}))
+		defer srv.Close()
+		c := newClient(t, Config{URL: srv.URL})
+		if a := c.ChargePoint(t.Context(), charge1_7, pass); a.Class != reward.AnswerMisconfigured || !a.OnePayee || !strings.Contains(a.Message, "longer than 64 KiB and was cut") {
+			t.Errorf("answer %+v", a)
+		}
+	})
 	t.Run("WhenItIsRedirected", func(t *testing.T) {
 		t.Parallel()
 		var requests atomic.Int64

@@ -546,7 +546,7 @@ func (p *custom) classify(r reply, key string, now time.Time) Answer {
 	env := r.env(key)
 	b := readBody(r.body)
 	a := Answer{
-		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: b.message(r.body),
+		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: r.message(b),
 		RetryAfter: parseRetryAfter(r.retryAfter, now),
 	}
 	if a.Code == "" {

@@ -35,6 +35,10 @@ type Answer struct {
 	Message        string        // short, valid UTF-8, for humans
 	RetryAfter     time.Duration // of any response that had it; 0: none
 	Err            error         // UNSENT and UNKNOWN: the cause
+	// OnePayee reports, with the class MISSET, that the response may be about the payee
+	// and not about the settings: a 403 or 404 with a code of the provider, or a response
+	// that is too long to read its code.
+	OnePayee bool
 	// Open reports that no rule of a Custom matches the response.
 	Open bool
 }

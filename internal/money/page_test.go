@@ -16,6 +16,7 @@ var pageBodies = map[string][]string{
 	"`{\"transactionKey\": \"T-1\"}`":  {`{"transactionKey": "T-1"}`, `{"transactionKey": 17, "more": {}}`},
 	"`{\"code\": \"ACCOUNT_CLOSED\"}`": {`{"code": "ACCOUNT_CLOSED"}`, `{"code": 17, "message": "closed"}`},
 	"`{\"code\": \"NOT_FOUND\"}`":      {`{"code": "NOT_FOUND"}`},
+	"`{\"code\": \"USER_NOT_FOUND\"}`": {`{"code": "USER_NOT_FOUND"}`},
 	"anything":                         {"", "<html>", `{"code": "X"}`, `[1]`},
 	"without a `transactionKey`":       {"", "<html>", `{"code": "X"}`, `{"transactionKey": ""}`, `{"transactionKey": null}`},
 	"without a `code`":                 {"", "<html>", `{"error": "X"}`, `{"code": ""}`, `{"code": {"a": 1}}`},

@@ -240,6 +240,9 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	return nil
 }
 
+// Unblock ends a block of all calls by a Retry-After; see governor.Governor.Unblock.
+func (f *Flow) Unblock() { f.governor.Unblock() }
+
 // Hint says that a promotion's row has changed, so that the flow reads it sooner.
 // It never blocks.
 func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }

@@ -175,6 +175,25 @@ func TestOutages(t *testing.T) {
 			s.close()
 		}
 	})
+	fixture.OnFakeTime(t, "ARetryAfterOfOnePayeeHoldsNobodyElseUp", func(t *testing.T) {
+		s := newStage(t, newProvider(func(target reward.TargetID, _ int) money.Answer {
+			if target == 1 {
+				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 24 * time.Hour}
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		s.with(func(cfg *Config) { cfg.Governor.RatePerSecond = 10 }, dropPublisher{}) // so that most calls come after it
+		s.create(51, 5)
+		began := time.Now()
+		s.start()
+		s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 50 })
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the others were paid after %v", took)
+		}
+		if row := s.row(1); row.State != reward.Retrying || time.Until(row.DueAt) < 23*time.Hour {
+			t.Errorf("the payout that was throttled: %+v", row)
+		}
+	})
 	fixture.OnFakeTime(t, "AThrottledRowIsPaidHoweverOldItIs", func(t *testing.T) {
 		p := newProvider(func(_ reward.TargetID, n int) money.Answer {
 			switch {

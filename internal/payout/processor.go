@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,6 +74,7 @@ type Processor struct {
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
 	keyless  keyless
+	payees   payeeErrors
 
 	pausing  sync.Mutex // held while pausing a promotion; protects pausedAt
 	pausedAt map[reward.PromotionID]time.Time
@@ -286,8 +288,7 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 			}
 			continue
 		case reward.AnswerMisconfigured:
-			p.pause(ctx, row.PromotionID, began, ans)
-			p.Finisher.returnToReady(it) // to be charged after a resume
+			p.misconfigured(ctx, it, row, out, ans, began)
 			return
 		}
 		p.conclude(ctx, it, row, out, ans, sent)
@@ -430,6 +431,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 	switch {
 	case found.Found:
 		p.keyless.reset(it.Stream.Type)
+		p.payees.reset(row.PromotionID)
 		out.Kind, out.TransactionKey = rules.OutcomePaid, found.TransactionKey
 	case found.NotFound:
 		return false, false
@@ -440,8 +442,7 @@ func (p *Processor) lookUpFirst(ctx context.Context, permit *governor.Permit, it
 		again = p.throttled(ctx, it, row, out, found.Answer, sent, try)
 		return !again, again
 	case found.Answer.Class == reward.AnswerMisconfigured:
-		p.pause(ctx, row.PromotionID, began, found.Answer)
-		p.Finisher.returnToReady(it)
+		p.misconfigured(ctx, it, row, out, found.Answer, began)
 		return true, false
 	default:
 		// Nothing is known, and this round has sent no charge: look it up again
@@ -598,6 +599,7 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 	out.RetryAt = now.Add(service.Backoff(int(row.Attempts), retryBackoff, retryBackoffMax))
 	if ans.Class == reward.AnswerPaid || ans.Class == reward.AnswerRefused {
 		p.keyless.reset(it.Stream.Type)
+		p.payees.reset(row.PromotionID)
 	}
 	switch ans.Class {
 	case reward.AnswerPaid:
@@ -617,6 +619,7 @@ func (p *Processor) conclude(ctx context.Context, it *pool.Item, row reward.Payo
 		switch key, paid := p.lookUpAfter(ctx, it, row); {
 		case paid:
 			p.keyless.reset(it.Stream.Type)
+			p.payees.reset(row.PromotionID)
 			out.Kind, out.TransactionKey = rules.OutcomePaid, key
 			out.Code, out.Message = "", ""
 		case ans.WithoutKey():
@@ -653,15 +656,48 @@ func (p *Processor) lookUpAfter(ctx context.Context, it *pool.Item, row reward.P
 	return found.TransactionKey, found.Found
 }
 
-// pause pauses a promotion because the provider's response ans shows that the
-// settings are wrong, so that no call can succeed. It ignores a call that began
-// before the latest such pause or less than viewAgeMax after it. The call may not
-// have seen that pause, and must not pause the promotion again after a resume.
-func (p *Processor) pause(ctx context.Context, id reward.PromotionID, began time.Time, ans money.Answer) {
-	p.pauseFor(ctx, id, began,
-		fmt.Sprintf("the provider responded %d %s %s: check money.url and the credentials, then resume", ans.Status, ans.Code, ans.Message))
+// misconfigured handles a response that shows wrong settings. It pauses the promotion
+// and returns the payout, which is charged after a resume. If the response may be about
+// this payee alone, the payout is retried, and the promotion continues until nobody
+// else is paid.
+func (p *Processor) misconfigured(ctx context.Context, it *pool.Item, row reward.Payout, out rules.Outcome, ans money.Answer, began time.Time) {
+	payees, alone := 1, true
+	if ans.OnePayee {
+		payees, alone = p.payees.add(row.PromotionID, row.TargetID)
+	}
+	if !alone {
+		now := time.Now()
+		out.Kind, out.GiveUp = rules.OutcomeNoAnswer, p.overdue(ctx, row)
+		out.RetryAt = now.Add(service.Backoff(min(int(row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
+		out.Code, out.Message = ans.Code, ans.Message
+		out.Attempts = []reward.Attempt{attemptOf(row, now, ans)}
+		p.Finisher.finish(it, out)
+		return
+	}
+	p.pauseFor(ctx, row.PromotionID, began, pauseReason(row.TargetID, payees, ans))
+	p.Finisher.returnToReady(it)
 }
 
+// pauseReason says why a response pauses a promotion, and what to do.
+func pauseReason(target reward.TargetID, payees int, ans money.Answer) string {
+	said := strings.TrimSpace(fmt.Sprintf("%d %s", ans.Status, ans.Code))
+	if ans.Message != "" {
+		said += " (" + ans.Message + ")"
+	}
+	reason := fmt.Sprintf("the provider responded %s to target %d", said, target)
+	if payees > 1 {
+		reason = fmt.Sprintf("the provider responded %s to target %d, after %d others in a row got no better response", said, target, payees-1)
+	}
+	if ans.OnePayee {
+		return reason + ", and paid nobody else since: if this is about the user, add the code to money.refusal-codes, so that such payouts fail and the others are paid; " +
+			"otherwise check money.url and the credentials; then resume"
+	}
+	return reason + ": check money.url and the credentials, then resume"
+}
+
+// pauseFor pauses a promotion. It ignores a call that began
+// before the latest such pause or less than viewAgeMax after it. The call may not
+// have seen that pause, and must not pause the promotion again after a resume.
 func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began time.Time, reason string) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()

@@ -37,3 +37,44 @@ func (k *keyless) reset(t reward.PromotionType) {
 	defer k.mu.Unlock()
 	delete(k.counts, t)
 }
+
+// payeeErrorsMax is the number of payees in a row whose response may be about
+// themselves, after which it is about the settings.
+const payeeErrorsMax = 20
+
+// payeeErrors collects, for each promotion, the payees in a row that got a response
+// which is about them or about the settings. Nobody else was paid or refused in
+// between. It is safe for concurrent use.
+type payeeErrors struct {
+	mu  sync.Mutex // protects row
+	row map[reward.PromotionID]map[reward.TargetID]bool
+}
+
+// add adds a payee. It reports how many are in the row, and whether the promotion gets
+// nowhere: the payee got such a response before, or there are payeeErrorsMax. The row
+// then starts over.
+func (e *payeeErrors) add(id reward.PromotionID, target reward.TargetID) (payees int, nowhere bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.row == nil {
+		e.row = make(map[reward.PromotionID]map[reward.TargetID]bool)
+	}
+	row := e.row[id]
+	if row == nil {
+		row = make(map[reward.TargetID]bool)
+		e.row[id] = row
+	}
+	nowhere = row[target]
+	row[target] = true
+	if nowhere = nowhere || len(row) >= payeeErrorsMax; nowhere {
+		delete(e.row, id)
+	}
+	return len(row), nowhere
+}
+
+// reset records that a payee of a promotion was paid or refused.
+func (e *payeeErrors) reset(id reward.PromotionID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.row, id)
+}

@@ -87,6 +87,65 @@ func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
 	})
 }
 
+// TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid checks a provider that answers
+// for some payees what wrong settings would also get. It also checks settings that are
+// wrong for all.
+func TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid(t *testing.T) {
+	t.Parallel()
+	about := money.Answer{Class: reward.AnswerMisconfigured, Status: 404, Code: "USER_NOT_FOUND", Message: "no such user", OnePayee: true}
+	fixture.OnFakeTime(t, "One", func(t *testing.T) {
+		const payouts, wrong = 201, 5
+		s := newStage(t, newProvider(func(target reward.TargetID, _ int) money.Answer {
+			if target == wrong {
+				return about
+			}
+			return money.Answer{Class: reward.AnswerPaid}
+		}), nil)
+		s.with(func(cfg *Config) { cfg.Governor.RatePerSecond = 20 }, dropPublisher{})
+		s.create(payouts, 0)
+		s.start()
+		for range 2 {
+			v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+			if n := v.Counts.Payouts[reward.Succeeded]; n != payouts-1 {
+				t.Fatalf("paused after %d were paid: %s", n, v.PauseReason)
+			}
+			for _, part := range []string{"404", "USER_NOT_FOUND", "target 5", "money.refusal-codes", "resume"} {
+				if !strings.Contains(v.PauseReason, part) {
+					t.Errorf("the reason %q does not say %q", v.PauseReason, part)
+				}
+			}
+			if v.Counts.Attempts != payouts-1 || v.Counts.Payouts[reward.Failed] > 0 {
+				t.Errorf("counts %+v", v.Counts)
+			}
+			time.Sleep(2 * time.Second)
+			s.move(reward.Paused, reward.Running)
+		}
+	})
+	fixture.OnFakeTime(t, "All", func(t *testing.T) {
+		const payouts = 500
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return about }), nil)
+		s.create(payouts, 0)
+		s.start()
+		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		if !strings.Contains(v.PauseReason, "others in a row") || v.Counts.Attempts > 0 || v.Counts.Payouts[reward.Failed] > 0 {
+			t.Errorf("%q, counts %+v", v.PauseReason, v.Counts)
+		}
+		if n := s.provider.total(); n > 100 { // payeeErrorsMax, and those in flight
+			t.Errorf("%d calls", n)
+		}
+	})
+	fixture.OnFakeTime(t, "AboutTheSettings", func(t *testing.T) {
+		denied := money.Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"}
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return denied }), nil)
+		s.create(1, 0)
+		s.start()
+		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
+		if !strings.Contains(v.PauseReason, "401 UNAUTHORIZED to target 1: check money.url") || s.provider.callsOf(1) != 1 {
+			t.Errorf("%q after %d calls", v.PauseReason, s.provider.callsOf(1))
+		}
+	})
+}
+
 // TestALookupThatNamesNoTransactionPausesToo checks payouts that are looked up
 // before they are charged, at a provider that answers lookups with the wrong shape.
 func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {

@@ -221,6 +221,19 @@ func exerciseBlock(b *bundle) {
 	b.in("after a shorter one", b.tell(governor.News{Instance: "b", Block: time.Second}).Blocked, 2*time.Second)
 	b.in("after a longer one", b.tell(governor.News{Instance: "b", Block: 4 * time.Second}).Blocked, 4*time.Second)
 	b.in("after one that is too long", b.tell(governor.News{Instance: "b", Block: time.Hour}).Blocked, governor.RetryAfterMax)
+	lifted := b.tell(governor.News{Instance: "a", Lift: true})
+	if lifted.Blocked != 0 || lifted.Lifted == 0 {
+		b.Errorf("after a person ended the block: %+v", lifted)
+	}
+	b.wait(time.Second)
+	if known := b.tell(governor.News{Instance: "b"}); known.Blocked != 0 || known.Lifted != lifted.Lifted {
+		b.Errorf("another knows %+v, not %+v", known, lifted)
+	}
+	again := b.tell(governor.News{Instance: "b", Lift: true, Block: 3 * time.Second})
+	b.in("after an end and a later one", again.Blocked, 3*time.Second)
+	if again.Lifted == lifted.Lifted {
+		b.Errorf("two ends have the number %d", again.Lifted)
+	}
 }
 
 func exerciseDown(b *bundle) {

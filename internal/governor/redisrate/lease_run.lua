@@ -19,13 +19,14 @@
 -- ARGV[12] want: 0 or 1
 -- ARGV[13] failed probes after a probe that ended; -1: none ended
 -- ARGV[14] next probe in
+-- ARGV[15] a person ended the block: 0 or 1
 -- returns  {time until the first send time, number of send times}; without any:
 --          time after which a caller should ask again. With news, then: blocked for,
---          outage, up, turn, probe in, tries
+--          outage, up, turn, probe in, tries, number of the latest end of a block by a person
 --
 -- A missing key means the same as a time in the past. The field down of the hash is
--- the number of the current outage: the time at which it was first reported. Apart
--- from that, its time means nothing. The script also runs when Redis is full: otherwise
+-- the number of the current outage: the time at which it was first reported. The field
+-- lifted is such a number, too. Apart from that, their times mean nothing. The script also runs when Redis is full: otherwise
 -- what was dispatched before could not be charged. It needs a few bytes per rate, for a
 -- while.
 local time = redis.call('TIME')
@@ -59,7 +60,7 @@ local me = ARGV[8]
 local block, answered, probe_in = tonumber(ARGV[9]), tonumber(ARGV[10]), math.min(tonumber(ARGV[14]), probe_max)
 local down_news, want, ended = ARGV[11] == '1', ARGV[12] == '1', tonumber(ARGV[13])
 
-local names = {'blocked', 'down', 'up', 'probe', 'owner', 'until', 'tries'}
+local names = {'blocked', 'down', 'up', 'probe', 'owner', 'until', 'tries', 'lifted'}
 local state = redis.call('HMGET', KEYS[2], unpack(names))
 local s = {}
 for i, name in ipairs(names) do
@@ -72,6 +73,7 @@ local function at(name, most)
 end
 at('blocked', block_max)
 s.down = tonumber(s.down) or 0
+s.lifted = tonumber(s.lifted) or 0
 at('probe', probe_max)
 at('until', turn)
 
@@ -81,6 +83,10 @@ local function set(name, value)
   changed = true
 end
 
+if ARGV[15] == '1' then
+  set('blocked', 0)
+  set('lifted', now)
+end
 if block > 0 and now + math.min(block, block_max) > s.blocked then
   set('blocked', now + math.min(block, block_max))
 end
@@ -122,7 +128,8 @@ if s.down > 0 then
 end
 if changed then
   redis.call('HSET', KEYS[2], 'blocked', string.format('%.0f', s.blocked), 'down', string.format('%.0f', s.down), 'up', s.up,
-    'probe', string.format('%.0f', s.probe), 'owner', s.owner, 'until', string.format('%.0f', s['until']), 'tries', s.tries)
+    'probe', string.format('%.0f', s.probe), 'owner', s.owner, 'until', string.format('%.0f', s['until']), 'tries', s.tries,
+    'lifted', string.format('%.0f', s.lifted))
   redis.call('PEXPIRE', KEYS[2], ARGV[7])
 end
 
@@ -133,4 +140,4 @@ if has_turn == 0 then
     next_probe = math.max(next_probe, s['until'] - now)
   end
 end
-return {first, count, math.max(s.blocked - now, 0), s.down, s.up == '1' and 1 or 0, has_turn, next_probe, tonumber(s.tries) or 0}
+return {first, count, math.max(s.blocked - now, 0), s.down, s.up == '1' and 1 or 0, has_turn, next_probe, tonumber(s.tries) or 0, s.lifted}

@@ -80,7 +80,7 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 	if n := p.News; n != nil {
 		keys = append(keys, providerKey(r.prefix, p.Name))
 		args = append(args, newsArgs(n)...)
-		numbers = 8
+		numbers = 9
 	}
 	reply, err := r.script.Exec(ctx, r.client, keys, args).AsIntSlice()
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Rates) Lease(ctx context.Context, p governor.LeaseParams) (governor.Run
 	if p.News != nil {
 		run.Shared = governor.Shared{
 			Blocked: after(2), Outage: reply[3], Up: reply[4] == 1,
-			Turn: reply[5] == 1, ProbeIn: after(6), Tries: int(reply[7]),
+			Turn: reply[5] == 1, ProbeIn: after(6), Tries: int(reply[7]), Lifted: reply[8],
 		}
 	}
 	return run, nil
@@ -115,7 +115,7 @@ func newsArgs(n *governor.News) []string {
 	return []string{
 		micros(governor.TurnLength), micros(governor.RetryAfterMax), micros(governor.ProbeInMax),
 		strconv.FormatInt(governor.KeptFor.Milliseconds(), 10),
-		n.Instance, micros(n.Block), strconv.FormatInt(n.Answered, 10), flag(n.Down), flag(n.Want), ended, micros(n.ProbeIn),
+		n.Instance, micros(n.Block), strconv.FormatInt(n.Answered, 10), flag(n.Down), flag(n.Want), ended, micros(n.ProbeIn), flag(n.Lift),
 	}
 }
 
