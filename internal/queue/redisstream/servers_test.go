@@ -567,12 +567,17 @@ type proxy struct {
 	conns   map[*proxyConn]bool
 }
 
-// proxyConn is a connection of the driver. Once a reply is lost, nothing is read from it.
+// proxyConn is a connection of the driver. Once a reply is to be lost, nothing is read from
+// it, and it is cut when that reply has come.
 type proxyConn struct {
 	net.Conn
 	proxy *proxy
 	lost  atomic.Bool
 }
+
+// mark is a command that follows the one whose reply is lost, and is in its own reply: when
+// it comes back, the server has executed both.
+const mark = "the-reply-is-lost"
 
 func newProxy() *proxy { return &proxy{conns: map[*proxyConn]bool{}} }
 
@@ -620,19 +625,29 @@ func (p *proxy) loseReplyOf(words ...string) {
 
 func (c *proxyConn) Write(b []byte) (int, error) {
 	c.proxy.mu.Lock()
-	if lose := c.proxy.lose; lose != nil && !slices.ContainsFunc(lose, func(word string) bool { return !bytes.Contains(b, []byte(word)) }) {
+	lose := c.proxy.lose != nil && !slices.ContainsFunc(c.proxy.lose, func(word string) bool { return !bytes.Contains(b, []byte(word)) })
+	if lose {
 		c.proxy.lose = nil
 		c.lost.Store(true)
 	}
 	c.proxy.mu.Unlock()
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if lose && err == nil {
+		_, err = fmt.Fprintf(c.Conn, "*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", len(mark), mark)
+	}
+	return n, err
 }
 
 func (c *proxyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.lost.Load() {
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
+	if !c.lost.Load() {
+		return n, err
 	}
-	return n, err
+	dropped := slices.Clone(b[:n])
+	for err == nil && !bytes.Contains(dropped, []byte(mark)) {
+		n, err = c.Conn.Read(b)
+		dropped = append(dropped, b[:n]...)
+	}
+	_ = c.Close()
+	return 0, io.ErrUnexpectedEOF
 }
