@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // described reads the description as anybody would.
@@ -91,6 +92,25 @@ func TestDescription(t *testing.T) {
 					t.Errorf("nothing refers to %s %s", kind, name)
 				}
 			}
+		}
+	})
+
+	t.Run("PagesOfOtherOriginsMaySendItsHeaders", func(t *testing.T) {
+		t.Parallel()
+		allowed := strings.Split(web.CrossOriginHeaders, ", ")
+		named := 0
+		for pattern, op := range describedOperations(b.api) {
+			for _, p := range op.Parameters {
+				if p.In != "header" {
+					continue
+				}
+				if named++; !slices.Contains(allowed, p.Name) {
+					t.Errorf("%s: %s", pattern, p.Name)
+				}
+			}
+		}
+		if named == 0 {
+			t.Error("no operation names a header")
 		}
 	})
 

@@ -253,12 +253,15 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 // request that may be repeated. A payout's idempotency key is something else.
 const IdempotencyHeader = "Idempotency-Key"
 
+// CrossOriginHeaders are the request headers that a page of an allowed origin may send.
+const CrossOriginHeaders = "Authorization, Content-Type, Content-Encoding, " + IdempotencyHeader + ", If-Match, If-None-Match, Largesse-Actor, Last-Event-ID, Prefer, " + requestIDHeader
+
 // allowOrigin tells a browser what a page of another origin may do. Cookies are
 // not allowed, so a page cannot act with the credentials of its visitor.
 func allowOrigin(h http.Header, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, "+IdempotencyHeader+", If-None-Match, Last-Event-ID, Prefer, "+requestIDHeader)
+	h.Set("Access-Control-Allow-Headers", CrossOriginHeaders)
 	h.Set("Access-Control-Expose-Headers", "ETag, Idempotent-Replayed, Location, Preference-Applied, Retry-After, "+requestIDHeader)
 	h.Set("Access-Control-Max-Age", "600")
 }
