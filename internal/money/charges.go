@@ -2,7 +2,6 @@ package money
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,12 +103,20 @@ func badPage(status int, err error) Answer {
 
 // wirePage is a page as the provider sends it. Unknown fields are ignored.
 type wirePage struct {
-	Charges *[]struct {
-		IdempotencyKey string         `json:"idempotencyKey"`
-		Amount         *reward.Amount `json:"amount"`
-		TransactionKey word           `json:"transactionKey"`
-	} `json:"charges"`
-	NextCursor word `json:"nextCursor"`
+	Charges    *[]wireCharge `json:"charges"`
+	NextCursor word          `json:"nextCursor"`
+}
+
+type wireCharge struct {
+	IdempotencyKey string         `json:"idempotencyKey"`
+	Amount         *reward.Amount `json:"amount"`
+	TransactionKey word           `json:"transactionKey"`
+}
+
+// UnmarshalJSON takes exact names, each once.
+func (c *wireCharge) UnmarshalJSON(raw []byte) error {
+	type fields wireCharge
+	return reward.DecodeJSON(raw, (*fields)(c))
 }
 
 // readCharges decodes a page of p's charges. It rejects a page with any invalid
@@ -119,7 +126,7 @@ func readCharges(raw []byte, p reward.PromotionID, cursor string) (ChargesPage, 
 		return ChargesPage{}, fmt.Errorf("the page is longer than %d bytes", pageMax)
 	}
 	var wire wirePage
-	if err := json.Unmarshal(raw, &wire); err != nil {
+	if err := reward.DecodeJSON(raw, &wire); err != nil {
 		return ChargesPage{}, fmt.Errorf("the page is not JSON of the expected form: %w", err)
 	}
 	switch {

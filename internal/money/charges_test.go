@@ -121,6 +121,8 @@ func TestChargesRefuseOddPages(t *testing.T) {
 		"no key":           page(`{"amount":10}`),
 		"half a key":       page(`{"idempotencyKey":"7","amount":10}`),
 		"odd key":          page(`{"idempotencyKey":"7:01","amount":10}`),
+		"another spelling": page(`{"idempotencyKey":"7:2","Amount":10}`),
+		"two amounts":      page(`{"idempotencyKey":"7:2","amount":10,"amount":20}`),
 		"no amount":        page(`{"idempotencyKey":"7:2"}`),
 		"amount below 0":   page(`{"idempotencyKey":"7:2","amount":-1}`),
 		"broken amount":    page(`{"idempotencyKey":"7:2","amount":1.5}`),

@@ -131,11 +131,11 @@ type answerBody struct {
 	Title          word `json:"title"`
 }
 
-// readBody decodes the body of a response. A body that is not a JSON object
-// gives empty fields.
+// readBody decodes the body of a response. A body that is not a JSON object, or
+// gives a field twice, gives empty fields.
 func readBody(raw []byte) answerBody {
 	var b answerBody
-	if json.Unmarshal(raw, &b) != nil {
+	if reward.DecodeJSON(raw, &b) != nil {
 		return answerBody{}
 	}
 	b.Code = word(clean(string(b.Code), codeMax))

@@ -37,6 +37,9 @@ func TestClassify(t *testing.T) {
 	rows := []row{
 		{200, keyed, paid},
 		{200, `{"transactionKey":"T1","code":"C","message":"thanks"}`, paid},
+		{200, `{"transactionKey":"T1","TransactionKey":"T2"}`, paid},
+		{200, `{"TransactionKey":"T1"}`, answer(reward.AnswerUnknown, CodeNoKey, `{"TransactionKey":"T1"}`)},
+		{200, `{"transactionKey":"T1","transactionKey":"T2"}`, answer(reward.AnswerUnknown, CodeNoKey, `{"transactionKey":"T1","transactionKey":"T2"}`)},
 		{200, empty, answer(reward.AnswerUnknown, CodeNoKey, "")},
 		{200, `{}`, answer(reward.AnswerUnknown, CodeNoKey, "{}")},
 		{200, `{"transactionKey":""}`, answer(reward.AnswerUnknown, CodeNoKey, `{"transactionKey":""}`)},
@@ -88,7 +91,7 @@ func TestClassify(t *testing.T) {
 		{400, listed, answer(reward.AnswerRefused, "LISTED", "no")},
 		{410, `{"transactionKey":"T1","code":"C"}`, answer(reward.AnswerRefused, "C", "")},
 		{400, `{"code":""}`, answer(reward.AnswerMisconfigured, "HTTP_400", `{"code":""}`)},
-		{400, `{"Code":"C"}`, answer(reward.AnswerRefused, "C", "")},
+		{400, `{"Code":"C"}`, answer(reward.AnswerMisconfigured, "HTTP_400", `{"Code":"C"}`)},
 		{400, empty, answer(reward.AnswerMisconfigured, "HTTP_400", "")},
 		{422, keyed, answer(reward.AnswerMisconfigured, "HTTP_422", "")},
 		{422, `[1]`, answer(reward.AnswerMisconfigured, "HTTP_422", "[1]")},

@@ -106,7 +106,7 @@ type signEnv struct {
 type replyEnv struct {
 	Key    string `expr:"key"` // that was sent
 	Status int    `expr:"status"`
-	Body   any    `expr:"body"` // nil if the body is not JSON
+	Body   any    `expr:"body"` // nil if the body is not JSON, or has a name twice
 	Text   string `expr:"text"`
 }
 
@@ -483,18 +483,24 @@ func (r reply) env(key string) replyEnv {
 	d := json.NewDecoder(bytes.NewReader(r.body))
 	d.UseNumber() // a number may be a transaction key, with all its digits
 	var body any
-	if d.Decode(&body) == nil && !d.More() {
+	if _, err := reward.CheckJSON(r.body); err == nil && d.Decode(&body) == nil && !d.More() {
 		env.Body = plain(body)
 	}
 	return env
 }
 
-// plain replaces the numbers in a JSON value by integers where possible.
+// plain replaces the numbers in a JSON value: by integers where possible, by their
+// digits if they are integers that are too large, which no amount is but a
+// transaction key may be, and by floats otherwise.
 func plain(value any) any {
 	switch v := value.(type) {
 	case json.Number:
-		if n, err := strconv.Atoi(v.String()); err == nil {
+		n, err := strconv.Atoi(v.String())
+		switch {
+		case err == nil:
 			return n
+		case errors.Is(err, strconv.ErrRange):
+			return v.String()
 		}
 		if f, err := v.Float64(); err == nil {
 			return f

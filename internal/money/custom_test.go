@@ -119,6 +119,8 @@ func TestCustomRules(t *testing.T) {
 	}{
 		"paid":             {201, `{"state": "DONE", "id": "o-1"}`, reward.AnswerPaid, "o-1", ""},
 		"a number as key":  {201, `{"state": "DONE", "id": 9007199254740993}`, reward.AnswerPaid, "9007199254740993", ""},
+		"a larger number":  {201, `{"state": "DONE", "id": 123456789012345678901234567890}`, reward.AnswerPaid, "123456789012345678901234567890", ""},
+		"two keys":         {201, `{"state": "DONE", "id": "o-1", "id": "o-2"}`, reward.AnswerUnknown, "", "HTTP_201"},
 		"paid without key": {201, `{"state": "DONE"}`, reward.AnswerUnknown, "", CodeNoKey},
 		"pending":          {201, `{"state": "PENDING", "id": "o-1"}`, reward.AnswerUnknown, "", "HTTP_201"},
 		"other status":     {200, `{"state": "DONE", "id": "o-1"}`, reward.AnswerUnknown, "", "HTTP_200"},

@@ -1,16 +1,12 @@
 package reward
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -238,104 +234,6 @@ func ParseRetryMessage(value []byte) (RetryMessage, error) {
 	out := m.RetryMessage
 	out.TargetID = *m.TargetID
 	return out, nil
-}
-
-// MessageMax limits a message, in bytes.
-const MessageMax = 64 << 10
-
-func decode(value []byte, into any) error {
-	switch {
-	case len(bytes.TrimSpace(value)) == 0:
-		return fmt.Errorf("the value is empty")
-	case len(value) > MessageMax:
-		return fmt.Errorf("the value has %d bytes, more than %d", len(value), MessageMax)
-	}
-	if err := CheckJSONText(value); err != nil {
-		return fmt.Errorf("the value %w", err)
-	}
-	if err := json.Unmarshal(value, into); err != nil {
-		field, err := JSONError(err)
-		if field == "" {
-			return fmt.Errorf("the value is not the expected JSON: %w", err)
-		}
-		return fmt.Errorf("the value is not the expected JSON: %s %w", field, err)
-	}
-	return nil
-}
-
-// CheckJSONText returns an error for JSON with invalid strings: bytes that are
-// not UTF-8, or escapes of a lone surrogate. The parser would replace each with
-// the same character, and so make one user of several.
-func CheckJSONText(b []byte) error {
-	if !utf8.Valid(b) {
-		return fmt.Errorf("is not valid UTF-8")
-	}
-	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
-		at := i
-		i += 2
-		if b[at+1] == 'u' {
-			high, n := escaped(b[at:])
-			low, m := escaped(b[min(at+n, len(b)):])
-			switch {
-			case utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) == utf8.RuneError:
-				return fmt.Errorf("has the escape %s, which is a lone surrogate", b[at:min(at+6, len(b))])
-			case utf16.IsSurrogate(high):
-				i = at + n + m
-			}
-		}
-		next := bytes.IndexByte(b[min(i, len(b)):], '\\')
-		if next < 0 {
-			return nil
-		}
-		i += next
-	}
-	return nil
-}
-
-// escaped decodes an escape of four hexadecimal digits at the start of b, and
-// returns its length; 0, 0 if there is none.
-func escaped(b []byte) (rune, int) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0, 0
-	}
-	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-	if err != nil {
-		return 0, 0
-	}
-	return rune(n), 6
-}
-
-// JSONError rewrites an error of encoding/json in terms of JSON instead of Go
-// types, and names the field ("" if it is not known). It shortens the value that it
-// repeats. It returns any other error unchanged.
-func JSONError(err error) (field string, out error) {
-	if e, ok := errors.AsType[*time.ParseError](err); ok {
-		return "", fmt.Errorf("%s is not a time as in RFC 3339, for example 2026-11-21T10:00:00Z", Quote(e.Value))
-	}
-	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	if !ok {
-		return "", err
-	}
-	got := e.Value
-	if digits, isNumber := strings.CutPrefix(got, "number "); isNumber {
-		got = Quote(digits)
-	}
-	want := "a string"
-	switch e.Type.Kind() {
-	case reflect.Struct, reflect.Map:
-		want = "an object"
-	case reflect.Slice, reflect.Array:
-		want = "an array"
-	case reflect.Float64:
-		want = "a number that is not so large"
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		want = "a whole number in digits, within its range"
-	default:
-	}
-	// The path may begin with an embedded struct; these messages have no nested objects.
-	return e.Field[strings.LastIndexByte(e.Field, '.')+1:], fmt.Errorf("must be %s, not %s", want, got)
 }
 
 // AppendJSON appends the message as JSON, with IDs as numbers. It uses no

@@ -62,7 +62,7 @@ func names(t *testing.T, data []byte, v any) (written, read int) {
 func FuzzUnmarshalStrict(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"x","type":"POINT","amount":1}`, `{"a":1,"a":2}`, `{"a":{"b":[{"c":1,"c":2}]}}`, `{"a":1,"\u0061":2}`, `[{"a":1},{"a":1}]`,
-		`{"a":"\ud83d"}`, `{} {}`, `{"a":1}}`, `nul`, `1e999`, `"\u0000"`, "", "\xff",
+		strings.Repeat("[", 65) + strings.Repeat("]", 65), `{"a":"\ud83d"}`, `{} {}`, `{"a":1}}`, `nul`, `1e999`, `"\u0000"`, "", "\xff",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -74,7 +74,7 @@ func FuzzUnmarshalStrict(f *testing.F) {
 			if laxErr := json.Unmarshal(data, &lax); laxErr != nil || reward.CheckJSONText(data) != nil || values(data) > valuesMax {
 				return // no proxy would accept it either
 			}
-			if written, read := names(t, data, lax); written == read {
+			if written, read := names(t, data, lax); written == read && !strings.Contains(err.Error(), "levels") {
 				t.Fatalf("%q is JSON with no name twice, and refused: %v", data, err)
 			}
 			return

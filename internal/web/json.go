@@ -1,8 +1,8 @@
 package web
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -41,7 +41,13 @@ func unmarshalStrict(data []byte, v any) error {
 		}
 		return fmt.Errorf("%s%s: %w", fieldPrefix, field, err)
 	}
-	return checkNames(json.NewDecoder(bytes.NewReader(data)))
+	if name, err := reward.CheckJSON(data); err != nil {
+		if errors.Is(err, reward.ErrJSONTwice) {
+			return fmt.Errorf("%s%s: %w", fieldPrefix, shown(name), err)
+		}
+		return err
+	}
+	return nil
 }
 
 // values returns how many values a JSON text has, at most.
@@ -58,36 +64,6 @@ func values(data []byte) int {
 		}
 	}
 	return n
-}
-
-// checkNames refuses duplicate names in the next value, which is valid JSON.
-func checkNames(dec *json.Decoder) error {
-	start, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	if start != json.Delim('{') && start != json.Delim('[') {
-		return nil
-	}
-	seen := make(map[string]bool)
-	for dec.More() {
-		if start == json.Delim('{') {
-			key, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			name, _ := key.(string) // a name is always a string
-			if seen[name] {
-				return fmt.Errorf("%s%s: is given twice", fieldPrefix, shown(name))
-			}
-			seen[name] = true
-		}
-		if err := checkNames(dec); err != nil {
-			return err
-		}
-	}
-	_, err = dec.Token() // its end
-	return err
 }
 
 // shown quotes a name that could be mistaken for more than a name.
