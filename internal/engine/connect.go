@@ -15,7 +15,7 @@ import (
 // The functions in this file configure the connection to each part. Doctor and
 // Engine both use them, so Doctor checks what an Engine uses.
 
-func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "largesse.db") }
+func sqlitePath(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, databaseName) }
 
 func postgresConfig(cfg config.Config, instance string, log obs.Log) postgres.Config {
 	return postgres.Config{

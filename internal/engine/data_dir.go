@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/largesse/largesse/internal/config"
 )
@@ -18,14 +19,40 @@ const (
 	openBits fs.FileMode = 0o077
 )
 
+// Names in data.dir.
+const (
+	databaseName = "largesse.db"
+	brokerName   = "kafka"
+)
+
 // brokerDir returns the directory of the embedded broker.
-func brokerDir(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, "kafka") }
+func brokerDir(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, brokerName) }
 
 // makeDataDir creates data.dir. It does not change the mode of an existing one, which may
-// be any directory.
+// be any directory that checkDataDir accepts.
 func makeDataDir(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("creating data.dir failed: %w", err)
+	}
+	return checkDataDir(dir, os.Getuid())
+}
+
+// checkDataDir refuses a data.dir in which another user than uid and root decides what the
+// files are: by symbolic links there, an instance would write to any file that it may
+// write to.
+func checkDataDir(dir string, uid int) error {
+	stat, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("reading data.dir failed: %w", err)
+	}
+	if owner, ok := stat.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != uid {
+		return fmt.Errorf("data.dir %s belongs to the user with ID %d: run Largesse as that user, or set data.dir to a directory of user %d", dir, owner.Uid, uid)
+	}
+	for _, name := range []string{lockName, databaseName, databaseName + "-wal", databaseName + "-shm", brokerName} {
+		path := filepath.Join(dir, name)
+		if file, err := os.Lstat(path); err == nil && file.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a symbolic link, which Largesse does not follow: move the file there, or set data.dir to where it is", path)
+		}
 	}
 	return nil
 }
