@@ -5,6 +5,7 @@ package test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,9 +56,17 @@ func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 		err    error
 	}
 	ended := make(chan uploaded, 1)
+	var interrupted atomic.Int64
 	go func() {
-		result, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{})
-		ended <- uploaded{result, err}
+		for {
+			result, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{})
+			if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "UPLOAD_INTERRUPTED" {
+				interrupted.Add(1) // the database of a busy machine took too long: repeat it, as the error says
+				continue
+			}
+			ended <- uploaded{result, err}
+			return
+		}
 	}()
 	r.until(made.ID, "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
 	id, workload := r.create(200, false, client.NewPromotion{})
@@ -65,12 +74,12 @@ func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 	before := r.until(made.ID, "begun", func(client.Promotion) bool { return true }).TotalCount
 	file.over.Store(true)
 	last := <-ended
-	if last.err != nil || last.result.Accepted < before {
-		t.Errorf("the upload ended with %+v, %v, want at least %d", last.result, last.err, before)
+	if last.err != nil {
+		t.Fatalf("the upload ended with %+v, %v", last.result, last.err)
 	}
-	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount == last.result.Accepted })
-	if now.Counts.Ready != last.result.Accepted {
-		t.Errorf("%d targets are ready, %d were accepted", now.Counts.Ready, last.result.Accepted)
+	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount >= max(before, last.result.Accepted) })
+	if interrupted.Load() == 0 && now.TotalCount != last.result.Accepted || now.Counts.Ready != now.TotalCount {
+		t.Errorf("%d of %d targets are ready, %d were accepted", now.Counts.Ready, now.TotalCount, last.result.Accepted)
 	}
 }
 
