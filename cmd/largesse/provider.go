@@ -36,6 +36,9 @@ answered so itself keeps its own time.`,
 			if err := cl.UnblockProvider(cmd.Context()); err != nil {
 				return err
 			}
+			if c.output == outputJSON {
+				return c.printJSON(map[string]bool{"unblocked": true})
+			}
 			_, err = fmt.Fprintln(c.stdout, "calls to the provider may start")
 			return err
 		},

@@ -160,7 +160,7 @@ var operationCodes = map[string][]string{
 	"get-upload-report": {reward.CodeUploadNotFound},
 	"list-payouts":      {reward.CodeNotFound}, "get-payout": {reward.CodePayoutNotFound},
 	"list-unknown-payouts": nil, "list-promotion-errors": {reward.CodeNotFound}, "get-me": nil, "list-settings": nil,
-	"list-reconciliations": nil, "get-overview": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
+	"list-reconciliations": nil, "get-overview": nil, "unblock-provider": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
 	"watch-template": {reward.CodeTemplateNotFound},
 	"retry-payouts":  append([]string{reward.CodeArchived}, promotionMoves...),
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
