@@ -183,7 +183,7 @@ var steps = [stepCount]struct{ text, code string }{
 	operatorStarts:       {"operator starts the draft", "campaign.Promotions.Start rules.Move"},
 	operatorDeletes:      {"operator deletes the draft", "campaign.Promotions.Delete"},
 	operatorCancels:      {"operator cancels", "campaign.Promotions.Cancel rules.Move"},
-	operatorPauses:       {"operator pauses", "campaign.Promotions.Pause payout.Processor.pause rules.Move"},
+	operatorPauses:       {"operator pauses", "campaign.Promotions.Pause payout.Processor.misconfigured rules.Move"},
 	operatorResumes:      {"operator resumes", "campaign.Promotions.Resume rules.Move"},
 	operatorRetries:      {"operator retries", "campaign.Promotions.RetryFailed store.Payouts.PayoutRetry rules.Retry rules.Reopen"},
 	archives:             {"the promotion is archived: nothing of it is open", "engine.retention.payouts store.Retention.PromotionArchive"},
