@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,6 +139,30 @@ func TestErrorCodes(t *testing.T) {
 		for code := range known {
 			if !listed[code] {
 				t.Errorf("%s is not in errorCodes", code)
+			}
+		}
+	})
+
+	t.Run("AreAllThatThereAre", func(t *testing.T) {
+		t.Parallel()
+		// Constants of codes that are no problem's.
+		elsewhere := map[string]string{
+			"POISON":         "errorCode of a payout, reason of a dead letter",
+			"NEVER_GIVEN":    "reason of a dead letter",
+			"SECOND_CHARGE":  "code of an attempt",
+			"UNKNOWN_FORMAT": "the format was judged by its Content-Type before",
+		}
+		listed := map[string]bool{}
+		for _, c := range errorCodes {
+			listed[c.Code] = true
+		}
+		for _, dir := range []string{".", "../web", "../reward", "../payout", "../coupon", "../store"} {
+			for code, name := range codeConstants(t, dir) {
+				if why := elsewhere[code]; !listed[code] && why == "" {
+					t.Errorf("%s (%s) is not in errorCodes", name, code)
+				} else if listed[code] && why != "" {
+					t.Errorf("%s is in errorCodes and %s", code, why)
+				}
 			}
 		}
 	})
@@ -286,4 +314,38 @@ func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	defer res.Body.Close()
 	body := fixture.Must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}
+}
+
+// codeConstants finds constants named Code… in a folder: their values, and names.
+func codeConstants(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", dir, len(files), err)
+	}
+	found := map[string]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, name := range spec.Names {
+				if !strings.HasPrefix(name.Name, "Code") || i >= len(spec.Values) {
+					continue
+				}
+				if literal, ok := spec.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					if text, err := strconv.Unquote(literal.Value); err == nil {
+						found[text] = name.Name
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
 }
