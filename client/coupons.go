@@ -107,7 +107,8 @@ type HistoryPayout struct {
 	PromotionStatus string    `json:"promotionStatus"`
 	PauseReason     string    `json:"pauseReason,omitempty"`
 	TargetID        string    `json:"targetId"`
-	Amount          int64     `json:"amount"` // minor units
+	Amount          int64     `json:"amount"`             // minor units
+	Currency        string    `json:"currency,omitempty"` // the promotion's
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state"`
 	AttemptCount    int64     `json:"attempts"` // counted responses of the provider

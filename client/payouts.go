@@ -19,7 +19,8 @@ type Payout struct {
 	TargetID       string    `json:"targetId"`
 	UserID         string    `json:"userId"`
 	SummaryID      string    `json:"promotionSummaryId,omitempty"`
-	Amount         int64     `json:"amount"` // minor units
+	Amount         int64     `json:"amount"`             // minor units
+	Currency       string    `json:"currency,omitempty"` // the promotion's
 	VoucherCode    string    `json:"voucherCode,omitempty"`
 	State          string    `json:"state"`
 	AttemptCount   int64     `json:"attempts"` // counted responses of the provider

@@ -38,8 +38,9 @@ type Upload struct {
 	Duplicates int64      `json:"duplicates"`
 	Conflicts  int64      `json:"conflicts"`
 	Rejected   int64      `json:"rejected"`
-	Amount     int64      `json:"amount"`    // of the accepted targets
-	ReportURL  string     `json:"reportUrl"` // path of the lines that were not accepted
+	Amount     int64      `json:"amount"`             // of the accepted targets
+	Currency   string     `json:"currency,omitempty"` // the promotion's
+	ReportURL  string     `json:"reportUrl"`          // path of the lines that were not accepted
 }
 
 // Uploads iterates over the uploads of a promotion, newest first. It ends after the
@@ -53,6 +54,9 @@ type UploadOptions struct {
 	Format Format // empty: CSV
 	Gzip   bool   // whether the file is compressed with gzip
 	DryRun bool   // validate and sum up the file without accepting targets
+	// MajorUnits says that the amounts of the file are in major units of the
+	// promotion's currency: 10.50 are 1050 minor units of EUR.
+	MajorUnits bool
 }
 
 // UploadResult is the result of an upload.
@@ -62,7 +66,8 @@ type UploadResult struct {
 	Duplicates int64  `json:"duplicates"` // known targets with the same values
 	Conflicts  int64  `json:"conflicts"`  // known targets with another amount, user or voucher code; not changed
 	Rejected   int64  `json:"rejected"`
-	Amount     int64  `json:"amount"` // total of the accepted targets, in minor units
+	Amount     int64  `json:"amount"`             // total of the accepted targets, in minor units
+	Currency   string `json:"currency,omitempty"` // the promotion's
 	// Errors holds the first lines that were not accepted. ReportURL is the URL
 	// of a CSV file with all of them.
 	Errors    []LineError `json:"errors,omitempty"`
@@ -88,8 +93,12 @@ func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Re
 		return UploadResult{}, fmt.Errorf("the format %q must be %s or %s", o.Format, CSV, NDJSON)
 	}
 	r := upload([]string{"v1", "promotions", promotion, "targets"}, mediaType, file, o.Gzip)
+	r.query = url.Values{}
 	if o.DryRun {
-		r.query = url.Values{"dryRun": {"true"}}
+		r.query.Set("dryRun", "true")
+	}
+	if o.MajorUnits {
+		r.query.Set("amounts", "major")
 	}
 	var out UploadResult
 	if err := c.call(ctx, r, &out); err != nil {

@@ -36,14 +36,14 @@ func TestShowLevers(t *testing.T) {
 	})
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
 	for _, want := range []string{
-		"rate per second  1,500\n", "weight           3\n", "max amount       9,000 EUR\n", "canary           10 targets, at most 2% failed; 4 payouts dispatched\n",
+		"rate per second  1,500\n", "weight           3\n", "max amount       90.00 EUR\n", "canary           10 targets, at most 2% failed; 4 payouts dispatched\n",
 		"starts           2026-12-24 18:00:00Z\n", "webhook          https://h/x\n", "created by       kim\n", "approved by      lee\uFFFD\n",
 	} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the output lacks %q:\n%s", want, r.stdout)
 		}
 	}
-	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7", "--yes"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 5,000 EUR\n", ""}) {
+	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7", "--yes"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 50.00 EUR\n", ""}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/largesse/largesse/internal/lab"
+
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // The output formats.
@@ -110,6 +112,9 @@ func printable(text string) string {
 
 // number formats 1234567 as 1,234,567.
 func number(n int64) string { return humanize.Comma(n) }
+
+// money formats an amount in minor units as people read it: 10.50 EUR.
+func money(amount int64, currency string) string { return reward.Amount(amount).In(currency) }
 
 // countOf formats a count: "1 row", "2,000 rows".
 func countOf(n int64, thing string) string {

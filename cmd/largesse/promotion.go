@@ -153,7 +153,7 @@ func (c *cli) promotionListCommand() *cobra.Command {
 				row: func(p client.Promotion) []string {
 					return []string{
 						p.ID, p.Name, p.Type, p.Status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
-						number(p.Counts.Succeeded), number(p.Counts.Failed), number(p.AmountSucceeded) + suffix(p.Currency),
+						number(p.Counts.Succeeded), number(p.Counts.Failed), money(p.AmountSucceeded, p.Currency),
 					}
 				},
 				limit: limit,
@@ -243,7 +243,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	d.add("status", p.Status)
 	d.add("pause reason", p.PauseReason)
 	if p.Amount != 0 {
-		d.add("amount per target", number(p.Amount)+suffix(p.Currency))
+		d.add("amount per target", money(p.Amount, p.Currency))
 	}
 	d.add("voucher code", p.VoucherCode)
 	if p.Closed {
@@ -261,8 +261,8 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	for _, part := range states(p.Counts) {
 		d.add("  "+part.name, number(part.count))
 	}
-	d.add("amount", number(p.AmountTotal)+suffix(p.Currency))
-	d.add("amount paid", number(p.AmountSucceeded)+suffix(p.Currency))
+	d.add("amount", money(p.AmountTotal, p.Currency))
+	d.add("amount paid", money(p.AmountSucceeded, p.Currency))
 	if p.ETASeconds != nil {
 		d.add("remaining time", (time.Duration(*p.ETASeconds) * time.Second).String())
 	}
@@ -272,7 +272,7 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	d.add("archived", moment(p.ArchivedAt))
 	for _, s := range p.Summaries {
 		d.add("summary "+printable(s.PromotionSummaryID), fmt.Sprintf("%s targets, %s succeeded, %s failed, %s paid",
-			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), number(s.AmountSucceeded)))
+			number(s.TotalCount), number(s.Counts.Succeeded), number(s.Counts.Failed), money(s.AmountSucceeded, p.Currency)))
 	}
 	return d.flush()
 }
@@ -287,7 +287,7 @@ func printControls(line func(name, value string), p client.Promotion) {
 		line("weight", strconv.Itoa(p.Weight))
 	}
 	if p.MaxAmount > 0 {
-		line("max amount", number(p.MaxAmount)+suffix(p.Currency))
+		line("max amount", money(p.MaxAmount, p.Currency))
 	}
 	if c := p.Canary; c != nil {
 		state := countOf(c.Dispatched, "payout") + " dispatched"
@@ -302,7 +302,7 @@ func printControls(line func(name, value string), p client.Promotion) {
 	line("created by", p.CreatedBy)
 	line("approved by", p.ApprovedBy)
 	if p.ApprovedBy != "" {
-		line("approved", countOf(p.ApprovedCount, "target")+" worth "+number(p.ApprovedAmount)+suffix(p.Currency))
+		line("approved", countOf(p.ApprovedCount, "target")+" worth "+money(p.ApprovedAmount, p.Currency))
 	}
 	if p.AwaitingApproval {
 		line("waits for", "an approval by another person")
@@ -329,11 +329,4 @@ func states(c client.Counts) []stateCount {
 		{"failed", c.Failed},
 		{"cancelled", c.Cancelled},
 	}
-}
-
-func suffix(currency string) string {
-	if currency == "" {
-		return ""
-	}
-	return " " + currency
 }

@@ -27,7 +27,7 @@ func (c *cli) promotionApproveCommand() *cobra.Command {
 				return err
 			}
 			if err := c.ask(yes, func() (string, error) {
-				return fmt.Sprintf("approve %s worth %s of %s", countOf(seen.TotalCount, "target"), number(seen.AmountTotal)+suffix(seen.Currency), nameOf(seen)), nil
+				return fmt.Sprintf("approve %s worth %s of %s", countOf(seen.TotalCount, "target"), money(seen.AmountTotal, seen.Currency), nameOf(seen)), nil
 			}); err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func (c *cli) promotionApproveCommand() *cobra.Command {
 				return c.printJSON(p)
 			}
 			_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("promotion %s is %s, approved by %s: %s worth %s",
-				p.ID, p.Status, p.ApprovedBy, countOf(p.ApprovedCount, "target"), number(p.ApprovedAmount)+suffix(p.Currency))))
+				p.ID, p.Status, p.ApprovedBy, countOf(p.ApprovedCount, "target"), money(p.ApprovedAmount, p.Currency))))
 			return err
 		},
 	}
@@ -97,7 +97,7 @@ func (c *cli) promotionUploadsCommand() *cobra.Command {
 				row: func(u client.Upload) []string {
 					return []string{
 						u.ID, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
-						number(u.Conflicts), number(u.Rejected), number(u.Amount),
+						number(u.Conflicts), number(u.Rejected), money(u.Amount, u.Currency),
 					}
 				},
 				limit: limit,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,6 +31,9 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		startsAt  string
 		metadata  []string
 		strict    bool
+		units     string
+		amount    string
+		budget    string
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -38,13 +42,14 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
   largesse promotion create --name Spring --type point --amount 1000 --max-amount 5000000 --canary-targets 100 --canary-max-failure-rate 0.02
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --strict --start
+  largesse promotion create --name Spring --type point --currency EUR --amounts major --amount 10.50 --file targets.csv
   largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
 		Args: args(),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&p.Name, "name", "", "name of the promotion (required)")
 	flags.StringVar(&p.Type, "type", "", "type of the promotion: point or voucher (required)")
-	flags.Int64Var(&p.Amount, "amount", 0, "default amount of a target, in minor units or points")
+	flags.StringVar(&amount, "amount", "", "default amount of a target, in minor units or points")
 	flags.StringVar(&p.VoucherCode, "voucher", "", "default voucher code of a target")
 	flags.StringVar(&p.Currency, "currency", "", "currency as three capital letters, e.g. EUR")
 	flags.StringVar(&p.ID, "id", "", "ID from an upstream system; default: a new ID")
@@ -54,12 +59,13 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.BoolVar(&start, "start", false, "start the promotion after the upload")
 	flags.IntVar(&p.RatePerSecond, "rate", 0, "maximum calls per second of all instances together, 1 to 1000000; default: no limit of its own")
 	flags.IntVar(&p.Weight, "weight", 0, "share of the calls relative to other promotions, 1 to 100; default: 1")
-	flags.Int64Var(&p.MaxAmount, "max-amount", 0, "budget in minor units or points, at least 1; default: no limit")
+	flags.StringVar(&budget, "max-amount", "", "budget in minor units or points, at least 1; default: no limit")
 	flags.Int64Var(&canary.Targets, "canary-targets", 0, "number of targets to pay first, at least 1; the others follow if these succeed; default: no canary")
 	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
 	flags.StringVar(&startsAt, "starts-at", "", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
+	unitsFlag(cmd, &units, "--amount, --max-amount and the amounts in the file")
 	metadataFlag(cmd, &metadata)
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,6 +86,24 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			}
 		}
 		changed := cmd.Flags().Changed
+		major, err := inMajorUnits(units)
+		if err != nil {
+			return err
+		}
+		if _, ok := reward.CurrencyDigits(p.Currency); major && !ok {
+			return wrongUse("--amounts major needs a --currency of ISO 4217, such as EUR, not %q", p.Currency)
+		}
+		for _, a := range []struct {
+			flag, text string
+			to         *int64
+		}{{"amount", amount, &p.Amount}, {"max-amount", budget, &p.MaxAmount}} {
+			if !changed(a.flag) {
+				continue
+			}
+			if *a.to, err = amountOf(a.flag, a.text, p.Currency, major); err != nil {
+				return err
+			}
+		}
 		for name, given := range map[string]int64{"rate": int64(p.RatePerSecond), "weight": int64(p.Weight), "max-amount": p.MaxAmount, "canary-targets": canary.Targets} {
 			if changed(name) && given < 1 {
 				return wrongUse("--%s %d must be at least 1; omit it for none", name, given)
@@ -132,7 +156,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		}
 		id := out.ID
 		if file != nil {
-			result, err := c.upload(ctx, cl, id, file, false)
+			result, err := c.upload(ctx, cl, id, file, false, major)
 			if err != nil {
 				return fmt.Errorf("promotion %s is created, but its upload failed: %w; continue with: largesse promotion upload %s %s", id, err, id, path)
 			}
@@ -213,7 +237,7 @@ func checkCreate(p client.NewPromotion, amount bool) error {
 		return wrongUse("--voucher needs --type voucher")
 	case utf8.RuneCountInString(p.VoucherCode) > reward.PromotionVoucherCodeMax:
 		return wrongUse("--voucher must have at most %d characters", reward.PromotionVoucherCodeMax)
-	case p.Currency != "" && !isCurrency(p.Currency):
+	case p.Currency != "" && !reward.IsCurrency(p.Currency):
 		return wrongUse("--currency %q must be three capital letters, e.g. EUR", p.Currency)
 	case p.MaxRetries != nil && (*p.MaxRetries < 0 || *p.MaxRetries > reward.PromotionMaxRetriesMax):
 		return wrongUse("--max-retries %d must be from 0 to %d", *p.MaxRetries, reward.PromotionMaxRetriesMax)
@@ -223,6 +247,18 @@ func checkCreate(p client.NewPromotion, amount bool) error {
 	return nil
 }
 
-func isCurrency(text string) bool {
-	return len(text) == 3 && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+// amountOf parses the value of a flag with an amount.
+func amountOf(flag, text, currency string, major bool) (int64, error) {
+	if major {
+		n, err := reward.ParseMajor(text, currency)
+		if err != nil {
+			return 0, wrongUse("--%s %q %v", flag, text, err)
+		}
+		return int64(n), nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, wrongUse("--%s %q must be a whole number of minor units; for an amount such as 10.50 EUR, add --amounts major", flag, text)
+	}
+	return n, nil
 }

@@ -53,7 +53,7 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 				header: []string{"TARGET", "USER", "AMOUNT", "STATE", "ATTEMPTS", "TRANSACTION", "ERROR", "UPDATED"},
 				row: func(p client.Payout) []string {
 					return []string{
-						p.TargetID, p.UserID, number(p.Amount), p.State, number(p.AttemptCount), p.TransactionKey,
+						p.TargetID, p.UserID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount), p.TransactionKey,
 						strings.TrimSpace(p.ErrorCode + " " + p.ErrorMessage), moment(&p.UpdatedAt),
 					}
 				},
@@ -74,7 +74,7 @@ func (c *cli) printPayout(p client.PayoutDetail) error {
 		return c.printJSON(p)
 	}
 	lines := []string{fmt.Sprintf("target %s, user %s: %s, amount %s, %s, updated %s",
-		p.TargetID, p.UserID, p.State, number(p.Amount), countOf(p.AttemptCount, "attempt"), moment(&p.UpdatedAt))}
+		p.TargetID, p.UserID, p.State, money(p.Amount, p.Currency), countOf(p.AttemptCount, "attempt"), moment(&p.UpdatedAt))}
 	if p.VoucherCode != "" {
 		lines = append(lines, "voucher code "+p.VoucherCode)
 	}

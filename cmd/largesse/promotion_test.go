@@ -75,6 +75,64 @@ started            2026-11-21 10:01:00Z
 	}
 }
 
+func TestAmountsInACurrency(t *testing.T) {
+	t.Parallel()
+	for currency, want := range map[string]string{"EUR": "10.50 EUR", "KRW": "1,050 KRW", "BHD": "1.050 BHD"} {
+		payout := `{"promotionId":"7","targetId":"1","userId":"u1","amount":1050,"currency":"` + currency + `","state":"UNKNOWN","updatedAt":"2026-11-21T10:00:00Z"}`
+		env, _ := fakeServer(t, map[string]answer{
+			"GET /v1/promotions/7": {body: `{"id":"7","status":"RUNNING","currency":"` + currency + `","amount":1050,"amountTotal":1050,"amountSucceeded":1050,
+				"summaries":[{"promotionSummaryId":"5","amountSucceeded":1050}],"createdAt":"2026-11-21T10:00:00Z"}`},
+			"GET /v1/promotions/7/payouts?limit=200":    {body: `{"items":[` + payout + `]}`},
+			"GET /v1/payouts?limit=200&state=UNKNOWN":   {body: `{"items":[` + payout + `]}`},
+			"GET /v1/promotions/7/payouts/1":            {body: payout},
+			"GET /v1/users/u1/history":                  {body: `{"userId":"u1","payouts":[` + payout + `]}`},
+			"GET /v1/promotions/7/uploads?limit=200":    {body: `{"items":[{"id":"5","state":"COMPLETED","amount":1050,"currency":"` + currency + `","createdAt":"2026-11-21T10:00:00Z"}]}`},
+			"POST /v1/promotions/7/targets?dryRun=true": {body: `{"accepted":1,"amount":1050,"currency":"` + currency + `"}`},
+		})
+		for command, times := range map[string]int{
+			"promotion show 7": 4, "promotion payouts 7": 1, "promotion payouts 7 --target 1": 1, "promotion uploads 7": 1, "payout unknown": 1, "user history u1": 1,
+			"promotion upload 7 - --dry-run": 1,
+		} {
+			r := largesseRun(t.Context(), targetsCSV, env, strings.Fields(command)...)
+			if r.code != exitDone || strings.Count(r.stdout, want) != times {
+				t.Errorf("%s says not %d times %s: %+v", command, times, want, r)
+			}
+		}
+	}
+}
+
+func TestPromotionCreateInMajorUnits(t *testing.T) {
+	t.Parallel()
+	file := writeTargets(t, "targets.csv", targetsCSV)
+	env, asked := fakeServer(t, map[string]answer{
+		"POST /v1/promotions": {201, draftJSON}, "POST /v1/promotions/7/targets?amounts=major": {body: `{"accepted":2}`}, "GET /v1/promotions/7": {body: draftJSON},
+	})
+	create := []string{"promotion", "create", "--name", "Spring", "--type", "point", "--file", file}
+	r := largesseRun(t.Context(), "", env, append(create, "--currency", "EUR", "--amounts", "major", "--amount", "10.5", "--max-amount", "1000.00")...)
+	if r.code != exitDone {
+		t.Errorf("%+v", r)
+	}
+	for wrong, want := range map[string]string{
+		"--currency EUR --amounts major --amount 10.505": `--amount "10.505" has 3 digits behind the decimal point, but EUR has 2`,
+		"--currency EUR --amount 10.50":                  `--amount "10.50" must be a whole number of minor units; for an amount such as 10.50 EUR, add --amounts major`,
+		"--currency EUR --max-amount 10.50":              `--max-amount "10.50" must be a whole number of minor units`,
+		"--amounts major":                                `--amounts major needs a --currency of ISO 4217, such as EUR, not ""`,
+		"--amounts major --currency PTS":                 `--amounts major needs a --currency of ISO 4217, such as EUR, not "PTS"`,
+		"--amounts cents":                                `--amounts "cents" must be minor or major`,
+	} {
+		if r := largesseRun(t.Context(), "", env, append(create, strings.Fields(wrong)...)...); r.code != exitWrongUse || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", wrong, r)
+		}
+	}
+	want := []string{
+		`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1050,"currency":"EUR","maxAmount":100000}`,
+		"POST /v1/promotions/7/targets?amounts=major " + strings.TrimSpace(targetsCSV), "GET /v1/promotions/7",
+	}
+	if diff := cmp.Diff(want, asked()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestPromotionShowStream(t *testing.T) {
 	t.Parallel()
 	const stream = `{"key":"campaign-promotion-stream:POINT:7","group":"campaign-promotion-group:POINT:7","exists":true,"length":1500,"lag":1200,"pending":300,
@@ -194,7 +252,7 @@ func TestPromotionList(t *testing.T) {
 	r := largesseRun(t.Context(), "", env, "promotion", "list")
 	want := "ID  NAME    TYPE   STATUS   TARGETS  OPEN  SUCCEEDED  FAILED  AMOUNT PAID\n" +
 		"7   Spring  POINT  RUNNING  2        1     1          0       1,000\n" +
-		"7   Spring  POINT  DRAFT    2        2     0          0       0 EUR\n"
+		"7   Spring  POINT  DRAFT    2        2     0          0       0.00 EUR\n"
 	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
 		t.Error(diff)
 	}

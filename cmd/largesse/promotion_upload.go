@@ -17,6 +17,7 @@ func (c *cli) promotionUploadCommand() *cobra.Command {
 	var (
 		format string
 		dryRun bool
+		units  string
 	)
 	cmd := &cobra.Command{
 		Use:   "upload ID FILE",
@@ -28,13 +29,21 @@ A CSV file starts with a header: targetId, and any of userId, amount and
 voucherCode. An NDJSON file has one object per line with the same names. Invalid
 lines are listed on stderr; all other lines are accepted.
 
+Amounts are whole numbers in minor units: 1050 is 10.50 EUR. With --amounts major,
+they are in major units of the promotion's currency: 10.50 is 10.50 EUR.
+
 The name of the file decides its format: .csv, .ndjson or .jsonl, each with or
 without .gz. Stdin (-) is CSV. --format overrides this.`,
 		Example: `  largesse promotion upload 12345 targets.csv
   largesse promotion upload 12345 targets.ndjson.gz --dry-run
+  largesse promotion upload 12345 from-a-spreadsheet.csv --amounts major
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
 		Args: promotionArgs("a FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			major, err := inMajorUnits(units)
+			if err != nil {
+				return err
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
@@ -44,7 +53,7 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
 				return err
 			}
 			defer file.Close()
-			result, err := c.upload(cmd.Context(), cl, args[0], file, dryRun)
+			result, err := c.upload(cmd.Context(), cl, args[0], file, dryRun, major)
 			if err != nil {
 				return err
 			}
@@ -56,8 +65,28 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
 	}
 	cmd.Flags().StringVar(&format, "format", "", "format of the file: csv or ndjson; default: by the name of the file, csv for stdin")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "validate and sum up the file without adding targets")
+	unitsFlag(cmd, &units, "the amounts in the file")
 	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
 	return cmd
+}
+
+// The values of --amounts.
+const (
+	minorUnits = "minor"
+	majorUnits = "major"
+)
+
+func unitsFlag(cmd *cobra.Command, to *string, what string) {
+	cmd.Flags().StringVar(to, "amounts", minorUnits, "units of "+what+": minor (1050 is 10.50 EUR) or major (10.50)")
+	complete(cmd, "amounts", minorUnits, majorUnits)
+}
+
+// inMajorUnits reports whether the value of --amounts is major.
+func inMajorUnits(units string) (bool, error) {
+	if units != minorUnits && units != majorUnits {
+		return false, wrongUse("--amounts %q must be %s or %s", units, minorUnits, majorUnits)
+	}
+	return units == majorUnits, nil
 }
 
 // inputFile is an open file to send.
@@ -122,9 +151,9 @@ func (c *cli) openTargets(path, format string) (*targetFile, error) {
 }
 
 // upload sends a file, with a progress bar on a terminal.
-func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *targetFile, dryRun bool) (client.UploadResult, error) {
+func (c *cli) upload(ctx context.Context, cl *client.Client, id string, file *targetFile, dryRun, major bool) (client.UploadResult, error) {
 	bar := c.uploadBar(file.size)
-	result, err := cl.UploadTargets(ctx, id, bar.reader(file), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun})
+	result, err := cl.UploadTargets(ctx, id, bar.reader(file), client.UploadOptions{Format: file.format, Gzip: file.gzip, DryRun: dryRun, MajorUnits: major})
 	bar.finish(err == nil)
 	if err != nil && passing(err) {
 		return result, fmt.Errorf("%w; you can safely upload the same file again", err)
@@ -146,6 +175,6 @@ func (c *cli) printUpload(r client.UploadResult, dryRun bool) error {
 		verb = "would be accepted"
 	}
 	_, err := fmt.Fprintf(c.stdout, "%s %s (amount %s), %s, %s, %s rejected\n",
-		number(r.Accepted), verb, number(r.Amount), countOf(r.Duplicates, "duplicate"), countOf(r.Conflicts, "conflict"), number(r.Rejected))
+		number(r.Accepted), verb, money(r.Amount, r.Currency), countOf(r.Duplicates, "duplicate"), countOf(r.Conflicts, "conflict"), number(r.Rejected))
 	return err
 }

@@ -54,7 +54,7 @@ func TestQuestions(t *testing.T) {
 		"close Spring (7) to further targets":                     {"promotion", "close", "7"},
 		"delete Spring (7) with 2 targets permanently":            {"promotion", "delete", "7"},
 		"settle payout 8 of promotion 7 as FAILED":                {"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n"},
-		"approve 2 targets worth 2,000 EUR of Spring (7)":         {"promotion", "approve", "7"},
+		"approve 2 targets worth 20.00 EUR of Spring (7)":         {"promotion", "approve", "7"},
 		"cancel coupon 2 permanently":                             {"coupon", "cancel", "2"},
 		"take user u7 out of the line of template 42":             {"coupon", "leave", "42", "--user", "u7"},
 		"close template Autumn (42) to further requests":          {"template", "close", "42"},

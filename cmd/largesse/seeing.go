@@ -82,7 +82,7 @@ automatically. Settle one that stays UNKNOWN with: largesse promotion resolve`,
 				header: []string{"SINCE", "PROMOTION", "TARGET", "USER", "AMOUNT", "ATTEMPTS", "ERROR"},
 				row: func(p client.UnknownPayout) []string {
 					return []string{
-						moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, number(p.Amount), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
+						moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, money(p.Amount, p.Currency), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
 					}
 				},
 				limit: limit,

@@ -122,7 +122,7 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 	t.cuts = []string{"NAME", "TRANSACTION", "LAST ANSWER"}
 	var pauses []string // one line per PAUSED promotion
 	for _, p := range h.Payouts {
-		if err := t.add(p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, number(p.Amount), p.State, number(p.AttemptCount),
+		if err := t.add(p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount),
 			moment(&p.UpdatedAt), p.TransactionKey, lastAnswer(p)); err != nil {
 			return err
 		}

@@ -53,6 +53,7 @@ type Upload struct {
 	Conflicts  int64     `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64     `json:"rejected"`
 	Amount     int64     `json:"amount"`
+	Currency   string    `json:"currency,omitempty"`
 	ReportURL  string    `json:"reportUrl"`
 }
 
@@ -159,10 +160,14 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadList
 		return nil, err
 	}
 	uploads, more := page(uploads, in.Limit)
+	promotion, err := a.cfg.Promotions.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	out := &uploadListOutput{}
 	out.Body.Items = make([]Upload, len(uploads))
 	for i, u := range uploads {
-		out.Body.Items[i] = uploadOf(u)
+		out.Body.Items[i] = uploadOf(u, promotion.Currency)
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorUploads, uploads[len(uploads)-1].ID)
@@ -170,10 +175,10 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadList
 	return out, nil
 }
 
-func uploadOf(u store.Upload) Upload {
+func uploadOf(u store.Upload, currency string) Upload {
 	out := Upload{
 		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: u.FinishedAt.UTC(),
-		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount),
+		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount), Currency: currency,
 		ReportURL: reportURL(u.PromotionID, u.ID),
 	}
 	switch {

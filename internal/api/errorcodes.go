@@ -118,7 +118,7 @@ var lineCodes = []lineCode{
 	{campaign.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
 	{campaign.LineBadUser, "userId is too long, or holds a control character"},
 	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
-	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range"},
+	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range; with amounts=major, not an amount with at most as many digits as the currency has"},
 	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
 	{campaign.LineFormula, "voucherCode starts like a spreadsheet formula"},
 	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},

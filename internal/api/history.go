@@ -55,6 +55,7 @@ type HistoryPayout struct {
 	PauseReason     string    `json:"pauseReason,omitempty"`
 	TargetID        string    `json:"targetId"`
 	Amount          int64     `json:"amount" maximum:"1000000000000000"`
+	Currency        string    `json:"currency,omitempty"`
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
 	Attempts        int32     `json:"attempts"`
@@ -68,7 +69,7 @@ type HistoryPayout struct {
 func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
 	return HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
-		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
+		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: p.Promotion.Currency, VoucherCode: p.VoucherCode,
 		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
 		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), AttemptLog: attemptsOf(p.Answers),
 	}

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,7 @@ type Payout struct {
 	UserID             string    `json:"userId"`
 	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
 	Amount             int64     `json:"amount" maximum:"1000000000000000"`
+	Currency           string    `json:"currency,omitempty"`
 	VoucherCode        string    `json:"voucherCode,omitempty"`
 	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
 	Attempts           int32     `json:"attempts"`
@@ -49,6 +52,22 @@ type Attempt struct {
 	Message  string    `json:"message,omitempty"`
 }
 
+// currencies returns the currencies of the promotions of payouts.
+func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.PromotionID]string, error) {
+	found := make(map[reward.PromotionID]string)
+	for _, r := range rows {
+		found[r.PromotionID] = ""
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	views, err := a.cfg.Rows.PromotionViews(ctx, slices.Collect(maps.Keys(found)))
+	for _, v := range views {
+		found[v.ID] = v.Currency
+	}
+	return found, err
+}
+
 func attemptsOf(list []reward.Attempt) []Attempt {
 	out := make([]Attempt, len(list))
 	for i, t := range list {
@@ -57,9 +76,9 @@ func attemptsOf(list []reward.Attempt) []Attempt {
 	return out
 }
 
-func payoutOf(p reward.Payout) Payout {
+func payoutOf(p reward.Payout, currency string) Payout {
 	out := Payout{
-		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), VoucherCode: p.VoucherCode,
+		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), Currency: currency, VoucherCode: p.VoucherCode,
 		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(),
 	}
@@ -234,10 +253,14 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 		return nil, err
 	}
 	rows, more := page(rows, in.Limit)
+	currencies, err := a.currencies(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
 	out := &payoutListOutput{}
 	out.Body.Items = make([]Payout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = payoutOf(r)
+		out.Body.Items[i] = payoutOf(r, currencies[r.PromotionID])
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorPayouts, int64(rows[len(rows)-1].TargetID))
@@ -296,7 +319,7 @@ func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows []
 	}
 	rows = make([][]string, len(payouts))
 	for i, one := range payouts {
-		rows[i], last = payoutOf(one).csvRow(), one.TargetID
+		rows[i], last = payoutOf(one, "").csvRow(), one.TargetID
 	}
 	return rows, last, nil
 }
@@ -354,5 +377,9 @@ func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, err
 	if err != nil {
 		return nil, err
 	}
-	return &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p), AttemptLog: attemptsOf(attempts)}}, nil
+	currencies, err := a.currencies(ctx, []reward.Payout{p})
+	if err != nil {
+		return nil, err
+	}
+	return &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p, currencies[p.PromotionID]), AttemptLog: attemptsOf(attempts)}}, nil
 }

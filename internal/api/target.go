@@ -52,6 +52,7 @@ type UploadResult struct {
 	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64       `json:"rejected"`
 	Amount     int64       `json:"amount"`
+	Currency   string      `json:"currency,omitempty"`
 	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100"`
 	ReportURL  string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
 }
@@ -80,6 +81,7 @@ func (a *API) addTargets() {
 		Parameters: []*huma.Param{
 			text("id", "path", true, "Promotion ID", str),
 			text("dryRun", "query", false, "", boolean),
+			text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -137,7 +139,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	out := UploadResult{
 		Accepted: res.Accepted, Duplicates: res.Duplicates, Conflicts: res.Conflicts, Rejected: res.Rejected,
-		Amount: int64(res.Amount), Errors: make([]LineError, len(res.Errors)),
+		Amount: int64(res.Amount), Currency: res.Currency, Errors: make([]LineError, len(res.Errors)),
 	}
 	for i, e := range res.Errors {
 		out.Errors[i] = LineError(e)
@@ -163,7 +165,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 		return cmd, err
 	}
 	cmd.PromotionID, cmd.By = id, actor(r.Context())
-	if cmd.DryRun, err = dryRun(r); err != nil {
+	if cmd.DryRun, cmd.Units, err = uploadQuery(r.URL.Query()); err != nil {
 		return cmd, err
 	}
 	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatNDJSON, formatAny); err != nil {
@@ -240,21 +242,29 @@ func onlyQuery(q url.Values, names ...string) error {
 	return nil
 }
 
-// dryRun parses the query parameter dryRun.
-func dryRun(r *http.Request) (bool, error) {
-	q := r.URL.Query()
-	if err := onlyQuery(q, "dryRun"); err != nil {
-		return false, err
+// uploadQuery parses the query parameters of an upload.
+func uploadQuery(q url.Values) (dryRun bool, units campaign.Units, err error) {
+	if err := onlyQuery(q, "dryRun", "amounts"); err != nil {
+		return false, "", err
 	}
-	switch given := q["dryRun"]; {
+	dry, err := eitherOf(q, "dryRun", "false", "true")
+	if err != nil {
+		return false, "", err
+	}
+	amounts, err := eitherOf(q, "amounts", string(campaign.MinorUnits), string(campaign.MajorUnits))
+	return dry == "true", campaign.Units(amounts), err
+}
+
+// eitherOf returns a query parameter, which must be one of the two values. Without it,
+// it is the first.
+func eitherOf(q url.Values, name, usual, other string) (string, error) {
+	switch given := q[name]; {
 	case len(given) == 0:
-		return false, nil
-	case len(given) == 1 && given[0] == "true":
-		return true, nil
-	case len(given) == 1 && given[0] == "false":
-		return false, nil
+		return usual, nil
+	case len(given) == 1 && (given[0] == usual || given[0] == other):
+		return given[0], nil
 	}
-	return false, web.Malformed("dryRun", "must be true or false, once")
+	return "", web.Malformed(name, "must be "+usual+" or "+other+", once")
 }
 
 // uploadFormat returns the format of an upload, which must be one of the given.

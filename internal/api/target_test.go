@@ -119,6 +119,28 @@ func TestUploadTargets(t *testing.T) {
 		}
 	})
 
+	t.Run("AmountsInMajorUnits", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		path := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","currency":"EUR"}`) + "/targets"
+		const file = "targetId,amount\n1,10.50\n2,10.505\n"
+		minor := b.upload(t, path+"?dryRun=true&amounts=minor", file).result(t)
+		if minor.Accepted != 0 || !strings.Contains(minor.Errors[0].Detail, "upload it with amounts=major") {
+			t.Errorf("minor: %+v", minor)
+		}
+		for _, dry := range []string{"&dryRun=true", ""} {
+			if r := b.upload(t, path+"?amounts=major"+dry, file).result(t); r.Accepted != 1 || r.Amount != 1050 || r.Currency != "EUR" || r.Errors[0].Code != "BAD_AMOUNT" {
+				t.Errorf("major%s: %+v", dry, r)
+			}
+		}
+		if p := b.json(t, "GET", strings.TrimSuffix(path, "targets")+"payouts/1", "").object(t); fmt.Sprint(p["amount"]) != "1050" || p["currency"] != "EUR" {
+			t.Errorf("payout %v", p)
+		}
+		b.upload(t, path+"?amounts=cents", file).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		b.upload(t, path+"?amounts=major&amounts=minor", file).wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		b.upload(t, "/v1/promotions/"+b.create(t, `{"name":"x","type":"POINT"}`)+"/targets?amounts=major", file).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	})
+
 	t.Run("NDJSONInGzip", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -76,10 +76,14 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownLi
 		return nil, err
 	}
 	rows, more := page(rows, in.Limit)
+	currencies, err := a.currencies(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
 	out := &unknownListOutput{}
 	out.Body.Items = make([]UnknownPayout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutOf(r)}
+		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutOf(r, currencies[r.PromotionID])}
 	}
 	if more {
 		out.Body.NextCursor = encodeUnknownCursor(store.PlaceOfUnknown(rows[len(rows)-1]))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -54,8 +53,6 @@ type CanaryCommand struct {
 	MaxFailureRate *float64 // 0 to 1; nil means CanaryMaxFailureRate
 }
 
-var currencyPattern = regexp.MustCompile(`^[A-Z]{3}$`)
-
 // Check returns every field that is invalid at now.
 func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
@@ -82,7 +79,7 @@ func (c CreateCommand) Check(now time.Time) []reward.FieldError {
 	if c.VoucherCode != "" {
 		c.checkVoucherCode(refuse)
 	}
-	if c.Currency != "" && !currencyPattern.MatchString(c.Currency) {
+	if c.Currency != "" && !reward.IsCurrency(c.Currency) {
 		refuse("currency", "must be three capital letters, e.g. EUR, not %s", reward.Quote(c.Currency))
 	}
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > reward.PromotionMaxRetriesMax) {

@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,15 @@ const (
 	columnUser    = "userId"
 	columnAmount  = "amount"
 	columnVoucher = "voucherCode"
+)
+
+// Units says in which units a file of targets has its amounts.
+type Units string
+
+// The units. In minor units, 1050 of EUR are 10.50 EUR; in major ones, 10.50 are.
+const (
+	MinorUnits Units = "minor"
+	MajorUnits Units = "major"
 )
 
 // Codes of rejected lines. The other lines of the file are read.
@@ -68,6 +78,7 @@ const (
 type TargetReader struct {
 	lines    *lineReader
 	defaults reward.Promotion
+	units    Units
 	parse    func(l line) (cells, *lineFault, error)
 	header   bool // the next line must be a header
 	csv      csvHeader
@@ -77,9 +88,10 @@ type TargetReader struct {
 }
 
 // NewTargetReader returns a reader of a promotion's targets. The promotion's
-// amount and voucher code are the defaults of the lines.
-func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *TargetReader {
-	t := &TargetReader{lines: newLineReader(r), defaults: defaults}
+// amount and voucher code are the defaults of the lines, and amounts in major units
+// are of its currency.
+func NewTargetReader(r io.Reader, format Format, units Units, defaults reward.Promotion) *TargetReader {
+	t := &TargetReader{lines: newLineReader(r), units: units, defaults: defaults}
 	switch format {
 	case FormatCSV:
 		t.parse, t.header = t.parseCSV, true
@@ -88,6 +100,10 @@ func NewTargetReader(r io.Reader, format Format, defaults reward.Promotion) *Tar
 	default:
 		t.err = reward.NewError(reward.KindInvalid, CodeUnknownFormat,
 			"format %s is neither %s nor %s", reward.Quote(string(format)), FormatCSV, FormatNDJSON)
+	}
+	if _, ok := reward.CurrencyDigits(defaults.Currency); units == MajorUnits && !ok {
+		t.err = reward.InvalidFields("the upload", []reward.FieldError{{Field: "amounts", Detail: fmt.Sprintf(
+			"must be minor: major units need a currency of ISO 4217, and the promotion has %s", cmp.Or(defaults.Currency, "none"))}})
 	}
 	return t
 }
@@ -216,11 +232,25 @@ func (t *TargetReader) amount(s string) (reward.Amount, *lineFault) {
 		}
 		return t.defaults.Amount, nil
 	}
+	if t.units == MajorUnits {
+		amount, err := reward.ParseMajor(s, t.defaults.Currency)
+		switch {
+		case err != nil:
+			return 0, faultf(LineBadAmount, "%s %s %v", columnAmount, reward.Quote(s), err)
+		case amount < least || amount > reward.AmountMax:
+			return 0, faultf(LineBadAmount, "%s %s is not from %s to %s", columnAmount, reward.Quote(s), least.In(t.defaults.Currency), reward.AmountMax.In(t.defaults.Currency))
+		}
+		return amount, nil
+	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	amount := reward.Amount(n)
 	if err != nil || amount < least || amount > reward.AmountMax || strconv.FormatInt(n, 10) != s {
-		return 0, faultf(LineBadAmount, "%s %s is not a whole number of minor units from %d to %d",
-			columnAmount, reward.Quote(s), least, reward.AmountMax)
+		advice := ""
+		if strings.Contains(s, ".") {
+			advice = "; if the file has amounts such as 10.50 EUR, upload it with amounts=major (--amounts major)"
+		}
+		return 0, faultf(LineBadAmount, "%s %s is not a whole number of minor units from %d to %d%s",
+			columnAmount, reward.Quote(s), least, reward.AmountMax, advice)
 	}
 	return amount, nil
 }

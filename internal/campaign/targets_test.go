@@ -21,6 +21,51 @@ var (
 	voucherPromotion = reward.Promotion{ID: 9, Type: reward.Voucher}
 )
 
+func TestAmountsInMajorUnits(t *testing.T) {
+	t.Parallel()
+	read := func(units Units, format Format, currency, in string) []string {
+		t.Helper()
+		r := NewTargetReader(strings.NewReader(in), format, units, reward.Promotion{ID: 9, Type: reward.Point, Currency: currency, Amount: 100})
+		var out []string
+		for {
+			row, _, bad, err := r.Next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return out
+			case err != nil:
+				return append(out, err.Error())
+			case bad != nil:
+				out = append(out, bad.Code+": "+bad.Detail)
+			default:
+				out = append(out, row.Amount.In(""))
+			}
+		}
+	}
+	const file = "targetId,amount\n1,10.50\n2,10\n3,\n4,10.505\n5,0\n6,0.00\n7,1e3\n8,10000000000000.01\n"
+	for name, tt := range map[string]struct {
+		got, want []string
+	}{
+		"EUR": {read(MajorUnits, FormatCSV, "EUR", file), []string{
+			"1,050", "1,000", "100", // the promotion's amount is in minor units already
+			`BAD_AMOUNT: amount "10.505" has 3 digits behind the decimal point, but EUR has 2`,
+			`BAD_AMOUNT: amount "0" is not from 0.01 EUR to 10,000,000,000,000.00 EUR`, `BAD_AMOUNT: amount "0.00" is not from 0.01 EUR to 10,000,000,000,000.00 EUR`,
+			`BAD_AMOUNT: amount "1e3" is not a number such as 10.50, with digits and at most one decimal point`,
+			`BAD_AMOUNT: amount "10000000000000.01" is not from 0.01 EUR to 10,000,000,000,000.00 EUR`,
+		}},
+		"KRW":    {read(MajorUnits, FormatCSV, "KRW", "targetId,amount\n1,1050\n2,10.5\n"), []string{"1,050", `BAD_AMOUNT: amount "10.5" has digits behind the decimal point, but KRW has none`}},
+		"NDJSON": {read(MajorUnits, FormatNDJSON, "BHD", `{"targetId":1,"amount":1.050}`+"\n"+`{"targetId":2,"amount":"1.05"}`+"\n"), []string{"1,050", "1,050"}},
+		"Advice": {read(MinorUnits, FormatCSV, "EUR", "targetId,amount\n1,10.50\n2,10\n"), []string{
+			`BAD_AMOUNT: amount "10.50" is not a whole number of minor units from 1 to 1000000000000000; if the file has amounts such as 10.50 EUR, upload it with amounts=major (--amounts major)`, "10",
+		}},
+		"NoCurrency": {read(MajorUnits, FormatCSV, "", file), []string{"INVALID: the upload is invalid: amounts must be minor: major units need a currency of ISO 4217, and the promotion has none"}},
+		"Unknown":    {read(MajorUnits, FormatCSV, "PTS", file), []string{"INVALID: the upload is invalid: amounts must be minor: major units need a currency of ISO 4217, and the promotion has PTS"}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // readAll reads to the end and formats each line as "line: outcome".
 func readAll(r *TargetReader) ([]string, error) {
 	var out []string
@@ -130,7 +175,7 @@ func TestTargetReaderLines(t *testing.T) {
 				"whole": strings.NewReader(tt.in), "byte by byte": iotest.OneByteReader(strings.NewReader(tt.in)),
 				"with the error": iotest.DataErrReader(strings.NewReader(tt.in)),
 			} {
-				got, err := readAll(NewTargetReader(in, tt.format, tt.promotion))
+				got, err := readAll(NewTargetReader(in, tt.format, MinorUnits, tt.promotion))
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -177,7 +222,7 @@ func TestTargetReaderRefusesFiles(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := NewTargetReader(strings.NewReader(tt.in), tt.format, pointPromotion)
+			r := NewTargetReader(strings.NewReader(tt.in), tt.format, MinorUnits, pointPromotion)
 			got, err := readAll(r)
 			if len(got) != 0 || !reward.HasCode(err, tt.code) || reward.KindOf(err) != reward.KindInvalid {
 				t.Fatalf("got %v and %v, want %s", got, err, tt.code)
@@ -193,7 +238,7 @@ func TestTargetReaderDropsTheLineThatTheStreamBrokeIn(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("cut")
 	for _, in := range []string{"targetId,amount\n1,5\n2,10", "targetId,amount\n1,5\n2,\"10\n3,", "targetId,amount\n1,5\n"} {
-		r := NewTargetReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), FormatCSV, pointPromotion)
+		r := NewTargetReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), FormatCSV, MinorUnits, pointPromotion)
 		got, err := readAll(r)
 		if !errors.Is(err, broken) {
 			t.Errorf("%q: error %v", in, err)
@@ -232,7 +277,7 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 20
 	line := &endless{left: size}
-	r := NewTargetReader(io.MultiReader(strings.NewReader("targetId\n"), line, strings.NewReader("\n7\n")), FormatCSV, pointPromotion)
+	r := NewTargetReader(io.MultiReader(strings.NewReader("targetId\n"), line, strings.NewReader("\n7\n")), FormatCSV, MinorUnits, pointPromotion)
 	got, err := readAll(r)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +294,7 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 // out once and in order, except the header.
 func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion) {
 	t.Helper()
-	r := NewTargetReader(bytes.NewReader(data), format, p)
+	r := NewTargetReader(bytes.NewReader(data), format, MinorUnits, p)
 	want := map[int64]bool{}
 	header := format == FormatCSV
 	for i, text := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {

@@ -84,6 +84,7 @@ type UploadCommand struct {
 	PromotionID reward.PromotionID
 	Body        io.Reader // plain text, decompressed
 	Format      Format
+	Units       Units  // of the amounts
 	By          string // who sends it
 	// DryRun checks and totals the file without saving anything.
 	DryRun bool
@@ -97,6 +98,7 @@ type UploadResult struct {
 	Conflicts  int64 // exist with other data, which was not changed
 	Rejected   int64
 	Amount     reward.Amount // total of the accepted targets
+	Currency   string        // the promotion's
 	// Errors holds the first 100 error lines: those rejected or in conflict.
 	Errors []store.LineError
 }
@@ -117,7 +119,7 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 		return UploadResult{}, err
 	}
 	counted := &countedReader{from: cmd.Body}
-	reader := NewTargetReader(counted, cmd.Format, view.Promotion)
+	reader := NewTargetReader(counted, cmd.Format, cmd.Units, view.Promotion)
 	if cmd.DryRun {
 		return u.dryRun(ctx, reader, view)
 	}
@@ -265,7 +267,7 @@ type tally struct {
 }
 
 func newTally(view store.PromotionView) tally {
-	return tally{amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
+	return tally{result: UploadResult{Currency: view.Currency}, amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
 }
 
 // fits refuses a batch that would make the promotion's total overflow if all of

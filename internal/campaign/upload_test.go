@@ -428,7 +428,7 @@ func TestDryRunIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFakeUploadRows(pointPromotion)
 	d := newRehearsal(f, f.view, 1500)
-	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), FormatCSV, pointPromotion), d.handle)
+	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), FormatCSV, MinorUnits, pointPromotion), d.handle)
 	if !reward.HasCode(err, CodeDryRunTooLarge) {
 		t.Fatalf("error %v", err)
 	}

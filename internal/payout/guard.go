@@ -124,7 +124,8 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 		}
 	}
 	if g.spent(v) {
-		return g.pause(ctx, v, "", fmt.Sprintf("the next payout would exceed the budget maxAmount = %d, of which %d is spent", v.MaxAmount, v.Counts.Amounts[reward.Succeeded]))
+		return g.pause(ctx, v, "", fmt.Sprintf("the next payout would exceed the budget maxAmount = %s, of which %s is spent",
+			v.MaxAmount.In(v.Currency), v.Counts.Amounts[reward.Succeeded].In(v.Currency)))
 	}
 	if failed, of := g.failureRate(v); failed > 0 {
 		return g.pause(ctx, v, "", fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))

@@ -123,7 +123,7 @@ func TestGuard(t *testing.T) {
 		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
 		s.start()
 		v := s.until("paused", paused)
-		if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2050") {
+		if v.Counts.Amounts[reward.Succeeded] != 2000 || !strings.Contains(v.PauseReason, "maxAmount = 2,050") {
 			t.Errorf("paid %d, pauseReason %q", v.Counts.Amounts[reward.Succeeded], v.PauseReason)
 		}
 		// After a resume without more budget it is paused again and pays
@@ -185,7 +185,7 @@ func TestGuard(t *testing.T) {
 		s.until("paid out", paidOut)
 		s.save(100, 1) // 1,100 in total: above the limit
 		v := s.until("paused", paused)
-		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1100, above 1000 (approval.above)") {
+		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1,100, above 1,000 (approval.above)") {
 			t.Errorf("pauseReason %q", v.PauseReason)
 		}
 	})

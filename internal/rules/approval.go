@@ -38,12 +38,12 @@ func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount) bool {
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Amount) string {
-	worth := fmt.Sprintf("is worth %d, above %d (approval.above)", c.AmountTotal(), above)
+	worth := fmt.Sprintf("is worth %s, above %s (approval.above)", c.AmountTotal().In(p.Currency), above.In(p.Currency))
 	if p.Approval.Unvalued > p.Approval.Rounds {
-		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %d)", above)
+		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %s)", above.In(p.Currency))
 	}
 	if p.Approval.Rounds > 0 {
-		worth += fmt.Sprintf(", of which %d targets worth %d are approved", p.Approval.Count, p.Approval.Amount)
+		worth += fmt.Sprintf(", of which %d targets worth %s are approved", p.Approval.Count, p.Approval.Amount.In(p.Currency))
 	}
 	return worth
 }

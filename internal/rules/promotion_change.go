@@ -102,7 +102,8 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 	spent := Spent(counts, flagged)
 	if c.MaxAmount != nil && *c.MaxAmount > 0 && *c.MaxAmount < spent && *c.MaxAmount != p.MaxAmount {
 		return p, reward.NewError(reward.KindConflict, reward.CodeConflict,
-			"promotion %d has paid, or may have paid, %d, so maxAmount cannot be %d; set %d or more, or pause it", p.ID, spent, *c.MaxAmount, spent)
+			"promotion %d has paid, or may have paid, %s, so maxAmount cannot be %s; set %s or more, or pause it",
+			p.ID, spent.In(p.Currency), c.MaxAmount.In(p.Currency), spent.In(p.Currency))
 	}
 	from := p
 	set(&p.Name, c.Name)
