@@ -69,7 +69,7 @@ test('change every setting of a draft, and two people at once', async ({ w }) =>
   const first = await w.page({ key: w.keys.operator });
   await w.open(first, `/#/promotions/${id}`);
   await change(first, {
-    Name: 'Changed in all', 'Calls per second': '1.000', Weight: '3', Budget: '5,000,000', Retries: '2', 'Amount of each target': '700', 'Voucher code': 'V-9', Currency: 'chf',
+    Name: 'Changed in all', 'Calls per second': '1.000', Weight: '3', Budget: '50,000', Retries: '2', 'Amount of each target': '7.00', 'Voucher code': 'V-9', Currency: 'chf',
     'Canary: targets that are paid first': '10', 'Canary: failures allowed, in percent': '2.5', Starts: '2099-05-06T07:08:09', 'Value 2': '2',
   });
   await button(dialog(first), 'Remove both').click();
@@ -111,6 +111,66 @@ test('change every setting of a draft, and two people at once', async ({ w }) =>
   await expect(dialog(first).getByText('can change only while it is a draft')).toBeVisible();
   await expect(dialog(first).getByLabel('Currency')).toHaveCount(0);
   await w.accessible(first, 'the settings of a completed promotion');
+});
+
+test('amounts are shown and read in their currency', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  const person = w.unique('rich').replace(' ', '-');
+  for (const [currency, text] of [['EUR', '10.50 EUR'], ['KRW', '1,050 KRW'], ['BHD', '1.050 BHD'], ['IQD', '1.050 IQD'], [undefined, '1,050']]) {
+    const p = await w.api('POST', '/v1/promotions', { name: w.unique('Money'), type: 'POINT', amount: 1050, currency });
+    await w.api('POST', `/v1/promotions/${p.id}/targets`, `targetId,userId\n1,${person}\n`, w.keys.operator, 'text/csv');
+    await w.open(page, `/#/promotions/${p.id}`);
+    await expect(page.getByRole('cell', { name: text, exact: true }).first(), 'the payout, or the file').toBeVisible();
+    await button(page, 'Start…').click();
+    await expect(dialog(page).getByText(`Pay 1 target: ${text} in all.`)).toBeVisible();
+    await button(dialog(page), 'Pay 1').click();
+    await expect(page.getByText(`of ${text}`)).toBeVisible();
+  }
+  await w.open(page, `/#/people/${person}`);
+  for (const text of ['10.50 EUR', '1,050 KRW', '1.050 BHD', '1.050 IQD']) await expect(page.getByText(text).first()).toBeVisible();
+
+  // A file is in the units that somebody chose: major ones at first.
+  const { id } = await w.api('POST', '/v1/promotions', { name: w.unique('Units'), type: 'POINT', currency: 'EUR' });
+  await w.open(page, `/#/promotions/${id}`);
+  await page.getByLabel('File of targets').setInputFiles({ name: 'units.csv', mimeType: 'text/csv', buffer: Buffer.from('targetId,amount\n1,10.50\n2,1050\n') });
+  await expect(page.getByText('2 new targets, 1,060.50 EUR in all')).toBeVisible();
+  await page.getByLabel('Amounts in the file').selectOption('minor');
+  await expect(page.getByText('1 new target, 10.50 EUR in all; 0 known already, 0 in conflict, 1 rejected.')).toBeVisible();
+  await w.accessible(page, 'the units of a file');
+
+  // What a field says does not change its meaning with the currency.
+  await button(page, 'Change…').click();
+  await dialog(page).getByLabel('Amount of each target', { exact: true }).fill('10.50');
+  await dialog(page).getByLabel('Currency', { exact: true }).fill('KRW');
+  await button(dialog(page), 'Save the changes').click();
+  await expect(dialog(page).getByRole('alert').getByText('has 2 digits behind the point, but KRW has none')).toBeVisible();
+  await dialog(page).getByLabel('Currency', { exact: true }).fill('BHD');
+  await button(dialog(page), 'Save the changes').click();
+  await expect(dialog(page)).toHaveCount(0);
+  const changed = await w.api('GET', `/v1/promotions/${id}`);
+  expect([changed.amount, changed.currency]).toEqual([10_500, 'BHD']);
+});
+
+test('coupons are valid for days, when a template is created and when it is changed', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  await w.open(page, '/#/coupons/new');
+  await page.getByLabel('Name', { exact: true }).fill(w.unique('Days'));
+  await page.getByLabel('Quantity').fill('1');
+  await page.getByLabel('Valid for, in days').fill('30');
+  await page.getByRole('button', { name: /^Create with/ }).click();
+  await expect(page).toHaveURL(/coupons\/\d+/);
+  const path = `/v1/coupon-templates/${page.url().split('/').pop()}`;
+  expect((await w.api('GET', path)).validForSeconds).toBe(30 * 86_400);
+  await button(page, 'Change…').click();
+  await expect(dialog(page).getByLabel('Valid for, in days')).toHaveValue('30');
+  for (const [days, seconds] of [['0.5', 43_200], ['45', 45 * 86_400]]) {
+    await dialog(page).getByLabel('Valid for, in days').fill(days);
+    await button(dialog(page), 'Save the changes').click();
+    await expect(dialog(page)).toHaveCount(0);
+    expect((await w.api('GET', path)).validForSeconds).toBe(seconds);
+    await button(page, 'Change…').click();
+    await expect(dialog(page).getByLabel('Valid for, in days')).toHaveValue(days);
+  }
 });
 
 test('filters have addresses, and can be saved', async ({ w }) => {

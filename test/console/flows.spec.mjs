@@ -30,19 +30,19 @@ test('pay a promotion from a file with wrong lines', async ({ w }) => {
   const name = w.unique(`Spring ${hostile}`);
   await w.open(page, '/#/promotions/new');
   await page.getByLabel('Name').fill(name);
-  await page.getByLabel('Amount of each target').fill('1,000');
+  await page.getByLabel('Amount of each target').fill('10.5');
   await page.getByLabel('Currency').fill('EUR');
   await button(page, 'Create the draft').click();
   await heading(page, name);
   const lines = ['targetId,userId', ...Array.from({ length: 50 }, (_, n) => `${n},u${n}`), '7,u7', 'x,u51', '-1,u52'];
   await page.getByLabel('File of targets').setInputFiles({ name: 'targets.csv', mimeType: 'text/csv', buffer: Buffer.from(lines.join('\n')) });
-  await expect(page.getByText('50 new targets, 50,000 EUR in all; 1 known already, 0 in conflict, 2 rejected.')).toBeVisible();
+  await expect(page.getByText('50 new targets, 525.00 EUR in all; 1 known already, 0 in conflict, 2 rejected.')).toBeVisible();
   const wrong = page.getByRole('region', { name: 'Lines with mistakes' });
   for (const line of ['53', '54']) await expect(wrong.getByRole('cell', { name: line, exact: true })).toBeVisible();
   await button(page, 'Add 50 targets').click();
-  await expect(page.getByText('50 targets added, 50,000 EUR in all.')).toBeVisible();
+  await expect(page.getByText('50 targets added, 525.00 EUR in all.')).toBeVisible();
   await button(page, 'Start…').click();
-  await expect(page.getByText('Pay 50 targets: 50,000 EUR in all.')).toBeVisible();
+  await expect(page.getByText('Pay 50 targets: 525.00 EUR in all.')).toBeVisible();
   await button(page, 'Pay 50').click();
   await badge(page, 'completed');
   const id = page.url().split('/').pop();
@@ -162,7 +162,7 @@ test('approve as a second person', async ({ w }) => {
   const id = await w.promotion({ name, amount: 1_000_000 }, 3, w.keys.operator);
   const approve = async (page) => {
     await button(page, 'Approve…').click();
-    await expect(dialog(page).getByText('3 targets, 3,000,000 EUR in all')).toBeVisible();
+    await expect(dialog(page).getByText('3 targets, 30,000.00 EUR in all')).toBeVisible();
     await button(dialog(page), 'Approve').click();
   };
   const maker = await w.page({ key: w.keys.operator });

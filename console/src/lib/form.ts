@@ -1,5 +1,7 @@
 // What people write into fields, as the API takes it.
 
+import { digitsOf, major } from './format';
+
 const plain = /^\d+$/;
 const grouped = /^\d{1,3}(?:[,.'’\s]\d{3})+$/;
 
@@ -10,6 +12,41 @@ export function whole(text: string, label: string): number | undefined {
   const n = plain.test(t) || grouped.test(t) ? Number(t.replaceAll(/\D/g, '')) : NaN;
   if (!Number.isSafeInteger(n)) throw new Error(`${label}: “${t}” is not a whole number.`);
   return n;
+}
+
+/** minor reads "1,000.5" of EUR as 100050 minor units, and an empty field as undefined. Without known digits, it reads whole numbers. */
+export function minor(text: string, label: string, currency: string | undefined): number | undefined {
+  const t = text.trim();
+  if (t === '') return undefined;
+  const digits = digitsOf(currency) ?? 0;
+  const [, before, after = ''] = /^(\d+|\d{1,3}(?:,\d{3})+)(?:\.(\d+))?$/.exec(t) ?? [];
+  if (before === undefined) throw new Error(`${label}: “${t}” is not an amount such as ${major(1050, currency)}.`);
+  if (after.length > digits) throw new Error(`${label}: “${t}” has ${after.length} digits behind the point, but ${currency ?? 'a number of points'} has ${digits || 'none'}.`);
+  const n = Number(before.replaceAll(',', '') + after.padEnd(digits, '0'));
+  if (!Number.isSafeInteger(n)) throw new Error(`${label}: “${t}” is too large.`);
+  return n;
+}
+
+/** unitsOf says in which units a field with an amount is. */
+export function unitsOf(currency: string | undefined): string {
+  if (!currency) return 'points, a whole number';
+  return digitsOf(currency) === undefined ? `in minor units of ${currency}` : `in ${currency}, such as ${major(1050, currency)}`;
+}
+
+const day = 86_400;
+
+/** days reads "1.5" as 129600 seconds, and an empty field as undefined. */
+export function days(text: string, label: string): number | undefined {
+  const t = text.trim();
+  if (t === '') return undefined;
+  const seconds = /^\d+(\.\d+)?$/.test(t) ? Math.round(Number(t) * day) : NaN;
+  if (!(seconds > 0) || !Number.isSafeInteger(seconds)) throw new Error(`${label}: “${t}” is not a number of days, such as 30 or 0.5.`);
+  return seconds;
+}
+
+/** inDays writes seconds as days, so that reading them gives the same seconds. */
+export function inDays(seconds: number | undefined): string {
+  return seconds ? String(+(seconds / day).toFixed(6)) : '';
 }
 
 /** share reads percent, "2.5" as 0.025, and an empty field as undefined. */

@@ -29,9 +29,39 @@ export function percent(share: number): string {
   return bits.format(share);
 }
 
-/** money shows minor units with the currency's name. */
+// The currencies whose minor unit is not a hundredth, by ISO 4217, as in internal/reward/currency.go. Browsers
+// know the digits that people write, which are others: none for IQD, of which ISO 4217 has three.
+const unusual = {
+  0: 'BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF XAG XAU XBA XBB XBC XBD XDR XPD XPT XSU XTS XUA XXX',
+  3: 'BHD IQD JOD KWD LYD OMR TND',
+  4: 'CLF UYW',
+};
+const since = 'MRU SLE UYW VED VES XAD XCG ZWG'; // younger than the list of some browsers
+const digits = new Map<string, number>([
+  ...[...Intl.supportedValuesOf('currency'), ...since.split(' ')].map((code) => [code, 2] as const),
+  ...Object.entries(unusual).flatMap(([n, codes]) => codes.split(' ').map((code) => [code, Number(n)] as const)),
+]);
+
+/** digitsOf is the number of digits behind the decimal point of a currency; undefined for a code that no currency has. */
+export function digitsOf(currency: string | undefined): number | undefined {
+  return digits.get(currency ?? '');
+}
+
+const decimals = [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(undefined, { minimumFractionDigits: n, maximumFractionDigits: n }));
+
+/** major writes minor units in major ones, as a field takes them: "1050" of EUR is "10.50". */
+export function major(amount: number | string, currency: string | undefined): `${number}` {
+  const behind = digitsOf(currency) ?? 0;
+  const text = String(amount);
+  const padded = text.replace('-', '').padStart(behind + 1, '0');
+  const at = padded.length - behind;
+  return `${text.startsWith('-') ? '-' : ''}${padded.slice(0, at)}${behind ? '.' : ''}${padded.slice(at)}` as `${number}`;
+}
+
+/** money shows minor units as people read them: "10.50 EUR", "1,050 KRW"; those of an unknown currency as they are. */
 export function money(amount: number | string | undefined | null, currency?: string): string {
-  return currency ? `${number(amount)} ${currency}` : number(amount);
+  if (amount === undefined || amount === null || !currency) return number(amount);
+  return `${decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency))} ${currency}`;
 }
 
 /** plural writes "1 target", "2 targets". */

@@ -21,7 +21,7 @@ export interface Verdict {
 type History = Schemas['History'];
 type HistoryPayout = Schemas['HistoryPayout'];
 
-const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${plain(p.voucherCode)}` : money(p.amount));
+const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${plain(p.voucherCode)}` : money(p.amount, p.currency));
 const promotion = (p: HistoryPayout) => plain(p.promotionName) || `promotion ${p.promotionId}`;
 
 export function payoutVerdict(p: HistoryPayout): Verdict {
