@@ -29,12 +29,13 @@ import (
 func TestExamples(t *testing.T) {
 	t.Chdir(t.TempDir())
 	files := map[string]string{
-		"targets.csv":       "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
-		"targets.csv.gz":    gzipped(t, "targetId\n3\n4\n"),
-		"codes.csv":         "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
-		"key.txt":           "lgs_example\n",
-		"codes.csv.gz":      gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
-		"targets.ndjson.gz": gzipped(t, `{"targetId":"5"}`+"\n"),
+		"targets.csv":            "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
+		"from-a-spreadsheet.csv": "targetId,amount\n3,10.50\n",
+		"targets.csv.gz":         gzipped(t, "targetId\n3\n4\n"),
+		"codes.csv":              "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
+		"key.txt":                "lgs_example\n",
+		"codes.csv.gz":           gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
+		"targets.ndjson.gz":      gzipped(t, `{"targetId":"5"}`+"\n"),
 	}
 	st := newStage(t)
 	files["largesse.yaml"] = "data:\n  dir: ./by-file\nmoney:\n  url: http://" + st.money + "\nhttp:\n  listen: 127.0.0.1:0\n"
