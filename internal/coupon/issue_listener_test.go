@@ -1,11 +1,16 @@
 package coupon
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -56,5 +61,57 @@ func TestForeignRecords(t *testing.T) {
 		}
 		r.want(i, id, "dora", reward.CodeSoldOut)
 		r.balanced(id)
+	})
+}
+
+// countedRows take a while to settle records, and count the transactions in progress.
+type countedRows struct {
+	store.Store
+	mu         sync.Mutex
+	open, most int
+}
+
+func (r *countedRows) add(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open += n
+	r.most = max(r.most, r.open)
+}
+
+func (r *countedRows) CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error) {
+	if p.Kind == rules.SettleListed {
+		r.add(1)
+		defer r.add(-1)
+		service.Sleep(ctx, time.Second)
+	}
+	return r.Store.CouponSettle(ctx, p)
+}
+
+// TestAnInstanceLimitsItsTransactions checks that records of many templates are settled
+// in as many concurrent transactions as coupon.consumer-concurrency allows.
+func TestAnInstanceLimitsItsTransactions(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		const limit = 3
+		rows := &countedRows{}
+		i := r.start(func(c *FlowConfig) {
+			c.Concurrency = limit
+			rows.Store, c.Store = c.Store, rows
+		})
+		var ids []reward.TemplateID
+		for range 4 * limit {
+			ids = append(ids, r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: reward.ModeKafka}))
+		}
+		for n, user := range []string{"ann", "bob"} { // for ann, each gate is loaded, one after the other
+			for _, id := range ids {
+				r.request(i, id, user)
+			}
+			for _, id := range ids {
+				r.issued(id, n+1)
+			}
+		}
+		if rows.most != limit {
+			r.Errorf("%d transactions at a time, want %d", rows.most, limit)
+		}
 	})
 }

@@ -460,6 +460,26 @@ func TestAckLeavesNoOrphan(t *testing.T) {
 	})
 }
 
+func TestAWrongTypeIsAnErrorAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		r.do("SET", r.key(), "not a stream")
+		if _, err := r.q.Add(t.Context(), r.params(0, 1)); err == nil || !strings.Contains(err.Error(), r.key()) || !strings.Contains(err.Error(), "add_entries") {
+			t.Errorf("Add: %v", err)
+		}
+		if _, err := r.q.Read(t.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: 1}}); err == nil {
+			t.Error("Read gave no error")
+		}
+		if _, err := r.q.Destroy(t.Context(), r.s); err == nil {
+			t.Error("Destroy gave no error")
+		}
+		if got := plain(t, r.do("GET", r.key())); got != "not a stream" {
+			t.Errorf("the key holds %v", got)
+		}
+	})
+}
+
 func TestScriptsComeBackAfterAFlush(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
