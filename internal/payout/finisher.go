@@ -299,13 +299,23 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 // the queue fails, the entries stay pending: a consumer claims them, finds that
 // their dispatches are over, and acknowledges them.
 func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
-	ids := make(map[queue.Stream][]string, 1)
+	byStream := make(map[queue.Stream][]*pool.Item, 1)
 	for _, it := range items {
-		ids[it.Stream] = append(ids[it.Stream], it.ID)
+		byStream[it.Stream] = append(byStream[it.Stream], it)
 	}
-	for s, list := range ids {
-		if err := f.queue.Ack(ctx, s, list); err != nil && ctx.Err() == nil {
-			f.log.Warn("acknowledging entries failed", err, "promotion_id", s.PromotionID, "count", len(list))
+	for s, list := range byStream {
+		ids := make([]string, len(list))
+		for i, it := range list {
+			ids[i] = it.ID
+		}
+		if err := f.queue.Ack(ctx, s, ids); err != nil {
+			if ctx.Err() == nil {
+				f.log.Warn("acknowledging entries failed", err, "promotion_id", s.PromotionID, "count", len(list))
+			}
+			continue
+		}
+		for _, it := range list {
+			f.log.Debug("entry processed", "promotion_id", s.PromotionID, "entry", it.ID, "target_id", it.TargetID)
 		}
 	}
 	for _, it := range items {

@@ -358,7 +358,6 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 				return err
 			}
 			s.destroyed.remove(v.ID)
-			s.log.Info("stream destroyed", "promotion_id", v.ID)
 			return nil
 		}
 	}

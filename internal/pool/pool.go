@@ -396,10 +396,7 @@ func (p *Pool) removeConsumers() {
 	// The queue destroys only empty streams. A late add may create this one
 	// again. The sweeper then destroys it, because the promotion's row does
 	// not say yet that the stream is destroyed.
-	switch destroyed, err := p.cfg.Queue.Destroy(ctx, p.stream); {
-	case err != nil:
+	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
 		log.Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
-	case destroyed:
-		log.Info("stream destroyed", "promotion_id", p.stream.PromotionID)
 	}
 }

@@ -63,7 +63,7 @@ type PublishMessage struct {
 // effect if the row has changed since.
 type RetryMessage struct {
 	PublishMessage
-	RetryCount int32     `json:"retryCount"` // 1 … 5
+	RetryCount int32     `json:"retryCount"` // counted attempts so far
 	NotBefore  time.Time `json:"notBefore"`
 	LastError  string    `json:"lastError"`
 	Dispatch   int32     `json:"dispatch"`

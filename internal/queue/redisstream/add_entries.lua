@@ -5,8 +5,9 @@
 -- ARGV[2]  maximum length of the stream
 -- ARGV[3]  deadline in Unix microseconds, by this server's clock
 -- ARGV[4…] per entry: key, message, dispatch
--- returns  {added, 1 if every earlier entry had been read, else 0},
---          or {-1, 0} if the stream exists without the group: nothing was
+-- returns  {added, 1 if every earlier entry had been read, else 0, 1 if the stream and
+--          its group were created, else 0},
+--          or {-1, 0, 0} if the stream exists without the group: nothing was
 --          added, call make_group first
 --
 -- A missing stream is created with its group and its first entries in one
@@ -16,7 +17,7 @@
 -- replication ID, new each time it becomes a primary.
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > tonumber(ARGV[3]) then
-  return {0, 0}
+  return {0, 0, 0}
 end
 
 local function parts(id)
@@ -29,7 +30,7 @@ local all_read = 1
 if exists then
   local delivered = last_delivered(KEYS[1], ARGV[1])
   if not delivered then
-    return {-1, 0}
+    return {-1, 0, 0}
   end
   local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
   if newest then
@@ -44,7 +45,7 @@ end
 local length = redis.call('XLEN', KEYS[1])
 local fit = math.min(tonumber(ARGV[2]) - length, (#ARGV - 3) / 3)
 if fit <= 0 then
-  return {0, 0}
+  return {0, 0, 0}
 end
 
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -60,4 +61,4 @@ for i = 0, fit - 1 do
   redis.call('XADD', KEYS[1], '*',
     'key', ARGV[4 + 3 * i], 'message', ARGV[5 + 3 * i], 'dispatch', ARGV[6 + 3 * i], 'run', run)
 end
-return {fit, all_read}
+return {fit, all_read, exists and 0 or 1}

@@ -43,20 +43,23 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	for _, e := range p.Entries {
 		args = append(args, e.TargetID.String(), rueidis.BinaryString(e.Message), strconv.FormatInt(int64(e.Dispatch), 10))
 	}
-	var added, allRead int64
+	var added, allRead, created int64
 	err := q.withGroup(ctx, p.Stream, func() (bool, error) {
 		reply, err := addEntries.Exec(ctx, q.client, []string{key}, args).AsIntSlice()
-		if err == nil && len(reply) != 2 {
+		if err == nil && len(reply) != 3 {
 			err = fmt.Errorf("the reply has %d elements", len(reply))
 		}
 		if err != nil {
 			return false, fmt.Errorf("redisstream: add_entries %s: %w", key, err)
 		}
-		added, allRead = reply[0], reply[1]
+		added, allRead, created = reply[0], reply[1], reply[2]
 		return added < 0, nil
 	})
 	if err != nil {
 		return 0, err
+	}
+	if created == 1 {
+		q.groupCreated(p.Stream)
 	}
 	if added > 0 && allRead == 1 {
 		q.wake(ctx, p.Stream)

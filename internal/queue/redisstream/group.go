@@ -25,6 +25,12 @@ const (
 	groupAttempts = 3
 )
 
+// Replies of destroy_stream. The third, 1, means that the stream was missing.
+const (
+	streamHasEntries = 0
+	streamDestroyed  = 2
+)
+
 // errGroupVanishes means that a group was missing again after it was created.
 var errGroupVanishes = errors.New("the group disappears repeatedly: find out which other system deletes it")
 
@@ -37,9 +43,13 @@ func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) 
 		return false, fmt.Errorf("redisstream: make_group %s: %w", key, err)
 	}
 	if made == 1 {
-		q.log.Info("consumer group created", "promotion_id", s.PromotionID, "type", s.Type)
+		q.groupCreated(s)
 	}
 	return made >= 0, nil
+}
+
+func (q *Queue) groupCreated(s queue.Stream) {
+	q.log.Info("consumer group created", "promotion_id", s.PromotionID, "type", s.Type)
 }
 
 // withGroup runs a call. If the call reports that the stream lacks the group, and
@@ -86,11 +96,14 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 // Destroy implements queue.Queue.
 func (q *Queue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
 	key := StreamKey(q.prefix, s)
-	gone, err := destroyStream.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, nil).AsBool()
+	state, err := destroyStream.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, nil).AsInt64()
 	if err != nil {
 		return false, fmt.Errorf("redisstream: destroy_stream %s: %w", key, err)
 	}
-	return gone, nil
+	if state == streamDestroyed {
+		q.log.Info("stream destroyed", "promotion_id", s.PromotionID, "type", s.Type)
+	}
+	return state != streamHasEntries, nil
 }
 
 // Consumers implements queue.Queue.

@@ -196,12 +196,12 @@ func TestScripts(t *testing.T) {
 		two := []string{key, mark}
 		one := []string{key}
 
-		want("add nothing to no stream", r.eval(addEntriesText, one, group, "0", far, "1", "{}", "1"), int64(0), int64(0))
+		want("add nothing to no stream", r.eval(addEntriesText, one, group, "0", far, "1", "{}", "1"), int64(0), int64(0), int64(0))
 		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1])", one), int64(0))
-		want("add to no stream", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1))
+		want("add to no stream", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(1))
 		want("made with its group", r.eval("return redis.call('XINFO', 'GROUPS', KEYS[1])[1][2]", one), group)
 		r.do("XGROUP", "DESTROY", key, group)
-		want("add without a group", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0))
+		want("add without a group", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0), int64(0))
 		want("nothing added", r.eval("return redis.call('XLEN', KEYS[1])", one), int64(1))
 		want("make over an entry", r.eval(makeGroupText, two, group), int64(1))
 		r.do("DEL", key, mark)
@@ -213,10 +213,10 @@ func TestScripts(t *testing.T) {
 		r.do("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
 		want("make again", r.eval(makeGroupText, two, group), int64(0))
 		want("no mark for an empty stream", r.eval("return redis.call('EXISTS', KEYS[1])", two[1:]), int64(0))
-		want("add late", r.eval(addEntriesText, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0))
-		want("add", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1))
-		want("add to some, partly", r.eval(addEntriesText, one, group, "3", far, "2", "{}", "1", "3", "{}", "1", "4", "{}", "1"), int64(2), int64(0))
-		want("add to full", r.eval(addEntriesText, one, group, "3", far, "4", "{}", "1"), int64(0), int64(0))
+		want("add late", r.eval(addEntriesText, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0), int64(0))
+		want("add", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(0))
+		want("add to some, partly", r.eval(addEntriesText, one, group, "3", far, "2", "{}", "1", "3", "{}", "1", "4", "{}", "1"), int64(2), int64(0), int64(0))
+		want("add to full", r.eval(addEntriesText, one, group, "3", far, "4", "{}", "1"), int64(0), int64(0), int64(0))
 
 		stored := r.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", one).([]any)
 		want("fields", stored[0].([]any)[1], "key", "1", "message", "{}", "dispatch", "1", "run", run)
@@ -251,7 +251,8 @@ func TestScripts(t *testing.T) {
 		want("mark", r.eval("return redis.call('GET', KEYS[1])", two[1:]), id(2))
 		want("read again", r.eval(readEntriesText, two, group, "a", "9"), run, id(2), []any{int64(0), stored})
 		r.do("XDEL", key, id(0), id(1), id(2))
-		want("destroy", r.eval(destroyStreamText, two), int64(1))
+		want("destroy", r.eval(destroyStreamText, two), int64(2))
+		want("destroy again", r.eval(destroyStreamText, two), int64(1))
 		want("gone", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
 	})
 }
@@ -552,7 +553,7 @@ func TestWakesComeBackAfterAnOutage(t *testing.T) {
 	})
 }
 
-func TestADrainedStreamKeepsItsGroup(t *testing.T) {
+func TestADrainedStreamKeepsItsGroupUntilItIsDestroyed(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
@@ -569,11 +570,19 @@ func TestADrainedStreamKeepsItsGroup(t *testing.T) {
 				t.Fatalf("read %+v", got)
 			}
 		}
-		if n := r.logged("consumer group created"); n != 0 {
-			t.Fatalf("the group was made again %d times", n)
+		if n := r.logged("consumer group created"); n != 1 {
+			t.Fatalf("the group was made %d times", n)
 		}
 		if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || len(consumers) != 1 {
 			t.Fatalf("consumers are %+v, %v", consumers, err)
+		}
+		for range 2 {
+			if gone, err := r.q.Destroy(t.Context(), r.s); !gone || err != nil {
+				t.Fatalf("destroyed %v, %v", gone, err)
+			}
+		}
+		if n := r.logged("stream destroyed"); n != 1 {
+			t.Fatalf("the stream was destroyed %d times", n)
 		}
 	})
 }
