@@ -51,7 +51,8 @@ type Promotion struct {
 	RejectedBy   string `json:"rejectedBy,omitempty"`
 	RejectReason string `json:"rejectReason,omitempty"`
 
-	Closed      bool       `json:"closed"` // whether it is closed to further targets
+	Closed      bool       `json:"closed"`             // whether it is closed to further targets
+	PausedBy    string     `json:"pausedBy,omitempty"` // empty if Largesse paused it
 	PauseReason string     `json:"pauseReason,omitempty"`
 	ETASeconds  *float64   `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
 	CreatedAt   time.Time  `json:"createdAt"`

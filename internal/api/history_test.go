@@ -59,7 +59,7 @@ func TestHistoryIsAsThePayoutItself(t *testing.T) {
 	b.json(t, "POST", "/v1/promotions/9/payouts/2/resolve", `{"outcome":"FAILED","note":"asked the bank"}`).want(t, http.StatusOK)
 	b.json(t, "POST", "/v1/promotions/5/pause", "").want(t, http.StatusAccepted)
 	check("resolved", "P9 9:1 SUCCEEDED", "P9 9:2 FAILED", "P5 5:1 READY", "P5 5:2 READY")
-	if p, _ := history("ann")[2].(map[string]any); p["promotionStatus"] != "PAUSED" || p["pauseReason"] != "paused by an operator" {
+	if p, _ := history("ann")[2].(map[string]any); p["promotionStatus"] != "PAUSED" || p["pauseReason"] != `paused by "anonymous"` {
 		t.Errorf("of a paused promotion: %v", p)
 	}
 	// Without a column for the user, the row names the target.

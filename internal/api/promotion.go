@@ -49,6 +49,7 @@ type Promotion struct {
 	Counts               Counts     `json:"counts"`
 	AmountTotal          int64      `json:"amountTotal"`
 	AmountSucceeded      int64      `json:"amountSucceeded"`
+	PausedBy             string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
 	PauseReason          string     `json:"pauseReason,omitempty"`
 	ETASeconds           *int64     `json:"etaSeconds,omitempty"`
 	CreatedAt            time.Time  `json:"createdAt"`
@@ -125,7 +126,7 @@ func (a *API) promotionOf(v store.PromotionView) *Promotion {
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
-		PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
+		PausedBy: v.PausedBy, PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
 	}
 	if v.ApprovedBy != "" {
@@ -262,7 +263,9 @@ func (a *API) addPromotions() {
 		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
 	}{
 		{"start", "Start a promotion", a.cfg.Promotions.Start},
-		{"pause", "Pause a promotion", a.cfg.Promotions.Pause},
+		{"pause", "Pause a promotion", func(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+			return a.cfg.Promotions.Pause(ctx, id, actor(ctx))
+		}},
 		{"resume", "Resume a promotion", a.cfg.Promotions.Resume},
 		{"cancel", "Cancel a promotion", a.cfg.Promotions.Cancel},
 		{"close", "Close a promotion", a.cfg.Promotions.Close},

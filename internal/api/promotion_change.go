@@ -56,6 +56,7 @@ type ImmutableFields struct {
 	Counts               immutable `json:"counts,omitempty" hidden:"true"`
 	AmountTotal          immutable `json:"amountTotal,omitempty" hidden:"true"`
 	AmountSucceeded      immutable `json:"amountSucceeded,omitempty" hidden:"true"`
+	PausedBy             immutable `json:"pausedBy,omitempty" hidden:"true"`
 	PauseReason          immutable `json:"pauseReason,omitempty" hidden:"true"`
 	ETASeconds           immutable `json:"etaSeconds,omitempty" hidden:"true"`
 	CreatedAt            immutable `json:"createdAt,omitempty" hidden:"true"`
@@ -96,6 +97,7 @@ func (f *ImmutableFields) check() error {
 		{"counts", f.Counts},
 		{"amountTotal", f.AmountTotal},
 		{"amountSucceeded", f.AmountSucceeded},
+		{"pausedBy", f.PausedBy},
 		{"pauseReason", f.PauseReason},
 		{"etaSeconds", f.ETASeconds},
 		{"createdAt", f.CreatedAt},

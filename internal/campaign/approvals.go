@@ -150,5 +150,5 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 // resume it. One that a person paused or rejected, or that waits for an approval, waits as
 // it should.
 func PausedByLargesse(v *store.PromotionView, above reward.Amount) bool {
-	return v.Status == reward.Paused && v.PauseReason != "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
+	return v.Status == reward.Paused && v.PausedBy == "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
 }

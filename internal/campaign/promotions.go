@@ -90,9 +90,9 @@ func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.Pr
 	return s.move(ctx, id, actionStart, "")
 }
 
-// Pause pauses a RUNNING promotion, so that it opens no new call.
-func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return s.move(ctx, id, actionPause, "paused by an operator")
+// Pause pauses a RUNNING promotion for a person, so that it opens no new call.
+func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
+	return s.move(ctx, id, actionPause, by)
 }
 
 // Resume moves a PAUSED promotion to RUNNING. It fails like Start.
@@ -132,10 +132,10 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 	return nil
 }
 
-// move changes the status of a promotion.
-func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, reason string) (store.PromotionView, error) {
+// move changes the status of a promotion. by is who pauses it.
+func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, by string) (store.PromotionView, error) {
 	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: id, From: a.from, To: a.to, Reason: reason, ApprovalAbove: s.cfg.ApprovalAbove, Now: time.Now(),
+		ID: id, From: a.from, To: a.to, By: by, Reason: "paused by " + reward.Quote(by), ApprovalAbove: s.cfg.ApprovalAbove, Now: time.Now(),
 	})
 	if err != nil {
 		return store.PromotionView{}, s.explain(ctx, id, a, err)

@@ -55,7 +55,7 @@ func TestWaits(t *testing.T) {
 		var reported []error
 		promotions := map[reward.PromotionID]*store.PromotionView{}
 		for reason, p := range map[string]reward.Promotion{
-			"a person's": {Status: reward.Paused}, "the provider's": {Status: reward.Paused, PauseReason: "401"}, "running": {Status: reward.Running, PauseReason: "401"},
+			"a person's": {Status: reward.Paused, PausedBy: "ann", PauseReason: "paused by ann"}, "the provider's": {Status: reward.Paused, PauseReason: "401"}, "running": {Status: reward.Running, PauseReason: "401"},
 			"rejected": {Status: reward.Paused, PauseReason: "rejected", RejectedBy: "kim"}, "not approved": {Status: reward.Paused, PauseReason: "waits", Type: reward.Voucher},
 		} {
 			v := &store.PromotionView{Promotion: p}

@@ -197,7 +197,7 @@ func (o *office) step() {
 			}
 		},
 		"start":  func() { _, err := o.promotions.Start(o.ctx, o.id); o.may(err) },
-		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id); o.may(err) },
+		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann"); o.may(err) },
 		"resume": func() { _, err := o.promotions.Resume(o.ctx, o.id); o.may(err) },
 		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
 		"retry":  func() { _, err := o.promotions.RetryFailed(o.ctx, o.id, ""); o.may(err) },

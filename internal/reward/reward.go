@@ -218,11 +218,13 @@ type Promotion struct {
 	// nil without one (files).
 	ExpectedCount *int64
 	// Closed reports whether no more targets will come.
-	Closed      bool
-	PauseReason string
-	CreatedAt   time.Time
-	StartedAt   time.Time // zero before the start
-	FinishedAt  time.Time // zero while open
+	Closed bool
+	// PausedBy is the person who paused a PAUSED promotion, for PauseReason; "" if
+	// Largesse did.
+	PausedBy, PauseReason string
+	CreatedAt             time.Time
+	StartedAt             time.Time // zero before the start
+	FinishedAt            time.Time // zero while open
 	// ArchivedAt is when the promotion was archived: it takes no targets any more, and
 	// its payouts are removed. Its counts stay. Zero means that it is not archived.
 	ArchivedAt time.Time

@@ -96,7 +96,7 @@ func Reject(p reward.Promotion, by, reason, pauseReason string) (reward.Promotio
 	p = Unapproved(p)
 	p.RejectedBy, p.RejectReason = by, reward.SanitizeText(reason)
 	if p.Status != reward.Draft {
-		p.Status, p.PauseReason = reward.Paused, reward.SanitizeText(pauseReason)
+		p.Status, p.PausedBy, p.PauseReason = reward.Paused, by, reward.SanitizeText(pauseReason)
 	}
 	p.Revision++
 	return p, nil

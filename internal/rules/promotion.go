@@ -8,10 +8,10 @@ import (
 )
 
 // Move changes the status of a promotion. A status that is not in from is
-// CodeIllegalState. DRAFT → RUNNING sets StartedAt. Leaving PAUSED clears the
-// reason. A RUNNING promotion may get a stream even before its first dispatch, so
+// CodeIllegalState. DRAFT → RUNNING sets StartedAt. by is who pauses it, or "" if Largesse
+// does. Leaving PAUSED clears by and the reason. A RUNNING promotion may get a stream even before its first dispatch, so
 // Move clears StreamDestroyed.
-func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.PromotionStatus, reason string, now time.Time,
+func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.PromotionStatus, by, reason string, now time.Time,
 ) (reward.Promotion, error) {
 	if !slices.Contains(from, p.Status) {
 		return p, NotAllowed(p)
@@ -19,12 +19,12 @@ func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.Promotion
 	if p.Status == reward.Draft && to == reward.Running {
 		p.StartedAt = instant(now)
 	}
-	p.Status, p.PauseReason, p.FinishedAt = to, "", time.Time{}
+	p.Status, p.PausedBy, p.PauseReason, p.FinishedAt = to, "", "", time.Time{}
 	switch to {
 	case reward.Running:
 		p.StreamDestroyed = false
 	case reward.Paused:
-		p.PauseReason = reward.SanitizeText(reason)
+		p.PausedBy, p.PauseReason = by, reward.SanitizeText(reason)
 	case reward.Completed:
 		p.FinishedAt = instant(now)
 	}

@@ -361,10 +361,11 @@ func FirstRevision(created time.Time) int64 { return created.UnixMicro() }
 
 // PromotionMoveParams is a change of status.
 type PromotionMoveParams struct {
-	ID     reward.PromotionID
-	From   []reward.PromotionStatus // the statuses that allow the change
-	To     reward.PromotionStatus
-	Reason string // becomes PauseReason if To is PAUSED
+	ID   reward.PromotionID
+	From []reward.PromotionStatus // the statuses that allow the change
+	To   reward.PromotionStatus
+	// By and Reason become PausedBy and PauseReason if To is PAUSED.
+	By, Reason string
 	// Event is recorded for the promotion's webhook in the same transaction, if
 	// the promotion has one. Empty records nothing.
 	Event string

@@ -64,6 +64,7 @@ func (s *Store) PromotionApprove(ctx context.Context, p store.PromotionApprovePa
 // rejectSQL rejects a promotion, by rules.Reject.
 var rejectSQL = `UPDATE promotions m SET ` + rows.Unapproved + `, rejected_by = $2, reject_reason = $3, revision = m.revision + 1,
   status = CASE m.status WHEN 'RUNNING' THEN 'PAUSED' ELSE m.status END,
+  paused_by = CASE m.status WHEN 'DRAFT' THEN m.paused_by ELSE $2 END,
   pause_reason = CASE m.status WHEN 'DRAFT' THEN m.pause_reason ELSE $4 END
 WHERE m.id = $1 AND m.status IN ('DRAFT', 'RUNNING', 'PAUSED') RETURNING m.id`
 

@@ -27,7 +27,7 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
 		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Approval.Round, &p.Approval.Rounds, &p.Approval.Unvalued, (*int64)(&p.Approval.Amount),
-		&p.Approval.Count, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PauseReason),
+		&p.Approval.Count, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PausedBy), (*text)(&p.PauseReason),
 		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version, &archived,
 	}, more...)
 	return func(rows pgx.Rows) error {
@@ -283,11 +283,12 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 	for i, f := range p.From {
 		from[i] = string(f)
 	}
-	reason := ""
+	by, reason := "", ""
 	if p.To == reward.Paused {
-		reason = reward.SanitizeText(p.Reason)
+		by, reason = p.By, reward.SanitizeText(p.Reason)
 	}
-	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL, int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove))
+	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL,
+		int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove), by)
 }
 
 // moveSQL changes the status of a promotion, by rules.Move and rules.MayRun. It needs no
@@ -295,7 +296,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 // row of the promotion, and this statement then sees it.
 var moveSQL = `WITH moved AS (
   UPDATE promotions m SET
-    status = $3::text, pause_reason = $4,
+    status = $3::text, paused_by = $8, pause_reason = $4,
     started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
     finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
     stream_gone = m.stream_gone AND $3::text <> 'RUNNING'

@@ -93,7 +93,7 @@ func (s *Store) PromotionAwaitApproval(ctx context.Context, p store.PromotionAwa
 				return err
 			}
 		}
-		if v.Promotion, err = rules.Move(v.Promotion, []reward.PromotionStatus{reward.Running}, reward.Paused, p.Reason, p.Now); err != nil {
+		if v.Promotion, err = rules.Move(v.Promotion, []reward.PromotionStatus{reward.Running}, reward.Paused, "", p.Reason, p.Now); err != nil {
 			return err
 		}
 		paused = true

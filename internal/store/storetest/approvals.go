@@ -188,7 +188,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.approve(1, "lee")
 		same(b, "a rejection ends", "", b.asRead(1).RejectedBy)
 		p = reject("mia")
-		same(b, "a RUNNING one pauses", []string{"PAUSED", "rejected"}, []string{string(p.Status), p.PauseReason})
+		same(b, "a RUNNING one pauses", []string{"PAUSED", "mia", "rejected"}, []string{string(p.Status), p.PausedBy, p.PauseReason})
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim"))
 		same(b, "a change ends it", "", b.asRead(1).RejectedBy)
 		b.move(1, reward.Completed)

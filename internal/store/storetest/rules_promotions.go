@@ -17,7 +17,7 @@ func rulesOfMove(a *arena) {
 		}
 		o := odometer(i)
 		p := promotion(reward.PromotionID(1+i), oneOf(&o, statuses...))
-		move := store.PromotionMoveParams{ID: p.ID, To: oneOf(&o, statuses...), Reason: "new reason", Now: now}
+		move := store.PromotionMoveParams{ID: p.ID, To: oneOf(&o, statuses...), By: "mia", Reason: "new reason", Now: now}
 		move.From = statuses[:1]
 		if o.flag() {
 			move.From = statuses[1:]
@@ -56,7 +56,7 @@ func rulesOfMove(a *arena) {
 	a.put()
 	for id, move := range moves {
 		got, err := a.PromotionMove(a.ctx, move)
-		next, refused := rules.Move(a.promotions[id], move.From, move.To, move.Reason, now)
+		next, refused := rules.Move(a.promotions[id], move.From, move.To, move.By, move.Reason, now)
 		mayRun := rules.MayRun(a.promotions[id], a.counts[summary{id, 0}], move.ApprovalAbove)
 		if refused != nil || move.To == reward.Running && !mayRun {
 			a.wantCode(err, reward.CodeIllegalState)
