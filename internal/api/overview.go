@@ -27,10 +27,8 @@ const (
 	overviewStreams = 10
 	// degradedKafka is the name of Kafka in degraded.
 	degradedKafka = "kafka"
-	// overviewSpan is the time that the points cover, and overviewRate the time over
-	// which rates are averaged.
+	// overviewSpan is the time that the points cover.
 	overviewSpan = 15 * time.Minute
-	overviewRate = 30 * time.Second
 )
 
 // Overview shows all instances together.
@@ -289,22 +287,17 @@ func (a *API) addPoints(ctx context.Context, out *Overview, now time.Time) error
 		return err
 	}
 	// The points of the latest whole step may not be there yet.
-	until := s.To.Add(-2 * store.TimelineStep)
-	from := until.Add(-overviewRate)
-	within := func(at time.Time) bool { return !at.Before(from) && at.Before(until) }
-	var paid, issued int64
+	latest := s.To.Add(-3 * store.TimelineStep)
 	for _, p := range payouts {
-		if within(p.At) {
-			paid += p.Succeeded
+		if p.At.Equal(latest) {
+			out.PaidPerSecond = *rounded(float64(p.Succeeded) / store.TimelineStep.Seconds())
 		}
 	}
 	for _, c := range coupons {
-		if within(c.At) {
-			issued += c.Issued
+		if c.At.Equal(latest) {
+			out.CouponsPerSecond = *rounded(float64(c.Issued) / store.TimelineStep.Seconds())
 		}
 	}
-	out.PaidPerSecond = *rounded(float64(paid) / overviewRate.Seconds())
-	out.CouponsPerSecond = *rounded(float64(issued) / overviewRate.Seconds())
 	out.StepSeconds = int64(s.Step / time.Second)
 	out.Points, out.CouponPoints = promotionPoints(payouts, s), templatePoints(coupons, s)
 	return nil

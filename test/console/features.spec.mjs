@@ -230,6 +230,42 @@ test('new rows wait until somebody wants them', async ({ w }) => {
   await expect(button(page, '1 new')).toHaveCount(0);
 });
 
+test('rows follow their state, and stay where they are', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/promotions', { name: w.unique('Followed rows'), type: 'POINT', amount: 1 });
+  await w.api('POST', `/v1/promotions/${id}/targets`, 'targetId\n1\n2\n', w.token, 'text/csv');
+  const all = await w.page({ key: w.keys.operator });
+  await w.open(all, `/#/promotions/${id}`);
+  const ready = await w.page({ key: w.keys.viewer });
+  await w.open(ready, `/#/promotions/${id}?state=READY`);
+  for (const page of [all, ready]) await expect(page.getByRole('cell', { name: 'ready', exact: true })).toHaveCount(2);
+  await w.api('POST', `/v1/promotions/${id}/start`);
+  await expect(all.getByRole('cell', { name: 'succeeded', exact: true })).toHaveCount(2);
+  await expect(ready.getByRole('cell', { name: 'no longer ready', exact: true })).toHaveCount(2);
+});
+
+test('a pause names the person', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/promotions', { name: w.unique('Paused by somebody'), type: 'POINT', amount: 1, ratePerSecond: 1 });
+  await w.api('POST', `/v1/promotions/${id}/targets`, 'targetId\n' + Array.from({ length: 100 }, (_, n) => n + 1).join('\n'), w.token, 'text/csv');
+  await w.api('POST', `/v1/promotions/${id}/start`);
+  const { pausedBy } = await w.api('POST', `/v1/promotions/${id}/pause`);
+  expect(pausedBy).toBeTruthy();
+  const page = await w.page({ key: w.keys.viewer });
+  await w.open(page, `/#/promotions/${id}`);
+  await expect(page.getByText(`Paused by ${pausedBy}`, { exact: true })).toBeVisible();
+});
+
+test('a hold that has ended offers nothing', async ({ w }) => {
+  const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Held'), totalQuantity: 5, holdSeconds: 3600 });
+  await w.until('it is held', () => w.call('POST', `/v1/coupons/${id}/issue`, { userId: 'held-1' }), (a) => a.status < 300);
+  const page = await w.page({ key: w.keys.operator });
+  await page.clock.install();
+  await w.open(page, `/#/coupons/${id}`);
+  await expect(button(page, 'confirm')).toBeVisible();
+  await page.clock.fastForward('02:00:00');
+  await expect(page.getByText('hold ended')).toBeVisible();
+  await expect(button(page, 'confirm')).toHaveCount(0);
+});
+
 test('a payout, its attempts, and an export of what is filtered', async ({ w }) => {
   const page = await w.page({ key: w.keys.viewer });
   const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];

@@ -1,4 +1,6 @@
-// A list that is read page by page with a cursor, however many rows there are.
+// A list that is read page by page with a cursor, however many rows there are. What its
+// rows say follows the server; which rows are shown, and in which order, stays until
+// somebody asks for it.
 
 import { said } from './api';
 
@@ -7,40 +9,53 @@ interface Page<T> {
   nextCursor?: string;
 }
 
+const pagesFollowed = 4; // of the rows shown, from the first one
+
 export class Pages<T> {
   items = $state.raw<T[]>([]); // replaced as a whole, never changed inside
   more = $state(true);
   busy = $state(false);
   loaded = $state(false);
   error = $state<{ text: string; requestId?: string } | undefined>();
-  fresh = $state(0); // rows that came since the first page was read
+  fresh = $state(0); // rows that came since these were read
   freshMore = $state(false); // at least one page of them
+  gone = $state.raw<ReadonlySet<string>>(new Set()); // IDs of rows that no longer belong to the list
   #read: (cursor: string | undefined) => Promise<Page<T>>;
   #cursor: string | undefined;
+  #starts: (string | undefined)[] = []; // the cursor of each page that is shown
   #turn = 0;
-  #id: ((row: T) => string) | undefined;
+  #id: (row: T) => string;
 
-  constructor(read: (cursor: string | undefined) => Promise<Page<T>>, id?: (row: T) => string) {
+  constructor(read: (cursor: string | undefined) => Promise<Page<T>>, id: (row: T) => string) {
     this.#read = read;
     this.#id = id;
   }
 
-  /** watch counts new rows now and then, and leaves the list as it is; call it in an $effect, which gets its end. */
+  /** watch reads the rows shown again and again, and counts new ones; call it in an $effect, which gets its end. */
   watch(milliseconds: number): () => void {
     const timer = setInterval(() => void this.#look(), milliseconds);
     return () => clearInterval(timer);
   }
 
   async #look(): Promise<void> {
-    const id = this.#id;
-    if (!id || document.hidden || this.busy || !this.loaded) return;
+    if (document.hidden || this.busy || !this.loaded) return;
     const turn = this.#turn;
     try {
-      const { items } = await this.#read(undefined);
+      const starts = this.#starts.slice(0, pagesFollowed);
+      const now: T[] = [];
+      for (const start of starts) now.push(...(await this.#read(start)).items);
       if (turn !== this.#turn) return;
-      const known = new Set(this.items.map(id));
-      this.fresh = items.filter((row) => !known.has(id(row))).length;
-      this.freshMore = this.fresh > 0 && this.fresh === items.length && known.size > 0;
+      if (this.items.length === 0) {
+        if (now.length > 0) await this.restart(); // there is no row that could move
+        return;
+      }
+      const by = new Map(now.map((row) => [this.#id(row), row]));
+      const known = new Set(this.items.map(this.#id));
+      this.items = this.items.map((row) => by.get(this.#id(row)) ?? row);
+      this.fresh = now.filter((row) => !known.has(this.#id(row))).length;
+      this.freshMore = this.fresh > 0 && this.fresh === now.length;
+      const followed = starts.length < this.#starts.length ? now.length : this.items.length;
+      this.gone = new Set(this.items.slice(0, followed).map(this.#id).filter((id) => !by.has(id)));
     } catch {
       // The next look shows it.
     }
@@ -63,9 +78,13 @@ export class Pages<T> {
       const page = await this.#read(first ? undefined : this.#cursor);
       if (turn !== this.#turn) return;
       this.items = first ? page.items : [...this.items, ...page.items];
+      this.#starts = first ? [undefined] : [...this.#starts, this.#cursor];
       this.#cursor = page.nextCursor;
       this.more = !!page.nextCursor;
-      if (first) this.fresh = 0;
+      if (first) {
+        this.fresh = 0;
+        this.gone = new Set();
+      }
       this.error = undefined;
       this.loaded = true;
     } catch (err) {
