@@ -14,7 +14,7 @@ func TestReconcileRepairsWhatOthersSee(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(r *rig) {
 		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 100})
+		id := r.create(reward.CouponTemplate{TotalQuantity: 100, WhenRedisAway: reward.FallbackWait}) // not to the database, however busy the machine is
 		for n := range 7 {
 			r.take(i, id, fmt.Sprint("u", n))
 		}

@@ -80,10 +80,12 @@ func lend(t testing.TB) *Store {
 	return openFor(t, fixture.Schema(t, migrate), 8)
 }
 
-// lent is lend for storetest.
+// lent is lend for storetest, whose large batches may take long on a busy machine.
 func lent(t testing.TB) store.Store {
 	t.Helper()
-	return lend(t)
+	s := lend(t)
+	s.tryTimeout = fixture.Patience
+	return s
 }
 
 // fresh opens a new schema with that many connections, for tests that look at statistics
