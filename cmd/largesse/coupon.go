@@ -177,7 +177,11 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 		if r.Coupon.Status == "HELD" {
 			had += fmt.Sprintf("; it is held until %s, confirm it with: largesse coupon confirm %s", moment(r.Coupon.HeldUntil), printable(r.Coupon.ID))
 		}
-		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s with code %s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), printable(r.Coupon.Code), had)
+		code := ""
+		if r.Coupon.Code != "" {
+			code = " with code " + printable(r.Coupon.Code)
+		}
+		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s%s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), code, had)
 		return err
 	}
 	if r.Status == "REJECTED" || r.Status == "LEFT" {

@@ -34,7 +34,7 @@ func importedCodesOf(t *reward.CouponTemplate) *ImportedCodes {
 	if t.CodesImported == 0 {
 		return nil
 	}
-	return &ImportedCodes{Imported: t.CodesImported, Left: t.CodesLeft(), Missing: t.CodesMissing()}
+	return &ImportedCodes{Imported: t.CodesImported - t.CodesReturned, Left: t.CodesLeft(), Missing: t.CodesMissing()}
 }
 
 func (a *API) addCodes() {

@@ -28,7 +28,7 @@ type Coupons interface {
 // Coupon is a coupon in JSON.
 type Coupon struct {
 	ID          string    `json:"id"`
-	Code        string    `json:"code"`
+	Code        string    `json:"code,omitempty" doc:"Absent until it is confirmed"`
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
 	Ticket      int64     `json:"ticket"`

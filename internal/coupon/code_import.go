@@ -29,7 +29,7 @@ func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io
 		return View{}, 0, err
 	}
 	// Refuse a template that takes no codes before the file is read.
-	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported); err != nil {
+	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported+t.CodesReturned); err != nil {
 		return View{}, 0, err
 	}
 	importID := c.ids.Next()

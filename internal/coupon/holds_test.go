@@ -2,6 +2,7 @@ package coupon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,35 +89,49 @@ func (r *rig) takeWhenFree(i *instance, id reward.TemplateID, user string) rewar
 	return r.take(i, id, user)
 }
 
-// TestHoldsDuringAnOutage checks holds and imported codes on the path through the
-// database: a hold that ends uses its code.
-func TestHoldsDuringAnOutage(t *testing.T) {
+// TestHoldsTakeNoCodes checks that somebody who lets hold after hold end takes no imported
+// code from the others, and sees none.
+func TestHoldsTakeNoCodes(t *testing.T) {
 	t.Parallel()
-	each(t, func(r *rig) {
-		i := r.start()
-		id := r.create(reward.CouponTemplate{TotalQuantity: 2, HoldFor: 2 * time.Second, ReissueAfterCancel: true})
-		r.imports(i, id, "ONE", "TWO")
-		i.gate.set(func(g *faultyGate) { g.down = true })
-		c := r.takes(i, id, "ann", "ONE")
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) { r.holdsTakeNoCodes(mode, false) })
+	t.Run("Outage", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(r *rig) { r.holdsTakeNoCodes(reward.ModeStream, true) })
+	})
+}
+
+func (r *rig) holdsTakeNoCodes(mode reward.IssueMode, down bool) {
+	i := r.start()
+	id := r.create(reward.CouponTemplate{TotalQuantity: 3, HoldFor: 2 * time.Second, ReissueAfterCancel: true, Mode: mode})
+	r.imports(i, id, "ONE", "TWO", "THREE")
+	i.gate.set(func(g *faultyGate) { g.down = down })
+	for range 5 {
+		c := r.takes(i, id, "ann", "")
 		if s, code := r.request(i, id, "ann"); code != "" || !s.Duplicate || s.Coupon.Status != reward.CouponHeld {
 			r.Errorf("a repeat: %q %+v", code, s)
 		}
 		r.holdEnds(c)
-		r.holdFor(id, time.Hour)
-		next := r.takes(i, id, "ann", "TWO")
-		if _, err := i.Catalog.Confirm(r.Context(), next.ID); err != nil {
+	}
+	r.holdFor(id, time.Hour)
+	var codes []string
+	for _, user := range []string{"bob", "cid", "ann"} {
+		c, err := i.Catalog.Confirm(r.Context(), r.takeWhenFree(i, id, user).ID)
+		if err != nil {
 			r.Error(err)
 		}
-		r.want(i, id, "bob", reward.CodeSoldOut)
-		r.imports(i, id, "THREE")
-		r.takes(i, id, "bob", "THREE")
-		i.gate.set(func(g *faultyGate) { g.down = false })
-		r.until("the gate is back", func() bool {
-			_, code := r.request(i, id, "cid")
-			return code == reward.CodeSoldOut
-		})
-		r.balanced(id)
+		codes = append(codes, c.Code)
+	}
+	slices.Sort(codes)
+	if !slices.Equal(codes, []string{"ONE", "THREE", "TWO"}) {
+		r.Errorf("codes %q", codes)
+	}
+	r.want(i, id, "dora", reward.CodeSoldOut)
+	i.gate.set(func(g *faultyGate) { g.down = false })
+	r.until("the gate is back", func() bool {
+		_, code := r.request(i, id, "eve")
+		return code == reward.CodeSoldOut
 	})
+	r.balanced(id)
 }
 
 // TestHoldsWithoutApplies checks that a place whose release never reaches the gate

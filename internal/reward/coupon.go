@@ -145,10 +145,11 @@ type CouponTemplate struct {
 	Live int64
 	// IssuedTotal is the number of coupons ever issued.
 	IssuedTotal int64
-	// CodesImported is the number of imported codes, given or not. Zero means that
+	// CodesImported is the number of imported codes, given or not. A code that returns to the
+	// template counts once more, because it gets a new number, and CodesReturned counts it. Zero means that
 	// codes are generated. The n-th coupon ever issued gets the n-th code.
-	CodesImported int64
-	Path          IssuePath
+	CodesImported, CodesReturned int64
+	Path                         IssuePath
 	// Epoch is the number of the latest issuer's term, and Owner is the
 	// instance that runs it.
 	Epoch int64
@@ -175,8 +176,9 @@ type CouponTemplate struct {
 // Promised returns the places that are set aside for the gate: nobody else gets them.
 func (t *CouponTemplate) Promised() int64 { return t.Granted - t.Used }
 
-// CodesLeft returns the number of imported codes that no coupon has had. A code
-// that was given is never given again, also if its coupon is cancelled.
+// CodesLeft returns the number of imported codes that no coupon has. A code that its user
+// may have seen is never given again. That of a coupon that was HELD until its end has
+// returned.
 func (t *CouponTemplate) CodesLeft() int64 { return max(t.CodesImported-t.IssuedTotal, 0) }
 
 // LiveMax returns the number of live coupons that the template can reach:

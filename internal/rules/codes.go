@@ -2,6 +2,13 @@ package rules
 
 import "github.com/largesse/largesse/internal/reward"
 
+// ReturnCodes gives n codes that nobody has seen back to template t, under new numbers
+// behind the last one.
+func ReturnCodes(t *reward.CouponTemplate, n int64) {
+	t.CodesImported += n
+	t.CodesReturned += n
+}
+
 // LacksCodes reports whether a higher quantity is forbidden, because the template
 // has fewer imported codes left than it would have coupons left to issue. Codes that
 // end because coupons were cancelled do not forbid the quantity that stands.
@@ -23,7 +30,7 @@ func CheckImport(t *reward.CouponTemplate, codes int64) error {
 	case t.CodesImported == 0 && t.TotalQuantity-t.Live > codes:
 		return codesExhausted("the file has %d codes and template %d has %d coupons left to issue; send one file with a code for each, or lower the quantity first",
 			codes, t.ID, t.TotalQuantity-t.Live)
-	case t.CodesImported+codes > reward.TemplateQuantityMax:
+	case t.CodesImported-t.CodesReturned+codes > reward.TemplateQuantityMax:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d would have more than %d imported codes", t.ID, reward.TemplateQuantityMax)
 	}

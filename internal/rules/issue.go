@@ -336,7 +336,8 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, left map[int]bool,
 	return t, decisions
 }
 
-// Coupon returns the coupon that decision d of settlement s issues.
+// Coupon returns the coupon that decision d of settlement s issues. The code of a HELD one
+// is left out: nobody sees it before it is confirmed.
 func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
 	t := &s.Template
 	r := &b.Requests[d.At]
@@ -351,7 +352,7 @@ func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
 		c.ExpiresAt = c.IssuedAt.Add(t.ValidFor)
 	}
 	if t.HoldFor > 0 {
-		c.Status, c.HeldUntil = reward.CouponHeld, s.Clock.Add(t.HoldFor)
+		c.Code, c.Status, c.HeldUntil = "", reward.CouponHeld, s.Clock.Add(t.HoldFor)
 	}
 	return c
 }

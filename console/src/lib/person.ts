@@ -62,7 +62,7 @@ export function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict 
       HELD: 'it is held for them and ends unless they confirm', ISSUED: 'it can be used', USED: 'it is used',
       EXPIRED: 'it has expired since', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'it ended because nobody confirmed it in time' : 'it was cancelled since',
     };
-    return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${plain(c.code)}, and ${ends[c.status] ?? words(c.status)}.`, to };
+    return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${plain(c.code ?? c.id)}, and ${ends[c.status] ?? words(c.status)}.`, to };
   }
   if (i.status === 'LEFT') return { got: false, text: `${template}: no coupon, because the user left the line.`, to };
   return { got: false, text: `${template}: no coupon, because ${refused(i.reason)}.`, to };
@@ -104,9 +104,9 @@ export function timeOrder(h: History, names: Names): Moment[] {
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;
     const template = names(i.templateId);
-    all.push({ at: i.at, to, state: i.status, title: `${template}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `code ${plain(i.coupon.code)}, ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
-    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `${template}: coupon used`, text: `code ${plain(i.coupon.code)}` });
-    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `${template}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : `code ${plain(i.coupon.code)}` });
+    all.push({ at: i.at, to, state: i.status, title: `${template}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `${i.coupon.code ? `code ${plain(i.coupon.code)}, ` : ''}ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
+    if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `${template}: coupon used`, text: i.coupon.code ? `code ${plain(i.coupon.code)}` : '' });
+    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `${template}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : i.coupon.code ? `code ${plain(i.coupon.code)}` : '' });
   }
   return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
 }

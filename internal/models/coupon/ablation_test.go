@@ -56,6 +56,8 @@ var streamAblations = []ablation{
 	{leaveNamesTicket, small(events{eventLeave: 1}), tooManyCoupons, 7},
 	{leftNamesEntry, small(events{eventLeave: 1, eventRollback: 1, eventRequest: 2}), "a promised ticket is settled as LEFT", 14},
 	{sweepCountsItsOwn, held(small(events{eventExpire: 1})), "more live coupons than the quantity", 8},
+	{unseenCodesGoBack, twoUsers(imported(held(small(events{eventExpire: 1, eventRequest: 1})))), "a coupon has no code", 14},
+	{seenCodesStay, twoUsers(imported(small(events{eventCancel: 1}))), "a code can be given twice", 6},
 	{archivedTakesNothing, twoUsers(granted(1, 1, small(events{eventArchive: 1}))), setAside, 15},
 	{archiveNamesVersion, granted(2, 1, total(3, twoUsers(small(events{eventArchive: 1, eventReopen: 1})))), setAside, 10},
 	{batchIsClaimedAgain, small(events{eventSteal: 1}), neverServed, 6},

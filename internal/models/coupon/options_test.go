@@ -121,6 +121,12 @@ const (
 	// sweepCountsItsOwn: a sweep of expired holds counts the rows that its own statement
 	// has changed.
 	sweepCountsItsOwn
+	// unseenCodesGoBack: the imported code of a coupon that is HELD until it ends goes back
+	// to the template.
+	unseenCodesGoBack
+	// seenCodesStay: the imported code of a coupon that was not HELD when it was cancelled
+	// stays its own.
+	seenCodesStay
 	// archivedTakesNothing: no transaction changes anything of an archived template.
 	archivedTakesNothing
 	// archiveNamesVersion: an archive sees that the template is over, and then takes
@@ -180,7 +186,7 @@ var ruleNames = [ruleCount]string{
 	"batchNamesGate", "gateCloses", "gateKeepsNext", "copyAsksRows", "answeredAreLeftOut", "leftIsAnAnswer", "snapshotNamesGeneration",
 	"reloadBeginsNumbering", "rowsBeginNumbering", "scriptsAreShort", "placesAreSetAside", "applyNamesNumbering", "applyTakesNewGrants", "shrinkNamesGrant",
 	"shrinkNamesGate", "grantRepeatsShrink", "usedHasLimit", "shrinkOnlyLowers", "leftIsCountedOnce", "leaveNamesGate", "leaveNamesTicket", "leftNamesEntry", "missingComeBack", "loadDropsLeft",
-	"sweepCountsItsOwn", "archivedTakesNothing", "archiveNamesVersion", "archiveRaisesGeneration", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
+	"sweepCountsItsOwn", "unseenCodesGoBack", "seenCodesStay", "archivedTakesNothing", "archiveNamesVersion", "archiveRaisesGeneration", "batchIsClaimedAgain", "gateIsLevel", "scriptsCheckRun", "loadHasMarker", "swapChecksRun", "swapNamesGate", "onlySwapCreates",
 	"appliesHaveNoGaps", "readNeedsGate", "idsNameGeneration", "ackNeedsOpenGate", "floorVoidsRecords", "floorIsRecordedLast",
 	"strandedAreReloaded", "ticketsHaveBound", "boundIsQuantity", "lockHasFloor", "lockIsRepeatable",
 }
@@ -202,7 +208,9 @@ type options struct {
 	// grantsAnyTime allows grants that nobody needs.
 	grantsAnyTime bool
 	// hold issues coupons HELD.
-	hold    bool
+	hold bool
+	// codes imports a code for each coupon, and for each that may be cancelled.
+	codes   bool
 	without ruleSet
 }
 
@@ -217,6 +225,7 @@ func granted(n, b uint8, o options) options { o.granted, o.block = n, b; return 
 func fourLoads(o options) options           { o.loads = 4; return o }
 func twoUsers(o options) options            { o.users = 2; return o }
 func held(o options) options                { o.hold = true; return o }
+func imported(o options) options            { o.codes = true; return o }
 
 // lacking returns the options without some rules.
 func (o options) lacking(all ...rule) options {
@@ -239,6 +248,7 @@ func (o options) String() string {
 		{o.empty, "no gate"},
 		{o.grantsAnyTime, "grants at any time"},
 		{o.hold, "held"},
+		{o.codes, "imported codes"},
 	} {
 		if part.set {
 			words = append(words, part.name)

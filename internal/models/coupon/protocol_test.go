@@ -43,7 +43,7 @@ var streamRuns = []options{
 	granted(1, 1, small(events{eventLower: 1, eventRaise: 1})),
 	twoUsers(small(events{eventLeave: 2, eventRequest: 2})),
 	twoUsers(small(events{eventLeave: 1, eventReload: 1})),
-	twoUsers(held(small(events{eventExpire: 1, eventConfirm: 1, eventCancel: 1}))),
+	twoUsers(imported(held(small(events{eventExpire: 1, eventConfirm: 1, eventCancel: 1, eventRequest: 1})))),
 	twoUsers(granted(3, 1, total(3, small(events{eventRemoval: 1, eventReload: 1})))),
 	small(events{eventArchive: 1, eventSteal: 1}),
 	granted(2, 1, total(3, twoUsers(small(events{eventArchive: 1, eventReopen: 1})))),

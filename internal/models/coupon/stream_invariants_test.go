@@ -84,7 +84,14 @@ func (m *model) Check(s *state) string {
 		return "live coupons and promised places exceed the quantity"
 	}
 	var got [usersMax]uint8
+	codes := s.pool
 	for k, r := range s.rows[:s.settled] {
+		if r.code != 0 {
+			if codes&(1<<(r.code-1)) != 0 {
+				return "a code can be given twice"
+			}
+			codes |= 1 << (r.code - 1)
+		}
 		switch r.outcome {
 		case outcomeNone:
 			if s.archived {

@@ -1,5 +1,7 @@
 package coupon
 
+import "cmp"
+
 // issue lets an instance take the issuer's lease, read a batch, settle it and
 // acknowledge it.
 func (m *model) issue(s *state, i uint8) {
@@ -180,6 +182,7 @@ func (m *model) settleNext(s, t *state, e item) (breach string) {
 		}
 		return ""
 	}
+	without := "" // what the lack of a code breaks
 	switch {
 	case t.holding(e.user, t.version) >= m.limit:
 		r.outcome = outcomeUserLimit
@@ -192,6 +195,7 @@ func (m *model) settleNext(s, t *state, e item) (breach string) {
 		if m.hold {
 			r.outcome = outcomeHeld
 		}
+		without = m.giveCode(t, &r)
 	}
 	if !s.users[e.user-1].promised {
 		breach = ""
@@ -199,7 +203,7 @@ func (m *model) settleNext(s, t *state, e item) (breach string) {
 	*ticket = r
 	m.useplace(t)
 	u.promised = false
-	return breach
+	return cmp.Or(without, breach)
 }
 
 // useplace counts a promised place as used.

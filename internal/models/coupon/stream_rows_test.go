@@ -1,5 +1,7 @@
 package coupon
 
+import "math/bits"
+
 // coupons lets coupons be cancelled and confirmed, and holds expire.
 func (m *model) coupons(s *state) {
 	if m.takesNothing(s) {
@@ -10,7 +12,7 @@ func (m *model) coupons(s *state) {
 		if s.may[eventCancel] > 0 && (r.outcome == outcomeIssued || r.outcome == outcomeHeld) {
 			t := *s
 			t.may[eventCancel]--
-			t.end(ticket, outcomeCancelled)
+			m.end(&t, ticket, outcomeCancelled)
 			m.emit(s, t, cancels, none, ticket, "")
 		}
 		if s.may[eventConfirm] > 0 && r.outcome == outcomeHeld {
@@ -28,13 +30,35 @@ func (m *model) coupons(s *state) {
 	}
 }
 
-// end ends the coupon of a ticket, in a version of its own.
-func (s *state) end(ticket uint8, how outcome) {
+// end ends the coupon of a ticket, in a version of its own. A code that nobody has seen
+// goes back.
+func (m *model) end(s *state, ticket uint8, how outcome) {
 	s.nextVersion()
 	s.live--
 	r := &s.rows[ticket-1]
+	switch unseen := r.outcome != outcomeIssued; {
+	case r.code == 0 || unseen && m.without[unseenCodesGoBack] || !unseen && !m.without[seenCodesStay]:
+	default:
+		s.pool |= 1 << (r.code - 1)
+		if unseen {
+			r.code = 0
+		}
+	}
 	r.outcome, r.ended = how, s.version
 	s.record()
+}
+
+// giveCode gives an imported code to the coupon of a row. It returns what that breaks.
+func (m *model) giveCode(s *state, r *row) (breach string) {
+	if !m.codes {
+		return ""
+	}
+	if s.pool == 0 {
+		return "a coupon has no code"
+	}
+	r.code = uint8(bits.TrailingZeros8(s.pool)) + 1 //nolint:gosec // at most 8
+	s.pool &^= 1 << (r.code - 1)
+	return ""
 }
 
 // sweepHolds lets an instance cancel an expired hold, in two steps.
@@ -54,7 +78,7 @@ func (m *model) sweepHolds(s *state, i uint8) {
 	t.all[i].sweep = 0
 	switch {
 	case s.rows[ticket-1].outcome == outcomeExpired:
-		t.end(ticket, outcomeSwept)
+		m.end(&t, ticket, outcomeSwept)
 	case m.without[sweepCountsItsOwn]:
 		t.nextVersion()
 		t.live--
@@ -102,10 +126,11 @@ func (m *model) pastTheGate(s *state) {
 		if m.hold {
 			r.outcome = outcomeHeld
 		}
+		breach := m.giveCode(&t, &r)
 		t.rows[t.settled] = r
 		t.settled++
 		t.record()
-		m.emit(s, t, asksRows, user, 0, "")
+		m.emit(s, t, asksRows, user, 0, breach)
 	}
 }
 

@@ -53,6 +53,7 @@ type row struct {
 	outcome          outcome
 	// inserted and ended are the versions that inserted the row and ended its coupon.
 	inserted, ended uint8
+	code            uint8 // number of its imported code, from 1; 0 = none
 }
 
 // left is the row of a user who left the line. It settles no ticket.
@@ -160,7 +161,8 @@ type state struct {
 
 	generation, settled, version, live uint8
 	figures                            figures
-	bypass                             bool // path DATABASE
+	pool                               uint8 // imported codes that no coupon has, a bit each
+	bypass                             bool  // path DATABASE
 	closed, archived                   bool
 	over                               uint8 // version plus 1 at which the template was seen to be over; 0 = it was not
 	rows                               [rowsMax]row

@@ -171,6 +171,9 @@ func (m *model) First() state {
 	if !m.without[placesAreSetAside] {
 		s.figures.granted, s.figures.grant = m.granted, 1
 	}
+	if m.codes {
+		s.pool = 1<<(m.total+m.events[eventCancel]) - 1
+	}
 	s.record()
 	s.gate = gate{
 		exists: true, thisRun: true, generation: 1, total: s.figures.total, granted: s.figures.granted, grant: s.figures.grant,

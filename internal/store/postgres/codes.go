@@ -61,6 +61,26 @@ func (s *Store) CodesStage(ctx context.Context, p store.CodesStageParams) (store
 	return taken, err
 }
 
+// returnedCodes has CTEs that give codes back to a template, by rules.ReturnCodes: those of
+// the CTE freed, in the order of ord. The caller holds the lock of the template, and adds
+// the rows of found to its counts. A code moves behind the last one of the last import.
+func returnedCodes(template string) string {
+	return `last AS MATERIALIZED (
+  SELECT i.id, i.codes FROM coupon_code_imports i WHERE i.template_id = ` + template + ` AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1
+), found AS MATERIALIZED (
+  SELECT k.import_id, k.line, row_number() OVER (ORDER BY f.ord) AS nth
+  FROM freed f CROSS JOIN coupon_code_imports i, LATERAL (SELECT k.import_id, k.line FROM coupon_codes k WHERE k.import_id = i.id AND k.code = f.code LIMIT 1) k
+  WHERE i.template_id = ` + template + ` AND i.first_number IS NOT NULL
+), returned AS (
+  UPDATE coupon_codes k SET import_id = l.id, line = l.codes + f.nth FROM found f, last l WHERE k.import_id = f.import_id AND k.line = f.line
+), longer AS (
+  UPDATE coupon_code_imports i SET codes = i.codes + n.n FROM last l, (SELECT count(*) AS n FROM found) n WHERE i.id = l.id AND n.n > 0
+)`
+}
+
+// freedCode replaces the code of coupon c, which goes back to its template.
+const freedCode = `'returned-' || c.id`
+
 var (
 	// lockImport locks import $1. A sweep may end it otherwise.
 	lockImport = `SELECT 1 FROM coupon_code_imports i WHERE i.id = $1 FOR NO KEY UPDATE`
@@ -71,7 +91,7 @@ var (
   UPDATE coupon_templates t SET codes_imported = t.codes_imported + i.codes, version = t.version + 1
   FROM coupon_code_imports i
   WHERE t.id = $1 AND i.id = $2 AND i.template_id = t.id AND i.state = 0 AND i.codes = $3
-    AND t.code_length = 0 AND t.codes_imported + i.codes <= ` + strconv.FormatInt(reward.TemplateQuantityMax, 10) + `
+    AND t.code_length = 0 AND t.codes_imported - t.codes_returned + i.codes <= ` + strconv.FormatInt(reward.TemplateQuantityMax, 10) + `
     AND (t.codes_imported > 0 OR t.issued_total = 0 AND t.total_quantity - t.live <= i.codes)
   RETURNING t.codes_imported - i.codes + 1 AS first
 )

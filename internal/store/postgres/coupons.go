@@ -65,7 +65,7 @@ func (s *Store) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupo
 	return c, err
 }
 
-const (
+var (
 	// lockCouponTemplate locks the template of coupon $1. A coupon never
 	// changes its template.
 	lockCouponTemplate = `SELECT 1 FROM coupon_templates t WHERE t.id = (SELECT c.template_id FROM coupons c WHERE c.id = $1)
@@ -73,13 +73,18 @@ FOR NO KEY UPDATE OF t`
 
 	valid = `c.status = 0 AND (c.expires_at IS NULL OR c.expires_at > $2::timestamptz)`
 
-	cancelCoupon = `WITH cancelled AS (
+	cancelCoupon = `WITH was AS MATERIALIZED (
+  SELECT c.id, c.code, c.template_id FROM coupons c WHERE c.id = $1
+), cancelled AS (
   UPDATE coupons c SET status = 2, cancelled_at = $2::timestamptz, version = t.version + 1,
-    slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END
-  FROM coupon_templates t WHERE c.id = $1 AND t.id = c.template_id AND (c.status = 4 OR ` + valid + `)
-  RETURNING c.template_id
-)
-UPDATE coupon_templates t SET live = t.live - 1, version = t.version + 1 FROM cancelled c WHERE t.id = c.template_id RETURNING t.id`
+    slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END, code = CASE WHEN c.status = 4 AND c.code_unseen THEN ` + freedCode + ` ELSE c.code END
+  FROM coupon_templates t, was w WHERE c.id = $1 AND t.id = c.template_id AND (c.status = 4 OR ` + valid + `)
+  RETURNING c.template_id, c.code <> w.code AS freed, w.code
+), freed AS MATERIALIZED (
+  SELECT c.code, 1 AS ord FROM cancelled c WHERE c.freed
+), ` + returnedCodes("(SELECT w.template_id FROM was w)") + `
+UPDATE coupon_templates t SET live = t.live - 1, version = t.version + 1, codes_imported = t.codes_imported + n.back, codes_returned = t.codes_returned + n.back
+FROM cancelled c, (SELECT count(*) AS back FROM found) n WHERE t.id = c.template_id RETURNING t.id`
 
 	// holderSQL reads the holding of the user of coupon $1 at its template.
 	holderSQL = `SELECT u.user_id, count(c.id)::int4, coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0)

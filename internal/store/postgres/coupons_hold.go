@@ -20,16 +20,19 @@ WHERE c.id = $1 AND c.status = :COUPON_HELD AND c.held_until > clock_timestamp()
 	// The caller holds the lock of the template. A coupon that is confirmed at the
 	// same time is not changed, and only changed ones lower the count.
 	endHolds = named(`WITH due AS MATERIALIZED (
-  SELECT c.id FROM coupons c WHERE c.template_id = $1 AND c.status = :COUPON_HELD AND c.held_until <= (SELECT clock_timestamp())
+  SELECT c.id, c.code, c.held_until FROM coupons c WHERE c.template_id = $1 AND c.status = :COUPON_HELD AND c.held_until <= (SELECT clock_timestamp())
   ORDER BY c.held_until LIMIT $2
 ), ended AS (
   UPDATE coupons c SET status = :COUPON_CANCELLED, cancelled_at = clock_timestamp(), cancel_reason = '` + reward.ReasonHoldExpired + `',
-    version = t.version + 1, slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END
+    version = t.version + 1, slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END,
+    code = CASE WHEN c.code_unseen THEN ` + freedCode + ` ELSE c.code END
   FROM due d, coupon_templates t WHERE c.id = d.id AND c.status = :COUPON_HELD AND t.id = $1
-  RETURNING c.user_id
-), moved AS (
-  UPDATE coupon_templates t SET live = t.live - n.n, version = t.version + 1
-  FROM (SELECT count(*) AS n FROM ended) n WHERE t.id = $1 AND n.n > 0
+  RETURNING c.id, c.code_unseen, d.code, d.held_until
+), freed AS MATERIALIZED (
+  SELECT e.code, row_number() OVER (ORDER BY e.held_until, e.id) AS ord FROM ended e WHERE e.code_unseen
+), ` + returnedCodes("$1") + `, moved AS (
+  UPDATE coupon_templates t SET live = t.live - n.n, version = t.version + 1, codes_imported = t.codes_imported + n.back, codes_returned = t.codes_returned + n.back
+  FROM (SELECT (SELECT count(*) FROM ended) AS n, (SELECT count(*) FROM found) AS back) n WHERE t.id = $1 AND n.n > 0
 )
 SELECT count(*) FROM ended`)
 

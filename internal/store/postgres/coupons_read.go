@@ -17,7 +17,7 @@ const (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
 ) c ORDER BY c.ticket, c.generation`
 
-	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 ORDER BY c.template_id LIMIT $2`
+	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 AND c.held_until IS NULL ORDER BY c.template_id LIMIT $2`
 
 	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
 )

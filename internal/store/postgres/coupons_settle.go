@@ -86,7 +86,7 @@ func issueSQL(k issueKind) string {
     count(*) FILTER (WHERE p.reason = '' AND p.turn <= p.free) OVER (ORDER BY p.ord) AS nth
   FROM placed p, gate g
 ), decided AS MATERIALIZED (
-  SELECT d.ord, d.id, CASE WHEN d.issued AND g.codes_imported > 0 THEN ` + importedCodeSQL + ` ELSE d.code END AS code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock,
+  SELECT d.ord, d.id, CASE WHEN d.issued AND g.codes_imported > 0 THEN ` + importedCodeSQL + ` ELSE d.code END AS code, d.user_id, d.held, d.latest, g.version + 1 AS version, g.valid_for, g.hold_seconds, g.clock, g.codes_imported > 0 AS imported,
     ` + k.generation + ` AS generation, ` + k.ticket + ` AS ticket,
     CASE WHEN d.issued THEN '' WHEN d.reason <> '' THEN d.reason
       WHEN count(*) FILTER (WHERE d.issued) OVER (PARTITION BY d.user_id ORDER BY d.ord) >= d.free THEN '` + reward.ReasonUserLimit + `'
@@ -96,11 +96,11 @@ func issueSQL(k issueKind) string {
       ORDER BY n OFFSET d.turn - 1 LIMIT 1) END AS slot
   FROM judged d, gate g
 ), inserted AS (
-  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id, status, held_until)
+  INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, expires_at, slot, code, user_id, status, held_until, code_unseen)
   SELECT d.id, $1, d.generation, d.ticket, d.version, $2::timestamptz,
     CASE WHEN d.valid_for > 0 THEN $2::timestamptz + make_interval(secs => d.valid_for) END, d.slot, d.code, d.user_id,
     CASE WHEN d.hold_seconds > 0 THEN :COUPON_HELD ELSE :COUPON_ISSUED END,
-    CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END
+    CASE WHEN d.hold_seconds > 0 THEN d.clock + make_interval(secs => d.hold_seconds) END, d.hold_seconds > 0 AND d.imported
   FROM decided d WHERE d.verdict = '' ORDER BY d.ord
 ), ` + couponEventsSQL() + rejected + `, sums AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE verdict = '') AS issued, max(ticket) AS top,

@@ -36,7 +36,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
-		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, (*text)(&t.Metadata), &archived,
+		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, &t.CodesReturned, (*text)(&t.Metadata), &archived,
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row

@@ -78,6 +78,33 @@ func (t *tx) takenCode(p store.CodesStageParams, published []int64) (store.Taken
 	return store.TakenCode{At: -1}, nil
 }
 
+// returnCodes gives codes that nobody has seen back to a template: they move behind the
+// last one of its last import. The caller stores the template.
+func (t *tx) returnCodes(c *reward.CouponTemplate, coupons []reward.CouponID) error {
+	for _, id := range coupons {
+		res, err := t.ExecContext(t.ctx, `UPDATE coupon_codes SET (import_id, line) = (SELECT i.id, i.codes + 1 FROM coupon_code_imports i
+  WHERE i.template_id = ?1 AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1)
+WHERE (import_id, code) IN (SELECT i.id, c.code FROM coupons c JOIN coupon_code_imports i ON i.template_id = ?1 AND i.first_number IS NOT NULL WHERE c.id = ?2)`,
+			int64(c.ID), int64(id))
+		if err != nil {
+			return err
+		}
+		moved, err := res.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if err := t.exec(`UPDATE coupons SET code = 'returned-' || id WHERE id = ?`, int64(id)); err != nil {
+			return err
+		}
+		if err := t.exec(`UPDATE coupon_code_imports SET codes = codes + ?2 WHERE id = (SELECT i.id FROM coupon_code_imports i
+  WHERE i.template_id = ?1 AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1)`, int64(c.ID), moved); err != nil {
+			return err
+		}
+		rules.ReturnCodes(c, moved)
+	}
+	return nil
+}
+
 // CodesPublish gives the codes of an open import to its template.
 func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (store.CouponChange, error) {
 	var change store.CouponChange

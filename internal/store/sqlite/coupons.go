@@ -61,6 +61,17 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		change.From = t.Version
 		t.Live--
 		t.Version++
+		if c.Status == reward.CouponHeld {
+			unseen, _, err := one(tx.ctx, tx, scanInt, `SELECT id FROM coupons WHERE id = ? AND code_unseen`, int64(id))
+			if err != nil {
+				return err
+			}
+			if unseen != 0 {
+				if err := tx.returnCodes(&t, []reward.CouponID{id}); err != nil {
+					return err
+				}
+			}
+		}
 		c.Status, c.CancelledAt = reward.CouponCancelled, now
 		if err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, version = ?, slot = CASE WHEN ? THEN NULL ELSE slot END
 WHERE id = ?`, int64(c.Status), micros(now), t.Version, t.ReissueAfterCancel, int64(id)); err != nil {

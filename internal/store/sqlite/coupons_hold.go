@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"slices"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -24,8 +23,11 @@ func (s *Store) CouponConfirm(ctx context.Context, id reward.CouponID) (c reward
 		if confirmed = c.Status == reward.CouponHeld && clock.Before(c.HeldUntil); !confirmed {
 			return rules.CheckConfirm(&c)
 		}
-		c.Status, c.HeldUntil = reward.CouponIssued, time.Time{}
-		return tx.exec(`UPDATE coupons SET status = ?, held_until = NULL WHERE id = ?`, int64(c.Status), int64(id))
+		if err := tx.exec(`UPDATE coupons SET status = ?, held_until = NULL WHERE id = ?`, int64(reward.CouponIssued), int64(id)); err != nil {
+			return err
+		}
+		c, err = couponOf(tx.ctx, tx, id)
+		return err
 	})
 	if err != nil {
 		return reward.Coupon{}, false, err
@@ -34,8 +36,8 @@ func (s *Store) CouponConfirm(ctx context.Context, id reward.CouponID) (c reward
 }
 
 // couponsOfEndedHolds finds the coupons of a template whose hold has ended.
-const couponsOfEndedHolds = `SELECT id, user_id FROM coupons
-WHERE template_id = ? AND status = 4 AND held_until <= ? ORDER BY held_until LIMIT ?`
+const couponsOfEndedHolds = `SELECT id, user_id, code_unseen FROM coupons
+WHERE template_id = ? AND status = 4 AND held_until <= ? ORDER BY held_until, id LIMIT ?`
 
 // CouponEndHolds cancels the coupons of a template whose hold has ended.
 func (s *Store) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error) {
@@ -61,12 +63,19 @@ func (s *Store) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit 
 		ended = len(due)
 		t.Live -= int64(ended)
 		t.Version++
+		var unseen []reward.CouponID
 		for _, d := range due {
+			if d.unseen {
+				unseen = append(unseen, d.id)
+			}
 			if err := tx.exec(`UPDATE coupons SET status = ?, cancelled_at = ?, cancel_reason = ?, version = ?,
   slot = CASE WHEN ? THEN NULL ELSE slot END WHERE id = ?`, int64(reward.CouponCancelled), micros(clock), reward.ReasonHoldExpired,
 				t.Version, t.ReissueAfterCancel, int64(d.id)); err != nil {
 				return err
 			}
+		}
+		if err := tx.returnCodes(&t, unseen); err != nil {
+			return err
 		}
 		if err := tx.putTemplate(&t); err != nil {
 			return err
@@ -83,12 +92,13 @@ func (s *Store) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit 
 
 // heldCoupon is a coupon whose hold has ended.
 type heldCoupon struct {
-	id   reward.CouponID
-	user string
+	id     reward.CouponID
+	user   string
+	unseen bool // nobody has seen its code, which is an imported one
 }
 
 func scanHeld(rows *sql.Rows) (h heldCoupon, err error) {
-	err = rows.Scan(&h.id, &h.user)
+	err = rows.Scan(&h.id, &h.user, &h.unseen)
 	return h, err
 }
 

@@ -17,7 +17,7 @@ const (
   SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
 ORDER BY c.ticket, c.generation`
 
-	couponsByCode = couponSQL + `WHERE c.code = ?1 ORDER BY c.template_id LIMIT ?2`
+	couponsByCode = couponSQL + `WHERE c.code = ?1 AND c.held_until IS NULL ORDER BY c.template_id LIMIT ?2`
 
 	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
 )

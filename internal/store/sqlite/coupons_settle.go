@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -75,8 +76,8 @@ func (i *issuer) prepare() (err error) {
 		return err
 	}
 	if i.coupon, err = i.tx.PrepareContext(i.tx.ctx, `INSERT INTO coupons
-  (id, code, template_id, user_id, generation, ticket, slot, version, issued_at, expires_at, status, held_until)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`); err != nil {
+  (id, code, template_id, user_id, generation, ticket, slot, version, issued_at, expires_at, status, held_until, code_unseen)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`); err != nil {
 		return err
 	}
 	if i.done.Template.CodesImported > 0 {
@@ -186,8 +187,8 @@ func (i *issuer) write() error {
 				}
 			}
 			c := i.batch.Coupon(&i.done, *d)
-			if _, err := i.coupon.ExecContext(i.tx.ctx, int64(c.ID), c.Code, int64(t.ID), c.UserID, c.Generation, c.Ticket, d.Slot, t.Version,
-				micros(c.IssuedAt), maybe(c.ExpiresAt), int64(c.Status), maybe(c.HeldUntil)); err != nil {
+			if _, err := i.coupon.ExecContext(i.tx.ctx, int64(c.ID), cmp.Or(d.Code, r.Code), int64(t.ID), c.UserID, c.Generation, c.Ticket, d.Slot, t.Version,
+				micros(c.IssuedAt), maybe(c.ExpiresAt), int64(c.Status), maybe(c.HeldUntil), d.Code != "" && c.Status == reward.CouponHeld); err != nil {
 				return err
 			}
 			latest[c.UserID] = c.ID

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -59,7 +60,7 @@ func rulesOfConfirm(a *arena) {
 
 	stood := a.stands(1)
 	want := a.coupon(1)
-	want.Status, want.HeldUntil = reward.CouponIssued, time.Time{}
+	want.Status, want.HeldUntil, want.Code = reward.CouponIssued, time.Time{}, "code1"
 	for _, first := range []bool{true, false} { // a repeat changes nothing
 		c, confirmed, err := a.CouponConfirm(a.ctx, 1)
 		a.must(err)
@@ -170,11 +171,73 @@ func rulesOfEndedHolds(a *arena) {
 	a.couponBooks(2)
 }
 
+// rulesOfUnseenCodes checks that imported codes of coupons that were never confirmed go
+// back to their template, and that nobody sees a code before.
+func rulesOfUnseenCodes(a *arena) {
+	a.template(1, held, quantity(3), reissue)
+	a.imports(1, 10, "A", "B", "C")
+	confirmed := func(id reward.CouponID) string {
+		a.Helper()
+		c, once, err := a.CouponConfirm(a.ctx, id)
+		a.must(err)
+		same(a.bundle, "confirmed", true, once)
+		found, err := a.CouponsByCode(a.ctx, c.Code, 10)
+		a.must(err)
+		same(a.bundle, "found by its code", []reward.Coupon{c}, found)
+		return c.Code
+	}
+	left := func(most int64) {
+		a.Helper()
+		t := a.stands(1)
+		same(a.bundle, "left", []int64{2, most}, []int64{t.CodesLeft(), t.LiveMax()})
+	}
+	for n := int64(1); n <= 5; n++ { // one user lets each hold end
+		res := a.inOrder(1, ask("greedy", n))
+		same(a.bundle, "told", []string{"issued"}, told(res))
+		same(a.bundle, "the code that is told", "", res.Results[0].Coupon.Code)
+		same(a.bundle, "the code that is read", "", a.coupon(reward.CouponID(n)).Code)
+		a.endHold(-60, "id > 0")
+		change, _, err := a.CouponEndHolds(a.ctx, 1, 10)
+		a.must(err)
+		same(a.bundle, "as it is read", a.stands(1), change.Template)
+		same(a.bundle, "a code of a lost coupon", "", a.coupon(reward.CouponID(n)).Code)
+		same(a.bundle, "left and imported", []int64{3, 3, 3}, []int64{change.Template.CodesLeft(), change.Template.CodesImported - change.Template.CodesReturned, change.Template.LiveMax()})
+	}
+	for _, code := range []string{"A", "B", "C", "code1", "returned-1"} {
+		found, err := a.CouponsByCode(a.ctx, code, 10)
+		a.must(err)
+		same(a.bundle, "found before it is confirmed: "+code, 0, len(found))
+	}
+	same(a.bundle, "told", []string{"issued", "issued"}, told(a.inOrder(1, asks(6, "greedy", "ann")...)))
+	a.cancelCoupon(6, 20) // a held coupon that is cancelled gives its code back, too
+	left(3)
+	seen := []string{confirmed(7)}
+	a.cancelCoupon(7, 21) // its code was seen, and is not given again
+	left(2)
+	_, err := a.stage(1, 11, 0, seen[0])
+	a.wantCode(err, reward.CodeConflict) // no import is open
+	a.beginImport(1, 11)
+	taken, err := a.stage(1, 11, 0, "D", "A")
+	a.must(err)
+	same(a.bundle, "a code of the template", store.TakenCode{At: 1, Template: true}, taken)
+	a.staged(1, 11, 0, "D")
+	_, err = a.CodesPublish(a.ctx, 1, 11, 1)
+	a.must(err)
+	same(a.bundle, "told", []string{"issued", "issued", "issued", soldOut}, told(a.inOrder(1, asks(8, "bob", "cid", "dee", "eve")...)))
+	for _, id := range []reward.CouponID{8, 9, 10} {
+		seen = append(seen, confirmed(id))
+	}
+	slices.Sort(seen)
+	same(a.bundle, "each code once", []string{"A", "B", "C", "D"}, seen)
+	a.couponBooks(1)
+}
+
 // raceOfHolds lets two sweepers, confirmations and cancels meet. Each coupon ends
 // once, and the place of each that is lost is free once.
 func raceOfHolds(a *arena) {
 	const coupons = 300
 	a.template(1, held, quantity(coupons))
+	a.imports(1, 10, crowd(1, coupons)...)
 	a.inOrder(1, asks(1, crowd(1, coupons)...)...)
 	a.endHold(-60, "id % 2 = 0")
 	version := a.stands(1).Version
@@ -232,5 +295,17 @@ func raceOfHolds(a *arena) {
 	if confirmed.Load() == 0 || ended.Load() == 0 {
 		a.Fatalf("%d confirmed, %d ended", confirmed.Load(), ended.Load())
 	}
+	same(a.bundle, "codes that were seen or went back", int64(coupons), confirmed.Load()+t.CodesReturned)
+	var late []string
+	for n := range t.CodesReturned {
+		late = append(late, fmt.Sprint("late", n))
+	}
+	a.changeTemplate(rules.TemplateChange{ID: 1, HoldFor: new(time.Duration)})
+	a.inOrder(1, asks(coupons+1, late...)...)
+	seen := slices.DeleteFunc(a.codesOf(1), func(code string) bool { return code == "" })
+	slices.Sort(seen)
+	want := crowd(1, coupons)
+	slices.Sort(want)
+	same(a.bundle, "each code once", want, seen)
 	a.couponBooks(1)
 }

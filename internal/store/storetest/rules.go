@@ -55,6 +55,7 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw
 		"Archive":  rulesOfTemplateArchive,
 		"Confirm":  rulesOfConfirm,
 		"Ended":    rulesOfEndedHolds,
+		"Unseen":   rulesOfUnseenCodes,
 		"Holds":    raceOfHolds,
 		"Leave":    rulesOfLeave,
 	} {
