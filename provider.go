@@ -38,7 +38,8 @@ type Charge struct {
 	VoucherCode string // only if Type is VOUCHER
 	PromotionID int64
 	TargetID    int64
-	Amount      int64 // minor units
+	Amount      int64  // minor units of Currency, or points
+	Currency    string // of the promotion, e.g. EUR; empty for points
 
 	confirm *func() error
 }
@@ -122,7 +123,7 @@ type adapter struct{ provider Provider }
 func (a adapter) Charge(ctx context.Context, c money.LocalCharge) (string, error) {
 	key, err := a.provider.Charge(ctx, Charge{
 		Key: c.Key, Type: string(c.Type), UserID: c.UserID, VoucherCode: c.VoucherCode,
-		PromotionID: int64(c.PromotionID), TargetID: int64(c.TargetID), Amount: int64(c.Amount), confirm: &c.Confirm,
+		PromotionID: int64(c.PromotionID), TargetID: int64(c.TargetID), Amount: int64(c.Amount), Currency: c.Currency, confirm: &c.Confirm,
 	})
 	return key, meaning(err)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // order is what a simulated API has paid.
@@ -186,6 +187,9 @@ func payoutsAPI(s *shapedSim, r *http.Request, body map[string]any) (int, any) {
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/payments/payouts" {
 		return 404, object{}
 	}
+	if currency := field(body, "items", 0, "amount", "currency"); currency != "EUR" && currency != "USD" && currency != "GBP" {
+		s.t.Errorf("paid in %q", currency)
+	}
 	batch := field(body, "sender_batch_header", "sender_batch_id")
 	receiver := field(body, "items", 0, "receiver")
 	if len(batch) > 30 || batch != r.Header.Get("PayPal-Request-Id") {
@@ -223,7 +227,7 @@ func giftCardAPI(s *shapedSim, r *http.Request, body map[string]any) (int, any) 
 	if strings.HasPrefix(email, "closed") {
 		return 422, object{"errors": object{"message": "invalid", "payload": object{"reward": object{"recipient": object{"email": []any{"is invalid"}}}}}}
 	}
-	if field(body, "reward", "products", 0) != "CARD" {
+	if field(body, "reward", "value", "currency_code") != "EUR" || field(body, "reward", "products", 0) != "CARD" {
 		return 400, object{"errors": object{"message": "product"}}
 	}
 	o, fresh := s.pay(order{reference: field(body, "external_id"), receiver: email, amount: field(body, "reward", "value", "denomination")})
@@ -339,6 +343,9 @@ func checkShaped(t *testing.T, cfg config.Config) {
 func payShaped(t *testing.T, r *rig, voucher bool) (paid map[string]string, closed []string) {
 	t.Helper()
 	create := client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050}
+	if r.cfg.Money.Currencies[0] != reward.NoCurrency {
+		create.Currency = "EUR"
+	}
 	if voucher {
 		create.Type, create.VoucherCode = "VOUCHER", "CARD"
 	}
@@ -391,7 +398,7 @@ func TestProviderSettingsWait(t *testing.T) {
 		c.Money = cfg.Money
 		c.Money.Timeout, c.Money.SettleAfter, c.Money.IdempotencyWindow = 300*time.Millisecond, 100*time.Millisecond, 1500*time.Millisecond
 	})
-	id, _ := r.pay(client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050}, strings.NewReader("targetId,userId\n1,ann@example.com\n"))
+	id, _ := r.pay(client.NewPromotion{Name: t.Name(), Type: "POINT", Amount: 1050, Currency: "EUR"}, strings.NewReader("targetId,userId\n1,ann@example.com\n"))
 	r.until(id, "waiting for a person", func(p client.Promotion) bool { return p.Status == "COMPLETED" && p.Counts.Unknown == 1 })
 	if n := calls.Load(); n < 1 || n > 3 {
 		t.Errorf("%d charges", n)

@@ -11,7 +11,8 @@ func (c *cli) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the settings that an instance would use, and where each came from",
 		Long: `Print the settings that an instance would use, as a YAML file. A comment after each
-setting says where its value came from. Secrets are masked.`,
+setting says where its value came from. Secrets are masked. The last line says which
+promotions the provider can pay, if not all.`,
 		Example: `  largesse config
   largesse config --config largesse.yaml
   LARGESSE_REDIS_STREAM_MAX_LEN=5000 largesse config --output json`,
@@ -29,6 +30,9 @@ setting says where its value came from. Secrets are masked.`,
 		text, err := cfg.Masked()
 		if err != nil {
 			return err
+		}
+		if limits := cfg.Money.Payable().Limits(); limits != "" {
+			text += "# The provider pays " + limits + ".\n"
 		}
 		_, err = fmt.Fprint(c.stdout, text)
 		return err

@@ -15,8 +15,8 @@ import (
 
 // charge is the body of a call, and a line of the file.
 type charge struct {
-	PromotionID, TargetID, UserID, VoucherCode string
-	Amount                                     int64
+	PromotionID, TargetID, UserID, VoucherCode, Currency string
+	Amount                                               int64
 }
 
 func (c charge) key() string { return c.PromotionID + ":" + c.TargetID }

@@ -19,11 +19,11 @@ function pay(key, text) {
   } catch {
     return [400, { code: 'MALFORMED' }];
   }
-  const { promotionId, targetId, userId, amount, voucherCode } = charge;
+  const { promotionId, targetId, userId, amount, currency, voucherCode } = charge;
   if (key !== `${promotionId}:${targetId}` || !userId || !Number.isSafeInteger(amount) || amount < (voucherCode ? 0 : 1)) {
     return [400, { code: 'MALFORMED' }];
   }
-  const line = JSON.stringify([key, userId, amount, voucherCode]);
+  const line = JSON.stringify([key, userId, amount, currency, voucherCode]);
   if (paid.has(key)) return paid.get(key) === line ? success(key) : [422, { code: 'KEY_REUSED' }];
   if (userId === 'closed-1') return [422, { code: 'ACCOUNT_CLOSED' }]; // your own rules go here
   fs.appendFileSync(file, line + '\n'); // an error ends the process: the next one reads what is there

@@ -31,13 +31,13 @@ class Provider(BaseHTTPRequestHandler):
         key = self.headers.get("Idempotency-Key")
         try:
             c = json.loads(raw)
-            user, amount, voucher = c["userId"], c["amount"], c.get("voucherCode")
+            user, amount, currency, voucher = c["userId"], c["amount"], c.get("currency"), c.get("voucherCode")
             valid = key == c["promotionId"] + ":" + c["targetId"] and type(amount) is int and amount >= (0 if voucher else 1)
         except (ValueError, TypeError, KeyError):
             valid = False
         if not valid:
             return self.answer(400, code="MALFORMED")
-        body = json.dumps([user, amount, voucher])
+        body = json.dumps([user, amount, currency, voucher])
         with lock:
             known = paid(key)
             if known not in (None, body):

@@ -67,6 +67,45 @@ func TestWebhooksNeedASecret(t *testing.T) {
 	b.json(t, "POST", "/v1/promotions", body).want(t, http.StatusCreated)
 }
 
+// TestPayable: a promotion that the provider would pay as something else is refused at
+// each door, and nothing changes.
+func TestPayable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	euros := setup(t, func(c *Config) {
+		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{
+			Store: b.store, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {},
+			Payable: reward.Payable{PointsOnly: true, Currencies: []string{"EUR"}},
+		})
+	})
+	for body, want := range map[string]string{
+		`{"name":"x","type":"POINT","currency":"JPY"}`:                     "currency",
+		`{"name":"x","type":"POINT"}`:                                      "currency",
+		`{"name":"x","type":"VOUCHER","voucherCode":"V","currency":"EUR"}`: "type",
+	} {
+		p := euros.json(t, "POST", "/v1/promotions", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{want}, fields(p)); diff != "" {
+			t.Errorf("%s: %s", body, diff)
+		}
+	}
+	euros.json(t, "POST", "/v1/promotions", `{"id":"5","name":"x","type":"POINT","currency":"EUR"}`).want(t, http.StatusCreated)
+	p := euros.json(t, "PATCH", "/v1/promotions/5", `{"currency":"JPY"}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+	if diff := cmp.Diff([]string{"currency"}, fields(p)); diff != "" {
+		t.Error(diff)
+	}
+	for id, move := range map[reward.PromotionID]string{6: "start", 7: "resume"} {
+		status := map[string]reward.PromotionStatus{"start": reward.Draft, "resume": reward.Paused}[move]
+		b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Currency, v.Status = id, reward.Point, "JPY", status })
+		p := euros.json(t, "POST", fmt.Sprintf("/v1/promotions/%d/%s", id, move), "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+		if !strings.Contains(p.Detail, "cannot "+move+": its currency must be one that the provider pays, not JPY") {
+			t.Error(p.Detail)
+		}
+		if got := euros.json(t, "GET", fmt.Sprintf("/v1/promotions/%d", id), "").text(t, "status"); got != string(status) {
+			t.Errorf("it is %s", got)
+		}
+	}
+}
+
 func TestActors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -44,7 +44,13 @@ func (s *Promotions) Change(ctx context.Context, c rules.PromotionChange) (store
 	if err != nil {
 		return store.PromotionView{}, err
 	}
-	if wrong := CheckChange(&c, v.Type, time.Now()); len(wrong) > 0 {
+	wrong := CheckChange(&c, v.Type, time.Now())
+	if c.Currency != nil && len(wrong) == 0 {
+		if refused := s.cfg.Payable.Check(v.Type, *c.Currency); refused != nil {
+			wrong = append(wrong, *refused)
+		}
+	}
+	if len(wrong) > 0 {
 		return store.PromotionView{}, reward.InvalidFields("the promotion", wrong)
 	}
 	if v, err = s.cfg.Store.PromotionChange(ctx, c); err != nil {

@@ -148,6 +148,9 @@ func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.Promoti
 			Field: "webhookUrl", Detail: "cannot be signed: set webhook.secret and restart the instances, or omit webhookUrl",
 		})
 	}
+	if refused := s.cfg.Payable.Check(reward.PromotionType(c.Type), c.Currency); refused != nil && len(wrong) == 0 {
+		wrong = append(wrong, *refused)
+	}
 	if len(wrong) > 0 {
 		return store.PromotionView{}, reward.InvalidFields("the promotion", wrong)
 	}

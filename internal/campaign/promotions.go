@@ -26,6 +26,8 @@ type PromotionsConfig struct {
 	// ApprovalAbove is the worth above which another person must approve a
 	// promotion before it pays, in minor units. Zero means never.
 	ApprovalAbove reward.Amount
+	// Payable says which promotions the provider can pay.
+	Payable reward.Payable
 	// Webhooks means that deliveries can be signed. Without it a promotion
 	// cannot have a webhook.
 	Webhooks bool
@@ -85,9 +87,10 @@ var (
 )
 
 // Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the promotion
-// needs an approval of all targets that it would pay.
+// needs an approval of all targets that it would pay, and with CodeIllegalState if
+// the provider cannot pay it.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return s.move(ctx, id, actionStart, "")
+	return s.run(ctx, id, actionStart)
 }
 
 // Pause pauses a RUNNING promotion for a person, so that it opens no new call.
@@ -97,7 +100,23 @@ func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID, by string
 
 // Resume moves a PAUSED promotion to RUNNING. It fails like Start.
 func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return s.move(ctx, id, actionResume, "")
+	return s.run(ctx, id, actionResume)
+}
+
+// run starts or resumes a promotion that the provider can pay. The promotion may be
+// older than the settings, or come from Kafka.
+func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (store.PromotionView, error) {
+	view, err := s.Get(ctx, id)
+	if err != nil {
+		return store.PromotionView{}, err
+	}
+	if slices.Contains(a.from, view.Status) {
+		if wrong := s.cfg.Payable.Check(view.Type, view.Currency); wrong != nil {
+			return store.PromotionView{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+				"promotion %s cannot %s: its %s %s", id, a.name, wrong.Field, wrong.Detail)
+		}
+	}
+	return s.move(ctx, id, a, "")
 }
 
 // Cancel ends a promotion permanently. It never charges the payouts that were

@@ -118,6 +118,7 @@ type Money struct {
 	IdempotencyWindow time.Duration `koanf:"idempotency-window"`
 	GiveUpAfter       time.Duration `koanf:"give-up-after"`
 	RefusalCodes      []string      `koanf:"refusal-codes"`
+	Currencies        []string      `koanf:"currencies"` // that the provider pays; empty: any
 	// AuthHeader, TokenFile, ClientCert and ClientKey authenticate this instance at
 	// the provider. CAFile contains the CAs trusted for its certificate. The files
 	// may change while the instance runs.

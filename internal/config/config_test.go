@@ -37,7 +37,7 @@ func TestLoadConfig(t *testing.T) {
 			Kafka: Kafka{Brokers: []string{}, EmbeddedListen: "127.0.0.1:0"},
 			Money: Money{
 				Timeout: 5 * time.Second, MaxConcurrency: 2048, MaxRetries: 5, SettleAfter: time.Minute,
-				IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour, RefusalCodes: []string{},
+				IdempotencyWindow: 24 * time.Hour, GiveUpAfter: 24 * time.Hour, RefusalCodes: []string{}, Currencies: []string{},
 				Request: MoneyRequest{Method: "POST", Key: `promotionId + ":" + targetId`, SignatureEncoding: "hex"},
 				Response: MoneyResponse{
 					Misconfigured: "status in [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 413, 415]", Throttled: "status == 429",
@@ -285,6 +285,9 @@ func TestValidate(t *testing.T) {
 		{"money.give-up-after", "99ms", "must be at least 100ms"},
 		{"money.refusal-codes", "NO_ACCOUNT,CLOSED", ""},
 		{"money.refusal-codes", "NO ACCOUNT", `has "NO ACCOUNT"`},
+		{"money.currencies", "EUR,XXX", ""},
+		{"money.currencies", "EUR,eur", `has "eur"; a currency is three capital letters, e.g. EUR`},
+		{"money.currencies", "EUR,JPY,EUR", "has EUR twice"},
 		{"money.auth-header", "X-Api-Key: k1", ""},
 		{"money.auth-header", "hunter2", `money.auth-header = "xxxxx" (flag --money-auth-header) must be of the form "Name: value", or "Name" with money.token-file`},
 		{"money.auth-header", "Host: hunter2", `money.auth-header = "Host: xxxxx" (flag --money-auth-header) must not be Host`},
@@ -345,6 +348,25 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("OneCurrencyOfARequestThatNamesNone", func(t *testing.T) {
+		t.Parallel()
+		flags := map[string]string{
+			"money.url": "https://pay.example", "money.request.path": "/v2", "money.request.body": `{"value": amount}`, "money.response.paid": "status == 200",
+			"money.response.transaction-key": "body.id", "money.lookup.without": "repeat", "money.currencies": "EUR",
+		}
+		c, _, err := Load(LoadParams{Flags: flags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := c.Money.Payable(); !p.PointsOnly || !p.SameCurrency || len(p.Currencies) != 1 {
+			t.Errorf("%+v", p)
+		}
+		flags["money.currencies"] = "EUR,USD"
+		if _, _, err = Load(LoadParams{Flags: flags}); err == nil || !strings.Contains(err.Error(), "has 2 currencies, but money.request.body does not name currency") {
+			t.Errorf("error %v", err)
+		}
+	})
 
 	t.Run("TellsEverythingAtOnce", func(t *testing.T) {
 		t.Parallel()

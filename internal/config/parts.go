@@ -8,6 +8,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // The functions in this file convert settings to the types of other packages.
@@ -60,6 +61,16 @@ func (c Money) Credentials() money.Credentials {
 	return money.Credentials{
 		Header: c.AuthHeader, TokenFile: c.TokenFile, CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey,
 	}
+}
+
+// Payable says which promotions the provider can pay. The settings must be valid.
+func (c Money) Payable() reward.Payable {
+	var payable reward.Payable
+	if custom := c.Custom(); custom != (money.Custom{}) {
+		payable, _ = money.CheckCustom(custom)
+	}
+	payable.Currencies = c.Currencies
+	return payable
 }
 
 // Custom returns the description of an API other than the Money API. It is zero for

@@ -69,6 +69,7 @@ var Settings = []Setting{
 	{Name: "money.idempotency-window", Default: "24h", Kind: KindDuration, Doc: "time that the Money API remembers a key; at least 100ms; older payouts are looked up before a charge"},
 	{Name: "money.give-up-after", Default: "24h", Kind: KindDuration, Doc: "time without a conclusive response after which lookups settle a payout; at least 100ms"},
 	{Name: "money.refusal-codes", Kind: KindList, Doc: "comma-separated Money API codes that mean a final refusal on any 4xx status"},
+	{Name: "money.currencies", Kind: KindList, Doc: "comma-separated currencies that the provider pays, such as EUR, XXX for points; promotions in others are refused; empty: any"},
 	{Name: "money.auth-header", Secret: true, Kind: KindText, Doc: "\"Name: value\" header of each Money API call; with money.token-file, a bare name carries the token"},
 	{Name: "money.token-file", Kind: KindText, Doc: "file with one line, sent as Authorization: Bearer or in the header that money.auth-header names; reread every second"},
 	{Name: "money.client-cert", Kind: KindText, Doc: "PEM file of the client certificate for the Money API (mTLS); needs money.client-key; reread for each connection"},

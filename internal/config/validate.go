@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
 
@@ -258,14 +259,26 @@ func (v *validation) money(c Money) {
 	if (c.ClientCert == "") != (c.ClientKey == "") {
 		v.wrong("money.client-cert", "must be set together with money.client-key, or not at all")
 	}
+	for i, code := range c.Currencies {
+		switch {
+		case !reward.IsCurrency(code):
+			v.wrong("money.currencies", fmt.Sprintf("has %q; a currency is three capital letters, e.g. EUR", code))
+		case slices.Contains(c.Currencies[:i], code):
+			v.wrong("money.currencies", "has "+code+" twice")
+		}
+	}
 	v.customMoney(c)
 }
 
 // customMoney checks the description of an API other than the Money API.
 func (v *validation) customMoney(c Money) {
 	if custom := c.Custom(); custom != (money.Custom{}) {
-		for _, problem := range money.CheckCustom(custom) {
+		payable, problems := money.CheckCustom(custom)
+		for _, problem := range problems {
 			v.wrong(problem.Setting, problem.Detail)
+		}
+		if n := len(c.Currencies); payable.SameCurrency && n > 1 {
+			v.wrong("money.currencies", fmt.Sprintf("has %d currencies, but money.request.body does not name currency, so all would be paid as the same one", n))
 		}
 		v.unset("has no effect with money.request.path: write the codes into money.response.refused", "money.refusal-codes")
 		return

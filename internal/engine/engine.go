@@ -370,7 +370,7 @@ func (e *Engine) openProvider() error {
 	if e.local != nil {
 		l := money.NewLocal(money.LocalConfig{
 			Provider: e.local, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
-			Log: e.log, Metrics: e.metrics,
+			Currencies: e.cfg.Money.Currencies, Log: e.log, Metrics: e.metrics,
 		})
 		e.provider = l
 		e.onClose(l.Close)
@@ -640,6 +640,7 @@ func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
 		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
+		Payable: e.cfg.Money.Payable(),
 	})
 }
 

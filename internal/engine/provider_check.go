@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,7 +47,7 @@ func CheckProvider(ctx context.Context, cfg config.Config, p ProviderCheckParams
 	defer client.Close()
 	trial := &trial{
 		ctx: ctx, cfg: cfg, with: p, client: client, promotion: reward.PromotionID(service.NewIDs().Next()),
-		paid: map[reward.TargetID]string{},
+		paid: map[reward.TargetID]string{}, payable: cfg.Money.Payable(),
 	}
 	trial.run()
 	if ctx.Err() != nil {
@@ -61,6 +62,7 @@ type trial struct {
 	cfg       config.Config
 	with      ProviderCheckParams
 	client    *money.Client
+	payable   reward.Payable // says which promotions the settings let it pay
 	promotion reward.PromotionID
 	target    reward.TargetID // the latest one
 	checks    []Check
@@ -75,7 +77,7 @@ func (t *trial) add(c Check) { t.checks = append(t.checks, c) }
 // next returns a charge with a key that no other has.
 func (t *trial) next() money.Charge {
 	t.target++
-	return money.Charge{PromotionID: t.promotion, TargetID: t.target, UserID: t.with.User, Amount: checkAmount}
+	return money.Charge{PromotionID: t.promotion, TargetID: t.target, UserID: t.with.User, Amount: checkAmount, Currency: t.payable.First()}
 }
 
 // charge makes a charge, and notes the transaction of a new one.
@@ -115,6 +117,7 @@ func (t *trial) run() {
 			t.lostReply()
 		}
 		t.burst()
+		t.currencies()
 		t.voucher()
 	} else {
 		t.add(passed("charge", "a charge to user %s is answered with %s", reward.Quote(t.with.User), described(a)).but(CheckFail, "%s", t.cure(a)))
@@ -368,8 +371,32 @@ func (t *trial) burst() {
 	t.add(passed("burst", "%d charges at once are paid", checkBurst))
 }
 
+// currencies charges in each currency of the settings but the first, in which all
+// other charges are.
+func (t *trial) currencies() {
+	if len(t.payable.Currencies) == 0 {
+		return
+	}
+	for _, code := range t.payable.Currencies[1:] {
+		c := t.next()
+		if c.Currency = code; code == reward.NoCurrency {
+			c.Currency = ""
+		}
+		if a := t.charge(c); a.Class != reward.AnswerPaid {
+			t.add(passed("currencies", "a charge in %s is answered with %s", code, described(a)).
+				but(CheckFail, "pay %s, or remove it from money.currencies", code))
+			return
+		}
+	}
+	t.add(passed("currencies", "charges in %s are paid", strings.Join(t.payable.Currencies, ", ")))
+}
+
 func (t *trial) voucher() {
 	c := t.next()
+	if wrong := t.payable.Check(reward.Voucher, c.Currency); wrong != nil {
+		t.add(passed("voucher", "no voucher is given: the %s %s", wrong.Field, wrong.Detail))
+		return
+	}
 	c.VoucherCode = t.with.VoucherCode
 	a := t.client.ChargeVoucher(t.ctx, c, nil)
 	t.note(c, a, 0)

@@ -283,3 +283,45 @@ func TestProviderCheckOfNothing(t *testing.T) {
 		t.Errorf("%+v, %v", checks, err)
 	}
 }
+
+// TestProviderCheckOfPoints: a description that gives the same for a voucher as for
+// points gives none, and each currency of the settings is charged.
+func TestProviderCheckOfPoints(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Key, Currency string }
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		mu.Lock()
+		seen[body.Currency]++
+		mu.Unlock()
+		if body.Currency == "USD" {
+			w.WriteHeader(http.StatusPaymentRequired)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{"id": "T-" + body.Key})
+	}))
+	defer server.Close()
+	cfg := config.Default()
+	cfg.Money.URL, cfg.Money.Currencies = server.URL, []string{"EUR", "USD"}
+	cfg.Money.Request.Path, cfg.Money.Request.Body = "/v2", `{"key": key, "currency": currency, "value": amount}`
+	cfg.Money.Response.Paid, cfg.Money.Response.TransactionKey, cfg.Money.Lookup.Without = "status == 200", "body.id", "repeat"
+	checks, err := CheckProvider(t.Context(), cfg, ProviderCheckParams{User: "u", VoucherCode: "V"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]Check{}
+	for _, c := range checks {
+		found[c.Name] = c
+	}
+	if c := found["voucher"]; c.Status != CheckOK || !strings.Contains(c.Found, "no voucher is given: the type must be POINT") {
+		t.Errorf("%+v", c)
+	}
+	if c := found["currencies"]; c.Status != CheckFail || !strings.Contains(c.Advice, "remove it from money.currencies") {
+		t.Errorf("%+v", c)
+	}
+	if len(seen) != 2 || seen["USD"] != 1 {
+		t.Errorf("charged in %v", seen)
+	}
+}

@@ -46,6 +46,8 @@ type Config struct {
 	// status, including 401 to 415 and 429.
 	RefusalCodes []string
 	Credentials  Credentials
+	// Currencies are those that the provider pays; see reward.Payable.
+	Currencies []string
 	// Custom describes another API than the Money API. The zero value stands for
 	// the Money API.
 	Custom Custom
@@ -91,6 +93,7 @@ type Client struct {
 	url       string // without a trailing slash
 	refusals  map[string]bool
 	custom    *custom // nil: the Money API
+	payable   reward.Payable
 	signer    *signer
 	transport *http.Transport
 	slots     chan struct{} // holds one item per call in flight
@@ -127,7 +130,9 @@ func New(cfg Config) (*Client, error) {
 			api.base = u.EscapedPath()
 		}
 		c.custom = api
+		c.payable = api.payable()
 	}
+	c.payable.Currencies = cfg.Currencies
 	for _, code := range cfg.RefusalCodes {
 		c.refusals[clean(code, codeMax)] = true
 	}
@@ -165,6 +170,7 @@ type chargeBody struct {
 	TargetID    string        `json:"targetId"`
 	UserID      string        `json:"userId"`
 	Amount      reward.Amount `json:"amount"`
+	Currency    string        `json:"currency,omitempty"`
 	VoucherCode string        `json:"voucherCode,omitempty"`
 }
 
@@ -185,6 +191,9 @@ var chargePaths = map[reward.PromotionType]string{reward.Point: "/v1/points/char
 // chargeRequest returns the request of a charge, without its check. If there is
 // none, it returns the answer to that.
 func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, *Answer) {
+	if a := notPayable(c.payable, t, ch); a != nil {
+		return request{}, a
+	}
 	if c.custom != nil {
 		q, err := c.custom.request(ch, t, time.Now())
 		if err != nil {
@@ -198,6 +207,7 @@ func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, *Ans
 		TargetID:    ch.TargetID.String(),
 		UserID:      ch.UserID,
 		Amount:      ch.Amount,
+		Currency:    ch.Currency,
 		VoucherCode: ch.VoucherCode,
 	})
 	if err != nil {
@@ -206,6 +216,18 @@ func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, *Ans
 	}
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
 	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body, answerMax: answerMax}, nil
+}
+
+// notPayable returns the answer to a charge that the provider would pay as something
+// else, or nil. Promotions are checked when they are created; this one may be older than
+// the settings, or come from Kafka.
+func notPayable(p reward.Payable, t reward.PromotionType, ch Charge) *Answer {
+	wrong := p.Check(t, ch.Currency)
+	if wrong == nil {
+		return nil
+	}
+	a := unsendable(fmt.Errorf("the %s of the promotion %s", wrong.Field, wrong.Detail))
+	return &a
 }
 
 func (c *Client) charge(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {

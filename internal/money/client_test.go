@@ -152,7 +152,7 @@ func expect(t testing.TB, a Answer, class reward.AnswerClass, code string) {
 func TestClientOnTheWire(t *testing.T) {
 	t.Parallel()
 	type seen struct{ Method, Path, Key, Type, Body, Length string }
-	got := make(chan seen, 3)
+	got := make(chan seen, 4)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- seen{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body), r.Header.Get("Content-Length")}
@@ -165,6 +165,11 @@ func TestClientOnTheWire(t *testing.T) {
 	for i, call := range []func() Answer{
 		func() Answer { return c.ChargePoint(t.Context(), charge1_7, check) },
 		func() Answer { return c.ChargeVoucher(t.Context(), charge1_7, check) },
+		func() Answer {
+			euros := charge1_7
+			euros.Currency = "EUR"
+			return c.ChargePoint(t.Context(), euros, check)
+		},
 		func() Answer { return c.Lookup(t.Context(), 1, 7).Answer },
 	} {
 		if a := call(); a != (Answer{Class: reward.AnswerPaid, TransactionKey: "T1", Status: 200}) {
@@ -174,14 +179,15 @@ func TestClientOnTheWire(t *testing.T) {
 	for _, want := range []seen{
 		{"POST", "/money/v1/points/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000}`, "62"},
 		{"POST", "/money/v1/vouchers/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000,"voucherCode":"V-1"}`, "82"},
+		{"POST", "/money/v1/points/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000,"currency":"EUR"}`, "79"},
 		{"GET", "/money/v1/transactions/1:7", "", "", "", ""},
 	} {
 		if diff := cmp.Diff(want, <-got); diff != "" {
 			t.Errorf("request (-want +got):\n%s", diff)
 		}
 	}
-	if checks != 2 {
-		t.Errorf("%d checks for two charges", checks)
+	if checks != 3 {
+		t.Errorf("%d checks for three charges", checks)
 	}
 	if c.InFlight() != 0 {
 		t.Errorf("%d calls in flight after the last", c.InFlight())

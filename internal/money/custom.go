@@ -21,6 +21,7 @@ import (
 	"unicode"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
 	"github.com/google/uuid"
 
@@ -86,6 +87,8 @@ type chargeEnv struct {
 	Type        string `expr:"type"`
 	UserID      string `expr:"userId"`
 	Amount      int    `expr:"amount"`
+	Currency    string `expr:"currency"`
+	Digits      int    `expr:"currencyDigits"` // behind the decimal point; -1: unknown
 	VoucherCode string `expr:"voucherCode"`
 }
 
@@ -130,10 +133,38 @@ type custom struct {
 	notFound *vm.Program
 }
 
-// CheckCustom returns everything that is wrong with c.
-func CheckCustom(c Custom) []CustomError {
-	_, problems := newCustom(c, obs.Log{})
-	return problems
+// CheckCustom returns everything that is wrong with c, or else which promotions it can
+// pay.
+func CheckCustom(c Custom) (reward.Payable, []CustomError) {
+	p, problems := newCustom(c, obs.Log{})
+	if len(problems) > 0 {
+		return reward.Payable{}, problems
+	}
+	return p.payable(), nil
+}
+
+// payable says which promotions the description can pay: what its requests do not
+// name makes no difference.
+func (p *custom) payable() reward.Payable {
+	named := names{}
+	node := p.body.Node()
+	ast.Walk(&node, named)
+	for _, text := range append([]string{p.with.Path}, strings.Split(p.with.Headers, "\n")...) {
+		for _, match := range place.FindAllStringSubmatch(text, -1) {
+			named[match[1]] = true
+		}
+	}
+	return reward.Payable{PointsOnly: !named["type"] && !named["voucherCode"], SameCurrency: !named["currency"]}
+}
+
+// names collects the identifiers of an expression.
+type names map[string]bool
+
+// Visit implements ast.Visitor.
+func (n names) Visit(node *ast.Node) {
+	if identifier, ok := (*node).(*ast.IdentifierNode); ok {
+		n[identifier.Value] = true
+	}
 }
 
 // newCustom compiles c. It tries the request with a hostile charge.
@@ -237,7 +268,7 @@ func (p *custom) tryOut(wrong func(string, string, ...any)) {
 		ch := Charge{PromotionID: 1<<63 - 1, TargetID: 0, UserID: "u \"'\\\n{é", Amount: 1, VoucherCode: voucher}
 		t := reward.Point
 		if voucher != "" {
-			t = reward.Voucher
+			t, ch.Currency = reward.Voucher, "EUR"
 		}
 		if _, err := p.keyOf(ch.PromotionID, ch.TargetID); err != nil {
 			wrong("money.request.key", "%v", err)
@@ -400,7 +431,12 @@ func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (requ
 	}
 	env := chargeEnv{
 		Key: key, PromotionID: ch.PromotionID.String(), TargetID: ch.TargetID.String(), Type: string(t),
-		UserID: ch.UserID, Amount: int(ch.Amount), VoucherCode: ch.VoucherCode,
+		UserID: ch.UserID, Amount: int(ch.Amount), Currency: ch.Currency, VoucherCode: ch.VoucherCode,
+	}
+	if known := false; ch.Currency != "" {
+		if env.Digits, known = reward.CurrencyDigits(ch.Currency); !known {
+			env.Digits = -1 // decimal refuses it
+		}
 	}
 	path, err := fill(p.with.Path, map[string]string{
 		"key": key, "promotionId": env.PromotionID, "targetId": env.TargetID, "type": env.Type, "userId": env.UserID, "voucherCode": env.VoucherCode,

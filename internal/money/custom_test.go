@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -87,17 +88,18 @@ func TestCustomBodies(t *testing.T) {
 func TestCustomFunctions(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`decimal(amount, 2)`:         `"0.05"`,
-		`number(decimal(amount, 3))`: `0.005`,
-		`decimal(amount, 0)`:         `"5"`,
-		`hash(key, 30)`:              `"678a7cf2d37e2dd70cd53f8a53e82b"`,
-		`uuid(key)`:                  `"db4959ad-9d3f-5ac1-b281-727c70f7c3fa"`,
-		`[userId, type]`:             `["<u&>","POINT"]`,
-		`type == "POINT" ? 1 : 2`:    `1`,
+		`decimal(amount, 2)`:                          `"0.05"`,
+		`[currency, decimal(amount, currencyDigits)]`: `["BHD","0.005"]`,
+		`number(decimal(amount, 3))`:                  `0.005`,
+		`decimal(amount, 0)`:                          `"5"`,
+		`hash(key, 30)`:                               `"678a7cf2d37e2dd70cd53f8a53e82b"`,
+		`uuid(key)`:                                   `"db4959ad-9d3f-5ac1-b281-727c70f7c3fa"`,
+		`[userId, type]`:                              `["<u&>","POINT"]`,
+		`type == "POINT" ? 1 : 2`:                     `1`,
 	} {
 		c := goodCustom()
 		c.Body = body
-		q, err := compiled(t, c).request(Charge{PromotionID: 12, TargetID: 7, UserID: "<u&>", Amount: 5}, reward.Point, time.Now())
+		q, err := compiled(t, c).request(Charge{PromotionID: 12, TargetID: 7, UserID: "<u&>", Amount: 5, Currency: "BHD"}, reward.Point, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,10 +213,45 @@ func TestCustomMistakes(t *testing.T) {
 	} {
 		c := goodCustom()
 		tc.change(&c)
-		problems := CheckCustom(c)
+		_, problems := CheckCustom(c)
 		if len(problems) == 0 || problems[0].Setting != tc.setting || !strings.Contains(problems[0].Detail, tc.detail) || strings.Contains(problems[0].Detail, "\n") {
 			t.Errorf("%s: %+v", name, problems)
 		}
+	}
+}
+
+// TestCustomPayable: what a request does not name makes no difference, so the
+// promotions that need the difference are refused, and no charge of them is sent.
+func TestCustomPayable(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		path, headers, body string
+		want                reward.Payable
+	}{
+		"all in the body":      {"/v2", "", `{"t": type, "c": {"code": lower(currency)}}`, reward.Payable{}},
+		"neither":              {"/v2", "", `{"a": amount, "note": "type, currency"}`, reward.Payable{PointsOnly: true, SameCurrency: true}},
+		"the code":             {"/v2?code={voucherCode}", "", `{"a": amount}`, reward.Payable{SameCurrency: true}},
+		"the type in a path":   {"/v2/{type}", "", `{"a": amount}`, reward.Payable{SameCurrency: true}},
+		"the type in headers":  {"/v2", "X-Kind: {type}", `{"a": currency}`, reward.Payable{}},
+		"a field of that name": {"/v2", "", `{"type": 1, "currency": "EUR", "a": amount}`, reward.Payable{PointsOnly: true, SameCurrency: true}},
+	} {
+		c := goodCustom()
+		c.Path, c.Headers, c.Body = tc.path, tc.headers, tc.body
+		got, problems := CheckCustom(c)
+		if len(problems) > 0 || !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %+v, %v", name, got, problems)
+		}
+	}
+	c := goodCustom()
+	c.Path, c.Body = "/v2", `{"a": amount}`
+	client, err := New(Config{URL: "http://127.0.0.1:1", Custom: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	a := client.ChargeVoucher(t.Context(), Charge{PromotionID: 12, TargetID: 7, UserID: "u", VoucherCode: "V"}, nil)
+	if a.Class != reward.AnswerMisconfigured || a.Code != codeNotSendable || !strings.Contains(a.Message, "the type of the promotion must be POINT") {
+		t.Errorf("%+v", a)
 	}
 }
 

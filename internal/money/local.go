@@ -57,6 +57,7 @@ type LocalConfig struct {
 	Provider       LocalProvider // must not be nil
 	Timeout        time.Duration
 	MaxConcurrency int
+	Currencies     []string
 	Log            obs.Log
 	Metrics        *obs.Metrics // nil: nothing is counted
 }
@@ -138,6 +139,9 @@ func (l *Local) charge(ctx context.Context, t reward.PromotionType, c Charge, ch
 }
 
 func (l *Local) chargeOnce(ctx context.Context, t reward.PromotionType, c Charge, check CheckFunc) Answer {
+	if a := notPayable(reward.Payable{Currencies: l.cfg.Currencies}, t, c); a != nil {
+		return *a
+	}
 	if err := acquireLocal(ctx, l.charges, l.cfg.Timeout); err != nil {
 		return notAcquired(err)
 	}

@@ -131,8 +131,12 @@ func TestLocalPassesTheChargeOn(t *testing.T) {
 			return "T", nil
 		},
 		func(_ context.Context, key string) (string, error) { looked = append(looked, key); return "T", nil },
-	}})
-	c := Charge{PromotionID: 3, TargetID: 9, UserID: "u", Amount: 5, VoucherCode: "V"}
+	}, Currencies: []string{"EUR"}})
+	c := Charge{PromotionID: 3, TargetID: 9, UserID: "u", Amount: 5, Currency: "EUR", VoucherCode: "V"}
+	yen := c
+	if yen.Currency = "JPY"; l.ChargePoint(t.Context(), yen, nil).Class != reward.AnswerMisconfigured {
+		t.Error("a charge in a currency that the provider does not pay is not refused")
+	}
 	l.ChargePoint(t.Context(), c, nil)
 	l.ChargeVoucher(t.Context(), c, nil)
 	l.Lookup(t.Context(), 3, 9)

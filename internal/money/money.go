@@ -17,6 +17,7 @@ type Charge struct {
 	TargetID    reward.TargetID
 	UserID      string
 	Amount      reward.Amount
+	Currency    string // of the promotion, which names none for points: ""
 	VoucherCode string // VOUCHER only
 }
 

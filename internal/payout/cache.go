@@ -270,6 +270,16 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	return "", time.Since(readAt)
 }
 
+// currency returns the currency of a promotion, or "" if it has none. It is false
+// unless the view has the promotion as RUNNING: a DRAFT's currency can change.
+func (c *StatusCache) currency(id reward.PromotionID) (string, bool) {
+	now, _ := c.view.Get()
+	if v := now.views[id]; v != nil && v.Status == reward.Running {
+		return v.Currency, true
+	}
+	return "", false
+}
+
 // job returns what the governor must know about a promotion's calls.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	now, _ := c.view.Get()

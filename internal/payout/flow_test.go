@@ -26,6 +26,7 @@ type ledgerProvider struct {
 	mu      sync.Mutex
 	charged map[reward.TargetID]int
 	calls   map[reward.TargetID]int
+	paidIn  string // currency of the latest charge
 	// script returns the response to call n (from 0) of a target; nil means
 	// paid.
 	script func(t reward.TargetID, n int) money.Answer
@@ -47,6 +48,7 @@ func (p *ledgerProvider) charge(_ context.Context, c money.Charge, check money.C
 	p.mu.Lock()
 	n := p.calls[c.TargetID]
 	p.calls[c.TargetID]++
+	p.paidIn = c.Currency
 	p.mu.Unlock()
 	answer := money.Answer{Class: reward.AnswerPaid}
 	if p.script != nil {
@@ -256,6 +258,15 @@ func TestFlow(t *testing.T) {
 		s.until("destroyed", func(v store.PromotionView) bool { return v.StreamDestroyed })
 		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 			t.Errorf("Info = %+v, %v", info, err)
+		}
+	})
+	fixture.OnFakeTime(t, "ChargesInTheCurrencyOfThePromotion", func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.createAs(2, func(p *reward.Promotion) { p.Currency = "BHD" })
+		s.start()
+		s.until("paid", paidOut)
+		if s.provider.paidIn != "BHD" {
+			t.Errorf("paid in %q", s.provider.paidIn)
 		}
 	})
 	fixture.OnFakeTime(t, "ARefusalAfterA503IsLookedUp", func(t *testing.T) {

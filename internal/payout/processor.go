@@ -1,6 +1,7 @@
 package payout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,7 +259,11 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 		}
 		began := time.Now()
 		ans, found := p.call(ctx, permit, row, func() money.Answer {
-			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row), check)
+			currency, running := p.Cache.currency(row.PromotionID)
+			if !running {
+				return money.Answer{Class: reward.AnswerNotSent, Code: money.CodeNotAllowed, Err: cmp.Or(check(), errStale)}
+			}
+			return kindOf(it.Stream.Type).charge(p.Provider, ctx, chargeOf(row, currency), check)
 		})
 		span.Set("largesse.answer", string(ans.Class))
 		if found.Found {
@@ -484,10 +489,10 @@ func attemptOf(row reward.Payout, at time.Time, ans money.Answer) reward.Attempt
 }
 
 // chargeOf returns the charge of a payout.
-func chargeOf(row reward.Payout) money.Charge {
+func chargeOf(row reward.Payout, currency string) money.Charge {
 	return money.Charge{
 		PromotionID: row.PromotionID, TargetID: row.TargetID, UserID: row.UserID,
-		Amount: row.Amount, VoucherCode: row.VoucherCode,
+		Amount: row.Amount, Currency: currency, VoucherCode: row.VoucherCode,
 	}
 }
 
@@ -680,6 +685,9 @@ func (p *Processor) misconfigured(ctx context.Context, it *pool.Item, row reward
 
 // pauseReason says why a response pauses a promotion, and what to do.
 func pauseReason(target reward.TargetID, payees int, ans money.Answer) string {
+	if ans.Status == 0 {
+		return fmt.Sprintf("the payout of target %d cannot be sent to the provider (%s): correct the settings, then resume", target, ans.Message)
+	}
 	said := strings.TrimSpace(fmt.Sprintf("%d %s", ans.Status, ans.Code))
 	if ans.Message != "" {
 		said += " (" + ans.Message + ")"

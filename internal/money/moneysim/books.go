@@ -21,8 +21,9 @@ type entry struct {
 // charge is one event of the ledger: a payment.
 type charge struct {
 	key
-	amount  int64
-	voucher bool
+	amount   int64
+	currency string
+	voucher  bool
 }
 
 // shard holds the keys with the same hash.

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"regexp"
 	"strconv"
 	"time"
 )
@@ -28,8 +29,11 @@ type chargeRequest struct {
 	TargetID    *id     `json:"targetId"`
 	UserID      *string `json:"userId"`
 	Amount      *int64  `json:"amount"`
+	Currency    string  `json:"currency"`
 	VoucherCode *string `json:"voucherCode"`
 }
+
+var currencyText = regexp.MustCompile(`^[A-Z]{3}$`)
 
 // id is an ID on the wire: a string or a number.
 type id int64
@@ -60,6 +64,8 @@ func (c *chargeRequest) check(voucher bool) error {
 		return errors.New("amount is missing")
 	case *c.Amount < 0:
 		return errors.New("amount must not be below 0")
+	case c.Currency != "" && !currencyText.MatchString(c.Currency):
+		return errors.New("currency must be three capital letters")
 	case !voucher && *c.Amount == 0:
 		return errors.New("amount of points must be above 0")
 	case !voucher && c.VoucherCode != nil:
@@ -79,7 +85,7 @@ func (s *Server) fingerprint(c *chargeRequest, voucher bool) uint64 {
 	if voucher {
 		code = *c.VoucherCode
 	}
-	_, _ = fmt.Fprintf(&h, "%t %d %q %q", voucher, *c.Amount, *c.UserID, code) // a hash never fails
+	_, _ = fmt.Fprintf(&h, "%t %d %q %q %q", voucher, *c.Amount, c.Currency, *c.UserID, code) // a hash never fails
 	return h.Sum64()
 }
 
@@ -131,7 +137,7 @@ func (s *Server) charge(w http.ResponseWriter, r *http.Request, voucher bool) {
 		return
 	}
 	s.settle(w, r, weather, books, attempt{
-		charge: charge{key: k, amount: *req.Amount, voucher: voucher}, try: try, charged: charged,
+		charge: charge{key: k, amount: *req.Amount, currency: req.Currency, voucher: voucher}, try: try, charged: charged,
 	})
 }
 

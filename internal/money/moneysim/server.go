@@ -270,6 +270,7 @@ type chargeItem struct {
 	TargetID       string `json:"targetId"`
 	Type           string `json:"type"` // POINT or VOUCHER
 	Amount         int64  `json:"amount"`
+	Currency       string `json:"currency,omitempty"`
 	TransactionKey string `json:"transactionKey"`
 }
 
@@ -328,7 +329,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge
 func item(c charge, index int) chargeItem {
 	it := chargeItem{
 		IdempotencyKey: c.String(), PromotionID: strconv.FormatInt(c.promotion, 10), TargetID: strconv.FormatInt(c.target, 10),
-		Type: "POINT", Amount: c.amount, TransactionKey: transactionKey(uint32(index + 1)), //nolint:gosec // an index of the ledger
+		Type: "POINT", Amount: c.amount, Currency: c.currency, TransactionKey: transactionKey(uint32(index + 1)), //nolint:gosec // an index of the ledger
 	}
 	if c.voucher {
 		it.Type = "VOUCHER"
