@@ -158,7 +158,7 @@ func (f *fakeStore) PromotionMove(_ context.Context, p store.PromotionMoveParams
 	switch {
 	case !ok:
 		return v.Promotion, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "promotion %s is not known", p.ID)
-	case !slices.Contains(p.From, v.Status), p.To == reward.Running && !rules.MayRun(v.Promotion, v.Counts, p.ApprovalAbove):
+	case !slices.Contains(p.From, v.Status), p.To == reward.Running && !rules.MayRun(v.Promotion, v.Counts, p.ApprovalAbove, p.Now):
 		return v.Promotion, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "no")
 	}
 	v.Status, v.PauseReason = p.To, p.Reason

@@ -141,6 +141,11 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 			"promotion %s was rejected by %s (%s): change it, or ask someone else to approve it, before %s",
 			v.ID, reward.Quote(v.RejectedBy), v.RejectReason, a.name)
 	}
+	if !rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), s.cfg.ApprovalAbove) {
+		return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
+			"promotion %s is approved for a start at %s: wait, or change startsAt and ask another person to approve it again before %s",
+			v.ID, v.StartsAt.UTC().Format(time.RFC3339), a.name)
+	}
 	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
 		"promotion %s %s: ask someone who did not create, change or fill it to approve it before %s",
 		v.ID, rules.WhyApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove), a.name)

@@ -179,7 +179,7 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	if getErr != nil {
 		return errors.Join(err, getErr)
 	}
-	if a.to == reward.Running && slices.Contains(a.from, view.Status) && !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove) {
+	if a.to == reward.Running && slices.Contains(a.from, view.Status) && !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove, time.Now()) {
 		return s.approvalNeeded(view, a)
 	}
 	return illegal(a, view.Promotion)

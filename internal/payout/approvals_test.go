@@ -27,6 +27,9 @@ import (
 // approvalAbove is the limit of the walks. People try to pay more.
 const approvalAbove = 100
 
+// inAnHour is a time that no walk reaches.
+var inAnHour = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+
 // office is four people who work on one promotion of a store, and what may be paid
 // by what they did. It knows nothing of the rounds of an approval.
 type office struct {
@@ -42,6 +45,7 @@ type office struct {
 	authors  map[string]bool
 	approved map[reward.TargetID]bool // targets of the approval that holds
 	worth    reward.Amount            // of it
+	form     *reward.Promotion        // as it was approved
 	highest  reward.Amount            // of all approvals
 }
 
@@ -94,6 +98,28 @@ func (o *office) queued(list []reward.Payout) {
 		if !o.approved[p.TargetID] && (unknown || total > max(approvalAbove, o.worth)) {
 			o.Fatalf("target %s of %d is dispatched: the promotion is worth %d, and %d is approved for %v", p.TargetID, p.Amount, total, o.worth, o.approved)
 		}
+	}
+	if total > approvalAbove {
+		o.asApproved()
+	}
+}
+
+// asApproved checks that a promotion that pays more than approval.above has no looser
+// limits than those that were approved, and keeps them.
+func (o *office) asApproved() {
+	o.Helper()
+	v, err := o.promotions.Get(o.ctx, o.id)
+	if err != nil || o.form == nil {
+		o.Fatal("not approved", err)
+	}
+	within := func(approved, now float64) bool { return approved == 0 || now > 0 && now <= approved }
+	if form := o.form; !within(float64(form.MaxAmount), float64(v.MaxAmount)) || !within(float64(form.RatePerSecond), float64(v.RatePerSecond)) ||
+		!within(float64(form.Canary.Targets), float64(v.Canary.Targets)) ||
+		form.Canary.Targets > 0 && v.Canary.MaxFailureRate > form.Canary.MaxFailureRate {
+		o.Fatalf("pays as %+v, and was approved as %+v", v.Promotion, *form)
+	}
+	if spent := rules.Spent(v.Counts, 0); o.form.MaxAmount > 0 && spent > o.form.MaxAmount {
+		o.Fatalf("%d is spent, and %d was approved as the budget", spent, o.form.MaxAmount)
 	}
 }
 
@@ -157,9 +183,17 @@ func (o *office) step() {
 		"replay": func() { o.replay(by) },
 		"patch": func() {
 			c := rules.PromotionChange{ID: o.id, By: by, Name: new(by)}
-			voids := rapid.Bool().Draw(o.T, "another currency")
-			if voids {
+			switch rapid.IntRange(0, 5).Draw(o.T, "what changes") {
+			case 0:
 				c.Currency = new(rapid.SampledFrom([]string{"EUR", "KRW"}).Draw(o.T, "currency"))
+			case 1:
+				c.MaxAmount = new(rapid.SampledFrom([]reward.Amount{0, 90, 200, 600}).Draw(o.T, "budget"))
+			case 2:
+				c.RatePerSecond = new(rapid.SampledFrom([]int{0, 1, 5}).Draw(o.T, "rate"))
+			case 3:
+				c.Canary = new(rapid.SampledFrom([]reward.Canary{{}, {Targets: 1}, {Targets: 2}, {Targets: 1, MaxFailureRate: 0.5}}).Draw(o.T, "canary"))
+			case 4:
+				c.StartsAt = new(rapid.SampledFrom([]time.Time{{}, inAnHour, inAnHour.Add(time.Hour)}).Draw(o.T, "start time"))
 			}
 			before, err := o.promotions.Get(o.ctx, o.id)
 			if !o.may(err) {
@@ -182,6 +216,7 @@ func (o *office) step() {
 				o.Fatalf("%s approves, one of %v", by, o.authors)
 			}
 			o.void()
+			o.form = &v.Promotion
 			for _, p := range o.all() {
 				o.approved[p.TargetID] = true
 				o.worth += p.Amount
@@ -196,7 +231,12 @@ func (o *office) step() {
 				o.void()
 			}
 		},
-		"start":  func() { _, err := o.promotions.Start(o.ctx, o.id); o.may(err) },
+		"start": func() {
+			v, err := o.promotions.Start(o.ctx, o.id)
+			if o.may(err) && o.form != nil && v.Counts.AmountTotal() > approvalAbove && o.form.StartsAt.After(time.Now()) {
+				o.Fatalf("it starts now, and was approved for a start at %s", o.form.StartsAt)
+			}
+		},
 		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann"); o.may(err) },
 		"resume": func() { _, err := o.promotions.Resume(o.ctx, o.id); o.may(err) },
 		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
@@ -254,7 +294,7 @@ func (o *office) replay(by string) {
 }
 
 // void forgets the approval.
-func (o *office) void() { o.approved, o.worth = make(map[reward.TargetID]bool), 0 }
+func (o *office) void() { o.approved, o.worth, o.form = make(map[reward.TargetID]bool), 0, nil }
 
 func (o *office) dispatch() {
 	p := store.PayoutDispatchParams{

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -26,13 +27,21 @@ func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
 	return p.Approval.Rounds > 0 && (c.Payouts[reward.Queued] > 0 || c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count)
 }
 
-// MayRun reports whether a promotion may start or resume: nobody has rejected it, and it
-// needs no approval or has approved rows left. An above of zero means always.
+// MayRun reports whether a promotion may start or resume: nobody has rejected it, it
+// needs no approval or has approved rows left, and it is not StartsEarly. An above of
+// zero means always.
 //
 // Rows that are QUEUED are charged without another look at their approval. So a
 // promotion whose approval was withdrawn must not run.
-func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount) bool {
-	return above <= 0 || p.RejectedBy == "" && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
+func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount, now time.Time) bool {
+	return above <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
+}
+
+// StartsEarly reports whether promotion p is a DRAFT that runs only with an approval, and
+// starts later: the approval is of a start at StartsAt. An earlier StartsAt, or none, needs
+// a new approval.
+func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Amount, now time.Time) bool {
+	return above > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > above)
 }
 
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -75,9 +76,20 @@ func (c *PromotionChange) draftFields() []string {
 }
 
 // Voids reports whether the change of a promotion from one state to another voids its
-// approval: it changes what the targets get.
+// approval: it changes what the targets get, or loosens a limit that the approver has
+// seen.
 func (c *PromotionChange) Voids(from, to reward.Promotion) bool {
-	return from.Amount != to.Amount || from.VoucherCode != to.VoucherCode || from.Currency != to.Currency
+	return from.Amount != to.Amount || from.VoucherCode != to.VoucherCode || from.Currency != to.Currency ||
+		widens(from.MaxAmount, to.MaxAmount) || widens(from.RatePerSecond, to.RatePerSecond) ||
+		widens(from.Canary.Targets, to.Canary.Targets) ||
+		from.Canary.Targets > 0 && to.Canary.MaxFailureRate > from.Canary.MaxFailureRate ||
+		!from.StartsAt.IsZero() && to.StartsAt.Before(from.StartsAt)
+}
+
+// widens reports whether a limit is raised or removed. Zero means no limit.
+func widens[T cmp.Ordered](from, to T) bool {
+	var none T
+	return from > none && (to <= none || to > from)
 }
 
 // Apply returns promotion p with the change and the next version. That ends a

@@ -302,7 +302,9 @@ var moveSQL = `WITH moved AS (
     stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
   FROM summaries s
   WHERE m.id = $1 AND m.status = ANY($2::text[]) AND s.promotion_id = $1 AND s.summary_id = 0
-    AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = '' AND (NOT (` + approvalNeeded(worth, "$7") + `)
+    AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = ''
+      AND NOT (m.status = 'DRAFT' AND coalesce(m.starts_at > $5::timestamptz, false) AND (m.unvalued_rounds > 0 OR ` + worth + ` > $7::int8))
+      AND (NOT (` + approvalNeeded(worth, "$7") + `)
       OR m.approved_rounds > 0 AND (s.queued > 0 OR s.ready + s.retrying > ` + count + ` - m.approved_count)))
   RETURNING m.id, m.webhook_url
 ), ` + eventSQL("moved", "$6", "$5") + `

@@ -358,7 +358,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 			if err != nil {
 				return err
 			}
-			if !rules.MayRun(v.Promotion, v.Counts, p.ApprovalAbove) {
+			if !rules.MayRun(v.Promotion, v.Counts, p.ApprovalAbove, p.Now) {
 				return rules.NotAllowed(*m)
 			}
 		}

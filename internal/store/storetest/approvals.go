@@ -168,6 +168,46 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.move(1, reward.Running)
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 	})
+	run(t, open, "AChangeThatLoosensVoidsTheApproval", func(b *bundle) {
+		_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+			ID: 1, Type: reward.Point, MaxAmount: 300, RatePerSecond: 5, StartsAt: at(50),
+			Canary: reward.Canary{Targets: 10, MaxFailureRate: 0.1}, CreatedBy: "mia", CreatedAt: epoch,
+		})
+		b.must(err)
+		b.saveWorth(1, 1, 500)
+		for _, tight := range []bool{true, false} {
+			for _, c := range map[bool][]rules.PromotionChange{
+				true: {
+					{MaxAmount: new(reward.Amount(300))},
+					{MaxAmount: new(reward.Amount(299))},
+					{RatePerSecond: new(4)},
+					{StartsAt: new(at(60))},
+					{Canary: &reward.Canary{Targets: 9, MaxFailureRate: 0.1}},
+					{Canary: &reward.Canary{Targets: 9, MaxFailureRate: 0.05}},
+				},
+				false: {
+					{MaxAmount: new(reward.Amount(301))},
+					{MaxAmount: new(reward.Amount(0))},
+					{RatePerSecond: new(6)},
+					{RatePerSecond: new(0)},
+					{StartsAt: new(at(59))},
+					{StartsAt: new(time.Time{})},
+					{Canary: &reward.Canary{Targets: 10, MaxFailureRate: 0.05}},
+					{Canary: &reward.Canary{Targets: 9, MaxFailureRate: 0.2}},
+					{Canary: new(reward.Canary)},
+				},
+			}[tight] {
+				was := b.approve(1, "lee")
+				c.ID, c.By = 1, "mia"
+				v, err := b.PromotionChange(b.ctx, c)
+				b.must(err)
+				same(b, fmt.Sprintf("%+v keeps the approval", c), tight, v.ApprovedBy == "lee" && v.Approval == was.Approval)
+				same(b, "as it is read", b.asRead(1).Promotion, v.Promotion)
+			}
+		}
+		b.move(1, reward.Running)
+		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
+	})
 	run(t, open, "ARejectionWithdrawsAnApproval", func(b *bundle) {
 		b.draft(1)
 		b.saveWorth(1, 1, 500)

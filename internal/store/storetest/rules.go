@@ -313,14 +313,14 @@ func (a *arena) put() {
 		}
 		rows = append(rows, []any{
 			p.ID, p.Name, string(p.Type), string(p.Status), int64(p.Amount), p.Currency, p.MaxRetries, int64(p.MaxAmount), p.Canary.Targets,
-			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PausedBy, p.PauseReason, a.moment(p.CreatedAt),
+			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PausedBy, p.PauseReason, a.moment(p.StartsAt), a.moment(p.CreatedAt),
 			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamDestroyed, false, "",
 			p.ApprovedBy, p.Approval.Round, p.Approval.Rounds, p.Approval.Unvalued, int64(p.Approval.Amount), p.Approval.Count,
 			a.moment(a.approvedUntil(p)), p.RejectedBy, p.RejectReason,
 		})
 	}
 	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
-canary_dispatched, canary_judged, expected_count, closed, paused_by, pause_reason, created_at, started_at, finished_at, last_dispatched_at,
+canary_dispatched, canary_judged, expected_count, closed, paused_by, pause_reason, starts_at, created_at, started_at, finished_at, last_dispatched_at,
 stream_gone, registered, voucher_code, approved_by, approval_round, approved_rounds, unvalued_rounds, approved_amount, approved_count,
 approved_until, rejected_by, reject_reason)`, rows)
 	rows = rows[:0]

@@ -11,7 +11,7 @@ import (
 
 func rulesOfMove(a *arena) {
 	moves := make(map[reward.PromotionID]store.PromotionMoveParams)
-	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 {
+	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 * 3 {
 		if a.leavesOut(i) {
 			continue
 		}
@@ -46,8 +46,12 @@ func rulesOfMove(a *arena) {
 		case 5: // all are approved, but for one without an amount
 			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 130, Count: 1, Unvalued: 2}
 		}
+		p.StartsAt = oneOf(&o, time.Time{}, now, now.Add(time.Microsecond))
 		if i >= 5*5*2*2*2 && move.To != reward.Running {
 			continue // no approval matters
+		}
+		if !p.StartsAt.IsZero() && p.Status != reward.Draft {
+			continue // it has started
 		}
 		a.begins(p)
 		a.counts[summary{p.ID, 0}] = c
@@ -57,7 +61,7 @@ func rulesOfMove(a *arena) {
 	for id, move := range moves {
 		got, err := a.PromotionMove(a.ctx, move)
 		next, refused := rules.Move(a.promotions[id], move.From, move.To, move.By, move.Reason, now)
-		mayRun := rules.MayRun(a.promotions[id], a.counts[summary{id, 0}], move.ApprovalAbove)
+		mayRun := rules.MayRun(a.promotions[id], a.counts[summary{id, 0}], move.ApprovalAbove, now)
 		if refused != nil || move.To == reward.Running && !mayRun {
 			a.wantCode(err, reward.CodeIllegalState)
 			continue
