@@ -199,7 +199,7 @@ func nextStep(p client.Promotion) string {
 	return fmt.Sprintf("watch it with: largesse promotion watch %s", p.ID)
 }
 
-// refusedUpload returns why a promotion must not start after an upload, or "".
+// refusedUpload returns why an upload failed, so that its promotion must not start, or "".
 func refusedUpload(r client.UploadResult, strict bool) string {
 	switch wrong := r.Rejected + r.Conflicts; {
 	case r.Accepted+r.Duplicates == 0 && wrong == 0:

@@ -17,6 +17,7 @@ func (c *cli) promotionUploadCommand() *cobra.Command {
 	var (
 		format string
 		dryRun bool
+		strict bool
 		units  string
 	)
 	cmd := &cobra.Command{
@@ -29,13 +30,16 @@ A CSV file starts with a header: targetId, and any of userId, amount and
 voucherCode. An NDJSON file has one object per line with the same names. Invalid
 lines are listed on stderr; all other lines are accepted.
 
+The exit code is 1 if no line is accepted or known already, and with --strict if any
+line is not. The lines that are accepted stay, and nothing starts the promotion.
+
 Amounts are whole numbers in minor units: 1050 is 10.50 EUR. With --amounts major,
 they are in major units of the promotion's currency: 10.50 is 10.50 EUR.
 
 The name of the file decides its format: .csv, .ndjson or .jsonl, each with or
 without .gz. Stdin (-) is CSV. --format overrides this.`,
 		Example: `  largesse promotion upload 12345 targets.csv
-  largesse promotion upload 12345 targets.ndjson.gz --dry-run
+  largesse promotion upload 12345 targets.ndjson.gz --dry-run --strict
   largesse promotion upload 12345 from-a-spreadsheet.csv --amounts major
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
 		Args: promotionArgs("a FILE"),
@@ -58,13 +62,19 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
 				return err
 			}
 			if c.output == outputJSON {
-				return c.printJSON(result)
+				err = c.printJSON(result)
+			} else {
+				err = c.printUpload(result, dryRun)
 			}
-			return c.printUpload(result, dryRun)
+			if refused := refusedUpload(result, strict); err == nil && refused != "" {
+				err = fmt.Errorf("%s; correct the file, and upload it again", refused)
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", "", "format of the file: csv or ndjson; default: by the name of the file, csv for stdin")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "validate and sum up the file without adding targets")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail if any line of the file is not accepted")
 	unitsFlag(cmd, &units, "the amounts in the file")
 	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
 	return cmd

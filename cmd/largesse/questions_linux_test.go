@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 	for _, tt := range []struct {
 		result string
 		flags  []string
-		want   string // error; empty: started
+		want   string // error; empty: started or uploaded
 	}{
 		{`{"accepted":0,"rejected":2}`, []string{"--start"}, "not started: no line of the file was accepted"},
 		{`{"accepted":0,"conflicts":2}`, nil, "not started: no line of the file was accepted"},
@@ -43,6 +44,13 @@ func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 			t.Errorf("%s %v: %+v", tt.result, tt.flags, r)
 		case tt.want != "" && (r.code != exitFailed || started || !strings.Contains(r.stderr, tt.want) || r.stdout == ""):
 			t.Errorf("%s %v: started %t: %+v", tt.result, tt.flags, started, r)
+		}
+		env, _ = fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets": {body: tt.result}})
+		flags := slices.DeleteFunc(tt.flags, func(f string) bool { return f == "--start" })
+		r = largesseRun(t.Context(), "", env, append([]string{"promotion", "upload", "7", file}, flags...)...)
+		want := strings.TrimPrefix(tt.want, "not started: ")
+		if failed := r.code == exitFailed; failed != (want != "") || !strings.Contains(r.stderr, want) || r.stdout == "" {
+			t.Errorf("upload of %s %v: %+v", tt.result, flags, r)
 		}
 	}
 }
