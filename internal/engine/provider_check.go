@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ const (
 	checkPagesMax = 1000
 	// ProviderCheckCharges is the number of charges that CheckProvider makes if the provider
 	// does what it should. Each is of one minor unit.
-	ProviderCheckCharges = checkBurst + 4
+	ProviderCheckCharges = checkBurst + 6
 )
 
 // CheckProvider plays every call of the Money API against the provider of the
@@ -46,7 +47,7 @@ func CheckProvider(ctx context.Context, cfg config.Config, p ProviderCheckParams
 	}
 	defer client.Close()
 	trial := &trial{
-		ctx: ctx, cfg: cfg, with: p, client: client, promotion: reward.PromotionID(service.NewIDs().Next()),
+		ctx: ctx, cfg: cfg, with: p, client: client, promotion: checkPromotion(),
 		paid: map[reward.TargetID]string{}, payable: cfg.Money.Payable(),
 	}
 	trial.run()
@@ -54,6 +55,17 @@ func CheckProvider(ctx context.Context, cfg config.Config, p ProviderCheckParams
 		return nil, context.Cause(ctx)
 	}
 	return trial.checks, nil
+}
+
+// checkPromotion returns the ID of no promotion. Its last digit is not 0, so that
+// it can begin a target's ID.
+func checkPromotion() reward.PromotionID {
+	ids := service.NewIDs()
+	for {
+		if id := ids.Next(); id%10 != 0 {
+			return reward.PromotionID(id)
+		}
+	}
 }
 
 // trial is one run of CheckProvider.
@@ -117,6 +129,7 @@ func (t *trial) run() {
 			t.lostReply()
 		}
 		t.burst()
+		t.promotions(first, a.TransactionKey)
 		t.currencies()
 		t.voucher()
 	} else {
@@ -369,6 +382,32 @@ func (t *trial) burst() {
 		keys[a.TransactionKey] = true
 	}
 	t.add(passed("burst", "%d charges at once are paid", checkBurst))
+}
+
+// promotions makes two charges under another promotion: with the target of the first
+// charge, and with IDs that make the digits of its key when they are joined.
+func (t *trial) promotions(first money.Charge, key string) {
+	same, joined := first, first
+	same.PromotionID /= 10
+	joined.PromotionID = same.PromotionID
+	digits := (first.PromotionID % 10).String() + first.TargetID.String()
+	target, _ := strconv.ParseInt(digits, 10, 64) // a digit and a small number
+	joined.TargetID = reward.TargetID(target)
+	for _, c := range []money.Charge{same, joined} {
+		a := t.client.ChargePoint(t.ctx, c, nil)
+		said := passed("promotions", "promotion %d and target %d are answered with %s, promotion %d and target %d before with transactionKey %s",
+			c.PromotionID, c.TargetID, described(a), first.PromotionID, first.TargetID, key)
+		switch {
+		case a.Class == reward.AnswerPaid && a.TransactionKey != key:
+			continue
+		case a.Class == reward.AnswerPaid, a.Class == reward.AnswerRefused:
+			t.add(said.but(CheckFail, "keep the whole Idempotency-Key and compare it as text: these are two payouts, of which one would never be paid"))
+		default:
+			t.add(said.but(CheckFail, "%s", t.cure(a)))
+		}
+		return
+	}
+	t.add(passed("promotions", "charges with similar IDs are told apart"))
 }
 
 // currencies charges in each currency of the settings but the first, in which all

@@ -40,12 +40,23 @@ type brokenCharge struct {
 func (p *brokenProvider) has(flaw string) bool { return p.flaw == flaw }
 
 func (p *brokenProvider) find(key string) (brokenCharge, bool) {
+	same := func(c brokenCharge) bool { return c.IdempotencyKey == key }
+	switch p.flaw {
+	case "knows charges by target":
+		same = func(c brokenCharge) bool {
+			return c.IdempotencyKey[strings.Index(c.IdempotencyKey, ":"):] == key[strings.Index(key, ":"):]
+		}
+	case "joins the IDs":
+		same = func(c brokenCharge) bool {
+			return strings.ReplaceAll(c.IdempotencyKey, ":", "") == strings.ReplaceAll(key, ":", "")
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.has("forgets") && p.strangers && time.Now().After(p.forgetAt) {
 		return brokenCharge{}, false
 	}
-	i := slices.IndexFunc(p.list, func(c brokenCharge) bool { return c.IdempotencyKey == key })
+	i := slices.IndexFunc(p.list, same)
 	if i < 0 {
 		return brokenCharge{}, false
 	}
@@ -115,7 +126,9 @@ func (p *brokenProvider) page(r *http.Request, say func(int, any)) {
 	limit, _ := strconv.Atoi(r.FormValue("limit"))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := p.list
+	list := slices.DeleteFunc(slices.Clone(p.list), func(c brokenCharge) bool {
+		return !strings.HasPrefix(c.IdempotencyKey, r.FormValue("promotionId")+":")
+	})
 	if p.has("lists twice what it paid once") {
 		list = append(slices.Clone(list), list[0])
 	}
@@ -216,6 +229,8 @@ func TestProviderCheck(t *testing.T) {
 		"names no transaction":           {"charge", `200 and {"transactionKey": "…"}`},
 		"answers 201":                    {"charge", `200 and {"transactionKey": "…"}`},
 		"one transaction for all":        {"burst", "a transactionKey of its own"},
+		"knows charges by target":        {"promotions", "keep the whole Idempotency-Key"},
+		"joins the IDs":                  {"promotions", "keep the whole Idempotency-Key"},
 		"HTML errors":                    {"lookup.unknown", `add a code to the 404`},
 		"accepts everybody":              {"credentials", "check the credentials of each call"},
 		"refuses by 422 for credentials": {"credentials", "answer 401 or 403"},
@@ -254,7 +269,7 @@ func TestProviderCheck(t *testing.T) {
 						t.Errorf("a provider without a flaw:\n%s", lines.String())
 					}
 				}
-				if len(checks) != 15 {
+				if len(checks) != 16 {
 					t.Errorf("%d checks:\n%s", len(checks), lines.String())
 				}
 				return

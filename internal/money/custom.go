@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -262,23 +263,53 @@ func (p *custom) openSignature(compile func(string, string, any, expr.Option, bo
 	p.secret = secret
 }
 
-// tryOut makes requests of unusual charges.
+// tryOut compares keys, and makes requests of unusual charges.
 func (p *custom) tryOut(wrong func(string, string, ...any)) {
+	if err := p.checkKeys(); err != nil {
+		wrong("money.request.key", "%v", err)
+		return
+	}
 	for _, voucher := range []string{"", "V\"}\n"} {
 		ch := Charge{PromotionID: 1<<63 - 1, TargetID: 0, UserID: "u \"'\\\n{é", Amount: 1, VoucherCode: voucher}
 		t := reward.Point
 		if voucher != "" {
 			t, ch.Currency = reward.Voucher, "EUR"
 		}
-		if _, err := p.keyOf(ch.PromotionID, ch.TargetID); err != nil {
-			wrong("money.request.key", "%v", err)
-			return
-		}
 		if _, err := p.request(ch, t, time.Now()); err != nil && !errors.Is(err, errNotInPath) {
 			wrong("money.request.body", "cannot be made for a charge of type %s: %v", t, err)
 			return
 		}
 	}
+}
+
+// keyIDs are IDs whose keys are compared: as text, one is the beginning, the end or two
+// ends of another; as numbers, they have equal sums, products, remainders and floats.
+var keyIDs = []int64{
+	0, 1, 2, 3, 11, 12, 21, 23, 101, 111, 112, 121, 123, 131, 141, 151, 161, 171, 181, 191, 1001, 1_000_001, 1_000_000_001,
+	1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<32 + 1, 1 << 53, 1<<53 + 1, 1_000_000_000_000_000_001, 2_000_000_000_000_000_001,
+	math.MaxInt64 - 1, math.MaxInt64,
+}
+
+// checkKeys computes keys of many payouts. No two may be equal: the provider would take
+// the second payout for a repetition of the first, and never pay it.
+func (p *custom) checkKeys() error {
+	type payout struct{ promotion, target int64 }
+	known := make(map[string]payout, len(keyIDs)*len(keyIDs))
+	for _, promotion := range keyIDs[1:] { // a promotion's ID is at least 1
+		for _, target := range keyIDs {
+			key, err := p.keyOf(reward.PromotionID(promotion), reward.TargetID(target))
+			if err != nil {
+				return fmt.Errorf("fails for promotion %d and target %d: %w", promotion, target, err)
+			}
+			if other, found := known[key]; found {
+				return fmt.Errorf("gives promotion %d and target %d, and promotion %d and target %d, the same key %q, so one of them would never be paid: "+
+					`use both IDs whole, with a character between them that is no digit, as promotionId + ":" + targetId`,
+					other.promotion, other.target, promotion, target, key)
+			}
+			known[key] = payout{promotion, target}
+		}
+	}
+	return nil
 }
 
 // customOptions hold what expressions may not do, and the functions they have in
