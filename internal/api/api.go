@@ -139,6 +139,7 @@ type API struct {
 	reads    *readLimits
 	refusals *refusals
 	held     *heldAnswers
+	shown    shownCodes
 	// overviews are shared by all callers.
 	overviews overviews
 }
@@ -263,6 +264,9 @@ func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I
 				out, err = show(ctx, in)
 				return err
 			})
+			if shown, can := any(out).(codeHolder); err == nil && can && shown.holdsCodes() {
+				err = a.recordShown(ctx, op.OperationID)
+			}
 			return out, err
 		}
 	}

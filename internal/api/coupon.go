@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,7 +29,7 @@ type Coupons interface {
 // Coupon is a coupon in JSON.
 type Coupon struct {
 	ID          string    `json:"id"`
-	Code        string    `json:"code,omitempty" doc:"Absent until it is confirmed"`
+	Code        string    `json:"code,omitempty" doc:"Absent until it is confirmed; for viewers, … and the last four characters"`
 	TemplateID  string    `json:"templateId"`
 	UserID      string    `json:"userId"`
 	Ticket      int64     `json:"ticket"`
@@ -41,9 +42,10 @@ type Coupon struct {
 	ExpiresAt   time.Time `json:"expiresAt,omitzero"`
 }
 
-func couponOf(c *reward.Coupon) *Coupon {
+// couponFor returns a coupon as the caller may see it.
+func couponFor(ctx context.Context, c *reward.Coupon) *Coupon {
 	return &Coupon{
-		ID: c.ID.String(), Code: c.Code, TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
+		ID: c.ID.String(), Code: codeFor(ctx, c.Code), TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
 		IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(), CancelledAt: c.CancelledAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(),
 		HeldUntil: c.HeldUntil.UTC(), Reason: c.CancelReason,
 	}
@@ -56,6 +58,8 @@ type couponIDInput struct {
 type couponOutput struct {
 	Body *Coupon
 }
+
+func (out *couponOutput) holdsCodes() bool { return out.Body.Code != "" }
 
 // codeLengthMax limits the code in a query, in bytes.
 const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
@@ -90,6 +94,10 @@ type couponListOutput struct {
 		Items      []*Coupon `json:"items" nullable:"false"`
 		NextCursor string    `json:"nextCursor,omitempty"`
 	}
+}
+
+func (out *couponListOutput) holdsCodes() bool {
+	return slices.ContainsFunc(out.Body.Items, func(c *Coupon) bool { return c.Code != "" })
 }
 
 func (a *API) addCoupons() {
@@ -158,7 +166,7 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 		if err != nil {
 			return nil, err
 		}
-		return &couponOutput{Body: couponOf(&c)}, nil
+		return &couponOutput{Body: couponFor(ctx, &c)}, nil
 	}
 }
 
@@ -173,7 +181,7 @@ func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*coupons
 	out := &couponsByCodeOutput{}
 	out.Body.Items = make([]*Coupon, len(rows))
 	for i := range rows {
-		out.Body.Items[i] = couponOf(&rows[i])
+		out.Body.Items[i] = couponFor(ctx, &rows[i])
 	}
 	return out, nil
 }
@@ -220,7 +228,7 @@ func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit in
 	out := &couponListOutput{}
 	out.Body.Items = make([]*Coupon, len(rows))
 	for i := range rows {
-		out.Body.Items[i] = couponOf(&rows[i])
+		out.Body.Items[i] = couponFor(ctx, &rows[i])
 	}
 	if more {
 		out.Body.NextCursor = cursor(&rows[len(rows)-1])

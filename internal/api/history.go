@@ -66,21 +66,22 @@ type HistoryPayout struct {
 	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50, oldest first"`
 }
 
-func historyPayoutOf(p campaign.UserPayout) HistoryPayout {
+func historyPayoutFor(ctx context.Context, p campaign.UserPayout) HistoryPayout {
 	return HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
-		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: p.Promotion.Currency, VoucherCode: p.VoucherCode,
+		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: p.Promotion.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
 		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
 		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), AttemptLog: attemptsOf(p.Answers),
 	}
 }
 
-func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) History {
+// historyFor returns the history of a user as the caller may see it.
+func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) History {
 	out := History{
 		UserID: user, Items: make([]HistoryItem, len(h.Outcomes)), Refusals: []HistoryRefusal{}, Payouts: make([]HistoryPayout, len(payouts)),
 	}
 	for i, p := range payouts {
-		out.Payouts[i] = historyPayoutOf(p)
+		out.Payouts[i] = historyPayoutFor(ctx, p)
 	}
 	for i, o := range h.Outcomes {
 		item := HistoryItem{
@@ -89,7 +90,7 @@ func historyOf(user string, h coupon.History, payouts []campaign.UserPayout) His
 		}
 		switch {
 		case o.Issued():
-			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponOf(&o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponFor(ctx, &o.Coupon)
 		case o.Left():
 			item.Status, item.Reason = string(coupon.StatusLeft), ""
 		}
@@ -114,6 +115,11 @@ type historyInput struct {
 
 type historyOutput struct {
 	Body History
+}
+
+func (out *historyOutput) holdsCodes() bool {
+	return slices.ContainsFunc(out.Body.Items, func(i HistoryItem) bool { return i.Coupon != nil && i.Coupon.Code != "" }) ||
+		slices.ContainsFunc(out.Body.Payouts, func(p HistoryPayout) bool { return p.VoucherCode != "" })
 }
 
 func (a *API) addHistory() {
@@ -153,5 +159,5 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 			return nil, err
 		}
 	}
-	return &historyOutput{Body: historyOf(in.UserID, h, payouts)}, nil
+	return &historyOutput{Body: historyFor(ctx, in.UserID, h, payouts)}, nil
 }

@@ -41,7 +41,8 @@ type IssueRequest struct {
 	Duplicate           bool    `json:"duplicate,omitempty" doc:"An earlier request of the user"`
 }
 
-func issueRequestOf(s coupon.Status) *IssueRequest {
+// issueRequestFor returns the state of a request as the caller may see it.
+func issueRequestFor(ctx context.Context, s coupon.Status) *IssueRequest {
 	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
 	case coupon.StatusWaiting:
@@ -50,7 +51,7 @@ func issueRequestOf(s coupon.Status) *IssueRequest {
 			r.QueueRank = &s.Rank
 		}
 	case coupon.StatusIssued:
-		r.Coupon = couponOf(&s.Coupon)
+		r.Coupon = couponFor(ctx, &s.Coupon)
 	case coupon.StatusRejected:
 		r.Reason = s.Reason
 	}
@@ -192,7 +193,7 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 
 // setStatus sets the response for a status. A rejection is a problem.
 func (out *issueOutput) setStatus(ctx context.Context, status coupon.Status) error {
-	out.Body = issueRequestOf(status)
+	out.Body = issueRequestFor(ctx, status)
 	switch {
 	case status.Kind == coupon.StatusRejected || status.Kind == coupon.StatusLeft:
 		reason := cmp.Or(status.Reason, reward.ReasonLeft)
@@ -293,7 +294,7 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issu
 	if err != nil {
 		return nil, err
 	}
-	return &issueRequestOutput{Body: issueRequestOf(status)}, nil
+	return &issueRequestOutput{Body: issueRequestFor(ctx, status)}, nil
 }
 
 // leaveLine takes a request out of the waiting line. A caller that may make the request

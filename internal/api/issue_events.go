@@ -50,7 +50,10 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 			hc.SetStatus(http.StatusNoContent)
 			return
 		}
-		send := func(ctx context.Context, out *web.Stream) { a.sendIssueEvents(ctx, out, id, user, status) }
+		reader := caller{Principal: callerOf(ctx).Principal} // the stream outlives ctx
+		send := func(ctx context.Context, out *web.Stream) {
+			a.sendIssueEvents(context.WithValue(ctx, callerKey{}, reader), out, id, user, status)
+		}
 		a.StreamEvents(ctx, hc, a.alive(ctx), send, leave)
 	}}, nil
 }
@@ -64,7 +67,7 @@ func eventID(s coupon.Status) string {
 }
 
 func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.TemplateID, user string, status coupon.Status) {
-	if sendIssueEvent(out, status); status.Kind != coupon.StatusWaiting {
+	if sendIssueEvent(ctx, out, status); status.Kind != coupon.StatusWaiting {
 		return
 	}
 	updates, stop := a.cfg.Watch(id, user, status)
@@ -78,7 +81,7 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 			if s.Kind == coupon.StatusWaiting && s.Ticket == status.Ticket && s.Rank >= status.Rank {
 				continue // not new: the rank of a ticket never rises
 			}
-			if sendIssueEvent(out, s); s.Kind != coupon.StatusWaiting {
+			if sendIssueEvent(ctx, out, s); s.Kind != coupon.StatusWaiting {
 				return
 			}
 			status = s
@@ -96,12 +99,12 @@ func (a *API) sendIssueEvents(ctx context.Context, out *web.Stream, id reward.Te
 	}
 }
 
-func sendIssueEvent(out *web.Stream, s coupon.Status) {
+func sendIssueEvent(ctx context.Context, out *web.Stream, s coupon.Status) {
 	event := eventResult
 	if s.Kind == coupon.StatusWaiting {
 		event = eventRank
 	}
-	out.Send(event, eventID(s), issueRequestOf(s))
+	out.Send(event, eventID(s), issueRequestFor(ctx, s))
 }
 
 // requestLost reports whether a request no longer exists, or has lost its ticket. There

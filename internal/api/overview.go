@@ -203,7 +203,7 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 		out.Waiting += v.Counts.Payouts[reward.Ready] + v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying]
 		out.Unknown += v.Counts.Payouts[reward.Unknown]
 		if i < overviewItems {
-			out.Promotions = append(out.Promotions, *a.promotionOf(v))
+			out.Promotions = append(out.Promotions, *a.promotionForAll(v))
 		}
 	}
 	templates, err := a.cfg.Templates.List(ctx, 0, overviewItems, nil)

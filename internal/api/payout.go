@@ -28,7 +28,7 @@ type Payout struct {
 	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
 	Amount             int64     `json:"amount" maximum:"1000000000000000"`
 	Currency           string    `json:"currency,omitempty"`
-	VoucherCode        string    `json:"voucherCode,omitempty"`
+	VoucherCode        string    `json:"voucherCode,omitempty" doc:"For viewers, … and the last four characters"`
 	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
 	Attempts           int32     `json:"attempts"`
 	TransactionKey     string    `json:"transactionKey,omitempty"`
@@ -76,9 +76,10 @@ func attemptsOf(list []reward.Attempt) []Attempt {
 	return out
 }
 
-func payoutOf(p reward.Payout, currency string) Payout {
+// payoutFor returns a payout as the caller may see it.
+func payoutFor(ctx context.Context, p reward.Payout, currency string) Payout {
 	out := Payout{
-		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), Currency: currency, VoucherCode: p.VoucherCode,
+		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), Currency: currency, VoucherCode: codeFor(ctx, p.VoucherCode),
 		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(),
 	}
@@ -91,6 +92,9 @@ func payoutOf(p reward.Payout, currency string) Payout {
 var payoutColumns = []string{
 	"targetId", "userId", "amount", "voucherCode", "state", "attempts", "transactionKey", "errorCode", "errorMessage", "updatedAt",
 }
+
+// voucherColumn is the index of voucherCode in payoutColumns.
+const voucherColumn = 3
 
 func (p Payout) csvRow() []string {
 	return []string{
@@ -139,6 +143,10 @@ type payoutListOutput struct {
 	}
 }
 
+func (out *payoutListOutput) holdsCodes() bool {
+	return slices.ContainsFunc(out.Body.Items, func(p Payout) bool { return p.VoucherCode != "" })
+}
+
 type payoutInput struct {
 	ID       string `path:"id" doc:"Promotion ID"`
 	TargetID string `path:"targetId"`
@@ -147,6 +155,8 @@ type payoutInput struct {
 type payoutOutput struct {
 	Body PayoutDetail
 }
+
+func (out *payoutOutput) holdsCodes() bool { return out.Body.VoucherCode != "" }
 
 // RetryPayouts is the body of POST /v1/promotions/{id}/payouts/retry.
 type RetryPayouts struct {
@@ -260,7 +270,7 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	out := &payoutListOutput{}
 	out.Body.Items = make([]Payout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = payoutOf(r, currencies[r.PromotionID])
+		out.Body.Items[i] = payoutFor(ctx, r, currencies[r.PromotionID])
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorPayouts, int64(rows[len(rows)-1].TargetID))
@@ -290,6 +300,7 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 		return err
 	}
 	defer leave()
+	recorded := false
 	for first := true; ; first = false {
 		var rows [][]string
 		var last reward.TargetID
@@ -297,6 +308,9 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 			rows, last, err = a.exportPage(ctx, p)
 			return err
 		})
+		if !recorded && slices.ContainsFunc(rows, func(row []string) bool { return row[voucherColumn] != "" }) {
+			recorded, err = true, a.recordShown(ctx, "list-payouts")
+		}
 		if err != nil {
 			return err
 		}
@@ -319,7 +333,7 @@ func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows []
 	}
 	rows = make([][]string, len(payouts))
 	for i, one := range payouts {
-		rows[i], last = payoutOf(one, "").csvRow(), one.TargetID
+		rows[i], last = payoutFor(ctx, one, "").csvRow(), one.TargetID
 	}
 	return rows, last, nil
 }
@@ -381,5 +395,5 @@ func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, err
 	if err != nil {
 		return nil, err
 	}
-	return &payoutOutput{Body: PayoutDetail{Payout: payoutOf(p, currencies[p.PromotionID]), AttemptLog: attemptsOf(attempts)}}, nil
+	return &payoutOutput{Body: PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), AttemptLog: attemptsOf(attempts)}}, nil
 }

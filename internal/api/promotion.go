@@ -25,7 +25,7 @@ type Promotion struct {
 	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
 	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	Amount               int64      `json:"amount,omitempty" maximum:"1000000000000000"`
-	VoucherCode          string     `json:"voucherCode,omitempty"`
+	VoucherCode          string     `json:"voucherCode,omitempty" doc:"For viewers and in events, … and the last four characters"`
 	Currency             string     `json:"currency"`
 	MaxRetries           int        `json:"maxRetries"`
 	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
@@ -99,7 +99,8 @@ func countsOf(c *reward.Counts) Counts {
 }
 
 // promotionFor returns a promotion as the caller may see it. The URL of a receiver is
-// often all that proves a call to it, so a viewer does not see its secret parts.
+// often all that proves a call to it, so a viewer does not see its secret parts, nor the
+// voucher code.
 func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *Promotion {
 	if seesURLs(ctx) {
 		return a.promotionOf(v)
@@ -110,7 +111,7 @@ func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *Promotio
 // promotionForAll returns a promotion as every caller may see it.
 func (a *API) promotionForAll(v store.PromotionView) *Promotion {
 	p := a.promotionOf(v)
-	p.WebhookURL = webhook.MaskURL(p.WebhookURL)
+	p.WebhookURL, p.VoucherCode = webhook.MaskURL(p.WebhookURL), reward.MaskCode(p.VoucherCode)
 	return p
 }
 
@@ -187,9 +188,9 @@ type CreateCanary struct {
 	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED above which it pauses; absent: 0.5"`
 }
 
-// forAudit returns the body without the secret parts of the URL.
+// forAudit returns the body without the secret parts of the URL and the voucher code.
 func (b CreatePromotion) forAudit() any {
-	b.WebhookURL = webhook.MaskURL(b.WebhookURL)
+	b.WebhookURL, b.VoucherCode = webhook.MaskURL(b.WebhookURL), reward.MaskCode(b.VoucherCode)
 	return b
 }
 

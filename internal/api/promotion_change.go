@@ -118,8 +118,12 @@ func (f *ImmutableFields) check() error {
 	return p
 }
 
-// forAudit returns the body without the secret parts of the URL, which is refused.
+// forAudit returns the body without the voucher code, and without the secret parts of the
+// URL, which is refused.
 func (b ChangePromotion) forAudit() any {
+	if code := b.VoucherCode.Value(); code != nil {
+		b.VoucherCode = b.VoucherCode.With(reward.MaskCode(*code))
+	}
 	if b.WebhookURL != nil {
 		shown := ""
 		var address string

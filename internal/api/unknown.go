@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,10 @@ type unknownListOutput struct {
 		Items      []UnknownPayout `json:"items" nullable:"false"`
 		NextCursor string          `json:"nextCursor,omitempty"`
 	}
+}
+
+func (out *unknownListOutput) holdsCodes() bool {
+	return slices.ContainsFunc(out.Body.Items, func(p UnknownPayout) bool { return p.VoucherCode != "" })
 }
 
 // PromotionError counts the payouts of a promotion with one error code.
@@ -83,7 +88,7 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownLi
 	out := &unknownListOutput{}
 	out.Body.Items = make([]UnknownPayout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutOf(r, currencies[r.PromotionID])}
+		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
 	}
 	if more {
 		out.Body.NextCursor = encodeUnknownCursor(store.PlaceOfUnknown(rows[len(rows)-1]))

@@ -59,6 +59,23 @@ func (s *CodeStyle) NewCode() string {
 // CodeMax is the greatest length of a code, in bytes.
 const CodeMax = CodePrefixMax + CodeLengthMax
 
+// codeTail is how many characters of a masked code are shown.
+const codeTail = 4
+
+// MaskCode returns … and the last characters of a code, for people who may not use it.
+// Of a code that is not longer than these it shows nothing.
+func MaskCode(code string) string {
+	all := []rune(code)
+	switch n := len(all) - codeTail; {
+	case code == "":
+		return ""
+	case n <= 0:
+		return "…"
+	default:
+		return "…" + string(all[n:])
+	}
+}
+
 // CheckCode returns what is wrong with a code from elsewhere, or "". A code has
 // visible ASCII characters, so that people can type it. It has none that separate
 // columns or quote them, and does not begin like a formula, because codes are

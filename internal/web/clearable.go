@@ -36,6 +36,9 @@ func (c Clearable[T]) IsZero() bool { return !c.given }
 // Value returns the value; nil if there is none.
 func (c Clearable[T]) Value() *T { return c.value }
 
+// With returns the field with a value instead of its own.
+func (c Clearable[T]) With(value T) Clearable[T] { return Clearable[T]{given: true, value: &value} }
+
 // Change returns the value to set: nil for no change, the zero value to clear.
 func (c Clearable[T]) Change() *T {
 	if c.given && c.value == nil {

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+const (
+	// shownWindow is the time in which a caller's reads of the same path are one entry
+	// in the audit: the console and clients repeat them.
+	shownWindow = time.Minute
+	// shownMax limits the entries of an instance within shownWindow that name a path.
+	// Beyond it, further paths share one entry for each caller and operation.
+	shownMax = 1000
+	// shownOthers is the detail of such an entry.
+	shownOthers = `{"note":"and others in the same minute"}`
+)
+
+// codeFor returns a coupon's or voucher's code as the caller may see it: a code is
+// worth money, so viewers see only how it ends. So does a context without a caller.
+func codeFor(ctx context.Context, code string) string {
+	if slices.Contains(requesters, callerOf(ctx).Role) {
+		return code
+	}
+	return reward.MaskCode(code)
+}
+
+// codeHolder is the response of a read that can show codes.
+type codeHolder interface {
+	holdsCodes() bool
+}
+
+// shownCodes are the reads of codes within a window that the audit has. It is safe for
+// concurrent use.
+type shownCodes struct {
+	mu    sync.Mutex // protects what follows
+	since time.Time
+	seen  map[shownRead]bool
+}
+
+// shownRead is a read of codes by a caller.
+type shownRead struct{ caller, operation, path string }
+
+// add reports whether a read is the first of its kind within the window, and whether it
+// stands for reads of other paths, too.
+func (s *shownCodes) add(r shownRead, now time.Time) (first, others bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.since) >= shownWindow {
+		s.since, s.seen = now, make(map[shownRead]bool)
+	}
+	if !s.seen[r] && len(s.seen) >= shownMax {
+		r.path, others = "", true
+	}
+	first = !s.seen[r]
+	s.seen[r] = true
+	return first, others
+}
+
+// forget lets the next read of the same kind be recorded.
+func (s *shownCodes) forget(r shownRead) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, r)
+}
+
+// recordShown records in the audit that a member of the staff reads whole codes. After an
+// error they must not be shown. Shoppers read their own codes, and viewers none.
+func (a *API) recordShown(ctx context.Context, operation string) error {
+	c := callerOf(ctx)
+	if !slices.Contains(issuers, c.Role) {
+		return nil
+	}
+	read := shownRead{limitName(c.Principal), operation, c.path}
+	first, others := a.shown.add(read, time.Now())
+	if !first {
+		return nil
+	}
+	detail := ""
+	if others {
+		detail = shownOthers
+	}
+	err := a.audited(ctx, operation, detail, func() (int, error) { return http.StatusOK, nil })
+	if err != nil {
+		a.shown.forget(read)
+	}
+	return err
+}

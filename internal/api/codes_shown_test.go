@@ -1,0 +1,117 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestCodesByRole reads codes at every door that shows them: viewers see how a code ends,
+// others see it whole, and the audit has the reads of the staff, once per minute.
+func TestCodesByRole(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, b *bundle) {
+		const code, voucher = "SPRING-7KQ2", "VOUCHER-9XYZ"
+		b.shop.template(42, 10)
+		one := issued(1, 42, "u7", 3)
+		one.Code = code
+		b.shop.coupons = []reward.Coupon{one}
+		b.shop.history = coupon.History{Outcomes: []reward.IssueOutcome{{TemplateID: 42, UserID: "u7", Ticket: 3, Coupon: one, At: testTime}}}
+		b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: one}, nil)
+		operator := []string{"Authorization", "Bearer operator", "Content-Type", "application/json"}
+		b.do(t, "POST", "/v1/promotions", strings.NewReader(`{"id":7,"name":"x","type":"VOUCHER","voucherCode":"`+voucher+`"}`), operator...).want(t, http.StatusCreated)
+		operator[3] = "text/csv"
+		b.do(t, "POST", "/v1/promotions/7/targets", strings.NewReader("targetId,voucherCode\n1,"+voucher+"\n"), operator...).want(t, http.StatusOK)
+		change := struct{ Body ChangePromotion }{}
+		change.Body.VoucherCode = change.Body.VoucherCode.With(voucher)
+		for _, l := range append(b.audit(t), bodyOf(change)) {
+			if strings.Contains(l, voucher) {
+				t.Errorf("the audit has the voucher: %s", l)
+			}
+		}
+
+		for _, door := range []struct {
+			path, code string
+			operation  string // in the audit; "": none
+			accept     string
+		}{
+			{path: "/v1/coupons/1", code: code, operation: "get-coupon"},
+			{path: "/v1/coupons?code=" + code, code: code},
+			{path: "/v1/coupon-templates/42/coupons", code: code, operation: "list-template-coupons"},
+			{path: "/v1/users/u7/coupons", code: code, operation: "list-user-coupons"},
+			{path: "/v1/users/u7/history", code: code, operation: "get-user-history"},
+			{path: "/v1/issue-requests/42:u7", code: code},
+			{path: "/v1/issue-requests/42:u7/events", code: code, accept: "text/event-stream"},
+			{path: "/v1/promotions/7", code: voucher},
+			{path: "/v1/promotions", code: voucher},
+			{path: "/v1/promotions/7/payouts", code: voucher, operation: "list-payouts"},
+			{path: "/v1/promotions/7/payouts", code: voucher, operation: "list-payouts", accept: "text/csv"},
+			{path: "/v1/promotions/7/payouts/1", code: voucher, operation: "get-payout"},
+		} {
+			for _, role := range []string{"viewer", "issuer", "operator", "admin", "shopper"} {
+				before := len(b.audit(t))
+				read := func() answer {
+					return b.do(t, "GET", door.path, nil, "Authorization", "Bearer "+role, "Accept", door.accept)
+				}
+				a := read()
+				if a.status == http.StatusForbidden {
+					continue // TestWhoMayCallWhat says who may
+				}
+				a.want(t, http.StatusOK)
+				whole, masked := strings.Contains(a.body, door.code), strings.Contains(a.body, "…"+door.code[len(door.code)-4:])
+				if whole == (role == "viewer") || masked != (role == "viewer") {
+					t.Errorf("%s by %s: %s", door.path, role, a.body)
+				}
+				read() // within a minute: no further entry
+				var want []string
+				if door.operation != "" && role != "viewer" && role != "shopper" {
+					path, _, _ := strings.Cut(door.path, "?")
+					want = []string{fmt.Sprintf("%s by the %s: %s 200 ", door.operation, role, path)}
+				}
+				if diff := cmp.Diff(want, b.audit(t)[before:], cmp.Transformer("empty", func(s []string) string { return strings.Join(s, "\n") })); diff != "" {
+					t.Errorf("audit of %s by %s (-want +got):\n%s", door.path, role, diff)
+				}
+				time.Sleep(shownWindow)
+			}
+		}
+		b.rows.away = reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows")
+		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		b.rows.away = nil
+		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").want(t, http.StatusOK)
+	}, guarded)
+}
+
+// audit returns the entries of the audit, oldest first.
+func (b *bundle) audit(t *testing.T) []string {
+	t.Helper()
+	defer b.rows.lock()()
+	out := make([]string, len(b.rows.audit))
+	for i, l := range b.rows.audit {
+		out[i] = fmt.Sprintf("%s by %s: %s %d %s", l.Action, l.Actor, l.Subject, l.Status, l.Detail)
+	}
+	return out
+}
+
+// TestCodesShownOfMany checks that reads of many paths within a minute do not flood the
+// audit.
+func TestCodesShownOfMany(t *testing.T) {
+	t.Parallel()
+	var s shownCodes
+	now := time.Now()
+	for n := range shownMax + 5 {
+		first, others := s.add(shownRead{"a", "get-coupon", fmt.Sprint(n)}, now)
+		if want := n <= shownMax; first != want || others != (n >= shownMax) {
+			t.Fatalf("read %d: first %t, for others %t", n, first, others)
+		}
+	}
+	if first, others := s.add(shownRead{"a", "get-coupon", "new"}, now.Add(shownWindow)); !first || others {
+		t.Errorf("in the next window: first %t, for others %t", first, others)
+	}
+}
