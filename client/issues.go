@@ -27,7 +27,7 @@ type IssueRequest struct {
 // IssueCoupon requests a coupon for a user. It returns an ISSUED or WAITING
 // request. With wait, at most 30 s, the server delays the response until the
 // outcome is known. A refusal is a *Problem with the code SOLD_OUT, NOT_OPEN,
-// CLOSED, USER_LIMIT, NOT_DRAWN, LEFT, ERROR or TEMPLATE_NOT_FOUND. You can repeat
+// CLOSED, USER_LIMIT, HOLD_LAPSED, NOT_DRAWN, LEFT, ERROR or TEMPLATE_NOT_FOUND. You can repeat
 // the call after any error: an admitted user keeps their ticket.
 func (c *Client) IssueCoupon(ctx context.Context, template, user string, wait time.Duration) (IssueRequest, error) {
 	body, header, err := jsonBody(struct {

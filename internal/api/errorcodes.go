@@ -68,6 +68,7 @@ var errorCodes = []errorCode{
 	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt gives the time", "Request the coupon again then"},
 	{reward.CodeClosed, http.StatusConflict, "The template has closed", "Nothing: no more coupons are issued"},
 	{reward.CodeSoldOut, http.StatusConflict, "Every coupon is issued or promised", "Try again later; a cancelled coupon becomes available"},
+	{reward.CodeHoldLapsed, http.StatusConflict, "The user let holds of this template end without a confirmation", "Ask again after the time in the detail; others come first"},
 	{reward.CodeUserLimit, http.StatusConflict, "The user has reached the limit of this template", "List the coupons with GET /v1/users/{userId}/coupons"},
 	{reward.ReasonNotDrawn, http.StatusConflict, "The draw selected other users", "Request again in case a coupon becomes available"},
 	{reward.ReasonLeft, http.StatusConflict, "The user left the waiting line during the wait for the outcome", "Request the coupon again to wait at the end"},
@@ -176,7 +177,7 @@ var operationCodes = map[string][]string{
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
 
 	"issue-coupon": {
-		reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.ReasonNotDrawn, reward.ReasonLeft, reward.ReasonError,
+		reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.CodeHoldLapsed, reward.ReasonNotDrawn, reward.ReasonLeft, reward.ReasonError,
 		reward.CodeArchived,
 	},
 	"leave-line":          {reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeRequestEnded, reward.CodeIllegalState, reward.CodeArchived},

@@ -90,7 +90,7 @@ func TestIssue(t *testing.T) {
 	}
 
 	for code, kind := range map[string]reward.Kind{
-		"SOLD_OUT": reward.KindConflict, "CLOSED": reward.KindConflict, "USER_LIMIT": reward.KindConflict, "NOT_OPEN": reward.KindConflict,
+		"SOLD_OUT": reward.KindConflict, "CLOSED": reward.KindConflict, "USER_LIMIT": reward.KindConflict, "HOLD_LAPSED": reward.KindConflict, "NOT_OPEN": reward.KindConflict,
 		"TEMPLATE_NOT_FOUND": reward.KindNotFound, "UNAVAILABLE": reward.KindUnavailable,
 	} {
 		b.shop.stand("42:r", coupon.Status{}, refusal(kind, code))

@@ -194,8 +194,11 @@ type Coupon struct {
 	LockWait            time.Duration `koanf:"lock-wait"`
 	LockLease           time.Duration `koanf:"lock-lease"`
 	AvailabilityTTL     time.Duration `koanf:"availability-ttl"`
-	FallbackAfter       time.Duration `koanf:"fallback-after"`
-	QueueTTL            time.Duration `koanf:"queue-ttl"`
+	// LapsedHolds is how many holds a user may let end without a confirmation, before
+	// the user waits after each. 0 means no limit.
+	LapsedHolds   int           `koanf:"lapsed-holds"`
+	FallbackAfter time.Duration `koanf:"fallback-after"`
+	QueueTTL      time.Duration `koanf:"queue-ttl"`
 	// AverageProcessingMillis is the time per user for wait estimates. 0 means the
 	// measured time.
 	AverageProcessingMillis int `koanf:"average-processing-millis"`

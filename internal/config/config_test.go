@@ -44,7 +44,7 @@ func TestLoadConfig(t *testing.T) {
 				},
 			},
 			Coupon: Coupon{
-				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second,
+				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second, LapsedHolds: 1,
 				FallbackAfter: 3 * time.Second, QueueTTL: 24 * time.Hour,
 			},
 			HTTP:      HTTP{Listen: "127.0.0.1:8080", MaxConnections: 20_000, MaxHeldAnswers: 16_000, AllowedOrigins: []string{}, TrustedProxies: []string{}},

@@ -101,6 +101,7 @@ var Settings = []Setting{
 	{Name: "coupon.lock-wait", Default: "2s", Kind: KindDuration, Doc: "maximum wait for a template's lock in SYNC mode; 1ms to 1m"},
 	{Name: "coupon.lock-lease", Default: "5s", Kind: KindDuration, Doc: "time after which the lock of a crashed holder expires; 100ms to 10m"},
 	{Name: "coupon.availability-ttl", Default: "30s", Kind: KindDuration, Doc: "maximum time that SOLD_OUT and CLOSED are cached per user while the template is unchanged; 0s: not cached"},
+	{Name: "coupon.lapsed-holds", Default: "1", Kind: KindInt, Doc: "holds that a user may let end without a confirmation; from then on, the user waits for as long as a hold lasts after each; 0 to 1000; 0: no limit"},
 	{Name: "coupon.fallback-after", Default: "3s", Kind: KindDuration, Doc: "duration of a Redis outage after which coupons are issued through the database; at least 100ms"},
 	{Name: "coupon.queue-ttl", Default: "24h", Kind: KindDuration, Doc: "time after the last request when an unused template's Redis keys are removed; at least 1m; never while users wait"},
 	{Name: "coupon.average-processing-millis", Default: "0", Kind: KindInt, Doc: "milliseconds per user for wait estimates; 0 to 3600000; 0: measured"},

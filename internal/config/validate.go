@@ -303,6 +303,7 @@ func (v *validation) coupon(c Config) {
 		v.wrong("coupon.lock-lease", "must be from 100ms to 10m")
 	}
 	v.atLeast("coupon.availability-ttl", c.Coupon.AvailabilityTTL, 0)
+	v.between("coupon.lapsed-holds", c.Coupon.LapsedHolds, 0, 1000)
 	v.atLeast("coupon.fallback-after", c.Coupon.FallbackAfter, 100*time.Millisecond)
 	v.atLeast("coupon.queue-ttl", c.Coupon.QueueTTL, time.Minute)
 	v.between("coupon.average-processing-millis", c.Coupon.AverageProcessingMillis, 0, 3_600_000)

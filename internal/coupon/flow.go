@@ -43,6 +43,9 @@ type FlowConfig struct {
 	// RefusalTTL is how long an instance may repeat a refusal of the gate to the same
 	// user without a call to the gate.
 	RefusalTTL time.Duration
+	// LapsedHolds is how many holds of a template a user may let end, before the user
+	// waits after each; 0 means no limit.
+	LapsedHolds int
 	// FallbackAfter is how long a Redis outage lasts before coupons are issued
 	// through the database. QueueTTL is how long a gate without requests is kept.
 	FallbackAfter, QueueTTL time.Duration
@@ -153,7 +156,7 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *
 	return &Intake{
 		templates: f.templates, loader: f.loader, notifier: f.Notifier,
 		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.afterLeave},
-		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout,
+		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout, expiredHolds: newExpiredHolds(cfg.Store, cfg.LapsedHolds),
 		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
 		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
 	}

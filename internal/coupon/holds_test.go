@@ -134,6 +134,27 @@ func (r *rig) holdsTakeNoCodes(mode reward.IssueMode, down bool) {
 	r.balanced(id)
 }
 
+// TestWhoLetsHoldsEndWaits checks that others come first: in every mode, and on the path
+// through the database.
+func TestWhoLetsHoldsEndWaits(t *testing.T) {
+	t.Parallel()
+	for name, down := range map[string]bool{"Gate": false, "Outage": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+				i := r.start(func(c *FlowConfig) { c.LapsedHolds = 2 })
+				id := r.create(reward.CouponTemplate{TotalQuantity: 1, HoldFor: 2 * time.Minute, ReissueAfterCancel: true, Mode: mode})
+				i.gate.set(func(g *faultyGate) { g.down = down })
+				r.holdEnds(r.takeWhenFree(i, id, "ann"))
+				r.holdEnds(r.takeWhenFree(i, id, "ann")) // the first is forgiven
+				r.want(i, id, "ann", reward.CodeHoldLapsed)
+				r.holdEnds(r.takeWhenFree(i, id, "bob")) // as long as ann had to wait
+				r.takeWhenFree(i, id, "ann")
+			})
+		})
+	}
+}
+
 // TestHoldsWithoutApplies checks that a place whose release never reaches the gate
 // is found by the GateMaintainer: the sweeper may crash after its commit.
 func TestHoldsWithoutApplies(t *testing.T) {

@@ -32,6 +32,8 @@ type Intake struct {
 	leaver    *leaver
 	metrics   *obs.Metrics
 	timeout   time.Duration // of one request
+	// expiredHolds has how much longer a user waits who has let holds end; it is nil if nobody does.
+	expiredHolds *batcher[time.Duration]
 
 	// Each request takes one of these routes; see the method route.
 	gate     *gateRoute
@@ -92,6 +94,9 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	if err == nil {
 		way = i.route(t)
 	}
+	if err == nil {
+		err = i.checkExpiredHolds(ctx, t, cmd.UserID)
+	}
 	for try := 0; err == nil; try++ {
 		var status Status
 		status, err = way.request(ctx, t, cmd.UserID)
@@ -115,6 +120,37 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		i.metrics.TemplateAsked(t.ID, false, true)
 	}
 	return Status{}, e
+}
+
+// checkExpiredHolds refuses users who have let holds of a template end, for as long as a hold
+// lasts. It is asked before the gate: nobody who was told "accepted" is refused. If the
+// database does not answer, nobody is.
+func (i *Intake) checkExpiredHolds(ctx context.Context, t *reward.CouponTemplate, user string) error {
+	if t.HoldFor == 0 || i.expiredHolds == nil {
+		return nil
+	}
+	rest, err := i.expiredHolds.do(ctx, t.ID, user)
+	if err != nil || rest <= 0 {
+		return nil //nolint:nilerr // see above
+	}
+	return reward.NewError(reward.KindConflict, reward.CodeHoldLapsed,
+		"this user did not confirm a coupon of this template in time; others come first, ask again in %v", rest.Truncate(time.Second)+time.Second)
+}
+
+// newExpiredHolds returns how much longer users wait who have let that many holds end, or nil
+// for no limit.
+func newExpiredHolds(rows store.Store, holds int) *batcher[time.Duration] {
+	if holds == 0 {
+		return nil
+	}
+	return newBatcher(batchMax, callTimeout, func(ctx context.Context, id reward.TemplateID, users []string) ([]time.Duration, error) {
+		expiredHolds, err := rows.ExpiredHolds(ctx, id, users, holds)
+		out := make([]time.Duration, len(users))
+		for n, user := range users {
+			out[n] = expiredHolds[user]
+		}
+		return out, err
+	})
 }
 
 // prepareRetry reads the template again, and returns the route for it. If why is
@@ -179,6 +215,9 @@ func (i *Intake) wait() {
 		r.wait()
 	}
 	i.notifier.open.Wait()
+	if i.expiredHolds != nil {
+		i.expiredHolds.open.Wait()
+	}
 }
 
 // refuse returns the error for a refusal with the given code.

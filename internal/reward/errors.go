@@ -133,6 +133,7 @@ const (
 	CodeNotOpen          = "NOT_OPEN"
 	CodeClosed           = "CLOSED"
 	CodeUserLimit        = "USER_LIMIT"
+	CodeHoldLapsed       = "HOLD_LAPSED" // the user let holds end without a confirmation
 	CodeCouponUsed       = "COUPON_USED"
 	CodeCouponCancelled  = "COUPON_CANCELLED"
 	CodeCouponExpired    = "COUPON_EXPIRED"

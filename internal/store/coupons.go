@@ -140,6 +140,10 @@ type Coupons interface {
 	// Redis lost its data, a lower ticket may be the later one. Users without an
 	// outcome are left out.
 	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
+	// ExpiredHolds returns those users who have let at least holds holds of a template
+	// end without a confirmation, the latest within the time that a hold lasts. The
+	// value is the rest of that time, by the clock of the database.
+	ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error)
 	// IssueHistory returns at most limit outcomes of a user at all templates, the
 	// latest first.
 	IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error)

@@ -27,6 +27,7 @@ export const ends: Record<string, { title: string; text: string; again: boolean 
   SOLD_OUT: { title: 'Sold out', text: 'All coupons went to people who asked before. Thank you for waiting. If somebody gives theirs back, it becomes free again.', again: true },
   NOT_DRAWN: { title: 'Not drawn this time', text: 'The draw chose other people. Thank you for taking part.', again: true },
   USER_LIMIT: { title: 'You have yours', text: 'You already have as many coupons of this offer as one person may have.', again: false },
+  HOLD_LAPSED: { title: 'Others come first now', text: 'You did not confirm a coupon in time. Ask again a little later.', again: true },
   CLOSED: { title: 'This offer has ended', text: 'No more coupons are given out. Thank you for your interest.', again: false },
   LEFT: { title: 'You left the line', text: 'Your place went to the next person. You may ask again, and then wait at the end.', again: true },
   HOLD_EXPIRED: { title: 'The time to confirm is over', text: 'The coupon was held for you and then went to the next person. You may ask again.', again: true },

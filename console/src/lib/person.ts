@@ -45,7 +45,7 @@ export function payoutVerdict(p: HistoryPayout): Verdict {
 }
 
 const refusals: Record<string, string> = {
-  SOLD_OUT: 'all coupons were gone', NOT_OPEN: 'it was not open yet', CLOSED: 'it was closed', USER_LIMIT: 'the user already had the most that one user may have',
+  SOLD_OUT: 'all coupons were gone', NOT_OPEN: 'it was not open yet', CLOSED: 'it was closed', HOLD_LAPSED: 'the user had let a coupon go by without confirming it', USER_LIMIT: 'the user already had the most that one user may have',
   NOT_DRAWN: 'the draw chose others',
 };
 const refused = (reason: string | undefined) => refusals[reason ?? ''] ?? words(reason ?? 'no reason is recorded');

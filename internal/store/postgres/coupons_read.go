@@ -103,6 +103,30 @@ func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users [
 	return store.LatestOutcomes(list), nil
 }
 
+// expiredHoldsSQL reads who of $2 has let $3 holds of template $1 end, and how much longer each
+// waits.
+var expiredHoldsSQL = named(`SELECT u.user_id, (extract(epoch FROM h.ended + make_interval(secs => t.hold_seconds) - clock_timestamp()) * 1000000)::int8
+FROM coupon_templates t CROSS JOIN unnest($2::text[]) AS u(user_id) CROSS JOIN LATERAL (
+  SELECT count(*) AS n, max(c.cancelled_at) AS ended FROM coupons c
+  WHERE c.user_id = u.user_id COLLATE "C" AND c.template_id = $1 AND c.status = :COUPON_CANCELLED AND c.cancel_reason = '` + reward.ReasonHoldExpired + `') h
+WHERE t.id = $1 AND h.n >= $3 AND h.ended + make_interval(secs => t.hold_seconds) > clock_timestamp()`)
+
+// ExpiredHolds returns who has let holds end, and how much longer they wait.
+func (s *Store) ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error) {
+	var expiredHolds map[string]time.Duration
+	err := s.read(ctx, "read the holds that ended", func(b *pgx.Batch) {
+		expiredHolds = make(map[string]time.Duration)
+		b.Queue(expiredHoldsSQL, int64(id), store.StorableUsers(users), holds).Query(each(func(rows pgx.Rows) error {
+			var user string
+			var micros int64
+			err := rows.Scan(&user, &micros)
+			expiredHolds[user] = time.Duration(micros) * time.Microsecond
+			return err
+		}))
+	})
+	return expiredHolds, err
+}
+
 // IssueHistory returns the outcomes of a user at all templates, the latest
 // first.
 func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error) {

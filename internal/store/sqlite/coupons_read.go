@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -93,6 +94,29 @@ func (s *Store) IssueOutcomes(ctx context.Context, id reward.TemplateID, users [
 		return nil, fmt.Errorf("read the outcomes of requests: %w", err)
 	}
 	return store.LatestOutcomes(list), nil
+}
+
+// expiredHolds reads who of ?2 has let ?3 holds of template ?1 end, the latest within the time
+// that a hold lasts, and how much longer each waits.
+const expiredHolds = `SELECT c.user_id, max(c.cancelled_at) + t.hold_seconds * 1000000 - ` + clock + ` AS rest FROM coupons c JOIN coupon_templates t ON t.id = c.template_id
+WHERE c.template_id = ?1 AND c.user_id IN (SELECT value FROM json_each(?2)) AND c.status = 2 AND c.cancel_reason = '` + reward.ReasonHoldExpired + `'
+GROUP BY c.user_id HAVING count(*) >= ?3 AND rest > 0`
+
+// ExpiredHolds returns who has let holds end, and how much longer they wait.
+func (s *Store) ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error) {
+	array, err := json.Marshal(store.StorableUsers(users))
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]time.Duration)
+	_, err = collect(ctx, s.reader.as("read the holds that ended"), func(rows *sql.Rows) (struct{}, error) {
+		var user string
+		var micros int64
+		err := rows.Scan(&user, &micros)
+		out[user] = time.Duration(micros) * time.Microsecond
+		return struct{}{}, err
+	}, expiredHolds, int64(id), string(array), holds)
+	return out, err
 }
 
 // IssueHistory returns the outcomes of a user at all templates, the latest

@@ -203,6 +203,14 @@ func rulesOfUnseenCodes(a *arena) {
 		same(a.bundle, "a code of a lost coupon", "", a.coupon(reward.CouponID(n)).Code)
 		same(a.bundle, "left and imported", []int64{3, 3, 3}, []int64{change.Template.CodesLeft(), change.Template.CodesImported - change.Template.CodesReturned, change.Template.LiveMax()})
 	}
+	for holds, want := range map[int]int{5: 1, 6: 0} {
+		expiredHolds, err := a.ExpiredHolds(a.ctx, 1, []string{"ann", "greedy", "\xff"}, holds)
+		a.must(err)
+		same(a.bundle, fmt.Sprintf("who has let %d holds end", holds), want, len(expiredHolds))
+		if rest := expiredHolds["greedy"]; want == 1 && (rest > time.Hour || rest < 30*time.Minute) {
+			a.Errorf("they wait for %v", rest)
+		}
+	}
 	for _, code := range []string{"A", "B", "C", "code1", "returned-1"} {
 		found, err := a.CouponsByCode(a.ctx, code, 10)
 		a.must(err)
