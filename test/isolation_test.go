@@ -82,7 +82,7 @@ func TestInstanceCutOffFromTheDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.balance("822", records)
-	fixture.Until(t, "the metric says so", func() bool { return value(first.scrape(), "largesse_degraded", "store") == 1 })
+	fixture.Until(t, "the metric says so", func() bool { return value(first.scrape(), "largesse_degraded", "database") == 1 })
 	fixture.Until(t, "the other instance does not call itself degraded", func() bool { return len(second.degraded()) == 0 })
 
 	first.database.Resume()

@@ -37,6 +37,8 @@ type DirectIssuer struct {
 	// lockWait ends the wait for the lock; lockLease is the lock's expiry.
 	lockWait, lockLease time.Duration
 	settled             func(id reward.TemplateID) // called after each batch
+	// suspect is called after a call to the gate that failed.
+	suspect func(id reward.TemplateID, began time.Time, err error)
 }
 
 // IssueBatch issues to users through the database. errTemplateChanged means
@@ -120,11 +122,13 @@ func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int6
 	p := gate.LockParams{Lease: d.lockLease, Nonce: rand.Text(), Floor: t.Fence}
 	failed := 0
 	for try := 0; ; try++ {
+		began := time.Now()
 		call, cancel := context.WithTimeout(ctx, gateTimeout)
 		token, ok, err := d.gate.Lock(call, t.ID, p)
 		cancel()
 		switch {
 		case err != nil:
+			d.suspect(t.ID, began, err)
 			if failed++; failed == lockFailuresMax || ctx.Err() != nil {
 				return 0, err
 			}

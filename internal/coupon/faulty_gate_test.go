@@ -82,6 +82,8 @@ func (f *losableGate) close() {
 	f.open.Wait()
 }
 
+var errGateDown = errors.New("the gate's server does not respond")
+
 var errReplyLost = errors.New("the reply was lost")
 
 // faultyGate is an instance's gate. It can be down, hang, or lose applies.
@@ -325,6 +327,10 @@ func (g *faultyGate) Unlock(ctx context.Context, id reward.TemplateID, token int
 
 func (g *faultyGate) Ping(ctx context.Context) error {
 	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.Ping(ctx) })
+}
+
+func (g *faultyGate) Try(ctx context.Context, id reward.TemplateID) error {
+	return act(ctx, g, func(ctx context.Context, in gate.Gate) error { return in.Try(ctx, id) })
 }
 
 func (g *faultyGate) Hints() <-chan gate.Hint { return g.hints }

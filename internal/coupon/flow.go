@@ -128,6 +128,9 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
+	if !cfg.NoGate {
+		f.maintainer.health.troubles = cfg.Troubles
+	}
 	if !cfg.Issue {
 		return f, nil
 	}
@@ -145,13 +148,15 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 
 func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *Intake {
 	cfg := f.cfg
+	suspect := func(id reward.TemplateID, began time.Time, err error) { f.maintainer.suspect(id, began, err) }
 	admitter := &admitter{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals,
-		suspect: func(began time.Time) { f.maintainer.suspect(began) },
+		suspect: suspect,
 	}
 	direct := &DirectIssuer{
 		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
+		suspect: suspect,
 	}
 	return &Intake{
 		templates: f.templates, loader: f.loader, notifier: f.Notifier,

@@ -77,8 +77,10 @@ type GateMaintainer struct {
 	// suspectedAt is when a call to the gate began that failed, in microseconds; 0 =
 	// none failed since the latest round.
 	suspectedAt atomic.Int64
-	downSince   time.Time // when the gate's server stopped responding; zero = it responds
-	contactAt   time.Time // when the gate's server responded last
+	downSince   time.Time // when the gate's server became unavailable; zero = it is available
+	downWhy     error     // with downSince: why
+	contactAt   time.Time // when the gate's server was last found to be available
+	health      gateHealth
 
 	// What watch remembers: when it checked for issuing instances, and how often in a row
 	// it found none.
@@ -171,62 +173,108 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		// The latest call failed. If it is time to move, do not wait for another one.
 		err := m.fallBack(ctx, all)
 		if down := m.ping(ctx); down != nil {
-			return errors.Join(down, err)
+			m.stillDown(down)
+			return err
 		}
 		m.responds()
 	}
+	// An instance that issues no template now may get one during the outage. It must know
+	// when the outage began.
+	if suspected || len(templates) > 0 && now.Sub(m.contactAt) >= contactInterval {
+		if !m.contact(ctx, began) {
+			return m.fallBack(ctx, all)
+		}
+	}
+	if err := m.tryRefused(ctx); err != nil {
+		return err
+	}
 	if len(due) == 0 {
-		// An instance that issues no template now may get one during the outage. It must
-		// know when the outage began.
-		if !suspected && (len(templates) == 0 || now.Sub(m.contactAt) < contactInterval) {
-			return nil
-		}
-		if down := m.contact(ctx, began); down != nil {
-			return errors.Join(down, m.fallBack(ctx, all))
-		}
 		return nil
 	}
 	headers, err := m.headers(ctx, due)
 	if err == nil {
-		m.responds()
 		for i, t := range due {
 			m.check(ctx, t, headers[i])
 		}
 		return nil
 	}
-	if down := m.contact(ctx, began); down != nil {
-		return errors.Join(err, down, m.fallBack(ctx, all))
+	if !m.contact(ctx, began) {
+		return m.fallBack(ctx, all)
 	}
 	// The server responds, so the error belongs to one template: check the others.
 	for _, t := range due {
+		began := time.Now()
 		if headers, err := m.headers(ctx, []*reward.CouponTemplate{t}); err == nil {
 			m.check(ctx, t, headers[0])
+		} else {
+			m.health.suspect(t.ID, began, err)
 		}
+	}
+	if service.Words(err) != "" {
+		return nil // the next round finds out whether the server still refuses it, and health reports that
 	}
 	return err
 }
 
-// responds notes that the gate's server responds.
-func (m *GateMaintainer) responds() { m.downSince, m.contactAt = time.Time{}, time.Now() }
+// tryRefused tries the gates of which the server has refused a command although it is
+// available, and moves those to the database path that it has refused for fallbackAfter.
+func (m *GateMaintainer) tryRefused(ctx context.Context) error {
+	active := make(map[reward.TemplateID]*reward.CouponTemplate)
+	for _, t := range m.templates.active() {
+		active[t.ID] = t
+	}
+	var errs []error
+	for _, id := range m.health.suspects(active) {
+		err := m.try(ctx, id)
+		since := m.health.tried(id, err)
+		if since.IsZero() || time.Since(since) < m.fallbackAfter {
+			continue
+		}
+		errs = append(errs, m.move(ctx, active[id], err))
+	}
+	return errors.Join(errs...)
+}
 
-// contact checks whether the gate's server responds. If it does not, the outage began
+func (m *GateMaintainer) try(ctx context.Context, id reward.TemplateID) error {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	return m.gate.Try(ctx, id)
+}
+
+// responds notes that the gate's server is available.
+func (m *GateMaintainer) responds() {
+	m.downSince, m.downWhy, m.contactAt = time.Time{}, nil, time.Now()
+	m.health.server(nil, time.Time{})
+}
+
+// stillDown notes why the gate's server is unavailable now, which health reports.
+func (m *GateMaintainer) stillDown(err error) {
+	m.downWhy = err
+	m.health.server(err, m.downSince)
+}
+
+// contact reports whether the gate's server is available. If it is not, the outage began
 // with the first call that failed, which was at began or earlier.
-func (m *GateMaintainer) contact(ctx context.Context, began time.Time) error {
+func (m *GateMaintainer) contact(ctx context.Context, began time.Time) bool {
 	err := m.ping(ctx)
 	if err == nil {
 		m.responds()
-		return nil
+		return true
 	}
 	if at := m.suspectedAt.Swap(0); at != 0 && time.UnixMicro(at).Before(began) {
 		began = time.UnixMicro(at)
 	}
 	m.downSince = began
-	return err
+	m.stillDown(err)
+	return false
 }
 
-// suspect reports that a call to the gate failed that began at a time, so that the next
-// round checks whether the gate's server responds, although no gate may be due.
-func (m *GateMaintainer) suspect(began time.Time) { m.suspectedAt.CompareAndSwap(0, began.UnixMicro()) }
+// suspect reports that a call to a gate failed that began at a time, so that the next
+// round checks whether the gate's server is available, although no gate may be due.
+func (m *GateMaintainer) suspect(id reward.TemplateID, began time.Time, err error) {
+	m.health.suspect(id, began, err)
+	m.suspectedAt.CompareAndSwap(0, began.UnixMicro())
+}
 
 // idle returns those templates for which no task runs.
 func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
@@ -306,24 +354,29 @@ func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTempl
 	}
 	var errs []error
 	for _, t := range all {
-		if t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
-			continue
-		}
-		_, moved, err := m.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
-			ID: t.ID, From: t.Generation, AtLeast: t.Generation, Path: reward.PathDatabase,
-		})
-		if moved {
-			m.log.Warn("gate unavailable, issuing through the database", errGateDown, "template_id", t.ID)
-			m.templates.hint()
-		}
-		errs = append(errs, err)
+		errs = append(errs, m.move(ctx, t, m.downWhy))
 	}
 	return errors.Join(errs...)
 }
 
+// move moves a template to the database path because its gate does not work, unless it is
+// there or must wait.
+func (m *GateMaintainer) move(ctx context.Context, t *reward.CouponTemplate, why error) error {
+	if inDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
+		return nil
+	}
+	_, moved, err := m.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
+		ID: t.ID, From: t.Generation, AtLeast: t.Generation, Path: reward.PathDatabase,
+	})
+	if moved {
+		m.log.Warn("gate unavailable, issuing through the database", why, "template_id", t.ID)
+		m.templates.hint()
+	}
+	return err
+}
+
 // Reasons for log lines that follow from an observation, not from a failed call.
 var (
-	errGateDown      = errors.New("the gate's server does not respond")
 	errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
 )
 
@@ -331,6 +384,11 @@ var (
 func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	now := time.Now()
 	if t.Path == reward.PathDatabase {
+		// A load may succeed although the server refuses what a request needs.
+		if err := m.try(ctx, t.ID); err != nil {
+			m.health.suspect(t.ID, now, err)
+			return err
+		}
 		return m.awaitLoad(ctx, t, m.loader.leaveDatabase)
 	}
 	status.checkAt = now

@@ -89,6 +89,10 @@ func (g *heavyGate) LoadBegin(ctx context.Context, _ reward.TemplateID, _ string
 	return gate.LoadBeginResult{}, context.Cause(ctx)
 }
 
+func (*heavyGate) Ping(context.Context) error { return nil }
+
+func (*heavyGate) Try(context.Context, reward.TemplateID) error { return nil }
+
 func (*heavyGate) LoadClose(context.Context, gate.Load) error { return nil }
 
 func (*heavyGate) LoadHoldings(context.Context, gate.Load, []gate.Holding) error { return nil }

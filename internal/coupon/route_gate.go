@@ -82,7 +82,8 @@ type admitter struct {
 	applier   *Applier
 	granter   *Granter
 	refusals  *refusals
-	suspect   func(began time.Time) // called after a call that failed
+	// suspect is called after a call that failed.
+	suspect func(id reward.TemplateID, began time.Time, err error)
 }
 
 // batch returns a call for a batcher that admits the requests of users at a gate. If
@@ -153,7 +154,7 @@ func (g *admitter) ask(ctx context.Context, id reward.TemplateID, users []string
 	began := time.Now()
 	result, err := g.gate.Admit(ctx, id, users, admit)
 	if err != nil && !errors.Is(err, gate.ErrNotLoaded) {
-		g.suspect(began)
+		g.suspect(id, began, err)
 	}
 	return result, err
 }

@@ -44,19 +44,20 @@ func (m *GateMaintainer) watchRound(ctx context.Context) error {
 		// The latest call failed. If it is time to move, do not wait for another one.
 		err := m.standIn(ctx)
 		if down := m.ping(ctx); down != nil {
-			return errors.Join(down, err)
+			m.stillDown(down)
+			return err
 		}
 		m.responds()
 		return err
 	case suspected != 0:
 		began = time.UnixMicro(suspected)
 	case len(m.templates.active()) == 0 || began.Sub(m.contactAt) < contactInterval:
-		return nil
+		return m.tryRefused(ctx)
 	}
-	if down := m.contact(ctx, began); down != nil {
-		return errors.Join(down, m.standIn(ctx))
+	if !m.contact(ctx, began) {
+		return m.standIn(ctx)
 	}
-	return nil
+	return m.tryRefused(ctx)
 }
 
 // standIn moves templates to the database path, if the gate's server has been down for

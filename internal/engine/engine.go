@@ -775,10 +775,10 @@ const (
 
 // degraded returns the unavailable parts. Work for them waits in the database.
 func (e *Engine) degraded() []string {
-	up := e.pulse.up()
+	fails := e.pulse.check()
 	var out []string
 	for _, part := range []string{partQueue, partKafka} {
-		if !up[part] {
+		if fails[part] != nil {
 			out = append(out, part)
 		}
 	}

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	monitorInterval = time.Second
+	monitorInterval = 800 * time.Millisecond
 	// silentMax is the number of checks in a row without an answer after which a
 	// server counts as unavailable. A single one may have met a full connection pool.
+	// A server that refuses a check counts as unavailable at once.
 	silentMax = 2
 	// viewLateAfter is the age of the view above which the instance counts as
 	// degraded. No new charge starts with a view older than 1 s, so a slow read
@@ -48,41 +49,64 @@ type monitor struct {
 	silent         map[string]int // checks in a row without an answer, by part; only run uses it
 }
 
-// lostReasons says what an outage of a part means.
-var lostReasons = map[string]string{
-	partStore: "the database did not answer within 1 s: nothing is saved, dispatched or charged on this instance until it does",
-	partQueue: "Redis did not answer within 1 s: payouts wait in the database until it does",
-	partKafka: "Kafka did not answer within 1 s: its records wait until it does; payouts in the database are paid",
+// outage is what the unavailability of a part means. A server that answers in words
+// of its own refuses what the part needs.
+type outage struct{ part, server, effect string }
+
+var outages = map[string]outage{
+	partStore: {obs.PartDatabase, "the database", "nothing is saved, dispatched or charged on this instance until it does"},
+	partQueue: {partQueue, "Redis", "payouts wait in the database until it does"},
+	partKafka: {partKafka, "Kafka", "its records wait until it does; payouts in the database are paid"},
+}
+
+// reason says why a part is unavailable, and what that means.
+func (o outage) reason(err error) string {
+	if words := service.Words(err); words != "" {
+		return o.server + " refuses what this instance needs (" + words + "); it must accept that again: " + o.effect
+	}
+	return o.server + " did not answer within 1 s: " + o.effect
 }
 
 // run checks until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	m.began, m.silent = time.Now(), make(map[string]int)
 	for ctx.Err() == nil {
-		m.check(ctx)
-		service.Sleep(ctx, service.Jitter(monitorInterval, 0.1))
+		if again := m.check(ctx); !again {
+			service.Sleep(ctx, service.Jitter(monitorInterval, 0.1))
+		}
 	}
 }
 
-func (m *monitor) check(ctx context.Context) {
-	up := m.pulse.up()
-	for part, reason := range lostReasons {
-		if up[part] {
-			m.silent[part] = 0
-		} else {
-			m.silent[part]++
+// check checks everything once. It reports whether a part is silent for the first time,
+// so that the next check, which decides whether it is unavailable, is due at once.
+func (m *monitor) check(ctx context.Context) (again bool) {
+	fails := m.pulse.check()
+	for name, o := range outages {
+		err := fails[name]
+		switch {
+		case err == nil:
+			m.silent[name] = 0
+		case service.Words(err) != "":
+			m.silent[name] = silentMax
+		default:
+			m.silent[name]++
 		}
-		m.report(part, m.silent[part] >= silentMax, reason)
+		if err != nil && m.silent[name] < silentMax {
+			again = true
+			continue // what was reported stays
+		}
+		m.report(o.part, err != nil, o.reason(err))
 	}
 	age := min(m.viewAge(), time.Since(m.began)) // there is no view before the first read
 	m.report(obs.PartView, age > viewLateAfter,
 		"this instance could not read the promotions for more than 3 s, so it starts no charge: check its connection to the database")
 	m.report(obs.PartDisk, time.Since(m.fullAt()) < fullFor,
 		store.ErrFull.Error()+"; until then, what needs space fails or waits, and continues by itself")
-	if up[partStore] && time.Since(m.askedAt) >= skewInterval {
+	if fails[partStore] == nil && time.Since(m.askedAt) >= skewInterval {
 		m.askedAt = time.Now()
 		m.compareClocks(ctx)
 	}
+	return again
 }
 
 // compareClocks measures by how much the database's clock differs from this

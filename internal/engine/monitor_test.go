@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -68,7 +69,7 @@ func TestMonitor(t *testing.T) {
 		want()
 		for _, part := range []string{partStore, partQueue, partKafka} {
 			down.Store(part)
-			want(part)
+			want(outages[part].part)
 		}
 		down.Store("")
 		want()
@@ -89,4 +90,56 @@ func TestMonitor(t *testing.T) {
 		want(obs.PartDisk)
 		want()
 	})
+}
+
+// replied is an error with a server's reply.
+type replied struct{ error }
+
+func (replied) SQLState() string { return "25006" }
+
+// TestARefusalIsReportedWithinASecond lets a server answer that it refuses, and go silent.
+func TestARefusalIsReportedWithinASecond(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err    error
+		within time.Duration
+		words  string
+	}{
+		"Refused": {replied{errors.New("READONLY it says so")}, time.Second, "READONLY it says so"},
+		"Silent":  {nil, 3 * time.Second, "Redis did not answer within 1 s"},
+	} {
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			var broken atomic.Bool
+			troubles := obs.NewTroubles(nil, obs.Log{})
+			m := &monitor{
+				pulse: &pulse{parts: map[string]func(context.Context) error{partQueue: func(ctx context.Context) error {
+					switch {
+					case !broken.Load():
+						return nil
+					case c.err == nil:
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return c.err
+				}}},
+				troubles: troubles,
+				viewAge:  func() time.Duration { return 0 },
+				fullAt:   func() time.Time { return time.Time{} },
+				clock:    func(context.Context) (time.Time, error) { return time.Now(), nil },
+			}
+			m.Start(t.Context(), m.run)
+			defer m.Stop()
+			time.Sleep(time.Minute)
+			broken.Store(true)
+			time.Sleep(c.within)
+			if list := troubles.List(); len(list) != 1 || list[0].Part != partQueue || !strings.Contains(list[0].Reason, c.words) {
+				t.Errorf("after %s: %+v, want %q", c.within, list, c.words)
+			}
+			broken.Store(false)
+			time.Sleep(2 * time.Second)
+			if list := troubles.List(); len(list) != 0 {
+				t.Errorf("afterwards: %+v", list)
+			}
+		})
+	}
 }

@@ -123,4 +123,6 @@ func (g *noGate) Hints() <-chan gate.Hint { return g.hints }
 
 func (*noGate) Ping(context.Context) error { return errNoGate }
 
+func (*noGate) Try(context.Context, reward.TemplateID) error { return errNoGate }
+
 func (g *noGate) Close() { g.close.Do(func() { close(g.hints) }) }

@@ -21,45 +21,56 @@ type pulse struct {
 
 // pulseRound is one check of all parts.
 type pulseRound struct {
-	over chan struct{}   // closed when up is complete
-	up   map[string]bool // by the part's name
+	over  chan struct{}    // closed when fails is complete
+	fails map[string]error // why each part is unavailable, by its name
 }
 
-// up reports for each part whether it is available. It returns after pulseTimeout at
-// the latest. The caller must not change the map.
+// up reports for each part whether it is available, as check does.
 func (p *pulse) up() map[string]bool {
+	fails := p.check()
+	up := make(map[string]bool, len(p.parts))
+	for part := range p.parts {
+		up[part] = fails[part] == nil
+	}
+	return up
+}
+
+// check returns why parts are unavailable, by their names. It returns after pulseTimeout
+// at the latest. The caller must not change the map.
+func (p *pulse) check() map[string]error {
 	p.mu.Lock()
 	r := p.round
 	if r != nil {
 		p.mu.Unlock()
 		<-r.over
-		return r.up
+		return r.fails
 	}
 	r = &pulseRound{over: make(chan struct{})}
 	p.round = r
 	p.mu.Unlock()
-	r.up = p.ask()
+	r.fails = p.ask()
 	p.mu.Lock()
 	p.round = nil
 	p.mu.Unlock()
 	close(r.over)
-	return r.up
+	return r.fails
 }
 
-func (p *pulse) ask() map[string]bool {
+func (p *pulse) ask() map[string]error {
 	ctx, cancel := context.WithTimeout(context.Background(), pulseTimeout)
 	defer cancel()
-	var mu sync.Mutex // protects up
-	up := make(map[string]bool, len(p.parts))
+	var mu sync.Mutex // protects fails
+	fails := make(map[string]error)
 	var asking sync.WaitGroup
 	for name, ping := range p.parts {
 		asking.Go(func() {
-			answers := ping(ctx) == nil
-			mu.Lock()
-			defer mu.Unlock()
-			up[name] = answers
+			if err := ping(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				fails[name] = err
+			}
 		})
 	}
 	asking.Wait()
-	return up
+	return fails
 }

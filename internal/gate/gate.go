@@ -485,7 +485,12 @@ type Gate interface {
 
 	// Hints delivers hints. Close closes the channel.
 	Hints() <-chan Hint
-	// Ping reports whether the server responds.
+	// Ping returns an error if the server is unavailable: it does not respond, or it
+	// refuses what every gate needs.
 	Ping(ctx context.Context) error
+	// Try returns an error if the server would refuse what the gate of a template needs,
+	// for example because another program has stored something under a key of it. It
+	// changes nothing, and there need not be a gate.
+	Try(ctx context.Context, id reward.TemplateID) error
 	Close()
 }

@@ -483,6 +483,9 @@ func (m *Memory) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Try implements Gate.
+func (m *Memory) Try(ctx context.Context, _ reward.TemplateID) error { return m.Ping(ctx) }
+
 // Close implements Gate. It may be called more than once.
 func (m *Memory) Close() {
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // exchangeInterval separates the exchanges of an instance that makes calls. A call
@@ -248,8 +249,14 @@ func (g *Governor) closeBreaker(now time.Duration) {
 	g.breaker = breaker{}
 }
 
-// unsharedReason is the reason of a trouble.
-const unsharedReason = "what instances share through Redis cannot be read: this instance uses its part of each rate, and its own circuit breaker; check Redis"
+// unsharedReason returns the reason of a trouble.
+func unsharedReason(err error) string {
+	const effect = "this instance uses its part of each rate, and its own circuit breaker"
+	if words := service.Words(err); words != "" {
+		return "Redis refuses what instances share of rates (" + words + "); it must accept that again: " + effect
+	}
+	return "what instances share of rates through Redis cannot be read: " + effect + "; check that Redis answers"
+}
 
 // leased updates sharing with the result of a lease. Failures for less than
 // outageAfter are no outage: their send times are lost.
@@ -275,6 +282,6 @@ func (g *Governor) leased(sent, now time.Duration, err error) {
 	case !s.away && now-s.failing >= outageAfter:
 		s.away, s.tryAt = true, now+tryInterval
 		g.log.Debug("shared rates unavailable", "error", err)
-		g.cfg.Troubles.Set(obs.PartRates, unsharedReason)
+		g.cfg.Troubles.Set(obs.PartRates, unsharedReason(err))
 	}
 }

@@ -19,6 +19,8 @@ type Trouble struct {
 // The parts that can be in trouble, apart from the servers, which have the names
 // of the parts of largesse_up.
 const (
+	PartDatabase      = "database"       // the database is unavailable, or has too few free connections
+	PartGate          = "gate"           // the gates of coupons are unavailable, or one of them
 	PartProvider      = "provider"       // the circuit breaker is open, or the provider throttles
 	PartRates         = "rates"          // what instances share of rates and the provider cannot be read
 	PartRedisClock    = "redis-clock"    // Redis's clock is off

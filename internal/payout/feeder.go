@@ -96,7 +96,6 @@ func (f *Feeder) run(ctx context.Context) {
 	defer follow.end()
 	waiting := make(map[reward.PromotionID]bool) // promotions with payouts to dispatch
 	for ctx.Err() == nil {
-		f.producer.review()
 		changed, views := follow.take()
 		for id := range changed {
 			if v := views[id]; v != nil && feeds(v) {

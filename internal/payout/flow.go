@@ -73,6 +73,7 @@ type Flow struct {
 	cfg      Config
 	clock    *queueClock
 	intake   *Intake
+	health   *streamHealth
 	cache    *StatusCache
 	manager  *pool.Manager
 	governor *governor.Governor
@@ -111,8 +112,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)
 	f.clock = newQueueClock(cfg.Queue, rows.clock, cfg.Direct || cfg.QueueIsLocal, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
+	f.health = newStreamHealth(cfg.Queue, cfg.Troubles)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock, Troubles: cfg.Troubles,
+		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock, Streams: f.health,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
 	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
@@ -134,6 +136,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
 	}
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
+	cfg.Pool.Refused = f.health.failed
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
 		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
@@ -288,6 +291,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
 	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
+	start(&f.health.Base, f.health.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
 		start(&f.retry.Base, f.retry.run)
@@ -337,6 +341,7 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
+	f.health.Stop()
 	f.clock.Stop()
 }
 

@@ -24,63 +24,17 @@ type Producer struct {
 	// entry whose dispatch is older than half of it; see queueClock.deadline.
 	DispatchHorizon time.Duration
 	Lease           time.Duration // of an entry
-	// Troubles takes that entries cannot be added; nil: nobody is told.
-	Troubles *obs.Troubles
-	Log      obs.Log
-	clock    *queueClock // nil: all clocks are right
+	// Streams hears whether the queue takes entries.
+	Streams *streamHealth
+	Log     obs.Log
+	clock   *queueClock // nil: all clocks are right
 
 	once   sync.Once // sets report
 	report func(error, ...any)
-
-	mu      sync.Mutex                 // protects failing
-	failing map[queue.Stream]time.Time // the latest failed add to a stream, none since
 }
 
 // addTimeout limits an add, also during a stop.
 const addTimeout = 5 * time.Second
-
-// failingFor is how long after a failed add its stream counts as failing.
-const failingFor = time.Minute
-
-// refused notes that an add to a stream failed.
-func (p *Producer) refused(s queue.Stream) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failing == nil {
-		p.failing = make(map[queue.Stream]time.Time)
-	}
-	p.failing[s] = time.Now()
-}
-
-// added notes that an add to a stream succeeded.
-func (p *Producer) added(s queue.Stream) {
-	p.mu.Lock()
-	_, was := p.failing[s]
-	delete(p.failing, s)
-	p.mu.Unlock()
-	if was {
-		p.review()
-	}
-}
-
-// review ends the trouble when no stream counts as failing any more. A stream may
-// get no further add, so it must be called now and then.
-func (p *Producer) review() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failing == nil {
-		return
-	}
-	for s, at := range p.failing {
-		if time.Since(at) > failingFor {
-			delete(p.failing, s)
-		}
-	}
-	if len(p.failing) == 0 {
-		p.failing = nil
-		p.Troubles.Clear(obs.PartStreams)
-	}
-}
 
 // Enqueue adds entries for payouts that have just become QUEUED, and returns how
 // many the queue accepted. There are at most store.BatchMax payouts, of promotions
@@ -129,13 +83,11 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
 		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
-		p.refused(s)
-		p.Troubles.Set(obs.PartStreams, "entries cannot be added to the work streams, so dispatched payouts wait: check that Redis answers, "+
-			"accepts writes and has memory left (maxmemory)")
+		p.Streams.failed(s, err)
 		return 0
 	}
 	p.report(nil)
-	p.added(s)
+	p.Streams.works(s)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added

@@ -135,6 +135,9 @@ func (p *Pool) outage(ctx context.Context, report func(error, ...any), err error
 		return
 	}
 	report(err, "promotion_id", p.stream.PromotionID)
+	if p.cfg.Refused != nil && service.Words(err) != "" {
+		p.cfg.Refused(p.stream, err)
+	}
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
 }
 

@@ -67,6 +67,8 @@ type Config struct {
 	// pools of different sizes together may have twice as many, and each consumer
 	// may always make one call. Zero means no limit.
 	PendingMax int
+	// Refused is called when the queue has refused a command on a stream. It may be nil.
+	Refused func(s queue.Stream, err error)
 	// Changed is called when a pool has started, got more consumers or ended. It
 	// must not block. It may be nil.
 	Changed func()

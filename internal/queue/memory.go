@@ -400,6 +400,9 @@ func (m *Memory) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Try implements Queue.
+func (m *Memory) Try(ctx context.Context, _ Stream) error { return m.Ping(ctx) }
+
 // Close implements Queue. It may be called twice.
 func (m *Memory) Close() {
 	m.mu.Lock()

@@ -211,7 +211,11 @@ type Queue interface {
 	Wakes() <-chan Stream
 	// Clocks compares the clocks of the servers with the clock of this process.
 	Clocks(ctx context.Context) (Clocks, error)
-	// Ping returns an error if the server is unavailable.
+	// Ping returns an error if the server is unavailable: it does not answer, or it
+	// refuses what every stream needs. A server without free memory is available.
 	Ping(ctx context.Context) error
+	// Try returns an error if the server would refuse an Add to the stream, or a Read of
+	// it. It changes nothing.
+	Try(ctx context.Context, s Stream) error
 	Close()
 }

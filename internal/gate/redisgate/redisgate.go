@@ -18,6 +18,7 @@ package redisgate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -25,6 +26,7 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/redis"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // hintsMax limits the undelivered hints; further ones are dropped.
@@ -92,9 +94,47 @@ func (g *Gate) onMessage(message string) {
 // Hints implements gate.Gate.
 func (g *Gate) Hints() <-chan gate.Hint { return g.hints }
 
-// Ping implements gate.Gate. A Cluster responds if every node with slots does.
+// noTemplate has no gate: template IDs start at 1.
+const noTemplate reward.TemplateID = 0
+
+// Ping implements gate.Gate. A Cluster responds if every node with slots does, and one of
+// them accepts what the scripts do.
 func (g *Gate) Ping(ctx context.Context) error {
 	if err := g.client.Ping(ctx); err != nil {
+		return fmt.Errorf("redisgate: %w", err)
+	}
+	return g.Try(ctx, noTemplate)
+}
+
+// Try implements gate.Gate. A full server fails it, as it refuses an Admit. Of the
+// commands that write, it runs those that cannot create a key.
+func (g *Gate) Try(ctx context.Context, id reward.TemplateID) error {
+	k, locks := allKeys(g.prefix, id), lockKeys(g.prefix, id)
+	none := namedKey(g.prefix, id, "none")
+	err := g.client.Try(ctx, slices.Concat(k, locks, []string{none}), [][]string{
+		{"XADD", none, "NOMKSTREAM", "*", "f", "v"},
+		{"TIME"},
+		{"INFO", "server"},
+		{"HLEN", k[0]},
+		{"ZCARD", k[1]},
+		{"XLEN", k[2]},
+		{"HLEN", k[3]},
+		{"GET", k[4]},
+		{"GET", k[5]},
+		{"GET", k[6]},
+		{"XLEN", k[7]},
+		{"GET", k[8]},
+		{"GET", locks[0]},
+		{"GET", locks[1]},
+		{"HMGET", none, "f"},
+		{"HDEL", none, "f"},
+		{"ZADD", none, "XX", "1", "m"},
+		{"ZREM", none, "m"},
+		{"XDEL", none, "0-1"},
+		{"PEXPIRE", none, "1"},
+		{"UNLINK", none},
+	})
+	if err != nil {
 		return fmt.Errorf("redisgate: %w", err)
 	}
 	return nil

@@ -81,10 +81,46 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Queue,
 }
 
 // Ping implements queue.Queue. In a Cluster, every node that owns slots must
-// answer and serve.
+// answer and serve, and one of them must accept what the scripts do.
 func (q *Queue) Ping(ctx context.Context) error {
 	if err := q.client.Ping(ctx); err != nil {
 		return fmt.Errorf("redisstream: %w", err)
+	}
+	key, other := StreamKey(q.prefix, noStream), regroupedKey(q.prefix, noStream)
+	err := q.client.Try(ctx, []string{key, other}, [][]string{
+		{"TIME"},
+		{"INFO", "server"},
+		{"EXISTS", key},
+		{"XLEN", key},
+		{"XRANGE", key, "-", "+", "COUNT", "1"},
+		{"XREVRANGE", key, "+", "-", "COUNT", "1"},
+		{"GET", other},
+		{"XDEL", key, "0-1"},
+		{"XACK", key, ConsumerGroup(q.prefix, noStream), "0-1"},
+		{"DEL", key, other},
+	})
+	if err != nil {
+		return fmt.Errorf("redisstream: %w", err)
+	}
+	return nil
+}
+
+// Try implements queue.Queue.
+func (q *Queue) Try(ctx context.Context, s queue.Stream) error {
+	key, group := StreamKey(q.prefix, s), ConsumerGroup(q.prefix, s)
+	none := "{" + key + "}:none" // never exists
+	err := q.client.Try(ctx, []string{key, none}, [][]string{
+		{"XADD", none, "NOMKSTREAM", "*", "f", "v"},
+		{"XLEN", key}, // fails if it is no stream
+		{"XREADGROUP", "GROUP", group, "c", "COUNT", "1", "STREAMS", none, ">"},
+		{"XPENDING", none, group},
+		{"XCLAIM", none, group, "c", "1", "0-1", "JUSTID"},
+		{"XGROUP", "CREATE", none, group, "0"},
+		{"XGROUP", "CREATECONSUMER", none, group, "c"},
+		{"XINFO", "GROUPS", none},
+	})
+	if err != nil {
+		return fmt.Errorf("redisstream: %s: %w", key, err)
 	}
 	return nil
 }
