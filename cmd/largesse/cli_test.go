@@ -215,6 +215,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"template", "set", "42"}, "template set needs at least one flag"},
 		{[]string{"coupon", "issue", "42"}, "--user is missing"},
 		{[]string{"coupon", "issue", "42", "--user", strings.Repeat("x", 256)}, "--user: userId is longer than"},
+		{[]string{"coupon", "issue", "42", "--user", "ann "}, "--user: userId has a space at its beginning or end"},
 		{[]string{"coupon", "issue", "42", "--user", "u7", "--wait", "31s"}, "--wait 31s must be from 0s to 30s"},
 		{[]string{"coupon", "list"}, "coupon list needs one of --template ID, --user USER and --code CODE"},
 		{[]string{"user", "history"}, "user history needs a USER, but got 0 arguments"},

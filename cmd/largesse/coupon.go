@@ -45,6 +45,14 @@ func checkUser(where, user string) error {
 	return nil
 }
 
+// checkNewUser is checkUser for a user who may be new to the server.
+func checkNewUser(where, user string) error {
+	if err := reward.CheckNewUserID(user); err != nil {
+		return wrongUse("%s: %v", where, err)
+	}
+	return nil
+}
+
 func (c *cli) couponIssueCommand() *cobra.Command {
 	var (
 		user string
@@ -65,7 +73,7 @@ the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMI
 			if user == "" {
 				return wrongUse("--user is missing: name the user who gets the coupon; see %s --help", cmd.CommandPath())
 			}
-			if err := checkUser("--user", user); err != nil {
+			if err := checkNewUser("--user", user); err != nil {
 				return err
 			}
 			if wait < 0 || wait > couponWaitMax {

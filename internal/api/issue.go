@@ -79,7 +79,7 @@ func (b *IssueCoupon) Resolve(ctx huma.Context) []error {
 			return fieldErrors([]reward.FieldError{{Field: "userId", Detail: "is missing"}})
 		}
 	}
-	if err := reward.CheckUserID(b.UserID); err != nil {
+	if err := reward.CheckNewUserID(b.UserID); err != nil {
 		return fieldErrors([]reward.FieldError{{Field: "userId", Detail: strings.TrimPrefix(err.Error(), "userId ")}})
 	}
 	return nil

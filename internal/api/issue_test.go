@@ -114,7 +114,7 @@ func TestIssue(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{}`: "userId", `{"userId":""}`: "userId", `{"userId":"a\u0000"}`: "userId", `{"userId":7}`: "userId", `{"userId":"u","ticket":1}`: "ticket",
-		`{"userId":"` + strings.Repeat("x", reward.UserIDMax+1) + `"}`: "userId",
+		`{"userId":"` + strings.Repeat("x", reward.UserIDMax+1) + `"}`: "userId", `{"userId":"ann "}`: "userId", `{"userId":"a\u200bnn"}`: "userId",
 	} {
 		p := b.json(t, "POST", "/v1/coupons/42/issue", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {

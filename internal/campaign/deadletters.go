@@ -375,7 +375,7 @@ func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
 	if err != nil {
 		return store.PayoutID{}, err
 	}
-	m, err := reward.ParsePublishMessage(stream.Type, l.Value)
+	m, err := reward.ParseEntry(stream.Type, l.Value)
 	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
 }
 

@@ -214,8 +214,9 @@ func checkUser(s string) *lineFault {
 	switch {
 	case len(s) > reward.UserIDMax:
 		return faultf(LineBadUser, "%s is longer than %d bytes", columnUser, reward.UserIDMax)
-	case reward.HasControl(s):
-		return faultf(LineBadUser, "%s %s contains a control character", columnUser, reward.Quote(s))
+	}
+	if err := reward.CheckSeen(s); err != nil {
+		return faultf(LineBadUser, "%s %s %v", columnUser, reward.Quote(s), err)
 	}
 	return nil
 }

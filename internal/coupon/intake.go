@@ -84,7 +84,7 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 // request was not admitted. CodeUnavailable means that the request could not be
 // decided now, or that it is unknown whether it was admitted. The user may repeat it: a user who has a ticket keeps it.
 func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) {
-	if err := reward.CheckUserID(cmd.UserID); err != nil {
+	if err := reward.CheckNewUserID(cmd.UserID); err != nil {
 		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))

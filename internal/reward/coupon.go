@@ -291,7 +291,8 @@ func ParseRequestID(s string) (TemplateID, string, error) {
 	return t, user, CheckUserID(user)
 }
 
-// CheckUserID returns an error for an invalid user ID.
+// CheckUserID returns an error for text that cannot be a user ID. CheckNewUserID says which
+// IDs come in.
 func CheckUserID(user string) error {
 	switch {
 	case user == "":
@@ -345,7 +346,11 @@ func ParseCouponIssueEvent(value []byte) (CouponIssueEvent, error) {
 	if out.UserID == "" {
 		out.UserID = m.Username
 	}
-	if err := CheckUserID(out.UserID); err != nil {
+	check := CheckUserID
+	if out.Generation == 0 {
+		check = CheckNewUserID
+	}
+	if err := check(out.UserID); err != nil {
 		return CouponIssueEvent{}, err
 	}
 	if out.Ticket < 0 || out.Generation < 0 || out.Ticket == 0 && out.Generation > 0 {

@@ -106,6 +106,19 @@ func (n *numberText) UnmarshalJSON(b []byte) error {
 // ParsePublishMessage parses the value of a publish record and validates it for
 // its type. It ignores unknown fields, which other systems may use.
 func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
+	m, err := ParseEntry(t, value)
+	if err != nil {
+		return PublishMessage{}, err
+	}
+	if err := CheckNewUserID(m.UserID); err != nil {
+		return PublishMessage{}, err
+	}
+	return m, nil
+}
+
+// ParseEntry parses the message of a payout that Largesse has accepted, for example
+// the value of a stream entry.
+func ParseEntry(t PromotionType, value []byte) (PublishMessage, error) {
 	var m struct {
 		PublishMessage
 		PromotionID *PromotionID `json:"promotionId"`

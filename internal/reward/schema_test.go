@@ -140,7 +140,7 @@ func TestSchemasAgreeWithTheParsers(t *testing.T) {
 // TestSchemasFitWhatLargesseWrites: other systems read these records, too.
 func TestSchemasFitWhatLargesseWrites(t *testing.T) {
 	t.Parallel()
-	point := PublishMessage{PromotionID: 1, SummaryID: 2, TargetID: 0, UserID: "é\"\x01", Amount: AmountMax}
+	point := PublishMessage{PromotionID: 1, SummaryID: 2, TargetID: 0, UserID: "é\"\\", Amount: AmountMax}
 	voucher := PublishMessage{PromotionID: 1, TargetID: 9223372036854775807, UserID: "u", VoucherCode: "V-1"}
 	retry, err := json.Marshal(RetryMessage{PublishMessage: voucher, RetryCount: 5, NotBefore: time.Now().UTC(), LastError: "HTTP_500", Dispatch: 6})
 	if err != nil {
