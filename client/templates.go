@@ -38,6 +38,8 @@ type Template struct {
 	// Degraded contains gate if the gate did not answer, so that the number of
 	// waiting users is unknown.
 	Degraded []string `json:"degraded,omitempty"`
+	// ETag is for TemplateChange.IfMatch. It is empty in lists and in events.
+	ETag string `json:"-"`
 }
 
 // TemplateCounters holds the counters of a template.
@@ -135,35 +137,41 @@ type TemplateChange struct {
 	Mode               *string               `json:"mode,omitempty"`
 	ReissueAfterCancel *bool                 `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string               `json:"whenRedisAway,omitempty"`
+	// IfMatch is the ETag of an earlier response. If the settings have changed
+	// since, the change is refused with the code PRECONDITION_FAILED. Empty: any.
+	IfMatch string `json:"-"`
 }
 
 // CreateTemplate creates a coupon template.
 func (c *Client) CreateTemplate(ctx context.Context, t NewTemplate) (Template, error) {
-	return c.writeTemplate(ctx, http.MethodPost, t)
+	return c.writeTemplate(ctx, http.MethodPost, t, "")
 }
 
 // ChangeTemplate changes a template. If the quantity is below the number of
 // live coupons and waiting requests, it returns a *Problem with the code
 // CONFLICT.
 func (c *Client) ChangeTemplate(ctx context.Context, id string, change TemplateChange) (Template, error) {
-	return c.writeTemplate(ctx, http.MethodPatch, change, id)
+	return c.writeTemplate(ctx, http.MethodPatch, change, change.IfMatch, id)
 }
 
-func (c *Client) writeTemplate(ctx context.Context, method string, what any, id ...string) (Template, error) {
+func (c *Client) writeTemplate(ctx context.Context, method string, what any, ifMatch string, id ...string) (Template, error) {
 	body, header, err := jsonBody(what)
 	if err != nil {
 		return Template{}, err
 	}
+	if ifMatch != "" {
+		header.Set("If-Match", ifMatch)
+	}
 	var out Template
 	path := append([]string{"v1", "coupon-templates"}, id...)
-	err = c.call(ctx, request{method: method, path: path, header: header, body: body}, &out)
+	err = c.call(ctx, request{method: method, path: path, header: header, body: body, etag: &out.ETag}, &out)
 	return out, err
 }
 
 // Template returns a template with its counters.
 func (c *Client) Template(ctx context.Context, id string) (Template, error) {
 	var out Template
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}}, &out)
+	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}, etag: &out.ETag}, &out)
 	return out, err
 }
 

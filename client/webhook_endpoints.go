@@ -34,6 +34,8 @@ type WebhookEndpoint struct {
 	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty"`
 	CreatedAt           time.Time  `json:"createdAt"`
 	CreatedBy           string     `json:"createdBy"`
+	// ETag is for WebhookEndpointChange.IfMatch. It is empty in lists.
+	ETag string `json:"-"`
 }
 
 // NewWebhookEndpoint describes a webhook endpoint to create.
@@ -52,6 +54,9 @@ type WebhookEndpointChange struct {
 	// Enabled stops the recording of events if it is false, and pending deliveries
 	// wait. If it is true, they go on, and past failures are forgotten.
 	Enabled *bool `json:"enabled,omitempty"`
+	// IfMatch is the ETag of an earlier response. If what a change can change is
+	// another now, the change is refused with the code PRECONDITION_FAILED. Empty: any.
+	IfMatch string `json:"-"`
 }
 
 // WebhookDelivery is an event for a webhook endpoint, with the attempts to deliver it.
@@ -81,21 +86,24 @@ type WebhookAttempt struct {
 
 // CreateWebhookEndpoint creates a webhook endpoint. Only this result has the secret.
 func (c *Client) CreateWebhookEndpoint(ctx context.Context, e NewWebhookEndpoint) (WebhookEndpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPost, e)
+	return c.writeEndpoint(ctx, http.MethodPost, e, "")
 }
 
 // ChangeWebhookEndpoint changes, disables or enables a webhook endpoint.
 func (c *Client) ChangeWebhookEndpoint(ctx context.Context, id string, change WebhookEndpointChange) (WebhookEndpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPatch, change, id)
+	return c.writeEndpoint(ctx, http.MethodPatch, change, change.IfMatch, id)
 }
 
-func (c *Client) writeEndpoint(ctx context.Context, method string, what any, id ...string) (WebhookEndpoint, error) {
+func (c *Client) writeEndpoint(ctx context.Context, method string, what any, ifMatch string, id ...string) (WebhookEndpoint, error) {
 	var out WebhookEndpoint
 	body, header, err := jsonBody(what)
 	if err != nil {
 		return out, err
 	}
-	err = c.call(ctx, request{method: method, path: endpointPath(id...), header: header, body: body}, &out)
+	if ifMatch != "" {
+		header.Set("If-Match", ifMatch)
+	}
+	err = c.call(ctx, request{method: method, path: endpointPath(id...), header: header, body: body, etag: &out.ETag}, &out)
 	return out, err
 }
 
@@ -116,7 +124,7 @@ func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error
 // WebhookEndpoint returns a webhook endpoint.
 func (c *Client) WebhookEndpoint(ctx context.Context, id string) (WebhookEndpoint, error) {
 	var out WebhookEndpoint
-	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath(id)}, &out)
+	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath(id), etag: &out.ETag}, &out)
 	return out, err
 }
 

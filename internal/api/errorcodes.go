@@ -167,7 +167,7 @@ var operationCodes = map[string][]string{
 	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 
 	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},
-	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeArchived},
+	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
 	"import-codes": {
 		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip,
 		campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived,
@@ -195,7 +195,7 @@ var operationCodes = map[string][]string{
 	"reconcile": {reward.CodeNotFound, reward.CodeTemplateNotFound}, "get-reconciliation": {reward.CodeReconciliationNotFound},
 	"list-instances": nil, "list-audit": nil,
 	"create-webhook-endpoint": {reward.CodeExists, reward.CodeTooManyEndpoints}, "list-webhook-endpoints": nil,
-	"get-webhook-endpoint": {reward.CodeEndpointNotFound}, "change-webhook-endpoint": {reward.CodeEndpointNotFound},
+	"get-webhook-endpoint": {reward.CodeEndpointNotFound}, "change-webhook-endpoint": {reward.CodeEndpointNotFound, reward.CodePreconditionFailed},
 	"delete-webhook-endpoint": {reward.CodeEndpointNotFound}, "rotate-webhook-secret": {reward.CodeEndpointNotFound},
 	"test-webhook-endpoint":   {reward.CodeEndpointNotFound, reward.CodeEndpointDisabled},
 	"list-webhook-deliveries": {reward.CodeEndpointNotFound},

@@ -183,6 +183,44 @@ func TestChangesExpectAVersion(t *testing.T) {
 	change("four", b.json(t, "GET", path, "").header.Get("ETag")).want(t, http.StatusOK)
 }
 
+func TestChangesOfTemplatesAndEndpointsExpectATag(t *testing.T) {
+	t.Parallel()
+	_, rows := setupSQLite(t)
+	b := setup(t, func(c *Config) { c.Webhooks = rows })
+	for collection, tt := range map[string]struct{ body, field, other string }{
+		"/v1/coupon-templates":  {`{"name":"x","totalQuantity":9,"metadata":{"b":"1","a":"2"}}`, "name", ""},
+		"/v1/webhook-endpoints": {`{"url":"https://hooks.example/x","events":["promotion.completed","balance.breach"]}`, "description", "/rotate-secret"},
+	} {
+		made := b.json(t, "POST", collection, tt.body)
+		made.want(t, http.StatusCreated)
+		path := collection + "/" + made.text(t, "id")
+		change := func(value, tag string) answer {
+			t.Helper()
+			return b.do(t, "PATCH", path, strings.NewReader(`{"`+tt.field+`":"`+value+`"}`), "Content-Type", "application/json", "If-Match", tag)
+		}
+		first := b.json(t, "GET", path, "").header.Get("ETag")
+		if tag := made.header.Get("ETag"); tag == "" || !strings.HasPrefix(first, strings.TrimSuffix(tag, `"`)) {
+			t.Errorf("%s: created with %s, read as %s", collection, tag, first)
+		}
+		if tt.other != "" { // no change of what a change can change
+			b.json(t, "POST", path+tt.other, "").want(t, http.StatusOK)
+		}
+		changed := change("one", first)
+		changed.want(t, http.StatusOK)
+		for _, tag := range []string{first, `"x"`, `""`, `"v1.5"`} {
+			change("two", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+			b.do(t, "PATCH", path, strings.NewReader(`{}`), "Content-Type", "application/json", "If-Match", tag).
+				wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+		}
+		change("two", "x").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		if got := b.json(t, "GET", path, "").text(t, tt.field); got != "one" {
+			t.Errorf("%s: %s is %s", collection, tt.field, got)
+		}
+		change("two", first+", "+changed.header.Get("ETag")).want(t, http.StatusOK)
+		change("three", "*").want(t, http.StatusOK)
+	}
+}
+
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 	b, _ := setupSQLite(t)

@@ -259,11 +259,25 @@ type templateIDInput struct {
 }
 
 type templateOutput struct {
+	ETag string `header:"ETag" doc:"For If-Match"`
 	Body *Template
 }
 
+// templateAnswer returns a template as the caller may see it. Shoppers get no tag: it
+// would tell them whether a guess of what they do not see is right.
+func templateAnswer(ctx context.Context, v coupon.View) *templateOutput {
+	out := &templateOutput{Body: templateFor(ctx, v)}
+	if callerOf(ctx).Role != auth.RoleShopper {
+		out.ETag = templateTag(v)
+	}
+	return out
+}
+
+func templateTag(v coupon.View) string { return `"` + rules.TemplateTag(&v.CouponTemplate) + `"` }
+
 type templateCreatedOutput struct {
 	Location string `header:"Location" doc:"Path of the new object"`
+	ETag     string `header:"ETag" doc:"For If-Match"`
 	Body     *Template
 }
 
@@ -299,8 +313,9 @@ type entrantListOutput struct {
 }
 
 type templateChangeInput struct {
-	ID   string `path:"id" doc:"Template ID"`
-	Body ChangeTemplate
+	ID      string `path:"id" doc:"Template ID"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
+	Body    ChangeTemplate
 }
 
 func (a *API) addTemplates() {
@@ -383,7 +398,7 @@ func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (c
 		if err != nil {
 			return nil, err
 		}
-		return &templateOutput{Body: templateFor(ctx, v)}, nil
+		return templateAnswer(ctx, v), nil
 	}
 }
 
@@ -418,7 +433,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	}
 	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
 	out := templateOf(v)
-	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.ID), Body: out}, nil
+	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.ID), ETag: templateTag(v), Body: out}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {
@@ -427,16 +442,21 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 		return nil, err
 	}
 	p := in.Body.params(id)
+	if p.Tags, err = web.IfMatchTags(in.IfMatch); err != nil {
+		return nil, err
+	}
 	var v coupon.View
-	if p == (rules.TemplateChange{ID: id}) {
-		v, err = a.cfg.Templates.Get(ctx, id) // nothing to change
+	if p.Empty() {
+		if v, err = a.cfg.Templates.Get(ctx, id); err == nil { // nothing to change
+			err = rules.CheckTag(p.Tags, rules.TemplateTag(&v.CouponTemplate), "template", int64(id))
+		}
 	} else if v, err = a.cfg.Templates.Change(ctx, p); err == nil {
 		a.log.Info("template changed", "template_id", id, "actor", actor(ctx))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &templateOutput{Body: templateFor(ctx, v)}, nil
+	return templateAnswer(ctx, v), nil
 }
 
 func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templateListOutput, error) {

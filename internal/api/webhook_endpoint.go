@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -206,8 +207,9 @@ type endpointCreateInput struct {
 }
 
 type endpointChangeInput struct {
-	ID   string `path:"id" doc:"Webhook endpoint ID"`
-	Body ChangeWebhookEndpoint
+	ID      string `path:"id" doc:"Webhook endpoint ID"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for deliveries and the secret"`
+	Body    ChangeWebhookEndpoint
 }
 
 type endpointIDInput struct {
@@ -215,6 +217,7 @@ type endpointIDInput struct {
 }
 
 type endpointOutput struct {
+	ETag string `header:"ETag" doc:"For If-Match"`
 	Body *WebhookEndpoint
 }
 
@@ -317,8 +320,23 @@ func (a *API) createWebhookEndpoint(ctx context.Context, in *endpointCreateInput
 	return withSecret(ctx, e), nil
 }
 
-func withSecret(ctx context.Context, e store.WebhookEndpoint) *endpointOutput {
+// endpointAnswer returns an endpoint as the caller may see it. Who sees no URLs gets no tag:
+// it would tell them whether a guess of the URL is right.
+func endpointAnswer(ctx context.Context, e store.WebhookEndpoint) *endpointOutput {
 	out := &endpointOutput{Body: endpointFor(ctx, e)}
+	if seesURLs(ctx) {
+		out.ETag = `"` + endpointTag(e) + `"`
+	}
+	return out
+}
+
+// endpointTag returns a tag of what a change can change.
+func endpointTag(e store.WebhookEndpoint) string {
+	return rules.Tag(e.ID, e.CreatedAt, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled)
+}
+
+func withSecret(ctx context.Context, e store.WebhookEndpoint) *endpointOutput {
+	out := endpointAnswer(ctx, e)
 	out.Body.Secret = e.Secret
 	return out
 }
@@ -363,7 +381,7 @@ func (a *API) getWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*end
 	if err != nil {
 		return nil, err
 	}
-	return &endpointOutput{Body: endpointFor(ctx, e)}, nil
+	return endpointAnswer(ctx, e), nil
 }
 
 func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput) (*endpointOutput, error) {
@@ -376,10 +394,22 @@ func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput
 			return nil, err
 		}
 	}
-	_, err = a.cfg.Webhooks.WebhookEndpointChange(ctx, id, store.WebhookEndpointChange{
-		URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled,
-	})
+	change := store.WebhookEndpointChange{URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled}
+	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
+		return nil, err
+	}
+	if tags != nil {
+		was, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, 0)
+		if err != nil {
+			return nil, err
+		}
+		if err := rules.CheckTag(tags, endpointTag(was), "webhook endpoint", id); err != nil {
+			return nil, err
+		}
+		change.Was = &was
+	}
+	if _, err := a.cfg.Webhooks.WebhookEndpointChange(ctx, id, change); err != nil {
 		return nil, err
 	}
 	return a.getWebhookEndpoint(ctx, &endpointIDInput{in.ID})

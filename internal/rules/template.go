@@ -62,15 +62,28 @@ type TemplateChange struct {
 	// Shrunk is what the gate said when it gave up places for this change; nil means
 	// that it was not asked. The change takes these places back, as Shrink does.
 	Shrunk *Shrunk
+	// Tags are the values of TemplateTag that the caller accepts; nil means any.
+	Tags []string
 }
 
 // Shrunk is what a gate says that gave up the places that it had not given: its
 // generation, its number of grants, and the places that it kept.
 type Shrunk struct{ Generation, Grants, Granted int64 }
 
+// Empty reports whether the change names no field.
+func (c *TemplateChange) Empty() bool {
+	return c.Name == nil && c.Metadata == nil && c.TotalQuantity == nil && c.PerUserLimit == nil && c.OpensAt == nil && c.ClosesAt == nil &&
+		c.ValidFor == nil && c.HoldFor == nil && c.Mode == nil && c.ReissueAfterCancel == nil && c.WhenRedisAway == nil
+}
+
 // Apply returns template t with the change. A result that breaks a rule is
-// CodeInvalid.
+// CodeInvalid, and a template with an unexpected tag is CodePreconditionFailed.
 func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, error) {
+	if c.Tags != nil {
+		if err := CheckTag(c.Tags, TemplateTag(&t), "template", int64(t.ID)); err != nil {
+			return t, err
+		}
+	}
 	set(&t.Name, c.Name)
 	if c.Metadata != nil {
 		t.Metadata = c.Metadata.Apply(t.Metadata)

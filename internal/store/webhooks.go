@@ -116,6 +116,9 @@ type WebhookEndpointChange struct {
 	Description *string
 	Events      []string
 	Enabled     *bool
+	// Was is the endpoint as the caller has seen it; nil means any. If something that can
+	// change is not as in Was, nothing changes, and the error is CodePreconditionFailed.
+	Was *WebhookEndpoint
 }
 
 // WebhookDeliveryState is the state of a delivery to an endpoint.

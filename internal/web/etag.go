@@ -127,18 +127,13 @@ type Version struct {
 // IfMatch returns the versions that an If-Match header accepts: those of its tags,
 // whatever the rest of the response was. It returns nil for any version.
 func IfMatch(header string) ([]Version, error) {
-	header = strings.TrimSpace(header)
-	if header == "" || header == "*" {
-		return nil, nil
+	tags, err := IfMatchTags(header)
+	if tags == nil || err != nil {
+		return nil, err
 	}
 	versions := []Version{}
-	for tag := range strings.SplitSeq(header, ",") {
-		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/") // proxies that compress make tags weak
-		if len(tag) < 2 || tag[0] != '"' || strings.Index(tag[1:], `"`) != len(tag)-2 {
-			return nil, Malformed("If-Match", "must be the ETag of an earlier response, in its quotes, several of them with commas between, or *")
-		}
-		version, _, _ := strings.Cut(strings.Trim(tag, `"`), tagSeparator)
-		number, made, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	for _, tag := range tags {
+		number, made, ok := strings.Cut(strings.TrimPrefix(tag, "v"), ".")
 		if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil {
 			if at, err := strconv.ParseInt(made, 10, 64); err == nil {
 				versions = append(versions, Version{n, time.UnixMicro(at)})
@@ -146,6 +141,25 @@ func IfMatch(header string) ([]Version, error) {
 		}
 	}
 	return versions, nil
+}
+
+// IfMatchTags returns the tags of settings that an If-Match header accepts, without the
+// rest of the response. It returns nil for any.
+func IfMatchTags(header string) ([]string, error) {
+	header = strings.TrimSpace(header)
+	if header == "" || header == "*" {
+		return nil, nil
+	}
+	tags := []string{}
+	for tag := range strings.SplitSeq(header, ",") {
+		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/") // proxies that compress make tags weak
+		if len(tag) < 2 || tag[0] != '"' || strings.Index(tag[1:], `"`) != len(tag)-2 {
+			return nil, Malformed("If-Match", "must be the ETag of an earlier response, in its quotes, several of them with commas between, or *")
+		}
+		settings, _, _ := strings.Cut(strings.Trim(tag, `"`), tagSeparator)
+		tags = append(tags, settings)
+	}
+	return tags, nil
 }
 
 // ETag adds If-None-Match and status 304 to the description of a read.

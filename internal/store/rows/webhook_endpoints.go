@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -39,7 +40,8 @@ WHERE (SELECT count(*) FROM webhook_endpoints) < CAST($9 AS bigint) ON CONFLICT 
   failing_since = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN NULL ELSE failing_since END,
   failures = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN 0 ELSE failures END,
   last_error = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN '' ELSE last_error END
-WHERE id = $1`
+WHERE id = $1 AND (CAST($6 AS text) IS NULL OR url = CAST($6 AS text) AND description = CAST($7 AS text) AND events = CAST($8 AS bigint)
+  AND enabled = CAST($9 AS boolean)) RETURNING id`
 
 	rotateEndpoint = `UPDATE webhook_endpoints SET previous_secret = secret, previous_until = :clock + CAST($3 AS interval), secret = $2 WHERE id = $1`
 
@@ -229,16 +231,18 @@ func (t *Tables) WebhookEndpointGet(ctx context.Context, id int64, limit int) (s
 }
 
 // updated runs a statement on an endpoint and returns what it is afterwards.
-func (t *Tables) updated(ctx context.Context, what string, id int64, sql string, args ...any) (store.WebhookEndpoint, error) {
+// It reports whether the statement returned a row.
+func (t *Tables) updated(ctx context.Context, what string, id int64, sql string, args ...any) (e store.WebhookEndpoint, changed bool, err error) {
 	var found []store.WebhookEndpoint
-	err := t.db.Write(ctx, what, func() []Statement {
-		found = nil
+	err = t.db.Write(ctx, what, func() []Statement {
+		found, changed = nil, false
 		return []Statement{
-			{SQL: sql, Args: append([]any{id}, args...)},
+			{SQL: sql, Args: append([]any{id}, args...), Row: seen(&changed)},
 			{SQL: t.endpointSQL(`WHERE e.id = $2`), Args: []any{0, id}, Row: into(&found, scanEndpoint)},
 		}
 	})
-	return first(found, err, noEndpoint(id))
+	e, err = first(found, err, noEndpoint(id))
+	return e, changed, err
 }
 
 // WebhookEndpointChange changes an endpoint.
@@ -256,12 +260,24 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 			return store.WebhookEndpoint{}, err
 		}
 	}
-	return t.updated(ctx, "change a webhook endpoint", id, t.webhooks.change, p.URL, p.Description, events, p.Enabled)
+	var url, description *string
+	var bits *int64
+	var enabled *bool
+	if p.Was != nil {
+		url, description, bits, enabled = &p.Was.URL, &p.Was.Description, new(store.WebhookEventBits(p.Was.Events)), &p.Was.Enabled
+	}
+	e, changed, err := t.updated(ctx, "change a webhook endpoint", id, t.webhooks.change, p.URL, p.Description, events, p.Enabled,
+		url, description, bits, enabled)
+	if err == nil && !changed {
+		err = rules.CheckTag([]string{}, "", "webhook endpoint", id)
+	}
+	return e, err
 }
 
 // WebhookEndpointRotate replaces the secret of an endpoint.
 func (t *Tables) WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error) {
-	return t.updated(ctx, "rotate the secret of a webhook endpoint", id, t.webhooks.rotate, secret, previousFor)
+	e, _, err := t.updated(ctx, "rotate the secret of a webhook endpoint", id, t.webhooks.rotate, secret, previousFor)
+	return e, err
 }
 
 // WebhookEndpointDelete deletes an endpoint. WebhookDeliveryTrim deletes its

@@ -414,6 +414,16 @@ func exerciseTemplates(t *testing.T, open Open) {
 		other.Path = reward.PathGate
 		same(b, "another", other, b.stands(1))
 	})
+	run(t, open, "ChangeExpectsATag", func(b *bundle) {
+		b.template(1)
+		tag := rules.TemplateTag(new(b.stands(1)))
+		p := rules.TemplateChange{ID: 1, Name: new("tagged"), Tags: []string{"other", tag}}
+		_, err := b.TemplateChange(b.ctx, p)
+		b.must(err)
+		_, err = b.TemplateChange(b.ctx, p)
+		b.wantCode(err, reward.CodePreconditionFailed)
+		same(b, "changed once", "tagged", b.stands(1).Name)
+	})
 	run(t, open, "ChangeIsRefusedByARule", func(b *bundle) {
 		b.template(1)
 		for name, p := range map[string]rules.TemplateChange{

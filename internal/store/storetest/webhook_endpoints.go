@@ -196,6 +196,20 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.must(err)
 		want.URL, want.Description = text, text
 		same(b, "changed", want, e)
+		was := e
+		for _, other := range []func(*store.WebhookEndpoint){
+			func(e *store.WebhookEndpoint) { e.URL = "https://other" }, func(e *store.WebhookEndpoint) { e.Description = "" },
+			func(e *store.WebhookEndpoint) { e.Events = e.Events[:1] }, func(e *store.WebhookEndpoint) { e.Enabled = false },
+		} {
+			seen := e
+			other(&seen)
+			_, err := b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{Enabled: new(false), Was: &seen})
+			b.wantCode(err, reward.CodePreconditionFailed)
+		}
+		same(b, "unchanged", want, b.endpointOf(7))
+		e, err = b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{Enabled: new(true), Was: &was})
+		b.must(err)
+		same(b, "as it was seen", want, e)
 		nul := "\x00"
 		_, err = b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &nul})
 		b.wantCode(err, reward.CodeInvalid)
