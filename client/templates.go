@@ -85,6 +85,8 @@ type ImportedCodes struct {
 // CodesResult is the result of an import of codes.
 type CodesResult struct {
 	Accepted      int64         `json:"accepted"` // codes in the file
+	FirstCode     string        `json:"firstCode"`
+	LastCode      string        `json:"lastCode"`
 	ImportedCodes ImportedCodes `json:"importedCodes"`
 }
 

@@ -14,7 +14,7 @@ func (c *cli) templateCodesCommand() *cobra.Command {
 		Use:   "codes ID FILE",
 		Short: "Import the codes of a coupon template from a file",
 		Long: `Import the codes of a coupon template from a file with one code per line, which may
-begin with the header code. Either all codes of the file are imported or none.
+begin with a header such as code. Either all codes of the file are imported or none.
 Coupons get the codes in the order of the file, each once. The code of a cancelled
 coupon is not given again.
 
@@ -45,7 +45,8 @@ compressed; - reads from stdin.`,
 			if c.output == outputJSON {
 				return c.printJSON(result)
 			}
-			_, err = fmt.Fprintf(c.stdout, "%s imported; template %s has %s\n", countOf(result.Accepted, "code"), printable(args[0]), codesLeft(result.ImportedCodes))
+			_, err = fmt.Fprintf(c.stdout, "%s imported, from %s to %s; template %s has %s\n", countOf(result.Accepted, "code"),
+				printable(result.FirstCode), printable(result.LastCode), printable(args[0]), codesLeft(result.ImportedCodes))
 			return err
 		},
 	}

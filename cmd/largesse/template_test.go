@@ -244,8 +244,8 @@ func TestTemplateStateNamesMissingCodes(t *testing.T) {
 func TestTemplateCodes(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{
-		"POST /v1/coupon-templates/42/codes": {body: `{"accepted":2,"importedCodes":{"imported":1002,"left":2,"missing":0}}`},
-		"POST /v1/coupon-templates/43/codes": {body: `{"accepted":1,"importedCodes":{"imported":1,"left":1,"missing":2}}`},
+		"POST /v1/coupon-templates/42/codes": {body: `{"accepted":2,"firstCode":"A","lastCode":"B","importedCodes":{"imported":1002,"left":2,"missing":0}}`},
+		"POST /v1/coupon-templates/43/codes": {body: `{"accepted":1,"firstCode":"A","lastCode":"A","importedCodes":{"imported":1,"left":1,"missing":2}}`},
 		"POST /v1/coupon-templates/44/codes": {422, `{"code":"BAD_CODES","detail":"line 2: code \"A\" appears twice"}`},
 	})
 	dir := t.TempDir()
@@ -257,10 +257,10 @@ func TestTemplateCodes(t *testing.T) {
 		args []string
 		want result
 	}{
-		{[]string{"42", file}, result{exitDone, "2 codes imported; template 42 has 2 codes left of 1,002\n", ""}},
-		{[]string{"42", "-"}, result{exitDone, "2 codes imported; template 42 has 2 codes left of 1,002\n", ""}},
-		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  }\n}\n", ""}},
-		{[]string{"43", file}, result{exitDone, "1 code imported; template 43 has 1 code left of 1; 2 coupons cannot be issued until you import more codes\n", ""}},
+		{[]string{"42", file}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
+		{[]string{"42", "-"}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
+		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"firstCode\": \"A\",\n  \"lastCode\": \"B\",\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  }\n}\n", ""}},
+		{[]string{"43", file}, result{exitDone, "1 code imported, from A to A; template 43 has 1 code left of 1; 2 coupons cannot be issued until you import more codes\n", ""}},
 		{[]string{"44", file}, result{exitFailed, "", "largesse: line 2: code \"A\" appears twice (BAD_CODES)\n"}},
 		{[]string{"42", dir}, result{exitFailed, "", "largesse: open the file of codes: " + dir + " is a directory\n"}},
 		{[]string{"x", file}, result{exitWrongUse, "", "largesse: \"x\" is not a template ID: it must be a whole number from 1; see largesse template list\n"}},

@@ -26,6 +26,8 @@ type ImportedCodes struct {
 // CodesResult is the result of an import of codes.
 type CodesResult struct {
 	Accepted      int64         `json:"accepted"`
+	FirstCode     string        `json:"firstCode" doc:"As it was read"`
+	LastCode      string        `json:"lastCode"`
 	ImportedCodes ImportedCodes `json:"importedCodes"`
 }
 
@@ -44,7 +46,7 @@ func (a *API) addCodes() {
 	a.describe(huma.Operation{
 		OperationID: "import-codes", Method: http.MethodPost, Path: path, Tags: []string{"coupon templates"},
 		Summary: "Import codes",
-		Description: "One code per line, with the header code or without. All are imported or none; coupons get them in this order. " +
+		Description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
 			"The first import precedes the first coupon and has a code for each; later ones add codes.",
 		Parameters: []*huma.Param{
 			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
@@ -103,16 +105,18 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 	}
 	defer func() { <-a.uploads }()
 	var v coupon.View
-	var n int64
+	var added coupon.CodesAdded
 	err = a.audited(ctx, "import-codes", "", func() (status int, err error) {
-		v, n, err = a.cfg.Templates.ImportCodes(ctx, id, &wholeBody{body})
+		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, &wholeBody{body})
 		return http.StatusOK, err
 	})
 	if err != nil {
 		return CodesResult{}, err
 	}
-	a.log.Info("codes imported", "template_id", id, "codes", n, "actor", actor(ctx))
-	return CodesResult{Accepted: n, ImportedCodes: *importedCodesOf(&v.CouponTemplate)}, nil
+	a.log.Info("codes imported", "template_id", id, "codes", added.Count, "actor", actor(ctx))
+	return CodesResult{
+		Accepted: added.Count, FirstCode: codeFor(ctx, added.First), LastCode: codeFor(ctx, added.Last), ImportedCodes: *importedCodesOf(&v.CouponTemplate),
+	}, nil
 }
 
 // wholeBody is a body of which nothing counts unless it is complete. It adds a code

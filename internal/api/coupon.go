@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -68,7 +69,7 @@ const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
 const sameCodeMax = 100
 
 type couponsByCodeInput struct {
-	Code string `query:"code" required:"true" minLength:"1" doc:"Exactly as issued"`
+	Code string `query:"code" required:"true" minLength:"1" doc:"Case matters only for imported codes"`
 }
 
 type couponsByCodeOutput struct {
@@ -171,6 +172,10 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 }
 
 func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*couponsByCodeOutput, error) {
+	in.Code = strings.TrimSpace(in.Code)
+	if in.Code == "" {
+		return nil, web.Invalid("code", "is empty")
+	}
 	if len(in.Code) > codeLengthMax {
 		return nil, web.Invalid("code", fmt.Sprintf("is longer than %d bytes", codeLengthMax))
 	}

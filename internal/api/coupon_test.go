@@ -36,12 +36,13 @@ func TestCoupons(t *testing.T) {
 	if got := b.json(t, "POST", "/v1/coupons/3/cancel", "").object(t); got["status"] != "CANCELLED" || got["cancelledAt"] == nil {
 		t.Errorf("%v", got)
 	}
-	if diff := cmp.Diff([]any{want}, b.json(t, "GET", "/v1/coupons?code=CODE-2", "").object(t)["items"]); diff != "" {
+	if diff := cmp.Diff([]any{want}, b.json(t, "GET", "/v1/coupons?code=%20CODE-2%20", "").object(t)["items"]); diff != "" {
 		t.Errorf("by its code (-want +got):\n%s", diff)
 	}
 	if got := b.json(t, "GET", "/v1/coupons?code=code-2", "").object(t)["items"].([]any); len(got) != 0 {
 		t.Errorf("by another code: %v", got)
 	}
+	b.json(t, "GET", "/v1/coupons?code=%20", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 	b.json(t, "GET", "/v1/coupons", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 	b.json(t, "GET", "/v1/coupons?code="+strings.Repeat("x", 85), "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 

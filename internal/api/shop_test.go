@@ -137,26 +137,27 @@ func (f *fakeShop) ReleasePlaces(ctx context.Context, id reward.TemplateID) (int
 	return v.Promised(), err
 }
 
-func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error) {
+func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, coupon.CodesAdded, error) {
 	v, err := f.Get(ctx, id)
 	if err != nil {
-		return v, 0, err
+		return v, coupon.CodesAdded{}, err
 	}
 	body, err := io.ReadAll(file)
 	if err != nil {
-		return v, 0, err
+		return v, coupon.CodesAdded{}, err
 	}
 	if strings.Contains(string(body), " ") {
-		return v, 0, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "line 1: it has a space")
+		return v, coupon.CodesAdded{}, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "line 1: it has a space")
 	}
-	n := int64(len(strings.Fields(string(body))))
+	codes := strings.Fields(string(body))
+	n := int64(len(codes))
 	if err := rules.CheckImport(&v.CouponTemplate, n); err != nil {
-		return v, 0, err
+		return v, coupon.CodesAdded{}, err
 	}
 	defer f.lock()()
 	v.CodesImported += n
 	f.templates[id] = v
-	return v, n, nil
+	return v, coupon.CodesAdded{Count: n, First: codes[0], Last: codes[n-1]}, nil
 }
 
 func (f *fakeShop) Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {

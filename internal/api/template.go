@@ -27,7 +27,7 @@ type Templates interface {
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error)
-	ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, int64, error)
+	ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, coupon.CodesAdded, error)
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
 

@@ -134,7 +134,7 @@ func (c CreateCommand) checkVoucherCode(refuse func(field, format string, args .
 		refuse(field, "%v", err)
 	} else if reward.HasControl(c.VoucherCode) {
 		refuse(field, "contains a control character")
-	} else if startsFormula(c.VoucherCode) {
+	} else if reward.StartsFormula(c.VoucherCode) {
 		refuse(field, "%s begins like a spreadsheet formula", reward.Quote(c.VoucherCode))
 	}
 }

@@ -90,11 +90,11 @@ func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 		case columnTarget:
 			c.target = text
 		case columnUser:
-			c.user = text
+			c.user = reward.UnguardCell(text)
 		case columnAmount:
 			c.amount = text
 		case columnVoucher:
-			c.voucher = text
+			c.voucher = reward.UnguardCell(text)
 		}
 	}
 	return c, nil, nil

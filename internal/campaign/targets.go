@@ -267,7 +267,7 @@ func (t *TargetReader) voucher(s string) (string, *lineFault) {
 		return "", faultf(LineBadVoucher, "neither the line nor the promotion has a %s", columnVoucher)
 	case s == "":
 		return t.defaults.VoucherCode, nil
-	case startsFormula(s):
+	case reward.StartsFormula(s):
 		return "", faultf(LineFormula, "%s %s begins like a spreadsheet formula", columnVoucher, reward.Quote(s))
 	case len(s) > reward.VoucherCodeMax:
 		return "", faultf(LineBadVoucher, "%s is longer than %d bytes", columnVoucher, reward.VoucherCodeMax)
@@ -275,11 +275,6 @@ func (t *TargetReader) voucher(s string) (string, *lineFault) {
 		return "", faultf(LineBadVoucher, "%s %s contains a control character", columnVoucher, reward.Quote(s))
 	}
 	return s, nil
-}
-
-// startsFormula reports whether a spreadsheet would run the text as a formula.
-func startsFormula(s string) bool {
-	return s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0
 }
 
 // storable reports whether the databases can store the text unchanged.

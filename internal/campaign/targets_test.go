@@ -127,6 +127,10 @@ func TestTargetReaderLines(t *testing.T) {
 		},
 		{"LookAlikes", FormatCSV, pointPromotion, "targetId,userId\n1,ann \n2, ann\n3,a\u200bnn\n4,Andre\u0301\n5,Andr\u00e9\n", []string{"2: BAD_USER", "3: BAD_USER", "4: BAD_USER", "5: BAD_USER", "6: 5 Andr\u00e9 100 "}},
 		{"LookAlikeObjects", FormatNDJSON, pointPromotion, `{"targetId":1,"userId":"ann "}` + "\n" + `{"targetId":2,"userId":"ann\u202e"}` + "\n", []string{"1: BAD_USER", "2: BAD_USER"}},
+		{
+			"QuotedByAnExport", FormatCSV, pointPromotion, "targetId,userId\n1,'+49170\n2,''=x\n3,'u\n",
+			[]string{"2: 1 +49170 100 ", "3: 2 '=x 100 ", "4: 3 'u 100 "},
+		},
 		{"BadUsers", FormatCSV, pointPromotion, "targetId,userId\n1,a\x01\n2," + strings.Repeat("u", 256) + "\n", []string{"2: BAD_USER", "3: BAD_USER"}},
 		{"WrongColumns", FormatCSV, pointPromotion, "targetId,userId\n1\n1,2,3\n4,u\n", []string{"2: WRONG_COLUMNS", "3: WRONG_COLUMNS", "4: 4 u 100 "}},
 		{"InvalidUTF8", FormatCSV, pointPromotion, "targetId,userId\n1,\xff\n2,a\x00b\n3,é\n", []string{"2: INVALID_UTF8", "3: INVALID_UTF8", "4: 3 é 100 "}},

@@ -1,7 +1,10 @@
 package coupon
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
@@ -255,9 +258,30 @@ func (c *Catalog) Coupon(ctx context.Context, id reward.CouponID) (reward.Coupon
 	return c.rows.CouponGet(ctx, id)
 }
 
-// CouponsByCode returns the coupons that have a code, of at most limit templates.
+// CouponsByCode returns the coupons that have a code, of at most limit templates. People
+// type codes in any case, so generated codes are also found in the other case.
 func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
-	return c.rows.CouponsByCode(ctx, code, limit)
+	found, err := c.rows.CouponsByCode(ctx, code, limit)
+	for _, other := range []string{strings.ToUpper(code), strings.ToLower(code)} {
+		if other == code || err != nil {
+			continue
+		}
+		var more []reward.Coupon
+		if more, err = c.rows.CouponsByCode(ctx, other, limit); err != nil {
+			break
+		}
+		for _, m := range more {
+			t, err := c.rows.TemplateGet(ctx, m.TemplateID)
+			if err != nil {
+				return nil, err
+			}
+			if t.CodesImported == 0 && t.Codes.IgnoresCase() {
+				found = append(found, m)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b reward.Coupon) int { return cmp.Compare(a.TemplateID, b.TemplateID) })
+	return found[:min(limit, len(found))], err
 }
 
 // Coupons returns a page of the coupons of a template or of a user.

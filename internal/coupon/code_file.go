@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -15,6 +16,13 @@ import (
 
 // codeLineMax is the greatest length of a line of a file of codes, in bytes.
 const codeLineMax = 4096
+
+var (
+	// codeHeader matches the header of a file of codes.
+	codeHeader = regexp.MustCompile(`(?i)^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$`)
+	// roundedNumber matches a code of digits as spreadsheets show it.
+	roundedNumber = regexp.MustCompile(`^[0-9]([.,][0-9]+)?[Ee]\+[0-9]+$`)
+)
 
 // codeFile reads a CSV file with one code per line, and an optional header. It
 // holds one batch of codes.
@@ -75,12 +83,16 @@ func (f *codeFile) code(line []byte) (string, error) {
 	}
 	code := strings.TrimSpace(string(line))
 	if bare, quoted := strings.CutPrefix(code, `"`); quoted && len(bare) > 0 {
-		code = strings.TrimSuffix(bare, `"`)
+		code = strings.TrimSpace(strings.TrimSuffix(bare, `"`))
 	}
-	header := !f.begun && strings.EqualFold(code, "code")
+	header := !f.begun && codeHeader.MatchString(code)
 	f.begun = f.begun || code != ""
 	if code == "" || header {
 		return "", nil
+	}
+	if roundedNumber.MatchString(code) {
+		return "", badCode(f.number, "code %s is a number that a spreadsheet has rounded, so the code itself is lost; export the codes again, with the column as text",
+			reward.Quote(code))
 	}
 	if wrong := reward.CheckCode(code); wrong != "" {
 		return "", badCode(f.number, "code %s %s", reward.Quote(code), wrong)

@@ -19,61 +19,71 @@ const (
 	codesIdleMax = time.Hour
 )
 
-// ImportCodes gives the codes of a CSV file to a template, and returns it with the
-// number of codes. It reads the file in batches of any number, and publishes them with
+// CodesAdded describes an import of codes.
+type CodesAdded struct {
+	Count       int64
+	First, Last string // codes, in the order of the file
+}
+
+// ImportCodes gives the codes of a CSV file to a template, and returns it with what
+// was added. It reads the file in batches of any number, and publishes them with
 // one change at the end. After any error nothing has changed. The errors are those of
 // rules.CheckImport, CodeBadCodes for the first bad line, and those of the reader.
-func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (View, int64, error) {
+func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (View, CodesAdded, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
-		return View{}, 0, err
+		return View{}, CodesAdded{}, err
 	}
 	// Refuse a template that takes no codes before the file is read.
 	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported+t.CodesReturned); err != nil {
-		return View{}, 0, err
+		return View{}, CodesAdded{}, err
 	}
 	importID := c.ids.Next()
 	if err := c.rows.CodesBegin(ctx, id, importID, time.Now()); err != nil {
-		return View{}, 0, err
+		return View{}, CodesAdded{}, err
 	}
-	change, n, err := c.importCodes(ctx, id, importID, newCodeFile(file))
+	change, added, err := c.importCodes(ctx, id, importID, newCodeFile(file))
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 		defer cancel()
 		_ = c.rows.CodesDiscard(ctx, importID) // otherwise a sweep ends it
-		return View{}, 0, err
+		return View{}, CodesAdded{}, err
 	}
 	c.afterChange(ctx, &change)
-	return c.views(ctx, []reward.CouponTemplate{change.Template})[0], n, nil
+	return c.views(ctx, []reward.CouponTemplate{change.Template})[0], added, nil
 }
 
 // importCodes stages the codes of a file and publishes them.
-func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, file *codeFile) (store.CouponChange, int64, error) {
-	var n int64
+func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, file *codeFile) (store.CouponChange, CodesAdded, error) {
+	var added CodesAdded
 	for {
 		b, err := file.next()
 		if err != nil {
-			return store.CouponChange{}, 0, err
+			return store.CouponChange{}, CodesAdded{}, err
 		}
 		if len(b.codes) == 0 {
 			break
 		}
-		taken, err := c.rows.CodesStage(ctx, store.CodesStageParams{TemplateID: id, ImportID: importID, Staged: n, Codes: b.codes, Now: time.Now()})
+		taken, err := c.rows.CodesStage(ctx, store.CodesStageParams{TemplateID: id, ImportID: importID, Staged: added.Count, Codes: b.codes, Now: time.Now()})
 		switch at := taken.At; {
 		case err != nil:
-			return store.CouponChange{}, 0, err
+			return store.CouponChange{}, CodesAdded{}, err
 		case at >= 0 && taken.Template:
-			return store.CouponChange{}, 0, knownCode(b.lines[at], b.codes[at])
+			return store.CouponChange{}, CodesAdded{}, knownCode(b.lines[at], b.codes[at])
 		case at >= 0:
-			return store.CouponChange{}, 0, repeatedCode(b.lines[at], b.codes[at])
+			return store.CouponChange{}, CodesAdded{}, repeatedCode(b.lines[at], b.codes[at])
 		}
-		n += int64(len(b.codes))
+		if added.Count == 0 {
+			added.First = b.codes[0]
+		}
+		added.Count += int64(len(b.codes))
+		added.Last = b.codes[len(b.codes)-1]
 	}
-	if n == 0 {
-		return store.CouponChange{}, 0, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "the file has no codes; send one code per line")
+	if added.Count == 0 {
+		return store.CouponChange{}, CodesAdded{}, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "the file has no codes; send one code per line")
 	}
-	change, err := c.rows.CodesPublish(ctx, id, importID, n)
-	return change, n, err
+	change, err := c.rows.CodesPublish(ctx, id, importID, added.Count)
+	return change, added, err
 }
 
 // sweepCodes removes the codes of imports that were not published, until ctx ends.

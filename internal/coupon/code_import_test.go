@@ -16,9 +16,9 @@ import (
 // imports gives codes to a template.
 func (r *rig) imports(i *instance, id reward.TemplateID, codes ...string) View {
 	r.Helper()
-	v, n, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(strings.Join(codes, "\n")))
-	if err != nil || n != int64(len(codes)) {
-		r.Fatalf("import of %d codes: %d, %v", len(codes), n, err)
+	v, added, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(strings.Join(codes, "\n")))
+	if want := (CodesAdded{int64(len(codes)), codes[0], codes[len(codes)-1]}); err != nil || added != want {
+		r.Fatalf("import: %+v, want %+v, %v", added, want, err)
 	}
 	return v
 }
@@ -63,11 +63,39 @@ func TestImportedCodes(t *testing.T) {
 		if found, err := b.Catalog.CouponsByCode(r.Context(), "THREE", 10); err != nil || len(found) != 1 || found[0].UserID != "cid" {
 			r.Errorf("by its code: %+v, %v", found, err)
 		}
+		if found, err := b.Catalog.CouponsByCode(r.Context(), "three", 10); err != nil || len(found) != 0 {
+			r.Errorf("an imported code in another case: %+v, %v", found, err)
+		}
 		h, err := a.Catalog.History(r.Context(), "dan")
 		if err != nil || len(h.Outcomes) != 1 || h.Outcomes[0].Coupon.Code != "FOUR" {
 			r.Errorf("history: %+v, %v", h, err)
 		}
 		r.balanced(id)
+	})
+}
+
+// TestGeneratedCodesInAnyCase checks that generated codes are found as people type them,
+// unless their case makes a difference.
+func TestGeneratedCodesInAnyCase(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		for name, tt := range map[string]struct {
+			style reward.CodeStyle
+			any   bool
+		}{
+			"default": {reward.CodeStyle{}, true},
+			"small":   {reward.CodeStyle{Prefix: "sale-", Length: 26, Alphabet: "abcdefgh"}, true},
+			"both":    {reward.CodeStyle{Prefix: "x", Length: 26, Alphabet: "abcdEFGH"}, false},
+		} {
+			c := r.take(i, r.create(reward.CouponTemplate{TotalQuantity: 2, Codes: tt.style}), "ann")
+			for _, typed := range []string{strings.ToLower(c.Code), strings.ToUpper(c.Code), c.Code} {
+				want := tt.any || typed == c.Code
+				if found, err := i.Catalog.CouponsByCode(r.Context(), typed, 10); err != nil || (len(found) == 1) != want {
+					r.Errorf("%s: code %s as %s: %+v, %v", name, c.Code, typed, found, err)
+				}
+			}
+		}
 	})
 }
 
@@ -99,21 +127,24 @@ func TestFilesOfCodes(t *testing.T) {
 			first string
 			n     int64
 		}{
-			"plain":    {"A1\nB2\n", "A1", 2},
-			"header":   {"Code\nA1\nB2", "A1", 2},
-			"windows":  {"\ufeffcode\r\nA1\r\nB2\r\n\r\n", "A1", 2},
-			"bom":      {"\ufeffA1\nB2", "A1", 2},
-			"quoted":   {"\"code\"\n\"A1\"\n\"B2\"\n", "A1", 2},
-			"blanks":   {"\n  A1 \n\n\tB2\n\n", "A1", 2},
-			"signs":    {"A-1_b.c:d/e#f+g=h@i*j\nB2", "A-1_b.c:d/e#f+g=h@i*j", 2},
-			"the word": {"B2\ncode\n", "B2", 2},
-			"longest":  {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
-			"batches":  {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
+			"plain":            {"A1\nB2\n", "A1", 2},
+			"header":           {"Code\nA1\nB2", "A1", 2},
+			"header codes":     {"Codes\nA1\nB2", "A1", 2},
+			"header coupon":    {"\"Coupon code\"\nA1\nB2", "A1", 2},
+			"spaces in quotes": {"\" A1 \"\nB2", "A1", 2},
+			"windows":          {"\ufeffcode\r\nA1\r\nB2\r\n\r\n", "A1", 2},
+			"bom":              {"\ufeffA1\nB2", "A1", 2},
+			"quoted":           {"\"code\"\n\"A1\"\n\"B2\"\n", "A1", 2},
+			"blanks":           {"\n  A1 \n\n\tB2\n\n", "A1", 2},
+			"signs":            {"A-1_b.c:d/e#f+g=h@i*j\nB2", "A-1_b.c:d/e#f+g=h@i*j", 2},
+			"the word":         {"B2\ncode\n", "B2", 2},
+			"longest":          {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
+			"batches":          {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
 		} {
 			id := r.create(reward.CouponTemplate{TotalQuantity: 2})
-			v, n, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(file.body))
-			if err != nil || n != file.n || v.CodesImported != file.n {
-				r.Errorf("%s: %d codes, %+v, %v", name, n, v, err)
+			v, added, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(file.body))
+			if err != nil || added.Count != file.n || added.First != file.first || v.CodesImported != file.n {
+				r.Errorf("%s: %+v, %+v, %v", name, added, v, err)
 				continue
 			}
 			if c := r.take(i, id, "ann"); c.Code != file.first {
@@ -137,6 +168,8 @@ func TestFilesOfCodes(t *testing.T) {
 			"letters":         {"A\nKÖLN\n", reward.CodeBadCodes, "line 2: code \"KÖLN\" has a character"},
 			"open quote":      {"A\n\"B\"\"\n", reward.CodeBadCodes, "line 2: code"},
 			"control":         {"A\nB\x1b[0m\n", reward.CodeBadCodes, "line 2: code"},
+			"rounded":         {"A\n2.19E+26\n", reward.CodeBadCodes, "line 2: code \"2.19E+26\" is a number that a spreadsheet has rounded, so the code itself is lost"},
+			"rounded, comma":  {"A\n2,19E+26\n", reward.CodeBadCodes, "line 2: code \"2,19E+26\" is a number that a spreadsheet has rounded"},
 			"formula":         {"A\n=B\n", reward.CodeBadCodes, "line 2: code \"=B\" begins like a spreadsheet formula"},
 			"latin 1":         {"A\nK\xd6LN\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},
 			"utf 16":          {"\xff\xfeA\x00\n\x00", reward.CodeBadCodes, "line 1: it is not UTF-8 text"},

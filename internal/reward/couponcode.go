@@ -34,6 +34,13 @@ type CodeStyle struct {
 	Alphabet string
 }
 
+// IgnoresCase reports whether all letters of the codes have the same case, so that the
+// case in which somebody types a code does not matter.
+func (s *CodeStyle) IgnoresCase() bool {
+	chars := s.Prefix + s.Alphabet
+	return chars == strings.ToUpper(chars) || chars == strings.ToLower(chars)
+}
+
 // NewCode returns a random code.
 func (s *CodeStyle) NewCode() string {
 	if s.Length == 0 {

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"net/http"
-	"strings"
+
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // CSV writes a response of any size as text/csv, page by page. It sends the headers
@@ -37,7 +38,7 @@ func (s *CSV) Page(rows [][]string) error {
 	}
 	for _, row := range rows {
 		for i := range row {
-			row[i] = safeCell(row[i])
+			row[i] = reward.GuardCell(row[i])
 		}
 		if err := s.csv.Write(row); err != nil {
 			return err
@@ -62,12 +63,4 @@ func (a *Router) EndCSV(s *CSV, r *http.Request, err error) {
 		_ = a.ProblemOf(r.Context(), err) // for its log line
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// safeCell quotes a text that a spreadsheet would run as a formula.
-func safeCell(s string) string {
-	if s != "" && strings.IndexByte("=+-@\t\r", s[0]) >= 0 {
-		return "'" + s
-	}
-	return s
 }

@@ -1,0 +1,30 @@
+package reward
+
+import "strings"
+
+// formulaStarts are the characters with which a spreadsheet begins a formula.
+const formulaStarts = "=+-@\t\r"
+
+// StartsFormula reports whether a spreadsheet would run the text as a formula.
+func StartsFormula(s string) bool { return s != "" && strings.IndexByte(formulaStarts, s[0]) >= 0 }
+
+// guarded reports whether GuardCell changes a text: it would be run as a formula, or it
+// looks like the result of GuardCell.
+func guarded(s string) bool { return StartsFormula(strings.TrimLeft(s, "'")) }
+
+// GuardCell returns a text for a CSV file that a spreadsheet does not run as a formula.
+// UnguardCell reverses it.
+func GuardCell(s string) string {
+	if guarded(s) {
+		return "'" + s
+	}
+	return s
+}
+
+// UnguardCell returns the text that GuardCell was given for a cell of a CSV file.
+func UnguardCell(s string) string {
+	if bare, quoted := strings.CutPrefix(s, "'"); quoted && guarded(bare) {
+		return bare
+	}
+	return s
+}
