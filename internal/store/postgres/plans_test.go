@@ -230,7 +230,7 @@ func statements() map[string]string {
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
 		"views": viewSQL + viewsOf, "details": detailSQL + "WHERE m.id = $1",
 		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
-		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "requests that left": leftRequests, "waiting line": waitingLine,
+		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "requests that left": leftRequests, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
 	}
 	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())
