@@ -12,7 +12,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/largesse/largesse/internal/lab"
-
 	"github.com/largesse/largesse/internal/reward"
 )
 

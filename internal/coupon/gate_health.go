@@ -87,11 +87,11 @@ func (h *gateHealth) tried(id reward.TemplateID, err error) (since time.Time) {
 func (h *gateHealth) server(err error, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch words := service.Words(err); {
+	switch refusal := service.Refusal(err, "Redis", "the gates of coupons need", gateEffect); {
 	case err == nil:
 		h.down = ""
-	case words != "":
-		h.down = "Redis refuses what the gates of coupons need (" + words + "); it must accept that again: " + gateEffect
+	case refusal != "":
+		h.down = refusal
 	case time.Since(since) >= gateSilentFor:
 		h.down = "Redis does not answer the gates of coupons: " + gateEffect
 	}
@@ -122,6 +122,5 @@ func (h *gateHealth) report() {
 	if len(ids) > 1 {
 		more = fmt.Sprintf(" and of %d more", len(ids)-1)
 	}
-	h.troubles.Set(obs.PartGate, fmt.Sprintf("Redis refuses what the gate of template %s%s needs (%s); it must accept that again: %s",
-		first, more, service.Words(h.refused[first].err), gateEffect))
+	h.troubles.Set(obs.PartGate, service.Refusal(h.refused[first].err, "Redis", fmt.Sprintf("the gate of template %s%s needs", first, more), gateEffect))
 }

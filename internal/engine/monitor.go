@@ -61,8 +61,8 @@ var outages = map[string]outage{
 
 // reason says why a part is unavailable, and what that means.
 func (o outage) reason(err error) string {
-	if words := service.Words(err); words != "" {
-		return o.server + " refuses what this instance needs (" + words + "); it must accept that again: " + o.effect
+	if reason := service.Refusal(err, o.server, "this instance needs", o.effect); reason != "" {
+		return reason
 	}
 	return o.server + " did not answer within 1 s: " + o.effect
 }

@@ -252,8 +252,8 @@ func (g *Governor) closeBreaker(now time.Duration) {
 // unsharedReason returns the reason of a trouble.
 func unsharedReason(err error) string {
 	const effect = "this instance uses its part of each rate, and its own circuit breaker"
-	if words := service.Words(err); words != "" {
-		return "Redis refuses what instances share of rates (" + words + "); it must accept that again: " + effect
+	if reason := service.Refusal(err, "Redis", "instances share of rates", effect); reason != "" {
+		return reason
 	}
 	return "what instances share of rates through Redis cannot be read: " + effect + "; check that Redis answers"
 }

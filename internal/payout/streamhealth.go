@@ -47,9 +47,8 @@ func (h *streamHealth) failed(s queue.Stream, err error) {
 // streamsReason says why a stream does not work, and what that means.
 func streamsReason(s queue.Stream, err error) string {
 	const effect = "dispatched payouts wait until it does"
-	if words := service.Words(err); words != "" {
-		return "Redis refuses what the work stream of promotion " + s.PromotionID.String() + " needs (" + words +
-			"); it must accept that again: " + effect + "; largesse doctor has the remedy"
+	if reason := service.Refusal(err, "Redis", "the work stream of promotion "+s.PromotionID.String()+" needs", effect); reason != "" {
+		return reason + "; largesse doctor has the remedy"
 	}
 	return "Redis did not say whether it took entries into the work streams: " + effect + "; check that it answers"
 }

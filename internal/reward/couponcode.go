@@ -95,7 +95,7 @@ func CheckCode(code string) string {
 		return "has more than one column; the file must have one code per line"
 	case strings.ContainsFunc(code, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'`\\", r) }):
 		return "has a character that codes cannot have: use ASCII letters, digits and signs, without spaces, quotes and backslashes"
-	case strings.IndexByte("=+-@", code[0]) >= 0:
+	case StartsFormula(code):
 		return "begins like a spreadsheet formula, with =, +, - or @"
 	}
 	return ""

@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,10 +48,7 @@ func (p Payable) Check(t PromotionType, currency string) *FieldError {
 	refuse := func(field, format string, args ...any) *FieldError {
 		return &FieldError{Field: field, Detail: fmt.Sprintf(format, args...)}
 	}
-	code := currency
-	if code == "" {
-		code = NoCurrency
-	}
+	code := cmp.Or(currency, NoCurrency)
 	switch {
 	case t == Voucher && p.PointsOnly:
 		return refuse("type", "must be %s: the money.request settings name neither type nor voucherCode, so the provider would pay points instead of a voucher", Point)

@@ -31,3 +31,13 @@ func Words(err error) string {
 	}
 	return ""
 }
+
+// Refusal says that a server refuses what something needs, in the server's words, and what
+// that means. It returns "" for an error without such words.
+func Refusal(err error, server, needs, effect string) string {
+	words := Words(err)
+	if words == "" {
+		return ""
+	}
+	return server + " refuses what " + needs + " (" + words + "); it must accept that again: " + effect
+}
