@@ -28,13 +28,20 @@ var errJSONDepth = fmt.Errorf("the JSON is nested more than %d levels deep", jso
 // points to. Unlike encoding/json, it takes only the exact names of the fields, and
 // refuses a field that is given twice. It ignores all other members, also those
 // whose names differ in case only.
-func DecodeJSON(data []byte, into any) error {
+func DecodeJSON(data []byte, into any) error { return decodeJSON(data, into, true) }
+
+// DecodeExactJSON is DecodeJSON for an object that has no other members: it refuses them.
+func DecodeExactJSON(data []byte, into any) error { return decodeJSON(data, into, false) }
+
+func decodeJSON(data []byte, into any, others bool) error {
 	names := jsonNames(reflect.TypeOf(into).Elem())
 	var seen uint64
 	similar := false
 	err := scanJSON(data, 1, func(m jsonMember) error {
 		i := slices.IndexFunc(names, func(name string) bool { return name == string(m.name) })
 		switch {
+		case i < 0 && !others:
+			return fmt.Errorf("field %s is unknown; the fields are %s", Quote(string(m.name)), strings.Join(names, ", "))
 		case i < 0:
 			similar = similar || slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, string(m.name)) })
 		case seen&(1<<i) != 0:
@@ -136,7 +143,7 @@ func scanJSON(data []byte, depth int, each func(jsonMember) error) error {
 				continue
 			}
 			named = false
-			found := jsonMember{object: open[level-1], name: jsonName(data[start : i+1]), start: start}
+			found := jsonMember{object: open[level-1], name: jsonText(data[start : i+1]), start: start}
 			if depth == 1 {
 				m = found
 			} else if err := each(found); err != nil {
@@ -169,8 +176,8 @@ func scanJSON(data []byte, depth int, each func(jsonMember) error) error {
 	return nil
 }
 
-// jsonName returns the text of a string.
-func jsonName(quoted []byte) []byte {
+// jsonText returns the text of a string.
+func jsonText(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
 	}

@@ -39,9 +39,10 @@ func (id *SummaryID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// unquoteID returns the text of a value that may be a string.
 func unquoteID(b []byte) string {
-	if len(b) >= 2 && b[0] == '"' && b[len(b)-1] == '"' {
-		b = b[1 : len(b)-1]
+	if len(b) >= 2 && b[0] == '"' {
+		return string(jsonText(b))
 	}
 	return string(b)
 }

@@ -3,12 +3,14 @@ package web
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -86,6 +88,48 @@ func FuzzUnmarshalStrict(f *testing.F) {
 		var again any
 		if err := unmarshalStrict(text, &again); err != nil || !reflect.DeepEqual(v, again) {
 			t.Fatalf("%q is written as %q and read as %v, %v", data, text, again, err)
+		}
+	})
+}
+
+// FuzzDoors gives the same members to the doors by which targets and requests arrive:
+// what a body of HTTP may not contain, neither a line of NDJSON nor a record of Kafka
+// may, and these two read the same target.
+func FuzzDoors(f *testing.F) {
+	for _, seed := range []string{
+		`"targetId":7,"userId":"u7","amount":1050`, `"targetId":"7","amount":"5"`, `"targetId":7,"amount":5,"Amount":90000`, `"targetId":7,"amount":5,"amount":9`,
+		`"targetId":"\u0037","userId":null,"amount":5`, `"targetId":7,"userId":"\ud83d","amount":5`, `"targetId":7,"userId":"a\u0000","amount":5`,
+		`"targetId":7,"userId":" ann","amount":5`, `"targetId":7,"userId":"e\u0301","amount":5`, `"targetId":7,"userId":"a\u200bb","amount":5`,
+		`"targetId":07,"amount":5`, `"targetId":7,"amount":1e3`, `"targetId":7,"amount":5}{`, `"targetId":7,"amount":[5]`, "\xff", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	promotion := reward.Promotion{ID: 1, Type: reward.Point}
+	f.Fuzz(func(t *testing.T, members []byte) {
+		if bytes.ContainsAny(members, "\r\n") || len(members) > 1<<10 {
+			return // more than one line, or one that may be too long
+		}
+		object := fmt.Appendf(nil, "{%s}", members)
+		row, _, bad, err := campaign.NewTargetReader(bytes.NewReader(append(object, '\n')), campaign.FormatNDJSON, campaign.MinorUnits, promotion).Next()
+		if err != nil {
+			t.Fatalf("%s: %v", object, err)
+		}
+		var v map[string]json.RawMessage
+		httpErr := unmarshalStrict(object, &v)
+		m, kafkaErr := reward.ParsePublishMessage(reward.Point, fmt.Appendf(nil, `{"promotionId":1,%s}`, members))
+		user := v["userId"]
+		delete(v, "targetId")
+		delete(v, "userId")
+		delete(v, "amount")
+		switch {
+		case bad == nil && httpErr != nil:
+			t.Fatalf("%s is a target in NDJSON, and no body of HTTP: %v", object, httpErr)
+		case bad == nil && kafkaErr != nil && (user == nil || bytes.ContainsAny(user[:1], `"n`)): // NDJSON takes a number, too
+			t.Fatalf("%s is a target in NDJSON, and no record of Kafka: %v", object, kafkaErr)
+		case bad == nil && kafkaErr == nil && (m.TargetID != row.TargetID || m.UserID != row.UserID || m.Amount != row.Amount):
+			t.Fatalf("%s is %+v in NDJSON and %+v in Kafka", object, row, m)
+		case bad != nil && bad.Code != campaign.LineBadAmount && kafkaErr == nil && httpErr == nil && len(v) == 0: // Kafka takes 05 and other fields
+			t.Fatalf("%s is a record of Kafka, and no target in NDJSON: %s %s", object, bad.Code, bad.Detail)
 		}
 	})
 }
