@@ -15,7 +15,9 @@ type APIKey struct {
 	Prefix string `json:"prefix"` // first characters of the secret
 	Role   string `json:"role"`   // viewer, issuer, operator or admin
 	// Key is the secret. Only the result of CreateAPIKey has it.
-	Key        string     `json:"key,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Notice says why Key is empty in the response to a repeated request.
+	Notice     string     `json:"notice,omitempty"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	CreatedBy  string     `json:"createdBy"`
 	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`  // nil: never

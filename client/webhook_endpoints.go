@@ -29,6 +29,8 @@ type WebhookEndpoint struct {
 	// Secret verifies deliveries; see VerifyWebhook. Only the results of
 	// CreateWebhookEndpoint and RotateWebhookSecret have it.
 	Secret string `json:"secret,omitempty"`
+	// Notice says why Secret is empty in the response to a repeated request.
+	Notice string `json:"notice,omitempty"`
 	// PreviousSecretUntil is the time until which deliveries are signed with the
 	// previous secret, too. Nil: no secret was replaced.
 	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty"`

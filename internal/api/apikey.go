@@ -21,6 +21,7 @@ type APIKey struct {
 	Prefix     string    `json:"prefix"`
 	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
 	Key        string    `json:"key,omitempty" doc:"Only in the response that creates it"`
+	Notice     string    `json:"notice,omitempty" doc:"In a repeated response: why it has no key"`
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
@@ -56,6 +57,13 @@ type apiKeyCreateInput struct {
 
 type apiKeyOutput struct {
 	Body *APIKey
+}
+
+// withoutSecret returns the response to a repeated request.
+func (o *apiKeyOutput) withoutSecret() any {
+	k := *o.Body
+	k.Key, k.Notice = "", "only the first response to this request had the key, which is kept nowhere: if you have lost it, revoke this key and create another"
+	return &apiKeyOutput{Body: &k}
 }
 
 type apiKeyIDInput struct {

@@ -114,7 +114,11 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		return nil, p
 	}
 	a.settle(ctx, func(ctx context.Context) error {
-		answer, err := sealed(seal, out)
+		var kept any = out
+		if secret, ok := kept.(interface{ withoutSecret() any }); ok {
+			kept = secret.withoutSecret() // seal is no secret: anybody who knows the request can compute it
+		}
+		answer, err := sealed(seal, kept)
 		if err != nil {
 			return err
 		}
@@ -152,7 +156,7 @@ func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
-		Description: "For 24 hours, a repeat with the same key gets the response of the first request and creates nothing. Failed requests can be repeated",
+		Description: "For 24 hours, a repeat with the same key gets the response of the first request, without a new key or secret, and creates nothing. Failed requests can be repeated",
 		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
 	}
 }
@@ -184,7 +188,7 @@ func hashOf(kind string, texts []string) []byte {
 }
 
 // sealed encrypts a response so that only a caller with its idempotency key can read
-// it. The response may contain a new API key.
+// it.
 func sealed(key []byte, out any) ([]byte, error) {
 	text, err := json.Marshal(out)
 	if err != nil {

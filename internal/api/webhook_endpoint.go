@@ -52,6 +52,7 @@ type WebhookEndpoint struct {
 	DroppedCount        int64     `json:"droppedCount"`
 	DroppedAt           time.Time `json:"droppedAt,omitzero"`
 	Secret              string    `json:"secret,omitempty" doc:"Only in the response that creates or rotates it"`
+	Notice              string    `json:"notice,omitempty" doc:"In a repeated response: why it has no secret"`
 	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"The previous secret signs until then"`
 	CreatedAt           time.Time `json:"createdAt"`
 	CreatedBy           string    `json:"createdBy"`
@@ -219,6 +220,14 @@ type endpointIDInput struct {
 type endpointOutput struct {
 	ETag string `header:"ETag" doc:"For If-Match"`
 	Body *WebhookEndpoint
+}
+
+// withoutSecret returns the response to a repeated request.
+func (o *endpointOutput) withoutSecret() any {
+	out, e := *o, *o.Body
+	e.Secret, e.Notice = "", "only the first response to this request had the secret: if you have lost it, rotate it"
+	out.Body = &e
+	return &out
 }
 
 type endpointListOutput struct {

@@ -108,7 +108,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	}
 	if n := utf8.RuneCountInString(c.Note); reward.IsBlank(c.Note) || n > ResolveNoteMax {
 		refuse("note", "must give the reason in 1 to %d characters", ResolveNoteMax)
-	} else if err := reward.CheckText(c.Note); err != nil {
+	} else if err := reward.CheckLabel(c.Note); err != nil {
 		refuse("note", "%v", err)
 	}
 	return wrong

@@ -70,6 +70,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = withMountPrefix(a.identified(w, r))
 	id := RequestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	// Nobody keeps keys, secrets, tokens or exports. Responses that may be kept say so.
+	w.Header().Set("Cache-Control", "no-store")
 	tw := &trackedWriter{ResponseWriter: w}
 	operation := ""
 	defer func() {
