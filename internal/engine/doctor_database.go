@@ -35,8 +35,8 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 		return []Check{passed("database", "%s", reason(ctx, err)).
 			but(CheckFail, "%s", databaseAdvice(err))}
 	}
-	if facts.SchemaVersion != facts.SchemaKnown {
-		return judgePostgres(facts, 1, cfg) // the schema has the instances
+	if facts.SchemaVersion != facts.SchemaKnown || facts.Encoding != "UTF8" {
+		return judgePostgres(facts, 1, cfg) // the schema has the instances, and no database of another encoding opens
 	}
 	instances, templates, err := inUse(ctx, cfg)
 	if err != nil {
@@ -106,6 +106,11 @@ func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Ch
 		version = version.but(CheckWarn, "upgrade it: Largesse is tested on PostgreSQL %d and newer", postgresTested/1_00_00)
 	}
 
+	encoding := passed("database.encoding", "stores texts as %s", f.Encoding)
+	if f.Encoding != "UTF8" {
+		encoding = encoding.but(CheckFail, "%s: this encoding changes or refuses texts of users and promotions", postgres.EncodingAdvice)
+	}
+
 	writes := passed("database.writes", "accepts writes")
 	switch {
 	case f.InRecovery:
@@ -132,7 +137,7 @@ func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Ch
 		durability = durability.but(CheckWarn, "turn it on: a power failure can lose outcomes, and then a payout is charged twice unless the Money API still remembers its key")
 	}
 	return []Check{
-		version, writes, schema, judgeClock("database.clock", "the clock of the database is", f.Clock, cfg),
+		version, encoding, writes, schema, judgeClock("database.clock", "the clock of the database is", f.Clock, cfg),
 		judgeConnections(f, instances, cfg.Database), durability,
 	}
 }

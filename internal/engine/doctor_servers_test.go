@@ -116,6 +116,25 @@ func TestDoctorPostgres(t *testing.T) {
 		onlyBut(t, look(t, u.String()), CheckFail, "database.schema", "database.writes")
 	})
 
+	t.Run("AnotherEncoding", func(t *testing.T) {
+		t.Parallel()
+		u, err := url.Parse(fixture.Address(t, fleet.VariablePostgres))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin := u.String()
+		u.Path = "/" + fixture.Name()
+		execSQL(t.Context(), t, admin, "CREATE DATABASE "+u.Path[1:]+" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+		t.Cleanup(func() { execSQL(context.Background(), t, admin, "DROP DATABASE "+u.Path[1:]+" WITH (FORCE)") })
+		if checks := look(t, u.String()); verdict(t, checks, "database.encoding") != CheckFail {
+			t.Errorf("%+v", checks)
+		}
+		err = Migrate(t.Context(), smallDatabase(u.String()), nil)
+		if err == nil || !strings.Contains(err.Error(), "the encoding of the database is LATIN1, and it must be UTF8: create a database") {
+			t.Errorf("largesse migrate: %v", err)
+		}
+	})
+
 	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
 		t.Parallel()
 		u, err := url.Parse(fixture.NewSchema(t))

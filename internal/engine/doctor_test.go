@@ -121,7 +121,7 @@ func TestJudgeClockSaysNoDirectionThatItDoesNotKnow(t *testing.T) {
 func TestJudgePostgres(t *testing.T) {
 	t.Parallel()
 	good := postgres.Inspection{
-		Version: "16.4", VersionNumber: 16_00_04, Schema: "public", MayCreate: true,
+		Version: "16.4", VersionNumber: 16_00_04, Encoding: "UTF8", Schema: "public", MayCreate: true,
 		SchemaVersion: 3, SchemaKnown: 3, ConnectionsMax: 97, ConnectionsOthers: 10,
 	}
 	for name, tc := range map[string]struct {
@@ -134,6 +134,7 @@ func TestJudgePostgres(t *testing.T) {
 		"oldest":                   {func(f *postgres.Inspection) { f.VersionNumber = 15_00_00 }, 1, "", CheckOK},
 		"untested":                 {func(f *postgres.Inspection) { f.VersionNumber = 14_00_09 }, 1, "database", CheckWarn},
 		"too old":                  {func(f *postgres.Inspection) { f.VersionNumber = 12_00_09 }, 1, "database", CheckFail},
+		"another encoding":         {func(f *postgres.Inspection) { f.Encoding = "SQL_ASCII" }, 1, "database.encoding", CheckFail},
 		"standby":                  {func(f *postgres.Inspection) { f.InRecovery, f.ReadOnly = true, true }, 1, "database.writes", CheckFail},
 		"read-only":                {func(f *postgres.Inspection) { f.ReadOnly = true }, 1, "database.writes", CheckFail},
 		"never migrated":           {func(f *postgres.Inspection) { f.SchemaVersion = 0 }, 1, "database.schema", CheckWarn},

@@ -15,6 +15,7 @@ import (
 type Inspection struct {
 	Version       string // e.g. 16.4
 	VersionNumber int    // e.g. 160004
+	Encoding      string // of its texts, e.g. UTF8
 	// InRecovery reports whether the server is a standby, which refuses writes.
 	InRecovery bool
 	// ReadOnly reports whether sessions start as read-only.
@@ -69,7 +70,7 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 		return Inspection{}, fmt.Errorf("open the database: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	f := Inspection{SchemaKnown: known}
+	f := Inspection{SchemaKnown: known, Encoding: encodingOf(conn)}
 	var migrated bool
 	err = conn.QueryRow(ctx, factsSQL).Scan(&f.Version, &f.VersionNumber, &f.InRecovery, &f.ReadOnly, &f.Schema, &f.MayCreate,
 		&f.ConnectionsMax, &f.ConnectionsOthers, &f.Unsafe, &migrated)

@@ -192,12 +192,32 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{pool: pool, viewers: viewers, metrics: cfg.Metrics, schema: cfg.Schema, tryTimeout: tryTimeout}
 	s.Tables = rows.New(tables{s}, dialect)
-	if err := s.Ping(ctx); err != nil {
+	if err := s.fits(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
 	cfg.Metrics.DatabasePoolsFrom(s.pools)
 	return s, nil
+}
+
+// EncodingAdvice says how to get a database of the only encoding that stores every text
+// unchanged.
+const EncodingAdvice = "create a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and name it in database.url"
+
+// encodingOf returns the encoding of the database of a connection.
+func encodingOf(c *pgx.Conn) string { return c.PgConn().ParameterStatus("server_encoding") }
+
+// fits returns an error if the database cannot be reached, or cannot be used.
+func (s *Store) fits(ctx context.Context) error {
+	conn, err := connection(ctx, s.pool, &s.waiting)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Release()
+	if encoding := encodingOf(conn.Conn()); encoding != "UTF8" {
+		return fmt.Errorf("the encoding of the database is %s, and it must be UTF8: %s", encoding, EncodingAdvice)
+	}
+	return nil
 }
 
 // pools returns the state of both pools.
