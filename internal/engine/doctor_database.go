@@ -31,6 +31,9 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 		return lookAtSQLite(ctx, cfg)
 	}
 	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
+	if unfit, ok := errors.AsType[*postgres.UnfitError](err); ok {
+		return []Check{passed("database.sessions", "%s", unfit.Found).but(CheckFail, "%s", unfit.Advice)}
+	}
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
 			but(CheckFail, "%s", databaseAdvice(err))}

@@ -67,9 +67,12 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, pc.ConnConfig)
 	if err != nil {
-		return Inspection{}, fmt.Errorf("open the database: %w", err)
+		return Inspection{}, fitError(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := inspectSessions(ctx, cfg, conn); err != nil {
+		return Inspection{}, err
+	}
 	f := Inspection{SchemaKnown: known, Encoding: encodingOf(conn)}
 	var migrated bool
 	err = conn.QueryRow(ctx, factsSQL).Scan(&f.Version, &f.VersionNumber, &f.InRecovery, &f.ReadOnly, &f.Schema, &f.MayCreate,
@@ -91,4 +94,23 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 		return Inspection{}, fmt.Errorf("read the clock of the database: %w", err)
 	}
 	return f, nil
+}
+
+// inspectSessions returns an *UnfitError if a connection and one for viewers do not have
+// sessions of their own with their settings.
+func inspectSessions(ctx context.Context, cfg Config, work *pgx.Conn) error {
+	vc, err := viewerConfig(cfg)
+	if err != nil {
+		return err
+	}
+	viewer, err := pgx.ConnectConfig(ctx, vc.ConnConfig)
+	switch {
+	case hasState(err, "53300"):
+		viewer = nil // the connections are judged by themselves
+	case err != nil:
+		return fitError(err)
+	default:
+		defer func() { _ = viewer.Close(context.WithoutCancel(ctx)) }()
+	}
+	return fitSessions(ctx, work, viewer)
 }

@@ -32,6 +32,7 @@ import (
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -127,24 +128,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	if cfg.Schema != "" {
 		params["search_path"] = pgx.Identifier{cfg.Schema}.Sanitize()
 	}
-	params["lock_timeout"] = "2s"
-	params["idle_in_transaction_session_timeout"] = "1s"
-	// Every statement reaches its rows by an index, in batches that are small
-	// compared with the tables. The planner must not choose otherwise because a table
-	// was never analyzed, or because a batch looks large. It must not repeat planning
-	// and JIT compilation either.
-	//
-	// A plan may be made while a table is small, and still be used with a million
-	// rows. No statement may therefore allow a plan that reads all rows of a promotion
-	// instead of single rows. Both columns of a key are joined with the list of rows;
-	// none is a parameter.
-	params["enable_seqscan"] = "off"
-	params["enable_bitmapscan"] = "off"
-	params["enable_hashjoin"] = "off"
-	params["enable_mergejoin"] = "off"
-	params["enable_incremental_sort"] = "off"
-	params["plan_cache_mode"] = "force_generic_plan"
-	params["jit"] = "off"
+	maps.Copy(params, sessionSettings)
 	return pc, nil
 }
 
@@ -160,7 +144,7 @@ func viewerConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.MaxConns = int32(min(cfg.ReadConnections, 1<<16))
 	}
 	params := pc.ConnConfig.RuntimeParams
-	params["statement_timeout"] = strconv.FormatInt(store.ViewerTimeout.Milliseconds(), 10)
+	params["statement_timeout"] = store.ViewerTimeout.String()
 	// As a parameter of the start, it would make target_session_attrs=read-write, by which
 	// a URL of several servers names the one to use, refuse each of them.
 	pc.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
@@ -200,24 +184,22 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// EncodingAdvice says how to get a database of the only encoding that stores every text
-// unchanged.
-const EncodingAdvice = "create a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and name it in database.url"
-
-// encodingOf returns the encoding of the database of a connection.
-func encodingOf(c *pgx.Conn) string { return c.PgConn().ParameterStatus("server_encoding") }
-
-// fits returns an error if the database cannot be reached, or cannot be used.
+// fits returns an error if the database cannot be reached or used.
 func (s *Store) fits(ctx context.Context) error {
-	conn, err := connection(ctx, s.pool, &s.waiting)
+	viewer, err := s.viewers.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("reach the database: %w", err)
+		return fitError(err)
 	}
-	defer conn.Release()
-	if encoding := encodingOf(conn.Conn()); encoding != "UTF8" {
-		return fmt.Errorf("the encoding of the database is %s, and it must be UTF8: %s", encoding, EncodingAdvice)
+	defer viewer.Release()
+	work, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fitError(err)
 	}
-	return nil
+	defer work.Release()
+	if encoding := encodingOf(work.Conn()); encoding != "UTF8" {
+		return &UnfitError{Found: fmt.Sprintf("the encoding of the database is %s, and it must be UTF8", encoding), Advice: EncodingAdvice}
+	}
+	return fitSessions(ctx, work.Conn(), viewer.Conn())
 }
 
 // pools returns the state of both pools.
