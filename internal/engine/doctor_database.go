@@ -32,7 +32,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	}
 	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
 	if unfit, ok := errors.AsType[*postgres.UnfitError](err); ok {
-		return []Check{passed("database.sessions", "%s", unfit.Found).but(CheckFail, "%s", unfit.Advice)}
+		return []Check{passed(unfit.Check, "%s", unfit.Found).but(CheckFail, "%s", unfit.Advice)}
 	}
 	if err != nil {
 		return []Check{passed("database", "%s", reason(ctx, err)).
@@ -149,12 +149,14 @@ func judgeConnections(f postgres.Inspection, instances int, each config.Database
 	need, free := instances*(each.MaxConnections+each.ReadConnections), f.ConnectionsMax-f.ConnectionsOthers
 	c := passed("database.connections", "%d instances × (database.max-connections %d + database.read-connections %d), of at most %d; other programs use %d now",
 		instances, each.MaxConnections, each.ReadConnections, f.ConnectionsMax, f.ConnectionsOthers)
-	advice := "lower database.max-connections or database.read-connections, or raise max_connections of the server or the connection limit of this role or database"
 	switch {
+	case f.Crowded:
+		c.Found += "; the server refuses a second one now, and an instance needs two at least"
+		return c.but(CheckFail, "%s", store.ConnectionsAdvice)
 	case need > f.ConnectionsMax:
-		return c.but(CheckFail, "%s", advice)
+		return c.but(CheckFail, "%s", store.ConnectionsAdvice)
 	case need > free:
-		return c.but(CheckWarn, "%s", advice)
+		return c.but(CheckWarn, "%s", store.ConnectionsAdvice)
 	}
 	return c
 }

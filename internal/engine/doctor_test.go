@@ -145,6 +145,7 @@ func TestJudgePostgres(t *testing.T) {
 		"clock":                    {func(f *postgres.Inspection) { f.Clock.Ahead = time.Minute }, 1, "database.clock", CheckFail},
 		"not enough beside others": {func(f *postgres.Inspection) { f.ConnectionsOthers = 30 }, 3, "database.connections", CheckWarn},
 		"not enough for instances": {func(*postgres.Inspection) {}, 4, "database.connections", CheckFail},
+		"no second connection":     {func(f *postgres.Inspection) { f.Crowded = true }, 1, "database.connections", CheckFail},
 		"fsync off":                {func(f *postgres.Inspection) { f.Unsafe = []string{"fsync = off"} }, 1, "database.durability", CheckWarn},
 	} {
 		f := good

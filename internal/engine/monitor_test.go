@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -42,6 +43,7 @@ func TestMonitor(t *testing.T) {
 			troubles: troubles,
 			viewAge:  func() time.Duration { return time.Duration(viewAge.Load()) },
 			fullAt:   full.FullAt,
+			refused:  full.ConnectionRefused,
 			clock: func(context.Context) (time.Time, error) {
 				time.Sleep(200 * time.Millisecond)
 				return time.Now().Add(time.Duration(skew.Load()) - 100*time.Millisecond), nil
@@ -89,6 +91,14 @@ func TestMonitor(t *testing.T) {
 		}
 		want(obs.PartDisk)
 		want()
+		if err := full.RefusedConnection(replied{errors.New("too many clients")}); !reward.HasCode(err, reward.CodeUnavailable) {
+			t.Errorf("a refused connection: %v", err)
+		}
+		want(obs.PartDatabase)
+		if reason := troubles.List()[0].Reason; !strings.Contains(reason, "(too many clients): lower database.max-connections") {
+			t.Errorf("reason %q", reason)
+		}
+		want()
 	})
 }
 
@@ -125,6 +135,7 @@ func TestARefusalIsReportedWithinASecond(t *testing.T) {
 				troubles: troubles,
 				viewAge:  func() time.Duration { return 0 },
 				fullAt:   func() time.Time { return time.Time{} },
+				refused:  func() (time.Time, error) { return time.Time{}, nil },
 				clock:    func(context.Context) (time.Time, error) { return time.Now(), nil },
 			}
 			m.Start(t.Context(), m.run)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // ErrLocked means that a transaction waited too long for a row that another
@@ -41,10 +42,40 @@ func (e fullError) Is(target error) bool { return target == ErrFull }
 
 func (e fullError) Unwrap() error { return e.error }
 
-// Space remembers when a driver last met ErrFull. Its zero value is ready for use.
-// It is safe for concurrent use.
+// Space remembers when a driver last met ErrFull, or was refused a connection. Its zero
+// value is ready for use. It is safe for concurrent use.
 type Space struct {
 	missedAt atomic.Int64 // in nanoseconds since 1970; 0: never
+	refusal  atomic.Pointer[refusal]
+}
+
+type refusal struct {
+	at  time.Time
+	err error
+}
+
+// ConnectionsAdvice says what to do if the database refuses connections.
+const ConnectionsAdvice = "lower database.max-connections or database.read-connections, or raise max_connections of the server or the connection limit of this role or database"
+
+// RefusedConnection records that the server has as many connections as its limits allow,
+// and returns its error as CodeUnavailable.
+func (s *Space) RefusedConnection(err error) error {
+	s.refusal.Store(&refusal{at: time.Now(), err: err})
+	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: Crowded(err), Err: err}
+}
+
+// Crowded says that the server refuses connections, in its words, and what to do.
+func Crowded(err error) string {
+	return "the database gives this instance no more connections (" + service.Words(err) + "): " + ConnectionsAdvice
+}
+
+// ConnectionRefused returns when the server last refused a connection, and its error; the
+// zero time if it never did.
+func (s *Space) ConnectionRefused() (time.Time, error) {
+	if r := s.refusal.Load(); r != nil {
+		return r.at, r.err
+	}
+	return time.Time{}, nil
 }
 
 // Missed records that there was no space for a transaction. It returns the error of

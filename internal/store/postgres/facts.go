@@ -32,6 +32,8 @@ type Inspection struct {
 	// role and database allow an ordinary user. ConnectionsOthers is the number
 	// of sessions of other programs.
 	ConnectionsMax, ConnectionsOthers int
+	// Crowded reports whether the server refused a second connection.
+	Crowded bool
 	// Unsafe lists the settings that can lose a committed transaction, as "name
 	// = value".
 	Unsafe []string
@@ -70,10 +72,10 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 		return Inspection{}, fitError(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := inspectSessions(ctx, cfg, conn); err != nil {
+	f := Inspection{SchemaKnown: known, Encoding: encodingOf(conn)}
+	if f.Crowded, err = inspectSessions(ctx, cfg, conn); err != nil {
 		return Inspection{}, err
 	}
-	f := Inspection{SchemaKnown: known, Encoding: encodingOf(conn)}
 	var migrated bool
 	err = conn.QueryRow(ctx, factsSQL).Scan(&f.Version, &f.VersionNumber, &f.InRecovery, &f.ReadOnly, &f.Schema, &f.MayCreate,
 		&f.ConnectionsMax, &f.ConnectionsOthers, &f.Unsafe, &migrated)
@@ -97,20 +99,20 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 }
 
 // inspectSessions returns an *UnfitError if a connection and one for viewers do not have
-// sessions of their own with their settings.
-func inspectSessions(ctx context.Context, cfg Config, work *pgx.Conn) error {
+// sessions of their own with their settings. It reports whether the server refuses the
+// second one because of its limits.
+func inspectSessions(ctx context.Context, cfg Config, work *pgx.Conn) (crowded bool, err error) {
 	vc, err := viewerConfig(cfg)
 	if err != nil {
-		return err
+		return false, err
 	}
 	viewer, err := pgx.ConnectConfig(ctx, vc.ConnConfig)
-	switch {
-	case hasState(err, "53300"):
-		viewer = nil // the connections are judged by themselves
-	case err != nil:
-		return fitError(err)
-	default:
-		defer func() { _ = viewer.Close(context.WithoutCancel(ctx)) }()
+	if hasState(err, "53300") {
+		return true, fitSessions(ctx, work, nil)
 	}
-	return fitSessions(ctx, work, viewer)
+	if err != nil {
+		return false, fitError(err)
+	}
+	defer func() { _ = viewer.Close(context.WithoutCancel(ctx)) }()
+	return false, fitSessions(ctx, work, viewer)
 }

@@ -10,6 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // sessionSettings are the settings with which every session starts, as
@@ -38,6 +41,7 @@ var sessionSettings = map[string]string{
 
 // UnfitError means that Largesse cannot use a database that responds.
 type UnfitError struct {
+	Check  string // of largesse doctor
 	Found  string // what is wrong
 	Advice string // what to do
 	Err    error  // the server's; nil: none
@@ -58,6 +62,7 @@ func encodingOf(c *pgx.Conn) string { return c.PgConn().ParameterStatus("server_
 // not give each client a session with its settings.
 func pooled(found string, err error) error {
 	return &UnfitError{
+		Check: "database.sessions",
 		Found: "database.url leads to a connection pooler, such as PgBouncer, and " + found,
 		Advice: "name PostgreSQL itself: Largesse has pools of its own, which database.max-connections and database.read-connections limit. " +
 			"A pooler works only in session mode, and if it passes on " + strings.Join(slices.Sorted(maps.Keys(sessionSettings)), ", ") +
@@ -113,6 +118,11 @@ func fitError(err error) error {
 	case !errors.As(err, &pe):
 	case pe.Code == "08P01" && strings.HasPrefix(pe.Message, "unsupported startup parameter"):
 		return pooled("it refuses the settings of Largesse ("+pe.Message+")", err)
+	case pe.Code == "53300":
+		return &UnfitError{
+			Check: "database.connections", Found: "the database gives this instance fewer than the two connections that it needs at least (" + service.Words(err) + ")",
+			Advice: store.ConnectionsAdvice, Err: err,
+		}
 	case pe.Code == "42P05", pe.Code == "26000": // a named statement of another client, or on another session
 		return pooled("its sessions change between statements ("+pe.Message+")", err)
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,10 +11,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // pooler stands in for a connection pooler that knows three parameters of the start, as
@@ -118,4 +122,88 @@ func TestAPoolerIsRefused(t *testing.T) {
 			t.Errorf("two connections of one session: %v", err)
 		}
 	})
+}
+
+// TestFewerConnectionsThanTheSettingsWant reads and works as a role that may have four
+// connections, where the settings want thirteen.
+func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
+	t.Parallel()
+	admin := fixture.NewSchema(t)
+	role, err := url.Parse(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := role.Query().Get("search_path")
+	role.User = url.UserPassword(schema+"_r", "secret")
+	do := func(sql string) {
+		t.Helper()
+		conn, err := pgx.Connect(context.Background(), admin)
+		if err == nil {
+			_, err = conn.Exec(context.Background(), sql)
+			_ = conn.Close(context.Background())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := migrate(t.Context(), admin); err != nil {
+		t.Fatal(err)
+	}
+	do(strings.ReplaceAll("CREATE ROLE $_r LOGIN PASSWORD 'secret' CONNECTION LIMIT 4; GRANT USAGE ON SCHEMA $ TO $_r; GRANT ALL ON ALL TABLES IN SCHEMA $ TO $_r", "$", schema))
+	t.Cleanup(func() { do("DROP OWNED BY " + schema + "_r; DROP ROLE " + schema + "_r") })
+	s := openFor(t, role.String(), 8)
+	read := func() error {
+		_, err := s.PromotionList(store.ForViewer(t.Context()), store.PromotionListParams{Limit: 1})
+		return err
+	}
+	hold := func(pool *pgxpool.Pool, n int) (release func()) {
+		t.Helper()
+		var held []*pgxpool.Conn
+		for range n {
+			conn, err := s.connection(t.Context(), pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, conn)
+		}
+		return func() {
+			for _, conn := range held {
+				conn.Release()
+			}
+		}
+	}
+
+	releaseWork := hold(s.pool, 3)
+	if err := read(); err != nil {
+		t.Errorf("a read while work has all other connections: %v", err)
+	}
+	releaseReads := hold(s.viewers, 1)
+	answer := make(chan error)
+	go func() { answer <- read() }()
+	fixture.Until(t, "the server has refused a connection", func() bool {
+		at, err := s.ConnectionRefused()
+		return !at.IsZero() && strings.Contains(err.Error(), "too many connections for role")
+	})
+	releaseReads()
+	if err := <-answer; err != nil {
+		t.Errorf("a read that had to wait for the only connection: %v", err)
+	}
+
+	releaseReads = hold(s.viewers, 1)
+	releaseWork()
+	if err := read(); err != nil {
+		t.Errorf("a second read while work has idle connections: %v", err)
+	}
+	releaseReads()
+	hold(s.pool, 3)()
+	if open := s.viewers.Stat().TotalConns(); open != 1 {
+		t.Errorf("%d connections for reads are open after work needed the others, want 1", open)
+	}
+
+	do("ALTER ROLE " + schema + "_r CONNECTION LIMIT 1")
+	hold(s.pool, 1)()
+	if _, err := Open(t.Context(), Config{URL: role.String()}); err == nil || !strings.Contains(err.Error(), "fewer than the two connections") ||
+		!strings.Contains(err.Error(), store.ConnectionsAdvice) {
+		t.Errorf("an instance without connections: %v", err)
+	}
 }

@@ -116,6 +116,7 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 			return nil
 		}
 	}
+	pc.MaxConnIdleTime = time.Minute // other instances may need them
 	pc.MaxConns = 20
 	if cfg.MaxConnections > 0 {
 		pc.MaxConns = int32(min(cfg.MaxConnections, 1<<16))
@@ -139,6 +140,7 @@ func viewerConfig(cfg Config) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	pc.MinConns = 1
 	pc.MaxConns = store.ViewerConnections
 	if cfg.ReadConnections > 0 {
 		pc.MaxConns = int32(min(cfg.ReadConnections, 1<<16))
@@ -186,18 +188,19 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // fits returns an error if the database cannot be reached or used.
 func (s *Store) fits(ctx context.Context) error {
-	viewer, err := s.viewers.Acquire(ctx)
+	// The connection for reads comes first and stays open: the pool for work takes all that it can get.
+	viewer, err := s.connection(ctx, s.viewers)
 	if err != nil {
 		return fitError(err)
 	}
 	defer viewer.Release()
-	work, err := s.pool.Acquire(ctx)
+	work, err := s.connection(ctx, s.pool)
 	if err != nil {
 		return fitError(err)
 	}
 	defer work.Release()
 	if encoding := encodingOf(work.Conn()); encoding != "UTF8" {
-		return &UnfitError{Found: fmt.Sprintf("the encoding of the database is %s, and it must be UTF8", encoding), Advice: EncodingAdvice}
+		return &UnfitError{Check: "database.encoding", Found: fmt.Sprintf("the encoding of the database is %s, and it must be UTF8", encoding), Advice: EncodingAdvice}
 	}
 	return fitSessions(ctx, work.Conn(), viewer.Conn())
 }
@@ -214,16 +217,53 @@ func (s *Store) pools() []obs.DatabasePool {
 	return []obs.DatabasePool{of(obs.DatabaseWork, s.pool, &s.waiting), of(obs.DatabaseReads, s.viewers, &s.viewersWaiting)}
 }
 
-// connection waits for a connection of a pool, and counts the wait meanwhile.
-func connection(ctx context.Context, pool *pgxpool.Pool, waiting *atomic.Int64) (*pgxpool.Conn, error) {
+// crowdedTries limits how often a call asks for a connection that the server refuses:
+// for about two seconds.
+const crowdedTries = 14
+
+// connection waits for a connection of a pool, and counts the wait meanwhile. If the
+// limits of the server, role or database allow no further one, it takes an idle one of the
+// other pool off the server, or waits for an open one.
+func (s *Store) connection(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	waiting, other := &s.waiting, s.viewers
+	if pool == s.viewers {
+		waiting, other = &s.viewersWaiting, s.pool
+	}
 	waiting.Add(1)
 	defer waiting.Add(-1)
-	return pool.Acquire(ctx)
+	for n := 0; ; n++ {
+		conn, err := pool.Acquire(ctx)
+		if !hasState(err, "53300") {
+			return conn, err
+		}
+		err = s.RefusedConnection(err)
+		giveUpIdle(ctx, other)
+		if n+1 == crowdedTries || !service.Sleep(ctx, service.Backoff(n, 5*time.Millisecond, 250*time.Millisecond)) {
+			return nil, err
+		}
+	}
+}
+
+// giveUpIdle closes the idle connections of a pool, but leaves it one connection.
+func giveUpIdle(ctx context.Context, pool *pgxpool.Pool) {
+	open := pool.Stat().TotalConns()
+	for _, conn := range pool.AcquireAllIdle(ctx) {
+		if open > 1 {
+			_ = conn.Conn().Close(ctx)
+			open--
+		}
+		conn.Release()
+	}
 }
 
 // Ping returns an error if the database cannot be reached.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.pool.Ping(ctx); err != nil {
+	conn, err := s.connection(ctx, s.pool)
+	if err == nil {
+		defer conn.Release()
+		err = conn.Ping(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	return nil
@@ -379,7 +419,7 @@ func (s *Store) try(ctx context.Context, what string, build func(b *pgx.Batch), 
 			if hasState(err, lockStates...) {
 				return store.Busy(err)
 			}
-			if unreachable(err) {
+			if unreachable(err) && !hasState(err, "53300") {
 				return fmt.Errorf("%w: %w", err, reward.ErrUnreachable)
 			}
 			return err
@@ -412,7 +452,7 @@ const viewerGrace = time.Second
 // view is one try of a read for a viewer.
 func (s *Store) view(ctx context.Context, what string, b *pgx.Batch) (again bool, err error) {
 	wait, cancel := context.WithTimeout(ctx, store.ViewerWait)
-	conn, err := connection(wait, s.viewers, &s.viewersWaiting)
+	conn, err := s.connection(wait, s.viewers)
 	cancel()
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
@@ -458,7 +498,7 @@ func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b 
 
 // sendBatch sends a batch on a connection of the pool, and reads its results.
 func (s *Store) sendBatch(ctx context.Context, b *pgx.Batch) error {
-	conn, err := connection(ctx, s.pool, &s.waiting)
+	conn, err := s.connection(ctx, s.pool)
 	if err != nil {
 		return err
 	}
