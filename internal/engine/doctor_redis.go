@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -53,7 +54,7 @@ func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {
 	wakes := passed("redis.wakes", "wake-ups can be received")
 	if f.NoSubscribe != nil {
 		wakes.Found = "wake-ups cannot be received: " + oneLine(f.NoSubscribe)
-		wakes = wakes.but(CheckFail, "let this user SUBSCRIBE to the channels with redis.key-prefix, e.g. ACL SETUSER … +@pubsub &*")
+		wakes = wakes.but(CheckFail, "let this user SUBSCRIBE to the channels with redis.key-prefix: %s", aclAdvice(cfg))
 	}
 	return append(checks, wakes)
 }
@@ -63,14 +64,20 @@ func judgeNode(n redisstream.NodeInspection, cfg config.Config) []Check {
 	if n.Err != nil {
 		return []Check{passed("redis", "does not respond: %s", oneLine(n.Err)).but(CheckFail, "check that it runs, or remove it from redis.url or from the Cluster")}
 	}
+	if n.Server == "" { // INFO is refused
+		return []Check{judgeRole(n), judgeCommands(n, cfg)}
+	}
 	server := passed("redis", "runs %s and responds within %s", n.Server, rounded(n.Clock.RoundTrip))
 	if n.TooOld != nil {
 		server.Found = oneLine(n.TooOld)
 		server = server.but(CheckFail, "upgrade it")
 	}
-	checks := []Check{server, judgeEviction(n), judgeMemory(n), judgePersistence(n), judgeRole(n), judgeCommands(n)}
+	checks := []Check{server, judgeEviction(n), judgeMemory(n), judgePersistence(n), judgeRole(n), judgeCommands(n, cfg)}
 	if n.Cluster {
 		checks = append(checks, judgeCluster(n))
+	}
+	if slices.Contains(n.Denied, "TIME") {
+		return checks
 	}
 	return append(checks, judgeClock("redis.clock", "has a clock that is", n.Clock, cfg))
 }
@@ -128,10 +135,15 @@ func judgeRole(n redisstream.NodeInspection) Check {
 	return passed("redis.role", "is a master and accepts writes")
 }
 
-func judgeCommands(n redisstream.NodeInspection) Check {
+// aclAdvice returns the command that lets a user run all that Largesse runs.
+func aclAdvice(cfg config.Config) string {
+	return "ACL SETUSER … " + redisstream.ACL(cfg.Redis.KeyPrefix)
+}
+
+func judgeCommands(n redisstream.NodeInspection, cfg config.Config) Check {
 	if len(n.Denied) > 0 {
 		return passed("redis.commands", "does not allow this user to run %s", strings.Join(n.Denied, ", ")).
-			but(CheckFail, "allow these commands on the keys with redis.key-prefix: ACL SETUSER … +@stream +@scripting +@pubsub +@string +@keyspace")
+			but(CheckFail, "allow these commands on the keys with redis.key-prefix: %s", aclAdvice(cfg))
 	}
 	return passed("redis.commands", "allows this user to run all required commands")
 }

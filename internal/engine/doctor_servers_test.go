@@ -285,6 +285,12 @@ func TestDoctorRedis(t *testing.T) {
 				t.Errorf("%s is %s, want %s: %+v", name, v, want, checks)
 			}
 		}
+		few := ownRedis(t, "--user", "lg", "on", ">sekret", "~*", "&*", "+@all", "-info", "-time", "-hset")
+		checks = look(t, "redis://lg:sekret@"+few)
+		c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Name == "redis.commands" })]
+		if c.Status != CheckFail || !strings.HasSuffix(c.Found, "run INFO, HSET, TIME") || !strings.Contains(c.Advice, "+@all -@dangerous +info") {
+			t.Errorf("%+v", c)
+		}
 		wrong := look(t, "redis://lg:wrongsekret@"+address)
 		onlyBut(t, wrong, CheckFail, "redis")
 		if strings.Contains(wrong[0].Found, "sekret") {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/largesse/largesse/internal/service"
 )
 
 // checkVersions returns an error if a server is too old for the commands that
@@ -14,6 +16,9 @@ import (
 func checkVersions(ctx context.Context, all rueidis.Client) error {
 	for address, node := range all.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Section("server").Build()).ToString()
+		if strings.HasPrefix(service.Words(err), "NOPERM") {
+			return fmt.Errorf("redis.url: INFO server at %s: %w; change the ACL of this user: largesse doctor prints the rules", address, err)
+		}
 		if err != nil {
 			return fmt.Errorf("redis.url: INFO server at %s: %w", address, err)
 		}

@@ -54,6 +54,13 @@ type NodeInspection struct {
 	Clock  service.Clock
 }
 
+// ACL returns the rules of a user who may run what Largesse runs, on its keys and
+// channels only. Of the dangerous commands, Largesse runs only INFO, and with Sentinels
+// ROLE. Some keys begin with the brace that decides their slot.
+func ACL(prefix string) string {
+	return fmt.Sprintf("resetkeys ~%[1]s* ~{%[1]s* resetchannels &%[1]s* +@all -@dangerous +info +role", prefix)
+}
+
 // Inspect connects to the servers and reads what it can. It changes nothing. It
 // returns an error if no server is reachable. ctx limits everything.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
@@ -86,12 +93,14 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 
 func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix string) error {
 	info, err := node.Do(ctx, node.B().Info().Build()).ToString()
-	if err != nil {
+	switch {
+	case err == nil:
+		n.readInfo(info)
+	case !denied(service.Words(err)):
 		return fmt.Errorf("INFO: %w", err)
 	}
-	n.readInfo(info)
 	n.Clock, err = redis.CompareClock(ctx, node)
-	if err != nil {
+	if err != nil && !denied(service.Words(err)) {
 		return fmt.Errorf("TIME: %w", err)
 	}
 	// Managed services refuse CONFIG, and some refuse CLUSTER INFO: the fields
@@ -160,8 +169,43 @@ func probes(prefix string) [][]string {
 	}
 }
 
+// permissions returns the commands of the scripts of the gates and rates, whose
+// permissions are only asked for: some of them would create a key.
+func permissions(prefix string) [][]string {
+	key := StreamKey(prefix, noStream)
+	return [][]string{
+		{"INFO", "server"},
+		{"HDEL", key, "f"},
+		{"HEXISTS", key, "f"},
+		{"HGET", key, "f"},
+		{"HLEN", key},
+		{"HMGET", key, "f"},
+		{"HSCAN", key, "0"},
+		{"HSET", key, "f", "v"},
+		{"MSET", key, "v"},
+		{"PEXPIRE", key, "1"},
+		{"RENAME", key, key},
+		{"UNLINK", key},
+		{"ZADD", key, "1", "m"},
+		{"ZCARD", key},
+		{"ZCOUNT", key, "0", "1"},
+		{"ZMSCORE", key, "m"},
+		{"ZRANGE", key, "0", "1"},
+		{"ZRANK", key, "m"},
+		{"ZREM", key, "m"},
+		{"ZREMRANGEBYRANK", key, "0", "1"},
+		{"ZREMRANGEBYSCORE", key, "0", "1"},
+		{"ZSCORE", key, "m"},
+	}
+}
+
 // tryCommands sends the probes to find out which commands the server denies.
 func (n *NodeInspection) tryCommands(ctx context.Context, node rueidis.Client, prefix string) error {
+	more, err := redis.Denied(ctx, node, permissions(prefix))
+	if err != nil && service.Words(err) == "" { // without words, it does not answer
+		return fmt.Errorf("EVAL: %w", err)
+	}
+	n.Denied = more
 	for _, command := range probes(prefix) {
 		err := node.Do(ctx, node.B().Arbitrary(command...).Build()).Error()
 		answer, ok := rueidis.IsRedisErr(err)

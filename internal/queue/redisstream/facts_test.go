@@ -1,6 +1,11 @@
 package redisstream
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,5 +47,33 @@ func TestAnswersToProbes(t *testing.T) {
 		if denied(tc.answer) != tc.denied || refusesWrites(tc.answer) != tc.refuses {
 			t.Errorf("%q: denied %v, refuses writes %v", tc.answer, denied(tc.answer), refusesWrites(tc.answer))
 		}
+	}
+}
+
+// TestEveryCommandOfAScriptIsProbed looks for commands of which doctor would not say that
+// the user may not run them.
+func TestEveryCommandOfAScriptIsProbed(t *testing.T) {
+	t.Parallel()
+	var probed []string
+	for _, words := range slices.Concat(probes(""), permissions("")) {
+		probed = append(probed, words[0])
+	}
+	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".lua" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range call.FindAllSubmatch(text, -1) {
+			found++
+			if !slices.Contains(probed, string(match[1])) {
+				t.Errorf("%s runs %s, which neither probes nor permissions has", path, match[1])
+			}
+		}
+		return err
+	})
+	if err != nil || found < 100 {
+		t.Errorf("found %d commands: %v", found, err)
 	}
 }
