@@ -52,7 +52,7 @@ func (r *Reconciliation) repaired() (n int64) {
 type Drift struct {
 	PromotionID string `json:"promotionId,omitempty"`
 	TemplateID  string `json:"templateId,omitempty"`
-	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…; redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"`
+	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…, transactions (payouts that share a transaction key, and their keys); redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"`
 	UserID      string `json:"userId,omitempty"`
 	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null"`
 	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null"`

@@ -90,7 +90,8 @@ type Drift struct {
 	PromotionID reward.PromotionID `json:"promotionId,string"`
 	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
 	// against Store, the rows), "open" (the same: the payouts left in an ended
-	// promotion), "stream" (Redis against Store, the QUEUED rows),
+	// promotion), "stream" (Redis against Store, the QUEUED rows), "transactions" (Provider, the
+	// different transaction keys, against Store, the payouts that share them),
 	// "charges.twice" (two confirmed transactions of one payout), "charges.above", "charges.below", "charges.amount.above" or
 	// "charges.amount.below" (Provider against Store, the limit by the rows).
 	What     string `json:"what"`
@@ -111,6 +112,7 @@ const (
 	driftStream      = "stream"
 	driftOpen        = "open"
 	driftTwice       = "charges.twice"
+	driftShared      = "transactions"
 )
 
 // ofCharges reports whether the drift concerns the provider's charges.
@@ -186,6 +188,17 @@ func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 		compare(driftOpen, "the promotion has ended and should have %d payouts left, but %d rows are READY, QUEUED or RETRYING", 0, rows.Undecided())
 	}
 	return drifts
+}
+
+// compareKeys returns the difference of payouts that share transaction keys: the
+// provider has paid at most one of those that have the same.
+func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
+	if k.Payouts == 0 {
+		return nil
+	}
+	return []Drift{{PromotionID: id, What: driftShared, Store: &k.Payouts, Provider: &k.Keys, Detail: fmt.Sprintf(
+		"%d payouts have the transaction key of another one, so the provider may not have paid all of them: for example, targets %s and %s have %s",
+		k.Payouts, k.First, k.Last, reward.Quote(k.Key))}}
 }
 
 // compareCharges compares the stored counts with the provider's charges. The

@@ -76,6 +76,10 @@ func (m *manyBooks) SummaryCompare(_ context.Context, id reward.PromotionID, _ b
 	return store.Comparison{Kept: m.views[id].Counts, Rows: m.views[id].Counts}, nil
 }
 
+func (*manyBooks) SharedKeys(context.Context, reward.PromotionID) (store.SharedKeys, error) {
+	return store.SharedKeys{}, nil
+}
+
 // since returns how many promotions were checked after a time, and how often.
 func (m *manyBooks) since(at time.Time) (promotions, checks int) {
 	m.mu.Lock()

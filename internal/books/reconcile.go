@@ -93,14 +93,11 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 // inspect compares once. It adds certain differences to the report and returns
 // the others.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
-	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
+	drifts, err := r.compareRows(ctx, id, repair)
 	if err != nil {
-		return doubt{}, fmt.Errorf("compare the counts with the rows: %w", err)
+		return doubt{}, err
 	}
-	for _, d := range compareCounts(id, &c) {
-		d.Repaired = repair
-		report.Drifts = append(report.Drifts, d)
-	}
+	report.Drifts = append(report.Drifts, drifts...)
 	d := doubt{id: id}
 	if _, d.charges, err = r.compareFromStart(ctx, id, report); err != nil {
 		return d, err

@@ -121,6 +121,8 @@ type Reconciler struct {
 
 	mu    sync.Mutex // protects known
 	known map[reward.PromotionID]breach
+
+	shared sync.Map // the promotions with a breach by KeyShared
 }
 
 // watched is the state of a promotion between two checks.
@@ -297,12 +299,11 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
 	if compared {
 		began := time.Now()
-		c, err := r.cfg.Store.SummaryCompare(ctx, id, false)
-		if err != nil {
-			return fmt.Errorf("compare the counts with the rows: %w", err)
+		var err error
+		if drifts, err = r.compareRows(ctx, id, false); err != nil {
+			return err
 		}
 		w.compareAt = time.Now().Add(compareFactor * time.Since(began))
-		drifts = compareCounts(id, &c)
 	}
 	view, charged, listed, err := r.list(ctx, id, w)
 	if err != nil {
@@ -350,6 +351,24 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 		w.nextAt = r.listAt.Add(service.Jitter(rowsBackoff/2, 0.9))
 	}
 	return nil
+}
+
+// compareRows compares the stored counts with the rows, and the transaction keys of
+// the rows with each other. With repair, it corrects the counts.
+func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, repair bool) ([]Drift, error) {
+	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
+	if err != nil {
+		return nil, fmt.Errorf("compare the counts with the rows: %w", err)
+	}
+	drifts := compareCounts(id, &c)
+	for i := range drifts {
+		drifts[i].Repaired = repair
+	}
+	k, err := r.cfg.Store.SharedKeys(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("look for shared transaction keys: %w", err)
+	}
+	return append(drifts, compareKeys(id, k)...), nil
 }
 
 // list continues to read the provider's list where it stopped, and compares it
@@ -484,21 +503,46 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 // breach. An attempt of the payout keeps the second key.
 func (r *Reconciler) ChargedTwice(ctx context.Context, c store.SecondCharge) {
 	one, two := int64(1), int64(2)
-	drift := Drift{
+	r.breach(ctx, "payout charged twice", c.TargetID, Drift{
 		PromotionID: c.PromotionID, What: driftTwice, Store: &one, Provider: &two,
 		Detail: fmt.Sprintf("the provider has charged target %s twice: its payout has transaction %s, and the provider confirmed %s too",
 			c.TargetID, reward.Quote(c.Recorded), reward.Quote(c.TransactionKey)),
-	}
+	})
+}
+
+// KeyShared handles a payout that the provider confirmed with the transaction key of
+// another one, as ChargedTwice does. The first such payout pauses the promotion, and
+// those that were in flight then say nothing more.
+func (r *Reconciler) KeyShared(ctx context.Context, key string, first, second store.PayoutID) {
+	two, one := int64(2), int64(1)
+	r.breach(ctx, "transaction key of another payout", second.TargetID, Drift{
+		PromotionID: second.PromotionID, What: driftShared, Store: &two, Provider: &one,
+		Detail: fmt.Sprintf("the provider has confirmed target %s with transaction %s, which target %s of promotion %s has: it paid at most one of them",
+			second.TargetID, reward.Quote(key), first.TargetID, first.PromotionID),
+	})
+}
+
+// breach pauses the promotion of a drift if it is RUNNING, and counts, logs and reports
+// the drift.
+func (r *Reconciler) breach(ctx context.Context, what string, target reward.TargetID, drift Drift) {
 	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: []Drift{drift}, At: time.Now().UTC()}
-	err := r.pause(ctx, c.PromotionID, fmt.Sprintf("%s (reconciliation %d)", drift.Detail, report.ID))
+	err := r.pause(ctx, drift.PromotionID, fmt.Sprintf("%s (reconciliation %d)", drift.Detail, report.ID))
 	if err != nil && !reward.HasCode(err, reward.CodeIllegalState) {
-		r.log.Warn("pausing promotion failed", err, "promotion_id", c.PromotionID)
+		r.log.Warn("pausing promotion failed", err, "promotion_id", drift.PromotionID)
+	}
+	if _, before := r.shared.Load(drift.PromotionID); before && reward.HasCode(err, reward.CodeIllegalState) && drift.What == driftShared {
+		if v, err := r.view(ctx, drift.PromotionID); err == nil && v.Status == reward.Paused {
+			return
+		}
+	}
+	if drift.What == driftShared {
+		r.shared.Store(drift.PromotionID, true)
 	}
 	r.cfg.Metrics.Breached()
-	r.log.Error("payout charged twice", errors.New(drift.Detail), "promotion_id", c.PromotionID, "target_id", c.TargetID,
+	r.log.Error(what, errors.New(drift.Detail), "promotion_id", drift.PromotionID, "target_id", target,
 		"paused", err == nil, "reconciliation", report.ID)
 	if err := r.save(ctx, report); err != nil {
-		r.log.Warn("saving report failed", err, "promotion_id", c.PromotionID)
+		r.log.Warn("saving report failed", err, "promotion_id", drift.PromotionID)
 	}
 }
 

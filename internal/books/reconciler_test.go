@@ -221,8 +221,13 @@ func (l *ledger) save(from, to int) {
 // finish ends the first dispatch of a target.
 func (l *ledger) finish(target int, kind rules.OutcomeKind) {
 	l.t.Helper()
+	l.finishAs(target, kind, fmt.Sprint("T-", target))
+}
+
+func (l *ledger) finishAs(target int, kind rules.OutcomeKind, key string) {
+	l.t.Helper()
 	_, err := l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []rules.Outcome{{
-		Ref: reward.Ref{PromotionID: promotion, TargetID: reward.TargetID(target), Dispatch: 1}, Kind: kind, TransactionKey: "T", Code: "NO",
+		Ref: reward.Ref{PromotionID: promotion, TargetID: reward.TargetID(target), Dispatch: 1}, Kind: kind, TransactionKey: key, Code: "NO",
 	}}, Lease: time.Second, Now: time.Now()})
 	if err != nil {
 		l.t.Fatal(err)
@@ -394,11 +399,30 @@ func TestReconciler(t *testing.T) {
 		}
 	})
 
+	fixture.OnFakeTime(t, "AKeyOfAnotherPayoutPausesAtOnce", func(t *testing.T) {
+		l := newLedger(t, 5, 2)
+		first, second := store.PayoutID{PromotionID: 7, TargetID: 1}, store.PayoutID{PromotionID: promotion, TargetID: 2}
+		l.rec.KeyShared(t.Context(), "T", first, second)
+		l.rec.KeyShared(t.Context(), "T", first, second) // it was in flight
+		why := l.view().PauseReason
+		if l.view().Status != reward.Paused || l.shown(breachesMetric) != "1" || l.logged("transaction key of another payout") != 1 ||
+			!strings.Contains(why, `target 2 with transaction "T", which target 1 of promotion 7 has`) {
+			t.Errorf("%s: %s, %s breaches", l.view().Status, why, l.shown(breachesMetric))
+		}
+		if report := l.breach(why); len(report.Drifts) != 1 || report.Drifts[0].What != driftShared {
+			t.Errorf("%+v", report)
+		}
+	})
+
 	for name, tc := range map[string]struct {
 		paid   int
 		breaks func(l *ledger)
 		why    []string
 	}{
+		"OneKeyForTwo": {24, func(l *ledger) {
+			l.list.add(25)
+			l.finishAs(25, rules.OutcomePaid, "T-3")
+		}, []string{"2 payouts have the transaction key of another one", `targets 3 and 25 have "T-3"`}},
 		"OneChargeTooFew": {24, func(l *ledger) { l.finish(25, rules.OutcomePaid) }, []string{"charged 24 payouts", "25 rows are SUCCEEDED"}},
 		"AnotherAmount": {25, func(l *ledger) {
 			l.list.change(func() { l.list.charges[24].Amount = 99 })

@@ -18,9 +18,9 @@ func TestEveryInstanceFollowsAChange(t *testing.T) {
 	t.Parallel()
 	const targets = 400
 	paid := make(chan struct{}, 2*targets)
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paid <- struct{}{}
-		_, _ = w.Write([]byte(`{"transactionKey":"t"}`))
+		_, _ = fmt.Fprintf(w, `{"transactionKey":%q}`, r.Header.Get("Idempotency-Key"))
 	}))
 	t.Cleanup(provider.Close)
 	useServers := onServers(t)

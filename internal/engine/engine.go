@@ -468,8 +468,13 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Direct:       !stream.Enabled,
 		QueueIsLocal: e.alone(),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
-		ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
-		Metrics:      e.metrics, Tracer: e.tracer, Troubles: e.troubles, Log: e.log,
+		Breaches: payout.Breaches{ // the books need the flow, and so are made after it
+			ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
+			KeyShared: func(ctx context.Context, key string, first, second store.PayoutID) {
+				e.books.KeyShared(ctx, key, first, second)
+			},
+		},
+		Metrics: e.metrics, Tracer: e.tracer, Troubles: e.troubles, Log: e.log,
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -50,7 +51,7 @@ func newTraceRig(t *testing.T) *traceRig {
 	}))
 	r.provider = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls <- req.Header
-		_, _ = w.Write([]byte(`{"transactionKey":"t"}`))
+		_, _ = fmt.Fprintf(w, `{"transactionKey":%q}`, req.Header.Get("Idempotency-Key"))
 	}))
 	t.Cleanup(func() { r.collector.Close(); r.provider.Close() })
 	return r

@@ -338,7 +338,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		next++
 		o := &office{
-			T: rt, rows: newFlowStore(rows, approvalAbove, nil), ctx: t.Context(), id: next, authors: make(map[string]bool),
+			T: rt, rows: newFlowStore(rows, approvalAbove, Breaches{}), ctx: t.Context(), id: next, authors: make(map[string]bool),
 			kind: rapid.SampledFrom(reward.PromotionTypes).Draw(rt, "type"),
 		}
 		o.void()

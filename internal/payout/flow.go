@@ -52,10 +52,8 @@ type Config struct {
 	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.
 	Ingest, Payout, Housekeeping bool
-	// ChargedTwice is called for a payout that the provider confirmed with two
-	// transaction keys. It may be nil.
-	ChargedTwice func(ctx context.Context, c store.SecondCharge)
-	Metrics      *obs.Metrics
+	Breaches                     Breaches
+	Metrics                      *obs.Metrics
 	// Tracer makes the spans of records and payouts. Nil makes none.
 	Tracer *tracing.Tracer
 	// Troubles takes what degrades the instance.
@@ -107,7 +105,7 @@ func New(cfg Config) (*Flow, error) {
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct, cfg.Limits.local = cfg.Direct, cfg.QueueIsLocal
-	rows := newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.ChargedTwice)
+	rows := newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.Breaches)
 	cfg.Store = rows
 	f := &Flow{cfg: cfg}
 	f.cache = NewStatusCache(cfg.Store, cfg.Log)

@@ -72,7 +72,7 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()
-	saving := newFlowStore(d.rows, 0, nil)
+	saving := newFlowStore(d.rows, 0, Breaches{})
 	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
 	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
 	if _, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -14,20 +16,57 @@ import (
 // clock of the database, whatever the caller sets as Now: another instance decides by
 // them when a dispatch is lost, when a stream can be destroyed, when a key may be
 // forgotten, and when "not found" settles a payout. It also reports payouts that were
-// charged twice. No target becomes QUEUED that needs an approval.
+// charged twice, or with the transaction key of another one. No target becomes QUEUED
+// that needs an approval.
 type flowStore struct {
 	store.Store
 	clock *clock
 	// approvalAbove is the setting approval.above. Every save and dispatch obeys it.
 	approvalAbove reward.Amount
-	// chargedTwice is called for a payout that was confirmed with another
-	// transaction key before. It may be nil.
-	chargedTwice func(ctx context.Context, c store.SecondCharge)
+	breaches      Breaches
+	latest        confirmations
+}
+
+// Breaches handle confirmations of the provider that contradict an earlier one. Each may
+// be nil.
+type Breaches struct {
+	// ChargedTwice is called for a payout that was confirmed with another transaction
+	// key before.
+	ChargedTwice func(ctx context.Context, c store.SecondCharge)
+	// KeyShared is called for a payout that was confirmed with the transaction key of
+	// another one, the first.
+	KeyShared func(ctx context.Context, key string, first, second store.PayoutID)
 }
 
 // newFlowStore returns the store of a flow.
-func newFlowStore(s store.Store, approvalAbove reward.Amount, chargedTwice func(context.Context, store.SecondCharge)) *flowStore {
-	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, chargedTwice: chargedTwice}
+func newFlowStore(s store.Store, approvalAbove reward.Amount, breaches Breaches) *flowStore {
+	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, breaches: breaches}
+}
+
+// confirmationsMax limits the confirmations that each half of confirmations has.
+const confirmationsMax = 20_000
+
+// confirmations has the payouts of the latest confirmations by transaction key. It is
+// safe for concurrent use.
+type confirmations struct {
+	mu          sync.Mutex // protects what follows
+	now, before map[string]store.PayoutID
+}
+
+// add adds a confirmation. If another payout has the key, it returns that one.
+func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID, shared bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, half := range []map[string]store.PayoutID{c.now, c.before} {
+		if known, ok := half[key]; ok {
+			return known, known != id
+		}
+	}
+	if c.now == nil || len(c.now) == confirmationsMax {
+		c.now, c.before = make(map[string]store.PayoutID), c.now
+	}
+	c.now[key] = id
+	return id, false
 }
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the
@@ -87,9 +126,12 @@ func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams
 	p.Outcomes = outcomes
 	results, err := s.Store.PayoutFinish(ctx, p)
 	for i, r := range results {
+		o := &p.Outcomes[i]
 		if r.Recorded != "" {
-			o := p.Outcomes[i]
-			s.report(ctx, store.SecondCharge{Ref: o.Ref, Recorded: r.Recorded, TransactionKey: o.TransactionKey})
+			s.chargedTwice(ctx, store.SecondCharge{Ref: o.Ref, Recorded: r.Recorded, TransactionKey: o.TransactionKey})
+		}
+		if o.Kind == rules.OutcomePaid {
+			s.confirmed(ctx, o.Ref, o.TransactionKey)
 		}
 	}
 	return results, err
@@ -104,7 +146,14 @@ func (s *flowStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams
 	p.Now = now
 	twice, err := s.Store.PayoutSettle(ctx, p)
 	for _, c := range twice {
-		s.report(ctx, c)
+		s.chargedTwice(ctx, c)
+	}
+	if err == nil {
+		for _, l := range p.Lookups {
+			if l.Found {
+				s.confirmed(ctx, l.Ref, l.TransactionKey)
+			}
+		}
 	}
 	return twice, err
 }
@@ -139,9 +188,20 @@ func (s *flowStore) PayoutCancelStep(ctx context.Context, p store.PayoutCancelSt
 	return s.Store.PayoutCancelStep(ctx, p)
 }
 
-func (s *flowStore) report(ctx context.Context, c store.SecondCharge) {
-	if s.chargedTwice != nil {
-		s.chargedTwice(context.WithoutCancel(ctx), c)
+func (s *flowStore) chargedTwice(ctx context.Context, c store.SecondCharge) {
+	if s.breaches.ChargedTwice != nil {
+		s.breaches.ChargedTwice(context.WithoutCancel(ctx), c)
+	}
+}
+
+// confirmed notes a confirmation, and reports one with the key of another payout.
+func (s *flowStore) confirmed(ctx context.Context, r reward.Ref, key string) {
+	if key == "" || s.breaches.KeyShared == nil {
+		return
+	}
+	id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
+	if other, shared := s.latest.add(key, id); shared {
+		s.breaches.KeyShared(context.WithoutCancel(ctx), key, other, id)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
-			s := NewSettler(newFlowStore(rows, 0, nil), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+			s := NewSettler(newFlowStore(rows, 0, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 			running.Go(func() { s.run(ctx) })
 		}
 		time.Sleep(5 * time.Minute)
@@ -129,7 +129,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		}
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
 		ctx, stop := context.WithCancel(t.Context())
-		s := NewSettler(newFlowStore(rows, 0, nil), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+		s := NewSettler(newFlowStore(rows, 0, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 		var running sync.WaitGroup
 		running.Go(func() { s.run(ctx) })
 		time.Sleep(time.Minute)
@@ -209,7 +209,7 @@ func TestASecondChargeIsReported(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.create(1, 0)
 		var reported []store.SecondCharge
-		rows := newFlowStore(s.store, 0, func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) })
+		rows := newFlowStore(s.store, 0, Breaches{ChargedTwice: func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) }})
 		ref := reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}
 		confirm := func(key string) {
 			t.Helper()
@@ -238,6 +238,46 @@ func TestASecondChargeIsReported(t *testing.T) {
 		p, attempts, err := s.store.PayoutGet(t.Context(), store.PayoutID{PromotionID: promotion, TargetID: 1})
 		if err != nil || p.TransactionKey != "one" || len(attempts) != 2 || attempts[0].Code != reward.CodeSecondCharge {
 			t.Errorf("payout %+v, attempts %+v, %v", p, attempts, err)
+		}
+	})
+}
+
+// TestAKeyOfTwoPayoutsIsReported checks that a flow reports a payout that is confirmed,
+// by a call or by a lookup, with the transaction key of another one.
+func TestAKeyOfTwoPayoutsIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, newProvider(nil), nil)
+		s.create(3, 0)
+		var reported []string
+		rows := newFlowStore(s.store, 0, Breaches{KeyShared: func(_ context.Context, key string, first, second store.PayoutID) {
+			reported = append(reported, fmt.Sprint(key, " of ", first.TargetID, " and ", second.TargetID))
+		}})
+		ref := func(target reward.TargetID) reward.Ref {
+			return reward.Ref{PromotionID: promotion, TargetID: target, Dispatch: 1}
+		}
+		for range 2 { // a repeated write is no other payout
+			fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+				Outcomes: []rules.Outcome{{Ref: ref(1), Kind: rules.OutcomePaid, TransactionKey: "T"}}, Lease: testLimits().Lease,
+			}))(t)
+		}
+		fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+			Outcomes: []rules.Outcome{{Ref: ref(2), Kind: rules.OutcomePaid, TransactionKey: "T"}}, Lease: testLimits().Lease,
+		}))(t)
+		for n := range confirmationsMax { // those before are forgotten with the next half only
+			rows.latest.add(fmt.Sprint(n), store.PayoutID{})
+		}
+		fixture.Must(rows.PayoutSettle(t.Context(), store.PayoutSettleParams{
+			Lookups: []rules.Lookup{{Ref: ref(3), Found: true, TransactionKey: "T", BeganAt: time.Now()}},
+		}))(t)
+		if want := []string{"T of 1 and 2", "T of 1 and 3"}; !slices.Equal(reported, want) {
+			t.Errorf("reported %q, want %q", reported, want)
+		}
+		for n := range 2 * confirmationsMax {
+			rows.latest.add(fmt.Sprint("later ", n), store.PayoutID{})
+		}
+		if _, shared := rows.latest.add("T", store.PayoutID{TargetID: 4}); shared {
+			t.Error("the memory of confirmations has no bound")
 		}
 	})
 }

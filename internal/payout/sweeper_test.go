@@ -427,7 +427,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 		cache := NewStatusCache(rows, obs.Log{})
 		memory := queue.NewMemory()
 		defer memory.Close()
-		s := NewSweeper(newFlowStore(rows, 0, nil), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
+		s := NewSweeper(newFlowStore(rows, 0, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
 		var looked atomic.Int64
 		s.ownsRows = func(reward.PromotionID) bool { looked.Add(1); return true }
 		s.ownsStreams = s.ownsRows

@@ -767,6 +767,18 @@ type Summaries interface {
 	// again, in the same transaction. Before it returns, it compares again. If
 	// other programs keep changing the counts, it fails after a few tries.
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
+	// SharedKeys returns what payouts of a promotion have the transaction key of another
+	// one. It reads all rows of the promotion.
+	SharedKeys(ctx context.Context, id reward.PromotionID) (SharedKeys, error)
+}
+
+// SharedKeys are the payouts of a promotion whose transaction key another one has, too,
+// except those that a person has settled: one transfer may have paid several.
+type SharedKeys struct {
+	Payouts, Keys int64
+	// Key is one of the keys, and First and Last are two targets that have it.
+	Key         string
+	First, Last reward.TargetID
 }
 
 // DeadLetters stores messages that could not be read or processed.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // SummaryList returns the summaries of a promotion with an id above 0.
@@ -40,4 +41,29 @@ FROM payouts WHERE promotion_id = $1 GROUP BY state`,
 		return reward.Counts{}, err
 	}
 	return c, nil
+}
+
+// sharedKeys finds the transaction keys of promotion $1 that several payouts have, then
+// leaves out the payouts that a person has settled.
+const sharedKeys = `WITH several AS (
+  SELECT transaction_key FROM payouts WHERE promotion_id = $1 AND transaction_key <> '' GROUP BY transaction_key HAVING count(*) > 1
+), counted AS (
+  SELECT p.transaction_key, count(*) AS n, min(p.target_id) AS first, max(p.target_id) AS last
+  FROM payouts p JOIN several k ON k.transaction_key = p.transaction_key
+  WHERE p.promotion_id = $1 AND NOT EXISTS (
+    SELECT 1 FROM attempts a WHERE a.promotion_id = p.promotion_id AND a.target_id = p.target_id AND a.class = '` + string(reward.AnswerResolved) + `')
+  GROUP BY p.transaction_key HAVING count(*) > 1
+)
+SELECT CAST(sum(n) OVER () AS bigint), count(*) OVER (), transaction_key, first, last FROM counted ORDER BY first LIMIT 1`
+
+// SharedKeys looks for transaction keys that several payouts of a promotion have.
+func (t *Tables) SharedKeys(ctx context.Context, id reward.PromotionID) (store.SharedKeys, error) {
+	var k store.SharedKeys
+	err := t.db.ReadLong(ctx, "look for shared transaction keys", func() Statement {
+		k = store.SharedKeys{}
+		return Statement{SQL: sharedKeys, Args: []any{int64(id)}, Row: func(scan Scan) error {
+			return scan(&k.Payouts, &k.Keys, &k.Key, (*int64)(&k.First), (*int64)(&k.Last))
+		}}
+	})
+	return k, err
 }

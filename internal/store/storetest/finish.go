@@ -52,6 +52,37 @@ func exerciseFinish(t *testing.T, open Open) {
 		}, attempts)
 		b.books(1)
 	})
+	run(t, open, "SharedKeys", func(b *bundle) {
+		b.running(1)
+		b.running(2)
+		b.saveQueued(1, 1, 2, 3, 4, 5, 6, 7)
+		b.saveQueued(2, 1)
+		keys := func() store.SharedKeys {
+			b.Helper()
+			k, err := b.SharedKeys(b.ctx, 1)
+			b.must(err)
+			return k
+		}
+		paid := func(id reward.PromotionID, target reward.TargetID, key string) {
+			b.Helper()
+			b.finish(rules.Outcome{Ref: ref(id, target, 1), Kind: rules.OutcomePaid, TransactionKey: key})
+		}
+		paid(1, 1, "own")
+		paid(1, 2, hostile)
+		paid(2, 1, hostile)                                       // of another promotion
+		for target := reward.TargetID(6); target <= 7; target++ { // one transfer by a person
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoAnswer, GiveUp: true})
+			_, err := b.PayoutResolve(b.ctx, store.PayoutResolveParams{
+				PayoutID: store.PayoutID{PromotionID: 1, TargetID: target}, Paid: true, TransactionKey: "transfer", By: "ann", Note: "by hand", Now: at(20),
+			})
+			b.must(err)
+		}
+		same(b, "different keys", store.SharedKeys{}, keys())
+		paid(1, 5, hostile)
+		paid(1, 3, hostile)
+		paid(1, 4, "own")
+		same(b, "two keys of five", store.SharedKeys{Payouts: 5, Keys: 2, Key: "own", First: 1, Last: 4}, keys())
+	})
 	run(t, open, "ABatchMayNameATargetTwice", func(b *bundle) {
 		b.running(1)
 		b.running(2)
