@@ -85,8 +85,7 @@ func TestHTTPS(t *testing.T) {
 	put(t, cert, firstCert)
 	put(t, key, firstKey)
 	b := setup(t)
-	short := Limits{Header: 300 * time.Millisecond, Write: 600 * time.Millisecond}
-	b.serve(t, ServerConfig{TLSCert: cert, TLSKey: key, Limits: short}, nil)
+	b.serve(t, ServerConfig{TLSCert: cert, TLSKey: key, Limits: Limits{Header: fixture.Patience, Write: fixture.Patience}}, nil)
 	addr := strings.TrimPrefix(b.url, "http://")
 	// ask connects again and returns the certificate of the server.
 	ask := func(trust string, edit func(*tls.Config)) (string, error) {
@@ -132,6 +131,8 @@ func TestHTTPS(t *testing.T) {
 
 	t.Run("WhoSaysNothingIsCut", func(t *testing.T) {
 		t.Parallel()
+		b := setup(t)
+		b.serve(t, ServerConfig{TLSCert: cert, TLSKey: key, Limits: Limits{Header: 300 * time.Millisecond, Write: 600 * time.Millisecond}}, nil)
 		for _, sent := range []string{"", "\x16\x03\x01"} {
 			conn := b.raw(t, sent)
 			if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
