@@ -339,8 +339,8 @@ func TestClientIsAnAdmin(t *testing.T) {
 	t.Parallel()
 	e, _ := embed(t, largesse.Config{Settings: map[string]string{"auth.mode": "apikey", "http.rate-limit": "1"}}, largesse.WithProvider(bankProvider{&bank{}}))
 	api := e.Client()
-	for range 5 {
-		if _, err := api.CreateAPIKey(t.Context(), client.NewAPIKey{Name: "till", Role: "viewer"}); err != nil {
+	for n := range 5 {
+		if _, err := api.CreateAPIKey(t.Context(), client.NewAPIKey{Name: fmt.Sprint("till ", n), Role: "viewer"}); err != nil {
 			t.Fatal(err)
 		}
 	}

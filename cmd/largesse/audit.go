@@ -31,13 +31,13 @@ its outcome is unknown.`,
 				return err
 			}
 			return printList(c, cl.Audit(cmd.Context(), f), listing[client.AuditLine]{
-				header: []string{"AT", "ACTOR", "ROLE", "ADDRESS", "ACTION", "SUBJECT", "STATUS", "CODE", "DETAIL"},
+				header: []string{"AT", "ACTOR", "KEY", "ROLE", "ADDRESS", "ACTION", "SUBJECT", "STATUS", "CODE", "DETAIL"},
 				row: func(l client.AuditLine) []string {
 					status := ""
 					if l.EndedAt != nil {
 						status = strconv.Itoa(l.Status)
 					}
-					return []string{moment(&l.At), l.Actor, l.Role, l.Address, l.Action, l.Subject, status, l.Code, l.Detail}
+					return []string{moment(&l.At), l.Actor, l.KeyID, l.Role, l.Address, l.Action, l.Subject, status, l.Code, l.Detail}
 				},
 				limit: limit,
 				empty: "there are no changes",

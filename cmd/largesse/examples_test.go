@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -289,6 +290,9 @@ func (st *stage) run(t *testing.T, line string, more ...string) {
 		}
 	}
 	args := slices.Concat(words[1:], shorter[cmd.CommandPath()], more)
+	if cmd.CommandPath() == "largesse apikey create" {
+		args = append(args, "--name", rand.Text()) // examples are run more than once, and names are given once
+	}
 	environ := append([]string{"LARGESSE_SERVER=" + st.server, "LARGESSE_ACTOR=example", "XDG_CONFIG_HOME=" + st.configs}, p.environ...)
 	for name, up := range lasting {
 		if strings.HasPrefix(strings.Join(words, " ")+" ", name+" ") {

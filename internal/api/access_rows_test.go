@@ -82,7 +82,7 @@ func (f *fakeRows) APIKeyMakers(context.Context) ([]store.APIKeyMaker, error) {
 	defer f.lock()()
 	var out []store.APIKeyMaker
 	for _, k := range f.keys {
-		out = append(out, store.APIKeyMaker{ID: k.ID, Name: k.Name, CreatedBy: k.CreatedBy})
+		out = append(out, store.APIKeyMaker{ID: k.ID, Name: k.Name, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt})
 	}
 	return out, f.away
 }

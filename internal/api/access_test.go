@@ -336,6 +336,11 @@ func TestAPIKeys(t *testing.T) {
 	if a.status != http.StatusOK || strings.Contains(a.body, key) || strings.Contains(a.body, `"key"`) || !strings.Contains(a.body, prefix) {
 		t.Errorf("the list: %s", a.body)
 	}
+	create := func(name string) answer {
+		return b.do(t, "POST", "/v1/api-keys", strings.NewReader(`{"name":"`+name+`","role":"issuer"}`), admin...)
+	}
+	create("Till 4").wantProblem(t, http.StatusConflict, "API_KEY_NAME_TAKEN")
+	create("FIRST").wantProblem(t, http.StatusConflict, "API_KEY_NAME_TAKEN")
 	id, _ := made["id"].(string)
 	if a := b.do(t, "DELETE", "/v1/api-keys/"+id, nil, admin...); a.status != http.StatusNoContent {
 		t.Fatalf("revoke: %d %s", a.status, a.body)
@@ -344,6 +349,7 @@ func TestAPIKeys(t *testing.T) {
 		a := b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+key)
 		return a.status == http.StatusUnauthorized && strings.Contains(a.body, "was revoked") && !strings.Contains(a.body, key)
 	})
+	create("Till 4").want(t, http.StatusCreated)
 	for body, field := range map[string]string{
 		`{"name":"","role":"viewer"}`:                                                 "name",
 		`{"name":"x","role":"shopper"}`:                                               "role",
@@ -362,7 +368,7 @@ func TestAPIKeys(t *testing.T) {
 	for _, id := range []string{"x", "-1"} {
 		b.do(t, "DELETE", "/v1/api-keys/"+id, nil, admin...).wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
 	}
-	if n := len(rows.audit); n < 2 || rows.audit[0].Action != "create-api-key" || rows.audit[0].Actor != "first" || strings.Contains(fmt.Sprint(rows.audit), key) {
+	if n := len(rows.audit); n < 2 || rows.audit[0].Action != "create-api-key" || rows.audit[0].Actor != "first" || rows.audit[0].KeyID != 1 || strings.Contains(fmt.Sprint(rows.audit), key) {
 		t.Errorf("the audit: %v", rows.audit)
 	}
 }
@@ -521,7 +527,7 @@ func TestIdempotency(t *testing.T) {
 			if a := post(t, b, path, "k1", strings.Replace(strings.Replace(body, "{", `{"x":1,`, 1), ",}", "}", 1)); a.status != http.StatusUnprocessableEntity || a.header.Get(ReplayedHeader) != "" {
 				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
-			if other := post(t, b, path, "k2", body); other.status != http.StatusCreated || path != "/v1/reconciliations" && other.body == first.body {
+			if other := post(t, b, path, "k2", strings.Replace(body, "till", "till 2", 1)); other.status != http.StatusCreated || path != "/v1/reconciliations" && other.body == first.body {
 				t.Errorf("another key: %d %s", other.status, other.body)
 			}
 		})

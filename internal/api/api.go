@@ -139,6 +139,7 @@ type API struct {
 	reads    *readLimits
 	refusals *refusals
 	held     *heldAnswers
+	acts     *acts
 	shown    shownCodes
 	// overviews are shared by all callers.
 	overviews overviews
@@ -185,7 +186,7 @@ func New(cfg Config) *API {
 		uploads: make(chan struct{}, cfg.UploadsMost),
 		reads:   newReadLimits(cfg.ReadsPerCaller),
 	}
-	a.refusals, a.held = newRefusals(a), newHeldAnswers(cfg.HeldMost)
+	a.refusals, a.acts, a.held = newRefusals(a), &acts{api: a}, newHeldAnswers(cfg.HeldMost)
 	a.Router = web.NewRouter(web.RouterConfig{
 		Title: Title, Version: cfg.Version, Gate: a.admit, TrustedProxies: cfg.TrustedProxies,
 		Refused: func(r *http.Request, operation string, status int) {
@@ -240,13 +241,18 @@ func New(cfg Config) *API {
 	return a
 }
 
-// Start starts to record refused requests in the audit and the log. Requests are
-// answered without it, too.
-func (a *API) Start(ctx context.Context) { a.refusals.Start(ctx) }
+// Start starts to record refused requests in the audit and the log, and in the audit what
+// the staff does to lines. Requests are answered without it, too.
+func (a *API) Start(ctx context.Context) {
+	a.refusals.Start(ctx)
+	a.acts.Start(ctx)
+}
 
-// Stop records the last refused requests. It may be called more than once, or without
-// Start.
-func (a *API) Stop() { a.refusals.Stop() }
+// Stop records what is left. It may be called more than once, or without Start.
+func (a *API) Stop() {
+	a.refusals.Stop()
+	a.acts.Stop()
+}
 
 // call adds a JSON operation. If it changes something, it is audited. If it only
 // reads, it has the limits of reads. See operationCodes for its errors.

@@ -88,6 +88,7 @@ func (a *API) addAPIKeys() {
 	call(a, huma.Operation{
 		OperationID: "create-api-key", Method: http.MethodPost, Path: path, Tags: tags,
 		Summary: "Create an API key", DefaultStatus: http.StatusCreated,
+		Description: "No other key that is in use may have the name.",
 	}, a.createAPIKey)
 	call(a, huma.Operation{
 		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
@@ -114,6 +115,13 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 		} else {
 			id = c.ID
 		}
+	}
+	known, err := a.cfg.Keys.APIKeyMakers(ctx)
+	if err == nil {
+		err = auth.CheckNameFree(in.Body.Name, known, now)
+	}
+	if err != nil {
+		return nil, err
 	}
 	key, text := auth.NewKey(id, in.Body.Name, auth.Role(in.Body.Role), actor(ctx), in.Body.ExpiresAt, now)
 	if err := a.cfg.Keys.APIKeyCreate(ctx, key); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -27,8 +28,8 @@ const (
 )
 
 // unaudited contains the operations that change something without an audit entry.
-// Coupon requests, and those that left the line, are in the history of each user, and
-// would bury all other entries.
+// Coupon requests, and those that left the line, would bury all other entries: they are
+// in the history of each user, and acts counts those of the staff.
 var unaudited = map[string]bool{"issue-coupon": true, "leave-line": true}
 
 // audited makes a change and records it in the audit: an entry before the change,
@@ -36,10 +37,10 @@ var unaudited = map[string]bool{"issue-coupon": true, "leave-line": true}
 // An entry without an end means that the change may have been made.
 func (a *API) audited(ctx context.Context, operation, detail string, change func() (status int, err error)) error {
 	c := callerOf(ctx)
-	line := store.AuditLine{
-		ID: a.cfg.IDs.Next(), At: time.Now(), Actor: c.Name, Role: string(c.Role),
-		Action: operation, Subject: c.path[:min(len(c.path), auditSubjectMax)], Detail: detail, RequestID: web.RequestID(ctx), Address: web.ClientAddress(ctx),
-	}
+	line := lineOf(c.Principal)
+	line.ID, line.At = a.cfg.IDs.Next(), time.Now()
+	line.Action, line.Subject, line.Detail = operation, c.path[:min(len(c.path), auditSubjectMax)], detail
+	line.RequestID, line.Address = web.RequestID(ctx), web.ClientAddress(ctx)
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
 	}
@@ -59,6 +60,11 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	p := a.ProblemOf(ctx, err)
 	status, code = p.Status, p.Code
 	return p
+}
+
+// lineOf returns an audit entry that names a caller.
+func lineOf(p auth.Principal) store.AuditLine {
+	return store.AuditLine{Actor: p.Name, Role: string(p.Role), KeyID: p.KeyID, TokenSubject: p.TokenSubject}
 }
 
 // bodyOf returns the body of an operation's input as JSON, for the audit, or "" if
@@ -100,18 +106,20 @@ func auditPath(u *url.URL) string {
 
 // AuditLine is an audit entry in JSON.
 type AuditLine struct {
-	ID        string    `json:"id"`
-	At        time.Time `json:"at"`
-	Actor     string    `json:"actor" doc:"Empty: refused and not authenticated"`
-	Role      string    `json:"role"`
-	Action    string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation" example:"start-promotion"`
-	Subject   string    `json:"subject" example:"/v1/promotions/12345/start"`
-	Detail    string    `json:"detail,omitempty" doc:"First 8 KiB of the body"`
-	RequestID string    `json:"requestId"`
-	Address   string    `json:"address,omitempty" example:"192.0.2.7"`
-	EndedAt   time.Time `json:"endedAt,omitzero" doc:"Absent: outcome unknown"`
-	Status    int       `json:"status,omitempty"`
-	Code      string    `json:"code,omitempty"`
+	ID           string    `json:"id"`
+	At           time.Time `json:"at"`
+	Actor        string    `json:"actor" doc:"Empty: refused and not authenticated"`
+	Role         string    `json:"role"`
+	KeyID        string    `json:"keyId,omitempty" doc:"API key of the actor"`
+	TokenSubject string    `json:"tokenSubject,omitempty" doc:"Person in the actor's token"`
+	Action       string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation" example:"start-promotion"`
+	Subject      string    `json:"subject" example:"/v1/promotions/12345/start"`
+	Detail       string    `json:"detail,omitempty" doc:"First 8 KiB of the body"`
+	RequestID    string    `json:"requestId"`
+	Address      string    `json:"address,omitempty" example:"192.0.2.7"`
+	EndedAt      time.Time `json:"endedAt,omitzero" doc:"Absent: outcome unknown"`
+	Status       int       `json:"status,omitempty"`
+	Code         string    `json:"code,omitempty"`
 }
 
 type auditListInput struct {
@@ -154,7 +162,7 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 	out.Body.Items = make([]AuditLine, len(lines))
 	for i, l := range lines {
 		out.Body.Items[i] = AuditLine{
-			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, Action: l.Action, Subject: l.Subject,
+			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, KeyID: keyText(l.KeyID), TokenSubject: l.TokenSubject, Action: l.Action, Subject: l.Subject,
 			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: l.EndedAt.UTC(), Status: l.Status, Code: l.Code,
 		}
 	}
@@ -162,6 +170,14 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 		out.Body.NextCursor = encodeCursor(cursorAudit, lines[len(lines)-1].ID)
 	}
 	return out, nil
+}
+
+// keyText returns the ID of an API key, or "" without one.
+func keyText(id int64) string {
+	if id == 0 {
+		return ""
+	}
+	return strconv.FormatInt(id, 10)
 }
 
 // statusOf returns the status that an output sets, or otherwise.

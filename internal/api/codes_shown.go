@@ -44,7 +44,7 @@ type shownCodes struct {
 }
 
 // shownRead is a read of codes by a caller.
-type shownRead struct{ caller, operation, path string }
+type shownRead struct{ caller, operation, path, detail string }
 
 // add reports whether a read is the first of its kind within the window, and whether it
 // stands for reads of other paths, too.
@@ -72,16 +72,23 @@ func (s *shownCodes) forget(r shownRead) {
 // recordShown records in the audit that a member of the staff reads whole codes. After an
 // error they must not be shown. Shoppers read their own codes, and viewers none.
 func (a *API) recordShown(ctx context.Context, operation string) error {
-	c := callerOf(ctx)
-	if !slices.Contains(issuers, c.Role) {
+	if !slices.Contains(issuers, callerOf(ctx).Role) {
 		return nil
 	}
-	read := shownRead{limitName(c.Principal), operation, c.path}
+	return a.recordRead(ctx, operation, "")
+}
+
+// exportDetail is the detail of an export in the audit.
+const exportDetail = `{"export":"` + csvType + `"}`
+
+// recordRead records a read in the audit. After an error nothing must be shown.
+func (a *API) recordRead(ctx context.Context, operation, detail string) error {
+	c := callerOf(ctx)
+	read := shownRead{limitName(c.Principal), operation, c.path, detail}
 	first, others := a.shown.add(read, time.Now())
 	if !first {
 		return nil
 	}
-	detail := ""
 	if others {
 		detail = shownOthers
 	}

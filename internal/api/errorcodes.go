@@ -82,6 +82,7 @@ var errorCodes = []errorCode{
 	{reward.CodeHoldExpired, http.StatusConflict, "The coupon was not confirmed in time", "Request another coupon, unless the template has reissueAfterCancel: false"},
 	{reward.CodeEndpointDisabled, http.StatusConflict, "The webhook endpoint is disabled, so nothing is sent to it", "Enable it first"},
 	{reward.CodeTooManyEndpoints, http.StatusConflict, "There are as many webhook endpoints as possible", "Delete one that is not used, or let one receive more events"},
+	{reward.CodeKeyNameTaken, http.StatusConflict, "An API key that is neither revoked nor expired has this name", "Choose another name, or revoke that key first"},
 	{CodeInProgress, http.StatusConflict, "A request with this Idempotency-Key is still in progress", "Repeat it after Retry-After seconds to get its response"},
 	{reward.CodePreconditionFailed, http.StatusPreconditionFailed, "What If-Match names has changed since", "Read it again, and repeat the request if it is still right"},
 	{web.CodeTooLarge, http.StatusRequestEntityTooLarge, "The body exceeds the limit of this operation", "Send less at once; uploads of targets have no limit"},
@@ -202,7 +203,7 @@ var operationCodes = map[string][]string{
 	"get-webhook-delivery":    {reward.CodeDeliveryNotFound},
 	"resend-webhook-delivery": {reward.CodeEndpointNotFound, reward.CodeDeliveryNotFound, reward.CodeEndpointDisabled},
 
-	"create-api-key": nil, "list-api-keys": nil, "revoke-api-key": {reward.CodeAPIKeyNotFound},
+	"create-api-key": {reward.CodeKeyNameTaken}, "list-api-keys": nil, "revoke-api-key": {reward.CodeAPIKeyNotFound},
 }
 
 // commonCodes returns the codes that depend on how an operation is called.

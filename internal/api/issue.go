@@ -179,6 +179,9 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	if err != nil {
 		return nil, err
 	}
+	if !status.Duplicate && (status.Kind == coupon.StatusWaiting || status.Kind == coupon.StatusIssued) {
+		a.acted(ctx, "issue-coupon", id)
+	}
 	if status.Kind == coupon.StatusWaiting && in.wait > 0 {
 		if leave, err := a.hold(ctx); err != nil {
 			in.wait = 0 // the preference is not granted; the request is made, and waits
@@ -307,7 +310,11 @@ func (a *API) leaveLine(ctx context.Context, in *issueRequestInput) (*struct{}, 
 	if err := checkOwnUser(ctx, user); err != nil {
 		return nil, err
 	}
-	return nil, a.cfg.Issuing.Leave(ctx, id, user)
+	if err := a.cfg.Issuing.Leave(ctx, id, user); err != nil {
+		return nil, err
+	}
+	a.acted(ctx, "leave-line", id)
+	return nil, nil //nolint:nilnil // the response has no body
 }
 
 // issueRequestStatus splits a request ID and returns the status of the request, if

@@ -93,9 +93,6 @@ var payoutColumns = []string{
 	"targetId", "userId", "amount", "voucherCode", "state", "attempts", "transactionKey", "errorCode", "errorMessage", "updatedAt",
 }
 
-// voucherColumn is the index of voucherCode in payoutColumns.
-const voucherColumn = 3
-
 func (p Payout) csvRow() []string {
 	return []string{
 		p.TargetID, p.UserID, strconv.FormatInt(p.Amount, 10), p.VoucherCode, p.State,
@@ -300,7 +297,6 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 		return err
 	}
 	defer leave()
-	recorded := false
 	for first := true; ; first = false {
 		var rows [][]string
 		var last reward.TargetID
@@ -308,8 +304,8 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 			rows, last, err = a.exportPage(ctx, p)
 			return err
 		})
-		if !recorded && slices.ContainsFunc(rows, func(row []string) bool { return row[voucherColumn] != "" }) {
-			recorded, err = true, a.recordShown(ctx, "list-payouts")
+		if err == nil && first {
+			err = a.recordRead(ctx, "list-payouts", exportDetail)
 		}
 		if err != nil {
 			return err

@@ -205,10 +205,10 @@ func (c refusalCount) line() store.AuditLine {
 	if err != nil { // strings and integers always have a JSON form
 		panic(err)
 	}
-	return store.AuditLine{
-		At: c.first, Actor: c.caller.Name, Role: string(c.caller.Role), Action: refusalAction, Subject: c.operation, Detail: string(text),
-		RequestID: c.requestID, Address: c.address,
-	}
+	line := lineOf(c.caller)
+	line.At, line.Action, line.Subject, line.Detail = c.first, refusalAction, c.operation, string(text)
+	line.RequestID, line.Address = c.requestID, c.address
+	return line
 }
 
 func refusalCode(status int) string {

@@ -41,6 +41,8 @@ type Principal struct {
 	Role Role
 	// KeyID is the ID of the API key; zero for other callers.
 	KeyID int64
+	// TokenSubject is who the token says that the caller is; "" for other callers.
+	TokenSubject string
 	// User is the only user that a Shopper acts for; "" for all other roles.
 	User string
 	// ExpiresAt is when the key or token expires; the zero time if it does not.

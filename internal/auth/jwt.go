@@ -189,7 +189,7 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 		if err != nil {
 			return Principal{}, err
 		}
-		return Principal{Name: user, Role: RoleShopper, User: user, ExpiresAt: expiry(claims)}, nil
+		return Principal{Name: user, Role: RoleShopper, TokenSubject: user, User: user, ExpiresAt: expiry(claims)}, nil
 	}
 	text, _ := named.(string)
 	role, ok := ParseRole(text)
@@ -203,7 +203,7 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 	case !visible(name):
 		return Principal{}, fmt.Errorf(`%w: the token's claim "sub" has characters that cannot be seen, or spaces at its ends, and names somebody with a role`, ErrUnauthenticated)
 	}
-	return Principal{Name: name, Role: role, ExpiresAt: expiry(claims)}, nil
+	return Principal{Name: name, Role: role, TokenSubject: name, ExpiresAt: expiry(claims)}, nil
 }
 
 // expiry returns when a token expires.

@@ -232,6 +232,20 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 	return wrong
 }
 
+// CheckNameFree returns CodeNameTaken if a key that is neither revoked nor expired has the
+// name of a new one: the audit and approvals would take the two for one person. keys are
+// all API keys. Of callers who make a key of the same name at once, each may get one; the
+// audit tells them apart by their IDs.
+func CheckNameFree(name string, keys []store.APIKeyMaker, now time.Time) error {
+	for _, k := range keys {
+		if strings.EqualFold(k.Name, name) && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt)) {
+			return reward.NewError(reward.KindConflict, reward.CodeKeyNameTaken,
+				"API key %d has the name %s and is in use: choose another name, or revoke that key first", k.ID, reward.Quote(k.Name))
+		}
+	}
+	return nil
+}
+
 // visible reports whether a name can be seen as it is: without spaces at its ends, and
 // without characters that do not print, such as a zero-width space or one that changes
 // the direction of text. Two names that look alike would seem to be one person.

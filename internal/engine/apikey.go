@@ -55,6 +55,13 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 	if err != nil {
 		return APIKey{}, err
 	}
+	known, err := s.APIKeyMakers(ctx)
+	if err == nil {
+		err = auth.CheckNameFree(n.Name, known, now)
+	}
+	if err != nil {
+		return APIKey{}, err
+	}
 	detail, err := json.Marshal(n)
 	if err != nil {
 		return APIKey{}, err

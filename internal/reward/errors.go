@@ -114,6 +114,8 @@ const (
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"
 	CodeReconciliationNotFound = "RECONCILIATION_NOT_FOUND"
 	CodeAPIKeyNotFound         = "API_KEY_NOT_FOUND" //nolint:gosec // a code, not a key
+	// CodeKeyNameTaken means that an API key that is in use has the name of a new one.
+	CodeKeyNameTaken = "API_KEY_NAME_TAKEN"
 
 	// CodeEndpointNotFound and CodeDeliveryNotFound: unknown ID of a webhook endpoint, or
 	// of one of its deliveries. CodeEndpointDisabled means that nothing is sent to it, and

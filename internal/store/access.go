@@ -49,9 +49,10 @@ type APIKey struct {
 
 // APIKeyMaker says who made an API key.
 type APIKeyMaker struct {
-	ID        int64
-	Name      string
-	CreatedBy string
+	ID                   int64
+	Name                 string
+	CreatedBy            string
+	ExpiresAt, RevokedAt time.Time // as in APIKey
 }
 
 // Audits stores who changed what, and when. A line is added before the change
@@ -76,6 +77,11 @@ type AuditLine struct {
 	// Actor is the caller and Role their role. If the API accepts callers without
 	// authentication, Actor is only the name that they gave.
 	Actor, Role string
+	// KeyID is the API key of the caller, and TokenSubject the sub of their token: names
+	// can be alike. Both are empty for callers with neither, and for lines of earlier
+	// versions.
+	KeyID        int64
+	TokenSubject string
 	// Action is the ID of the operation, such as "start-promotion". Subject is the
 	// path of what it changes, such as "/v1/promotions/12". Detail is the request
 	// body as JSON; empty if there was none.

@@ -126,6 +126,7 @@ func (l AuditLine) Check() error {
 	return checkTexts([]namedText{
 		{"actor", l.Actor},
 		{"role", l.Role},
+		{"token subject", l.TokenSubject},
 		{"action", l.Action},
 		{"subject", l.Subject},
 		{"detail", l.Detail},

@@ -14,9 +14,9 @@ func (t *Tables) AuditBegin(ctx context.Context, l store.AuditLine) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	added, err := t.change(ctx, "add an audit line", `INSERT INTO audit (id, at, actor, role, action, subject, detail, request_id, address)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING id`,
-		l.ID, l.At, l.Actor, l.Role, l.Action, l.Subject, l.Detail, l.RequestID, l.Address)
+	added, err := t.change(ctx, "add an audit line", `INSERT INTO audit (id, at, actor, role, action, subject, detail, request_id, address, key_id, token_subject)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING id`,
+		l.ID, l.At, l.Actor, l.Role, l.Action, l.Subject, l.Detail, l.RequestID, l.Address, l.KeyID, l.TokenSubject)
 	if err == nil && !added {
 		err = reward.NewError(reward.KindConflict, reward.CodeExists, "audit line %d exists", l.ID)
 	}
@@ -41,7 +41,7 @@ func (d Dialect) auditSQL(p store.AuditListParams) (sql string, args []any) {
 		args = append(args, v)
 		return "CAST($" + strconv.Itoa(len(args)) + " AS text)"
 	}
-	const columns = `id, at, actor, role, action, subject, detail, request_id, address, ended_at, status, code`
+	const columns = `id, at, actor, role, action, subject, detail, request_id, address, ended_at, status, code, key_id, token_subject`
 	where, order := `id < $1`, `id DESC`
 	from, until, under := p.Below()
 	walks := under
@@ -77,6 +77,6 @@ func (t *Tables) AuditList(ctx context.Context, p store.AuditListParams) ([]stor
 	sql, args := t.dialect.auditSQL(p)
 	return list(ctx, t.db.ReadLong, "list the audit", func(scan Scan, l *store.AuditLine) error {
 		return scan(&l.ID, (*at)(&l.At), &l.Actor, &l.Role, &l.Action, &l.Subject, &l.Detail, &l.RequestID, &l.Address, (*at)(&l.EndedAt),
-			&l.Status, &l.Code)
+			&l.Status, &l.Code, &l.KeyID, &l.TokenSubject)
 	}, sql, args...)
 }

@@ -68,8 +68,8 @@ func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time
 // APIKeyMakers returns who made each key.
 func (t *Tables) APIKeyMakers(ctx context.Context) ([]store.APIKeyMaker, error) {
 	return list(ctx, t.db.ReadLong, "list the makers of API keys", func(scan Scan, k *store.APIKeyMaker) error {
-		return scan(&k.ID, &k.Name, &k.CreatedBy)
-	}, `SELECT id, name, created_by FROM api_keys ORDER BY id`)
+		return scan(&k.ID, &k.Name, &k.CreatedBy, (*at)(&k.ExpiresAt), (*at)(&k.RevokedAt))
+	}, `SELECT id, name, created_by, expires_at, revoked_at FROM api_keys ORDER BY id`)
 }
 
 // APIKeyUsed records when keys were last used. It locks them in the order of

@@ -233,7 +233,7 @@ func (b *bundle) keyIDs(before int64, limit int) []int64 {
 func auditLine(id int64) store.AuditLine {
 	return store.AuditLine{
 		ID: id, At: at(int(id % 1000)), Actor: "kim " + hostile, Role: "admin", Action: "start-promotion", Subject: "/v1/promotions/12",
-		Detail: `{"name":"nul\u0000 ` + hostile + `"}`, RequestID: "r1", Address: "2001:db8::7",
+		Detail: `{"name":"nul\u0000 ` + hostile + `"}`, RequestID: "r1", Address: "2001:db8::7", KeyID: 1<<63 - 1, TokenSubject: "sub " + hostile,
 	}
 }
 
@@ -326,6 +326,7 @@ func exerciseAudits(t *testing.T, open Open) {
 			func(l *store.AuditLine) { l.ID = -1 },
 			func(l *store.AuditLine) { l.Actor = "nul\x00" },
 			func(l *store.AuditLine) { l.Role = "\xff" },
+			func(l *store.AuditLine) { l.TokenSubject = "nul\x00" },
 			func(l *store.AuditLine) { l.Action = "\xff" },
 			func(l *store.AuditLine) { l.Subject = "nul\x00" },
 			func(l *store.AuditLine) { l.Detail = "nul\x00" },

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// TestActsOfStaffAreCounted requests coupons and leaves lines with keys of the staff and as
+// a shopper, while the audit can be written and while it cannot.
+func TestActsOfStaffAreCounted(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, b *bundle) {
+		b.api.Start(t.Context())
+		t.Cleanup(b.api.Stop)
+		b.shop.template(42, 10)
+		request := func(role string) answer {
+			return b.do(t, "POST", "/v1/coupons/42/issue", strings.NewReader(`{"userId":"u7"}`), "Authorization", "Bearer "+role, "Content-Type", "application/json")
+		}
+		status := coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: issued(1, 42, "u7", 3)}
+		b.shop.stand("42:u7", status, nil)
+		request("issuer").want(t, http.StatusCreated)
+		request("issuer").want(t, http.StatusCreated)
+		request("operator").want(t, http.StatusCreated)
+		request("shopper").want(t, http.StatusCreated)
+		b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 3}, nil)
+		b.do(t, "DELETE", "/v1/issue-requests/42:u7", nil, "Authorization", "Bearer operator").want(t, http.StatusNoContent)
+		status.Duplicate = true
+		b.shop.stand("42:u7", status, nil)
+		request("issuer").want(t, http.StatusOK) // nothing new
+		if got := b.audit(t); len(got) > 0 {
+			t.Errorf("within the minute: %q", got)
+		}
+
+		b.rows.away = reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows")
+		time.Sleep(actsWindow + time.Second)
+		b.rows.away = nil
+		time.Sleep(actsWindow)
+		got := map[string]bool{}
+		for _, l := range b.audit(t) {
+			got[l] = true
+		}
+		want := map[string]bool{}
+		for _, l := range []string{`issue-coupon by the issuer 2`, `issue-coupon by the operator 1`, `leave-line by the operator 1`} {
+			at := strings.LastIndex(l, " ")
+			want[fmt.Sprintf(`%s: /v1/coupon-templates/42 200 {"count":%s}`, l[:at], l[at+1:])] = true
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if b.rows.audit[0].KeyID != 5 {
+			t.Errorf("%+v", b.rows.audit[0])
+		}
+	}, guarded)
+}
+
+// TestActsOfManyTemplates checks that acts on many templates within a minute do not flood
+// the audit.
+func TestActsOfManyTemplates(t *testing.T) {
+	t.Parallel()
+	var s acts
+	for n := range actsMax + 5 {
+		s.add(act{operation: "issue-coupon", template: reward.TemplateID(n + 1)}, 1, time.Now())
+	}
+	if rest := s.counts[act{operation: "issue-coupon"}]; rest != 5 || len(s.counts) != actsMax+1 {
+		t.Errorf("%d share an entry, of %d", rest, len(s.counts))
+	}
+}
