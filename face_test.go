@@ -77,28 +77,19 @@ func checkedPackage(t *testing.T) *types.Package {
 		exports[path] = file
 	}
 	fset := token.NewFileSet()
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := fixture.Must(filepath.Glob("*.go"))(t)
 	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := fixture.Must(parser.ParseFile(fset, path, nil, parser.SkipObjectResolution))(t)
 		files = append(files, file)
 	}
 	check := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})}
-	pkg, err := check.Check(module, fset, files, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pkg := fixture.Must(check.Check(module, fset, files, nil))(t)
 	return pkg
 }
 
@@ -240,10 +231,7 @@ func embed(t *testing.T, cfg largesse.Config, opts ...largesse.Option) (e *large
 	if cfg.DataDir == "" {
 		cfg.DataDir = t.TempDir()
 	}
-	e, err := largesse.New(cfg, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e = fixture.Must(largesse.New(cfg, opts...))(t)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
@@ -272,10 +260,7 @@ func TestRunOnce(t *testing.T) {
 		t.Error("Run ran twice")
 	}
 	// The folder belongs to the first.
-	second, err := largesse.New(largesse.Config{DataDir: dir}, largesse.WithProvider(bankProvider{&bank{}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := fixture.Must(largesse.New(largesse.Config{DataDir: dir}, largesse.WithProvider(bankProvider{&bank{}})))(t)
 	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("a second engine on the same folder: %v", err)
 	}
@@ -304,10 +289,7 @@ func TestRunOnce(t *testing.T) {
 func TestRunEndsBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	e, err := largesse.New(largesse.Config{DataDir: dir}, largesse.WithProvider(bankProvider{&bank{}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := fixture.Must(largesse.New(largesse.Config{DataDir: dir}, largesse.WithProvider(bankProvider{&bank{}})))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Run(ctx); err != nil {
@@ -321,13 +303,10 @@ func TestRunEndsBeforeItBegins(t *testing.T) {
 func TestCallsWaitForRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, err := largesse.New(largesse.Config{DataDir: t.TempDir()}, largesse.WithProvider(bankProvider{&bank{}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := fixture.Must(largesse.New(largesse.Config{DataDir: t.TempDir()}, largesse.WithProvider(bankProvider{&bank{}})))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err = e.Client().Ready(ctx)
+		_, err := e.Client().Ready(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "Run has not started the instance") {
 			t.Errorf("Ready = %v", err)
 		}
@@ -350,10 +329,7 @@ func TestClientIsAnAdmin(t *testing.T) {
 	}
 	server := httptest.NewServer(e.Handler())
 	defer server.Close()
-	outside, err := client.New(server.URL, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := fixture.Must(client.New(server.URL, client.Options{}))(t)
 	var problem *client.Problem
 	if _, err := outside.Promotion(t.Context(), p.ID); !errors.As(err, &problem) || problem.Status != http.StatusUnauthorized {
 		t.Errorf("without a key: %v", err)
@@ -499,9 +475,7 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 	want := []string{
 		"1 SUCCEEDED", "2 FAILED closed", "3 SUCCEEDED", "4 SUCCEEDED", "5 SUCCEEDED", "6 SUCCEEDED", "7 SUCCEEDED", "8 SUCCEEDED", "9 SUCCEEDED",
 	}
-	if diff := cmp.Diff(want, states); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, states)
 }
 
 // A provider whose settings are wrong pauses the promotion.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -23,10 +24,7 @@ func through(h http.HandlerFunc) *http.Client {
 
 func request(ctx context.Context, t *testing.T, method string, body io.Reader) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, method, "http://in-process/a%2Fb?q=1", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(ctx, method, "http://in-process/a%2Fb?q=1", body))(t)
 	return req
 }
 
@@ -99,10 +97,7 @@ func TestTransportAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := &closeTold{Reader: strings.NewReader("a long body"), closed: make(chan struct{})}
-			res, err := through(tc.handler).Do(request(t.Context(), t, tc.method, body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := fixture.Must(through(tc.handler).Do(request(t.Context(), t, tc.method, body)))(t)
 			text, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != tc.status || string(text) != tc.body || res.ContentLength != tc.length {
 				t.Errorf("%d %q %d, %v", res.StatusCode, text, res.ContentLength, err)
@@ -162,7 +157,7 @@ func TestTransportEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
-			res, err := through(func(w http.ResponseWriter, r *http.Request) {
+			res := fixture.Must(through(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				for {
 					if _, err := io.WriteString(w, "more"); err != nil {
@@ -171,10 +166,7 @@ func TestTransportEnds(t *testing.T) {
 						return
 					}
 				}
-			}).Do(request(ctx, t, http.MethodGet, nil))
-			if err != nil {
-				t.Fatal(err)
-			}
+			}).Do(request(ctx, t, http.MethodGet, nil)))(t)
 			defer res.Body.Close()
 			end(cancel, res)
 			if err := <-ended; err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -244,10 +245,7 @@ func TestCalls(t *testing.T) {
 				got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("Prefer") + " " + string(body)
 				_, _ = w.Write(answer)
 			})
-			result, err := tc.call(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := fixture.Must(tc.call(c))(t)
 			if diff := cmp.Diff(tc.want, <-got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}

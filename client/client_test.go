@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,10 +28,7 @@ func serve(t *testing.T, o client.Options, handler http.HandlerFunc) *client.Cli
 	transport := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	o.Transport = transport
-	c, err := client.New(server.URL, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(client.New(server.URL, o))(t)
 	return c
 }
 
@@ -132,9 +129,7 @@ func TestLists(t *testing.T) {
 			}
 			got = append(got, p.TargetID)
 		}
-		if diff := cmp.Diff([]string{"1", "2", "3"}, got); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, []string{"1", "2", "3"}, got)
 		for _, want := range []string{
 			"/v1/promotions/7/payouts?code=X&limit=200&state=FAILED",
 			"/v1/promotions/7/payouts?code=X&cursor=a+b&limit=200&state=FAILED",
@@ -219,20 +214,13 @@ func TestUploadTargets(t *testing.T) {
 			_, _ = io.WriteString(w, `{"uploadId":"5","accepted":1,"duplicates":2,"conflicts":3,"rejected":4,"amount":6,
 				"errors":[{"line":2,"code":"BAD_ID","detail":"no"}],"reportUrl":"/v1/promotions/7/uploads/5/report"}`)
 		})
-		result, err := c.UploadTargets(ctx, "7", strings.NewReader("x"), client.UploadOptions{Format: client.NDJSON, Gzip: true, DryRun: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(seen{"/v1/promotions/7/targets?dryRun=true", "application/x-ndjson", "gzip", "x"}, <-got); diff != "" {
-			t.Error(diff)
-		}
+		result := fixture.Must(c.UploadTargets(ctx, "7", strings.NewReader("x"), client.UploadOptions{Format: client.NDJSON, Gzip: true, DryRun: true}))(t)
+		fixture.Equal(t, seen{"/v1/promotions/7/targets?dryRun=true", "application/x-ndjson", "gzip", "x"}, <-got)
 		want := client.UploadResult{
 			UploadID: "5", Accepted: 1, Duplicates: 2, Conflicts: 3, Rejected: 4, Amount: 6,
 			Errors: []client.LineError{{Line: 2, Code: "BAD_ID", Detail: "no"}}, ReportURL: c.Server() + "/v1/promotions/7/uploads/5/report",
 		}
-		if diff := cmp.Diff(want, result); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, result)
 	})
 
 	t.Run("RefusesAnUnknownFormat", func(t *testing.T) {
@@ -355,9 +343,7 @@ func TestProblem(t *testing.T) {
 			if !errors.As(err, &got) {
 				t.Fatalf("error %v", err)
 			}
-			if diff := cmp.Diff(tc.want, *got); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, tc.want, *got)
 			if err.Error() != tc.text {
 				t.Errorf("text %q, want %q", err, tc.text)
 			}
@@ -404,10 +390,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		server := httptest.NewServer(http.NotFoundHandler())
 		server.Close()
-		c, err := client.New(server.URL, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := fixture.Must(client.New(server.URL, client.Options{}))(t)
 		if err := c.Health(context.Background()); err == nil || !strings.HasPrefix(err.Error(), "calling GET /healthz: dial tcp") {
 			t.Errorf("error %v", err)
 		}

@@ -27,10 +27,7 @@ func TestIssueCoupon(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		}}
-		c, err := client.New("http://largesse.test", client.Options{Timeout: time.Second, Transport: w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := fixture.Must(client.New("http://largesse.test", client.Options{Timeout: time.Second, Transport: w}))(t)
 		if r, err := c.IssueCoupon(t.Context(), "42", "u7", 20*time.Second); err != nil || r.Status != "ISSUED" {
 			t.Errorf("%+v, %v", r, err)
 		}

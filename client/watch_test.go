@@ -84,10 +84,7 @@ func promotionEvent(name, status string, succeeded int) string {
 // follow watches promotion 7 and returns what it has heard, in short.
 func follow(ctx context.Context, t *testing.T, w *wires, o client.WatchOptions) (heard []string) {
 	t.Helper()
-	c, err := client.New("http://largesse.test", client.Options{Transport: w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(client.New("http://largesse.test", client.Options{Transport: w}))(t)
 	o.Waiting = func(err error) {
 		if err == nil {
 			heard = append(heard, "heard again")
@@ -318,10 +315,7 @@ func TestWatchPromotion(t *testing.T) {
 		w := &wires{answer: func(r *http.Request, _ int) (*http.Response, error) {
 			return hanging(r, hello+promotionEvent("state", "RUNNING", 0)), nil
 		}}
-		c, err := client.New("http://largesse.test", client.Options{Transport: w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := fixture.Must(client.New("http://largesse.test", client.Options{Transport: w}))(t)
 		for p, err := range c.WatchPromotion(t.Context(), "7", client.WatchOptions{}) {
 			if err != nil || p.Status != "RUNNING" {
 				t.Errorf("%+v, %v", p, err)

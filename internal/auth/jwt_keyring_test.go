@@ -446,10 +446,7 @@ func TestWhatIsSaidOfTheJWKS(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var out fixture.Buffer
 		said := 0 // bytes of it that were checked
-		lines, err := obs.NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lines := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		key := newEdKey("a")
 		p := publish(t, key, shortKey())
 		tokens := newTestTokens(t, p.read, func(c *TokensConfig) { c.Log = lines })
@@ -529,10 +526,7 @@ func TestSlowPublishers(t *testing.T) {
 // tokensAt reads its keys over real connections, or from a real file.
 func tokensAt(t *testing.T, jwks string) *TokenVerifier {
 	t.Helper()
-	tokens, err := NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := fixture.Must(NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience}))(t)
 	t.Cleanup(tokens.Close)
 	return tokens
 }
@@ -604,9 +598,7 @@ func packed(t testing.TB, doc []byte) []byte {
 	if _, err := w.Write(doc); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, w.Close())
 	return out.Bytes()
 }
 
@@ -671,9 +663,7 @@ func TestKeysInAFile(t *testing.T) {
 	file := filepath.Join(dir, "jwks.json")
 	write := func(doc []byte) {
 		t.Helper()
-		if err := os.WriteFile(file, doc, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(file, doc, 0o600))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		tokens := tokensAt(t, file)
@@ -689,9 +679,7 @@ func TestKeysInAFile(t *testing.T) {
 		time.Sleep(fetchIntervalMin)
 		wantRefused(t, tokens, first.lasting(t), false, "longer than 1048576 bytes", "too long")
 
-		if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 		for _, odd := range []string{dir, filepath.Join(dir, "fifo"), "/dev/zero"} {
 			wantRefused(t, tokensAt(t, odd), first.lasting(t), false, "is not a regular file", odd)
 		}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // object is a JSON object: a JWK, the head of a token, or its claims.
@@ -37,10 +39,7 @@ func (o object) and(other object) object {
 
 func (o object) json(t testing.TB) []byte {
 	t.Helper()
-	raw, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := fixture.Must(json.Marshal(o))(t)
 	return raw
 }
 
@@ -107,10 +106,7 @@ func jwksOf(t testing.TB, keys ...testKey) []byte {
 func (k testKey) sign(t testing.TB, head object, claims []byte) string {
 	t.Helper()
 	text := b64(head.json(t)) + "." + b64(claims)
-	signature, err := jwt.GetSigningMethod(head["alg"].(string)).Sign(text, k.private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := fixture.Must(jwt.GetSigningMethod(head["alg"].(string)).Sign(text, k.private))(t)
 	return text + "." + b64(signature)
 }
 
@@ -137,10 +133,7 @@ func newTestTokens(t testing.TB, read func(context.Context) ([]byte, error), cha
 	for _, c := range change {
 		c(&cfg)
 	}
-	tokens, err := NewTokens(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := fixture.Must(NewTokens(cfg))(t)
 	tokens.keys.read = read
 	t.Cleanup(tokens.Close)
 	return tokens

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
@@ -173,9 +172,7 @@ func TestTokenRules(t *testing.T) {
 				got = timeless(got)
 			}
 			c.want.TokenSubject = c.want.Name
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, c.want, got)
 			// By another key the same is worth nothing.
 			token = foreign.sign(t, head.and(c.head), claims)
 			if got, err := tokens.Verify(t.Context(), token); err == nil || got != (Principal{}) {
@@ -252,10 +249,7 @@ func TestMalformedTokens(t *testing.T) {
 // verifier that lets the token choose the algorithm believes it.
 func hmacToken(t testing.TB, head object, claims []byte, private *rsa.PrivateKey) string {
 	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := fixture.Must(x509.MarshalPKIXPublicKey(&private.PublicKey))(t)
 	text := b64(head.json(t)) + "." + b64(claims)
 	mac := hmac.New(sha256.New, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	mac.Write([]byte(text))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -27,9 +28,7 @@ func TestChargeBook(t *testing.T) {
 		t.Parallel()
 		var b chargeBook
 		for range 3 { // the last page is read again each time
-			if err := b.read(t.Context(), growing{100}, promotion, 5, never); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, b.read(t.Context(), growing{100}, promotion, 5, never))
 		}
 		if got := b.total(); got != (worth{26, 2600}) {
 			t.Errorf("%+v", got)

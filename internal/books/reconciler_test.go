@@ -181,10 +181,7 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 	for i := 1; i <= paid; i++ {
 		l.pay(i)
 	}
-	log, err := obs.NewLog(&l.log, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(&l.log, "info", "text"))(t)
 	l.views = &activeViews{rows: rows}
 	l.views.Start(t.Context(), l.views.run)
 	l.rec = l.reconciler(nil, log)
@@ -761,10 +758,7 @@ func TestReconcileOnDemand(t *testing.T) {
 	fixture.OnFakeTime(t, "TheReportIsWhatTheContractSays", func(t *testing.T) {
 		l := newLedger(t, 30, 10)
 		add(l, entries(8, 30)...)
-		report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id})
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := fixture.Must(l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id}))(t)
 		kept, err := l.rows.ReconciliationGet(t.Context(), report.ID)
 		for _, part := range []string{`"id":"` + strconv.FormatInt(report.ID, 10) + `"`, `"checked":1`, `"drifts":[{`, `"promotionId":"42"`, `"what":"stream"`, `"store":20`, `"redis":23`, `"repaired":false`} {
 			if err != nil || !strings.Contains(string(kept.Report), part) {

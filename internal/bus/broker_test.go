@@ -28,10 +28,7 @@ func TestEmbeddedBroker(t *testing.T) {
 
 func startBroker(t *testing.T, dir string) *bus.Broker {
 	t.Helper()
-	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: dir}))(t)
 	t.Cleanup(broker.Close)
 	return broker
 }
@@ -40,12 +37,9 @@ func startBroker(t *testing.T, dir string) *bus.Broker {
 func inMemory(t *testing.T) (*bus.Broker, *bus.Client) {
 	t.Helper()
 	network := &kfake.VirtualNetwork{}
-	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+	broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{
 		Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(broker.Close)
 	dial := func(ctx context.Context, kind, address string) (net.Conn, error) {
 		conn, err := network.DialContext(ctx, kind, address)
@@ -54,20 +48,14 @@ func inMemory(t *testing.T) (*bus.Broker, *bus.Client) {
 		}
 		return conn, err
 	}
-	client, err := bus.Open(t.Context(), bus.Config{Brokers: []string{broker.Addr()}, Dial: dial, Partitions: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(bus.Open(t.Context(), bus.Config{Brokers: []string{broker.Addr()}, Dial: dial, Partitions: 2}))(t)
 	t.Cleanup(client.Close)
 	return broker, client
 }
 
 func openClient(t *testing.T, addr string) *bus.Client {
 	t.Helper()
-	client, err := bus.Open(t.Context(), bus.Config{Brokers: []string{addr}, Partitions: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(bus.Open(t.Context(), bus.Config{Brokers: []string{addr}, Partitions: 2}))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -83,16 +71,13 @@ func numbered(from, n int) []bus.Record {
 // listen starts a listener of a group. The test need not stop it.
 func listen(t *testing.T, client *bus.Client, group string, handle func([]bus.Record)) *bus.Listener {
 	t.Helper()
-	l, err := bus.NewListener(client, bus.ListenerConfig{
+	l := fixture.Must(bus.NewListener(client, bus.ListenerConfig{
 		Group: group, Topic: bus.TopicPointPublish,
 		Handle: func(_ context.Context, records []bus.Record) error {
 			handle(records)
 			return nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	l.Start(t.Context())
 	t.Cleanup(l.Stop)
 	return l
@@ -101,12 +86,9 @@ func listen(t *testing.T, client *bus.Client, group string, handle func([]bus.Re
 // broadcast starts a broadcast of the started topic, and waits until it has read it.
 func broadcast(t *testing.T, client *bus.Client) *bus.Broadcast {
 	t.Helper()
-	b, err := bus.NewBroadcast(client, bus.BroadcastConfig{
+	b := fixture.Must(bus.NewBroadcast(client, bus.BroadcastConfig{
 		Topic: bus.TopicStarted, Handle: func(context.Context, []bus.Record) error { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	b.Start(t.Context())
 	t.Cleanup(b.Stop)
 	select {
@@ -161,9 +143,7 @@ func wantExactly(t *testing.T, values map[string]int, from, n int) {
 
 func publish(t *testing.T, client *bus.Client, records []bus.Record) {
 	t.Helper()
-	if err := bus.NewPublisher(client).Publish(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, bus.NewPublisher(client).Publish(t.Context(), records))
 }
 
 // TestBrokerKeepsLogAndCommits has a broker that is killed, and one that is closed.
@@ -182,9 +162,7 @@ func TestBrokerKeepsLogAndCommits(t *testing.T) {
 			dir := t.TempDir()
 			addr, end := start(t, dir)
 			client := openClient(t, addr)
-			if err := client.EnsureTopics(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, client.EnsureTopics(t.Context()))
 			publish(t, client, numbered(0, 200))
 			wantExactly(t, consume(t, client, 200), 0, 200)
 			publish(t, client, numbered(200, 100))
@@ -213,10 +191,7 @@ func TestBrokerKeepsLogAndCommits(t *testing.T) {
 // startChild starts a process with a broker, which end kills.
 func startChild(t *testing.T, dir string) (addr string, end func()) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := fixture.Must(os.Executable())(t)
 	child := exec.CommandContext(t.Context(), self)
 	child.Env = append(os.Environ(), childDir+"="+dir)
 	child.Stderr = os.Stderr
@@ -224,16 +199,12 @@ func startChild(t *testing.T, dir string) (addr string, end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, child.Start())
 	if addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("the child said no address: %v", err)
 	}
 	return strings.TrimSpace(addr), func() {
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, child.Process.Kill())
 		var killed *exec.ExitError
 		if err := child.Wait(); !errors.As(err, &killed) {
 			t.Fatalf("the child ended with %v, a kill was wanted", err)
@@ -262,9 +233,7 @@ func TestBrokerDropsRecordsPastRetention(t *testing.T) {
 	dir := t.TempDir()
 	broker := startBroker(t, dir)
 	client := openClient(t, broker.Addr())
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	old := numbered(0, 10)
 	for i := range old {
 		old[i].At = time.Now().Add(-bus.DefaultRetention - time.Hour)
@@ -339,9 +308,7 @@ func TestNothingHangsWhileTheBrokerIsAway(t *testing.T) {
 	fixture.FakesKafka(t)
 	synctest.Test(t, func(t *testing.T) {
 		broker, client := inMemory(t)
-		if err := client.EnsureTopics(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, client.EnsureTopics(t.Context()))
 		publish(t, client, numbered(0, 1))
 		handled := make(chan struct{}, 1)
 		l := listen(t, client, bus.GroupPoint, func([]bus.Record) { handled <- struct{}{} })
@@ -381,9 +348,7 @@ func TestPartsGoOnWhenTheBrokerIsBack(t *testing.T) {
 	broker := startBroker(t, dir)
 	addr := broker.Addr()
 	client := openClient(t, addr)
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	values := make(chan string, 100)
 	listen(t, client, bus.GroupPoint, func(records []bus.Record) {
 		for _, r := range records {

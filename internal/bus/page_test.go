@@ -5,16 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestTheKafkaPageIsComplete: docs/kafka.md names every topic, group and header that
 // other systems can meet.
 func TestTheKafkaPageIsComplete(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "kafka.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fixture.Must(os.ReadFile(filepath.Join("..", "..", "docs", "kafka.md")))(t)
 	names := append([]string{
 		GroupPoint, GroupVoucher, GroupPointRetry, GroupVoucherRetry, GroupCouponIssue,
 	}, Topics...)

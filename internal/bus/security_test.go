@@ -70,10 +70,7 @@ func (f *files) brokerTLS() *tls.Config {
 
 func startCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := fixture.Must(kfake.NewCluster(append(opts, kfake.NumBrokers(1))...))(t)
 	t.Cleanup(cluster.Close)
 	return cluster
 }
@@ -137,13 +134,8 @@ func TestTheWholeWayIsEncrypted(t *testing.T) {
 		Brokers: cluster.ListenAddrs(), Partitions: 2, TLS: &bus.TLS{CAFile: f.path("ca.crt")},
 		SASL: &bus.SASL{Mechanism: "SCRAM-SHA-512", User: "largesse", PasswordFile: f.write("password", "secret\n")},
 	}
-	client, err := connect(t, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(connect(t, cfg))(t)
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	publish(t, client, numbered(0, 3))
 	wantExactly(t, consume(t, client, 3), 0, 3)
 	broadcast(t, client)
@@ -215,16 +207,11 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	cluster := startCluster(t, kfake.TLS(want), kfake.EnableSASL(),
 		kfake.Superuser("SCRAM-SHA-256", "largesse", "first"), kfake.Superuser("PLAIN", "boss", "boss"))
 	password := f.write("password", "first\n")
-	client, err := connect(t, bus.Config{
+	client := fixture.Must(connect(t, bus.Config{
 		Brokers: cluster.ListenAddrs(), TLS: &bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")},
 		SASL: &bus.SASL{Mechanism: "SCRAM-SHA-256", User: "largesse", PasswordFile: password},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	// A listener makes connections of its own.
 	handled := func(group string) error {
 		done := make(chan struct{}, 100)
@@ -242,11 +229,8 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 		t.Fatalf("before a rotation: %v, shown %v", err, shown.Load())
 	}
 
-	boss, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.SASL(plain.Auth{User: "boss", Pass: "boss"}.AsMechanism()),
-		kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.authority(), Certificates: f.pair("us")}), kgo.DisableClientMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	boss := fixture.Must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.SASL(plain.Auth{User: "boss", Pass: "boss"}.AsMechanism()),
+		kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.authority(), Certificates: f.pair("us")}), kgo.DisableClientMetrics()))(t)
 	defer boss.Close()
 	altered, err := kadm.NewClient(boss).AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{{
 		User: "largesse", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "second",
@@ -260,9 +244,7 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	f.write("password", "second\n")
 	f.issue("renewed")
 	for _, kind := range []string{".crt", ".key"} {
-		if err := os.Rename(f.path("renewed"+kind), f.path("us"+kind)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Rename(f.path("renewed"+kind), f.path("us"+kind)))
 	}
 	if err := handled("after"); err != nil || shown.Load() != "renewed" {
 		t.Errorf("after a rotation: %v, shown %v", err, shown.Load())
@@ -272,9 +254,7 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 	f.issue("half")
 	f.write("password", "")
 	f.write("ca.crt", "")
-	if err := os.Rename(f.path("half.crt"), f.path("us.crt")); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Rename(f.path("half.crt"), f.path("us.crt")))
 	if err := handled("meanwhile"); err != nil || shown.Load() != "renewed" {
 		t.Errorf("in the middle of a rotation: %v, shown %v", err, shown.Load())
 	}

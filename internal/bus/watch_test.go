@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -28,10 +29,7 @@ func TestWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			log, err := obs.NewLog(&out, "info", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 			w := newWatch(log)
 			for _, err := range tt.connects {
 				w.OnBrokerConnect(broker, 0, nil, err)
@@ -52,10 +50,7 @@ func TestWatch(t *testing.T) {
 	}
 	t.Run("group sessions", func(t *testing.T) {
 		var out strings.Builder
-		log, err := obs.NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		w := newWatch(log)
 		for _, err := range []error{closed, canceled, refused} {
 			w.OnGroupManageError(err)

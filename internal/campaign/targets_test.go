@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -284,13 +285,8 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 	const size = 256 << 20
 	line := &endless{left: size}
 	r := NewTargetReader(io.MultiReader(strings.NewReader("targetId\n"), line, strings.NewReader("\n7\n")), FormatCSV, MinorUnits, pointPromotion)
-	got, err := readAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"2: LINE_TOO_LONG", "3: 7 7 100 "}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	got := fixture.Must(readAll(r))(t)
+	fixture.Equal(t, []string{"2: LINE_TOO_LONG", "3: 7 7 100 "}, got)
 	if line.heapMax == 0 || line.heapMax > size/2 {
 		t.Errorf("%d bytes were in use while the line went by", line.heapMax)
 	}

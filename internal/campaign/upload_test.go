@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -181,10 +182,7 @@ func TestUpload(t *testing.T) {
 		f := newFakeUploadRows(pointPromotion)
 		u := f.uploads()
 		for i, want := range []UploadResult{{Accepted: 2500, Amount: 250_000}, {Duplicates: 2500}} {
-			got, err := u.Upload(t.Context(), command(strings.NewReader(csvOf(1, 2500))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := fixture.Must(u.Upload(t.Context(), command(strings.NewReader(csvOf(1, 2500)))))(t)
 			if diff := cmp.Diff(want, counts(got)); diff != "" {
 				t.Errorf("upload %d (-want +got):\n%s", i, diff)
 			}
@@ -200,20 +198,13 @@ func TestUpload(t *testing.T) {
 	t.Run("ConflictsAndRejectedAreNamedInOrder", func(t *testing.T) {
 		t.Parallel()
 		f := newFakeUploadRows(pointPromotion)
-		got, err := f.uploads().Upload(t.Context(), command(strings.NewReader("targetId,amount\n1,5\n1,6\nx,1\n1,5\n2,\n2,7\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(UploadResult{Accepted: 2, Duplicates: 1, Conflicts: 2, Rejected: 1, Amount: 105}, counts(got)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		got := fixture.Must(f.uploads().Upload(t.Context(), command(strings.NewReader("targetId,amount\n1,5\n1,6\nx,1\n1,5\n2,\n2,7\n"))))(t)
+		fixture.Equal(t, UploadResult{Accepted: 2, Duplicates: 1, Conflicts: 2, Rejected: 1, Amount: 105}, counts(got))
 		var named []string
 		for _, e := range got.Errors {
 			named = append(named, fmt.Sprintf("%d %s", e.Line, e.Code))
 		}
-		if diff := cmp.Diff([]string{"3 CONFLICT", "4 BAD_ID", "7 CONFLICT"}, named); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []string{"3 CONFLICT", "4 BAD_ID", "7 CONFLICT"}, named)
 		if diff := cmp.Diff(f.errs, got.Errors); diff != "" {
 			t.Errorf("kept and shown differ (-kept +shown):\n%s", diff)
 		}
@@ -222,10 +213,7 @@ func TestUpload(t *testing.T) {
 	t.Run("KeepsAHundredThousandErrorsAndCountsOn", func(t *testing.T) {
 		t.Parallel()
 		f := newFakeUploadRows(pointPromotion)
-		got, err := f.uploads().Upload(t.Context(), command(strings.NewReader("targetId\n"+strings.Repeat("x\n", 100_500)+"1\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := fixture.Must(f.uploads().Upload(t.Context(), command(strings.NewReader("targetId\n"+strings.Repeat("x\n", 100_500)+"1\n"))))(t)
 		if got.Rejected != 100_500 || got.Accepted != 1 || len(got.Errors) != 100 || len(f.errs) != 100_000 {
 			t.Errorf("rejected %d, accepted %d, shown %d, kept %d", got.Rejected, got.Accepted, len(got.Errors), len(f.errs))
 		}
@@ -388,22 +376,14 @@ func TestDryRun(t *testing.T) {
 	rows, opened := len(f.rows), len(f.opened)
 	cmd := command(strings.NewReader(file))
 	cmd.DryRun = true
-	dry, err := u.Upload(t.Context(), cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dry := fixture.Must(u.Upload(t.Context(), cmd))(t)
 	want := UploadResult{Accepted: 2, Duplicates: 3, Conflicts: 2, Rejected: 1, Amount: 105}
-	if diff := cmp.Diff(want, counts(dry)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, counts(dry))
 	if len(f.rows) != rows || len(f.opened) != opened || dry.UploadID != 0 {
 		t.Errorf("a dry run left rows %d, uploads %d, id %d", len(f.rows), len(f.opened), dry.UploadID)
 	}
 	// The upload has the same result.
-	real, err := u.Upload(t.Context(), command(strings.NewReader(file)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	real := fixture.Must(u.Upload(t.Context(), command(strings.NewReader(file))))(t)
 	real.UploadID = 0
 	if diff := cmp.Diff(dry, real); diff != "" {
 		t.Errorf("(-dry +real):\n%s", diff)
@@ -415,13 +395,8 @@ func TestDryRunKnowsRepeatsAcrossBatches(t *testing.T) {
 	f := newFakeUploadRows(pointPromotion)
 	cmd := command(strings.NewReader(csvOf(1, 3000) + strings.TrimPrefix(csvOf(1, 3000), "targetId\n")))
 	cmd.DryRun = true
-	got, err := f.uploads().Upload(t.Context(), cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(UploadResult{Accepted: 3000, Duplicates: 3000, Amount: 300_000}, counts(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	got := fixture.Must(f.uploads().Upload(t.Context(), cmd))(t)
+	fixture.Equal(t, UploadResult{Accepted: 3000, Duplicates: 3000, Amount: 300_000}, counts(got))
 }
 
 func TestDryRunIsBounded(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func verify(secret, header string, body []byte, now time.Time) bool {
@@ -29,14 +31,8 @@ func verify(secret, header string, body []byte, now time.Time) bool {
 func TestWebhooksPageShowsWhatIsTested(t *testing.T) {
 	t.Parallel()
 	function := regexp.MustCompile(`(?ms)^func verify\(.*?^}$`)
-	tested, err := os.ReadFile("webhook_example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../docs/webhooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested := fixture.Must(os.ReadFile("webhook_example_test.go"))(t)
+	page := fixture.Must(os.ReadFile("../../docs/webhooks.md"))(t)
 	if shown := function.Find(page); shown == nil || string(shown) != string(function.Find(tested)) {
 		t.Errorf("docs/webhooks.md shows another function than the one that is tested:\n%s", shown)
 	}

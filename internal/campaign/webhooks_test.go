@@ -518,10 +518,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 
 	t.Run("ErrorsDoNotShowTheAddress", func(t *testing.T) {
 		t.Parallel()
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		l.Close()
 		u := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/secret-path", RawQuery: "token=secret"}
 		for _, address := range []string{u.String(), "http://\x7f/secret"} {

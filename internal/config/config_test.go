@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 var ignoreSources = cmpopts.IgnoreUnexported(Config{})
@@ -54,12 +56,8 @@ func TestLoadConfig(t *testing.T) {
 			Otel:      Otel{SampleOneIn: 100},
 			Roles:     Roles,
 		}
-		if diff := cmp.Diff(want, got, ignoreSources); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(want, Default(), ignoreSources); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, got, ignoreSources)
+		fixture.Equal(t, want, Default(), ignoreSources)
 	})
 
 	t.Run("LetsFlagsWinOverTheEnvironmentAndThatOverTheFile", func(t *testing.T) {
@@ -135,9 +133,7 @@ func TestLoadConfig(t *testing.T) {
 			"environment variable LARGESSE_MONEY_TIMEOT is not a setting; did you mean LARGESSE_MONEY_TIMEOUT?",
 			"environment variable LARGESSE_SERVICE_HOST is not a setting; the settings are listed in docs/settings.md",
 		}
-		if diff := cmp.Diff(want, warnings); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, warnings)
 	})
 
 	t.Run("WarnsOfWhatIsSafeButHardlyMeant", func(t *testing.T) {
@@ -380,9 +376,7 @@ func TestValidate(t *testing.T) {
 			names = append(names, p.Name)
 		}
 		want := []string{"nope", "money.timeout", "redis.stream.max-len", "auth.mode", "log.level"}
-		if diff := cmp.Diff(want, names); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, names)
 		if strings.Contains(err.Error(), "\n") {
 			t.Errorf("the error has more than one line: %q", err)
 		}
@@ -410,10 +404,7 @@ func TestMasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.Masked()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := fixture.Must(c.Masked())(t)
 
 	t.Run("HidesSecretsAndTellsSources", func(t *testing.T) {
 		t.Parallel()
@@ -447,9 +438,7 @@ func TestMasked(t *testing.T) {
 		want.Redis.URL = "redis://:xxxxx@a:6379,rediss://b:6379"
 		want.Money.AuthHeader = "X-Api-Key: xxxxx"
 		want.Webhook.Secret = "xxxxx"
-		if diff := cmp.Diff(want, again, ignoreSources); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, again, ignoreSources)
 	})
 }
 
@@ -572,8 +561,6 @@ func resolveExamples(_ context.Context, host string) ([]net.IPAddr, error) {
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "largesse.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

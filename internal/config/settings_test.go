@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 var update = flag.Bool("update", false, "write docs/settings.md anew")
@@ -61,10 +63,7 @@ func TestSettings(t *testing.T) {
 	t.Run("AreAllInTheDocs", func(t *testing.T) {
 		t.Parallel()
 		const path = "../../docs/settings.md"
-		have, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := fixture.Must(os.ReadFile(path))(t)
 		const begin, end = "<!-- settings: begin -->\n", "<!-- settings: end -->"
 		before, rest, ok := strings.Cut(string(have), begin)
 		_, after, ok2 := strings.Cut(rest, end)
@@ -73,9 +72,7 @@ func TestSettings(t *testing.T) {
 		}
 		want := before + begin + docsTable() + end + after
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, os.WriteFile(path, []byte(want), 0o644))
 			return
 		}
 		if diff := cmp.Diff(want, string(have)); diff != "" {

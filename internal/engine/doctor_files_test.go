@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/config/configtest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestLookAtCertificates(t *testing.T) {
@@ -28,10 +29,7 @@ func TestLookAtCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	read := func(path string) string {
 		t.Helper()
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(os.ReadFile(path))(t)
 		return string(text)
 	}
 	lasts, key := configtest.IssueCert(t, dir, "lasts", now.Add(90*day))
@@ -87,9 +85,7 @@ func TestLookAtSecrets(t *testing.T) {
 	load := func(t *testing.T, text string, mode os.FileMode) (config.Config, string) {
 		t.Helper()
 		path := configtest.PutFile(t, filepath.Join(t.TempDir(), "largesse.yaml"), text)
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Chmod(path, mode))
 		c, _, problems, err := config.Examine(config.LoadParams{File: path})
 		if err != nil || len(problems) > 0 {
 			t.Fatal(err, problems)
@@ -131,9 +127,7 @@ func TestLookAtSecrets(t *testing.T) {
 		cfg.Kafka.SASLPasswordFile = configtest.PutFile(t, filepath.Join(dir, "password"), "x")
 		cfg.HTTP.TLSKey = filepath.Join(dir, "none")
 		onlyBut(t, lookAtSecrets(cfg, ""), CheckOK)
-		if err := os.Chmod(cfg.Kafka.SASLPasswordFile, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Chmod(cfg.Kafka.SASLPasswordFile, 0o644))
 		checks := lookAtSecrets(cfg, "")
 		onlyBut(t, checks, CheckWarn, "files.secrets")
 		if !strings.Contains(checks[0].Found, cfg.Kafka.SASLPasswordFile+" (kafka.sasl-password-file)") || strings.Contains(checks[0].Found, "token") {
@@ -188,16 +182,10 @@ func TestLookAtKafkaSecurity(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := configtest.IssueCert(t, dir, "broker", time.Now().Add(time.Hour))
 	other, _ := configtest.IssueCert(t, dir, "other", time.Now().Add(time.Hour))
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := fixture.Must(tls.LoadX509KeyPair(cert, key))(t)
 	start := func(opts ...kfake.Opt) []string {
 		t.Helper()
-		cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cluster := fixture.Must(kfake.NewCluster(append(opts, kfake.NumBrokers(1))...))(t)
 		t.Cleanup(cluster.Close)
 		return cluster.ListenAddrs()
 	}
@@ -251,18 +239,12 @@ func TestLookAtUnknownAuthority(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := configtest.IssueCert(t, dir, "server", time.Now().Add(time.Hour))
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := fixture.Must(tls.LoadX509KeyPair(cert, key))(t)
 	// start starts a server that speaks TLS after the preamble: PostgreSQL's answer to a
 	// request for it.
 	start := func(asked int, preamble string) string {
 		t.Helper()
-		server, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := fixture.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		t.Cleanup(func() { _ = server.Close() })
 		go func() {
 			for {

@@ -28,10 +28,7 @@ import (
 // execSQL runs statements on the PostgreSQL at url, one after the other.
 func execSQL(ctx context.Context, t *testing.T, url string, statements ...string) {
 	t.Helper()
-	db, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(ctx, url))(t)
 	defer func() { _ = db.Close(ctx) }()
 	for _, sql := range statements {
 		if _, err := db.Exec(ctx, sql); err != nil {
@@ -69,19 +66,14 @@ func TestDoctorPostgres(t *testing.T) {
 		t.Parallel()
 		cfg := smallDatabase(fixture.NewSchema(t))
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
-		if err := Migrate(t.Context(), cfg, nil); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, Migrate(t.Context(), cfg, nil))
 		checks := look(t, cfg.Database.URL)
 		onlyBut(t, checks, CheckOK)
 		if verdict(t, checks, "instances") != CheckOK {
 			t.Errorf("%+v", checks)
 		}
 
-		rows, err := OpenStore(t.Context(), cfg, "test", obs.Log{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := fixture.Must(OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
 		defer rows.Close()
 		if _, err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute); err != nil {
 			t.Fatal(err)
@@ -96,19 +88,14 @@ func TestDoctorPostgres(t *testing.T) {
 	t.Run("ANewerProgramWasThere", func(t *testing.T) {
 		t.Parallel()
 		cfg := smallDatabase(fixture.NewSchema(t))
-		if err := Migrate(t.Context(), cfg, nil); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, Migrate(t.Context(), cfg, nil))
 		execSQL(t.Context(), t, cfg.Database.URL, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		onlyBut(t, look(t, cfg.Database.URL), CheckFail, "database.schema")
 	})
 
 	t.Run("NoSchemaAndReadOnly", func(t *testing.T) {
 		t.Parallel()
-		u, err := url.Parse(fixture.Address(t, fleet.VariablePostgres))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := fixture.Must(url.Parse(fixture.Address(t, fleet.VariablePostgres)))(t)
 		q := u.Query()
 		q.Set("search_path", "nowhere")
 		q.Set("default_transaction_read_only", "on")
@@ -118,10 +105,7 @@ func TestDoctorPostgres(t *testing.T) {
 
 	t.Run("AnotherEncoding", func(t *testing.T) {
 		t.Parallel()
-		u, err := url.Parse(fixture.Address(t, fleet.VariablePostgres))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := fixture.Must(url.Parse(fixture.Address(t, fleet.VariablePostgres)))(t)
 		admin := u.String()
 		u.Path = "/" + fixture.Name()
 		execSQL(t.Context(), t, admin, "CREATE DATABASE "+u.Path[1:]+" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -129,7 +113,7 @@ func TestDoctorPostgres(t *testing.T) {
 		if checks := look(t, u.String()); verdict(t, checks, "database.encoding") != CheckFail {
 			t.Errorf("%+v", checks)
 		}
-		err = Migrate(t.Context(), smallDatabase(u.String()), nil)
+		err := Migrate(t.Context(), smallDatabase(u.String()), nil)
 		if err == nil || !strings.Contains(err.Error(), "the encoding of the database is LATIN1, and it must be UTF8: create a database") {
 			t.Errorf("largesse migrate: %v", err)
 		}
@@ -137,10 +121,7 @@ func TestDoctorPostgres(t *testing.T) {
 
 	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
 		t.Parallel()
-		u, err := url.Parse(fixture.NewSchema(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := fixture.Must(url.Parse(fixture.NewSchema(t)))(t)
 		schema, admin := u.Query().Get("search_path"), u.String()
 		role := schema + "_r"
 		execSQL(t.Context(), t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'sekret' CONNECTION LIMIT 1", "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
@@ -161,10 +142,7 @@ func TestDoctorPostgres(t *testing.T) {
 // ownRedis starts a Redis that ends with the test, and returns its address.
 func ownRedis(t *testing.T, settings ...string) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
@@ -242,10 +220,7 @@ func TestDoctorRedis(t *testing.T) {
 	t.Run("ACluster", func(t *testing.T) {
 		t.Parallel()
 		address := ownRedis(t, "--cluster-enabled", "yes")
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := fixture.Must(new(net.Dialer).DialContext(t.Context(), "tcp", address))(t)
 		defer conn.Close()
 		if _, err := conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")); err != nil {
 			t.Fatal(err)
@@ -303,10 +278,7 @@ func TestDoctorKafka(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default()
 	cfg.Kafka.Brokers, cfg.Kafka.TopicPrefix = fixture.Topics(t)
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kafka := fixture.Must(kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...)))(t)
 	defer kafka.Close()
 	admin := kadm.NewClient(kafka)
 	point, voucher := cfg.Kafka.TopicPrefix+bus.TopicPointPublish, cfg.Kafka.TopicPrefix+bus.TopicVoucherPublish
@@ -315,10 +287,7 @@ func TestDoctorKafka(t *testing.T) {
 	for range 2 {
 		onlyBut(t, lookAtKafka(t.Context(), cfg), CheckWarn, "kafka.topics")
 	}
-	topics, err := admin.ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	topics := fixture.Must(admin.ListTopics(t.Context()))(t)
 	for _, topic := range topics.Names() {
 		if strings.HasPrefix(topic, cfg.Kafka.TopicPrefix) {
 			t.Errorf("topic %s was created", topic)
@@ -332,14 +301,9 @@ func TestDoctorKafka(t *testing.T) {
 	if _, err := admin.CreateTopic(t.Context(), 2, 1, map[string]*string{"cleanup.policy": &compact}, voucher); err != nil {
 		t.Fatal(err)
 	}
-	client, err := bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{})))(t)
 	defer client.Close()
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	checks := lookAtKafka(t.Context(), cfg)
 	for _, want := range []struct {
 		name, found string
@@ -366,15 +330,12 @@ func TestDoctorServers(t *testing.T) {
 		_, _ = w.Write([]byte(`{"code":"NOT_FOUND"}`))
 	}))
 	defer provider.Close()
-	checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+	checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
 		"database.url": fixture.NewSchema(t), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
 		"redis.url": fixture.Address(t, fleet.VariableRedis), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
 		"kafka.brokers": fixture.Address(t, fleet.VariableKafka), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
 		"money.url": provider.URL, "http.listen": "127.0.0.1:0",
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	onlyBut(t, checks, CheckWarn, "database.schema", "kafka.topics")
 }
 
@@ -383,9 +344,7 @@ func TestDoctorServers(t *testing.T) {
 func TestTheUpgradeWaitsForOlderInstances(t *testing.T) {
 	t.Parallel()
 	cfg := smallDatabase(fixture.NewSchema(t))
-	if err := Migrate(t.Context(), cfg, nil); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, Migrate(t.Context(), cfg, nil))
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 8", "ALTER TABLE instances DROP COLUMN troubles",
 		`INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
 VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('dead-1', '0', '[]', '[]', now(), now(), now() - interval '1 s')`)
@@ -405,15 +364,9 @@ VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('de
 		t.Fatalf("the migration did not wait: %v", err)
 	}
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM instances")
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if err := Migrate(t.Context(), cfg, nil); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, <-done)
+	fixture.OK(t, Migrate(t.Context(), cfg, nil))
 	// A schema before coupons may have no table of instances.
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 2", "DROP TABLE instances")
-	if err := Migrate(t.Context(), cfg, nil); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, Migrate(t.Context(), cfg, nil))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/reward"
@@ -233,9 +234,7 @@ func TestJudgeCodes(t *testing.T) {
 		err = errors.Join(err, s.CodesBegin(t.Context(), id, importID, now))
 		_, staged := s.CodesStage(t.Context(), store.CodesStageParams{TemplateID: id, ImportID: importID, Codes: []string{"A"}, Now: now})
 		_, published := s.CodesPublish(t.Context(), id, importID, 1)
-		if err := errors.Join(err, staged, published); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, errors.Join(err, staged, published))
 	}
 	_, settled := s.CouponSettle(t.Context(), store.CouponSettleParams{
 		TemplateID: 2, Now: now, Requests: []rules.CouponRequest{{UserID: "u", Ticket: 1, CouponID: 7, Code: "generated"}},
@@ -397,15 +396,12 @@ func TestLookAtMoney(t *testing.T) {
 func files(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
-	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+	fixture.OK(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err == nil {
 			all[path] = info.Size()
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
@@ -413,9 +409,7 @@ func files(t *testing.T, dir string) map[string]int64 {
 func closedDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	if err := makeDataDir(dir); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, makeDataDir(dir))
 	return dir
 }
 
@@ -439,18 +433,13 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = closedDir(t)
-		if err := Migrate(t.Context(), cfg, nil); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, Migrate(t.Context(), cfg, nil))
 		before := files(t, cfg.Data.Dir)
 		onlyBut(t, look(t, cfg), CheckOK)
 		if after := files(t, cfg.Data.Dir); !maps.Equal(before, after) {
 			t.Errorf("before %v, after %v", before, after)
 		}
-		lock, err := lockDir(cfg.Data.Dir, "later-1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := fixture.Must(lockDir(cfg.Data.Dir, "later-1"))(t)
 		lock.release()
 	})
 
@@ -458,23 +447,12 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = closedDir(t)
-		lock, err := lockDir(cfg.Data.Dir, "holder-7")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lock := fixture.Must(lockDir(cfg.Data.Dir, "holder-7"))(t)
 		defer lock.release()
-		rows, err := OpenStore(t.Context(), cfg, "holder-7", obs.Log{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := fixture.Must(OpenStore(t.Context(), cfg, "holder-7", obs.Log{}))(t)
 		defer rows.Close()
-		if err := rows.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, rows.Migrate(t.Context()))
+		l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		defer l.Close()
 		cfg.Kafka.EmbeddedListen = l.Addr().String()
 		checks := look(t, cfg)
@@ -486,10 +464,7 @@ func TestLookAtEmbedded(t *testing.T) {
 
 	t.Run("ATakenPort", func(t *testing.T) {
 		t.Parallel()
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		defer l.Close()
 		cfg := config.Default()
 		cfg.Data.Dir, cfg.Kafka.EmbeddedListen = closedDir(t), l.Addr().String()
@@ -500,9 +475,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(cfg.Data.Dir, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(cfg.Data.Dir, nil, 0o600))
 		if v := verdict(t, look(t, cfg), "data"); v != CheckFail {
 			t.Error(v)
 		}
@@ -511,9 +484,7 @@ func TestLookAtEmbedded(t *testing.T) {
 	t.Run("ADirectoryThatCannotBeCreated", func(t *testing.T) {
 		t.Parallel()
 		dangling := filepath.Join(t.TempDir(), "link")
-		if err := os.Symlink(filepath.Join(t.TempDir(), "nowhere", "x"), dangling); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Symlink(filepath.Join(t.TempDir(), "nowhere", "x"), dangling))
 		for _, dir := range []string{dangling, filepath.Join(dangling, "a", "b"), "/dev/null/a", "/proc/largesse/a"} {
 			if c := lookAtDir(dir); c.Status != CheckFail || !strings.Contains(c.Found, dir) || c.Advice == "" {
 				t.Errorf("%s: %+v", dir, c)
@@ -528,18 +499,10 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = t.TempDir()
-		if err := Migrate(t.Context(), cfg, nil); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.OpenFile(sqlitePath(cfg), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, Migrate(t.Context(), cfg, nil))
+		f := fixture.Must(os.OpenFile(sqlitePath(cfg), os.O_RDWR, 0))(t)
 		// Everything behind the page that lists the tables.
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := fixture.Must(f.Stat())(t)
 		const page = 4096
 		if _, err := f.WriteAt(slices.Repeat([]byte{0xAB}, int(info.Size())-page), page); err != nil {
 			t.Fatal(err)
@@ -573,10 +536,7 @@ func TestLookAtHTTP(t *testing.T) {
 		_, _ = w.Write([]byte(`{"info":{"title":"Petstore","version":"1"}}`))
 	}))
 	ours := listen(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7"}))
-	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	free.Close()
 	for _, tc := range []struct {
 		address string
@@ -603,24 +563,16 @@ func TestLookAtHTTP(t *testing.T) {
 // TestLookAtKafka looks at an embedded broker as at one elsewhere.
 func TestLookAtKafka(t *testing.T) {
 	t.Parallel()
-	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: t.TempDir()}))(t)
 	defer broker.Close()
 	cfg := config.Default()
 	cfg.Kafka.Brokers = []string{broker.Addr()}
 	for range 2 { // nothing is made by looking
 		onlyBut(t, lookAtKafka(t.Context(), cfg), CheckWarn, "kafka.topics")
 	}
-	client, err := bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{})))(t)
 	defer client.Close()
-	if err := client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, client.EnsureTopics(t.Context()))
 	onlyBut(t, lookAtKafka(t.Context(), cfg), CheckOK)
 }
 
@@ -630,12 +582,9 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("GoesOnBesideWrongSettings", func(t *testing.T) {
 		t.Parallel()
-		checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+		checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
 			"data.dir": t.TempDir(), "redis.stream.lease-seconds": "3", "redis.url": "http://:sekret@nowhere", "roles": "api", "log.level": "loud", "http.listen": "127.0.0.1:0",
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}}))(t)
 		for name, want := range map[string]CheckStatus{
 			"settings": CheckFail, "settings.lease": CheckFail, "redis": CheckWarn, "database": CheckOK, "data": CheckOK, "kafka": CheckOK, "money": CheckOK,
 		} {
@@ -659,10 +608,7 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("SilentServersAreGivenUp", func(t *testing.T) {
 		t.Parallel()
-		silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		silent := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		defer silent.Close() // it takes connections and says nothing
 		taken := make(chan struct{}, 1)
 		go func() {
@@ -698,19 +644,13 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("ClosedPortsAreToldWithoutPasswords", func(t *testing.T) {
 		t.Parallel()
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		closed := l.Addr().String()
 		l.Close()
-		checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+		checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
 			"database.url": "postgres://u:sekret@" + closed + "/x", "redis.url": "redis://u:sekret@" + closed,
 			"kafka.brokers": closed, "money.url": "http://" + closed, "http.listen": "127.0.0.1:0",
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}}))(t)
 		onlyBut(t, checks, CheckFail, "database", "redis", "kafka", "money")
 		for _, c := range checks {
 			if strings.Contains(c.Found+c.Advice, "sekret") {

@@ -139,10 +139,7 @@ func TestHeartbeat(t *testing.T) {
 
 	fixture.OnFakeTime(t, "AnOutageIsOneLine", func(t *testing.T) {
 		var out strings.Builder
-		log, err := obs.NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		rows := &fakeInstances{}
 		h := newHeartbeat(rows, self, nil, log)
 		h.pools = func() []pool.Status { return nil }
@@ -209,10 +206,7 @@ func TestADeadInstanceIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		log, err := obs.NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		rows := &fakeInstances{dead: []string{"host-9"}}
 		for _, name := range []string{"host-1", "host-2"} {
 			h := newHeartbeat(rows, store.Instance{Name: name}, nil, log)

@@ -55,10 +55,7 @@ func held(t *testing.T) (l *lease, rows *fakeLeases, lost <-chan error) {
 	t.Helper()
 	rows = &fakeLeases{}
 	over := make(chan error, 1)
-	l, err := takeLease(t.Context(), rows, "n", "host-1", func(err error) { over <- err }, obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l = fixture.Must(takeLease(t.Context(), rows, "n", "host-1", func(err error) { over <- err }, obs.Log{}))(t)
 	return l, rows, over
 }
 
@@ -93,10 +90,7 @@ func TestLease(t *testing.T) {
 	fixture.OnFakeTime(t, "ADeadHoldersLeaseIsWaitedFor", func(t *testing.T) {
 		rows := &fakeLeases{owner: "dead/x", until: time.Now().Add(10 * time.Second)}
 		began := time.Now()
-		l, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := fixture.Must(takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{}))(t)
 		if took := time.Since(began); took < 10*time.Second || took > 12*time.Second {
 			t.Errorf("took %v", took)
 		}

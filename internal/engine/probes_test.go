@@ -29,10 +29,7 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 		}
 	}
 	for range 2 * cfg.HTTP.MaxConnections {
-		conn, err := net.Dial("tcp", e.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := fixture.Must(net.Dial("tcp", e.Addr()))(t)
 		defer conn.Close()
 		if _, err := conn.Write([]byte("POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")); err != nil {
 			t.Fatal(err)
@@ -50,10 +47,7 @@ func statusAt(t *testing.T, address, path string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {

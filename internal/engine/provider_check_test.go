@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // brokenProvider is a provider that does what it should, but for its flaw.
@@ -248,17 +249,12 @@ func TestProviderCheck(t *testing.T) {
 			cfg := config.Default()
 			cfg.Money.URL = server.URL
 			cfg.Money.TokenFile = filepath.Join(t.TempDir(), "token")
-			if err := os.WriteFile(cfg.Money.TokenFile, []byte("right\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, os.WriteFile(cfg.Money.TokenFile, []byte("right\n"), 0o600))
 			p := ProviderCheckParams{User: `u"7`, RefuseUser: "closed", VoucherCode: "V"}
 			if flaw == "forgets" {
 				p.Wait = wait
 			}
-			checks, err := CheckProvider(t.Context(), cfg, p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			checks := fixture.Must(CheckProvider(t.Context(), cfg, p))(t)
 			var lines strings.Builder
 			for _, c := range checks {
 				fmt.Fprintf(&lines, "%s %s: %s; %s\n", c.Status, c.Name, c.Found, c.Advice)
@@ -322,10 +318,7 @@ func TestProviderCheckOfPoints(t *testing.T) {
 	cfg.Money.URL, cfg.Money.Currencies = server.URL, []string{"EUR", "USD"}
 	cfg.Money.Request.Path, cfg.Money.Request.Body = "/v2", `{"key": key, "currency": currency, "value": amount}`
 	cfg.Money.Response.Paid, cfg.Money.Response.TransactionKey, cfg.Money.Lookup.Without = "status == 200", "body.id", "repeat"
-	checks, err := CheckProvider(t.Context(), cfg, ProviderCheckParams{User: "u", VoucherCode: "V"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	checks := fixture.Must(CheckProvider(t.Context(), cfg, ProviderCheckParams{User: "u", VoucherCode: "V"}))(t)
 	found := map[string]Check{}
 	for _, c := range checks {
 		found[c.Name] = c

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -31,13 +32,6 @@ func newRows(t *testing.T, path string) *sqlite.Store {
 	return rows
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestRetention stores audit entries and dead letters older and newer than the settings
 // allow, more than a transaction removes, and removes the old ones. Open dead letters
 // stay, and with zero settings everything does.
@@ -51,25 +45,22 @@ func TestRetention(t *testing.T) {
 		if id >= old {
 			at = now
 		}
-		must(t, rows.AuditBegin(t.Context(), store.AuditLine{ID: id + 1, At: at}))
+		fixture.OK(t, rows.AuditBegin(t.Context(), store.AuditLine{ID: id + 1, At: at}))
 	}
 	letters := make([]reward.DeadLetter, 4)
 	for i := range letters {
 		letters[i] = reward.DeadLetter{Source: "topic", Partition: int32(i), Offset: "0", At: now.Add(-3 * time.Hour)}
 	}
-	must(t, rows.DeadLetterAdd(t.Context(), letters))
+	fixture.OK(t, rows.DeadLetterAdd(t.Context(), letters))
 	for id, closed := range map[int64]struct {
 		to reward.DeadLetterStatus
 		at time.Time
 	}{1: {reward.DeadLetterReplayed, now.Add(-2 * time.Hour)}, 2: {reward.DeadLetterDiscarded, now.Add(-2 * time.Hour)}, 3: {reward.DeadLetterReplayed, now}} {
-		_, err := rows.DeadLetterClose(t.Context(), []int64{id}, closed.to, "ann", closed.at)
-		must(t, err)
+		fixture.Must(rows.DeadLetterClose(t.Context(), []int64{id}, closed.to, "ann", closed.at))(t)
 	}
 	left := func() (audit, dead int) {
-		lines, err := rows.AuditList(t.Context(), store.AuditListParams{Limit: old + fresh})
-		must(t, err)
-		list, err := rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 10})
-		must(t, err)
+		lines := fixture.Must(rows.AuditList(t.Context(), store.AuditListParams{Limit: old + fresh}))(t)
+		list := fixture.Must(rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 10}))(t)
 		return len(lines), len(list)
 	}
 	for _, tt := range []struct {
@@ -81,7 +72,7 @@ func TestRetention(t *testing.T) {
 		{config.Retention{Audit: time.Hour, DeadLetters: time.Hour}, fresh, 2},
 	} {
 		r := &retention{rows: rows, periods: tt.periods}
-		must(t, r.round(t.Context()))
+		fixture.OK(t, r.round(t.Context()))
 		if audit, dead := left(); audit != tt.audit || dead != tt.dead {
 			t.Errorf("%+v: %d audit entries and %d dead letters are left, want %d and %d", tt.periods, audit, dead, tt.audit, tt.dead)
 		}
@@ -98,8 +89,7 @@ func TestRetentionOfPayouts(t *testing.T) {
 	now := time.Now()
 	const targets = retentionBatch + 1
 	for id, ended := range map[reward.PromotionID]time.Time{1: now.Add(-50 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-50 * time.Hour)} {
-		_, err := rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, ended)
-		must(t, err)
+		fixture.Must(rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, ended))(t)
 		all := make([]store.NewPayout, targets)
 		var outcomes []rules.Outcome
 		for i := range all {
@@ -112,26 +102,20 @@ func TestRetentionOfPayouts(t *testing.T) {
 			outcomes = append(outcomes, o)
 		}
 		for part := range slices.Chunk(all, store.BatchMax) {
-			_, err = rows.PayoutSave(ctx, store.PayoutSaveParams{Rows: part, MaxLen: targets, Now: ended})
-			must(t, err)
+			fixture.Must(rows.PayoutSave(ctx, store.PayoutSaveParams{Rows: part, MaxLen: targets, Now: ended}))(t)
 		}
 		for part := range slices.Chunk(outcomes, store.BatchMax) {
-			_, err = rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: part, Now: ended})
-			must(t, err)
+			fixture.Must(rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: part, Now: ended}))(t)
 		}
-		_, err = rows.PromotionComplete(ctx, id, time.Minute, ended)
-		must(t, err)
-		v, err := rows.PromotionGet(ctx, id)
-		must(t, err)
-		_, err = rows.PromotionStreamDestroyed(ctx, id, v.LastDispatchedAt)
-		must(t, err)
+		fixture.Must(rows.PromotionComplete(ctx, id, time.Minute, ended))(t)
+		v := fixture.Must(rows.PromotionGet(ctx, id))(t)
+		fixture.Must(rows.PromotionStreamDestroyed(ctx, id, v.LastDispatchedAt))(t)
 	}
 	left := func() (n [4]int) {
 		for id := range reward.PromotionID(4) {
 			p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax}
 			for {
-				page, err := rows.PayoutList(ctx, p)
-				must(t, err)
+				page := fixture.Must(rows.PayoutList(ctx, p))(t)
 				n[id] += len(page)
 				if len(page) < p.Limit {
 					break
@@ -141,7 +125,7 @@ func TestRetentionOfPayouts(t *testing.T) {
 		}
 		return n
 	}
-	must(t, (&retention{rows: rows}).round(ctx))
+	fixture.OK(t, (&retention{rows: rows}).round(ctx))
 	if got := left(); got != [4]int{0, targets, targets, targets} {
 		t.Fatalf("without a period, %v payouts are left", got)
 	}
@@ -155,14 +139,13 @@ func TestRetentionOfPayouts(t *testing.T) {
 	}
 	r.rows = rows
 	for range 2 {
-		must(t, r.round(ctx))
+		fixture.OK(t, r.round(ctx))
 		if got := left(); got != [4]int{0, 0, targets, targets} {
 			t.Fatalf("%v payouts are left", got)
 		}
 	}
 	for id, archived := range map[reward.PromotionID]bool{1: true, 2: false, 3: false} {
-		v, err := rows.PromotionGet(ctx, id)
-		must(t, err)
+		v := fixture.Must(rows.PromotionGet(ctx, id))(t)
 		if v.ArchivedAt.IsZero() == archived || v.Counts.Total() != targets || v.Counts.AmountTotal() != 5*targets {
 			t.Errorf("promotion %d: archived at %v, counts %+v", id, v.ArchivedAt, v.Counts)
 		}
@@ -214,7 +197,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 			template.ValidFor = 0
 		}
 		_, err := rows.TemplateCreate(ctx, template)
-		must(t, err)
+		fixture.OK(t, err)
 		var all []rules.CouponRequest
 		for n := range int64(coupons) {
 			number := int64(id)*10_000 + n
@@ -222,12 +205,12 @@ func TestRetentionOfCoupons(t *testing.T) {
 		}
 		for part := range slices.Chunk(all, store.BatchMax) {
 			_, err = rows.CouponSettle(ctx, store.CouponSettleParams{TemplateID: id, Kind: rules.SettleInOrder, Requests: part, Now: closed.Add(-2 * time.Hour)})
-			must(t, err)
+			fixture.OK(t, err)
 		}
 	}
 	left := func() (n [5]int64) {
 		for id := reward.TemplateID(1); id <= 4; id++ {
-			must(t, rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
+			fixture.OK(t, rows.CouponSnapshot(ctx, id, func(reward.CouponTemplate) error { return nil }, func(page []store.CouponHolding) error {
 				n[id] += int64(len(page))
 				return nil
 			}))
@@ -235,7 +218,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 		return n
 	}
 	gates := &removedGates{fails: 1}
-	must(t, (&retention{rows: rows, gate: gates}).round(ctx))
+	fixture.OK(t, (&retention{rows: rows, gate: gates}).round(ctx))
 	r := &retention{rows: rows, gate: gates, periods: config.Retention{Coupons: 72 * time.Hour}}
 	if err := r.round(ctx); err == nil {
 		t.Fatal("the round reports success although the gate is not removed")
@@ -254,7 +237,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 	}
 	r.rows = rows
 	for range 2 {
-		must(t, r.round(ctx))
+		fixture.OK(t, r.round(ctx))
 		if got := left(); got != [5]int64{0, 0, coupons, coupons, 0} {
 			t.Fatalf("%v coupons are left", got)
 		}
@@ -263,8 +246,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 		t.Errorf("the gates of %v are removed, want that of template 4, and that of template 1 in each round until nothing is left", gates.ids)
 	}
 	for id, archived := range map[reward.TemplateID]bool{1: true, 2: false, 3: false, 4: true} {
-		v, err := rows.TemplateGet(ctx, id)
-		must(t, err)
+		v := fixture.Must(rows.TemplateGet(ctx, id))(t)
 		if v.ArchivedAt.IsZero() == archived || v.Live != coupons || v.IssuedTotal != coupons {
 			t.Errorf("template %d: archived at %v, %d live, %d issued", id, v.ArchivedAt, v.Live, v.IssuedTotal)
 		}
@@ -298,29 +280,24 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	ctx := t.Context()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL, cfg.Retention.Coupons = t.TempDir(), "http://127.0.0.1:9", 72*time.Hour
-	rows, err := sqlite.Open(ctx, sqlitePath(cfg))
-	must(t, err)
-	must(t, rows.Migrate(ctx))
+	rows := fixture.Must(sqlite.Open(ctx, sqlitePath(cfg)))(t)
+	fixture.OK(t, rows.Migrate(ctx))
 	closed := time.Now().Add(-90 * time.Hour)
-	_, err = rows.TemplateCreate(ctx, reward.CouponTemplate{
+	fixture.Must(rows.TemplateCreate(ctx, reward.CouponTemplate{
 		ID: 1, Name: "drop", TotalQuantity: 1, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 		ClosesAt: closed, ValidFor: time.Hour, CreatedAt: closed,
-	})
-	must(t, err)
-	_, err = rows.CouponSettle(ctx, store.CouponSettleParams{
+	}))(t)
+	fixture.Must(rows.CouponSettle(ctx, store.CouponSettleParams{
 		TemplateID: 1, Kind: rules.SettleInOrder, Now: closed.Add(-2 * time.Hour),
 		Requests: []rules.CouponRequest{{UserID: "ann", Ticket: 1, CouponID: 1, Code: "one"}},
-	})
-	must(t, err)
+	}))(t)
 	rows.Close()
 
 	removed := &logSignal{text: "old rows removed", seen: make(chan struct{})}
-	log, err := obs.NewLog(removed, "info", "text")
-	must(t, err)
+	log := fixture.Must(obs.NewLog(removed, "info", "text"))(t)
 	e := start(t, cfg, log, WithoutListener())
 	<-removed.seen
-	row, err := e.store.TemplateGet(ctx, 1)
-	must(t, err)
+	row := fixture.Must(e.store.TemplateGet(ctx, 1))(t)
 	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {
 		t.Errorf("archived at %v with %d issued", row.ArchivedAt, row.IssuedTotal)
 	}
@@ -363,10 +340,7 @@ func TestRetentionRestsAfterALongLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowLooks{}
 		var lines strings.Builder
-		log, err := obs.NewLog(&lines, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&lines, "info", "text"))(t)
 		r := &retention{rows: rows, gate: &removedGates{}, periods: config.Retention{Coupons: time.Hour}, log: log}
 		for began := time.Now(); rows.looks < 4; time.Sleep(retentionInterval) {
 			if err := r.round(t.Context()); err != nil && rows.looks != 1 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -27,10 +28,7 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			cfg := config.Default()
 			cfg.Data.Dir, cfg.Money.URL = t.TempDir(), "http://127.0.0.1:9"
-			e, err := New(cfg, obs.Log{}, WithoutListener())
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := fixture.Must(New(cfg, obs.Log{}, WithoutListener()))(t)
 			answer := func() int {
 				w := httptest.NewRecorder()
 				e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://any.example/healthz", http.NoBody))
@@ -39,7 +37,7 @@ func TestRun(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			before, during := answer(), 0
-			err = e.Run(ctx, func() error {
+			err := e.Run(ctx, func() error {
 				during = answer()
 				return tc.up(e, stop)
 			})
@@ -55,10 +53,7 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir, cfg.Money.URL = "/dev/null/data", "http://127.0.0.1:9"
-		e, err := New(cfg, obs.Log{}, WithoutListener())
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := fixture.Must(New(cfg, obs.Log{}, WithoutListener()))(t)
 		if err := e.Run(t.Context(), func() error { t.Error("up was called"); return nil }); err == nil {
 			t.Error("Run = nil")
 		}

@@ -25,13 +25,8 @@ import (
 // start starts an instance and stops it at the end of the test.
 func start(t *testing.T, cfg config.Config, log obs.Log, options ...Option) *Engine {
 	t.Helper()
-	e, err := New(cfg, log, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e := fixture.Must(New(cfg, log, options...))(t)
+	fixture.OK(t, e.Start(t.Context()))
 	t.Cleanup(e.Stop)
 	return e
 }
@@ -44,10 +39,7 @@ func publish(t *testing.T, e *Engine, login sasl.Mechanism) error {
 	if login != nil {
 		opts = append(opts, kgo.SASL(login))
 	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(kgo.NewClient(opts...))(t)
 	defer client.Close()
 	if _, err := client.SeedBrokers()[0].Request(t.Context(), kmsg.NewPtrMetadataRequest()); err != nil {
 		return err
@@ -88,9 +80,7 @@ func TestBrokerRefusesStrangers(t *testing.T) {
 		cfg.Kafka.SASLMechanism, cfg.Kafka.SASLUser = "SCRAM-SHA-256", "publisher"
 		cfg.Kafka.SASLPasswordFile = configtest.PutFile(t, filepath.Join(t.TempDir(), "password"), "secret\n")
 		for _, password := range []string{"secret", "rotated"} {
-			if err := os.WriteFile(cfg.Kafka.SASLPasswordFile, []byte(password+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, os.WriteFile(cfg.Kafka.SASLPasswordFile, []byte(password+"\n"), 0o600))
 			e := start(t, cfg, obs.Log{}, WithoutListener())
 			if err := publish(t, e, scramLogin("publisher", password)); err != nil {
 				t.Errorf("%s: %v", password, err)
@@ -124,28 +114,16 @@ func TestDataDirIsClosed(t *testing.T) {
 			cfg.Data.Dir, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), "http://127.0.0.1:9"
 			before := syscall.Umask(0o022)
 			defer syscall.Umask(before)
-			if err := os.MkdirAll(filepath.Join(cfg.Data.Dir, "kafka"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(cfg.Data.Dir, mode); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, os.MkdirAll(filepath.Join(cfg.Data.Dir, "kafka"), 0o755))
+			fixture.OK(t, os.Chmod(cfg.Data.Dir, mode))
 			for _, old := range []string{"largesse.db", "lock", "kafka/old.json"} {
-				if err := os.WriteFile(filepath.Join(cfg.Data.Dir, old), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, os.WriteFile(filepath.Join(cfg.Data.Dir, old), nil, 0o644))
 			}
 			var out fixture.Buffer
-			log, err := obs.NewLog(&out, "info", "text")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 			start(t, cfg, log, WithoutListener())
 			for _, path := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm", "lock", "kafka", "kafka/old.json"} {
-				stat, err := os.Stat(filepath.Join(cfg.Data.Dir, path))
-				if err != nil {
-					t.Fatal(err)
-				}
+				stat := fixture.Must(os.Stat(filepath.Join(cfg.Data.Dir, path)))(t)
 				if stat.Mode().Perm()&0o077 != 0 {
 					t.Errorf("%s is open to others: %v", path, stat.Mode())
 				}

@@ -27,14 +27,8 @@ func TestTopicsAreLate(t *testing.T) {
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL = t.TempDir(), "http://127.0.0.1:9"
 	var lines fixture.Buffer
-	log, err := obs.NewLog(&lines, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := New(cfg, log, WithoutListener())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(&lines, "info", "text"))(t)
+	e := fixture.Must(New(cfg, log, WithoutListener()))(t)
 	var answers atomic.Bool
 	var tries atomic.Int64
 	e.ensureTopics = func(ctx context.Context) error {
@@ -48,7 +42,7 @@ func TestTopicsAreLate(t *testing.T) {
 		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://any.example/readyz", http.NoBody))
 		return w.Body.String()
 	}
-	err = e.Run(t.Context(), func() error {
+	err := e.Run(t.Context(), func() error {
 		fixture.Until(t, "it tries again", func() bool { return tries.Load() >= 3 })
 		if body := ready(); !strings.Contains(body, obs.PartTopics) || !strings.Contains(body, "tries again for 10 minutes") {
 			t.Errorf("readyz: %s", body)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -95,13 +96,8 @@ func (t *tracedEngine) measure(b *testing.B, targets int) {
 	b.Helper()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Otel.Endpoint, cfg.Otel.SampleOneIn = b.TempDir(), t.endpoint, t.sample
-	e, err := New(cfg, obs.Log{}, WithoutListener(), WithProvider(paysAtOnce{}))
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := e.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	e := fixture.Must(New(cfg, obs.Log{}, WithoutListener(), WithProvider(paysAtOnce{})))(b)
+	fixture.OK(b, e.Start(b.Context()))
 	t.pay(b, e, 1, targets/4)
 	took, cpu := t.pay(b, e, 2, targets)
 	e.Stop()
@@ -113,10 +109,7 @@ func (t *tracedEngine) measure(b *testing.B, targets int) {
 		t.spans = map[string]float64{}
 	}
 	for _, m := range spansOf.FindAllStringSubmatch(page.Body.String(), -1) {
-		n, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		n := fixture.Must(strconv.ParseFloat(m[2], 64))(b)
 		t.spans[m[1]] += n
 	}
 }
@@ -146,14 +139,9 @@ func (t *tracedEngine) pay(b *testing.B, e *Engine, id reward.PromotionID, targe
 		}
 	}
 	began, used := time.Now(), cpuOf(b)
-	if err := bus.NewPublisher(e.bus).Publish(b.Context(), records); err != nil {
-		b.Fatal(err)
-	}
+	fixture.OK(b, bus.NewPublisher(e.bus).Publish(b.Context(), records))
 	for {
-		v, err := e.store.PromotionGet(b.Context(), id)
-		if err != nil {
-			b.Fatal(err)
-		}
+		v := fixture.Must(e.store.PromotionGet(b.Context(), id))(b)
 		if v.Counts.Payouts[reward.Succeeded] == int64(targets) {
 			return time.Since(began), cpuOf(b) - used
 		}
@@ -165,8 +153,6 @@ func (t *tracedEngine) pay(b *testing.B, e *Engine, id reward.PromotionID, targe
 func cpuOf(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	fixture.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

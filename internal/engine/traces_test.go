@@ -90,19 +90,14 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 	do("/77/targets", "targetId\n3\n", httpTrace, httpTrace)
 	do("/77/start", "")
 	record := func(target string, headers ...bus.Header) bus.Record {
-		value, err := json.Marshal(map[string]any{"promotionId": 77, "targetId": json.Number(target), "userId": "u", "amount": 5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := fixture.Must(json.Marshal(map[string]any{"promotionId": 77, "targetId": json.Number(target), "userId": "u", "amount": 5}))(t)
 		return bus.Record{Topic: bus.TopicPointPublish, Key: []byte(target), Value: value, Headers: headers}
 	}
-	if err := bus.NewPublisher(api.bus).Publish(t.Context(), []bus.Record{
+	fixture.OK(t, bus.NewPublisher(api.bus).Publish(t.Context(), []bus.Record{
 		record("4", bus.Header{Key: "traceparent", Value: []byte(kafkaTrace)}),
 		record("5", bus.Header{Key: "traceparent", Value: []byte("00-zz\x00\xff")}),
 		record("6"),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := make(map[string][]string)
 	for len(got) < 6 {
 		fixture.Until(t, "the provider is asked for six targets", func() bool { return len(r.calls) > 0 })

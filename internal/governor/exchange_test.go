@@ -426,10 +426,7 @@ func TestACallCostsOneExchange(t *testing.T) {
 		rates := &distant{trip: time.Millisecond}
 		g := newTest(t, Config{Rates: rates})
 		for range calls {
-			permit, err := g.Acquire(t.Context(), Job{PromotionID: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			permit := fixture.Must(g.Acquire(t.Context(), Job{PromotionID: 1}))(t)
 			time.Sleep(10 * time.Millisecond)
 			permit.Done(paid)
 			time.Sleep(time.Second)
@@ -452,10 +449,7 @@ func TestUnshared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		log, err := obs.NewLog(&text, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		v, troubles := newProvider(10*time.Millisecond), obs.NewTroubles(nil, obs.Log{})
 		_, stop := fleet(t, v, unsharedRates{}, 10, Config{Log: log, Troubles: troubles})
 		time.Sleep(time.Minute)
@@ -482,10 +476,7 @@ func TestTroublesOfTheProvider(t *testing.T) {
 	}
 	fixture.OnFakeTime(t, "TheBreakerIsOpen", func(t *testing.T) {
 		var text bytes.Buffer
-		log, err := obs.NewLog(&text, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		troubles := obs.NewTroubles(nil, log)
 		g := newTest(t, Config{Troubles: troubles, Log: log})
 		for range failuresToOpen {

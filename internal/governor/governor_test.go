@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -188,10 +187,7 @@ func newTest(t testing.TB, cfg Config) *Governor {
 
 func acquire(t testing.TB, g *Governor, job Job) *Permit {
 	t.Helper()
-	p, err := g.Acquire(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := fixture.Must(g.Acquire(t.Context(), job))(t)
 	return p
 }
 
@@ -237,9 +233,7 @@ func TestGovernor(t *testing.T) {
 			}
 			e.permit.Done(paid)
 		}
-		if diff := cmp.Diff(State{Limit: 1, Waiting: map[reward.PromotionID]int{}}, g.State()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, State{Limit: 1, Waiting: map[reward.PromotionID]int{}}, g.State())
 	})
 
 	fixture.OnFakeTime(t, "OneWhoLeavesIsPassedOver", func(t *testing.T) {

@@ -169,10 +169,7 @@ func TestRates(t *testing.T) {
 	fixture.OnFakeTime(t, "KeepsToItsPartWhileRatesAreAway", func(t *testing.T) {
 		const limit = 300
 		var text bytes.Buffer
-		log, err := obs.NewLog(&text, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		shared := &distant{trip: time.Millisecond}
 		v := newProvider(100 * time.Millisecond)
 		var all []*Governor

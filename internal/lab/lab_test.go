@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,14 +45,8 @@ func (b *books) check(t *testing.T) Account {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	transport := &http.Transport{DisableKeepAlives: true}
-	c, err := client.New(server.URL, client.Options{Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
-	account, err := CheckBooks(t.Context(), c, "1", b.expected, b.ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(client.New(server.URL, client.Options{Transport: transport}))(t)
+	account := fixture.Must(CheckBooks(t.Context(), c, "1", b.expected, b.ledger))(t)
 	return account
 }
 

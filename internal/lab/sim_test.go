@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestPlan(t *testing.T) {
@@ -17,17 +18,13 @@ func TestPlan(t *testing.T) {
 
 	t.Run("FollowsFromItsSeed", func(t *testing.T) {
 		t.Parallel()
-		if diff := cmp.Diff(NewPlan(7, 300), NewPlan(7, 300)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, NewPlan(7, 300), NewPlan(7, 300))
 		if cmp.Equal(NewPlan(7, 300), NewPlan(8, 300)) {
 			t.Error("two seeds have the same plan")
 		}
 		// A shorter plan is the beginning of a longer one, so that a breach can be
 		// looked for in less.
-		if diff := cmp.Diff(NewPlan(7, 300)[:100], NewPlan(7, 100)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, NewPlan(7, 300)[:100], NewPlan(7, 100))
 	})
 
 	t.Run("SpeaksOfWhatItHasMade", func(t *testing.T) {
@@ -67,9 +64,7 @@ func TestPlan(t *testing.T) {
 		t.Parallel()
 		for _, s := range NewPlan(1, 100) {
 			var back Step
-			if err := json.Unmarshal([]byte(s.String()), &back); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, json.Unmarshal([]byte(s.String()), &back))
 			if diff := cmp.Diff(s, back); diff != "" || strings.Contains(s.String(), "\n") {
 				t.Errorf("%s: %s", s, diff)
 			}
@@ -187,9 +182,7 @@ func TestSimPromotionBooks(t *testing.T) {
 			b, c := newSimBooks(), goodPromotion()
 			tt.spoil(c)
 			b.promotion(c.p, c.rows, c.sent, c.charges)
-			if diff := cmp.Diff([]string{tt.want}, broken(b)); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, []string{tt.want}, broken(b))
 		})
 	}
 }
@@ -281,9 +274,7 @@ func TestSimTemplateBooks(t *testing.T) {
 			b, c := newSimBooks(), goodTemplate()
 			tt.spoil(c)
 			b.template(c.t, c.coupons, c.sent, c.outcomes)
-			if diff := cmp.Diff(tt.want, broken(b)); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, tt.want, broken(b))
 		})
 	}
 

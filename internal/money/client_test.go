@@ -84,10 +84,7 @@ func (c *providerConn) answer(status int, body string) {
 
 func newProvider(t testing.TB, serve func(conn *providerConn, number int64)) *provider {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	return newProviderAt(t, l, serve)
 }
 
@@ -201,10 +198,7 @@ func series(t *testing.T, m *obs.Metrics, name string) float64 {
 	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	for line := range strings.SplitSeq(w.Body.String(), "\n") {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			value := fixture.Must(strconv.ParseFloat(text, 64))(t)
 			return value
 		}
 	}
@@ -332,10 +326,7 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("IsNotAskedWithoutAConnection", func(t *testing.T) {
 		t.Parallel()
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		_ = l.Close()
 		c := newClient(t, Config{URL: "http://" + l.Addr().String()})
 		a := c.ChargePoint(t.Context(), charge1_7, func() error {
@@ -627,10 +618,7 @@ func TestTimeout(t *testing.T) {
 // response; the error, which is logged, has its cause with the addresses.
 func TestMessagesNameNoAddress(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = l.Close()
 	closing := newProvider(t, func(conn *providerConn, _ int64) { conn.request() })
 	babbling := newProvider(t, func(conn *providerConn, _ int64) {

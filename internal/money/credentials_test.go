@@ -16,9 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/config/configtest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -49,16 +48,11 @@ func TestTokenMayHaveAHeaderOfItsOwn(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	configtest.PutFile(t, token, "secret\n")
-	s, err := newSigner(Credentials{Header: "x-api-key", TokenFile: token}, obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(newSigner(Credentials{Header: "x-api-key", TokenFile: token}, obs.Log{}))(t)
 	h := http.Header{}
 	s.sign(h)
-	if diff := cmp.Diff(http.Header{"X-Api-Key": {"secret"}}, h); diff != "" {
-		t.Error(diff)
-	}
-	_, err = newSigner(Credentials{Header: "authorization: Basic hidden", TokenFile: token}, obs.Log{})
+	fixture.Equal(t, http.Header{"X-Api-Key": {"secret"}}, h)
+	_, err := newSigner(Credentials{Header: "authorization: Basic hidden", TokenFile: token}, obs.Log{})
 	if err == nil || !strings.Contains(err.Error(), "keep one of them") || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("two Authorization headers: %v", err)
 	}
@@ -69,10 +63,7 @@ func TestTokenIsRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	synctest.Test(t, func(t *testing.T) {
 		configtest.PutFile(t, file, "first")
-		s, err := newSigner(Credentials{TokenFile: file}, obs.Log{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(newSigner(Credentials{TokenFile: file}, obs.Log{}))(t)
 		shown := func() string {
 			h := http.Header{}
 			s.sign(h)
@@ -113,10 +104,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(name, err)
 		}
 	}
-	pair, err := tls.LoadX509KeyPair(path("server.crt"), path("server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := fixture.Must(tls.LoadX509KeyPair(path("server.crt"), path("server.key")))(t)
 	var requests atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
@@ -141,9 +129,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	for _, kind := range []string{".crt", ".key"} {
-		if err := os.Rename(path("renewed"+kind), path("us"+kind)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Rename(path("renewed"+kind), path("us"+kind)))
 	}
 	c.transport.CloseIdleConnections() // as their age would
 	if got := c.ChargePoint(t.Context(), charge1_7, pass); got.TransactionKey != "renewed" {
@@ -151,9 +137,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	// Between the two renames of a rotation the pair does not fit.
-	if err := os.Rename(path("half.crt"), path("us.crt")); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Rename(path("half.crt"), path("us.crt")))
 	c.transport.CloseIdleConnections()
 	if got := c.ChargePoint(t.Context(), charge1_7, pass); got.TransactionKey != "renewed" {
 		t.Errorf("in the middle of a rotation: %+v", got)

@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -99,10 +100,7 @@ func TestCustomFunctions(t *testing.T) {
 	} {
 		c := goodCustom()
 		c.Body = body
-		q, err := compiled(t, c).request(Charge{PromotionID: 12, TargetID: 7, UserID: "<u&>", Amount: 5, Currency: "BHD"}, reward.Point, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := fixture.Must(compiled(t, c).request(Charge{PromotionID: 12, TargetID: 7, UserID: "<u&>", Amount: 5, Currency: "BHD"}, reward.Point, time.Now()))(t)
 		if got := string(q.body); got != want {
 			t.Errorf("%s is %s, want %s", body, got, want)
 		}
@@ -253,10 +251,7 @@ func TestCustomPayable(t *testing.T) {
 	}
 	c := goodCustom()
 	c.Path, c.Body = "/v2", `{"a": amount}`
-	client, err := New(Config{URL: "http://127.0.0.1:1", Custom: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(New(Config{URL: "http://127.0.0.1:1", Custom: c}))(t)
 	defer client.Close()
 	a := client.ChargeVoucher(t.Context(), Charge{PromotionID: 12, TargetID: 7, UserID: "u", VoucherCode: "V"}, nil)
 	if a.Class != reward.AnswerMisconfigured || a.Code != codeNotSendable || !strings.Contains(a.Message, "the type of the promotion must be POINT") {
@@ -290,13 +285,8 @@ func TestCustomCalls(t *testing.T) {
 	c.Headers = "X-Time: {timestamp}\nX-Sign: v1={signature}"
 	c.Signature = `method + "\n" + path + "\n" + timestamp + "\n" + body`
 	c.SignatureKeyFile, c.SignatureEncoding = filepath.Join(t.TempDir(), "key"), "base64"
-	if err := os.WriteFile(c.SignatureKeyFile, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	client, err := New(Config{URL: server.URL + "/api", Credentials: Credentials{Header: "X-Api: k"}, Custom: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(c.SignatureKeyFile, []byte("secret\n"), 0o600))
+	client := fixture.Must(New(Config{URL: server.URL + "/api", Credentials: Credentials{Header: "X-Api: k"}, Custom: c}))(t)
 	defer client.Close()
 	checked := 0
 	a := client.ChargePoint(t.Context(), Charge{PromotionID: 12, TargetID: 7, UserID: "<é>", Amount: 5}, func() error { checked++; return nil })

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/reward"
@@ -14,19 +15,10 @@ import (
 
 func simulate(t *testing.T, faults moneysim.Faults, timeout time.Duration) (*moneysim.Server, *money.Client) {
 	t.Helper()
-	sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: 42})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := fixture.Must(moneysim.New(moneysim.Config{Faults: faults, Seed: 42}))(t)
+	addr := fixture.Must(sim.Start("127.0.0.1:0"))(t)
 	t.Cleanup(sim.Close)
-	c, err := money.New(money.Config{URL: "http://" + addr, Timeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(money.New(money.Config{URL: "http://" + addr, Timeout: timeout}))(t)
 	t.Cleanup(c.Close)
 	return sim, c
 }

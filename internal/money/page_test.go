@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -25,10 +26,7 @@ var pageBodies = map[string][]string{
 // pageRows returns the cells of a table of docs/provider.md that follows a line.
 func pageRows(t *testing.T, after string) [][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/provider.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile("../../docs/provider.md"))(t)
 	_, table, ok := strings.Cut(string(text), after+"\n\n|")
 	if !ok {
 		t.Fatalf("the page has no table after %q", after)

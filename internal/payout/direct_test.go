@@ -39,9 +39,7 @@ func TestDirect(t *testing.T) {
 		defer second.Stop()
 		s.createAs(400, func(*reward.Promotion) {})
 		s.start()
-		if err := second.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, second.Start(t.Context()))
 		s.until("both at work", func(store.PromotionView) bool {
 			return len(s.flow.manager.Pools()) == 1 && len(second.manager.Pools()) == 1
 		})

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
@@ -190,14 +191,8 @@ func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
 		s.start()
 		<-began
 		s.flow.Stop()
-		v, err := s.store.PromotionGet(t.Context(), promotion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := s.queue.Info(t.Context(), queue.StreamOf(v.Promotion))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := fixture.Must(s.store.PromotionGet(t.Context(), promotion))(t)
+		info := fixture.Must(s.queue.Info(t.Context(), queue.StreamOf(v.Promotion)))(t)
 		if queued := v.Counts.Payouts[reward.Queued]; queued == 0 || queued != info.Len {
 			t.Errorf("%d payouts are QUEUED, and %d have an entry", queued, info.Len)
 		}

@@ -203,12 +203,9 @@ func TestGuard(t *testing.T) {
 			}
 		}, dropPublisher{})
 		at := time.Now().Add(wait)
-		_, err := s.store.PromotionCreate(t.Context(), reward.Promotion{
+		fixture.Must(s.store.PromotionCreate(t.Context(), reward.Promotion{
 			ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: at,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		s.save(1, 3)
 		s.start()
 		time.Sleep(wait - time.Second)
@@ -302,9 +299,7 @@ func TestRestoreMark(t *testing.T) {
 			var sick atomic.Bool
 			sick.Store(true)
 			s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})
-			if err := s.store.RestoreMarkSet(t.Context(), time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, s.store.RestoreMarkSet(t.Context(), time.Now()))
 			s.createAs(60, func(*reward.Promotion) {})
 			s.start()
 			time.Sleep(time.Minute)

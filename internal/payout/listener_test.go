@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -96,10 +97,7 @@ func point(promotion, target int, amount int) string {
 
 func (d *desk) deadLetters(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := fixture.Must(d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100}))(t)
 	out := make(map[string]string)
 	for _, l := range list {
 		out[l.Offset] = l.Reason
@@ -125,13 +123,9 @@ func TestPublishListener(t *testing.T) {
 			strings.Repeat("x", reward.MessageMax+1),
 			point(1, 9223372036854775807, 5),
 		)
-		if err := d.listener.ProcessTopicMessages(t.Context(), records); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), records))
 		want := map[string]string{"1": "MALFORMED", "2": "MALFORMED", "4": "MALFORMED", "5": "MALFORMED", "7": "MALFORMED", "8": "MALFORMED", "9": "MALFORMED"}
-		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, d.deadLetters(t))
 		if len(d.publisher.records) != len(want) || d.publisher.records[0].Topic != bus.TopicPointPublish+bus.DeadLetterSuffix {
 			t.Errorf("published %v", d.publisher.records)
 		}
@@ -146,12 +140,8 @@ func TestPublishListener(t *testing.T) {
 			t.Errorf("offsets %v, %v", offsets, err)
 		}
 		// The same records again, as after a crash: nothing changes.
-		if err := d.listener.ProcessTopicMessages(t.Context(), records); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), records))
+		fixture.Equal(t, want, d.deadLetters(t))
 	})
 	t.Run("ARecordThatTheDatabaseRefusesStandsAlone", func(t *testing.T) {
 		t.Parallel()
@@ -160,12 +150,8 @@ func TestPublishListener(t *testing.T) {
 		for i := range 40 {
 			values = append(values, point(1, i, 100))
 		}
-		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(values...)); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(map[string]string{"13": reward.CodeInvalid}, d.deadLetters(t)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(values...)))
+		fixture.Equal(t, map[string]string{"13": reward.CodeInvalid}, d.deadLetters(t))
 		if v, err := d.rows.PromotionGet(t.Context(), 1); err != nil || v.Counts.Total() != 39 {
 			t.Errorf("promotion %+v, %v", v, err)
 		}
@@ -176,29 +162,17 @@ func TestPublishListener(t *testing.T) {
 	t.Run("AnotherTypeAndAnotherAmountChangeNothing", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, -1)
-		_, err := d.rows.PromotionCreate(t.Context(), reward.Promotion{ID: 5, Name: "v", Type: reward.Voucher, Status: reward.Draft, CreatedAt: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100), point(6, 1, 100), point(6, 1, 100), point(6, 1, 999)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(d.rows.PromotionCreate(t.Context(), reward.Promotion{ID: 5, Name: "v", Type: reward.Voucher, Status: reward.Draft, CreatedAt: time.Now()}))(t)
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100), point(6, 1, 100), point(6, 1, 100), point(6, 1, 999))))
 		want := map[string]string{"0": reward.CodeTypeMismatch, "3": reward.CodeConflict}
-		if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, d.deadLetters(t))
 		row, _, err := d.rows.PayoutGet(t.Context(), store.PayoutID{PromotionID: 6, TargetID: 1})
 		if err != nil || row.Amount != 100 {
 			t.Errorf("row %+v, %v", row, err)
 		}
 		// Once the promotion is deleted, the ID belongs to the type that comes next.
-		if err := d.rows.PromotionDelete(t.Context(), 5); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100))); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, d.rows.PromotionDelete(t.Context(), 5))
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100))))
 		if row, _, err := d.rows.PayoutGet(t.Context(), store.PayoutID{PromotionID: 5, TargetID: 1}); err != nil || row.Amount != 100 {
 			t.Errorf("row %+v, %v", row, err)
 		}
@@ -210,9 +184,7 @@ func TestPublishListener(t *testing.T) {
 		if _, err := d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))))
 		entries, err := d.queue.Range(t.Context(), queue.Stream{Type: reward.Point, PromotionID: 8}, 10)
 		if err != nil || len(entries) != 2 || entries[0].Dispatch != 1 {
 			t.Errorf("entries %v, %v", entries, err)
@@ -235,18 +207,14 @@ func TestStartedListener(t *testing.T) {
 		started(4, `nonsense`),
 	}
 	for range 2 { // every instance reads the whole topic at every start
-		if err := l.ProcessTopicMessages(t.Context(), records); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, l.ProcessTopicMessages(t.Context(), records))
 	}
 	v, err := d.rows.PromotionGet(t.Context(), 1)
 	if err != nil || v.Status != reward.Running || v.ExpectedCount == nil || *v.ExpectedCount != 10 {
 		t.Errorf("promotion %+v, %v", v, err)
 	}
 	want := map[string]string{"2": reward.CodeTypeMismatch, "3": reward.CodeMalformed, "4": reward.CodeMalformed}
-	if diff := cmp.Diff(want, d.deadLetters(t)); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, d.deadLetters(t))
 }
 
 // TestRetriesDueSoonDoNotWaitBehindLaterOnes checks the order of retries on
@@ -309,9 +277,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.offset = 0
-			if err := l.ProcessTopicMessages(t.Context(), d.records(value)); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, l.ProcessTopicMessages(t.Context(), d.records(value)))
 		}
 		read("1", "bad")
 		read("1", "bad") // again, after a crash
@@ -333,9 +299,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 			for topic, process := range map[string]bus.HandleFunc{
 				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
 			} {
-				if err := process(t.Context(), []bus.Record{{Topic: topic, Value: []byte("bad")}}); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, process(t.Context(), []bus.Record{{Topic: topic, Value: []byte("bad")}}))
 			}
 		}
 		list, err := d.rows.DeadLetterList(t.Context(), store.DeadLetterListParams{Limit: 100})
@@ -352,15 +316,10 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, -1)
 		rows := d.rows
-		if err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))))
 		d.listener.store = away{rows}
 		err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 100), point(1, 1, 999), "bad", point(1, 4, 1), point(1, 4, 2)))
-		next, offsetsErr := rows.OffsetsGet(t.Context(), bus.TopicPointPublish+"@1")
-		if offsetsErr != nil {
-			t.Fatal(offsetsErr)
-		}
+		next := fixture.Must(rows.OffsetsGet(t.Context(), bus.TopicPointPublish+"@1"))(t)
 		letters := d.deadLetters(t)
 		stored := letters["3"] == reward.CodeConflict && letters["4"] == reward.CodeMalformed && letters["6"] == reward.CodeConflict
 		if next[3] > 3 && !stored {
@@ -381,9 +340,7 @@ func TestRecordsOfArchivedPromotions(t *testing.T) {
 	ctx := t.Context()
 	process := func(targets ...string) {
 		t.Helper()
-		if err := d.listener.ProcessTopicMessages(ctx, d.records(targets...)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, d.listener.ProcessTopicMessages(ctx, d.records(targets...)))
 	}
 	if _, err := d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
 		t.Fatal(err)
@@ -400,10 +357,7 @@ func TestRecordsOfArchivedPromotions(t *testing.T) {
 	if _, err := d.rows.PromotionComplete(ctx, 1, time.Minute, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	ended, err := d.rows.PromotionGet(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ended := fixture.Must(d.rows.PromotionGet(ctx, 1))(t)
 	if _, err := d.rows.PromotionStreamDestroyed(ctx, 1, ended.LastDispatchedAt); err != nil {
 		t.Fatal(err)
 	}

@@ -231,9 +231,7 @@ func TestOutages(t *testing.T) {
 		second := s.second(blind, func(*Config) {})
 		s.create(400, 5)
 		s.start()
-		if err := second.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, second.Start(t.Context()))
 		defer second.Stop()
 		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
 		blind.blind.Store(true)
@@ -272,9 +270,7 @@ func TestOutages(t *testing.T) {
 		s.create(5, 5)
 		lost.Store(true)
 		s.start()
-		if err := keeper.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, keeper.Start(t.Context()))
 		defer keeper.Stop()
 		s.until("paid", paidOut)
 		s.until("cleared", func(v store.PromotionView) bool { return v.StreamDestroyed })
@@ -297,9 +293,7 @@ func TestOutages(t *testing.T) {
 		s.create(100, 5)
 		s.start()
 		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 99 })
-		if err := late.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, late.Start(t.Context()))
 		defer late.Stop()
 		time.Sleep(25 * time.Second)
 		blind.blind.Store(true)

@@ -155,10 +155,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			q.Queue = memory
 			return rows, q
 		})
-		log, err := obs.NewLog(lines, "warn", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(lines, "warn", "text"))(t)
 		s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
 		s.create(400, 5)
 		s.start()
@@ -286,13 +283,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			t.Fatal("the pool still runs")
 		}
 		for i := range 3 {
-			_, err := s.store.PayoutSave(t.Context(), store.PayoutSaveParams{
+			fixture.Must(s.store.PayoutSave(t.Context(), store.PayoutSaveParams{
 				Rows: []store.NewPayout{{PromotionID: promotion, TargetID: reward.TargetID(100 + i), UserID: "u", Amount: 1}},
 				Now:  time.Now(),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if p.callsOf(reward.TargetID(100+i)) == 0 {
@@ -333,9 +327,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		// The flow must not claim, so that pending entries move to it.
 		time.Sleep(20 * time.Second)
 		evictor := s.flow.sweeper.evictor
-		if err := evictor.alive.Read(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, evictor.alive.Read(t.Context()))
 		if _, err := evictor.evict(t.Context(), s.view()); err != nil {
 			t.Fatal(err)
 		}
@@ -356,11 +348,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	fixture.OnFakeTime(t, "ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.create(1, 5)
-		if err := s.store.UploadOpen(t.Context(), store.Upload{
+		fixture.OK(t, s.store.UploadOpen(t.Context(), store.Upload{
 			ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		s.start()
 		s.until("paid", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] == 1 })
 		s.flow.Stop()

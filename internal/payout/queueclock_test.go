@@ -127,10 +127,7 @@ func TestClocks(t *testing.T) {
 		}
 		sweep := func() reward.State {
 			t.Helper()
-			v, err := s.store.PromotionGet(t.Context(), promotion)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := fixture.Must(s.store.PromotionGet(t.Context(), promotion))(t)
 			if _, err := s.flow.sweeper.sweep(t.Context(), v); err != nil {
 				t.Fatal(err)
 			}
@@ -238,9 +235,7 @@ func TestALiveUploadKeepsItsPromotionOpen(t *testing.T) {
 		})
 		s.create(5, 0)
 		now := time.Now().Add(-fast)
-		if err := s.store.UploadOpen(t.Context(), store.Upload{ID: 7, PromotionID: promotion, CreatedAt: now, LeasedUntil: now.Add(time.Minute)}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.store.UploadOpen(t.Context(), store.Upload{ID: 7, PromotionID: promotion, CreatedAt: now, LeasedUntil: now.Add(time.Minute)}))
 		began := time.Now()
 		s.start()
 		s.until("completed", paidOut)

@@ -57,10 +57,7 @@ func openPostgres(t *testing.T) (rows *postgres.Store, url string) {
 		defer s.Close()
 		return s.Migrate(ctx)
 	})
-	rows, err := open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows = fixture.Must(open(t.Context(), url))(t)
 	t.Cleanup(rows.Close)
 	return rows, url
 }
@@ -301,19 +298,14 @@ func TestCompletionNeedsNoRedis(t *testing.T) {
 	const waiting reward.PromotionID = 100
 	const finished, targets = 20, 5
 	server := fixture.Own(t, fleet.NewRedis)
-	streams, err := redisstream.Open(t.Context(), redisstream.Config{URL: server.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	streams := fixture.Must(redisstream.Open(t.Context(), redisstream.Config{URL: server.Address()}))(t)
 	q := newWatchedQueue(streams, nil)
 	r := newRealRows(t, q, onlyHousekeeping)
 	for i := range reward.PromotionID(finished + 1) {
 		r.started(waiting+i, targets, targets)
 	}
 	fixture.Until(t, "a first view of all promotions", func() bool { return len(r.flow.Views()) == finished+1 })
-	if err := server.Hang(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, server.Hang())
 	t.Cleanup(func() {
 		if err := server.Resume(); err != nil {
 			t.Error(err)

@@ -123,10 +123,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		rows := newLookupRows(3)
 		g := governor.New(governor.Config{MaxConcurrency: 1})
 		defer g.Close()
-		permit, err := g.Acquire(t.Context(), governor.Job{PromotionID: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		permit := fixture.Must(g.Acquire(t.Context(), governor.Job{PromotionID: 7}))(t)
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
 		ctx, stop := context.WithCancel(t.Context())
 		s := NewSettler(newFlowStore(rows, 0, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
@@ -173,12 +170,9 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 				})
 				s.create(1, 0)
 				began := time.Now()
-				_, err := s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				fixture.Must(s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 					PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 1, Now: time.Now(),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				rows, now := store.Payouts(s.store), time.Now().Add(ahead) // an instance whose clock is right
 				if here {
 					rows, now = s.flow.cfg.Store, time.Now()

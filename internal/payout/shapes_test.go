@@ -33,10 +33,7 @@ func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
 			return unnamed
 		}), nil)
 		var lines fixture.Buffer
-		log, err := obs.NewLog(&lines, "warn", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&lines, "warn", "text"))(t)
 		s.with(func(cfg *Config) { cfg.Log = log }, dropPublisher{})
 		s.create(payouts, 0)
 		s.start()

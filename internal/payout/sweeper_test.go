@@ -329,9 +329,7 @@ func TestSweeper(t *testing.T) {
 			s.started(reward.PromotionID(1+i), 5, 5) // without entries
 		}
 		s.start()
-		if err := second.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, second.Start(t.Context()))
 		defer second.Stop()
 		began := time.Now()
 		s.soon(2*time.Minute, "all swept", func() bool {

@@ -113,9 +113,7 @@ func add(t *testing.T, q queue.Queue, from, n int) {
 func ack(t *testing.T, q queue.Queue, r *recorder, items []*Item) {
 	t.Helper()
 	for _, it := range items {
-		if err := q.Ack(t.Context(), stream, []string{it.ID}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, q.Ack(t.Context(), stream, []string{it.ID}))
 		r.release(it)
 	}
 }

@@ -49,10 +49,7 @@ type instance struct {
 
 func (w *world) instance(name string, lease time.Duration) *instance {
 	w.Helper()
-	q, err := redisstream.Open(w.Context(), redisstream.Config{URL: w.url, KeyPrefix: w.prefix})
-	if err != nil {
-		w.Fatal(err)
-	}
+	q := fixture.Must(redisstream.Open(w.Context(), redisstream.Config{URL: w.url, KeyPrefix: w.prefix}))(w)
 	w.Cleanup(q.Close)
 	in := &instance{w: w, q: q, works: true, handled: make(map[string]int)}
 	cfg := pool.Config{
@@ -152,28 +149,20 @@ func (w *world) open(q queue.Queue, s queue.Stream) {
 	if err != nil || len(entries) != 1 {
 		w.Fatal(entries, err)
 	}
-	if err := q.Ack(w.Context(), s, []string{entries[0].ID}); err != nil {
-		w.Fatal(err)
-	}
+	fixture.OK(w, q.Ack(w.Context(), s, []string{entries[0].ID}))
 }
 
 // info looks at a stream as another instance would.
 func (w *world) info(in *instance, s queue.Stream) queue.Info {
 	w.Helper()
-	info, err := in.q.Info(w.Context(), s)
-	if err != nil {
-		w.Fatal(err)
-	}
+	info := fixture.Must(in.q.Info(w.Context(), s))(w)
 	return info
 }
 
 // consumers returns the names of the consumers of a stream.
 func (w *world) consumers(in *instance, s queue.Stream) []string {
 	w.Helper()
-	list, err := in.q.Consumers(w.Context(), s)
-	if err != nil {
-		w.Fatal(err)
-	}
+	list := fixture.Must(in.q.Consumers(w.Context(), s))(w)
 	names := make([]string, len(list))
 	for i, c := range list {
 		names[i] = c.Name
@@ -252,14 +241,9 @@ func TestCleanupStreamOfSeveralInstances(t *testing.T) {
 	}
 
 	// Drained and final: nothing is left, whichever instance is last.
-	ids, err := a.q.Range(t.Context(), voucher, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ids := fixture.Must(a.q.Range(t.Context(), voucher, 10))(t)
 	for _, e := range ids {
-		if err := a.q.Ack(t.Context(), voucher, []string{e.ID}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, a.q.Ack(t.Context(), voucher, []string{e.ID}))
 	}
 	a.Start(spec(voucher, 1000))
 	b.Start(spec(voucher, 1000))

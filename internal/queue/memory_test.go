@@ -155,9 +155,6 @@ func read(t *testing.T, q queue.Queue, n int) []queue.Entry {
 
 func claim(t *testing.T, q queue.Queue, idle time.Duration, n int) []queue.Entry {
 	t.Helper()
-	got, err := q.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "b", MinIdle: idle, Count: n})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := fixture.Must(q.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "b", MinIdle: idle, Count: n}))(t)
 	return got.Entries
 }

@@ -100,10 +100,7 @@ func results(t *testing.T, m *obs.Metrics) map[obs.SpanResult]int64 {
 	for line := range strings.SplitSeq(w.Body.String(), "\n") {
 		for _, r := range []obs.SpanResult{obs.SpanExported, obs.SpanFailed, obs.SpanDropped} {
 			if value, ok := strings.CutPrefix(line, `largesse_trace_spans_total{result="`+string(r)+`"} `); ok {
-				n, err := strconv.ParseFloat(value, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := fixture.Must(strconv.ParseFloat(value, 64))(t)
 				out[r] = int64(n)
 			}
 		}

@@ -27,9 +27,7 @@ func issue(t *testing.T, name string) (cert, key string) {
 // put replaces a file at once, as those do that renew certificates.
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.Rename(configtest.PutFile(t, path+".new", text), path); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Rename(configtest.PutFile(t, path+".new", text), path))
 }
 
 func (c *certificate) name() string { return c.current().Leaf.Subject.CommonName }
@@ -67,9 +65,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		if c.name() != "second" {
 			t.Error("a rotation was not seen")
 		}
-		if err := os.Remove(key); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.Remove(key))
 		time.Sleep(certificateCheckInterval)
 		if c.name() != "second" {
 			t.Error("without a file nothing is shown")
@@ -135,9 +131,7 @@ func TestHTTPS(t *testing.T) {
 		b.serve(t, ServerConfig{TLSCert: cert, TLSKey: key, Limits: Limits{Header: 300 * time.Millisecond, Write: 600 * time.Millisecond}}, nil)
 		for _, sent := range []string{"", "\x16\x03\x01"} {
 			conn := b.raw(t, sent)
-			if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, conn.SetReadDeadline(time.Now().Add(fixture.Patience)))
 			if _, err := io.ReadAll(conn); err != nil {
 				t.Errorf("%q: %v", sent, err)
 			}

@@ -25,9 +25,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 		<-finish
 		w.WriteHeader(http.StatusOK)
 	})
-	if err := s.Start(t.Context(), b.api); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Start(t.Context(), b.api))
 	t.Cleanup(s.Stop)
 	busy := fixture.Must(net.Dial("tcp", s.Addr()))(t)
 	defer busy.Close()

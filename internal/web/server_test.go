@@ -37,9 +37,7 @@ func TestServer(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		for range 20 {
-			if err := errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)))
 			req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil))(t)
 			res, err := client.Do(req)
 			if err != nil {
@@ -73,9 +71,7 @@ func TestServer(t *testing.T) {
 		t.Parallel()
 		s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
 		defer s.Stop()
-		if err := errors.Join(s.Bind(t.Context()), s.Bind(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, errors.Join(s.Bind(t.Context()), s.Bind(t.Context())))
 		addr := s.Addr()
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		answered := make(chan int, 1)
@@ -112,9 +108,7 @@ func TestServer(t *testing.T) {
 	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
 		t.Parallel()
 		s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
-		if err := s.Bind(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.Bind(t.Context()))
 		s.Stop()
 		s.Stop()
 		again := fixture.Must(net.Listen("tcp", s.Addr()))(t)

@@ -120,9 +120,7 @@ func (b *site) serve(t *testing.T, cfg ServerConfig, in *fixture.Listener) *Serv
 	if in != nil {
 		s.bound, s.addr, b.dial = in, in.Addr().String(), in.Dial
 	}
-	if err := s.Start(t.Context(), b.api); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Start(t.Context(), b.api))
 	t.Cleanup(s.Stop)
 	transport := &http.Transport{DialContext: b.dial}
 	t.Cleanup(transport.CloseIdleConnections)

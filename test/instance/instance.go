@@ -63,15 +63,10 @@ func Start(t *testing.T, more map[string]string) *Instance {
 		t.Fatal(err)
 	}
 	t.Cleanup(in.sim.Close)
-	money, err := in.sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	money := fixture.Must(in.sim.Start("127.0.0.1:0"))(t)
 	dir := t.TempDir()
 	password, jwks := filepath.Join(dir, "kafka-password"), filepath.Join(dir, "jwks.json")
-	if err := os.WriteFile(password, []byte(kafkaPassword), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(password, []byte(kafkaPassword), 0o600))
 	in.signTokens(jwks)
 	program := map[string]config.ProgramValue{}
 	for _, settings := range []map[string]string{{
@@ -89,10 +84,7 @@ func Start(t *testing.T, more map[string]string) *Instance {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	e, err := engine.New(cfg, obs.FromSlog(log))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := fixture.Must(engine.New(cfg, obs.FromSlog(log)))(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	up, over := make(chan struct{}), make(chan error, 1)
 	go func() {

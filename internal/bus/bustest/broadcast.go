@@ -13,10 +13,7 @@ import (
 
 func (b *bench) broadcast(t *testing.T, client *bus.Client, handle bus.HandleFunc) *bus.Broadcast {
 	t.Helper()
-	c, err := bus.NewBroadcast(client, bus.BroadcastConfig{Topic: bus.TopicStarted, Handle: handle})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(bus.NewBroadcast(client, bus.BroadcastConfig{Topic: bus.TopicStarted, Handle: handle}))(t)
 	c.Start(t.Context())
 	t.Cleanup(c.Stop)
 	return c
@@ -28,9 +25,7 @@ func (b *bench) publishStarted(t *testing.T, values ...string) {
 	for _, v := range values {
 		records = append(records, bus.Record{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)})
 	}
-	if err := b.pub.Publish(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), records))
 }
 
 func wantReady(t *testing.T, c *bus.Broadcast) {
@@ -107,9 +102,7 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 		if total < 200 {
 			total++
 			v := fmt.Sprint(total)
-			if err := pub.Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)}}); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, pub.Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)}}))
 		}
 		parts := map[int32]bool{}
 		for _, r := range seen.all() {

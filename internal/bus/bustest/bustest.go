@@ -43,12 +43,9 @@ func ExerciseEmbedded(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			network := &kfake.VirtualNetwork{}
-			broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+			broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{
 				Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			t.Cleanup(broker.Close)
 			test(t, &bench{brokers: []string{broker.Addr()}, dial: network.DialContext})
 		})
@@ -106,9 +103,7 @@ func (b *bench) prepare(t *testing.T) {
 	b.prefix = fixture.Name() + "."
 	b.client = b.open(t)
 	b.pub = bus.NewPublisher(b.client)
-	if err := b.client.EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.client.EnsureTopics(t.Context()))
 }
 
 // open opens another client, like another instance.
@@ -116,12 +111,9 @@ func (b *bench) open(t *testing.T) *bus.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fixture.Patience)
 	defer cancel()
-	client, err := bus.Open(ctx, bus.Config{
+	client := fixture.Must(bus.Open(ctx, bus.Config{
 		Brokers: b.brokers, Dial: b.dial, TopicPrefix: b.prefix, ClientID: t.Name(), Partitions: partitions, Retention: bus.DefaultRetention,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -133,10 +125,7 @@ func (b *bench) raw(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	if b.dial != nil {
 		opts = append(opts, kgo.Dialer(b.dial))
 	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := fixture.Must(kgo.NewClient(opts...))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -154,20 +143,15 @@ func (b *bench) publish(t *testing.T, from, n int) {
 	for i := from; i < from+n; i++ {
 		records = append(records, bus.Record{Topic: topic, Key: []byte(strconv.Itoa(i)), Value: []byte(strconv.Itoa(i))})
 	}
-	if err := b.pub.Publish(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), records))
 }
 
 // listen starts a listener of the group on the client.
 func (b *bench) listen(t *testing.T, client *bus.Client, handle bus.HandleFunc, offsets bus.OffsetsFunc, batchMax int) *bus.Listener {
 	t.Helper()
-	l, err := bus.NewListener(client, bus.ListenerConfig{
+	l := fixture.Must(bus.NewListener(client, bus.ListenerConfig{
 		Group: group, Topic: topic, Handle: handle, Offsets: offsets, BatchMax: batchMax,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	l.Start(t.Context())
 	t.Cleanup(l.Stop)
 	return l
@@ -181,10 +165,7 @@ func (b *bench) waitNoLag(t *testing.T) {
 
 func (b *bench) lag(t *testing.T) int64 {
 	t.Helper()
-	lags, err := b.client.Lag(t.Context(), group, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lags := fixture.Must(b.client.Lag(t.Context(), group, topic))(t)
 	return lags[topic]
 }
 

@@ -305,12 +305,9 @@ func testStopWhileFailing(t *testing.T, b *bench) {
 		l.Stop()
 	}
 	fail, called := signal()
-	c, err := bus.NewBroadcast(b.client, bus.BroadcastConfig{
+	c := fixture.Must(bus.NewBroadcast(b.client, bus.BroadcastConfig{
 		Topic: topic, Handle: func(context.Context, []bus.Record) error { return fail() },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	c.Start(t.Context())
 	<-called
 	<-called

@@ -49,20 +49,14 @@ func testTopics(t *testing.T, b *bench) {
 	for name := range maps.Keys(want) {
 		names = append(names, b.prefix+name)
 	}
-	details, err := admin.ListTopics(t.Context(), names...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	details := fixture.Must(admin.ListTopics(t.Context(), names...))(t)
 	for name := range want {
 		got[name] = len(details[b.prefix+name].Partitions)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("partitions by topic (-want +got):\n%s", diff)
 	}
-	settings, err := admin.DescribeTopicConfigs(t.Context(), b.prefix+bus.TopicPointPublish)
-	if err != nil {
-		t.Fatal(err)
-	}
+	settings := fixture.Must(admin.DescribeTopicConfigs(t.Context(), b.prefix+bus.TopicPointPublish))(t)
 	retention := ""
 	for _, s := range settings[0].Configs {
 		if s.Key == "retention.ms" {
@@ -109,14 +103,10 @@ func testForeign(t *testing.T, b *bench) {
 			}
 			sent = append(sent, out)
 		}
-		if err := b.raw(t, kgo.ProducerBatchCompression(codec)).ProduceSync(t.Context(), sent...).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, b.raw(t, kgo.ProducerBatchCompression(codec)).ProduceSync(t.Context(), sent...).FirstErr())
 	}
 	bare := &kgo.Record{Topic: b.prefix + topic, Value: []byte("without headers"), Timestamp: at}
-	if err := b.raw(t).ProduceSync(t.Context(), bare).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.raw(t).ProduceSync(t.Context(), bare).FirstErr())
 	want = append(want, bus.Record{Topic: topic, Value: bare.Value, At: at})
 
 	seen := newLog()
@@ -148,9 +138,7 @@ func (b *bench) readRaw(t *testing.T, name string, n int) []*kgo.Record {
 	var out []*kgo.Record
 	for len(out) < n {
 		fetches := client.PollFetches(ctx)
-		if err := fetches.Err0(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, fetches.Err0())
 		out = append(out, fetches.Records()...)
 	}
 	return out
@@ -161,12 +149,9 @@ func testPublishedIntact(t *testing.T, b *bench) {
 	if err := b.pub.Publish(t.Context(), nil); err != nil {
 		t.Errorf("an empty batch: %v", err)
 	}
-	err := b.pub.Publish(t.Context(), []bus.Record{{
+	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{{
 		Topic: topic, Key: []byte("7"), Value: []byte{0, 0xff}, Headers: []bus.Header{{Key: "h", Value: []byte("v")}}, At: at,
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	got := b.readRaw(t, topic, 1)[0]
 	if string(got.Key) != "7" || !bytes.Equal(got.Value, []byte{0, 0xff}) || !got.Timestamp.Equal(at) {
 		t.Errorf("key %q value %x at %s came out", got.Key, got.Value, got.Timestamp)
@@ -181,9 +166,7 @@ func testKeys(t *testing.T, b *bench) {
 	for i := range 300 {
 		records = append(records, bus.Record{Topic: topic, Key: []byte(strconv.Itoa(i % 30)), Value: []byte("x")})
 	}
-	if err := b.pub.Publish(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), records))
 	where := map[string]int32{}
 	used := map[int32]bool{}
 	for _, r := range b.readRaw(t, topic, len(records)) {
@@ -205,9 +188,7 @@ func testLarge(t *testing.T, b *bench) {
 	if _, err := random.Read(value); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.pub.Publish(t.Context(), []bus.Record{{Topic: topic, Key: []byte("1"), Value: value}}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{{Topic: topic, Key: []byte("1"), Value: value}}))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, 1)
@@ -232,17 +213,13 @@ func testDeadLetter(t *testing.T, b *bench) {
 	sent := bus.Record{
 		Topic: topic, Key: []byte{0xff}, Value: []byte("{no json"), Headers: []bus.Header{{Key: "from", Value: []byte("upstream")}},
 	}
-	if err := b.pub.Publish(t.Context(), []bus.Record{sent}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{sent}))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, 1)
 	read := seen.all()[0]
 	at := time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("KST", 9*3600))
-	if err := b.pub.Publish(t.Context(), []bus.Record{bus.DeadLetterRecord(read, "MALFORMED", "not JSON at byte 1", at)}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{bus.DeadLetterRecord(read, "MALFORMED", "not JSON at byte 1", at)}))
 	got := b.readRaw(t, topic+bus.DeadLetterSuffix, 1)[0]
 	if !bytes.Equal(got.Key, sent.Key) || !bytes.Equal(got.Value, sent.Value) || !got.Timestamp.Equal(at) {
 		t.Errorf("key %x value %q at %s came out", got.Key, got.Value, got.Timestamp)
@@ -267,20 +244,14 @@ func testTransactions(t *testing.T, b *bench) {
 		name string
 		end  kgo.TransactionEndTry
 	}{{"paid", kgo.TryCommit}, {"taken back", kgo.TryAbort}} {
-		if err := other.BeginTransaction(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, other.BeginTransaction())
 		for i := range 30 {
 			value := fmt.Append(nil, part.name, " ", i)
 			for _, name := range []string{topic, bus.TopicStarted} {
-				if err := other.ProduceSync(t.Context(), &kgo.Record{Topic: b.prefix + name, Key: value, Value: value}).FirstErr(); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, other.ProduceSync(t.Context(), &kgo.Record{Topic: b.prefix + name, Key: value, Value: value}).FirstErr())
 			}
 		}
-		if err := other.EndTransaction(t.Context(), part.end); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, other.EndTransaction(t.Context(), part.end))
 	}
 	// The topic ends with the marker of a transaction, which is no record.
 	shown := newLog()

@@ -28,10 +28,7 @@ func testRecreated(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	fixture.Until(t, "the topics are gone", func() bool {
-		details, err := admin.ListTopics(t.Context(), names...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		details := fixture.Must(admin.ListTopics(t.Context(), names...))(t)
 		for _, name := range names {
 			if d, listed := details[name]; listed && !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
 				return false
@@ -39,9 +36,7 @@ func testRecreated(t *testing.T, b *bench) {
 		}
 		return true
 	})
-	if err := b.open(t).EnsureTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, b.open(t).EnsureTopics(t.Context()))
 	publish := func(topic, value string) {
 		t.Helper()
 		record := bus.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}

@@ -73,12 +73,9 @@ func watchedBySentinel(t *testing.T, server *fleet.Server, downAfter time.Durati
 	sentinel := fixture.Own(t, func(ctx context.Context, in fleet.Installer) (*fleet.Server, error) {
 		return fleet.NewSentinel(ctx, in, "gate", server, downAfter)
 	})
-	c, err := rueidis.NewClient(rueidis.ClientOption{
+	c := fixture.Must(rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{strings.TrimPrefix(sentinel.Address(), "redis://")}, ForceSingleClient: true, DisableCache: true, AlwaysRESP2: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	var found atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -18,10 +18,7 @@ import (
 // open returns a driver with keys of its own.
 func open(t testing.TB, url string) *Rates {
 	t.Helper()
-	r, err := Open(t.Context(), Config{URL: url, KeyPrefix: fixture.Keys(t, url)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixture.Must(Open(t.Context(), Config{URL: url, KeyPrefix: fixture.Keys(t, url)}))(t)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -44,9 +41,7 @@ func atRest(t *testing.T, url string) (r *Rates, wait func(d time.Duration)) {
 		// What the script reads is in the slot of the rate.
 		for _, name := range []string{governor.NameOfAll, "7"} {
 			key := "{" + rateKey(r.prefix, name) + "}:clock"
-			if err := r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(at)*time.Microsecond)).Build()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(at)*time.Microsecond)).Build()).Error())
 		}
 	}
 	wait(time.Duration(time.Now().UnixMicro()) * time.Microsecond)
@@ -90,16 +85,11 @@ func TestServerClock(t *testing.T) {
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := open(t, url)
 		key := rateKey(r.prefix, "all")
-		now, err := r.client.Do(t.Context(), r.client.B().Time().Build()).AsIntSlice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		now := fixture.Must(r.client.Do(t.Context(), r.client.B().Time().Build()).AsIntSlice())(t)
 		at := time.Unix(now[0], now[1]*1000)
 		set := func(next time.Time) {
 			t.Helper()
-			if err := r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(next.UnixMicro())*time.Microsecond)).Build()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, r.client.Do(t.Context(), r.client.B().Set().Key(key).Value(micros(time.Duration(next.UnixMicro())*time.Microsecond)).Build()).Error())
 		}
 		set(at.Add(2 * time.Hour))
 		run, err := r.Lease(t.Context(), governor.LeaseParams{Name: "all", PerSecond: 100, Count: 1})

@@ -228,9 +228,7 @@ func TestFaultsChargeWhatTheTableSays(t *testing.T) {
 				if n, _ := b.sim.Charges(1); n != int64(b.sim.MaxChargesPerKey()) || (n == 1) != c.charged {
 					t.Errorf("%d charges", n)
 				}
-				if err := b.sim.SetFaults(moneysim.Faults{}); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, b.sim.SetFaults(moneysim.Faults{}))
 				lookup := b.must(http.MethodGet, "/v1/transactions/1:7", "", "")
 				if (lookup.Status == 200) != c.charged {
 					t.Errorf("look-up %+v", lookup)

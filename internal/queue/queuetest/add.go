@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 )
 
@@ -63,14 +64,14 @@ func exerciseMaxLen(t *testing.T, b *bundle) {
 
 func exerciseDeadline(t *testing.T, b *bundle) {
 	late := queue.AddParams{Stream: b.s, MaxLen: 10, Deadline: time.Now().Add(-5 * time.Millisecond), Entries: newEntries(0, 3)}
-	if added := must(b.q.Add(b.ctx, late))(t); added != 0 {
+	if added := fixture.Must(b.q.Add(b.ctx, late))(t); added != 0 {
 		t.Fatalf("a late batch put in %d", added)
 	}
 	if b.info().Exists {
 		t.Fatal("a late batch has made a stream")
 	}
 	b.add(0, 1)
-	if added := must(b.q.Add(b.ctx, late))(t); added != 0 {
+	if added := fixture.Must(b.q.Add(b.ctx, late))(t); added != 0 {
 		t.Fatalf("a late batch put in %d", added)
 	}
 	b.wantInfo(1, 0)
@@ -90,7 +91,7 @@ func exerciseAddNothing(t *testing.T, b *bundle) {
 func exerciseUnreadable(t *testing.T, b *bundle) {
 	batch := newEntries(1, 3)
 	batch[1].Message = []byte("no JSON \xff")
-	if added := must(b.q.Add(b.ctx, queue.AddParams{
+	if added := fixture.Must(b.q.Add(b.ctx, queue.AddParams{
 		Stream: b.s, MaxLen: 10, Deadline: time.Now().Add(time.Minute), Entries: batch,
 	}))(t); added != 3 {
 		t.Fatalf("%d of 3 went in", added)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -17,10 +18,10 @@ func exerciseCreate(t *testing.T, b *bundle) {
 	names := []string{"host-1-0", "host-1-1", "host-1-2"}
 	b.add(0, 2)
 	for range 2 { // the second call changes nothing
-		must(b.q.Create(b.ctx, b.s, names))(t)
+		fixture.Must(b.q.Create(b.ctx, b.s, names))(t)
 	}
 	var got []string
-	for _, c := range must(b.q.Consumers(b.ctx, b.s))(t) {
+	for _, c := range fixture.Must(b.q.Consumers(b.ctx, b.s))(t) {
 		got = append(got, c.Name)
 		if c.Pending != 0 || c.Idle < 0 || c.Idle > lease {
 			t.Fatalf("a new consumer is %+v", c)
@@ -31,7 +32,7 @@ func exerciseCreate(t *testing.T, b *bundle) {
 		t.Fatalf("consumers are %v, want %v", got, names)
 	}
 	b.read("host-1-0", 1)
-	must(b.q.Create(b.ctx, b.s, nil))(t) // the group keeps its position
+	fixture.Must(b.q.Create(b.ctx, b.s, nil))(t) // the group keeps its position
 	b.wantTargets(b.read("host-1-1", 10), 1, 1)
 }
 
@@ -40,7 +41,7 @@ func exerciseRemoveConsumer(t *testing.T, b *bundle) {
 	b.add(0, pending+2)
 	b.read("a", pending)
 	b.read("b", 1)
-	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
+	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
 		t.Fatal("a has an heir and was not removed")
 	}
 	b.wantPending("a", -1)
@@ -53,7 +54,7 @@ func exerciseRemoveConsumer(t *testing.T, b *bundle) {
 	}
 	b.wantTargets(b.read("c", 10), pending+1, 1)
 
-	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
+	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t) {
 		t.Fatal("what is removed counts as removed")
 	}
 	_, err := b.q.RemoveConsumer(b.ctx, b.s, "c", "c")
@@ -65,7 +66,7 @@ func exerciseRemoveConsumerIdle(t *testing.T, b *bundle) {
 	b.add(0, 1)
 	b.read("a", 1)
 	b.age(2 * lease)
-	must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t)
+	fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", "heir"))(t)
 	if got := b.claim("b", lease, 1); len(got) != 1 {
 		t.Fatal("handing an entry on has begun a new lease")
 	}
@@ -74,12 +75,12 @@ func exerciseRemoveConsumerIdle(t *testing.T, b *bundle) {
 func exerciseRemoveConsumerNoHeir(t *testing.T, b *bundle) {
 	b.add(0, 3)
 	got := b.read("a", 3)
-	if must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+	if fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
 		t.Fatal("a consumer was removed with what it had pending")
 	}
 	b.wantPending("a", 3)
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
-	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
 		t.Fatal("a consumer with nothing pending was not removed")
 	}
 	b.wantPending("a", -1)
@@ -87,18 +88,18 @@ func exerciseRemoveConsumerNoHeir(t *testing.T, b *bundle) {
 
 func exerciseDestroy(t *testing.T, b *bundle) {
 	b.add(0, 1)
-	must(b.q.Create(b.ctx, b.s, []string{"a"}))(t)
-	if must(b.q.Destroy(b.ctx, b.s))(t) {
+	fixture.Must(b.q.Create(b.ctx, b.s, []string{"a"}))(t)
+	if fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("an unread entry was destroyed")
 	}
 	got := b.read("a", 1)
-	if must(b.q.Destroy(b.ctx, b.s))(t) {
+	if fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("a pending entry was destroyed")
 	}
 	b.wantInfo(1, 1)
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
 	for range 2 {
-		if !must(b.q.Destroy(b.ctx, b.s))(t) {
+		if !fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 			t.Fatal("an empty stream was not destroyed")
 		}
 	}
@@ -156,7 +157,7 @@ func exerciseDestroyRace(t *testing.T, b *bundle) {
 }
 
 func exerciseClocks(t *testing.T, b *bundle) {
-	clocks := must(b.q.Clocks(b.ctx))(t)
+	clocks := fixture.Must(b.q.Clocks(b.ctx))(t)
 	for _, c := range []service.Clock{clocks.Worst, clocks.Of(b.s)} {
 		if c.Skew() > 500*time.Millisecond || c.RoundTrip < 0 { // the servers are on this machine
 			t.Fatalf("a clock is %+v", c)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -83,7 +84,7 @@ func exerciseClaimBehindLeased(t *testing.T, b *bundle) {
 	front := b.read("a", 300)
 	b.read("dead", 1)
 	b.age(2 * lease)
-	if owned := must(b.q.Extend(b.ctx, b.s, "a", ids(front)))(t); len(owned) != len(front) {
+	if owned := fixture.Must(b.q.Extend(b.ctx, b.s, "a", ids(front)))(t); len(owned) != len(front) {
 		t.Fatalf("%d of %d leases were renewed", len(owned), len(front))
 	}
 	b.wantTargets(b.claim("b", lease, 2), 300, 1)
@@ -93,7 +94,7 @@ func exerciseExtend(t *testing.T, b *bundle) {
 	b.add(0, 2)
 	got := b.read("a", 2)
 	b.age(lease / 2)
-	if owned := must(b.q.Extend(b.ctx, b.s, "a", ids(got[:1])))(t); !slices.Equal(owned, ids(got[:1])) {
+	if owned := fixture.Must(b.q.Extend(b.ctx, b.s, "a", ids(got[:1])))(t); !slices.Equal(owned, ids(got[:1])) {
 		t.Fatalf("renewed %v, want %v", owned, ids(got[:1]))
 	}
 	b.age(lease * 3 / 4)
@@ -106,16 +107,16 @@ func exerciseExtendTaken(t *testing.T, b *bundle) {
 	got := b.read("a", 3)
 	b.claim("b", 0, 1)
 	b.ok(b.q.Ack(b.ctx, b.s, []string{got[2].ID}))
-	unread := must(b.q.Range(b.ctx, b.s, 10))(t)[2]
+	unread := fixture.Must(b.q.Range(b.ctx, b.s, 10))(t)[2]
 	asked := append(ids(got), unread.ID, "1-1")
 	b.age(2 * lease)
-	owned := must(b.q.Extend(b.ctx, b.s, "a", asked))(t)
+	owned := fixture.Must(b.q.Extend(b.ctx, b.s, "a", asked))(t)
 	if !slices.Equal(owned, ids(got[1:2])) {
 		t.Fatalf("a owns %v, Extend renewed %v", ids(got[1:2]), owned)
 	}
 	b.wantPending("a", 1)
 	b.wantPending("b", 1)
-	if none := must(b.q.Extend(b.ctx, b.s, "a", nil))(t); len(none) != 0 {
+	if none := fixture.Must(b.q.Extend(b.ctx, b.s, "a", nil))(t); len(none) != 0 {
 		t.Fatalf("nothing was asked for, renewed %v", none)
 	}
 	// a's call has not renewed b's lease.

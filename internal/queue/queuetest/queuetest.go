@@ -71,17 +71,6 @@ type bundle struct {
 	age func(d time.Duration) // of the stream's pending entries
 }
 
-// must returns a function that returns v, or fails the test on an error.
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 func (b *bundle) ok(err error) {
 	b.Helper()
 	if err != nil {
@@ -111,24 +100,24 @@ func (b *bundle) add(from, n int) {
 
 func (b *bundle) addUpTo(maxLen, from, n int) int {
 	b.Helper()
-	return must(b.q.Add(b.ctx, queue.AddParams{
+	return fixture.Must(b.q.Add(b.ctx, queue.AddParams{
 		Stream: b.s, MaxLen: maxLen, Deadline: time.Now().Add(time.Minute), Entries: newEntries(from, n),
 	}))(b)
 }
 
 func (b *bundle) read(consumer string, n int) []queue.Entry {
 	b.Helper()
-	return must(b.q.Read(b.ctx, b.s, []queue.ReadParams{{Consumer: consumer, Count: n}}))(b)
+	return fixture.Must(b.q.Read(b.ctx, b.s, []queue.ReadParams{{Consumer: consumer, Count: n}}))(b)
 }
 
 func (b *bundle) claim(consumer string, minIdle time.Duration, n int) []queue.Entry {
 	b.Helper()
-	return must(b.q.Claim(b.ctx, queue.ClaimParams{Stream: b.s, Consumer: consumer, MinIdle: minIdle, Count: n}))(b).Entries
+	return fixture.Must(b.q.Claim(b.ctx, queue.ClaimParams{Stream: b.s, Consumer: consumer, MinIdle: minIdle, Count: n}))(b).Entries
 }
 
 func (b *bundle) info() queue.Info {
 	b.Helper()
-	return must(b.q.Info(b.ctx, b.s))(b)
+	return fixture.Must(b.q.Info(b.ctx, b.s))(b)
 }
 
 // wantInfo checks the lengths.
@@ -144,7 +133,7 @@ func (b *bundle) wantInfo(length, pending int64) {
 func (b *bundle) wantPending(consumer string, want int64) {
 	b.Helper()
 	got := int64(-1)
-	for _, c := range must(b.q.Consumers(b.ctx, b.s))(b) {
+	for _, c := range fixture.Must(b.q.Consumers(b.ctx, b.s))(b) {
 		if c.Name == consumer {
 			got = c.Pending
 		}

@@ -25,7 +25,7 @@ func exerciseReadOnce(t *testing.T, b *bundle) {
 
 func exerciseReadSeveral(t *testing.T, b *bundle) {
 	b.add(0, 10)
-	got := must(b.q.Read(b.ctx, b.s, []queue.ReadParams{
+	got := fixture.Must(b.q.Read(b.ctx, b.s, []queue.ReadParams{
 		{Consumer: "a", Count: 4}, {Consumer: "none", Count: 0}, {Consumer: "b", Count: 3}, {Consumer: "c", Count: 100},
 	}))(t)
 	b.wantTargets(got, 0, 10)
@@ -44,7 +44,7 @@ func exerciseOnlyAdd(t *testing.T, b *bundle) {
 	// A pool that polls late finds the stream of a finished promotion destroyed.
 	poll := func() {
 		t.Helper()
-		if must(b.q.Create(b.ctx, b.s, []string{"a", "b"}))(t) {
+		if fixture.Must(b.q.Create(b.ctx, b.s, []string{"a", "b"}))(t) {
 			t.Fatal("Create says that a missing stream exists")
 		}
 		if got := b.read("a", 10); len(got) != 0 {
@@ -63,7 +63,7 @@ func exerciseOnlyAdd(t *testing.T, b *bundle) {
 	got := b.read("a", 10)
 	b.wantTargets(got, 0, 2)
 	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
-	if !must(b.q.Destroy(b.ctx, b.s))(t) {
+	if !fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("an empty stream was not destroyed")
 	}
 	poll()
@@ -126,7 +126,7 @@ func exerciseConcurrentReaders(t *testing.T, b *bundle) {
 func exerciseAck(t *testing.T, b *bundle) {
 	b.add(0, 6)
 	got := b.read("a", 2)
-	all := must(b.q.Range(b.ctx, b.s, 10))(t)
+	all := fixture.Must(b.q.Range(b.ctx, b.s, 10))(t)
 	// A delivered entry, the next unread one, a later one, and an unknown ID.
 	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID, all[2].ID, all[4].ID, "1-1"}))
 	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID}))
@@ -149,14 +149,14 @@ func exerciseInfo(t *testing.T, b *bundle) {
 	before := time.Now().Add(-time.Second)
 	b.add(0, 4)
 	for range 2 {
-		b.wantTargets(must(b.q.Range(b.ctx, b.s, 3))(t), 0, 3)
+		b.wantTargets(fixture.Must(b.q.Range(b.ctx, b.s, 3))(t), 0, 3)
 	}
-	for _, e := range must(b.q.Range(b.ctx, b.s, 10))(t) {
+	for _, e := range fixture.Must(b.q.Range(b.ctx, b.s, 10))(t) {
 		if e.FirstDelivery || !e.Readable || e.Consumer != "" {
 			t.Fatalf("Range takes nothing, so nothing of it is Mine: %+v", e)
 		}
 	}
-	if none := must(b.q.Range(b.ctx, b.s, 0))(t); len(none) != 0 {
+	if none := fixture.Must(b.q.Range(b.ctx, b.s, 0))(t); len(none) != 0 {
 		t.Fatalf("none was asked for, got %+v", none)
 	}
 	i := b.info()
@@ -198,20 +198,20 @@ func exerciseMissing(t *testing.T, b *bundle) {
 	if i.At = (time.Time{}); i != (queue.Info{}) {
 		t.Fatalf("Info is %+v", i)
 	}
-	if c := must(b.q.Consumers(b.ctx, b.s))(t); len(c) != 0 {
+	if c := fixture.Must(b.q.Consumers(b.ctx, b.s))(t); len(c) != 0 {
 		t.Fatalf("Consumers are %+v", c)
 	}
-	if r := must(b.q.Range(b.ctx, b.s, 10))(t); len(r) != 0 {
+	if r := fixture.Must(b.q.Range(b.ctx, b.s, 10))(t); len(r) != 0 {
 		t.Fatalf("Range is %+v", r)
 	}
-	if e := must(b.q.Extend(b.ctx, b.s, "a", []string{"1-1"}))(t); len(e) != 0 {
+	if e := fixture.Must(b.q.Extend(b.ctx, b.s, "a", []string{"1-1"}))(t); len(e) != 0 {
 		t.Fatalf("Extend renewed %v", e)
 	}
 	b.ok(b.q.Ack(b.ctx, b.s, []string{"1-1"}))
-	if !must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
+	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
 		t.Fatal("a consumer of a missing stream counts as removed")
 	}
-	if !must(b.q.Destroy(b.ctx, b.s))(t) {
+	if !fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("a missing stream counts as destroyed")
 	}
 	if b.info().Exists {

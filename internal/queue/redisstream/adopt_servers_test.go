@@ -22,10 +22,7 @@ func TestAnEntryThatNobodyHoldsIsClaimedALeaseLater(t *testing.T) {
 				return orphans, nil
 			},
 			"SetIDForward": func(r *rig) (orphans, held []queue.Entry) {
-				all, err := r.q.Range(r.Context(), r.s, 1000)
-				if err != nil {
-					r.Fatal(err)
-				}
+				all := fixture.Must(r.q.Range(r.Context(), r.s, 1000))(r)
 				r.do("XGROUP", "SETID", r.key(), r.group(), all[159].ID)
 				return all[10:160], nil
 			},
@@ -73,10 +70,7 @@ func TestAnEntryThatNobodyHoldsIsClaimedALeaseLater(t *testing.T) {
 				}
 				claim := func() []queue.Entry {
 					t.Helper()
-					got, err := r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "c", MinIdle: lease, Count: 1000})
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := fixture.Must(r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "c", MinIdle: lease, Count: 1000}))(t)
 					return got.Entries
 				}
 				adopt(lease)

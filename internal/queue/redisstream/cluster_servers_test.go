@@ -32,9 +32,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	r := newRig(t, cluster.Address())
-	if err := r.q.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, r.q.Ping(t.Context()))
 	for i := range manyStreams {
 		if _, err := r.q.Add(t.Context(), r.paramsOf(streamOf(i), 1)); err != nil {
 			t.Fatal(err)
@@ -42,9 +40,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	}
 
 	away := cluster.Nodes()[1]
-	if err := away.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, away.Kill())
 	fixture.Until(t, "Ping tells that a node is away", func() bool { return r.ping() != nil })
 	for range 10 { // whichever node is asked
 		if r.ping() == nil {
@@ -52,12 +48,8 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 		}
 	}
 
-	if err := away.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.WaitOK(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, away.Start(t.Context()))
+	fixture.OK(t, cluster.WaitOK(t.Context()))
 	fixture.Until(t, "Ping is content again", func() bool { return r.ping() == nil })
 
 	// What the node had is gone; the rest is there, and was taken by the same
@@ -66,10 +58,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	for i := range manyStreams {
 		s := streamOf(i)
 		read := func() []queue.Entry {
-			got, err := r.q.Read(t.Context(), s, []queue.ReadParams{{Consumer: "a", Count: 10}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := fixture.Must(r.q.Read(t.Context(), s, []queue.ReadParams{{Consumer: "a", Count: 10}}))(t)
 			return got
 		}
 		switch got := read(); {
@@ -160,17 +149,13 @@ func TestAReplicaThatIsAwayIsNoOutage(t *testing.T) {
 		t.Fatalf("the driver knows %d nodes, want the replica among them", n)
 	}
 	replica := cluster.Nodes()[2]
-	if err := replica.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, replica.Kill())
 	for range 10 {
 		if err := r.ping(); err != nil {
 			t.Fatalf("without a replica: %v", err)
 		}
 	}
-	if err := replica.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, replica.Start(t.Context()))
 	fixture.Until(t, "it is reached again", func() bool {
 		for _, client := range []rueidis.Client{before.raw, r.raw} {
 			for _, node := range client.Nodes() {
@@ -186,16 +171,10 @@ func TestAReplicaThatIsAwayIsNoOutage(t *testing.T) {
 // nodesByRange counts the nodes of each range of slots.
 func nodesByRange(t *testing.T, slots rueidis.RedisMessage) []int {
 	t.Helper()
-	rows, err := slots.ToArray()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := fixture.Must(slots.ToArray())(t)
 	var counts []int
 	for _, row := range rows {
-		parts, err := row.ToArray()
-		if err != nil {
-			t.Fatal(err)
-		}
+		parts := fixture.Must(row.ToArray())(t)
 		counts = append(counts, len(parts)-2)
 	}
 	return counts
@@ -205,21 +184,13 @@ func nodesByRange(t *testing.T, slots rueidis.RedisMessage) []int {
 func ownCluster(t *testing.T) *fleet.Cluster {
 	t.Helper()
 	fixture.Address(t, fleet.VariableRedisCluster) // skips with -short
-	in, err := fleet.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := fleet.NewRedisCluster(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := fixture.Must(fleet.Look())(t)
+	cluster := fixture.Must(fleet.NewRedisCluster(t.Context(), in))(t)
 	t.Cleanup(func() {
 		if err := cluster.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := cluster.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, cluster.Start(t.Context()))
 	return cluster
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestReadInfo(t *testing.T) {
@@ -17,9 +17,7 @@ func TestReadInfo(t *testing.T) {
 	redis.readInfo("# Server\r\nredis_version:7.0.15\r\nrole:slave\r\ncluster_enabled:1\r\naof_enabled:1\r\n" +
 		"used_memory:12\r\nmaxmemory:34\r\nmaxmemory_policy:allkeys-lru\r\n")
 	want := NodeInspection{Server: "Redis 7.0.15", Replica: true, Cluster: true, AppendOnly: true, MemoryUsed: 12, MemoryMax: 34, Policy: "allkeys-lru"}
-	if diff := cmp.Diff(want, redis); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, redis)
 	var valkey NodeInspection
 	valkey.readInfo("redis_version:7.2.4\r\nvalkey_version:7.1.0\r\nrole:master\r\n")
 	if valkey.Server != "Valkey 7.1.0" || valkey.TooOld == nil || valkey.Replica || valkey.Cluster || valkey.AppendOnly {

@@ -56,9 +56,6 @@ func (r *rig) follow(master *rig) {
 // info is a value of INFO.
 func (r *rig) info(name string) string {
 	r.Helper()
-	text, err := r.raw.Do(r.Context(), r.raw.B().Info().Build()).ToString()
-	if err != nil {
-		r.Fatal(err)
-	}
+	text := fixture.Must(r.raw.Do(r.Context(), r.raw.B().Info().Build()).ToString())(r)
 	return redis.InfoValue(text, name)
 }

@@ -51,10 +51,7 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
 	t.Cleanup(r.raw.Close)
-	option, err := redis.Option(url, "", "", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	option := fixture.Must(redis.Option(url, "", "", obs.Log{}))(t)
 	log, err := obs.NewLog(&r.log, "debug", "text")
 	if err != nil {
 		t.Fatal(err)
@@ -113,10 +110,7 @@ func (r *rig) age(s queue.Stream, d time.Duration) {
 
 func (r *rig) read(n int) []queue.Entry {
 	r.Helper()
-	got, err := r.q.Read(r.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: n}})
-	if err != nil {
-		r.Fatal(err)
-	}
+	got := fixture.Must(r.q.Read(r.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: n}}))(r)
 	return got
 }
 
@@ -137,10 +131,7 @@ func (r *rig) eval(text string, keys []string, args ...string) any {
 func plain(t testing.TB, m rueidis.RedisMessage) any {
 	t.Helper()
 	if m.IsArray() {
-		rows, err := m.ToArray()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := fixture.Must(m.ToArray())(t)
 		out := make([]any, len(rows))
 		for i, row := range rows {
 			out[i] = plain(t, row)
@@ -148,16 +139,10 @@ func plain(t testing.TB, m rueidis.RedisMessage) any {
 		return out
 	}
 	if m.IsInt64() {
-		n, err := m.ToInt64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := fixture.Must(m.ToInt64())(t)
 		return n
 	}
-	text, err := m.ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(m.ToString())(t)
 	return text
 }
 
@@ -363,9 +348,7 @@ func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 				r.add(0, 3)
 				held := r.read(1)
 				r.do("XGROUP", "DESTROY", r.key(), r.group())
-				if err := call(r); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, call(r))
 				r.add(3, 1)
 				got := r.read(10)
 				if len(got) != 4 || got[0].ID != held[0].ID {
@@ -487,9 +470,7 @@ func TestScriptsComeBackAfterAFlush(t *testing.T) {
 		r := newRig(t, url)
 		r.add(0, 1)
 		for _, node := range r.raw.Nodes() {
-			if err := node.Do(r.Context(), node.B().ScriptFlush().Build()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, node.Do(r.Context(), node.B().ScriptFlush().Build()).Error())
 		}
 		r.add(1, 1)
 		if got := r.read(10); len(got) != 2 {
@@ -562,9 +543,7 @@ func TestADrainedStreamKeepsItsGroupUntilItIsDestroyed(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := r.read(1)
-		if err := r.q.Ack(t.Context(), r.s, []string{got[0].ID}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, r.q.Ack(t.Context(), r.s, []string{got[0].ID}))
 		for range 3 {
 			if got := r.read(10); len(got) != 0 {
 				t.Fatalf("read %+v", got)

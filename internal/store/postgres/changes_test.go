@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/storetest"
@@ -50,9 +51,7 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 			var f storetest.Follower
 			follow := func() {
 				t.Helper()
-				if err := f.Follow(ctx, s); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, f.Follow(ctx, s))
 			}
 			follow()
 			last := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 3`)
@@ -70,18 +69,14 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 					t.Fatalf("%d promotions read again", f.Read)
 				}
 			}
-			if err := late.Commit(ctx); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, late.Commit(ctx))
 			follow()
 			if f.Read != 1 || f.Whole || f.Views[1].Status != reward.PromotionCancelled {
 				t.Fatalf("after the cancel has committed, %d promotions were read (whole list: %t), and promotion 1 is %s",
 					f.Read, f.Whole, f.Views[1].Status)
 			}
 			// The one that began first commits last, and one rolls back.
-			if err := last.Commit(ctx); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, last.Commit(ctx))
 			release(t, never)
 			follow()
 			if f.Read != 1 || f.Whole || f.Views[3].Status != reward.PromotionCancelled || f.Views[4].Status != reward.Running {
@@ -126,9 +121,7 @@ func TestRestoredNotesCostNothing(t *testing.T) {
 	t.Parallel()
 	s, ctx := registered(t, 3), t.Context()
 	var f storetest.Follower
-	if err := f.Follow(ctx, s); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, f.Follow(ctx, s))
 	run(t, s, `UPDATE changes SET changed = '9000000000000000'`)
 	if err := f.Follow(ctx, s); err != nil || f.Read != 0 || f.Whole {
 		t.Errorf("%d promotions read, whole list %t, %v", f.Read, f.Whole, err)
@@ -161,10 +154,7 @@ func TestAnOldSnapshotHidesNoChange(t *testing.T) {
 	const promotions, rounds, each = 2, 20, 200
 	s, ctx := registered(t, promotions), t.Context()
 	for _, old := range []string{`SELECT count(*) FROM promotions`, `SELECT pg_current_xact_id()`} {
-		tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := fixture.Must(s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 		if _, err := tx.Exec(ctx, old); err != nil {
 			t.Fatal(err)
@@ -182,9 +172,7 @@ func TestAnOldSnapshotHidesNoChange(t *testing.T) {
 END $$`, each, promotions, round+1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Follow(ctx, s); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, f.Follow(ctx, s))
 		for id, v := range f.Views {
 			if version(v) != int64(round+1) || v.Counts.Attempts != int64((round+1)*each/promotions) {
 				t.Fatalf("round %d: promotion %d has version %s with %d attempts", round+1, id, v.Name, v.Counts.Attempts)

@@ -44,12 +44,9 @@ func sweepWhileLocked(t *testing.T, s *Store) (backend int, swept chan error) {
 		swept <- err
 	}()
 	fixture.Until(t, "the sweep waits for the coupon", func() bool {
-		err := s.pool.QueryRow(t.Context(), `SELECT coalesce(min(l.pid), 0) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		fixture.OK(t, s.pool.QueryRow(t.Context(), `SELECT coalesce(min(l.pid), 0) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE NOT l.granted AND a.query LIKE '%cancel_reason%' AND a.query NOT LIKE '%pg_locks%'
-  AND EXISTS (SELECT 1 FROM pg_locks h WHERE h.pid = l.pid AND h.relation = 'coupon_templates'::regclass)`).Scan(&backend)
-		if err != nil {
-			t.Fatal(err)
-		}
+  AND EXISTS (SELECT 1 FROM pg_locks h WHERE h.pid = l.pid AND h.relation = 'coupon_templates'::regclass)`).Scan(&backend))
 		return backend != 0
 	})
 	return backend, swept
@@ -64,12 +61,8 @@ func TestOnlyCancelledCouponsFreeAPlace(t *testing.T) {
 	ctx := t.Context()
 	tx := holding(t, s, `UPDATE coupons SET status = 0, held_until = NULL WHERE id = 1`)
 	_, swept := sweepWhileLocked(t, s)
-	if err := tx.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-swept; err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, tx.Commit(ctx))
+	fixture.OK(t, <-swept)
 	if c, err := s.CouponRecount(ctx, 1); err != nil || c.Live != 1 || c.KeptLive != 1 {
 		t.Errorf("one is confirmed, one has ended: %+v, %v", c, err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestPasswordFile connects to a server that asks for a password, before and after the
@@ -17,14 +19,9 @@ func TestPasswordFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
 	}
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer server.Close()
 	given := make(chan string, 10)
 	go func() {
@@ -40,14 +37,8 @@ func TestPasswordFile(t *testing.T) {
 		}
 	}()
 	write("first")
-	pc, err := poolConfig(Config{URL: "postgres://ann@" + server.Addr().String() + "/x?sslmode=disable", PasswordFile: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), pc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pc := fixture.Must(poolConfig(Config{URL: "postgres://ann@" + server.Addr().String() + "/x?sslmode=disable", PasswordFile: file}))(t)
+	pool := fixture.Must(pgxpool.NewWithConfig(t.Context(), pc))(t)
 	defer pool.Close()
 	for _, want := range []string{"first", "second"} {
 		write(want)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -57,10 +58,7 @@ WHERE summary_id > 0 GROUP BY summary_id`,
 			next++
 		}
 		began := time.Now()
-		results, err := s.PayoutFinish(ctx, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		results := fixture.Must(s.PayoutFinish(ctx, p))(t)
 		records = append(records, time.Since(began))
 		for _, r := range results {
 			if r.Changed {
@@ -78,10 +76,7 @@ WHERE summary_id > 0 GROUP BY summary_id`,
 	if repair != nil {
 		t.Fatal(repair)
 	}
-	c, err := s.SummaryCompare(ctx, 1, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixture.Must(s.SummaryCompare(ctx, 1, false))(t)
 	if c.Kept != c.Rows {
 		t.Errorf("after the repair %+v are stored, the rows have %+v", c.Kept, c.Rows)
 	}

@@ -24,14 +24,8 @@ import (
 // PgBouncer does. It drops the others, or refuses the first of them.
 func pooler(t *testing.T, database string, refuses bool) (through string) {
 	t.Helper()
-	address, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := fixture.Must(url.Parse(database))(t)
+	listener := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
 	target := address.Host

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestEveryStatementIsExplained checks that the functions statements and lists, whose plans
@@ -16,17 +18,11 @@ import (
 // package.
 func TestEveryStatementIsExplained(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := fixture.Must(filepath.Glob("*.go"))(t)
 	explained := map[string]bool{}
 	var all []string
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := fixture.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		switch {
 		case name == "plans_test.go":
 			namesIn(file, "statements", explained)

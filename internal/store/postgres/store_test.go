@@ -56,10 +56,7 @@ func openURL(ctx context.Context, url string, connections int, application strin
 
 func openFor(t testing.TB, url string, connections int) *Store {
 	t.Helper()
-	s, err := openURL(t.Context(), url, connections, t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(openURL(t.Context(), url, connections, t.Name()))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -93,9 +90,7 @@ func lent(t testing.TB) store.Store {
 func fresh(t testing.TB, connections int) *Store {
 	t.Helper()
 	s := openFor(t, fixture.NewSchema(t), connections)
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Migrate(t.Context()))
 	run(t, s, `DO $$ DECLARE name regclass; BEGIN
   FOR name IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = current_schema::regnamespace AND c.relkind = 'r' LOOP
     EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', name);
@@ -150,10 +145,7 @@ func holdViewers(ctx context.Context, s store.Store) (release func(), err error)
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	url, m := fixture.Schema(t, migrate), obs.NewMetrics()
-	s, err := Open(t.Context(), Config{URL: url, MaxConnections: 2, Metrics: m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), Config{URL: url, MaxConnections: 2, Metrics: m}))(t)
 	defer s.Close()
 	storetest.ExerciseMetrics(t, s, m, []string{obs.DatabaseWork, obs.DatabaseReads}, func() (func(), error) { return holdViewers(t.Context(), s) })
 }
@@ -174,10 +166,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	cfg := Config{URL: fixture.Address(t, fleet.VariablePostgres), Schema: "a schema " + fixture.Name(), MaxConnections: 4}
 	var instances []*Store
 	for range 4 {
-		s, err := Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := fixture.Must(Open(t.Context(), cfg))(t)
 		t.Cleanup(s.Close)
 		instances = append(instances, s)
 	}
@@ -200,12 +189,10 @@ func TestMigrateAtOnce(t *testing.T) {
 func old(t *testing.T) *Store {
 	t.Helper()
 	s := openFor(t, fixture.NewSchema(t), 4)
-	if err := s.migrations(t.Context(), func(p *goose.Provider) error {
+	fixture.OK(t, s.migrations(t.Context(), func(p *goose.Provider) error {
 		_, err := p.UpTo(t.Context(), 1)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	run(t, s,
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
 VALUES (1, 'old', 'POINT', 'RUNNING', 5, '', 'KRW', 3, false, false, now())`,
@@ -221,10 +208,7 @@ VALUES (1, 7, 0, 5, now(), now(), now(), 1, 0, 1, false, 'u', '', '', '', '')`,
 // statements in it.
 func holding(t *testing.T, s *Store, statements ...string) pgx.Tx {
 	t.Helper()
-	tx, err := s.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := fixture.Must(s.pool.Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 	for _, sql := range append([]string{`SET LOCAL idle_in_transaction_session_timeout = 0`}, statements...) {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
@@ -237,18 +221,13 @@ func holding(t *testing.T, s *Store, statements ...string) pgx.Tx {
 // release ends a transaction of holding without its changes.
 func release(t *testing.T, tx pgx.Tx) {
 	t.Helper()
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, tx.Rollback(t.Context()))
 }
 
 // acquire takes a connection of the pool for the test.
 func acquire(t *testing.T, s *Store) *pgxpool.Conn {
 	t.Helper()
-	conn, err := s.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := fixture.Must(s.pool.Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
 	return conn
 }
@@ -257,12 +236,10 @@ func acquire(t *testing.T, s *Store) *pgxpool.Conn {
 func TestApprovedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
 	s := old(t)
-	if err := s.migrations(t.Context(), func(p *goose.Provider) error {
+	fixture.OK(t, s.migrations(t.Context(), func(p *goose.Provider) error {
 		_, err := p.UpTo(t.Context(), storetest.ApprovedBefore)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	run(t, s, `TRUNCATE promotions, summaries, payouts CASCADE`)
 	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return fmt.Sprintf("to_timestamp(%d)", second) }, func(sql string) error {
 		_, err := s.pool.Exec(t.Context(), sql)
@@ -274,9 +251,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	one := func(t *testing.T, s *Store, sql string) (n int64) {
 		t.Helper()
-		if err := s.pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.pool.QueryRow(t.Context(), sql).Scan(&n))
 		return n
 	}
 	t.Run("TheyLiveOnUpAndDownWithoutARewrite", func(t *testing.T) {
@@ -286,16 +261,12 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		const file = `SELECT pg_relation_filenode('payouts')::int8`
 		before := one(t, s, file)
 		for range 2 {
-			if err := s.Migrate(ctx); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, s.Migrate(ctx))
 			storetest.AfterMigration(t, s)
-			if err := s.migrations(ctx, func(p *goose.Provider) error {
+			fixture.OK(t, s.migrations(ctx, func(p *goose.Provider) error {
 				_, err := p.DownTo(ctx, 1)
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		if n := one(t, s, `SELECT count(*) FROM payouts WHERE target_id = 7`); n != 1 {
 			t.Errorf("after the way down there are %d rows", n)
@@ -308,9 +279,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		t.Parallel()
 		s := old(t)
 		for range 2 {
-			if err := s.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, s.Migrate(t.Context()))
 			storetest.AfterMigration(t, s)
 			if n := one(t, s, `SELECT count(*) - (SELECT count(*) FROM payout_users) FROM payouts`); n != 0 {
 				t.Errorf("%d payouts more than users of payouts", n)
@@ -330,21 +299,17 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		go func() { done <- s.Migrate(t.Context()) }()
 		waitForTries(t, s, 2)
 		release(t, reader)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, <-done)
 		storetest.AfterMigration(t, s)
 	})
 	t.Run("AnInvalidIndexIsBuiltAgain", func(t *testing.T) {
 		t.Parallel()
 		s := old(t)
 		ctx := t.Context()
-		if err := s.migrations(ctx, func(p *goose.Provider) error {
+		fixture.OK(t, s.migrations(ctx, func(p *goose.Provider) error {
 			_, err := p.UpTo(ctx, 11)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		reader, builder := holding(t, s, "LOCK TABLE coupons IN ROW EXCLUSIVE MODE"), acquire(t, s)
 		if _, err := builder.Exec(ctx, "SET lock_timeout = '50ms'"); err != nil {
 			t.Fatal(err)
@@ -362,9 +327,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		if n := one(t, s, invalid); n != 2 {
 			t.Fatalf("the builds left %d invalid indexes", n)
 		}
-		if err := s.Migrate(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.Migrate(ctx))
 		if n := one(t, s, invalid); n != 0 {
 			t.Errorf("%d indexes of coupons are invalid: a code could be given twice", n)
 		}
@@ -375,12 +338,9 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		reader := holding(t, s, "SELECT 1 FROM payouts")
 		impatient := s.pool.Config()
 		impatient.ConnConfig.RuntimeParams["lock_timeout"] = "50ms" // 8 tries of 2 s prove no more
-		pool, err := pgxpool.NewWithConfig(t.Context(), impatient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := fixture.Must(pgxpool.NewWithConfig(t.Context(), impatient))(t)
 		defer pool.Close()
-		err = (&Store{pool: pool, schema: s.schema, tryTimeout: tryTimeout}).Migrate(t.Context())
+		err := (&Store{pool: pool, schema: s.schema, tryTimeout: tryTimeout}).Migrate(t.Context())
 		if err == nil || !hasState(err, "55P03") || !strings.Contains(err.Error(), "pg_stat_activity") {
 			t.Errorf("Migrate = %v", err)
 		}
@@ -407,10 +367,7 @@ func TestUsersOfPayouts(t *testing.T) {
 	}
 	want := func(what, user string, targets ...reward.TargetID) {
 		t.Helper()
-		list, err := s.PayoutHistory(ctx, user, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := fixture.Must(s.PayoutHistory(ctx, user, 3))(t)
 		got := make([]reward.TargetID, len(list))
 		for i, p := range list {
 			got[i] = p.TargetID
@@ -427,9 +384,7 @@ SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
 	want("saved", "ann", 1, 2, 3)
 	rows := func() (n int) {
 		t.Helper()
-		if err := s.pool.QueryRow(ctx, `SELECT count(*) FROM payout_users`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.pool.QueryRow(ctx, `SELECT count(*) FROM payout_users`).Scan(&n))
 		return n
 	}
 	if n := rows(); n != 3 {
@@ -528,15 +483,9 @@ func waitForTries(t *testing.T, s *Store, most int) {
 	t.Helper()
 	tries := make(map[string]bool)
 	fixture.Until(t, fmt.Sprintf("%d tries waited for a lock", most), func() bool {
-		rows, err := s.pool.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE NOT l.granted AND l.locktype <> 'advisory' AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)])
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := fixture.Must(s.pool.Query(t.Context(), `SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE NOT l.granted AND l.locktype <> 'advisory' AND a.application_name = $1`, t.Name()[:min(len(t.Name()), 63)]))(t)
+		names := fixture.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		for _, name := range names {
 			tries[name] = true
 		}
@@ -612,16 +561,12 @@ func TestLocks(t *testing.T) {
 		}()
 		waitForTries(t, s, 2)
 		release(t, holder)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, <-done)
 	})
 	t.Run("AHolderWhoWentSilentIsEnded", func(t *testing.T) {
 		t.Parallel()
 		s, _ := held(t, "RESET idle_in_transaction_session_timeout")
-		if err := <-finish(t, s); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, <-finish(t, s))
 	})
 }
 
@@ -633,10 +578,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 		t.Errorf("a try is bounded by %v", tryTimeout)
 	}
 	line, through := newSilentLine(t, fixture.Schema(t, migrate))
-	s, err := Open(t.Context(), Config{URL: through, MaxConnections: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), Config{URL: through, MaxConnections: 1}))(t)
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -645,7 +587,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	}
 	s.tryTimeout = 300 * time.Millisecond
 	line.silent.Store(true)
-	_, err = s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
+	_, err := s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
 	if err == nil || !strings.Contains(err.Error(), "save payouts: no answer within 300ms") {
 		t.Fatalf("the error is %v", err)
 	}
@@ -656,10 +598,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 func TestAnUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	line, through := newSilentLine(t, fixture.Schema(t, migrate))
-	s, err := Open(t.Context(), Config{URL: through, MaxConnections: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), Config{URL: through, MaxConnections: 2}))(t)
 	defer s.Close()
 	if _, err := s.Clock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -691,15 +630,9 @@ type silentLine struct {
 // newSilentLine returns a line to the database of a URL, and that URL through the line.
 func newSilentLine(t *testing.T, database string) (l *silentLine, through string) {
 	t.Helper()
-	address, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := fixture.Must(url.Parse(database))(t)
 	target := address.Host
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	l = &silentLine{listener: listener}

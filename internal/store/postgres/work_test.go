@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -35,13 +36,10 @@ func workOf(t *testing.T, s *Store, call func()) work {
 	total := func() (w work) {
 		t.Helper()
 		run(t, s, `SELECT pg_stat_force_next_flush()`)
-		err := s.pool.QueryRow(t.Context(), `SELECT
+		fixture.OK(t, s.pool.QueryRow(t.Context(), `SELECT
   (SELECT sum(idx_tup_read)::int8 FROM pg_stat_user_indexes WHERE schemaname = $1),
   (SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0))::int8 FROM pg_statio_user_tables WHERE schemaname = $1)`,
-			s.schema).Scan(&w.entries, &w.blocks)
-		if err != nil {
-			t.Fatal(err)
-		}
+			s.schema).Scan(&w.entries, &w.blocks))
 		return w
 	}
 	before := total()
@@ -82,10 +80,7 @@ func TestWorkStaysTheSame(t *testing.T) {
 	t.Parallel()
 	s := fresh(t, 1)
 	ctx := t.Context()
-	old, err := pgx.Connect(ctx, s.pool.Config().ConnString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := fixture.Must(pgx.Connect(ctx, s.pool.Config().ConnString()))(t)
 	defer func() { _ = old.Close(context.WithoutCancel(ctx)) }()
 	for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1"} {
 		if _, err := old.Exec(ctx, sql); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -29,22 +30,14 @@ func TestABusyDatabaseIsUnavailable(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "rows.db")
 		s := openAt(t, path)
-		other, err := sql.Open("sqlite", dsn(path, "_txlock=immediate"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := fixture.Must(sql.Open("sqlite", dsn(path, "_txlock=immediate")))(t)
 		t.Cleanup(func() { other.Close() })
-		tx, err := other.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := fixture.Must(other.BeginTx(t.Context(), nil))(t)
 		if _, err := s.writer.ExecContext(t.Context(), `PRAGMA busy_timeout = 1`); err != nil {
 			t.Fatal(err)
 		}
 		wantBusy(t, save(t.Context(), s))
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, tx.Rollback())
 		if err := save(t.Context(), s); err != nil {
 			t.Error(err)
 		}
@@ -72,9 +65,7 @@ func TestABusyDatabaseIsUnavailable(t *testing.T) {
 			t.Errorf("the caller has gone: %v", err)
 		}
 		close(release)
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, <-ended)
 		if err := save(t.Context(), s); err != nil {
 			t.Error(err)
 		}
@@ -84,10 +75,7 @@ func TestABusyDatabaseIsUnavailable(t *testing.T) {
 		t.Parallel()
 		s := openAt(t, filepath.Join(t.TempDir(), "rows.db"))
 		for range readersMax {
-			conn, err := s.reader.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := fixture.Must(s.reader.Conn(t.Context()))(t)
 			t.Cleanup(func() { conn.Close() })
 		}
 		short, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Millisecond)) // it passes while the call waits

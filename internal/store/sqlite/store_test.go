@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -31,14 +32,9 @@ func open(t testing.TB) store.Store {
 
 func openAt(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), path))(t)
 	t.Cleanup(s.Close)
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Migrate(t.Context()))
 	return s
 }
 
@@ -342,15 +338,9 @@ func TestPlans(t *testing.T) {
 // TestApprovedBeforeTheMigration checks what becomes of approvals of an older schema.
 func TestApprovedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db")))(t)
 	t.Cleanup(s.Close)
-	p, err := s.migrations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := fixture.Must(s.migrations())(t)
 	if _, err := p.UpTo(t.Context(), storetest.ApprovedBefore); err != nil {
 		t.Fatal(err)
 	}
@@ -365,15 +355,9 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, err := Open(ctx, filepath.Join(t.TempDir(), "largesse.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(ctx, filepath.Join(t.TempDir(), "largesse.db")))(t)
 	t.Cleanup(s.Close)
-	p, err := s.migrations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := fixture.Must(s.migrations())(t)
 	if _, err := p.UpTo(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -390,9 +374,7 @@ VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 		}
 	}
 	for range 2 {
-		if err := s.Migrate(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.Migrate(ctx))
 		storetest.AfterMigration(t, s)
 		if _, err := p.DownTo(ctx, 1); err != nil {
 			t.Fatal(err)
@@ -517,9 +499,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("books: %+v, %v", c, err)
 		}
 	}
-	if err := save(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, save())
 	if at := s.FullAt(); !at.IsZero() {
 		t.Errorf("full at %v before it was", at)
 	}
@@ -538,8 +518,6 @@ func TestFull(t *testing.T) {
 	}
 	balance()
 	limit(1 << 30)
-	if err := save(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, save())
 	balance()
 }

@@ -28,8 +28,7 @@ func exerciseViews(t *testing.T, open Open) {
 		b.saveQueued(7, 1, 2)
 		views := func(ids ...reward.PromotionID) []store.PromotionView {
 			b.Helper()
-			list, err := b.PromotionViews(b.ctx, ids)
-			b.must(err)
+			list := must(b.PromotionViews(b.ctx, ids))(b)
 			return append([]store.PromotionView{}, list...)
 		}
 		same(b, "promotions", []store.PromotionView{b.asRead(3), b.asRead(7), b.asRead(1<<63 - 1)}, views(1<<63-1, 5, 7, 3, 7, 0, -3))
@@ -43,10 +42,9 @@ func exerciseViews(t *testing.T, open Open) {
 		for i := range ids {
 			ids[i] = reward.PromotionID(store.BatchMax - i)
 		}
-		list, err := b.PromotionViews(b.ctx, ids)
-		b.must(err)
+		list := must(b.PromotionViews(b.ctx, ids))(b)
 		same(b, "found", 1, len(list))
-		_, err = b.PromotionViews(b.ctx, append(ids, 1))
+		_, err := b.PromotionViews(b.ctx, append(ids, 1))
 		b.wantCode(err, reward.CodeInvalid)
 	})
 }
@@ -61,8 +59,7 @@ func apiKey(id int64) store.APIKey {
 
 func (b *bundle) keyOf(hash []byte) store.APIKey {
 	b.Helper()
-	k, err := b.APIKeyByHash(b.ctx, hash)
-	b.must(err)
+	k := must(b.APIKeyByHash(b.ctx, hash))(b)
 	return k
 }
 
@@ -129,8 +126,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 		same(b, "last page", []int64{1}, b.keyIDs(2, 2))
 		same(b, "past the end", []int64{}, b.keyIDs(1, 2))
 		same(b, "none", []int64{}, b.keyIDs(0, 0))
-		list, err := b.APIKeyList(b.ctx, 3, 1)
-		b.must(err)
+		list := must(b.APIKeyList(b.ctx, 3, 1))(b)
 		same(b, "as it was made", []store.APIKey{apiKey(2)}, list)
 	})
 	run(t, open, "AreRevokedForGood", func(b *bundle) {
@@ -144,8 +140,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 			if n > 0 {
 				by = "another"
 			}
-			got, err := b.APIKeyRevoke(b.ctx, 1, by, at(5+n).Add(time.Nanosecond))
-			b.must(err)
+			got := must(b.APIKeyRevoke(b.ctx, 1, by, at(5+n).Add(time.Nanosecond)))(b)
 			same(b, "revoked", want, got)
 			same(b, "as it is read", want, b.keyOf(want.Hash))
 		}
@@ -157,8 +152,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 		for id := int64(1); id <= 3; id++ {
 			b.must(b.APIKeyCreate(b.ctx, apiKey(id)))
 		}
-		_, err := b.APIKeyRevoke(b.ctx, 3, "kim", at(1))
-		b.must(err)
+		must(b.APIKeyRevoke(b.ctx, 3, "kim", at(1)))(b)
 		want := func(one, two, three time.Time) {
 			b.Helper()
 			same(b, "first", one, b.keyOf(apiKey(1).Hash).LastUsedAt)
@@ -220,8 +214,7 @@ func exerciseAPIKeys(t *testing.T, open Open) {
 
 func (b *bundle) keyIDs(before int64, limit int) []int64 {
 	b.Helper()
-	list, err := b.APIKeyList(b.ctx, before, limit)
-	b.must(err)
+	list := must(b.APIKeyList(b.ctx, before, limit))(b)
 	ids := []int64{}
 	for _, k := range list {
 		ids = append(ids, k.ID)
@@ -242,8 +235,7 @@ func (b *bundle) audit(p store.AuditListParams) []store.AuditLine {
 	if p.Limit == 0 {
 		p.Limit = 100
 	}
-	list, err := b.AuditList(b.ctx, p)
-	b.must(err)
+	list := must(b.AuditList(b.ctx, p))(b)
 	return list
 }
 
@@ -314,8 +306,7 @@ func exerciseAudits(t *testing.T, open Open) {
 			{at(4), 10, 2, []int64{6, 5}},
 			{at(4), 10, 0, []int64{6, 5}},
 		} {
-			n, err := b.AuditForget(b.ctx, step.before, step.limit)
-			b.must(err)
+			n := must(b.AuditForget(b.ctx, step.before, step.limit))(b)
 			same(b, "removed", step.want, n)
 			same(b, "left", step.left, b.auditIDs(store.AuditListParams{}))
 		}
@@ -406,15 +397,13 @@ func claim(key, body string, id int64, now time.Time) store.IdempotencyBeginPara
 
 func (b *bundle) begin(p store.IdempotencyBeginParams) store.IdempotencyRecord {
 	b.Helper()
-	r, err := b.IdempotencyBegin(b.ctx, p)
-	b.must(err)
+	r := must(b.IdempotencyBegin(b.ctx, p))(b)
 	return r
 }
 
 func (b *bundle) finishKey(key string, begunAt time.Time, answer string) bool {
 	b.Helper()
-	kept, err := b.IdempotencyFinish(b.ctx, sum(key), begunAt, []byte(answer))
-	b.must(err)
+	kept := must(b.IdempotencyFinish(b.ctx, sum(key), begunAt, []byte(answer)))(b)
 	return kept
 }
 
@@ -466,8 +455,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 				answer = nil
 			}
 			for range 2 {
-				kept, err := b.IdempotencyFinish(b.ctx, sum(key), epoch, answer)
-				b.must(err)
+				kept := must(b.IdempotencyFinish(b.ctx, sum(key), epoch, answer))(b)
 				same(b, "finished", true, kept)
 			}
 			got := b.begin(claim(key, "a", 2, at(99)))

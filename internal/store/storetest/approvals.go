@@ -15,8 +15,7 @@ import (
 // approve approves a promotion as it is.
 func (b *bundle) approve(id reward.PromotionID, by string) store.PromotionView {
 	b.Helper()
-	v, err := b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: id, By: by, Revision: b.asRead(id).Revision})
-	b.must(err)
+	v := must(b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: id, By: by, Revision: b.asRead(id).Revision}))(b)
 	same(b, "as it is read", b.asRead(id), v)
 	return v
 }
@@ -24,20 +23,18 @@ func (b *bundle) approve(id reward.PromotionID, by string) store.PromotionView {
 // saveWorth saves one READY target of an amount.
 func (b *bundle) saveWorth(id reward.PromotionID, target reward.TargetID, amount reward.Amount) {
 	b.Helper()
-	_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+	must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 		Rows: []store.NewPayout{{PromotionID: id, TargetID: target, Amount: amount}}, Now: at(int(target)),
-	})
-	b.must(err)
+	}))(b)
 }
 
 // dispatchTargets dispatches up to limit READY targets of promotion 1 under
 // approval.above, and returns them by ID.
 func (b *bundle) dispatchTargets(above reward.Amount, limit int) []reward.TargetID {
 	b.Helper()
-	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 		PromotionID: 1, From: reward.Ready, Limit: limit, MaxLen: plenty, ApprovalAbove: above, Now: at(100),
-	})
-	b.must(err)
+	}))(b)
 	sortPayouts(list)
 	targets := []reward.TargetID{}
 	for _, p := range list {
@@ -74,15 +71,13 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		b.saveWorth(1, 3, 20)
-		moved, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(20)})
-		b.must(err)
+		moved := must(b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(20)}))(b)
 		same(b, "retried", 1, moved)
 		retries := func() int {
 			b.Helper()
-			list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+			list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 				PromotionID: 1, From: reward.Retrying, Limit: 9, MaxLen: plenty, ApprovalAbove: 100, Now: at(1000),
-			})
-			b.must(err)
+			}))(b)
 			return len(list)
 		}
 		same(b, "READY", []reward.TargetID{}, b.dispatchTargets(100, 9))
@@ -104,8 +99,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodePreconditionFailed)
 		same(b, "approved by", "", b.asRead(1).ApprovedBy)
 		p.Revision++
-		_, err = b.PromotionApprove(b.ctx, p)
-		b.must(err)
+		must(b.PromotionApprove(b.ctx, p))(b)
 		_, err = b.PromotionApprove(b.ctx, p)
 		b.wantCode(err, reward.CodePreconditionFailed)
 		for _, by := range []string{"nul\x00", "\xff"} {
@@ -125,14 +119,12 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 	})
 	run(t, open, "AnApprovalDoesNotOutliveWhatItWasOf", func(b *bundle) {
-		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch)
-		b.must(err)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch))(b)
 		b.saveWorth(1, 1, 500)
 		b.approve(1, "kim")
-		p, err := b.PromotionCreate(b.ctx, reward.Promotion{
+		p := must(b.PromotionCreate(b.ctx, reward.Promotion{
 			ID: 1, Type: reward.Point, Amount: 1_000_000, CreatedBy: "lee", ApprovedBy: "lee", CreatedAt: at(1),
-		})
-		b.must(err)
+		}))(b)
 		same(b, "approval", reward.Approval{Round: 1}, p.Approval)
 		same(b, "approved by", "", p.ApprovedBy)
 		same(b, "created by", "lee", p.CreatedBy)
@@ -146,8 +138,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		change := func(c rules.PromotionChange) store.PromotionView {
 			b.Helper()
 			c.ID, c.By = 1, "mia"
-			v, err := b.PromotionChange(b.ctx, c)
-			b.must(err)
+			v := must(b.PromotionChange(b.ctx, c))(b)
 			return v
 		}
 		for _, c := range []rules.PromotionChange{{Amount: new(reward.Amount(7))}, {VoucherCode: new("V")}, {Currency: new("EUR")}} {
@@ -162,18 +153,16 @@ func exerciseApprovals(t *testing.T, open Open) {
 		v := change(rules.PromotionChange{Name: new("x"), RatePerSecond: new(5), MaxAmount: new(reward.Amount(900)), Currency: new("EUR")})
 		same(b, "still approved", was.Approval, v.Approval)
 		same(b, "revision", was.Revision+1, v.Revision)
-		authors, err := b.PromotionAuthors(b.ctx, 1)
-		b.must(err)
+		authors := must(b.PromotionAuthors(b.ctx, 1))(b)
 		same(b, "authors", []string{"mia"}, authors)
 		b.move(1, reward.Running)
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 	})
 	run(t, open, "AChangeThatLoosensVoidsTheApproval", func(b *bundle) {
-		_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+		must(b.PromotionCreate(b.ctx, reward.Promotion{
 			ID: 1, Type: reward.Point, MaxAmount: 300, RatePerSecond: 5, StartsAt: at(50),
 			Canary: reward.Canary{Targets: 10, MaxFailureRate: 0.1}, CreatedBy: "mia", CreatedAt: epoch,
-		})
-		b.must(err)
+		}))(b)
 		b.saveWorth(1, 1, 500)
 		for _, tight := range []bool{true, false} {
 			for _, c := range map[bool][]rules.PromotionChange{
@@ -199,8 +188,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 			}[tight] {
 				was := b.approve(1, "lee")
 				c.ID, c.By = 1, "mia"
-				v, err := b.PromotionChange(b.ctx, c)
-				b.must(err)
+				v := must(b.PromotionChange(b.ctx, c))(b)
 				same(b, fmt.Sprintf("%+v keeps the approval", c), tight, v.ApprovedBy == "lee" && v.Approval == was.Approval)
 				same(b, "as it is read", b.asRead(1).Promotion, v.Promotion)
 			}
@@ -214,8 +202,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.approve(1, "lee")
 		reject := func(by string) reward.Promotion {
 			b.Helper()
-			p, err := b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: by, Reason: "wrong " + hostile, PauseReason: "rejected", Now: at(5)})
-			b.must(err)
+			p := must(b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: by, Reason: "wrong " + hostile, PauseReason: "rejected", Now: at(5)}))(b)
 			same(b, "as it is read", b.asRead(1).Promotion, p)
 			return p
 		}
@@ -243,8 +230,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.running(1)
 		await := func(above reward.Amount) bool {
 			b.Helper()
-			paused, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)})
-			b.must(err)
+			paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)}))(b)
 			return paused
 		}
 		same(b, "nothing waits", false, await(100))
@@ -262,23 +248,19 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "an approved one is QUEUED", false, await(499))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		same(b, "an approved one is RETRYING", false, await(499))
-		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 9, ApprovalAbove: 499, Now: at(1000)})
-		b.must(err)
-		_, err = b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 2)}, Now: at(1000)})
-		b.must(err)
+		must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 9, ApprovalAbove: 499, Now: at(1000)}))(b)
+		must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 2)}, Now: at(1000)}))(b)
 		same(b, "an approved one was returned", false, await(499))
 		same(b, "dispatched again", []reward.TargetID{1}, b.dispatchTargets(499, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 3), Kind: rules.OutcomeRefused})
 		same(b, "none is left", true, await(499))
-		paused, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)})
-		b.must(err)
+		paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)}))(b)
 		same(b, "a missing one", false, paused)
 	})
 	run(t, open, "EndpointsHearOfANeededApproval", func(b *bundle) {
 		b.endpoint(1, "promotion.approval_needed", "promotion.paused")
 		b.endpoint(2, "promotion.completed")
-		_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, WebhookURL: "https://hook", CreatedAt: epoch})
-		b.must(err)
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, WebhookURL: "https://hook", CreatedAt: epoch}))(b)
 		b.saveWorth(1, 1, 500)
 		b.move(1, reward.Running)
 		for range 2 {
@@ -294,13 +276,11 @@ func exerciseApprovals(t *testing.T, open Open) {
 	run(t, open, "AuthorsOutliveTheirPromotion", func(b *bundle) {
 		create := func(by string) {
 			b.Helper()
-			_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: by, CreatedAt: epoch})
-			b.must(err)
+			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: by, CreatedAt: epoch}))(b)
 		}
 		wantAuthors := func(want ...string) {
 			b.Helper()
-			got, err := b.PromotionAuthors(b.ctx, 1)
-			b.must(err)
+			got := must(b.PromotionAuthors(b.ctx, 1))(b)
 			same(b, "authors", fmt.Sprint(want), fmt.Sprint(got))
 		}
 		wantAuthors()
@@ -324,16 +304,14 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 		wantAuthors := func(id reward.PromotionID, want ...string) {
 			b.Helper()
-			got, err := b.PromotionAuthors(b.ctx, id)
-			b.must(err)
+			got := must(b.PromotionAuthors(b.ctx, id))(b)
 			same(b, "authors", fmt.Sprint(want), fmt.Sprint(got))
 		}
 		b.must(create(1, reward.Point, "kim"))
 		b.wantCode(create(1, reward.Point, "ann"), reward.CodeExists)
 		b.wantCode(create(1, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(1, "kim")
-		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, epoch)
-		b.must(err)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, epoch))(b)
 		b.wantCode(create(2, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(2)
 		b.must(create(2, reward.Point, "kim"))
@@ -352,19 +330,16 @@ func exerciseApprovals(t *testing.T, open Open) {
 			}
 		}
 		wantAuthors(1, "kim")
-		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, By: "lee", Name: new("x")})
-		b.must(err)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, By: "lee", Name: new("x")}))(b)
 		wantAuthors(1, "kim", "lee")
 	})
 	run(t, open, "APromotionMadeAgainIsAnotherOne", func(b *bundle) {
 		for _, again := range []func(){
 			func() {
-				_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: "kim", CreatedAt: at(1)})
-				b.must(err)
+				must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: "kim", CreatedAt: at(1)}))(b)
 			},
 			func() {
-				_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, at(2))
-				b.must(err)
+				must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, at(2)))(b)
 			},
 		} {
 			b.draft(1)
@@ -383,18 +358,15 @@ func exerciseApprovals(t *testing.T, open Open) {
 	run(t, open, "ARecordStartsNoRejectedDraft", func(b *bundle) {
 		b.draft(1)
 		reject := store.PromotionRejectParams{ID: 1, By: "mia", Reason: "no", Now: at(5)}
-		_, err := b.PromotionReject(b.ctx, reject)
-		b.must(err)
+		must(b.PromotionReject(b.ctx, reject))(b)
 		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}}
 		for range 2 {
-			_, err = b.PromotionRegister(b.ctx, started, at(6))
-			b.must(err)
+			must(b.PromotionRegister(b.ctx, started, at(6)))(b)
 			same(b, "status", reward.Draft, b.asRead(1).Status)
 			same(b, "expected", 3, *b.asRead(1).ExpectedCount)
 		}
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim")) // a change ends the rejection
-		_, err = b.PromotionRegister(b.ctx, started, at(7))
-		b.must(err)
+		must(b.PromotionRegister(b.ctx, started, at(7)))(b)
 		same(b, "status", reward.Running, b.asRead(1).Status)
 	})
 	run(t, open, "ThoseThatAwaitAnApprovalAreListed", func(b *bundle) {
@@ -408,13 +380,11 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.move(9, reward.Running) // does not wait
 		b.approve(3, "lee")       // approved for 70
 		b.saveWorth(3, 2, 40)     // 110 now
-		_, err := b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 6, By: "mia", Reason: "no", Now: at(5)})
-		b.must(err)
+		must(b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 6, By: "mia", Reason: "no", Now: at(5)}))(b)
 		ids := func(p store.PromotionListParams) []reward.PromotionID {
 			b.Helper()
 			p.AwaitingApproval = true
-			list, err := b.PromotionList(b.ctx, p)
-			b.must(err)
+			list := must(b.PromotionList(b.ctx, p))(b)
 			got := []reward.PromotionID{}
 			for _, v := range list {
 				got = append(got, v.ID)
@@ -431,8 +401,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 	run(t, open, "UploadsAreListed", func(b *bundle) {
 		b.draft(1)
 		b.draft(2)
-		clock, err := b.Clock(b.ctx)
-		b.must(err)
+		clock := must(b.Clock(b.ctx))(b)
 		uploads := make(map[int64]store.Upload)
 		for id, until := range map[int64]int{3: 3600, 5: -1, 8: 3600, 9: 3600} {
 			u := store.Upload{ID: id, PromotionID: 1, LeasedUntil: clock.Add(time.Duration(until) * time.Second).UTC().Truncate(time.Microsecond), CreatedAt: epoch, CreatedBy: hostile}
@@ -452,8 +421,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 		page := func(before int64, limit int) []store.Upload {
 			b.Helper()
-			list, err := b.UploadList(b.ctx, 1, before, limit)
-			b.must(err)
+			list := must(b.UploadList(b.ctx, 1, before, limit))(b)
 			return list
 		}
 		same(b, "first page", []store.Upload{uploads[9], uploads[8]}, page(0, 2))

@@ -67,8 +67,7 @@ VALUES (%d, %d, 0, 'u', %d, '', 0, 0, 0, false, %s, '', '', '', %[4]s)`, id, tar
 	} {
 		v := b.view(id)
 		same(b, fmt.Sprintf("approval of promotion %d", id), want.approval, v.Approval)
-		authors, err := b.PromotionAuthors(b.ctx, id)
-		b.must(err)
+		authors := must(b.PromotionAuthors(b.ctx, id))(b)
 		slices.Sort(authors)
 		same(b, fmt.Sprintf("authors of promotion %d", id), want.authors, strings.Join(authors, " "))
 	}
@@ -80,10 +79,9 @@ VALUES (%d, %d, 0, 'u', %d, '', 0, 0, 0, false, %s, '', '', '', %[4]s)`, id, tar
 			amount = 0
 		}
 		// Its ID is before those of the approved targets.
-		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 			Rows: []store.NewPayout{{PromotionID: id, TargetID: 1, Amount: amount}}, MaxLen: plenty, ApprovalAbove: above, Now: at(1),
-		})
-		b.must(err)
+		}))(b)
 		list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: id, From: reward.Ready, Limit: 10, MaxLen: plenty, ApprovalAbove: above, Now: at(2)})
 		b.must(err)
 		var targets []reward.TargetID

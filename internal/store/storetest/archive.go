@@ -22,14 +22,12 @@ func (b *bundle) completes(id reward.PromotionID, now time.Time) {
 	if v.FinishedAt.IsZero() {
 		return
 	}
-	_, err := b.PromotionStreamDestroyed(b.ctx, id, v.LastDispatchedAt)
-	b.must(err)
+	must(b.PromotionStreamDestroyed(b.ctx, id, v.LastDispatchedAt))(b)
 }
 
 func (b *bundle) archive(id reward.PromotionID, before int) bool {
 	b.Helper()
-	archived, err := b.PromotionArchive(b.ctx, id, at(before), at(1000))
-	b.must(err)
+	archived := must(b.PromotionArchive(b.ctx, id, at(before), at(1000)))(b)
 	return archived
 }
 
@@ -39,8 +37,7 @@ func (b *bundle) forget(id reward.PromotionID, before, limit int) (removed int) 
 	b.Helper()
 	p := store.PayoutForgetParams{PromotionID: id, Limit: limit, Before: at(before)}
 	for {
-		page, err := b.PayoutForget(b.ctx, p)
-		b.must(err)
+		page := must(b.PayoutForget(b.ctx, p))(b)
 		removed += page.Removed
 		if page.Removed > limit {
 			b.Fatalf("a page of %d removed %d payouts", limit, page.Removed)
@@ -56,8 +53,7 @@ func (b *bundle) endedIDs(before, limit int) []reward.PromotionID {
 	ids := []reward.PromotionID{}
 	var last store.EndedPromotion
 	for {
-		page, err := b.PromotionEnded(b.ctx, at(before), last, limit)
-		b.must(err)
+		page := must(b.PromotionEnded(b.ctx, at(before), last, limit))(b)
 		for _, p := range page {
 			last = p
 			ids = append(ids, p.ID)
@@ -91,10 +87,9 @@ func exerciseArchive(t *testing.T, open Open) {
 		for id := reward.PromotionID(3); id <= 8; id++ {
 			b.paid(id, 2)
 		}
-		b.completes(2, at(20)) // one is UNKNOWN
-		_, err := b.PromotionComplete(b.ctx, 3, settleAfter, at(20))
-		b.must(err)            // its stream exists
-		b.completes(4, at(60)) // not long enough ago
+		b.completes(2, at(20))                                      // one is UNKNOWN
+		must(b.PromotionComplete(b.ctx, 3, settleAfter, at(20)))(b) // its stream exists
+		b.completes(4, at(60))                                      // not long enough ago
 		b.completes(5, at(20))
 		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 5, CreatedAt: at(990), LeasedUntil: at(1010)}))
 		b.completes(6, at(30))
@@ -140,20 +135,18 @@ func exerciseArchive(t *testing.T, open Open) {
 				same(b, "removed", removed, b.forget(1, 50, 2))
 				known = store.Archived
 			}
-			res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+			res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 				Rows: []store.NewPayout{row(1, 1), row(1, 77), row(2, 77)}, MaxLen: plenty, Now: at(30),
 				Offsets: []store.Offset{{Topic: "log", Partition: 0, Next: 5}}, DeadLetters: []reward.DeadLetter{{Source: "s", Offset: "1", At: at(1)}},
-			})
-			b.must(err)
+			}))(b)
 			fresh := store.Accepted
 			if removed > 0 || known == store.Archived {
 				fresh = store.Duplicate // of the other promotion, from the save before
 			}
 			same(b, "outcomes", []store.SaveOutcome{known, store.Archived, fresh}, res.Outcomes)
-			offsets, err := b.OffsetsGet(b.ctx, "log")
-			b.must(err)
+			offsets := must(b.OffsetsGet(b.ctx, "log"))(b)
 			same(b, "offsets", 0, len(offsets))
-			_, err = b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(40)})
+			_, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Now: at(40)})
 			b.wantCode(err, reward.CodeArchived)
 			_, err = b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Targets: []reward.TargetID{4}, Now: at(40)})
 			b.wantCode(err, reward.CodeArchived)
@@ -166,8 +159,7 @@ func exerciseArchive(t *testing.T, open Open) {
 		}
 		_, _, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: 1})
 		b.wantCode(err, reward.CodePayoutNotFound)
-		history, err := b.PayoutHistory(b.ctx, "u1", 10)
-		b.must(err)
+		history := must(b.PayoutHistory(b.ctx, "u1", 10))(b)
 		same(b, "history", 1, len(history))
 		same(b, "promotions with payouts", []reward.PromotionID{}, b.endedIDs(50, 10)) // the other one is RUNNING again
 		b.books(2)
@@ -184,8 +176,7 @@ func exerciseArchive(t *testing.T, open Open) {
 			Lookups:     []rules.Lookup{{Ref: ref(1, 2, 1), NotFound: true, BeganAt: at(100), NextAt: at(110)}},
 			SettleAfter: settleAfter, AgainAfter: time.Hour, Now: at(101),
 		})
-		_, err := b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: store.PayoutID{PromotionID: 1, TargetID: 3}, By: "kim", Now: at(400)})
-		b.must(err)
+		must(b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: store.PayoutID{PromotionID: 1, TargetID: 3}, By: "kim", Now: at(400)}))(b)
 		b.completes(1, at(20))
 		if !b.archive(1, 300) {
 			b.Fatal("the promotion is not archived")

@@ -26,8 +26,7 @@ func couponOf(id reward.TemplateID, user string, ticket int64) rules.CouponReque
 // archiveTemplate archives a template that is over since before second 50.
 func (b *bundle) archiveTemplate(id reward.TemplateID) bool {
 	b.Helper()
-	archived, err := b.TemplateArchive(b.ctx, id, at(50), at(1000))
-	b.must(err)
+	archived := must(b.TemplateArchive(b.ctx, id, at(50), at(1000)))(b)
 	return archived
 }
 
@@ -36,8 +35,7 @@ func (b *bundle) forgetTemplate(id reward.TemplateID, limit int) (removed int) {
 	b.Helper()
 	p := store.TemplateForgetParams{TemplateID: id, Limit: limit}
 	for {
-		page, err := b.TemplateForget(b.ctx, p)
-		b.must(err)
+		page := must(b.TemplateForget(b.ctx, p))(b)
 		if removed += page.Removed; page.Removed > limit {
 			b.Fatalf("a page of %d removed %d rows", limit, page.Removed)
 		}
@@ -53,8 +51,7 @@ func (b *bundle) endedTemplates(before, limit int) []reward.TemplateID {
 	ids := []reward.TemplateID{}
 	var last store.EndedTemplate
 	for {
-		page, err := b.TemplateEnded(b.ctx, at(before), last, limit)
-		b.must(err)
+		page := must(b.TemplateEnded(b.ctx, at(before), last, limit))(b)
 		for _, t := range page {
 			last = t
 			ids = append(ids, t.ID)
@@ -85,8 +82,7 @@ func exerciseTemplateArchive(t *testing.T, open Open) {
 		}
 		b.template(12, draw(-time.Hour, time.Hour), func(t *reward.CouponTemplate) { t.ClosesAt = fromNow(2 * time.Hour) })
 		for id, second := range map[reward.CouponID]int{801: 30, 901: 55} {
-			_, err := b.CouponUse(b.ctx, id, at(second))
-			b.must(err)
+			must(b.CouponUse(b.ctx, id, at(second)))(b)
 		}
 		b.cancelCoupon(1001, 55)
 		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 11, Places: 1})
@@ -109,8 +105,7 @@ func exerciseTemplateArchive(t *testing.T, open Open) {
 			after, _ := b.TemplateGet(b.ctx, id)
 			same(b, "template", before, after)
 		}
-		archived, err := b.TemplateArchive(b.ctx, 12, fromNow(3*time.Hour), at(1000))
-		b.must(err)
+		archived := must(b.TemplateArchive(b.ctx, 12, fromNow(3*time.Hour), at(1000)))(b)
 		same(b, "archived with an open draw", false, archived)
 		same(b, "ended", []reward.TemplateID{3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 14}, b.endedTemplates(50, 2))
 		b.must(b.CodesDiscard(b.ctx, 7))
@@ -185,8 +180,7 @@ func rulesOfTemplateArchive(a *arena) {
 		}
 		a.changesNothing(1)
 		same(a.bundle, "the template", stands, a.stands(1))
-		count, err := a.CouponRecount(a.ctx, 1)
-		a.must(err)
+		count := must(a.CouponRecount(a.ctx, 1))(a)
 		same(a.bundle, "recounted", []int64{2, 2}, []int64{count.Live, count.IssuedTotal})
 		same(a.bundle, "stored", []int64{2, 2}, []int64{count.KeptLive, count.KeptIssuedTotal})
 	}
@@ -257,11 +251,9 @@ func (a *arena) changesNothing(id reward.TemplateID) {
 		p.Requests[0].Generation = t.Generation
 		same(a.bundle, "refused", rules.RefusedArchived, a.settle(p).Refused)
 	}
-	offsets, err := a.OffsetsGet(a.ctx, "log")
-	a.must(err)
+	offsets := must(a.OffsetsGet(a.ctx, "log"))(a)
 	same(a.bundle, "offsets", 0, len(offsets))
-	epochs, err := a.TemplateAssign(a.ctx, []reward.TemplateID{id, id + 1}, "i1")
-	a.must(err)
+	epochs := must(a.TemplateAssign(a.ctx, []reward.TemplateID{id, id + 1}, "i1"))(a)
 	same(a.bundle, "assigned", 1, len(epochs))
 	_, takes, err := a.EntrantSave(a.ctx, id, []string{"z"})
 	a.must(err)

@@ -94,8 +94,7 @@ func exerciseChanges(t *testing.T, open Open) {
 		b.must(f.Follow(b.ctx, b))
 		same(b, "active", 2, len(f.Views))
 		b.complete(1, 20)
-		_, err := b.PromotionStreamDestroyed(b.ctx, 1, time.Time{})
-		b.must(err)
+		must(b.PromotionStreamDestroyed(b.ctx, 1, time.Time{}))(b)
 		b.must(f.Follow(b.ctx, b))
 		same(b, "left", []reward.PromotionID{2}, slices.Collect(maps.Keys(f.Views)))
 		b.draft(3) // never active

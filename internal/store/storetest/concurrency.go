@@ -225,8 +225,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			}
 			return nil
 		}))
-		list, err := b.InstanceList(b.ctx)
-		b.must(err)
+		list := must(b.InstanceList(b.ctx))(b)
 		same(b, "instances", 4, len(list))
 	})
 	run(t, open, "AnActiveListIsNeverOlderThanItsQuestion", func(b *bundle) {
@@ -284,8 +283,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			_, err := b.PromotionRegister(b.ctx, shuffled(rs), epoch)
 			return err
 		}))
-		list, err := b.PromotionActive(b.ctx)
-		b.must(err)
+		list := must(b.PromotionActive(b.ctx))(b)
 		same(b, "running", 20, len(list))
 	})
 }

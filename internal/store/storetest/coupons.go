@@ -29,8 +29,7 @@ func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.
 // template creates a template.
 func (b *bundle) template(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
 	b.Helper()
-	t, err := b.TemplateCreate(b.ctx, stock(id, change...))
-	b.must(err)
+	t := must(b.TemplateCreate(b.ctx, stock(id, change...)))(b)
 	return t
 }
 
@@ -61,8 +60,7 @@ func fromNow(d time.Duration) time.Time { return time.Now().UTC().Truncate(time.
 // stands reads a template.
 func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
 	b.Helper()
-	t, err := b.TemplateGet(b.ctx, id)
-	b.must(err)
+	t := must(b.TemplateGet(b.ctx, id))(b)
 	return t
 }
 
@@ -102,8 +100,7 @@ func (b *bundle) settle(p store.CouponSettleParams) store.CouponSettleResult {
 	b.Helper()
 	p.Now = at(10)
 	before := b.stands(p.TemplateID)
-	res, err := b.CouponSettle(b.ctx, p)
-	b.must(err)
+	res := must(b.CouponSettle(b.ctx, p))(b)
 	same(b, "template afterwards", b.stands(p.TemplateID), res.Template)
 	same(b, "from", before.Version, res.From)
 	same(b, "to", res.Template.Version, res.To)
@@ -144,20 +141,17 @@ func changes(kind rules.SettleKind, res store.CouponSettleResult) bool {
 
 func (b *bundle) cancelCoupon(id reward.CouponID, second int) {
 	b.Helper()
-	_, err := b.CouponCancel(b.ctx, id, at(second))
-	b.must(err)
+	must(b.CouponCancel(b.ctx, id, at(second)))(b)
 }
 
 func (b *bundle) changeTemplate(c rules.TemplateChange) {
 	b.Helper()
-	_, err := b.TemplateChange(b.ctx, c)
-	b.must(err)
+	must(b.TemplateChange(b.ctx, c))(b)
 }
 
 func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 	b.Helper()
-	c, err := b.CouponGet(b.ctx, id)
-	b.must(err)
+	c := must(b.CouponGet(b.ctx, id))(b)
 	return c
 }
 
@@ -204,8 +198,7 @@ func (b *bundle) snapshot(id reward.TemplateID) (t reward.CouponTemplate, facts 
 // coupons reads every coupon of a template.
 func (b *bundle) coupons(id reward.TemplateID) []reward.Coupon {
 	b.Helper()
-	list, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: id, Limit: plenty})
-	b.must(err)
+	list := must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: id, Limit: plenty}))(b)
 	return list
 }
 
@@ -229,16 +222,14 @@ func (b *bundle) couponBooks(id reward.TemplateID) {
 	for _, f := range b.holders(id) {
 		want.Slots += int64(f.Held)
 	}
-	got, err := b.CouponRecount(b.ctx, id)
-	b.must(err)
+	got := must(b.CouponRecount(b.ctx, id))(b)
 	same(b, "kept, against the rows", want, store.CouponCount{Live: t.Live, IssuedTotal: t.IssuedTotal, Slots: want.Slots})
 	want.KeptLive, want.KeptIssuedTotal = t.Live, t.IssuedTotal
 	same(b, "recounted, against the rows", want, got)
 	if t.Live > t.TotalQuantity {
 		b.Fatalf("%d of %d are live", t.Live, t.TotalQuantity)
 	}
-	all, err := b.CouponChanges(b.ctx, id, -1, plenty)
-	b.must(err)
+	all := must(b.CouponChanges(b.ctx, id, -1, plenty))(b)
 	same(b, "template", t, all.Template)
 	seen := make(map[store.SettledRequest]bool)
 	for _, a := range all.Settled {
@@ -265,19 +256,17 @@ func exerciseTemplates(t *testing.T, open Open) {
 		course.Path, course.Epoch, course.Owner, course.Fence = reward.PathDatabase, 6, "x", 7
 		course.Base, course.Floor, course.Granted, course.Used, course.Grants = 8, 9, 3, 2, 1
 		course.CodesImported = 9
-		made, err := b.TemplateCreate(b.ctx, course)
-		b.must(err)
+		made := must(b.TemplateCreate(b.ctx, course))(b)
 		want := given
 		want.OpensAt, want.ClosesAt = epoch.Add(time.Minute), epoch.Add(time.Hour)
 		want.Draw.State, want.Draw.List = reward.DrawOpen, nil
 		want.Path = reward.PathGate
 		same(b, "made", want, made)
 		same(b, "read", want, b.stands(7))
-		_, err = b.TemplateCreate(b.ctx, given)
+		_, err := b.TemplateCreate(b.ctx, given)
 		b.wantCode(err, reward.CodeExists)
 		plain := stock(8, func(t *reward.CouponTemplate) { t.Draw.Seed = []byte("x") })
-		made, err = b.TemplateCreate(b.ctx, plain)
-		b.must(err)
+		made = must(b.TemplateCreate(b.ctx, plain))(b)
 		plain.Draw, plain.Path = reward.Draw{}, reward.PathGate
 		same(b, "without a draw", plain, made)
 		same(b, "without a draw, read", plain, b.stands(8))
@@ -298,8 +287,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 				b.Errorf("%s: %v", name, err)
 			}
 		}
-		list, err := b.TemplateList(b.ctx, 0, 10)
-		b.must(err)
+		list := must(b.TemplateList(b.ctx, 0, 10))(b)
 		same(b, "templates", 0, len(list))
 	})
 	run(t, open, "WhatIsNotThereIsSaid", func(b *bundle) {
@@ -326,8 +314,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 				b.Errorf("%s: %v", name, err)
 			}
 		}
-		count, err := b.CouponRecount(b.ctx, 9)
-		b.must(err)
+		count := must(b.CouponRecount(b.ctx, 9))(b)
 		same(b, "counted", store.CouponCount{}, count)
 	})
 	run(t, open, "ListPagesFromTheNewest", func(b *bundle) {
@@ -336,8 +323,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		}
 		page := func(before reward.TemplateID) []reward.TemplateID {
 			b.Helper()
-			list, err := b.TemplateList(b.ctx, before, 2)
-			b.must(err)
+			list := must(b.TemplateList(b.ctx, before, 2))(b)
 			return templateIDs(list)
 		}
 		same(b, "first", []reward.TemplateID{5, 4}, page(0))
@@ -357,8 +343,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		})
 		active := func(closedAfter time.Time) []reward.CouponTemplate {
 			b.Helper()
-			list, err := b.TemplateActive(b.ctx, closedAfter)
-			b.must(err)
+			list := must(b.TemplateActive(b.ctx, closedAfter))(b)
 			for _, t := range list {
 				same(b, "listed", b.stands(t.ID), t)
 			}
@@ -393,8 +378,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		change := func(p rules.TemplateChange) {
 			b.Helper()
 			p.ID = 2
-			got, err := b.TemplateChange(b.ctx, p)
-			b.must(err)
+			got := must(b.TemplateChange(b.ctx, p))(b)
 			want.Version++
 			same(b, "changed", want, got)
 			same(b, "kept", want, b.stands(2))
@@ -418,9 +402,8 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(1)
 		tag := rules.TemplateTag(new(b.stands(1)))
 		p := rules.TemplateChange{ID: 1, Name: new("tagged"), Tags: []string{"other", tag}}
+		must(b.TemplateChange(b.ctx, p))(b)
 		_, err := b.TemplateChange(b.ctx, p)
-		b.must(err)
-		_, err = b.TemplateChange(b.ctx, p)
 		b.wantCode(err, reward.CodePreconditionFailed)
 		same(b, "changed once", "tagged", b.stands(1).Name)
 	})
@@ -451,14 +434,12 @@ func exerciseTemplates(t *testing.T, open Open) {
 			_, err := b.TemplateChange(b.ctx, p)
 			b.wantCode(err, reward.CodeConflict)
 		}
-		got, err := b.TemplateChange(b.ctx, rules.TemplateChange{
+		got := must(b.TemplateChange(b.ctx, rules.TemplateChange{
 			ID: 1, TotalQuantity: new(int64(2)), Mode: new(reward.ModeStream), OpensAt: new(at(5)),
-		})
-		b.must(err)
+		}))(b)
 		same(b, "version", int64(2), got.Version)
 		same(b, "sold out", []string{reward.ReasonSoldOut}, told(b.inOrder(1, ask("u3", 3))))
-		got, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(3))})
-		b.must(err)
+		got = must(b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(3))}))(b)
 		same(b, "total", int64(3), got.TotalQuantity)
 		same(b, "one more", []string{"issued"}, told(b.inOrder(1, ask("u4", 4))))
 	})
@@ -475,8 +456,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 	run(t, open, "TouchRaisesTheVersion", func(b *bundle) {
 		want := b.template(1)
 		want.Version = 1
-		got, err := b.TemplateTouch(b.ctx, 1)
-		b.must(err)
+		got := must(b.TemplateTouch(b.ctx, 1))(b)
 		same(b, "touched", want, got)
 		same(b, "kept", want, b.stands(1))
 	})
@@ -485,8 +465,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(2)
 		own := func(owner string, ids ...reward.TemplateID) map[reward.TemplateID]int64 {
 			b.Helper()
-			epochs, err := b.TemplateAssign(b.ctx, ids, owner)
-			b.must(err)
+			epochs := must(b.TemplateAssign(b.ctx, ids, owner))(b)
 			return epochs
 		}
 		same(b, "first", map[reward.TemplateID]int64{1: 1}, own("a", 1))
@@ -547,8 +526,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			{3, false}, {4, true}, {5, false}, {4, true},
 		} {
 			before := b.stands(1)
-			set, err := b.TemplateSetFloor(b.ctx, 1, step.generation)
-			b.must(err)
+			set := must(b.TemplateSetFloor(b.ctx, 1, step.generation))(b)
 			same(b, "set", step.want, set)
 			if set {
 				before.Floor = step.generation

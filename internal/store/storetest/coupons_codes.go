@@ -27,19 +27,16 @@ func (b *bundle) stage(id reward.TemplateID, importID, staged int64, codes ...st
 // staged adds codes, none of which is taken.
 func (b *bundle) staged(id reward.TemplateID, importID, staged int64, codes ...string) {
 	b.Helper()
-	taken, err := b.stage(id, importID, staged, codes...)
-	b.must(err)
+	taken := must(b.stage(id, importID, staged, codes...))(b)
 	same(b, "taken", store.TakenCode{At: -1}, taken)
 }
 
 // imports gives codes to a template.
-func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) store.CouponChange {
+func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) {
 	b.Helper()
 	b.beginImport(id, importID)
 	b.staged(id, importID, 0, codes...)
-	change, err := b.CodesPublish(b.ctx, id, importID, int64(len(codes)))
-	b.must(err)
-	return change
+	must(b.CodesPublish(b.ctx, id, importID, int64(len(codes))))(b)
 }
 
 // codesOf returns the codes of a template's coupons, by coupon ID.
@@ -61,8 +58,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.beginImport(1, 10)
 		b.staged(1, 10, 0, "A", "B")
 		for _, codes := range [][]string{{"C", "A"}, {"B", "C", "A"}} {
-			taken, err := b.stage(1, 10, 2, codes...)
-			b.must(err)
+			taken := must(b.stage(1, 10, 2, codes...))(b)
 			same(b, "a repeat in the file", store.TakenCode{At: slices.IndexFunc(codes, func(s string) bool { return s != "C" })}, taken)
 		}
 		for _, wrong := range []int64{0, 1, 3} {
@@ -80,8 +76,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeTemplateNotFound)
 		same(b, "before the end of the import", before, b.stands(1))
 		b.staged(1, 10, 2, "C")
-		change, err := b.CodesPublish(b.ctx, 1, 10, 3)
-		b.must(err)
+		change := must(b.CodesPublish(b.ctx, 1, 10, 3))(b)
 		want := before
 		want.CodesImported, want.Version = 3, before.Version+1
 		same(b, "change", store.CouponChange{From: before.Version, To: want.Version, Template: want}, change)
@@ -109,8 +104,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeConflict)
 		_, err = b.CodesPublish(b.ctx, 1, 11, 1)
 		b.wantCode(err, reward.CodeConflict)
-		_, err = b.CodesPublish(b.ctx, 2, 20, 1)
-		b.must(err)
+		must(b.CodesPublish(b.ctx, 2, 20, 1))(b)
 		b.imports(1, 12, "A")
 		same(b, "codes", []int64{1, 1}, []int64{b.stands(1).CodesImported, b.stands(2).CodesImported})
 	})
@@ -140,13 +134,11 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.changeTemplate(rules.TemplateChange{ID: 1, Name: new("without codes")})
 
 		b.beginImport(1, 11)
-		taken, err := b.stage(1, 11, 0, "E", "F", "B", "A")
-		b.must(err)
+		taken := must(b.stage(1, 11, 0, "E", "F", "B", "A"))(b)
 		same(b, "a known code", store.TakenCode{At: 2, Template: true}, taken)
 		b.staged(1, 11, 0, "E", "F", "G")
 		same(b, "before the end of the import", []string{soldOut}, told(b.inOrder(1, ask("d", 7))))
-		_, err = b.CodesPublish(b.ctx, 1, 11, 3)
-		b.must(err)
+		must(b.CodesPublish(b.ctx, 1, 11, 3))(b)
 		b.changeTemplate(rules.TemplateChange{ID: 1, TotalQuantity: new(int64(6))})
 		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(7))})
 		b.wantCode(err, reward.CodeCodesExhausted)
@@ -155,8 +147,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		same(b, "once", []string{"before"}, told(b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{late}})))
 		same(b, "without tickets", []string{"issued", "issued", soldOut}, told(b.direct(1, asks(21, "f", "g", "h")...)))
 		same(b, "codes", []string{"A", "B", "C", "D", "E", "F", "G"}, b.codesOf(1))
-		found, err := b.CouponsByCode(b.ctx, "E", 10)
-		b.must(err)
+		found := must(b.CouponsByCode(b.ctx, "E", 10))(b)
 		same(b, "found", []reward.Coupon{b.coupon(12)}, found)
 	})
 	run(t, open, "WhereCodesAreGenerated", func(b *bundle) {
@@ -181,21 +172,19 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.imports(1, 10, "A", "B")
 		b.beginImport(1, 11)
 		b.staged(1, 11, 0, "C", "D", "E")
-		n, err := b.CodesSweep(b.ctx, at(0), plenty)
-		b.must(err)
+		n := must(b.CodesSweep(b.ctx, at(0), plenty))(b)
 		same(b, "too early", 0, n)
 		b.staged(1, 11, 3, "F") // still open
 		var removed []int
 		for {
-			n, err := b.CodesSweep(b.ctx, at(1), 3)
-			b.must(err)
+			n := must(b.CodesSweep(b.ctx, at(1), 3))(b)
 			removed = append(removed, n)
 			if n == 0 {
 				break
 			}
 		}
 		same(b, "removed", []int{3, 2, 0}, removed) // four codes and the import
-		_, err = b.stage(1, 11, 4, "G")
+		_, err := b.stage(1, 11, 4, "G")
 		b.wantCode(err, reward.CodeConflict)
 		b.imports(1, 12, "C")
 		b.inOrder(1, asks(1, "a", "b")...)

@@ -51,8 +51,7 @@ func rulesOfConfirm(a *arena) {
 	}
 	same(a.bundle, "live", int64(4), a.stands(1).Live)
 	same(a.bundle, "holding", store.CouponHolding{UserID: "a", Held: 1, CouponID: 1}, a.holders(1)["a"])
-	due, err := a.HoldsEnded(a.ctx, 0, 10)
-	a.must(err)
+	due := must(a.HoldsEnded(a.ctx, 0, 10))(a)
 	same(a.bundle, "templates with ended holds", 0, len(due))
 	change, n, err := a.CouponEndHolds(a.ctx, 1, 10)
 	a.must(err)
@@ -69,8 +68,7 @@ func rulesOfConfirm(a *arena) {
 		same(a.bundle, "kept", want, a.coupon(1))
 	}
 	same(a.bundle, "template after a confirmation", stood, a.stands(1))
-	_, err = a.CouponUse(a.ctx, 1, at(20))
-	a.must(err)
+	must(a.CouponUse(a.ctx, 1, at(20)))(a)
 	_, _, err = a.CouponConfirm(a.ctx, 1)
 	a.wantCode(err, reward.CodeCouponUsed)
 	a.cancelCoupon(2, 20)
@@ -111,8 +109,7 @@ func rulesOfEndedHolds(a *arena) {
 
 	templates := func(after reward.TemplateID, limit int) []reward.TemplateID {
 		a.Helper()
-		list, err := a.HoldsEnded(a.ctx, after, limit)
-		a.must(err)
+		list := must(a.HoldsEnded(a.ctx, after, limit))(a)
 		return list
 	}
 	same(a.bundle, "templates", []reward.TemplateID{1, 2}, templates(0, 10))
@@ -134,8 +131,7 @@ func rulesOfEndedHolds(a *arena) {
 	}, change)
 	a.wantStatus(2, reward.CouponCancelled, reward.ReasonHoldExpired) // the oldest first
 	a.wantStatus(1, reward.CouponHeld, "")
-	all, err := a.CouponChanges(a.ctx, 1, before.Version, plenty)
-	a.must(err)
+	all := must(a.CouponChanges(a.ctx, 1, before.Version, plenty))(a)
 	same(a.bundle, "changes", []store.SettledRequest{{UserID: "b", Ticket: 2}}, all.Settled)
 	a.couponBooks(1)
 	_, n, err = a.CouponEndHolds(a.ctx, 1, 10)
@@ -162,8 +158,7 @@ func rulesOfEndedHolds(a *arena) {
 	_, err = a.CouponCancel(a.ctx, 12, at(20)) // a held coupon can be cancelled
 	a.must(err)
 	a.wantStatus(12, reward.CouponCancelled, "")
-	n, err = a.CouponExpire(a.ctx, at(1<<30), plenty)
-	a.must(err)
+	n = must(a.CouponExpire(a.ctx, at(1<<30), plenty))(a)
 	same(a.bundle, "expired", 0, n)
 	_, _, err = a.CouponEndHolds(a.ctx, 9, 10)
 	a.wantCode(err, reward.CodeTemplateNotFound)
@@ -181,8 +176,7 @@ func rulesOfUnseenCodes(a *arena) {
 		c, once, err := a.CouponConfirm(a.ctx, id)
 		a.must(err)
 		same(a.bundle, "confirmed", true, once)
-		found, err := a.CouponsByCode(a.ctx, c.Code, 10)
-		a.must(err)
+		found := must(a.CouponsByCode(a.ctx, c.Code, 10))(a)
 		same(a.bundle, "found by its code", []reward.Coupon{c}, found)
 		return c.Code
 	}
@@ -204,16 +198,14 @@ func rulesOfUnseenCodes(a *arena) {
 		same(a.bundle, "left and imported", []int64{3, 3, 3}, []int64{change.Template.CodesLeft(), change.Template.CodesImported - change.Template.CodesReturned, change.Template.LiveMax()})
 	}
 	for holds, want := range map[int]int{5: 1, 6: 0} {
-		expiredHolds, err := a.ExpiredHolds(a.ctx, 1, []string{"ann", "greedy", "\xff"}, holds)
-		a.must(err)
+		expiredHolds := must(a.ExpiredHolds(a.ctx, 1, []string{"ann", "greedy", "\xff"}, holds))(a)
 		same(a.bundle, fmt.Sprintf("who has let %d holds end", holds), want, len(expiredHolds))
 		if rest := expiredHolds["greedy"]; want == 1 && (rest > time.Hour || rest < 30*time.Minute) {
 			a.Errorf("they wait for %v", rest)
 		}
 	}
 	for _, code := range []string{"A", "B", "C", "code1", "returned-1"} {
-		found, err := a.CouponsByCode(a.ctx, code, 10)
-		a.must(err)
+		found := must(a.CouponsByCode(a.ctx, code, 10))(a)
 		same(a.bundle, "found before it is confirmed: "+code, 0, len(found))
 	}
 	same(a.bundle, "told", []string{"issued", "issued"}, told(a.inOrder(1, asks(6, "greedy", "ann")...)))
@@ -225,12 +217,10 @@ func rulesOfUnseenCodes(a *arena) {
 	_, err := a.stage(1, 11, 0, seen[0])
 	a.wantCode(err, reward.CodeConflict) // no import is open
 	a.beginImport(1, 11)
-	taken, err := a.stage(1, 11, 0, "D", "A")
-	a.must(err)
+	taken := must(a.stage(1, 11, 0, "D", "A"))(a)
 	same(a.bundle, "a code of the template", store.TakenCode{At: 1, Template: true}, taken)
 	a.staged(1, 11, 0, "D")
-	_, err = a.CodesPublish(a.ctx, 1, 11, 1)
-	a.must(err)
+	must(a.CodesPublish(a.ctx, 1, 11, 1))(a)
 	same(a.bundle, "told", []string{"issued", "issued", "issued", soldOut}, told(a.inOrder(1, asks(8, "bob", "cid", "dee", "eve")...)))
 	for _, id := range []reward.CouponID{8, 9, 10} {
 		seen = append(seen, confirmed(id))

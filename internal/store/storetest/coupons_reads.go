@@ -18,8 +18,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
 		list := func(p store.CouponListParams) []reward.CouponID {
 			b.Helper()
-			list, err := b.CouponList(b.ctx, p)
-			b.must(err)
+			list := must(b.CouponList(b.ctx, p))(b)
 			ids := make([]reward.CouponID, len(list))
 			for i, c := range list {
 				ids[i] = c.ID
@@ -50,11 +49,9 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			list = append(list, other)
 		}
 		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
-		page, err := b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1})
-		b.must(err)
+		page := must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1}))(b)
 		same(b, "page", []string{"a", "c"}, []string{page[0].UserID, page[1].UserID})
-		page, err = b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, AfterTicket: 1, Limit: 3})
-		b.must(err)
+		page = must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, AfterTicket: 1, Limit: 3}))(b)
 		same(b, "page", []string{"b", "d"}, []string{page[0].UserID, page[1].UserID})
 	})
 	run(t, open, "WhoStillWaits", func(b *bundle) {
@@ -89,17 +86,13 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			{UserID: "other", Ticket: 1},
 			{UserID: "\xff", Ticket: 1}, // of another template; unknown
 		}
-		wait, err := b.CouponWaiting(b.ctx, 1, 2, line)
-		b.must(err)
+		wait := must(b.CouponWaiting(b.ctx, 1, 2, line))(b)
 		same(b, "in generation 2", []bool{false, true, false, false, true, true, false, false, true, true}, wait)
-		wait, err = b.CouponWaiting(b.ctx, 1, 1, line)
-		b.must(err)
+		wait = must(b.CouponWaiting(b.ctx, 1, 1, line))(b)
 		same(b, "in generation 1", []bool{false, true, false, false, false, true, false, false, true, true}, wait)
-		wait, err = b.CouponWaiting(b.ctx, 1, 3, line)
-		b.must(err)
+		wait = must(b.CouponWaiting(b.ctx, 1, 3, line))(b)
 		same(b, "in generation 3", []bool{false, true, false, false, true, true, true, true, true, true}, wait)
-		wait, err = b.CouponWaiting(b.ctx, 1, 3, nil)
-		b.must(err)
+		wait = must(b.CouponWaiting(b.ctx, 1, 3, nil))(b)
 		same(b, "of none", []bool{}, wait)
 	})
 	run(t, open, "OutcomesAndHistory", func(b *bundle) {
@@ -110,29 +103,23 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		for second, list := range map[int][]rules.CouponRequest{
 			30: {{UserID: "b", Ticket: 1, CouponID: 100, Code: "x"}, {UserID: "a", Ticket: 2, CouponID: 101, Code: "y"}},
 		} {
-			_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Requests: list, Now: at(second)})
-			b.must(err)
+			must(b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 2, Requests: list, Now: at(second)}))(b)
 		}
 		cancelled := reward.IssueOutcome{TemplateID: 1, UserID: "a", Ticket: 1, Coupon: b.coupon(1), At: at(10)}
 		limited := reward.IssueOutcome{TemplateID: 1, UserID: "a", Ticket: 3, Reason: userLimit, At: at(10)}
 		out := reward.IssueOutcome{TemplateID: 2, UserID: "a", Ticket: 2, Reason: soldOut, At: at(30)}
 		issued := reward.IssueOutcome{TemplateID: 1, UserID: "b", Ticket: 2, Coupon: b.coupon(2), At: at(10)}
 		same(b, "cancelled", reward.CouponCancelled, cancelled.Coupon.Status)
-		got, err := b.IssueOutcomes(b.ctx, 1, []string{"a", "b", "x", "a"})
-		b.must(err)
+		got := must(b.IssueOutcomes(b.ctx, 1, []string{"a", "b", "x", "a"}))(b)
 		same(b, "outcomes", map[string]reward.IssueOutcome{"a": limited, "b": issued}, got)
-		got, err = b.IssueOutcomes(b.ctx, 1, nil)
-		b.must(err)
+		got = must(b.IssueOutcomes(b.ctx, 1, nil))(b)
 		same(b, "of no user", map[string]reward.IssueOutcome{}, got)
 		same(b, "issued", []bool{true, false}, []bool{issued.Issued(), limited.Issued()})
-		history, err := b.IssueHistory(b.ctx, "a", 10)
-		b.must(err)
+		history := must(b.IssueHistory(b.ctx, "a", 10))(b)
 		same(b, "history", []reward.IssueOutcome{out, limited, cancelled}, history)
-		history, err = b.IssueHistory(b.ctx, "a", 2)
-		b.must(err)
+		history = must(b.IssueHistory(b.ctx, "a", 2))(b)
 		same(b, "the latest", []reward.IssueOutcome{out, limited}, history)
-		history, err = b.IssueHistory(b.ctx, "nobody", 2)
-		b.must(err)
+		history = must(b.IssueHistory(b.ctx, "nobody", 2))(b)
 		same(b, "nobody", 0, len(history))
 		// The user gets another coupon, which is now the latest outcome.
 		b.inOrder(1, ask("a", 4))
@@ -177,8 +164,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			{99, 10, store.CouponChanges{}},
 		} {
 			test.want.Template = b.stands(1)
-			got, err := b.CouponChanges(b.ctx, 1, test.above, test.limit)
-			b.must(err)
+			got := must(b.CouponChanges(b.ctx, 1, test.above, test.limit))(b)
 			same(b, fmt.Sprintf("above %d, at most %d", test.above, test.limit), test.want, got)
 		}
 	})

@@ -73,8 +73,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 		hostile := "'; DROP TABLE coupons; --\U0001F4A9\u2028%_\\"
 		res := b.inOrder(1, rules.CouponRequest{UserID: hostile, Ticket: 1, CouponID: 1, Code: hostile})
 		same(b, "user", hostile, res.Results[0].Coupon.UserID)
-		got, err := b.IssueOutcomes(b.ctx, 1, []string{hostile, "\xff", "a\x00"})
-		b.must(err)
+		got := must(b.IssueOutcomes(b.ctx, 1, []string{hostile, "\xff", "a\x00"}))(b)
 		same(b, "outcomes", 1, len(got))
 		for _, bad := range []rules.CouponRequest{
 			{UserID: "\xff", Ticket: 2, CouponID: 2, Code: "2"},
@@ -91,7 +90,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 			rules.CouponRequest{UserID: "b", Ticket: 3, Reason: "\x00"})
 		same(b, "told", []string{reward.ReasonError, reward.ReasonError}, []string{res.Results[0].Reason, b.outcome("b").Reason})
 		same(b, "settled", int64(3), res.Template.Settled)
-		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{ask("z", 0)}, Now: epoch})
+		_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{ask("z", 0)}, Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
 		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 1, Requests: make([]rules.CouponRequest, store.BatchMax+1), Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
@@ -135,8 +134,7 @@ func exerciseSettleInOrder(t *testing.T, open Open) {
 // own assigns a template to an issuer.
 func (b *bundle) own(id reward.TemplateID) {
 	b.Helper()
-	_, err := b.TemplateAssign(b.ctx, []reward.TemplateID{id}, "somebody")
-	b.must(err)
+	must(b.TemplateAssign(b.ctx, []reward.TemplateID{id}, "somebody"))(b)
 }
 
 // generation raises the generation of template 1.
@@ -150,16 +148,14 @@ func (b *bundle) generation(path reward.IssuePath) {
 // offsets are those of topic t.
 func (b *bundle) offsets() map[int32]int64 {
 	b.Helper()
-	got, err := b.OffsetsGet(b.ctx, "t")
-	b.must(err)
+	got := must(b.OffsetsGet(b.ctx, "t"))(b)
 	return got
 }
 
 // outcome returns the latest outcome of a user at template 1.
 func (b *bundle) outcome(user string) reward.IssueOutcome {
 	b.Helper()
-	got, err := b.IssueOutcomes(b.ctx, 1, []string{user})
-	b.must(err)
+	got := must(b.IssueOutcomes(b.ctx, 1, []string{user}))(b)
 	return got[user]
 }
 
@@ -251,15 +247,13 @@ func exerciseSettleDirect(t *testing.T, open Open) {
 		res = direct(b, 20, "d", "a")
 		same(b, "nothing is settled", []string{soldOut, userLimit}, told(res))
 		same(b, "settled", int64(3), res.Template.Settled)
-		got, err := b.IssueOutcomes(b.ctx, 1, []string{"d"})
-		b.must(err)
+		got := must(b.IssueOutcomes(b.ctx, 1, []string{"d"}))(b)
 		same(b, "a refusal is no row", 0, len(got))
 	})
 	run(t, open, "AUsedOneIsWhatHeHas", func(b *bundle) {
 		b.template(1)
 		direct(b, 1, "a")
-		_, err := b.CouponUse(b.ctx, 1, at(11))
-		b.must(err)
+		must(b.CouponUse(b.ctx, 1, at(11)))(b)
 		same(b, "coupon", b.coupon(1), direct(b, 2, "a").Results[0].Coupon)
 	})
 	run(t, open, "IsRefusedWholeForAnotherPathGenerationOrFence", func(b *bundle) {
@@ -436,10 +430,9 @@ func exerciseLeave(t *testing.T, open Open) {
 	leave := func(b *bundle, user string, ticket, generation int64) store.CouponLeaveResult {
 		b.Helper()
 		before := b.stands(1)
-		res, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
+		res := must(b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
 			UserID: user, Ticket: ticket, Generation: generation, GateGeneration: before.Generation,
-		}})
-		b.must(err)
+		}}))(b)
 		same(b, "template", b.stands(1), res.Template)
 		same(b, "versions", []int64{before.Version, res.Template.Version}, []int64{res.From, res.To})
 		return res
@@ -482,16 +475,15 @@ func exerciseLeave(t *testing.T, open Open) {
 	run(t, open, "AnotherGateIsRefused", func(b *bundle) {
 		line(b, reward.ModeStream)
 		b.generation(reward.PathGate)
-		res, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
+		res := must(b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
 			UserID: "a", Ticket: 1, Generation: 1, GateGeneration: 1,
-		}})
-		b.must(err)
+		}}))(b)
 		same(b, "an earlier gate", rules.LeaveRefused, res.Outcome)
 		same(b, "a kept request", rules.LeaveDone, leave(b, "a", 1, 1).Outcome)
 		same(b, "a lost request", rules.LeaveRefused, leave(b, "b", 2, 0).Outcome)
 		b.generation(reward.PathDatabase)
 		same(b, "the database path", rules.LeaveRefused, leave(b, "a", 1, 1).Outcome)
-		_, err = b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 9, Leave: rules.Leave{UserID: "a", Ticket: 1, Generation: 1}})
+		_, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 9, Leave: rules.Leave{UserID: "a", Ticket: 1, Generation: 1}})
 		b.wantCode(err, reward.CodeTemplateNotFound)
 		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{
 			TemplateID: 1, Kind: rules.SettleListed, Now: epoch, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 7, Reason: reward.ReasonLeft}},
@@ -513,12 +505,10 @@ func exerciseLeave(t *testing.T, open Open) {
 		})
 		b.must(err)
 		same(b, "wait", []bool{false, true, true, false, true}, wait)
-		wait, err = b.CouponWaiting(b.ctx, 1, 1, []store.LineTicket{{UserID: "d", Ticket: 9, Generation: 1}})
-		b.must(err)
+		wait = must(b.CouponWaiting(b.ctx, 1, 1, []store.LineTicket{{UserID: "d", Ticket: 9, Generation: 1}}))(b)
 		same(b, "left a later gate", []bool{false}, wait)
 		page := func(ticket, generation int64, limit int) []store.LineTicket {
-			list, err := b.CouponLeft(b.ctx, 1, ticket, generation, limit)
-			b.must(err)
+			list := must(b.CouponLeft(b.ctx, 1, ticket, generation, limit))(b)
 			return list
 		}
 		all := []store.LineTicket{{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "c", Ticket: 3, Generation: 1}, {UserID: "d", Ticket: 4, Generation: 2}}

@@ -16,8 +16,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "b", "c")...)
 		want := b.coupon(1)
 		want.Status, want.CancelledAt = reward.CouponCancelled, at(20)
-		change, err := b.CouponCancel(b.ctx, 1, at(20).Add(1))
-		b.must(err)
+		change := must(b.CouponCancel(b.ctx, 1, at(20).Add(1)))(b)
 		same(b, "coupon", want, change.Coupon)
 		same(b, "kept", want, b.coupon(1))
 		t := b.stands(1)
@@ -32,8 +31,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.template(1, reissue)
 		for n := int64(1); n <= 3; n++ {
 			same(b, "told", []string{"issued", userLimit}, told(b.inOrder(1, asks(2*n-1, "a", "a")...)))
-			change, err := b.CouponCancel(b.ctx, reward.CouponID(2*n-1), at(20))
-			b.must(err)
+			change := must(b.CouponCancel(b.ctx, reward.CouponID(2*n-1), at(20)))(b)
 			same(b, "facts", []store.CouponHolding{{UserID: "a"}}, change.Holdings)
 			b.couponBooks(1)
 		}
@@ -55,14 +53,12 @@ func exerciseCouponStates(t *testing.T, open Open) {
 	run(t, open, "OnlyAnIssuedOneIsUsedOrCancelled", func(b *bundle) {
 		b.template(1, validFor(time.Minute)) // valid until second 70
 		b.inOrder(1, asks(1, "a", "b", "c", "d")...)
-		used, err := b.CouponUse(b.ctx, 1, at(20).Add(1))
-		b.must(err)
+		used := must(b.CouponUse(b.ctx, 1, at(20).Add(1)))(b)
 		want := b.coupon(1)
 		same(b, "used", want, used)
 		same(b, "status and time", []any{reward.CouponUsed, at(20)}, []any{used.Status, used.UsedAt})
 		b.cancelCoupon(2, 69)
-		n, err := b.CouponExpire(b.ctx, at(69), 10)
-		b.must(err)
+		n := must(b.CouponExpire(b.ctx, at(69), 10))(b)
 		same(b, "none is over", 0, n)
 		before := b.stands(1)
 		for name, test := range map[string]struct {
@@ -84,14 +80,11 @@ func exerciseCouponStates(t *testing.T, open Open) {
 				b.Errorf("use %s: %v", name, err)
 			}
 		}
-		n, err = b.CouponExpire(b.ctx, at(70), 1)
-		b.must(err)
+		n = must(b.CouponExpire(b.ctx, at(70), 1))(b)
 		same(b, "one at a time", 1, n)
-		n, err = b.CouponExpire(b.ctx, at(70), 10)
-		b.must(err)
+		n = must(b.CouponExpire(b.ctx, at(70), 10))(b)
 		same(b, "the other", 1, n)
-		n, err = b.CouponExpire(b.ctx, at(70), 10)
-		b.must(err)
+		n = must(b.CouponExpire(b.ctx, at(70), 10))(b)
 		same(b, "no more", 0, n)
 		for id := reward.CouponID(3); id <= 4; id++ {
 			same(b, "status", reward.CouponExpired, b.coupon(id).Status)
@@ -100,7 +93,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		}
 		same(b, "the template", before, b.stands(1))
 		same(b, "place and slot", store.CouponHolding{UserID: "c", Held: 1, CouponID: 3}, b.holders(1)["c"])
-		_, err = b.CouponGet(b.ctx, 9)
+		_, err := b.CouponGet(b.ctx, 9)
 		b.wantCode(err, reward.CodeCouponNotFound)
 		b.couponBooks(1)
 	})
@@ -131,8 +124,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeConflict)
 		find := func(code string, limit int) []reward.Coupon {
 			b.Helper()
-			list, err := b.CouponsByCode(b.ctx, code, limit)
-			b.must(err)
+			list := must(b.CouponsByCode(b.ctx, code, limit))(b)
 			return append([]reward.Coupon{}, list...)
 		}
 		same(b, "found", []reward.Coupon{b.coupon(1), b.coupon(2)}, find("7", 10))
@@ -148,8 +140,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a")...)
 		b.changeTemplate(rules.TemplateChange{ID: 1, ValidFor: new(time.Minute)})
 		b.inOrder(1, asks(2, "b")...)
-		n, err := b.CouponExpire(b.ctx, at(9000), 1)
-		b.must(err)
+		n := must(b.CouponExpire(b.ctx, at(9000), 1))(b)
 		same(b, "expired", 1, n)
 		same(b, "which", []reward.CouponStatus{reward.CouponIssued, reward.CouponExpired}, []reward.CouponStatus{b.coupon(1).Status, b.coupon(2).Status})
 	})

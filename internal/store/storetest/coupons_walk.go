@@ -34,10 +34,8 @@ func (b *bundle) shop(id reward.TemplateID, above int64, most int) shop {
 	var err error
 	s.Changes, err = b.CouponChanges(b.ctx, id, above, most)
 	b.must(err)
-	s.Outcomes, err = b.IssueOutcomes(b.ctx, id, crowd(1, walkUsers))
-	b.must(err)
-	s.Left, err = b.CouponLeft(b.ctx, id, 0, 0, plenty)
-	b.must(err)
+	s.Outcomes = must(b.IssueOutcomes(b.ctx, id, crowd(1, walkUsers)))(b)
+	s.Left = must(b.CouponLeft(b.ctx, id, 0, 0, plenty))(b)
 	return s
 }
 

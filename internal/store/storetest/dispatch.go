@@ -29,15 +29,13 @@ func exerciseDispatch(t *testing.T, open Open) {
 	dispatch := func(b *bundle, p store.PayoutDispatchParams) []reward.Payout {
 		b.Helper()
 		p.PromotionID = 1
-		list, err := b.PayoutDispatch(b.ctx, p)
-		b.must(err)
+		list := must(b.PayoutDispatch(b.ctx, p))(b)
 		return list
 	}
 	run(t, open, "QueuesTheOldestWithinTheRoom", func(b *bundle) {
 		b.running(1)
 		for i, target := range []reward.TargetID{9, 3, 7, 1, 5} {
-			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, target)}, Now: at(i)})
-			b.must(err)
+			must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, target)}, Now: at(i)}))(b)
 		}
 		list := dispatch(b, store.PayoutDispatchParams{Limit: 2, MaxLen: plenty, Now: at(10)})
 		same(b, "oldest", []reward.TargetID{3, 9}, targetsOf(list))
@@ -82,10 +80,9 @@ func exerciseDispatch(t *testing.T, open Open) {
 		p.Refs = []reward.Ref{}
 		same(b, "no refs", 0, len(dispatch(b, p)))
 		b.books(1)
-		list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 9, Limit: 9, MaxLen: plenty, Now: at(1)})
-		b.must(err)
+		list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 9, Limit: 9, MaxLen: plenty, Now: at(1)}))(b)
 		same(b, "of no promotion", 0, len(list))
-		_, err = b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Unknown, Limit: 1, MaxLen: 1})
+		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Unknown, Limit: 1, MaxLen: 1})
 		b.wantCode(err, reward.CodeInvalid)
 	})
 }
@@ -98,14 +95,12 @@ func exerciseWithdraw(t *testing.T, open Open) {
 		b.saveQueued(1, 5000, 5001)
 		p := store.PayoutSweepParams{PromotionID: 1, Before: at(1), Lease: lease, Now: at(2)}
 		for _, want := range []int{store.BatchMax, 2, 0} {
-			n, err := b.PayoutSweep(b.ctx, p)
-			b.must(err)
+			n := must(b.PayoutSweep(b.ctx, p))(b)
 			same(b, "swept", want, n)
 		}
 		b.move(1, reward.PromotionCancelled)
 		for _, want := range []int{store.BatchMax, 2, 0} {
-			n, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(3)})
-			b.must(err)
+			n := must(b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(3)}))(b)
 			same(b, "cancelled", want, n)
 		}
 		b.books(1)

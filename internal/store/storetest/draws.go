@@ -29,8 +29,7 @@ func exerciseDraws(t *testing.T, open Open) {
 	}
 	entrants := func(b *bundle, id reward.TemplateID, after string, limit int) []string {
 		b.Helper()
-		list, err := b.EntrantList(b.ctx, id, after, limit)
-		b.must(err)
+		list := must(b.EntrantList(b.ctx, id, after, limit))(b)
 		return append([]string{}, list...)
 	}
 	run(t, open, "TakesEntrantsInItsTime", func(b *bundle) {
@@ -48,11 +47,9 @@ func exerciseDraws(t *testing.T, open Open) {
 		same(b, "by bytes", []string{"B", "a", "b"}, entrants(b, 1, "", 3))
 		same(b, "next page", []string{"c", "é"}, entrants(b, 1, "b", 3))
 		same(b, "past the end", []string{}, entrants(b, 1, "é", 3))
-		has, err := b.EntrantHas(b.ctx, 1, []string{"a", "x", "é", "a", "\xff"})
-		b.must(err)
+		has := must(b.EntrantHas(b.ctx, 1, []string{"a", "x", "é", "a", "\xff"}))(b)
 		same(b, "noted", map[string]bool{"a": true, "é": true}, has)
-		has, err = b.EntrantHas(b.ctx, 2, []string{"a"})
-		b.must(err)
+		has = must(b.EntrantHas(b.ctx, 2, []string{"a"}))(b)
 		same(b, "of another", map[string]bool{}, has)
 		for _, bad := range []string{"\xff", "a\x00"} {
 			_, _, err := b.EntrantSave(b.ctx, 1, []string{"z", bad})
@@ -87,42 +84,35 @@ func exerciseDraws(t *testing.T, open Open) {
 		b.own(2)
 		for id, epoch := range map[reward.TemplateID]int64{1: 0, 2: 0, 3: 0} {
 			before := b.stands(id)
-			got, err := b.DrawClose(b.ctx, id, epoch)
-			b.must(err)
+			got := must(b.DrawClose(b.ctx, id, epoch))(b)
 			same(b, "not closed", before, got)
-			done, err := b.DrawDone(b.ctx, id, epoch, []byte("x"))
-			b.must(err)
+			done := must(b.DrawDone(b.ctx, id, epoch, []byte("x")))(b)
 			same(b, "not done", false, done)
 			same(b, "kept", before, b.stands(id))
 		}
 		want := b.stands(2)
 		want.Draw.State = reward.DrawClosed
 		for range 2 {
-			got, err := b.DrawClose(b.ctx, 2, 1)
-			b.must(err)
+			got := must(b.DrawClose(b.ctx, 2, 1))(b)
 			same(b, "closed", want, got)
 		}
 		same(b, "takes no more", false, save(b, 2, "a"))
-		done, err := b.DrawDone(b.ctx, 2, 0, []byte("x"))
-		b.must(err)
+		done := must(b.DrawDone(b.ctx, 2, 0, []byte("x")))(b)
 		same(b, "of another epoch", false, done)
 		list := []byte{0, 1, 255}
-		done, err = b.DrawDone(b.ctx, 2, 1, list)
-		b.must(err)
+		done = must(b.DrawDone(b.ctx, 2, 1, list))(b)
 		same(b, "done", true, done)
 		want.Draw.State, want.Draw.List = reward.DrawDone, list
 		want.Version++
 		same(b, "kept", want, b.stands(2))
-		done, err = b.DrawDone(b.ctx, 2, 1, []byte("other"))
-		b.must(err)
+		done = must(b.DrawDone(b.ctx, 2, 1, []byte("other")))(b)
 		same(b, "done once", false, done)
 		same(b, "kept", want, b.stands(2))
 	})
 	run(t, open, "ClosedTakesNobodyThoughItsTimeWereMovedBack", func(b *bundle) {
 		b.template(1, draw(-2*time.Hour, -time.Hour))
-		_, err := b.DrawClose(b.ctx, 1, 0)
-		b.must(err)
-		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, OpensAt: new(fromNow(time.Hour))})
+		must(b.DrawClose(b.ctx, 1, 0))(b)
+		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, OpensAt: new(fromNow(time.Hour))})
 		b.wantCode(err, reward.CodeConflict)
 	})
 	run(t, open, "ItsTimesAndTheModeStayOnceSomebodyAsked", func(b *bundle) {
@@ -142,8 +132,7 @@ func exerciseDraws(t *testing.T, open Open) {
 	run(t, open, "ListsTheDrawsThatAUserEntered", func(b *bundle) {
 		list := func(user string, limit int) []reward.TemplateID {
 			b.Helper()
-			got, err := b.DrawsEntered(b.ctx, user, limit)
-			b.must(err)
+			got := must(b.DrawsEntered(b.ctx, user, limit))(b)
 			ids := make([]reward.TemplateID, 0, len(got))
 			for _, d := range got {
 				same(b, "opens", b.stands(d.TemplateID).OpensAt, d.OpensAt)
@@ -161,12 +150,10 @@ func exerciseDraws(t *testing.T, open Open) {
 		same(b, "none is done", []reward.TemplateID{}, list("a", 9))
 		for _, id := range ids[1:] {
 			fixture.Until(b.reporter.(testing.TB), "the draw closes", func() bool {
-				got, err := b.DrawClose(b.ctx, id, 0)
-				b.must(err)
+				got := must(b.DrawClose(b.ctx, id, 0))(b)
 				return got.Draw.State == reward.DrawClosed
 			})
-			_, err := b.DrawDone(b.ctx, id, 0, []byte("x"))
-			b.must(err)
+			must(b.DrawDone(b.ctx, id, 0, []byte("x")))(b)
 		}
 		same(b, "the latest opening first", []reward.TemplateID{ids[3], ids[2], ids[1]}, list("a", 9))
 		same(b, "at most", []reward.TemplateID{ids[3], ids[2]}, list("a", 2))
@@ -191,8 +178,7 @@ func exerciseRefusals(t *testing.T, open Open) {
 	}
 	list := func(b *bundle, limit int) []store.Refusal {
 		b.Helper()
-		got, err := b.RefusalList(b.ctx, 1, limit)
-		b.must(err)
+		got := must(b.RefusalList(b.ctx, 1, limit))(b)
 		return append([]store.Refusal{}, got...)
 	}
 	interval := func(reason string, since, until int) store.Refusal {

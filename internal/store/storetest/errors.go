@@ -13,10 +13,9 @@ import (
 func exercisePayoutErrors(t *testing.T, open Open) {
 	unknown := func(b *bundle, promotion reward.PromotionID, target reward.TargetID, second int) {
 		b.Helper()
-		_, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(second), Outcomes: []rules.Outcome{{
+		must(b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(second), Outcomes: []rules.Outcome{{
 			Ref: ref(promotion, target, 1), Kind: rules.OutcomeNoAnswer, GiveUp: true, Code: "TIMEOUT", Message: fmt.Sprintf("no response for %d", target),
-		}}})
-		b.must(err)
+		}}}))(b)
 		b.wantState(promotion, target, reward.Unknown)
 	}
 	run(t, open, "UnknownOfAllPromotions", func(b *bundle) {
@@ -31,8 +30,7 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		pages := func(p store.PayoutUnknownParams) (all []store.PayoutID) {
 			b.Helper()
 			for {
-				page, err := b.PayoutUnknown(b.ctx, p)
-				b.must(err)
+				page := must(b.PayoutUnknown(b.ctx, p))(b)
 				for _, got := range page {
 					same(b, "row", b.payout(got.PromotionID, got.TargetID), got)
 					all = append(all, store.PayoutID{PromotionID: got.PromotionID, TargetID: got.TargetID})
@@ -50,23 +48,20 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 			same(b, fmt.Sprintf("in pages of %d", limit), []store.PayoutID{id(2, 0), id(2, 7), id(1, 0), id(1, 2)}, pages(store.PayoutUnknownParams{Limit: limit}))
 		}
 		// The database's clock decides. It is far ahead of these times, or far behind.
-		now, err := b.Clock(b.ctx)
-		b.must(err)
+		now := must(b.Clock(b.ctx))(b)
 		same(b, "older", []store.PayoutID{id(2, 0), id(2, 7)}, pages(store.PayoutUnknownParams{Limit: 9, OlderThan: now.Sub(at(35))}))
 		same(b, "none so old", 0, len(pages(store.PayoutUnknownParams{Limit: 9, OlderThan: now.Sub(at(-3600))})))
 		same(b, "of a user", []store.PayoutID{id(2, 7)}, pages(store.PayoutUnknownParams{Limit: 1, UserID: b.payout(2, 7).UserID}))
 		same(b, "of a user and older", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: b.payout(1, 2).UserID, OlderThan: now.Sub(at(35))})))
 		same(b, "of nobody", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: "nobody"})))
 		same(b, "of no user", 0, len(pages(store.PayoutUnknownParams{Limit: 9, UserID: "a\x00b"})))
-		_, err = b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: id(2, 0), Note: "n", By: "b", Now: at(50)})
-		b.must(err)
+		must(b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: id(2, 0), Note: "n", By: "b", Now: at(50)}))(b)
 		same(b, "after one is resolved", []store.PayoutID{id(2, 7), id(1, 0), id(1, 2)}, pages(store.PayoutUnknownParams{Limit: 9}))
 	})
 	run(t, open, "OldestPayouts", func(b *bundle) {
 		oldest := func(what string, want store.OldestPayouts) {
 			b.Helper()
-			got, err := b.PayoutOldest(b.ctx)
-			b.must(err)
+			got := must(b.PayoutOldest(b.ctx))(b)
 			same(b, what, want, got)
 		}
 		oldest("without payouts", store.OldestPayouts{})
@@ -74,8 +69,7 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		b.running(2)
 		b.draft(3)
 		for id, second := range map[reward.PromotionID]int{1: 10, 2: 30, 3: 20} {
-			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(id, 5)}, Now: at(second)})
-			b.must(err)
+			must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(id, 5)}, Now: at(second)}))(b)
 		}
 		oldest("of RUNNING promotions", store.OldestPayouts{ReadySince: at(30), StalledSince: at(30)})
 		b.move(3, reward.Running)
@@ -84,14 +78,12 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		oldest("after a dispatch", store.OldestPayouts{ReadySince: at(30), StalledSince: at(30)})
 		unknown(b, 3, 5, 60)
 		oldest("with an UNKNOWN one", store.OldestPayouts{ReadySince: at(30), UnknownSince: at(60), StalledSince: at(30)})
-		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(3, 6), row(3, 7)}, Now: at(2)})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(3, 6), row(3, 7)}, Now: at(2)}))(b)
 		oldest("with two older ones", store.OldestPayouts{ReadySince: at(2), UnknownSince: at(60), StalledSince: at(20)})
 		same(b, "dispatched", []reward.TargetID{6}, b.dispatch(3, reward.Ready, 1))
 		oldest("while a promotion dispatches", store.OldestPayouts{ReadySince: at(2), UnknownSince: at(60), StalledSince: at(20)})
 		b.bounded(4, 0, reward.Canary{Targets: 1, MaxFailureRate: 0.5})
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(4, 1), row(4, 2)}, Now: at(4)})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(4, 1), row(4, 2)}, Now: at(4)}))(b)
 		oldest("before a canary", store.OldestPayouts{ReadySince: at(2), UnknownSince: at(60), StalledSince: at(4)})
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatch(4, reward.Ready, 9))
 		oldest("while a canary waits", store.OldestPayouts{ReadySince: at(2), UnknownSince: at(60), StalledSince: at(20)})
@@ -99,27 +91,22 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		b.move(3, reward.Paused)
 		stalls := func(what string, second int) {
 			b.Helper()
-			got, err := b.PayoutOldest(b.ctx)
-			b.must(err)
+			got := must(b.PayoutOldest(b.ctx))(b)
 			same(b, what, at(second), got.StalledSince)
 		}
 		b.bounded(5, row(5, 1).Amount, reward.Canary{})
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(5, 1), row(5, 2)}, Now: at(5)})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(5, 1), row(5, 2)}, Now: at(5)}))(b)
 		stalls("before a budget is used", 5)
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatch(5, reward.Ready, 9))
 		stalls("while a payout has the budget", 30)
 		b.move(5, reward.Paused)
 		b.running(6)
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(6, 1)}, Now: at(6)})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(6, 1)}, Now: at(6)}))(b)
 		v := b.view(6)
-		_, err = b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 6, By: "lee", Revision: v.Revision})
-		b.must(err)
+		must(b.PromotionApprove(b.ctx, store.PromotionApproveParams{ID: 6, By: "lee", Revision: v.Revision}))(b)
 		stalls("before what is approved is dispatched", 6)
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatch(6, reward.Ready, 9))
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(6, 2)}, Now: at(7)})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(6, 2)}, Now: at(7)}))(b)
 		stalls("while what is approved has no outcome", 30)
 		b.move(6, reward.Paused)
 		b.move(2, reward.Paused)
@@ -148,8 +135,7 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, Code: "TIMEOUT", Message: "slow", RetryAt: at(99)})
 		b.wantState(1, 2, reward.Retrying)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
-		list, err := b.PayoutErrors(b.ctx, 1)
-		b.must(err)
+		list := must(b.PayoutErrors(b.ctx, 1))(b)
 		same(b, "errors", []store.PayoutError{
 			{Code: "LIMIT", Failed: 3, TargetID: 4, Message: "said LIMIT", Class: "REFUSED"},
 			{Code: "TIMEOUT", Retrying: 1, Unknown: 1, TargetID: 3, Message: "no response for 3"},
@@ -157,18 +143,15 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 		}, list)
 		// What a person retries has no error any more.
 		for _, target := range []reward.TargetID{4, 5} {
-			_, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Targets: []reward.TargetID{target}, Now: at(60)})
-			b.must(err)
+			must(b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Targets: []reward.TargetID{target}, Now: at(60)}))(b)
 		}
-		list, err = b.PayoutErrors(b.ctx, 1)
-		b.must(err)
+		list = must(b.PayoutErrors(b.ctx, 1))(b)
 		slices.SortFunc(list, func(a, c store.PayoutError) int { return int(c.Unknown - a.Unknown) })
 		same(b, "first", "TIMEOUT", list[0].Code)
 		for _, e := range list[1:] {
 			same(b, "failed with "+e.Code, 1, e.Failed)
 		}
-		list, err = b.PayoutErrors(b.ctx, 9)
-		b.must(err)
+		list = must(b.PayoutErrors(b.ctx, 9))(b)
 		same(b, "of no promotion", 0, len(list))
 	})
 }

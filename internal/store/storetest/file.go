@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -57,12 +58,7 @@ func OpenFile[S driver](t testing.TB, path string, open func(ctx context.Context
 	if blank.err != nil {
 		t.Fatal(blank.err)
 	}
-	if err := os.WriteFile(path, blank.bytes, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(path, blank.bytes, 0o600))
+	s := fixture.Must(open(t.Context(), path))(t)
 	return s
 }

@@ -88,15 +88,14 @@ func exerciseFinish(t *testing.T, open Open) {
 		b.running(2)
 		b.saveQueued(1, 1, 2)
 		b.saveQueued(2, 1)
-		res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(10), Outcomes: []rules.Outcome{
+		res := must(b.PayoutFinish(b.ctx, store.PayoutFinishParams{Lease: lease, Now: at(10), Outcomes: []rules.Outcome{
 			{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused},
 			{Ref: ref(1, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(20)},
 			{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "a"},
 			{Ref: ref(2, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "b"},
 			{Ref: ref(1, 2, 1), Kind: rules.OutcomeRefused},
 			{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "c"},
-		}})
-		b.must(err)
+		}}))(b)
 		same(b, "results", []store.FinishResult{
 			{State: reward.Failed, Attempts: 1, DueAt: at(10), Changed: true},
 			{State: reward.Retrying, Attempts: 1, DueAt: at(20), Changed: true},
@@ -143,8 +142,7 @@ func exerciseFinish(t *testing.T, open Open) {
 		same(b, "attempt", p.ErrorMessage, attempts[0].Message)
 	})
 	run(t, open, "NothingToFinish", func(b *bundle) {
-		res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Now: at(1)})
-		b.must(err)
+		res := must(b.PayoutFinish(b.ctx, store.PayoutFinishParams{Now: at(1)}))(b)
 		same(b, "results", 0, len(res))
 		b.settleLookups(store.PayoutSettleParams{Now: at(1)})
 	})
@@ -174,8 +172,7 @@ func exerciseLookups(t *testing.T, open Open) {
 		b.move(2, reward.Paused)
 		take := func(limit, now int) []reward.Payout {
 			b.Helper()
-			list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: limit, Until: at(60), Now: at(now)})
-			b.must(err)
+			list := must(b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: limit, Until: at(60), Now: at(now)}))(b)
 			for _, p := range list {
 				same(b, "due", at(60), p.DueAt)
 				same(b, "state", reward.Unknown, p.State)

@@ -11,20 +11,18 @@ import (
 // failDelivery lets deliveries fail without an outcome: the rows go back to READY.
 func (b *bundle) failDelivery(refs ...reward.Ref) {
 	b.Helper()
-	n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
+	n := must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 		Refs: refs, MaybeCalled: true, DeliveryFailed: true, Lease: lease, Now: at(5),
-	})
-	b.must(err)
+	}))(b)
 	same(b, "handed over", len(refs), n)
 }
 
 // again dispatches all READY rows of promotion 1 and returns them.
 func (b *bundle) again() []reward.Payout {
 	b.Helper()
-	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 		PromotionID: 1, Limit: store.BatchMax, MaxLen: plenty, Now: at(6),
-	})
-	b.must(err)
+	}))(b)
 	sortPayouts(list)
 	return list
 }
@@ -51,16 +49,14 @@ func exerciseHandovers(t *testing.T, open Open) {
 			return counts
 		}
 		same(b, "dispatched", []int32{1}, of(b.again()))
-		heads, err := b.PayoutGetMany(b.ctx, []store.PayoutID{{PromotionID: 1, TargetID: 1}, {PromotionID: 1, TargetID: 2}})
-		b.must(err)
+		heads := must(b.PayoutGetMany(b.ctx, []store.PayoutID{{PromotionID: 1, TargetID: 1}, {PromotionID: 1, TargetID: 2}}))(b)
 		same(b, "heads", []int32{1, 0}, of(heads))
 		same(b, "listed", []int32{1, 0}, of(b.all(1)))
 		b.wantHandovers(1, 1)
 		b.move(1, reward.PromotionCancelled)
 		b.failDelivery(ref(1, 1, 2))
 		b.wantState(1, 1, reward.Unknown)
-		looked, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(60), Now: at(30)})
-		b.must(err)
+		looked := must(b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(60), Now: at(30)}))(b)
 		same(b, "to look up", []int32{2}, of(looked))
 	})
 }
@@ -86,23 +82,20 @@ func AfterMigration(t *testing.T, s store.Store) {
 	b.books(1)
 	res := b.finish(rules.Outcome{Ref: ref(1, 7, b.again()[0].Dispatch), Kind: rules.OutcomeNoAnswer, RetryAt: at(6)})
 	same(b, "changed", true, res.Changed)
-	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 		PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(7),
-	})
-	b.must(err)
+	}))(b)
 	same(b, "dispatched", 1, len(list))
 	b.wantHandovers(7, 0)
 	b.saveReady(1, 8)
 	b.wantHandovers(8, 0)
 	b.wantHistory("u8", 10, store.PayoutID{PromotionID: 1, TargetID: 8})
-	_, err = b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease)
-	b.must(err)
+	must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))(b)
 	same(b, "instances", 1, instances(b))
 }
 
 func instances(b *bundle) int {
 	b.Helper()
-	list, err := b.InstanceList(b.ctx)
-	b.must(err)
+	list := must(b.InstanceList(b.ctx))(b)
 	return len(list)
 }

@@ -38,11 +38,9 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 			Attempts: []reward.Attempt{answer(1, 5, reward.AnswerFailed, "A"), answer(1, 6, reward.AnswerFailed, "B")},
 		})
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "t-1"})
-		_, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(12)})
-		b.must(err)
+		must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(12)}))(b)
 		b.finish(rules.Outcome{Ref: ref(1, 2, 2), Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer(2, 13, reward.AnswerUnknown, "TIMEOUT")}})
-		_, err = b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: second, Note: "asked the bank", By: "eve", Now: at(20)})
-		b.must(err)
+		must(b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: second, Note: "asked the bank", By: "eve", Now: at(20)}))(b)
 		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer(1, 9, reward.AnswerUnknown, "RESET")}})
 
 		list := b.wantHistory("ann", 10, third, first, second)
@@ -62,8 +60,7 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 			}
 			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeNoAnswer, RetryAt: at(90), Attempts: many})
 		}
-		list, err := b.PayoutHistory(b.ctx, "ann", 10)
-		b.must(err)
+		list := must(b.PayoutHistory(b.ctx, "ann", 10))(b)
 		same(b, "payouts", 2, len(list))
 		for _, p := range list {
 			_, all, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: p.TargetID})
@@ -79,8 +76,7 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 		for i, user := range users {
 			rows = append(rows, store.NewPayout{PromotionID: 1, TargetID: reward.TargetID(i), UserID: user, Amount: 1})
 		}
-		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, Now: epoch})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, Now: epoch}))(b)
 		for i, user := range users {
 			b.wantHistory(user, 10, store.PayoutID{PromotionID: 1, TargetID: reward.TargetID(i)})
 		}
@@ -124,16 +120,14 @@ func (b *bundle) saveFor(user string, ids ...store.PayoutID) {
 	for i, id := range ids {
 		rows[i] = store.NewPayout{PromotionID: id.PromotionID, TargetID: id.TargetID, UserID: user, Amount: 100}
 	}
-	_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: plenty, Now: epoch})
-	b.must(err)
+	must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: plenty, Now: epoch}))(b)
 }
 
 // wantHistory fails the test unless a user has these payouts, each as PayoutGet
 // returns it.
 func (b *bundle) wantHistory(user string, limit int, ids ...store.PayoutID) []store.UserPayout {
 	b.Helper()
-	list, err := b.PayoutHistory(b.ctx, user, limit)
-	b.must(err)
+	list := must(b.PayoutHistory(b.ctx, user, limit))(b)
 	want := []store.UserPayout{}
 	for _, id := range ids {
 		p, answers, err := b.PayoutGet(b.ctx, id)

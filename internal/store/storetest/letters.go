@@ -33,8 +33,7 @@ func (b *bundle) letters(topic, reason string, count int) []int64 {
 
 func (b *bundle) letterIDs(p store.DeadLetterListParams) []int64 {
 	b.Helper()
-	list, err := b.DeadLetterList(b.ctx, p)
-	b.must(err)
+	list := must(b.DeadLetterList(b.ctx, p))(b)
 	ids := []int64{}
 	for _, l := range list {
 		ids = append(ids, l.ID)
@@ -46,8 +45,7 @@ func (b *bundle) letterIDs(p store.DeadLetterListParams) []int64 {
 // moved.
 func (b *bundle) settleLetters(to reward.DeadLetterStatus, ids ...int64) []int64 {
 	b.Helper()
-	settled, err := b.DeadLetterClose(b.ctx, ids, to, "kim", at(50))
-	b.must(err)
+	settled := must(b.DeadLetterClose(b.ctx, ids, to, "kim", at(50)))(b)
 	return append([]int64{}, settled...)
 }
 
@@ -59,8 +57,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 			if n == 3 {
 				to = reward.DeadLetterDiscarded
 			}
-			_, err := b.DeadLetterClose(b.ctx, []int64{id}, to, "kim", at(10+n))
-			b.must(err)
+			must(b.DeadLetterClose(b.ctx, []int64{id}, to, "kim", at(10+n)))(b)
 		}
 		_, err := b.DeadLetterForget(b.ctx, reward.DeadLetterOpen, at(100), 10)
 		b.wantCode(err, reward.CodeInvalid)
@@ -77,8 +74,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 			{reward.DeadLetterDiscarded, at(100), 10, 1},
 			{reward.DeadLetterReplayed, at(12), 10, 0},
 		} {
-			n, err := b.DeadLetterForget(b.ctx, step.status, step.before, step.limit)
-			b.must(err)
+			n := must(b.DeadLetterForget(b.ctx, step.status, step.before, step.limit))(b)
 			same(b, "removed", step.want, n)
 		}
 		same(b, "left", []int64{ids[4], ids[2]}, b.letterIDs(store.DeadLetterListParams{Limit: 10}))
@@ -92,8 +88,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		b.must(b.DeadLetterAdd(b.ctx, letters[:2]))
 		b.must(b.DeadLetterAdd(b.ctx, letters))
 		b.must(b.DeadLetterAdd(b.ctx, nil))
-		list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 10})
-		b.must(err)
+		list := must(b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 10}))(b)
 		want := slices.Clone(letters)
 		want[2].Detail = "nul"
 		slices.Reverse(want)
@@ -103,24 +98,21 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		if diff := cmp.Diff(want, list, cmpopts.IgnoreFields(reward.DeadLetter{}, "ID"), cmpopts.EquateEmpty()); diff != "" {
 			b.Fatalf("dead letters (-want +got):\n%s", diff)
 		}
-		page, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Before: list[0].ID, Limit: 1})
-		b.must(err)
+		page := must(b.DeadLetterList(b.ctx, store.DeadLetterListParams{Before: list[0].ID, Limit: 1}))(b)
 		same(b, "page", list[1:2], page)
 		same(b, "past the end", []int64{}, b.letterIDs(store.DeadLetterListParams{Before: list[2].ID, Limit: 9}))
 		for _, l := range list {
-			got, err := b.DeadLetterGet(b.ctx, l.ID)
-			b.must(err)
+			got := must(b.DeadLetterGet(b.ctx, l.ID))(b)
 			same(b, "one", l, got)
 		}
-		_, err = b.DeadLetterGet(b.ctx, list[0].ID+1)
+		_, err := b.DeadLetterGet(b.ctx, list[0].ID+1)
 		b.wantCode(err, reward.CodeDeadLetterNotFound)
 	})
 	run(t, open, "LongValuesAreCut", func(b *bundle) {
 		long := bytes.Repeat([]byte("é"), reward.DeadLetterKeptMax)
 		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{{Source: "topic", Offset: "1", Key: long, Value: long, At: epoch}}))
 		for _, tt := range []struct{ bytesMax, want int }{{0, reward.DeadLetterKeptMax}, {3, 3}} {
-			list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9, Source: "topic", BytesMax: tt.bytesMax})
-			b.must(err)
+			list := must(b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9, Source: "topic", BytesMax: tt.bytesMax}))(b)
 			if l := list[0]; len(l.Key) != tt.want || !bytes.Equal(l.Value, long[:tt.want]) || l.ValueLength != int64(len(long)) {
 				b.Errorf("%d bytes of the key, %d of %d of the value", len(l.Key), len(l.Value), l.ValueLength)
 			}
@@ -132,8 +124,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		}
 		stored := func(want ...reward.DeadLetter) {
 			b.Helper()
-			list, err := b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9})
-			b.must(err)
+			list := must(b.DeadLetterList(b.ctx, store.DeadLetterListParams{Limit: 9}))(b)
 			slices.Reverse(list)
 			for i := range want {
 				want[i].Status, want[i].ValueLength = reward.DeadLetterOpen, int64(len(want[i].Value))
@@ -163,8 +154,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeNotFound)
 		same(b, "of a refused batch", []int64{}, b.letterIDs(store.DeadLetterListParams{Limit: 9}))
 		for range 2 {
-			_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 1)}, DeadLetters: letter, Now: epoch})
-			b.must(err)
+			must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 1)}, DeadLetters: letter, Now: epoch}))(b)
 		}
 		same(b, "of a batch that came twice", 1, len(b.letterIDs(store.DeadLetterListParams{Limit: 9})))
 	})
@@ -201,19 +191,15 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 	})
 	run(t, open, "SettleOnce", func(b *bundle) {
 		ids := b.letters("x", "MALFORMED", 4)
-		before, err := b.DeadLetterGet(b.ctx, ids[1])
-		b.must(err)
+		before := must(b.DeadLetterGet(b.ctx, ids[1]))(b)
 		same(b, "replayed", []int64{ids[1], ids[3]}, b.settleLetters(reward.DeadLetterReplayed, ids[3], ids[1], ids[3], ids[3]+99))
 		want := before
 		want.Status, want.SettledAt, want.SettledBy = reward.DeadLetterReplayed, at(50), "kim"
-		settled, err := b.DeadLetterClose(b.ctx, ids, reward.DeadLetterDiscarded, "nul\x00"+hostile, at(60))
-		b.must(err)
+		settled := must(b.DeadLetterClose(b.ctx, ids, reward.DeadLetterDiscarded, "nul\x00"+hostile, at(60)))(b)
 		same(b, "discarded", []int64{ids[0], ids[2]}, settled)
-		got, err := b.DeadLetterGet(b.ctx, ids[1])
-		b.must(err)
+		got := must(b.DeadLetterGet(b.ctx, ids[1]))(b)
 		same(b, "replayed, after others were discarded", want, got)
-		got, err = b.DeadLetterGet(b.ctx, ids[2])
-		b.must(err)
+		got = must(b.DeadLetterGet(b.ctx, ids[2]))(b)
 		same(b, "discarded by", "nul"+hostile, got.SettledBy)
 		same(b, "discarded at", at(60), got.SettledAt)
 		same(b, "again", []int64{}, b.settleLetters(reward.DeadLetterReplayed, ids...))
@@ -223,8 +209,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		b.must(b.DeadLetterAdd(b.ctx, []reward.DeadLetter{
 			{Source: "x", Offset: "1", Reason: "MALFORMED", At: at(70)}, {Source: "x", Offset: "4", Reason: "MALFORMED", At: at(70)},
 		}))
-		got, err = b.DeadLetterGet(b.ctx, ids[1])
-		b.must(err)
+		got = must(b.DeadLetterGet(b.ctx, ids[1]))(b)
 		same(b, "after a repeat", want, got)
 		same(b, "open", 1, len(b.letterIDs(store.DeadLetterListParams{Status: reward.DeadLetterOpen, Limit: 9})))
 	})
@@ -236,8 +221,7 @@ func exerciseDeadLetters(t *testing.T, open Open) {
 		}
 		_, err := b.DeadLetterClose(b.ctx, make([]int64, store.BatchMax+1), reward.DeadLetterReplayed, "kim", at(50))
 		b.wantCode(err, reward.CodeInvalid)
-		got, err := b.DeadLetterGet(b.ctx, ids[0])
-		b.must(err)
+		got := must(b.DeadLetterGet(b.ctx, ids[0]))(b)
 		same(b, "status", reward.DeadLetterOpen, got.Status)
 		same(b, "settled by", "", got.SettledBy)
 	})
@@ -275,10 +259,9 @@ const hookURL = "https://example.test/hook?a=1&b='2'"
 // hooked creates a RUNNING promotion with a webhook.
 func (b *bundle) hooked(id reward.PromotionID, canary reward.Canary) {
 	b.Helper()
-	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+	must(b.PromotionCreate(b.ctx, reward.Promotion{
 		ID: id, Type: reward.Point, MaxRetries: 3, WebhookURL: hookURL, Canary: canary, CreatedAt: epoch,
-	})
-	b.must(err)
+	}))(b)
 	b.move(id, reward.Running)
 }
 
@@ -293,8 +276,7 @@ func (b *bundle) breach(id reward.PromotionID, now time.Time) error {
 // takeHooks claims every delivery that is due at now, until then.
 func (b *bundle) takeHooks(now, until time.Time) []store.WebhookDelivery {
 	b.Helper()
-	list, err := b.WebhookClaim(b.ctx, 100, until, now)
-	b.must(err)
+	list := must(b.WebhookClaim(b.ctx, 100, until, now))(b)
 	return list
 }
 
@@ -328,8 +310,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		same(b, "reopened", none, b.deliveries(at(99), at(1000)))
 		b.move(1, reward.PromotionCancelled)
 		same(b, "cancelled with a READY row", false, b.complete(1, 30))
-		_, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(31)})
-		b.must(err)
+		must(b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(31)}))(b)
 		same(b, "not finished", none, b.deliveries(at(99), at(1000)))
 		same(b, "cancel finished", true, b.complete(1, 40))
 		same(b, "cancel finished again", false, b.complete(1, 41))
@@ -346,10 +327,9 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		same(b, "after a breach", []store.WebhookDelivery{delivery(1, store.EventBreach, at(7))}, b.deliveries(at(7), at(99)))
 	})
 	run(t, open, "WithoutOneThereIsNothingToTell", func(b *bundle) {
-		_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+		must(b.PromotionCreate(b.ctx, reward.Promotion{
 			ID: 1, Type: reward.Point, Canary: reward.Canary{Targets: 1}, MaxRetries: 3, CreatedAt: epoch,
-		})
-		b.must(err)
+		}))(b)
 		b.move(1, reward.Running)
 		b.must(b.breach(1, at(7)))
 		b.move(1, reward.Running)
@@ -372,19 +352,16 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		for id := reward.PromotionID(1); id <= 2; id++ {
 			b.hooked(id, reward.Canary{Targets: 1, MaxFailureRate: 0.5})
 			b.saveQueued(id, 1)
-			judged, err := judge(id, 5)
-			b.must(err)
+			judged := must(judge(id, 5))(b)
 			same(b, "judged while it is open", false, judged)
 		}
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "before the judgement", none, b.deliveries(at(99), at(99)))
 		for id := reward.PromotionID(1); id <= 2; id++ {
-			judged, err := judge(id, 20)
-			b.must(err)
+			judged := must(judge(id, 20))(b)
 			same(b, "judged", true, judged)
-			judged, err = judge(id, 21)
-			b.must(err)
+			judged = must(judge(id, 21))(b)
 			same(b, "judged again", false, judged)
 		}
 		same(b, "deliveries", []store.WebhookDelivery{delivery(2, store.EventCanary, at(20))}, b.deliveries(at(99), at(99)))
@@ -393,8 +370,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		b.hooked(1, reward.Canary{})
 		b.must(b.breach(1, at(10)))
 		want := []store.WebhookDelivery{delivery(1, store.EventBreach, at(10))}
-		first, err := b.WebhookClaim(b.ctx, 9, at(20), at(10))
-		b.must(err)
+		first := must(b.WebhookClaim(b.ctx, 9, at(20), at(10)))(b)
 		same(b, "taken", 1, len(first))
 		id := first[0].ID
 		same(b, "while held", none, b.deliveries(at(20).Add(-time.Microsecond), at(30)))
@@ -421,8 +397,7 @@ func exerciseWebhooks(t *testing.T, open Open) {
 		}
 		take := func(limit, now int) []reward.PromotionID {
 			b.Helper()
-			list, err := b.WebhookClaim(b.ctx, limit, at(500), at(now))
-			b.must(err)
+			list := must(b.WebhookClaim(b.ctx, limit, at(500), at(now)))(b)
 			ids := []reward.PromotionID{}
 			for _, d := range list {
 				ids = append(ids, d.PromotionID)
@@ -485,14 +460,12 @@ func exerciseReconciliations(t *testing.T, open Open) {
 			b.must(b.ReconciliationSave(b.ctx, small))
 		}
 		for _, want := range []store.Reconciliation{big, small} {
-			got, err := b.ReconciliationGet(b.ctx, want.ID)
-			b.must(err)
+			got := must(b.ReconciliationGet(b.ctx, want.ID))(b)
 			same(b, "report", want, got)
 		}
 		small.Report, small.At = []byte(`{"checked":7}`), at(7).Add(time.Nanosecond)
 		b.must(b.ReconciliationSave(b.ctx, small))
-		got, err := b.ReconciliationGet(b.ctx, 1)
-		b.must(err)
+		got := must(b.ReconciliationGet(b.ctx, 1))(b)
 		same(b, "written again", store.Reconciliation{ID: 1, Report: small.Report, At: at(7)}, got)
 		big.ID = 1 << 40
 		b.must(b.ReconciliationSave(b.ctx, big))
@@ -505,16 +478,14 @@ func exerciseReconciliations(t *testing.T, open Open) {
 		}{
 			{1 << 41, 9, []store.Reconciliation{big, small}}, {1 << 41, 1, []store.Reconciliation{big}}, {big.ID, 9, []store.Reconciliation{small}}, {1, 9, nil}, {0, 0, nil},
 		} {
-			list, err := b.ReconciliationList(b.ctx, page.before, page.limit)
-			b.must(err)
+			list := must(b.ReconciliationList(b.ctx, page.before, page.limit))(b)
 			same(b, "page", page.want, list)
 		}
 	})
 	run(t, open, "TheRestoreMarkIsTheLatest", func(b *bundle) {
 		mark := func() time.Time {
 			b.Helper()
-			m, err := b.RestoreMark(b.ctx)
-			b.must(err)
+			m := must(b.RestoreMark(b.ctx))(b)
 			return m
 		}
 		same(b, "never", time.Time{}, mark())
@@ -540,14 +511,12 @@ func exerciseStarts(t *testing.T, open Open) {
 			1: at(30), 2: at(10), 3: {}, 4: at(20), 5: at(10), 6: at(5), 7: at(6),
 		}
 		for id, startsAt := range starts {
-			_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, StartsAt: startsAt, CreatedAt: epoch})
-			b.must(err)
+			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, StartsAt: startsAt, CreatedAt: epoch}))(b)
 		}
 		b.saveReady(4, 1, 2)
 		due := func(now time.Time, limit int) []reward.PromotionID {
 			b.Helper()
-			list, err := b.PromotionDue(b.ctx, now, limit)
-			b.must(err)
+			list := must(b.PromotionDue(b.ctx, now, limit))(b)
 			ids := []reward.PromotionID{}
 			for _, v := range list {
 				ids = append(ids, v.ID)

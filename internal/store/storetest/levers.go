@@ -16,10 +16,9 @@ import (
 // canary.
 func (b *bundle) bounded(id reward.PromotionID, budget reward.Amount, canary reward.Canary) {
 	b.Helper()
-	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+	must(b.PromotionCreate(b.ctx, reward.Promotion{
 		ID: id, Name: "summer", Type: reward.Point, MaxRetries: 3, MaxAmount: budget, Canary: canary, CreatedAt: epoch,
-	})
-	b.must(err)
+	}))(b)
 	b.move(id, reward.Running)
 }
 
@@ -32,8 +31,7 @@ func (b *bundle) saveAmounts(maxLen int, id reward.PromotionID, from reward.Targ
 		rows[i] = row(id, from+reward.TargetID(i))
 		rows[i].Amount = amount
 	}
-	res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch})
-	b.must(err)
+	res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch}))(b)
 	b.books(id)
 	return targetsOf(res.Queued)
 }
@@ -42,10 +40,9 @@ func (b *bundle) saveAmounts(maxLen int, id reward.PromotionID, from reward.Targ
 // their targets.
 func (b *bundle) dispatch(id reward.PromotionID, from reward.State, limit int, refs ...reward.Ref) []reward.TargetID {
 	b.Helper()
-	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
 		PromotionID: id, From: from, Limit: limit, MaxLen: plenty, Now: at(20), Refs: refs,
-	})
-	b.must(err)
+	}))(b)
 	b.books(id)
 	return targetsOf(list)
 }
@@ -87,8 +84,7 @@ func exerciseBudget(t *testing.T, open Open) {
 			p.Rows = append(p.Rows, r)
 		}
 		p.MaxLen, p.Now = plenty, epoch
-		res, err := b.PayoutSave(b.ctx, p)
-		b.must(err)
+		res := must(b.PayoutSave(b.ctx, p))(b)
 		queued := map[reward.PromotionID][]reward.TargetID{}
 		sortPayouts(res.Queued)
 		for _, q := range res.Queued {
@@ -160,10 +156,9 @@ func exerciseCanary(t *testing.T, open Open) {
 		targets := firstTargets(store.BatchMax)
 		b.saveReady(1, targets...) // all of them older than the rows that return
 		b.finish(rules.Outcome{Ref: ref(1, 5002, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
-		n, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{
+		n := must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{
 			Refs: []reward.Ref{ref(1, 5000, 1), ref(1, 5001, 1)}, Lease: lease, Now: at(12),
-		})
-		b.must(err)
+		}))(b)
 		same(b, "given back", 2, n)
 		same(b, "retried", []reward.TargetID{5002}, b.dispatch(1, reward.Retrying, 9))
 		same(b, "the first of them", []reward.TargetID{5000}, b.dispatch(1, reward.Ready, 1))
@@ -201,8 +196,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomeRefused})
 		undecided(b, "with RETRYING")
 		b.dispatch(1, reward.Retrying, 1)
-		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)})
-		b.must(err)
+		must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 2, 2)}, MaybeCalled: true, Lease: lease, Now: at(21)}))(b)
 		undecided(b, "with one that came back")
 		same(b, "dispatched again", []reward.TargetID{2}, b.dispatch(1, reward.Ready, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 2, 3), Kind: rules.OutcomeNoLookup})
@@ -261,8 +255,7 @@ func exerciseJudge(t *testing.T, open Open) {
 			}
 			p.Lease, p.Now = lease, at(10)
 			b.saveQueued(id, targets...)
-			_, err := b.PayoutFinish(b.ctx, p)
-			b.must(err)
+			must(b.PayoutFinish(b.ctx, p))(b)
 			status, did := judge(b, id)
 			same(b, fmt.Sprintf("%d of %d at %v", test.failed, test.targets, test.rate), []any{test.want, true}, []any{status, did})
 		}
@@ -386,8 +379,7 @@ func exerciseBounds(t *testing.T, open Open) {
 func exerciseRetry(t *testing.T, open Open) {
 	retry := func(b *bundle, code string) int {
 		b.Helper()
-		n, err := b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Now: at(50)})
-		b.must(err)
+		n := must(b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Code: code, Now: at(50)}))(b)
 		b.books(1)
 		return n
 	}
@@ -402,8 +394,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		failed(b, 1, "A")
 		moved := b.complete(1, 20)
 		same(b, "completed", true, moved)
-		gone, err := b.PromotionStreamDestroyed(b.ctx, 1, epoch)
-		b.must(err)
+		gone := must(b.PromotionStreamDestroyed(b.ctx, 1, epoch))(b)
 		same(b, "stream destroyed", true, gone)
 		same(b, "nothing", 0, retry(b, "B"))
 		v := b.view(1)
@@ -427,8 +418,7 @@ func exerciseRetry(t *testing.T, open Open) {
 				p.Outcomes = append(p.Outcomes, rules.Outcome{Ref: ref(1, reward.TargetID(target), 1), Kind: rules.OutcomeRefused, Code: "A"})
 			}
 			b.saveQueued(1, targets...)
-			_, err := b.PayoutFinish(b.ctx, p)
-			b.must(err)
+			must(b.PayoutFinish(b.ctx, p))(b)
 		}
 		b.saveQueued(2, 1)
 		b.finish(rules.Outcome{Ref: ref(2, 1, 1), Kind: rules.OutcomeRefused, Code: "A"})
@@ -449,8 +439,7 @@ func exerciseRetry(t *testing.T, open Open) {
 		}
 		p.Lease, p.Now = lease, at(10)
 		b.saveQueued(1, targets...)
-		_, err := b.PayoutFinish(b.ctx, p)
-		b.must(err)
+		must(b.PayoutFinish(b.ctx, p))(b)
 		var mu sync.Mutex // guards moved
 		moved := 0
 		b.must(together(4, func(int) error {
@@ -492,8 +481,7 @@ func exerciseResolve(t *testing.T, open Open) {
 		want := b.payout(1, 1)
 		want.State, want.DueAt, want.UpdatedAt = reward.Succeeded, at(50), at(50)
 		want.TransactionKey, want.ErrorCode, want.ErrorMessage = "tx"+hostile, "", ""
-		got, err := b.PayoutResolve(b.ctx, paid(1))
-		b.must(err)
+		got := must(b.PayoutResolve(b.ctx, paid(1)))(b)
 		same(b, "paid", want, got)
 		same(b, "paid, as read", want, b.payout(1, 1))
 
@@ -501,8 +489,7 @@ func exerciseResolve(t *testing.T, open Open) {
 		want.State, want.DueAt, want.UpdatedAt = reward.Failed, at(50), at(50)
 		no := paid(2)
 		no.Paid = false
-		got, err = b.PayoutResolve(b.ctx, no)
-		b.must(err)
+		got = must(b.PayoutResolve(b.ctx, no))(b)
 		same(b, "not paid", want, got)
 		same(b, "what the provider said", "LIMIT", want.ErrorCode)
 		same(b, "no key", "", want.TransactionKey)
@@ -515,8 +502,7 @@ func exerciseResolve(t *testing.T, open Open) {
 			same(b, "counted", 1, p.Attempts)
 		}
 		b.books(1)
-		list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)})
-		b.must(err)
+		list := must(b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(9999), Now: at(5000)}))(b)
 		same(b, "to look up", 0, len(list))
 		moved := b.complete(1, 60)
 		same(b, "completed", true, moved)
@@ -579,8 +565,7 @@ func exerciseAgain(t *testing.T, open Open) {
 	}
 	take := func(b *bundle, seconds int) []reward.TargetID {
 		b.Helper()
-		list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(seconds + 50), Now: at(seconds)})
-		b.must(err)
+		list := must(b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 9, Until: at(seconds + 50), Now: at(seconds)}))(b)
 		for _, p := range list {
 			same(b, "taken", b.payout(p.PromotionID, p.TargetID), p)
 			same(b, "due", at(seconds+50), p.DueAt)
@@ -614,8 +599,7 @@ func exerciseAgain(t *testing.T, open Open) {
 		}
 		seen := make(map[reward.TargetID]int)
 		for range 3 {
-			list, err := b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)})
-			b.must(err)
+			list := must(b.PayoutClaimLookups(b.ctx, store.PayoutClaimLookupsParams{Limit: 2, Until: at(5000), Now: at(1100)}))(b)
 			if len(list) > 2 {
 				b.Fatalf("%d lookups were taken, more than the limit", len(list))
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -43,10 +44,7 @@ func ExerciseMetrics(t *testing.T, s store.Store, m *obs.Metrics, pools []string
 	}
 
 	// A read that waits for a connection is shown as long as it waits.
-	release, err := hold()
-	if err != nil {
-		t.Fatal(err)
-	}
+	release := fixture.Must(hold())(t)
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.PromotionList(store.ForViewer(t.Context()), store.PromotionListParams{Limit: 1})

@@ -19,14 +19,12 @@ func exerciseReads(t *testing.T, open Open) {
 		b.running(2)
 		b.saveQueued(1, 1, 2)
 		b.saveReady(2, 1)
-		list, err := b.PayoutGetMany(b.ctx, []store.PayoutID{
+		list := must(b.PayoutGetMany(b.ctx, []store.PayoutID{
 			{PromotionID: 2, TargetID: 1}, {PromotionID: 1, TargetID: 2}, {PromotionID: 1, TargetID: 99}, {PromotionID: 9, TargetID: 1},
-		})
-		b.must(err)
+		}))(b)
 		sortPayouts(list)
 		same(b, "heads", []reward.Payout{b.payout(1, 2), b.payout(2, 1)}, list)
-		list, err = b.PayoutGetMany(b.ctx, nil)
-		b.must(err)
+		list = must(b.PayoutGetMany(b.ctx, nil))(b)
 		same(b, "none", 0, len(list))
 	})
 	run(t, open, "GetSaysWhatIsMissing", func(b *bundle) {
@@ -57,8 +55,7 @@ func exerciseReads(t *testing.T, open Open) {
 		list := func(p store.PayoutListParams) []reward.TargetID {
 			b.Helper()
 			p.PromotionID = 1
-			page, err := b.PayoutList(b.ctx, p)
-			b.must(err)
+			page := must(b.PayoutList(b.ctx, p))(b)
 			targets := make([]reward.TargetID, len(page))
 			for i, got := range page {
 				targets[i] = got.TargetID
@@ -77,14 +74,12 @@ func exerciseReads(t *testing.T, open Open) {
 	run(t, open, "SummariesAreListedInOrder", func(b *bundle) {
 		b.running(1)
 		b.saveReady(1, 2, 5, 1, 3)
-		list, err := b.SummaryList(b.ctx, 1, 10)
-		b.must(err)
+		list := must(b.SummaryList(b.ctx, 1, 10))(b)
 		same(b, "summaries", 2, len(list))
 		same(b, "first", 1, list[0].ID)
 		same(b, "targets of the second", 2, list[1].Total())
 		same(b, "amount of the second", 207, list[1].AmountTotal())
-		list, err = b.SummaryList(b.ctx, 1, 1)
-		b.must(err)
+		list = must(b.SummaryList(b.ctx, 1, 1))(b)
 		same(b, "limited", 1, len(list))
 	})
 }
@@ -102,18 +97,16 @@ func exerciseUploads(t *testing.T, open Open) {
 		b.wantCode(b.UploadOpen(b.ctx, other), reward.CodeExists)
 		b.must(b.UploadExtend(b.ctx, 7, at(90)))
 		b.wantCode(b.UploadExtend(b.ctx, 8, at(90)), reward.CodeUploadNotFound)
-		got, err := b.UploadGet(b.ctx, 1, 7)
-		b.must(err)
+		got := must(b.UploadGet(b.ctx, 1, 7))(b)
 		u.LeasedUntil = at(90)
 		same(b, "open", u, got)
-		_, err = b.UploadGet(b.ctx, 2, 7)
+		_, err := b.UploadGet(b.ctx, 2, 7)
 		b.wantCode(err, reward.CodeUploadNotFound)
 
 		u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, u.Amount = 1, 2, 3, 4, 5
 		b.must(b.UploadClose(b.ctx, u, at(50)))
 		b.must(b.UploadClose(b.ctx, u, at(51)))
-		got, err = b.UploadGet(b.ctx, 1, 7)
-		b.must(err)
+		got = must(b.UploadGet(b.ctx, 1, 7))(b)
 		u.FinishedAt = at(50)
 		same(b, "closed", u, got)
 		more := u
@@ -131,11 +124,9 @@ func exerciseUploads(t *testing.T, open Open) {
 		b.must(b.UploadAddErrors(b.ctx, 7, []store.LineError{{Line: 2, Code: "AGAIN"}}))
 		b.must(b.UploadAddErrors(b.ctx, 7, nil))
 		b.wantCode(b.UploadAddErrors(b.ctx, 8, errs), reward.CodeUploadNotFound)
-		list, err := b.UploadErrors(b.ctx, 7, 0, 2)
-		b.must(err)
+		list := must(b.UploadErrors(b.ctx, 7, 0, 2))(b)
 		same(b, "first page", []store.LineError{errs[1], errs[2]}, list)
-		list, err = b.UploadErrors(b.ctx, 7, 5, 2)
-		b.must(err)
+		list = must(b.UploadErrors(b.ctx, 7, 5, 2))(b)
 		same(b, "second page", []store.LineError{errs[0]}, list)
 	})
 }
@@ -144,8 +135,7 @@ func exerciseLeases(t *testing.T, open Open) {
 	run(t, open, "OneOwnerAtATime", func(b *bundle) {
 		take := func(owner string, ttl time.Duration) store.Lease {
 			b.Helper()
-			l, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "data", Owner: owner, TTL: ttl})
-			b.must(err)
+			l := must(b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "data", Owner: owner, TTL: ttl}))(b)
 			return l
 		}
 		first := take("a", time.Hour)
@@ -178,13 +168,11 @@ func exerciseLeases(t *testing.T, open Open) {
 			{Name: "Coupon:1", Owner: "other", TTL: time.Hour},
 			{Name: "c%u_", Owner: "pattern", TTL: time.Hour},
 		} {
-			_, err := b.LeaseTake(b.ctx, l)
-			b.must(err)
+			must(b.LeaseTake(b.ctx, l))(b)
 		}
 		holders := func(prefix string) []string {
 			b.Helper()
-			l, err := b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "~", Owner: "asks", TTL: time.Hour, Among: prefix})
-			b.must(err)
+			l := must(b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "~", Owner: "asks", TTL: time.Hour, Among: prefix}))(b)
 			return append([]string{}, l.Holders...)
 		}
 		same(b, "by bytes, each once", []string{"B", "b", "c", "é"}, holders("coupon:"))
@@ -202,10 +190,8 @@ func exerciseLeases(t *testing.T, open Open) {
 func exerciseInstances(t *testing.T, open Open) {
 	beat := func(b *bundle, i store.Instance, ttl time.Duration) {
 		b.Helper()
-		alive, err := b.InstanceHeartbeat(b.ctx, i, ttl)
-		b.must(err)
-		list, err := b.InstanceList(b.ctx)
-		b.must(err)
+		alive := must(b.InstanceHeartbeat(b.ctx, i, ttl))(b)
+		list := must(b.InstanceList(b.ctx))(b)
 		list = slices.DeleteFunc(list, func(i store.Instance) bool { return !i.Alive })
 		same(b, "alive", len(list), alive)
 	}
@@ -213,8 +199,7 @@ func exerciseInstances(t *testing.T, open Open) {
 	// between two times of this process.
 	list := func(b *bundle) []store.Instance {
 		b.Helper()
-		got, err := b.InstanceList(b.ctx)
-		b.must(err)
+		got := must(b.InstanceList(b.ctx))(b)
 		for n := range got {
 			if !b.recent(got[n].SeenAt) {
 				b.Fatalf("%q was seen at %s", got[n].Name, got[n].SeenAt)
@@ -232,13 +217,11 @@ func exerciseInstances(t *testing.T, open Open) {
 			beat(b, store.Instance{Name: name, StartedAt: epoch, ApprovalAbove: above}, ttl)
 		}
 		for above, want := range map[reward.Amount]string{100: "[c]", 0: "[a b]", 7: "[a b c]"} {
-			others, err := b.InstanceOtherApprovals(b.ctx, above)
-			b.must(err)
+			others := must(b.InstanceOtherApprovals(b.ctx, above))(b)
 			same(b, "others", want, fmt.Sprint(others))
 		}
 		beat(b, store.Instance{Name: "c", StartedAt: epoch, ApprovalAbove: 100}, time.Hour)
-		others, err := b.InstanceOtherApprovals(b.ctx, 100)
-		b.must(err)
+		others := must(b.InstanceOtherApprovals(b.ctx, 100))(b)
 		same(b, "nobody", 0, len(others))
 	})
 	run(t, open, "TellWhatTheyDo", func(b *bundle) {
@@ -256,8 +239,7 @@ func exerciseInstances(t *testing.T, open Open) {
 		given.StartedAt = epoch.In(time.FixedZone("KST", 9*60*60))
 		beat(b, given, time.Hour)
 		same(b, "instances", []store.Instance{want}, list(b))
-		got, err := b.InstanceList(b.ctx)
-		b.must(err)
+		got := must(b.InstanceList(b.ctx))(b)
 		same(b, "alive for", time.Hour, got[0].AliveUntil.Sub(got[0].SeenAt))
 		same(b, "zone", "UTC", got[0].StartedAt.Location().String())
 		same(b, "zone of a pool", "UTC", got[0].Pools[0].StartedAt.Location().String())
@@ -265,8 +247,7 @@ func exerciseInstances(t *testing.T, open Open) {
 		next := store.Instance{Name: hostile, Version: "v2", Roles: []string{}, StartedAt: at(9), Alive: true}
 		beat(b, next, 2*time.Hour)
 		same(b, "after the next beat", []store.Instance{next}, list(b))
-		later, err := b.InstanceList(b.ctx)
-		b.must(err)
+		later := must(b.InstanceList(b.ctx))(b)
 		if later[0].SeenAt.Before(got[0].SeenAt) || !later[0].AliveUntil.After(got[0].AliveUntil) {
 			b.Fatalf("seen %s, alive until %s; before it was %s, %s",
 				later[0].SeenAt, later[0].AliveUntil, got[0].SeenAt, got[0].AliveUntil)
@@ -275,8 +256,7 @@ func exerciseInstances(t *testing.T, open Open) {
 	run(t, open, "DieOnce", func(b *bundle) {
 		dead := func() []string {
 			b.Helper()
-			names, err := b.InstanceReportDead(b.ctx)
-			b.must(err)
+			names := must(b.InstanceReportDead(b.ctx))(b)
 			return names
 		}
 		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
@@ -300,8 +280,7 @@ func exerciseInstances(t *testing.T, open Open) {
 			got = append(got, i.Name)
 		}
 		same(b, "names", names, got)
-		living, err := b.InstanceAlive(b.ctx)
-		b.must(err)
+		living := must(b.InstanceAlive(b.ctx))(b)
 		same(b, "names of the living", names, living)
 	})
 	run(t, open, "AreDeadAfterTheirTimeAndComeBack", func(b *bundle) {
@@ -317,8 +296,7 @@ func exerciseInstances(t *testing.T, open Open) {
 		beat(b, store.Instance{Name: "b", StartedAt: epoch}, -time.Second)
 		beat(b, store.Instance{Name: "c", StartedAt: epoch}, 0)
 		same(b, "alive", []bool{true, false, false}, alive())
-		living, err := b.InstanceAlive(b.ctx)
-		b.must(err)
+		living := must(b.InstanceAlive(b.ctx))(b)
 		same(b, "names of the living", []string{"a"}, living)
 		beat(b, store.Instance{Name: "b", StartedAt: epoch}, time.Hour)
 		beat(b, store.Instance{Name: "a", StartedAt: epoch}, -time.Second)
@@ -362,13 +340,11 @@ func exerciseInstances(t *testing.T, open Open) {
 func exerciseInstancesForgotten(a *arena) {
 	beat := func(name string) {
 		a.Helper()
-		_, err := a.InstanceHeartbeat(a.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour)
-		a.must(err)
+		must(a.InstanceHeartbeat(a.ctx, store.Instance{Name: name, StartedAt: epoch}, 48*time.Hour))(a)
 	}
 	moveBack := func(name string, ago time.Duration) {
 		a.Helper()
-		now, err := a.Clock(a.ctx)
-		a.must(err)
+		now := must(a.Clock(a.ctx))(a)
 		a.must(a.raw.Exec(fmt.Sprintf(`UPDATE instances SET seen_at = %s WHERE name = '%s'`, a.raw.Moment(now.Add(-ago).UTC()), name)))
 	}
 	want := func(listed, rows int) {

@@ -44,8 +44,7 @@ func exercisePromotionPages(t *testing.T, open Open) {
 		} {
 			same(b, search, want, b.pages(store.PromotionListParams{Limit: 4, Search: search}))
 		}
-		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 9, Name: new("Renamed"), Metadata: &reward.MetadataChange{"k": new("%")}})
-		b.must(err)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 9, Name: new("Renamed"), Metadata: &reward.MetadataChange{"k": new("%")}}))(b)
 		for search, want := range map[string][]reward.PromotionID{"b%_": nil, "renamed": {9}, "k=%": {9}} {
 			same(b, search, want, b.pages(store.PromotionListParams{Limit: 4, Search: search}))
 		}
@@ -78,14 +77,12 @@ func (b *bundle) manyPromotions() []store.PromotionView {
 		case 2, 3:
 			p.Name, p.Metadata = names[2], `{"season":"summer 12"}`
 		}
-		_, err := b.PromotionCreate(b.ctx, p)
-		b.must(err)
+		must(b.PromotionCreate(b.ctx, p))(b)
 		if i%3 == 0 {
 			b.move(id, reward.Running)
 		}
 	}
-	_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 12, Type: reward.Point}}, at(2))
-	b.must(err)
+	must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 12, Type: reward.Point}}, at(2)))(b)
 	var all []store.PromotionView
 	for id := range reward.PromotionID(122) {
 		if v, err := b.PromotionGet(b.ctx, id); err == nil {
@@ -101,8 +98,7 @@ func (b *bundle) pages(p store.PromotionListParams) []reward.PromotionID {
 	b.Helper()
 	var ids []reward.PromotionID
 	for {
-		page, err := b.PromotionList(b.ctx, p)
-		b.must(err)
+		page := must(b.PromotionList(b.ctx, p))(b)
 		for _, v := range page {
 			ids = append(ids, v.ID)
 		}

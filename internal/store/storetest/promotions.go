@@ -27,8 +27,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		given.Version = 7 // the store ignores this
 		given.Status, given.StreamDestroyed = reward.Running, false
 		given.Canary.Dispatched, given.Canary.Judged, given.ApprovedBy = 5, true, "lee" // the store ignores these
-		made, err := b.PromotionCreate(b.ctx, given)
-		b.must(err)
+		made := must(b.PromotionCreate(b.ctx, given))(b)
 		same(b, "made", want, made)
 		v := b.view(want.ID)
 		same(b, "read", store.PromotionView{Promotion: want}, v)
@@ -70,8 +69,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}, {ID: 2, Type: reward.Voucher, Started: true},
 		}, epoch)
 		b.must(err)
-		list, err := b.PromotionActive(b.ctx)
-		b.must(err)
+		list := must(b.PromotionActive(b.ctx))(b)
 		clear(list)
 		list, err = b.PromotionActive(b.ctx)
 		b.must(err)
@@ -84,16 +82,14 @@ func exercisePromotions(t *testing.T, open Open) {
 		if _, err = b.PromotionActive(ctx); !errors.Is(err, context.Canceled) {
 			b.Fatalf("error is %v, want context.Canceled", err)
 		}
-		list, err = b.PromotionActive(b.ctx)
-		b.must(err)
+		list = must(b.PromotionActive(b.ctx))(b)
 		same(b, "after a caller who left", 2, len(list))
 	})
 	// A driver may cache its latest result. Every change must invalidate it.
 	run(t, open, "TheActiveListFollowsEveryChange", func(b *bundle) {
 		list := func() []store.PromotionView {
 			b.Helper()
-			list, err := b.PromotionActive(b.ctx)
-			b.must(err)
+			list := must(b.PromotionActive(b.ctx))(b)
 			for _, v := range list {
 				same(b, "promotion "+v.ID.String(), b.asRead(v.ID), v)
 			}
@@ -114,21 +110,18 @@ func exercisePromotions(t *testing.T, open Open) {
 		same(b, "paused", reward.Paused, list()[0].Status)
 		b.move(1, reward.Running)
 		same(b, "resumed", reward.Running, list()[0].Status)
-		_, err := b.PromotionClose(b.ctx, 2)
-		b.must(err)
+		must(b.PromotionClose(b.ctx, 2))(b)
 		same(b, "closed", true, list()[1].Closed)
 		b.move(2, reward.PromotionCancelled)
 		b.complete(2, 20)
 		same(b, "over", false, list()[1].FinishedAt.IsZero())
-		_, err = b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
-		b.must(err)
+		must(b.PromotionStreamDestroyed(b.ctx, 2, time.Time{}))(b)
 		same(b, "one is left", 1, len(list()))
 	})
 	run(t, open, "ActiveIsWhatNeedsCare", func(b *bundle) {
 		active := func() []reward.PromotionID {
 			b.Helper()
-			list, err := b.PromotionActive(b.ctx)
-			b.must(err)
+			list := must(b.PromotionActive(b.ctx))(b)
 			ids := []reward.PromotionID{}
 			for _, v := range list {
 				ids = append(ids, v.ID)
@@ -150,8 +143,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		moved = b.complete(2, 2)
 		same(b, "2 completed", true, moved)
 		same(b, "active", []reward.PromotionID{2, 3, 5}, active())
-		gone, err := b.PromotionStreamDestroyed(b.ctx, 2, time.Time{})
-		b.must(err)
+		gone := must(b.PromotionStreamDestroyed(b.ctx, 2, time.Time{}))(b)
 		same(b, "stream of 2 destroyed", true, gone)
 		same(b, "active", []reward.PromotionID{3, 5}, active())
 	})
@@ -160,8 +152,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.saveQueued(1, 1)
 		gone := func(last time.Time) bool {
 			b.Helper()
-			ok, err := b.PromotionStreamDestroyed(b.ctx, 1, last)
-			b.must(err)
+			ok := must(b.PromotionStreamDestroyed(b.ctx, 1, last))(b)
 			return ok
 		}
 		same(b, "of a running one", false, gone(epoch))
@@ -175,8 +166,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		same(b, "again", false, gone(epoch))
 
 		// New rows make the promotion RUNNING again, and its stream exists again.
-		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 2)}, MaxLen: 9, Now: at(30)})
-		b.must(err)
+		res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 2)}, MaxLen: 9, Now: at(30)}))(b)
 		same(b, "queued of a completed one", 0, len(res.Queued))
 		v := b.view(1)
 		same(b, "status", reward.Running, v.Status)
@@ -207,8 +197,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 	run(t, open, "ARecordMakesADraftAndAStartRunsItOnce", func(b *bundle) {
 		register := func(now time.Time, rs ...store.Registration) []reward.Promotion {
 			b.Helper()
-			list, err := b.PromotionRegister(b.ctx, rs, now)
-			b.must(err)
+			list := must(b.PromotionRegister(b.ctx, rs, now))(b)
 			same(b, "results", len(rs), len(list))
 			return list
 		}
@@ -233,15 +222,14 @@ func exerciseRegistrations(t *testing.T, open Open) {
 	})
 	run(t, open, "ABatchKnowsManyAndTheFirstTypeCounts", func(b *bundle) {
 		b.draft(3)
-		list, err := b.PromotionRegister(b.ctx, []store.Registration{
+		list := must(b.PromotionRegister(b.ctx, []store.Registration{
 			{ID: 9, Type: reward.Voucher, Started: true, ExpectedCount: count(2)},
 			{ID: 8, Type: reward.Point},
 			{ID: 9, Type: reward.Point},
 			{ID: 3, Type: reward.Voucher, Started: true},
 			{ID: 8, Type: reward.Point, Started: true},
 			{ID: 3, Type: reward.Point, Started: true, ExpectedCount: count(4)},
-		}, epoch)
-		b.must(err)
+		}, epoch))(b)
 		var got []string
 		for _, p := range list {
 			got = append(got, p.ID.String()+" "+string(p.Type)+" "+string(p.Status))
@@ -250,17 +238,15 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			"9 VOUCHER RUNNING", "8 POINT RUNNING", "9 VOUCHER RUNNING", "3 POINT RUNNING", "8 POINT RUNNING", "3 POINT RUNNING",
 		}, got)
 		same(b, "expected of 3", *count(4), *list[5].ExpectedCount)
-		list, err = b.PromotionRegister(b.ctx, nil, epoch)
-		b.must(err)
+		list = must(b.PromotionRegister(b.ctx, nil, epoch))(b)
 		same(b, "nothing", 0, len(list))
 	})
 	run(t, open, "CreateCompletesARegisteredDraftOnce", func(b *bundle) {
-		_, err := b.PromotionRegister(b.ctx, []store.Registration{
+		must(b.PromotionRegister(b.ctx, []store.Registration{
 			{ID: 7, Type: reward.Point},
 			{ID: 8, Type: reward.Point, Started: true, ExpectedCount: count(10)},
-		}, epoch)
-		b.must(err)
-		_, err = b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Voucher, CreatedAt: at(1)})
+		}, epoch))(b)
+		_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Voucher, CreatedAt: at(1)})
 		b.wantCode(err, reward.CodeTypeMismatch)
 		want := reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
@@ -270,8 +256,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		}
 		given := want
 		given.CreatedAt = at(1)
-		p, err := b.PromotionCreate(b.ctx, given)
-		b.must(err)
+		p := must(b.PromotionCreate(b.ctx, given))(b)
 		same(b, "completed", want, p)
 		v := b.view(7)
 		same(b, "read", want, v.Promotion)

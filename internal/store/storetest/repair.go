@@ -16,8 +16,7 @@ import (
 // repair is set.
 func (b *bundle) compare(id reward.PromotionID, repair bool) store.Comparison {
 	b.Helper()
-	c, err := b.SummaryCompare(b.ctx, id, repair)
-	b.must(err)
+	c := must(b.SummaryCompare(b.ctx, id, repair))(b)
 	return c
 }
 
@@ -44,8 +43,7 @@ func exerciseRepair(b *arena) {
 		"everything":           {`UPDATE summaries SET failed = 8, failed_amount = 9, attempts = 7 WHERE promotion_id = 1`, true},
 	} {
 		b.must(b.raw.Exec(test.sql))
-		recount, err := b.SummaryRecount(b.ctx, 1)
-		b.must(err)
+		recount := must(b.SummaryRecount(b.ctx, 1))(b)
 		v := b.view(1)
 		for _, repair := range []bool{false, true} {
 			c := b.compare(1, repair)
@@ -75,8 +73,7 @@ func exerciseRepairOfEnded(b *arena) {
 	done := b.complete(1, 30)
 	same(b.bundle, "completed by wrong counts", true, done)
 	ended := b.view(1)
-	gone, err := b.PromotionStreamDestroyed(b.ctx, 1, ended.LastDispatchedAt)
-	b.must(err)
+	gone := must(b.PromotionStreamDestroyed(b.ctx, 1, ended.LastDispatchedAt))(b)
 	same(b.bundle, "stream destroyed", true, gone)
 
 	c := b.compare(1, false)
@@ -100,8 +97,7 @@ func exerciseRepairOfEnded(b *arena) {
 	b.must(b.raw.Exec(`UPDATE promotions SET status = 'COMPLETED', stream_gone = (1 = 1), finished_at = created_at WHERE id = 1`))
 	b.compare(1, true)
 	running()
-	list, err := b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Ready, Limit: 9, MaxLen: plenty, Now: at(40)})
-	b.must(err)
+	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Ready, Limit: 9, MaxLen: plenty, Now: at(40)}))(b)
 	same(b.bundle, "dispatched again", 1, len(list))
 	b.finish(rules.Outcome{Ref: ref(1, 2, 1), Kind: rules.OutcomePaid})
 	b.finish(rules.Outcome{Ref: ref(1, 3, 1), Kind: rules.OutcomePaid})
@@ -124,8 +120,7 @@ func exerciseRepairOfEnded(b *arena) {
 	v = b.view(2)
 	same(b.bundle, "status of the cancelled one", reward.PromotionCancelled, v.Status)
 	same(b.bundle, "end of the cancelled one", time.Time{}, v.FinishedAt)
-	moved, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 2, Lease: lease, Now: at(40)})
-	b.must(err)
+	moved := must(b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 2, Lease: lease, Now: at(40)}))(b)
 	same(b.bundle, "cancelled", 1, moved)
 }
 

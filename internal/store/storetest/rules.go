@@ -360,8 +360,7 @@ func (f *fields) text() string {
 }
 
 func (f *fields) number() int64 {
-	n, err := strconv.ParseInt(f.text(), 10, 64)
-	f.must(err)
+	n := must(strconv.ParseInt(f.text(), 10, 64))(f)
 	return n
 }
 
@@ -387,8 +386,7 @@ func (a *arena) query(sql string, read func(f *fields)) {
 		column, after, _ := strings.Cut(rest, ")")
 		sql = before + a.raw.Micros(column) + after
 	}
-	rows, err := a.raw.Query(sql)
-	a.must(err)
+	rows := must(a.raw.Query(sql))(a)
 	for _, r := range rows {
 		read(&fields{a, r})
 	}
@@ -435,8 +433,7 @@ unknown, unknown_amount, succeeded, succeeded_amount, failed, failed_amount, can
 	compare(a, when+": attempt", a.attempts, attempts)
 	promotions := make(map[reward.PromotionID]reward.Promotion, len(a.promotions))
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(a.promotions)), store.BatchMax) {
-		views, err := a.PromotionViews(a.ctx, ids)
-		a.must(err)
+		views := must(a.PromotionViews(a.ctx, ids))(a)
 		for _, v := range views {
 			promotions[v.ID] = v.Promotion
 		}

@@ -266,8 +266,7 @@ func rulesOfLeave(a *arena) {
 	}
 	s.put()
 	for _, p := range calls {
-		got, err := s.CouponLeave(s.ctx, p)
-		s.must(err)
+		got := must(s.CouponLeave(s.ctx, p))(s)
 		t := s.templates[p.TemplateID]
 		k := ticket{t.ID, p.Ticket, p.Generation}
 		known, rejectedBefore := s.rejected[k]
@@ -289,8 +288,7 @@ func rulesOfLeave(a *arena) {
 func (s *counter) settle() {
 	s.put()
 	for _, p := range s.calls {
-		got, err := s.CouponSettle(s.ctx, p)
-		s.must(err)
+		got := must(s.CouponSettle(s.ctx, p))(s)
 		want := s.settled(p)
 		if !cmp.Equal(want, got) {
 			s.errorf("%+v: result (-want +got):\n%s", p, cmp.Diff(want, got))
@@ -415,8 +413,7 @@ coalesce(slot, 0), version FROM coupons`, func(f *fields) {
 	compare(s.arena, when+": rejected request", s.rejected, refused)
 	templates := make(map[reward.TemplateID]reward.CouponTemplate, len(s.templates))
 	for before := reward.TemplateID(0); ; {
-		list, err := s.TemplateList(s.ctx, before, store.BatchMax)
-		s.must(err)
+		list := must(s.TemplateList(s.ctx, before, store.BatchMax))(s)
 		for _, t := range list {
 			templates[t.ID] = t
 		}

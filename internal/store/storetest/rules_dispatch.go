@@ -250,8 +250,7 @@ func rulesOfDispatch(a *arena) {
 	a.put()
 	for _, c := range calls {
 		queued := a.counts[summary{c.PromotionID, 0}].Payouts[reward.Queued]
-		got, err := a.PayoutDispatch(a.ctx, c.PayoutDispatchParams)
-		a.must(err)
+		got := must(a.PayoutDispatch(a.ctx, c.PayoutDispatchParams))(a)
 		sortPayouts(got)
 		want := a.dispatched(c.PromotionID, c.ApprovalAbove, min(int64(c.Limit), int64(c.MaxLen)-queued), c.candidates)
 		if !equal(want, withoutNil(got)) {
@@ -314,8 +313,7 @@ func rulesOfSave(a *arena) {
 		if k.turn%2 == 0 {
 			above = 5
 		}
-		got, err := a.PayoutSave(a.ctx, store.PayoutSaveParams{Rows: batch, MaxLen: maxLen, ApprovalAbove: above, Now: now})
-		a.must(err)
+		got := must(a.PayoutSave(a.ctx, store.PayoutSaveParams{Rows: batch, MaxLen: maxLen, ApprovalAbove: above, Now: now}))(a)
 		added := make(map[reward.PromotionID]reward.Amount)
 		for _, n := range batch {
 			p := a.promotions[n.PromotionID]

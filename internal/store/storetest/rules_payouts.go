@@ -56,8 +56,7 @@ func rulesOfFinish(a *arena) {
 	}
 	a.put()
 	for batch := range slices.Chunk(outcomes, store.BatchMax) {
-		results, err := a.PayoutFinish(a.ctx, store.PayoutFinishParams{Outcomes: batch, Lease: lease, Now: now})
-		a.must(err)
+		results := must(a.PayoutFinish(a.ctx, store.PayoutFinishParams{Outcomes: batch, Lease: lease, Now: now}))(a)
 		for j, o := range batch {
 			id := store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
 			was := a.rows[id]
@@ -200,10 +199,9 @@ func rulesOfWithdraw(a *arena) {
 		return 0
 	}
 	for why, refs := range returns {
-		n, err := a.PayoutReturn(a.ctx, store.PayoutReturnParams{
+		n := must(a.PayoutReturn(a.ctx, store.PayoutReturnParams{
 			Refs: refs, MaybeCalled: why.MaybeCalled, DeliveryFailed: why.DeliveryFailed, Lease: lease, Now: now,
-		})
-		a.must(err)
+		}))(a)
 		want := 0
 		for _, named := range refs {
 			why.Dispatch = named.Dispatch
@@ -212,15 +210,13 @@ func rulesOfWithdraw(a *arena) {
 		same(a.bundle, fmt.Sprintf("returned by %+v", why), want, n)
 	}
 	for status := range reward.PromotionID(4) {
-		n, err := a.PayoutSweep(a.ctx, store.PayoutSweepParams{PromotionID: swept + status, Before: before, Lease: lease, Now: now})
-		a.must(err)
+		n := must(a.PayoutSweep(a.ctx, store.PayoutSweepParams{PromotionID: swept + status, Before: before, Lease: lease, Now: now}))(a)
 		want := 0
 		for _, r := range a.of(swept + status) {
 			want += withdraw(r, rules.Withdrawal{Kind: rules.WithdrawSweep, Before: before})
 		}
 		same(a.bundle, "swept", want, n)
-		n, err = a.PayoutCancelStep(a.ctx, store.PayoutCancelStepParams{PromotionID: cancelled + status, Lease: lease, Now: now})
-		a.must(err)
+		n = must(a.PayoutCancelStep(a.ctx, store.PayoutCancelStepParams{PromotionID: cancelled + status, Lease: lease, Now: now}))(a)
 		want = 0
 		for _, r := range a.of(cancelled + status) {
 			want += withdraw(r, rules.Withdrawal{Kind: rules.WithdrawCancel})

@@ -138,8 +138,7 @@ func rulesOfComplete(a *arena) {
 		}
 	}
 	for id, p := range a.promotions {
-		moved, err := a.PromotionComplete(a.ctx, id, settleAfter, now)
-		a.must(err)
+		moved := must(a.PromotionComplete(a.ctx, id, settleAfter, now))(a)
 		blockers := rules.Blockers{Uploads: uploading[id], Lookups: undone[id]}
 		next, want := rules.Complete(p, a.counts[summary{id, 0}], blockers, now)
 		a.promotions[id] = next

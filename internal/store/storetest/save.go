@@ -20,12 +20,10 @@ func exerciseSave(t *testing.T, open Open) {
 			if stored {
 				want[4] = offset
 			}
-			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+			must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 				Rows: rows, Offsets: []store.Offset{{Topic: "topic", Partition: 4, Next: offset}}, MaxLen: plenty, Now: epoch,
-			})
-			b.must(err)
-			offsets, err := b.OffsetsGet(b.ctx, "topic")
-			b.must(err)
+			}))(b)
+			offsets := must(b.OffsetsGet(b.ctx, "topic"))(b)
 			same(b, "offsets", want, offsets)
 			offset = want[4]
 		}
@@ -52,8 +50,7 @@ func exerciseSave(t *testing.T, open Open) {
 			{PromotionID: 1, TargetID: math.MaxInt64, UserID: strings.Repeat("長", 20_000), Amount: 1, SummaryID: math.MaxInt64},
 			{PromotionID: 1, TargetID: 2, UserID: "", Amount: 2, VoucherCode: "NULL"},
 		}
-		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 9, Now: epoch})
-		b.must(err)
+		res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 9, Now: epoch}))(b)
 		same(b, "outcomes", []store.SaveOutcome{store.Accepted, store.Accepted, store.Accepted}, res.Outcomes)
 		for _, r := range rows {
 			same(b, "payout", reward.Payout{
@@ -68,10 +65,9 @@ func exerciseSave(t *testing.T, open Open) {
 		const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		traced := row(1, 3)
 		traced.Trace = trace
-		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+		res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 			Rows: []store.NewPayout{row(1, 1), row(1, 1), row(1, 2), traced, row(1, 4)}, MaxLen: 3, Now: epoch,
-		})
-		b.must(err)
+		}))(b)
 		var queued []string
 		for _, p := range res.Queued {
 			queued = append(queued, p.Trace)
@@ -83,8 +79,7 @@ func exerciseSave(t *testing.T, open Open) {
 		// A known row keeps its trace, and another one makes no conflict.
 		again, late := row(1, 3), row(1, 4)
 		late.Trace = trace
-		res, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{again, late}, MaxLen: plenty, Now: epoch})
-		b.must(err)
+		res = must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{again, late}, MaxLen: plenty, Now: epoch}))(b)
 		same(b, "outcomes", []store.SaveOutcome{store.Duplicate, store.Duplicate}, res.Outcomes)
 		same(b, "trace of 3", trace, b.payout(1, 3).Trace)
 		same(b, "trace of 4", "", b.payout(1, 4).Trace)
@@ -114,8 +109,7 @@ func exerciseSave(t *testing.T, open Open) {
 		})
 		b.wantCode(err, reward.CodeNotFound)
 		same(b, "rows", 0, len(b.all(1)))
-		offsets, err := b.OffsetsGet(b.ctx, "t")
-		b.must(err)
+		offsets := must(b.OffsetsGet(b.ctx, "t"))(b)
 		same(b, "offsets", map[int32]int64{}, offsets)
 		b.books(1)
 	})
@@ -126,8 +120,7 @@ func exerciseSave(t *testing.T, open Open) {
 		}
 		_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1), huge(2)}, Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
-		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1)}, Now: epoch})
-		b.must(err)
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(1)}, Now: epoch}))(b)
 		// The row is in another state, so that no sum of one state is too large.
 		_, err = b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{huge(2)}, MaxLen: 1, Now: epoch})
 		b.wantCode(err, reward.CodeInvalid)
@@ -145,11 +138,10 @@ func exerciseSave(t *testing.T, open Open) {
 		otherSummary.SummaryID = 9 // the comparison ignores the summary
 		fresh, freshOther := row(1, 3), row(1, 3)
 		freshOther.Amount = 1
-		res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{
+		res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{
 			Rows:   []store.NewPayout{row(1, 1), otherAmount, otherUser, otherCode, otherSummary, fresh, freshOther, fresh, otherAmount},
 			MaxLen: plenty, Now: at(1),
-		})
-		b.must(err)
+		}))(b)
 		same(b, "outcomes", []store.SaveOutcome{
 			store.Duplicate, store.Conflict, store.Conflict, store.Conflict, store.Duplicate,
 			store.Accepted, store.Conflict, store.Duplicate, store.Conflict,
@@ -190,17 +182,14 @@ func exerciseSave(t *testing.T, open Open) {
 	run(t, open, "OffsetsNeverGoBack", func(b *bundle) {
 		save := func(offsets ...store.Offset) {
 			b.Helper()
-			_, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Offsets: offsets, Now: epoch})
-			b.must(err)
+			must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Offsets: offsets, Now: epoch}))(b)
 		}
 		save(store.Offset{Topic: "t", Partition: 1, Next: 5}, store.Offset{Topic: "t", Partition: 0, Next: 9},
 			store.Offset{Topic: "t", Partition: 1, Next: 7}, store.Offset{Topic: "t", Partition: 1, Next: 6})
 		save(store.Offset{Topic: "t", Partition: 1, Next: 3}, store.Offset{Topic: "u", Partition: 1, Next: 0})
-		offsets, err := b.OffsetsGet(b.ctx, "t")
-		b.must(err)
+		offsets := must(b.OffsetsGet(b.ctx, "t"))(b)
 		same(b, "offsets", map[int32]int64{0: 9, 1: 7}, offsets)
-		offsets, err = b.OffsetsGet(b.ctx, "none")
-		b.must(err)
+		offsets = must(b.OffsetsGet(b.ctx, "none"))(b)
 		same(b, "of an unknown topic", map[int32]int64{}, offsets)
 	})
 }

@@ -29,12 +29,11 @@ func everything(id reward.PromotionID) rules.PromotionChange {
 func exerciseSteering(t *testing.T, open Open) {
 	run(t, open, "AChangeChangesWhatItNames", func(b *bundle) {
 		for id := range reward.PromotionID(2) {
-			_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+			must(b.PromotionCreate(b.ctx, reward.Promotion{
 				ID: 1 + id, Name: "n", Type: reward.Voucher, Amount: 1, VoucherCode: "v", Currency: "KRW", MaxRetries: 2, RatePerSecond: 3, Weight: 4,
 				MaxAmount: 5, Canary: reward.Canary{Targets: 6, MaxFailureRate: 0.5}, StartsAt: at(7), WebhookURL: "https://hook",
 				Metadata: `{"b":"c","d":"e"}`, CreatedBy: "kim", CreatedAt: epoch,
-			})
-			b.must(err)
+			}))(b)
 		}
 		b.approve(1, "lee")
 		was := b.view(1)
@@ -49,8 +48,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "changed", want, got)
 		got = b.view(1)
 		same(b, "read", want, got)
-		list, err := b.PromotionList(b.ctx, store.PromotionListParams{Limit: 9})
-		b.must(err)
+		list := must(b.PromotionList(b.ctx, store.PromotionListParams{Limit: 9}))(b)
 		want.ID, want.CreatedAt = was.ID, was.CreatedAt
 		same(b, "listed", want, list[1])
 		other := was
@@ -63,11 +61,10 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "one field", want, got)
 		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version, want.Revision = 0, 1, 0, "", 4, want.Revision+1
 		want.Amount, want.VoucherCode, want.Currency, want.Canary, want.StartsAt = 0, "", "", reward.Canary{}, time.Time{}
-		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{
+		got = must(b.PromotionChange(b.ctx, rules.PromotionChange{
 			ID: 1, RatePerSecond: new(int), Weight: new(int), MaxAmount: new(reward.Amount), Metadata: new(reward.MetadataChange),
 			Amount: new(reward.Amount), VoucherCode: new(string), Currency: new(string), Canary: new(reward.Canary), StartsAt: new(time.Time),
-		})
-		b.must(err)
+		}))(b)
 		same(b, "cleared", want, got)
 	})
 	run(t, open, "ARefusedChangeChangesNothing", func(b *bundle) {
@@ -150,9 +147,8 @@ func exerciseSteering(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomeRefused})
 		b.saveAmounts(plenty, 1, 2, 60)
 		b.finish(rules.Outcome{Ref: ref(1, 0, 1), Kind: rules.OutcomePaid, TransactionKey: "T"}) // paid after all: 160 of 100
-		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("n"), MaxAmount: new(reward.Amount(100))})
-		b.must(err)
-		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxAmount: new(reward.Amount(99))})
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("n"), MaxAmount: new(reward.Amount(100))}))(b)
+		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxAmount: new(reward.Amount(99))})
 		b.wantCode(err, reward.CodeConflict)
 	})
 	// A row that waits for its next call has more attempts than the new limit. It is
@@ -164,8 +160,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "called again", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 2), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		same(b, "attempts", int32(2), b.payout(1, 1).Attempts)
-		_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxRetries: new(0)})
-		b.must(err)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, MaxRetries: new(0)}))(b)
 		b.wantState(1, 1, reward.Retrying)
 		same(b, "called once more", []reward.TargetID{1}, b.dispatch(1, reward.Retrying, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 3), Kind: rules.OutcomeFailed, RetryAt: at(30)})
@@ -173,12 +168,9 @@ func exerciseSteering(t *testing.T, open Open) {
 	})
 	run(t, open, "AChangeIsInTheChanges", func(b *bundle) {
 		b.running(1)
-		first, err := b.PromotionChanges(b.ctx, "")
-		b.must(err)
-		_, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, RatePerSecond: new(3), Weight: new(4)})
-		b.must(err)
-		next, err := b.PromotionChanges(b.ctx, first.Mark)
-		b.must(err)
+		first := must(b.PromotionChanges(b.ctx, ""))(b)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, RatePerSecond: new(3), Weight: new(4)}))(b)
+		next := must(b.PromotionChanges(b.ctx, first.Mark))(b)
 		same(b, "changes", []store.PromotionView{b.asRead(1)}, next.Active)
 		same(b, "rate", 3, next.Active[0].RatePerSecond)
 	})
@@ -245,8 +237,7 @@ func (b *bundle) spent(id reward.PromotionID, status reward.PromotionStatus) {
 	b.finish(rules.Outcome{Ref: ref(id, 2, 1), Kind: rules.OutcomeFailed, RetryAt: at(100)})
 	b.finish(rules.Outcome{Ref: ref(id, 3, 1), Kind: rules.OutcomeNoAnswer})
 	for target, maybe := range map[reward.TargetID]bool{4: true, 5: false} {
-		_, err := b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(id, target, 1)}, MaybeCalled: maybe, Now: at(10)})
-		b.must(err)
+		must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(id, target, 1)}, MaybeCalled: maybe, Now: at(10)}))(b)
 	}
 	if status != reward.Running {
 		b.move(id, status)

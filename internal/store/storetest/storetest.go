@@ -137,6 +137,17 @@ func (b *bundle) must(err error) {
 	}
 }
 
+// must returns a value, and ends the test if there is an error.
+func must[T any](v T, err error) func(reporter) T {
+	return func(r reporter) T {
+		r.Helper()
+		if err != nil {
+			r.Fatal(err)
+		}
+		return v
+	}
+}
+
 // wantCode fails the test unless err has the code.
 func (b *bundle) wantCode(err error, code string) {
 	b.Helper()
@@ -161,10 +172,9 @@ func same[T any](b *bundle, what string, want, got T) {
 // draft creates a DRAFT with three retries.
 func (b *bundle) draft(id reward.PromotionID) {
 	b.Helper()
-	_, err := b.PromotionCreate(b.ctx, reward.Promotion{
+	must(b.PromotionCreate(b.ctx, reward.Promotion{
 		ID: id, Name: "summer", Type: reward.Point, Amount: 100, Currency: "KRW", MaxRetries: 3, CreatedAt: epoch,
-	})
-	b.must(err)
+	}))(b)
 }
 
 // running creates a RUNNING promotion with three retries.
@@ -176,19 +186,17 @@ func (b *bundle) running(id reward.PromotionID) {
 
 func (b *bundle) move(id reward.PromotionID, to reward.PromotionStatus) reward.Promotion {
 	b.Helper()
-	p, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{
+	p := must(b.PromotionMove(b.ctx, store.PromotionMoveParams{
 		ID: id, To: to, Now: at(1), Reason: "because",
 		From: []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed},
-	})
-	b.must(err)
+	}))(b)
 	return p
 }
 
 // view reads a promotion.
 func (b *bundle) view(id reward.PromotionID) store.PromotionView {
 	b.Helper()
-	v, err := b.PromotionGet(b.ctx, id)
-	b.must(err)
+	v := must(b.PromotionGet(b.ctx, id))(b)
 	return v
 }
 
@@ -196,8 +204,7 @@ func (b *bundle) view(id reward.PromotionID) store.PromotionView {
 // whether it did.
 func (b *bundle) complete(id reward.PromotionID, second int) bool {
 	b.Helper()
-	done, err := b.PromotionComplete(b.ctx, id, settleAfter, at(second))
-	b.must(err)
+	done := must(b.PromotionComplete(b.ctx, id, settleAfter, at(second)))(b)
 	return done
 }
 
@@ -239,8 +246,7 @@ func (b *bundle) save(maxLen int, id reward.PromotionID, targets ...reward.Targe
 	for i, target := range targets {
 		rows[i] = row(id, target)
 	}
-	res, err := b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch})
-	b.must(err)
+	res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch}))(b)
 	return res
 }
 
@@ -265,8 +271,7 @@ func ref(id reward.PromotionID, target reward.TargetID, dispatch int32) reward.R
 // finish writes one outcome at second 10.
 func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 	b.Helper()
-	res, err := b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{o}, Lease: lease, Now: at(10)})
-	b.must(err)
+	res := must(b.PayoutFinish(b.ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{o}, Lease: lease, Now: at(10)}))(b)
 	return res[0]
 }
 
@@ -274,8 +279,7 @@ func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 // prove.
 func (b *bundle) settleLookups(p store.PayoutSettleParams) []store.SecondCharge {
 	b.Helper()
-	twice, err := b.PayoutSettle(b.ctx, p)
-	b.must(err)
+	twice := must(b.PayoutSettle(b.ctx, p))(b)
 	return twice
 }
 
@@ -285,8 +289,7 @@ func (b *bundle) all(id reward.PromotionID) []reward.Payout {
 	var list []reward.Payout
 	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax}
 	for {
-		page, err := b.PayoutList(b.ctx, p)
-		b.must(err)
+		page := must(b.PayoutList(b.ctx, p))(b)
 		list = append(list, page...)
 		if len(page) < p.Limit {
 			return list
@@ -299,10 +302,8 @@ func (b *bundle) all(id reward.PromotionID) []reward.Payout {
 // summaries match its rows.
 func (b *bundle) books(id reward.PromotionID) {
 	b.Helper()
-	v, err := b.PromotionGet(b.ctx, id)
-	b.must(err)
-	recount, err := b.SummaryRecount(b.ctx, id)
-	b.must(err)
+	v := must(b.PromotionGet(b.ctx, id))(b)
+	recount := must(b.SummaryRecount(b.ctx, id))(b)
 	var total reward.Counts
 	want := make(map[reward.SummaryID]reward.Counts)
 	for _, p := range b.all(id) {
@@ -313,8 +314,7 @@ func (b *bundle) books(id reward.PromotionID) {
 	}
 	same(b, "recounted, against the rows", total, recount)
 	same(b, "counts, against the rows", total, v.Counts)
-	list, err := b.SummaryList(b.ctx, id, 1000)
-	b.must(err)
+	list := must(b.SummaryList(b.ctx, id, 1000))(b)
 	got := make(map[reward.SummaryID]reward.Counts)
 	for _, s := range list {
 		if s.Total() > 0 {
@@ -340,10 +340,8 @@ func exerciseStore(t *testing.T, open Open) {
 		b.wantState(1, 1, reward.Ready)
 	})
 	run(t, open, "TellsTheTime", func(b *bundle) {
-		before, err := b.Clock(b.ctx)
-		b.must(err)
-		after, err := b.Clock(b.ctx)
-		b.must(err)
+		before := must(b.Clock(b.ctx))(b)
+		after := must(b.Clock(b.ctx))(b)
 		if !b.recent(before) || after.Before(before) {
 			b.Fatalf("the clock shows %v and then %v", before, after)
 		}

@@ -24,8 +24,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 	}
 	read := func(b *bundle, id reward.PromotionID, step time.Duration) []store.PromotionPoint {
 		b.Helper()
-		list, err := b.PromotionTimeline(b.ctx, id, store.TimelineSpan{From: begin, To: begin.Add(100 * time.Hour), Step: step})
-		b.must(err)
+		list := must(b.PromotionTimeline(b.ctx, id, store.TimelineSpan{From: begin, To: begin.Add(100 * time.Hour), Step: step}))(b)
 		return list
 	}
 	run(t, open, "InstancesAddUp", func(b *bundle) {
@@ -48,12 +47,10 @@ func exerciseTimelines(t *testing.T, open Open) {
 	run(t, open, "OfTemplates", func(b *bundle) {
 		p := store.TemplatePoint{TemplateID: 7, At: begin, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 5, Issued: 3, Refused: 1}, Waiting: 8, Samples: 1}
 		b.must(b.TimelineWrite(b.ctx, "a", nil, []store.TemplatePoint{p}))
-		n, err := b.TimelineFold(b.ctx, store.TimelineFoldParams{From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Hour), Limit: 9})
-		b.must(err)
+		n := must(b.TimelineFold(b.ctx, store.TimelineFoldParams{From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Hour), Limit: 9}))(b)
 		same(b, "folded", 1, n)
 		p.Step = time.Minute
-		list, err := b.TemplateTimeline(b.ctx, 7, store.TimelineSpan{From: begin, To: begin.Add(time.Hour), Step: time.Minute})
-		b.must(err)
+		list := must(b.TemplateTimeline(b.ctx, 7, store.TimelineSpan{From: begin, To: begin.Add(time.Hour), Step: time.Minute}))(b)
 		same(b, "points", []store.TemplatePoint{p}, list)
 	})
 	// Random points of three instances, folded in random order and portions, keep the
@@ -98,8 +95,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 		}
 		fold := func(from, to time.Duration, before time.Time, limit int) int {
 			b.Helper()
-			n, err := b.TimelineFold(b.ctx, store.TimelineFoldParams{From: from, To: to, Before: before, Limit: limit})
-			b.must(err)
+			n := must(b.TimelineFold(b.ctx, store.TimelineFoldParams{From: from, To: to, Before: before, Limit: limit}))(b)
 			return n
 		}
 		// Some points are folded in two stages, some in one, in portions that cut
@@ -157,10 +153,9 @@ func exerciseTimelines(t *testing.T, open Open) {
 	run(t, open, "WhatIsNotOverStays", func(b *bundle) {
 		b.must(b.TimelineWrite(b.ctx, "a", []store.PromotionPoint{point(1, 0, 1), point(1, 50, 1), point(1, 60, 1)}, nil))
 		for _, step := range []struct{ before, want int }{{59, 0}, {119, 2}} {
-			n, err := b.TimelineFold(b.ctx, store.TimelineFoldParams{
+			n := must(b.TimelineFold(b.ctx, store.TimelineFoldParams{
 				From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Duration(step.before) * time.Second), Limit: 9,
-			})
-			b.must(err)
+			}))(b)
 			same(b, fmt.Sprintf("folded before second %d", step.before), step.want, n)
 		}
 	})

@@ -53,25 +53,21 @@ func ExerciseViewers(t *testing.T, open Open, driver ViewerConnections) {
 				return reward.HasCode(err, reward.CodePayoutNotFound), nil
 			},
 		} {
-			want, err := read(b.ctx)
-			b.must(err)
-			got, err := read(store.ForViewer(b.ctx))
-			b.must(err)
+			want := must(read(b.ctx))(b)
+			got := must(read(store.ForViewer(b.ctx)))(b)
 			same(b, name, want, got)
 		}
 		// A write ignores the mark.
-		_, err := b.PromotionClose(store.ForViewer(b.ctx), 1)
-		b.must(err)
+		must(b.PromotionClose(store.ForViewer(b.ctx), 1))(b)
 	})
 	run(t, open, "TakeNothingFromOthers", func(b *bundle) {
 		b.running(1)
-		release, err := driver.Hold(b.ctx, b.Store)
-		b.must(err)
+		release := must(driver.Hold(b.ctx, b.Store))(b)
 		defer release()
 		b.saveQueued(1, 1, 2, 3)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
 		same(b, "state", reward.Succeeded, b.payout(1, 1).State)
-		_, err = b.PayoutList(store.ForViewer(b.ctx), store.PayoutListParams{PromotionID: 1, Limit: 9})
+		_, err := b.PayoutList(store.ForViewer(b.ctx), store.PayoutListParams{PromotionID: 1, Limit: 9})
 		b.wantCode(err, reward.CodeUnavailable)
 		ctx, cancel := context.WithCancel(store.ForViewer(b.ctx))
 		cancel()
@@ -79,8 +75,7 @@ func ExerciseViewers(t *testing.T, open Open, driver ViewerConnections) {
 			b.Errorf("the wait of a caller who left ended with %v, want %v", err, context.Canceled)
 		}
 		release()
-		list, err := b.PayoutList(store.ForViewer(b.ctx), store.PayoutListParams{PromotionID: 1, Limit: 9})
-		b.must(err)
+		list := must(b.PayoutList(store.ForViewer(b.ctx), store.PayoutListParams{PromotionID: 1, Limit: 9}))(b)
 		same(b, "payouts", 3, len(list))
 	})
 	run(t, open, "EndInTime", func(b *bundle) {
@@ -89,7 +84,6 @@ func ExerciseViewers(t *testing.T, open Open, driver ViewerConnections) {
 		if ended := time.Now(); ended.Before(earliest) {
 			b.Errorf("a slow read was ended at %v, want %v", ended, earliest)
 		}
-		_, err := b.PromotionList(store.ForViewer(b.ctx), store.PromotionListParams{Limit: 9})
-		b.must(err)
+		must(b.PromotionList(store.ForViewer(b.ctx), store.PromotionListParams{Limit: 9}))(b)
 	})
 }

@@ -240,8 +240,7 @@ func walk(t *testing.T, stores []*bundle) {
 		for _, b := range stores {
 			b.reporter = rt
 			for _, p := range controls {
-				_, err := b.PromotionCreate(b.ctx, p)
-				b.must(err)
+				must(b.PromotionCreate(b.ctx, p))(b)
 				b.move(p.ID, reward.Running)
 			}
 		}

@@ -15,18 +15,16 @@ import (
 // endpoint creates an enabled endpoint that asks for events.
 func (b *bundle) endpoint(id int64, events ...string) store.WebhookEndpoint {
 	b.Helper()
-	e, err := b.WebhookEndpointCreate(b.ctx, store.WebhookEndpoint{
+	e := must(b.WebhookEndpointCreate(b.ctx, store.WebhookEndpoint{
 		ID: id, URL: "https://example.test/" + fmt.Sprint(id), Events: events, Enabled: true, Secret: "whsec_1", CreatedAt: epoch, CreatedBy: "kim",
-	})
-	b.must(err)
+	}))(b)
 	return e
 }
 
 // told returns what is recorded for an endpoint: events with their subjects.
 func (b *bundle) told(id int64) []string {
 	b.Helper()
-	list, err := b.WebhookDeliveryList(b.ctx, store.WebhookDeliveryListParams{EndpointID: id, Limit: 1000})
-	b.must(err)
+	list := must(b.WebhookDeliveryList(b.ctx, store.WebhookDeliveryListParams{EndpointID: id, Limit: 1000}))(b)
 	slices.Reverse(list)
 	texts := []string{}
 	for _, d := range list {
@@ -59,29 +57,25 @@ func (b *bundle) wantTold(id int64, want ...string) {
 func (b *bundle) tests(n int) {
 	b.Helper()
 	for range n {
-		_, err := b.WebhookDeliveryTest(b.ctx, 1)
-		b.must(err)
+		must(b.WebhookDeliveryTest(b.ctx, 1))(b)
 	}
 }
 
 func (b *bundle) claim(id int64, limit int, lease time.Duration) []store.EndpointDelivery {
 	b.Helper()
-	list, err := b.WebhookDeliveryClaim(b.ctx, id, limit, lease)
-	b.must(err)
+	list := must(b.WebhookDeliveryClaim(b.ctx, id, limit, lease))(b)
 	return list
 }
 
 func (b *bundle) endpointOf(id int64) store.WebhookEndpoint {
 	b.Helper()
-	e, err := b.WebhookEndpointGet(b.ctx, id, 100)
-	b.must(err)
+	e := must(b.WebhookEndpointGet(b.ctx, id, 100))(b)
 	return e
 }
 
 func (b *bundle) dueEndpoints() []int64 {
 	b.Helper()
-	due, err := b.WebhookEndpointsDue(b.ctx)
-	b.must(err)
+	due := must(b.WebhookEndpointsDue(b.ctx))(b)
 	ids := []int64{}
 	for _, e := range due {
 		ids = append(ids, e.ID)
@@ -105,10 +99,9 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		done := b.complete(1, 20)
 		same(b, "completed", true, done)
 		b.complete(1, 21)
-		_, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, at(1))
-		b.must(err)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, at(1)))(b)
 		b.move(2, reward.PromotionCancelled)
-		_, err = b.PromotionMove(b.ctx, store.PromotionMoveParams{ID: 1, To: reward.Paused, From: []reward.PromotionStatus{reward.Running}, Event: store.EventBreach, Now: at(30)})
+		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{ID: 1, To: reward.Paused, From: []reward.PromotionStatus{reward.Running}, Event: store.EventBreach, Now: at(30)})
 		b.wantCode(err, reward.CodeIllegalState)
 		got := b.told(1)
 		same(b, "a breach comes with the pause", []string{"balance.breach 1", "promotion.paused 1"}, slices.Sorted(slices.Values(got[2:4])))
@@ -132,10 +125,9 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 			Ref: ref(1, 3, 1), NotFound: true, BeganAt: at(999), NextAt: at(2000),
 		}}})
 		b.finish(rules.Outcome{Ref: ref(1, 5, 1), Kind: rules.OutcomeNoLookup})
-		_, err := b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: store.PayoutID{PromotionID: 1, TargetID: 5}, By: "eve", Now: at(1001)})
-		b.must(err)
+		must(b.PayoutResolve(b.ctx, store.PayoutResolveParams{PayoutID: store.PayoutID{PromotionID: 1, TargetID: 5}, By: "eve", Now: at(1001)}))(b)
 		b.move(1, reward.PromotionCancelled)
-		_, err = b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(1002)}) // 4: RETRYING
+		_, err := b.PayoutCancelStep(b.ctx, store.PayoutCancelStepParams{PromotionID: 1, Lease: lease, Now: at(1002)}) // 4: RETRYING
 		b.must(err)
 		_, err = b.PayoutSweep(b.ctx, store.PayoutSweepParams{PromotionID: 1, Before: at(1003), Lease: lease, Now: at(1004)}) // 6: QUEUED
 		b.must(err)
@@ -150,9 +142,8 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.endpoint(2, "coupon.used")
 		b.template(1, quantity(3))
 		b.inOrder(1, asks(1, "a", "b", "c", "d")...) // d: sold out
-		_, err := b.CouponUse(b.ctx, 1, at(20))
-		b.must(err)
-		_, err = b.CouponUse(b.ctx, 1, at(21))
+		must(b.CouponUse(b.ctx, 1, at(20)))(b)
+		_, err := b.CouponUse(b.ctx, 1, at(21))
 		b.wantCode(err, reward.CodeCouponUsed)
 		b.cancelCoupon(2, 22)
 		b.template(2, held)
@@ -167,15 +158,13 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 	run(t, open, "DisabledEndpointsHearNothing", func(b *bundle) {
 		b.endpoint(1, every...)
 		off, on := false, true
-		e, err := b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &off})
-		b.must(err)
+		e := must(b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &off}))(b)
 		same(b, "disabled", []any{false, "", false}, []any{e.Enabled, e.DisabledReason, e.DisabledAt.IsZero()})
 		b.running(1)
-		_, err = b.WebhookDeliveryTest(b.ctx, 1)
+		_, err := b.WebhookDeliveryTest(b.ctx, 1)
 		b.wantCode(err, reward.CodeEndpointDisabled)
 		b.wantTold(1)
-		e, err = b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &on, Events: []string{"promotion.paused"}})
-		b.must(err)
+		e = must(b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &on, Events: []string{"promotion.paused"}}))(b)
 		same(b, "enabled", []any{true, true, []string{"promotion.paused"}}, []any{e.Enabled, e.DisabledAt.IsZero(), e.Events})
 		b.move(1, reward.Paused)
 		b.wantTold(1, "promotion.paused 1")
@@ -192,8 +181,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		_, err := b.WebhookEndpointCreate(b.ctx, made)
 		b.wantCode(err, reward.CodeExists)
 		text := "for " + hostile
-		e, err := b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &text, Description: &text})
-		b.must(err)
+		e := must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &text, Description: &text}))(b)
 		want.URL, want.Description = text, text
 		same(b, "changed", want, e)
 		was := e
@@ -207,28 +195,24 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 			b.wantCode(err, reward.CodePreconditionFailed)
 		}
 		same(b, "unchanged", want, b.endpointOf(7))
-		e, err = b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{Enabled: new(true), Was: &was})
-		b.must(err)
+		e = must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{Enabled: new(true), Was: &was}))(b)
 		same(b, "as it was seen", want, e)
 		nul := "\x00"
 		_, err = b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &nul})
 		b.wantCode(err, reward.CodeInvalid)
-		e, err = b.WebhookEndpointRotate(b.ctx, 7, "whsec_2", time.Hour)
-		b.must(err)
+		e = must(b.WebhookEndpointRotate(b.ctx, 7, "whsec_2", time.Hour))(b)
 		same(b, "secrets", []string{"whsec_2", "whsec_1"}, []string{e.Secret, e.PreviousSecret})
 		if left := time.Until(e.PreviousUntil); left < 58*time.Minute || left > 62*time.Minute {
 			b.Errorf("the previous secret is valid for %v", left)
 		}
-		e, err = b.WebhookEndpointRotate(b.ctx, 7, "whsec_3", 0)
-		b.must(err)
+		e = must(b.WebhookEndpointRotate(b.ctx, 7, "whsec_3", 0))(b)
 		same(b, "secrets", []any{"whsec_3", "", true}, []any{e.Secret, e.PreviousSecret, e.PreviousUntil.IsZero()})
 		for id := int64(8); id < 7+store.WebhookEndpointsMax; id++ {
 			b.endpoint(id)
 		}
 		_, err = b.WebhookEndpointCreate(b.ctx, store.WebhookEndpoint{ID: 1000, CreatedAt: epoch})
 		b.wantCode(err, reward.CodeTooManyEndpoints)
-		list, err := b.WebhookEndpointList(b.ctx, 10)
-		b.must(err)
+		list := must(b.WebhookEndpointList(b.ctx, 10))(b)
 		same(b, "list", []int64{store.WebhookEndpointsMax, 6 + store.WebhookEndpointsMax, 7},
 			[]int64{int64(len(list)), list[0].ID, list[len(list)-1].ID})
 		b.must(b.WebhookEndpointDelete(b.ctx, 7))
@@ -263,14 +247,12 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 				RetryAfter: time.Hour, Body: []byte("first"), DisableAfter: time.Hour, DisableFailures: 3, DisableReason: "FAILING",
 			}
 			change(&a)
-			disabled, err := b.WebhookDeliveryRecord(b.ctx, a)
-			b.must(err)
+			disabled := must(b.WebhookDeliveryRecord(b.ctx, a))(b)
 			return disabled
 		}
 		get := func(d store.EndpointDelivery) store.EndpointDelivery {
 			b.Helper()
-			d, err := b.WebhookDeliveryGet(b.ctx, d.EndpointID, d.ID)
-			b.must(err)
+			d = must(b.WebhookDeliveryGet(b.ctx, d.EndpointID, d.ID))(b)
 			return d
 		}
 		success := func(a *store.WebhookAttemptRecord) {
@@ -297,11 +279,10 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		record(first[1], func(a *store.WebhookAttemptRecord) { a.State = store.WebhookAbandoned })
 		same(b, "failures", 2, b.endpointOf(1).Failures)
 
-		d, err := b.WebhookDeliveryResend(b.ctx, 1, first[1].ID)
-		b.must(err)
+		d = must(b.WebhookDeliveryResend(b.ctx, 1, first[1].ID))(b)
 		same(b, "resent", []any{store.WebhookPending, 1, 0, true}, []any{d.State, d.Attempts, d.Tries, d.DoneAt.IsZero()})
 		same(b, "due", []int64{1}, b.dueEndpoints())
-		_, err = b.WebhookDeliveryResend(b.ctx, 2, first[1].ID)
+		_, err := b.WebhookDeliveryResend(b.ctx, 2, first[1].ID)
 		b.wantCode(err, reward.CodeDeliveryNotFound)
 		_, err = b.WebhookDeliveryResend(b.ctx, 3, first[1].ID)
 		b.wantCode(err, reward.CodeEndpointNotFound)
@@ -316,8 +297,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		_, err = b.WebhookDeliveryResend(b.ctx, 1, first[1].ID)
 		b.wantCode(err, reward.CodeEndpointDisabled)
 		on := true
-		e, err = b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &on})
-		b.must(err)
+		e = must(b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &on}))(b)
 		same(b, "enabled", []any{true, "", 0, "", true, true}, []any{e.Enabled, e.DisabledReason, e.Failures, e.LastError, e.FailingSince.IsZero(), e.DisabledAt.IsZero()})
 		same(b, "gone", true, record(second[0], func(a *store.WebhookAttemptRecord) { a.DisableNow = true }))
 		record(store.EndpointDelivery{ID: 1 << 40, EndpointID: 99}, success)
@@ -326,8 +306,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		list := func(p store.WebhookDeliveryListParams) (ids []int64) {
 			b.Helper()
 			p.EndpointID = 1
-			found, err := b.WebhookDeliveryList(b.ctx, p)
-			b.must(err)
+			found := must(b.WebhookDeliveryList(b.ctx, p))(b)
 			for _, d := range found {
 				ids = append(ids, d.ID)
 				same(b, "attempts in the list", get(d).Log, d.Log)
@@ -348,8 +327,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		p := store.WebhookTrimParams{EndpointID: 1, Kept: time.Hour, PendingMax: 8, Limit: 100}
 		trim := func() store.WebhookTrimResult {
 			b.Helper()
-			r, err := b.WebhookDeliveryTrim(b.ctx, p)
-			b.must(err)
+			r := must(b.WebhookDeliveryTrim(b.ctx, p))(b)
 			return r
 		}
 		same(b, "four too many", store.WebhookTrimResult{Dropped: 4, Pending: 12}, trim())
@@ -371,12 +349,10 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		p.Kept = time.Hour
 		b.tests(2)
 		b.must(b.WebhookEndpointDelete(b.ctx, 1))
-		owners, err := b.WebhookDeliveryOwners(b.ctx)
-		b.must(err)
+		owners := must(b.WebhookDeliveryOwners(b.ctx))(b)
 		same(b, "owners", []int64{1}, owners)
 		same(b, "of a deleted endpoint", store.WebhookTrimResult{Deleted: 2, Pending: 2}, trim())
-		owners, err = b.WebhookDeliveryOwners(b.ctx)
-		b.must(err)
+		owners = must(b.WebhookDeliveryOwners(b.ctx))(b)
 		same(b, "owners", 0, len(owners))
 	})
 
