@@ -45,7 +45,7 @@ var permissions = map[string][]auth.Role{
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
 	"reconcile": operators, "create-template": operators, "change-template": operators, "import-codes": operators, "close-template": operators, "release-places": operators,
 
-	"list-templates": everyRole, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
+	"list-templates": staff, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
 	"issue-coupon": requesters, "leave-line": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
 	"find-coupons": staff, "get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
 	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
@@ -199,6 +199,11 @@ func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token stri
 func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
 	if wait, ok := a.cfg.CallerLimits.Allow(limitName(p)); !ok {
 		return tooMany(wait, "the caller sent too many requests (http.rate-limit)")
+	}
+	if p.Role == auth.RoleShopper {
+		if wait, ok := a.cfg.UserLimits.Allow(p.User); !ok {
+			return tooMany(wait, "too many calls of this user (http.rate-limit-per-user)")
+		}
 	}
 	if !slices.Contains(allowed, p.Role) {
 		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, oneOf(allowed)))

@@ -67,7 +67,7 @@ var mayCall = map[string]string{
 	"GET /v1/dead-letters": "voa", "GET /v1/dead-letters/{id}": "voa", "POST /v1/dead-letters/{id}/replay": "oa",
 	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
 	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "voa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
-	"GET /v1/coupon-templates": "vioas", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
+	"GET /v1/coupon-templates": "vioa", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
 	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
 	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "DELETE /v1/issue-requests/{requestId}": "ioas",
@@ -230,8 +230,9 @@ func TestWhoProvesNothing(t *testing.T) {
 func TestCallerAndUserLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded, func(c *Config) { c.CallerLimits, c.UserLimits = auth.NewLimits(0.001), auth.NewLimits(0.001) })
+	b.shop.template(42, 10)
 	read := func(role string) answer {
-		return b.do(t, "GET", "/v1/coupon-templates", nil, "Authorization", "Bearer "+role)
+		return b.do(t, "GET", "/v1/coupon-templates/42", nil, "Authorization", "Bearer "+role)
 	}
 	if a := read("shopper"); a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -255,6 +256,9 @@ func TestCallerAndUserLimits(t *testing.T) {
 	if a := ask("u8"); a.status == http.StatusTooManyRequests {
 		t.Errorf("another user: %s", a.body)
 	}
+	// u7 has no call left, and the issuer has.
+	b.jsonAs(t, "shopper", "GET", "/v1/coupon-templates/42", "").wantProblem(t, http.StatusTooManyRequests, CodeRateLimited)
+	b.jsonAs(t, "issuer", "GET", "/v1/coupon-templates/42", "").wantProblem(t, http.StatusNotFound, reward.CodeTemplateNotFound)
 }
 
 func TestAShopperAsksForHimself(t *testing.T) {
@@ -278,13 +282,13 @@ func TestAShopperAsksForHimself(t *testing.T) {
 	}
 	b.do(t, "POST", "/v1/coupon-templates", strings.NewReader(`{"id":43,"name":"Drop","totalQuantity":5,"metadata":{"cost":"4711"}}`),
 		"Content-Type", "application/json", "Authorization", "Bearer operator").want(t, http.StatusCreated)
-	for _, path := range []string{"/v1/coupon-templates", "/v1/coupon-templates/43"} {
-		if a := do("GET", path, ""); a.status != http.StatusOK || strings.Contains(a.body, "4711") || !strings.Contains(a.body, "Drop") {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
-		}
-		if a := b.do(t, "GET", path, nil, "Authorization", "Bearer issuer"); !strings.Contains(a.body, "4711") {
-			t.Errorf("%s as an issuer: %s", path, a.body)
-		}
+	do("GET", "/v1/coupon-templates", "").wantProblem(t, http.StatusForbidden, CodeForbidden)
+	before := b.shop.gets
+	if a := do("GET", "/v1/coupon-templates/43", ""); a.status != http.StatusOK || strings.Contains(a.body, "4711") || !strings.Contains(a.body, "Drop") || b.shop.gets != before {
+		t.Errorf("a template, after %d reads of its row: %d %s", b.shop.gets-before, a.status, a.body)
+	}
+	if a := b.do(t, "GET", "/v1/coupon-templates/43", nil, "Authorization", "Bearer issuer"); !strings.Contains(a.body, "4711") {
+		t.Errorf("as an issuer: %s", a.body)
 	}
 	a := do("POST", "/v1/coupons/"+id+"/issue", `{}`)
 	if a.status != http.StatusAccepted || a.object(t)["requestId"] != id+":u7" {

@@ -137,6 +137,7 @@ type API struct {
 	counters *progressHub[reward.TemplateID, coupon.View]
 	uploads  chan struct{} // holds one token per upload that is read
 	reads    *readLimits
+	shoppers chan struct{} // holds one token per read of a shopper that runs
 	refusals *refusals
 	held     *heldAnswers
 	acts     *acts
@@ -184,7 +185,7 @@ func New(cfg Config) *API {
 	a := &API{
 		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
 		uploads: make(chan struct{}, cfg.UploadsMost),
-		reads:   newReadLimits(cfg.ReadsPerCaller),
+		reads:   newReadLimits(cfg.ReadsPerCaller), shoppers: make(chan struct{}, shopperReads),
 	}
 	a.refusals, a.acts, a.held = newRefusals(a), &acts{api: a}, newHeldAnswers(cfg.HeldMost)
 	a.Router = web.NewRouter(web.RouterConfig{

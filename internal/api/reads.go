@@ -26,6 +26,9 @@ const (
 	// refusalPause delays the refusal of further reads. Refusing clients that try
 	// again at once would otherwise take the processor from payouts.
 	refusalPause = 500 * time.Millisecond
+	// shopperReads limits the reads that run for all shoppers together. They have
+	// connections of payouts, and leave those for reads to the staff.
+	shopperReads = 4
 	// exportsMax limits the exports of a caller that are open at a time.
 	exportsMax = 8
 	// exportTries limits the tries to read a page of an export that has begun.
@@ -35,8 +38,9 @@ const (
 // unlimited contains the operations that read and are not limited for each
 // caller. Coupon requests are followed by thousands of users with the key of one
 // shop, and event streams are read once for all watchers. All probes together have
-// no caller, and must not wait for each other.
+// no caller, and must not wait for each other. Shoppers read a template from memory.
 var unlimited = map[string]bool{
+	"get-template":      true,
 	"get-issue-request": true, "watch-issue-request": true, "watch-promotion": true, "watch-template": true, "alive": true, "ready": true,
 }
 
@@ -137,7 +141,27 @@ func (a *API) read(ctx context.Context, f func(ctx context.Context) error) error
 		return err
 	}
 	defer leave()
+	if callerOf(ctx).Role == auth.RoleShopper {
+		return a.readForShopper(ctx, f)
+	}
 	return f(store.ForViewer(ctx))
+}
+
+// readForShopper calls f when few enough other reads of shoppers run.
+func (a *API) readForShopper(ctx context.Context, f func(ctx context.Context) error) error {
+	timer := time.NewTimer(readWait)
+	defer timer.Stop()
+	select {
+	case a.shoppers <- struct{}{}:
+	case <-timer.C:
+		return tooMany(time.Second, "too many shoppers read at this moment; try again")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-a.shoppers }()
+	ctx, cancel := context.WithTimeout(ctx, store.ViewerTimeout)
+	defer cancel()
+	return f(ctx)
 }
 
 // readPage is read for a page of an export. An export that has begun cannot

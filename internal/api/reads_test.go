@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -108,6 +110,43 @@ func TestReadLimits(t *testing.T) {
 		}
 		if len(l.callers) > 0 {
 			t.Errorf("%d callers are remembered, want none", len(l.callers))
+		}
+	})
+}
+
+// TestReadsOfShoppers lets reads of shoppers hang: they take no connection for reads from
+// the staff, and those that find no place are told to come back.
+func TestReadsOfShoppers(t *testing.T) {
+	t.Parallel()
+	fixture.OnFakeTime(t, "Lane", func(t *testing.T) {
+		a := &API{reads: newReadLimits(4), shoppers: make(chan struct{}, shopperReads)}
+		as := func(role auth.Role, name string) context.Context {
+			return context.WithValue(t.Context(), callerKey{}, caller{Principal: auth.Principal{Name: name, Role: role}})
+		}
+		ended := make(chan error, shopperReads)
+		for n := range shopperReads {
+			go func() {
+				ended <- a.read(as(auth.RoleShopper, string(rune('a'+n))), func(ctx context.Context) error {
+					if store.IsForViewer(ctx) {
+						t.Error("a shopper reads through a connection of the staff")
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}()
+		}
+		synctest.Wait()
+		if err := a.read(as(auth.RoleViewer, "kim"), func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		err := a.read(as(auth.RoleShopper, "z"), func(context.Context) error { return nil })
+		if p, ok := errors.AsType[*web.Problem](err); !ok || p.Status != 429 {
+			t.Errorf("one shopper too many: %v", err)
+		}
+		for range shopperReads {
+			if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a read that hangs ends with %v", err)
+			}
 		}
 	})
 }

