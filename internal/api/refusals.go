@@ -83,6 +83,11 @@ func (a *API) refuse(r *http.Request, operation string, p auth.Principal, token 
 	if !ok {
 		return
 	}
+	// A client that asks who it is without a credential finds out whether it needs one, as
+	// the page for signing in does. Nobody tried to get in.
+	if operation == "get-me" && r.Header.Get("Authorization") == "" {
+		return
+	}
 	from := accessRefusal{operation: operation, status: problem.Status, caller: p}
 	if p == (auth.Principal{}) && auth.IsKeyText(token) {
 		from.key = strings.ToValidUTF8(auth.KeySecret(token).Prefix(), "")

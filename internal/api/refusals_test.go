@@ -99,6 +99,9 @@ func TestRefusalsAreRecorded(t *testing.T) {
 		if a := b.send("GET", "/v1/audit", "lgs_abcdefghijkl", "192.0.2.9"); a.Code != http.StatusUnauthorized {
 			t.Fatalf("%d %s", a.Code, a.Body)
 		}
+		if a := b.send("GET", "/v1/me", "", "192.0.2.10"); a.Code != http.StatusUnauthorized { // as before signing in
+			t.Fatalf("%d %s", a.Code, a.Body)
+		}
 		synctest.Wait()
 		want := []string{
 			`the viewer viewer start-promotion 2001:db8::7 403 {"count":1}`, `u7 shopper get-user-history 192.0.2.8 403 {"count":1}`,

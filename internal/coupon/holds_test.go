@@ -1,6 +1,7 @@
 package coupon
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
 )
 
 // TestHolds checks in every mode that a coupon is held, that a confirmed one stays,
@@ -207,5 +209,30 @@ func TestLapsedHoldsCount(t *testing.T) {
 		r.takeWhenFree(i, strict, "bob")
 		r.balanced(strict)
 		r.balanced(mild)
+	})
+}
+
+// silentHolds is a store that does not answer who has let holds end.
+type silentHolds struct{ store.Store }
+
+func (silentHolds) ExpiredHolds(ctx context.Context, _ reward.TemplateID, _ []string, _ int) (map[string]time.Duration, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestNobodyWaitsLongForHoldsThatEnded checks that a request is admitted although the
+// database does not say whether its user has let holds end.
+func TestNobodyWaitsLongForHoldsThatEnded(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start(func(c *FlowConfig) { c.LapsedHolds, c.Store = 1, silentHolds{c.Store} })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 10, HoldFor: time.Minute, ReissueAfterCancel: true})
+		began := time.Now()
+		if status, code := r.request(i, id, "ann"); code != "" {
+			r.Errorf("%+v, %s", status, code)
+		}
+		if waited := time.Since(began); waited > 2*expiredHoldsTimeout {
+			r.Errorf("ann waited %v", waited)
+		}
 	})
 }

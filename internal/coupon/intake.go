@@ -122,13 +122,18 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	return Status{}, e
 }
 
+// expiredHoldsTimeout limits how long a request waits for what checkExpiredHolds reads.
+const expiredHoldsTimeout = 200 * time.Millisecond
+
 // checkExpiredHolds refuses users who have let holds of a template end, for as long as a hold
 // lasts. It is asked before the gate: nobody who was told "accepted" is refused. If the
-// database does not answer, nobody is.
+// database does not answer within expiredHoldsTimeout, nobody is.
 func (i *Intake) checkExpiredHolds(ctx context.Context, t *reward.CouponTemplate, user string) error {
 	if t.HoldFor == 0 || i.expiredHolds == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, expiredHoldsTimeout)
+	defer cancel()
 	rest, err := i.expiredHolds.do(ctx, t.ID, user)
 	if err != nil || rest <= 0 {
 		return nil //nolint:nilerr // see above
@@ -143,7 +148,7 @@ func newExpiredHolds(rows store.Store, holds int) *batcher[time.Duration] {
 	if holds == 0 {
 		return nil
 	}
-	return newBatcher(batchMax, callTimeout, func(ctx context.Context, id reward.TemplateID, users []string) ([]time.Duration, error) {
+	return newBatcher(batchMax, expiredHoldsTimeout, func(ctx context.Context, id reward.TemplateID, users []string) ([]time.Duration, error) {
 		expiredHolds, err := rows.ExpiredHolds(ctx, id, users, holds)
 		out := make([]time.Duration, len(users))
 		for n, user := range users {

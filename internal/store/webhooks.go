@@ -169,6 +169,8 @@ type WebhookAttemptRecord struct {
 	State      WebhookDeliveryState
 	RetryAfter time.Duration // if it stays pending
 	Body       []byte
+	// Test reports whether the event is WebhookTest: its attempt changes nothing of the endpoint.
+	Test bool
 	// DisableNow disables the endpoint. It is also disabled after DisableFailures failed
 	// attempts over at least DisableAfter. DisableReason is stored with it.
 	DisableNow      bool

@@ -230,9 +230,11 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	if err != nil && ctx.Err() != nil {
 		return // a stop is no failure of the receiver; the delivery is sent again
 	}
-	d.heard(r, err == nil)
+	if c.Event != store.WebhookTest {
+		d.heard(r, err == nil)
+	}
 	a := store.WebhookAttemptRecord{
-		EndpointID: e.ID, DeliveryID: c.ID, Status: status, Took: time.Since(began), Body: body,
+		EndpointID: e.ID, DeliveryID: c.ID, Test: c.Event == store.WebhookTest, Status: status, Took: time.Since(began), Body: body,
 		DisableAfter: disableAfter, DisableFailures: disableFailures, DisableReason: ReasonFailing,
 	}
 	attrs = append(attrs, "status", status)
@@ -251,12 +253,13 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	d.record(ctx, &a, attrs)
 }
 
-// afterFailure decides what follows from a failed attempt.
+// afterFailure decides what follows from a failed attempt. A test has one attempt, and
+// somebody looks at its result.
 func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.EndpointDelivery, err error, attrs []any) {
-	if a.Status == http.StatusGone {
+	if a.Status == http.StatusGone && !a.Test {
 		a.DisableNow, a.DisableReason = true, ReasonGone
 	}
-	if c.Tries < len(retries) {
+	if c.Tries < len(retries) && !a.Test {
 		a.RetryAfter = service.Jitter(retries[c.Tries], 0.1)
 		d.cfg.Metrics.WebhookAttempted(obs.WebhookRetried)
 		d.log.Warn("sending webhook failed", err, append(attrs, "retry_after", a.RetryAfter)...)

@@ -40,12 +40,14 @@ func newFakeRows(ids ...int64) *fakeRows {
 	return f
 }
 
-func (f *fakeRows) add(endpoint int64, n int) {
+func (f *fakeRows) add(endpoint int64, n int) { f.addEvent(endpoint, n, reward.WebhookEvents[0]) }
+
+func (f *fakeRows) addEvent(endpoint int64, n int, event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range n {
 		f.deliveries = append(f.deliveries, &store.EndpointDelivery{
-			ID: int64(len(f.deliveries) + 1), EndpointID: endpoint, Event: store.WebhookTest, At: time.Now(), DueAt: time.Now(),
+			ID: int64(len(f.deliveries) + 1), EndpointID: endpoint, Event: event, At: time.Now(), DueAt: time.Now(),
 		})
 	}
 }
@@ -108,7 +110,7 @@ func (f *fakeRows) WebhookDeliveryRecord(_ context.Context, a store.WebhookAttem
 	if e.Failures++; e.Failures == 1 {
 		e.FailingSince = time.Now()
 	}
-	if a.Error == "" {
+	if a.Error == "" || a.Test {
 		e.Failures = 0
 	} else if a.DisableNow || e.Failures >= a.DisableFailures && time.Since(e.FailingSince) >= a.DisableAfter {
 		e.Enabled, e.DisabledReason, disabled = false, a.DisableReason, true
@@ -265,6 +267,23 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
+	fake("ATestIsSentOnce", func(t *testing.T) {
+		rows, r := newFakeRows(1, 2), newFakeReceivers()
+		r.script["1.example"] = always(500)
+		r.script["2.example"] = always(http.StatusGone)
+		rows.addEvent(1, 1, store.WebhookTest)
+		rows.addEvent(2, 1, store.WebhookTest)
+		deliver(t, 1, rows, r, func(t *testing.T) {
+			time.Sleep(24 * time.Hour)
+			for id := range int64(2) {
+				calls := r.of(fmt.Sprintf("%d.example", id+1))
+				if d, e := rows.of(id+1), rows.endpoint(id+1); len(calls) != 1 || d.State != store.WebhookAbandoned || !e.Enabled || e.Failures != 0 {
+					t.Errorf("endpoint %d: %d calls, %+v, %+v", id+1, len(calls), d, e)
+				}
+			}
+		})
+	})
+
 	fake("ADeadEndpointDelaysNoOther", func(t *testing.T) {
 		rows, r := newFakeRows(1, 2, 3), newFakeReceivers()
 		r.script["1.example"] = never
@@ -346,7 +365,7 @@ func TestDeliverer(t *testing.T) {
 	fake("BothSecretsSign", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		rows.endpoints[1].PreviousSecret = NewSecret()
-		rows.add(1, 1)
+		rows.addEvent(1, 1, store.WebhookTest)
 		deliver(t, 1, rows, r, func(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			got := r.of("1.example")[0]

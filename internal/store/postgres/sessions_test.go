@@ -201,3 +201,27 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 		t.Errorf("an instance without connections: %v", err)
 	}
 }
+
+// TestASessionThatWasIdle calls a server that has ended the session of the connection,
+// because it was idle.
+func TestASessionThatWasIdle(t *testing.T) {
+	t.Parallel()
+	at := fixture.Schema(t, migrate)
+	s, err := Open(t.Context(), Config{URL: at + "&idle_session_timeout=100", ApplicationName: fixture.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	admin := acquire(t, openFor(t, at, 1))
+	for range 5 {
+		if _, err := s.Clock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fixture.Until(t, "the server ends the session", func() bool {
+			var sessions int
+			err := admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`,
+				s.pool.Config().ConnConfig.RuntimeParams["application_name"]).Scan(&sessions)
+			return err == nil && sessions == 0
+		})
+	}
+}

@@ -508,9 +508,10 @@ func (s *Store) sendBatch(ctx context.Context, b *pgx.Batch) error {
 
 // rolledBack reports whether a transaction certainly changed nothing and may be
 // sent again. That is the case after a deadlock, a lock timeout, a
-// serialization failure, or a connection that broke before anything was sent.
+// serialization failure, a connection that broke before anything was sent, or one that the
+// server had closed because it was idle.
 func rolledBack(err error) bool {
-	return hasState(err, lockStates...) || pgconn.SafeToRetry(err)
+	return hasState(err, lockStates...) || hasState(err, "57P05") || pgconn.SafeToRetry(err)
 }
 
 // unreachable reports whether a connection could not be opened, or broke, or the server
@@ -518,7 +519,7 @@ func rolledBack(err error) bool {
 func unreachable(err error) bool {
 	var opening *pgconn.ConnectError
 	var broken *net.OpError
-	return errors.As(err, &opening) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || hasState(err, "57P01", "57P02", "57P03")
+	return errors.As(err, &opening) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || hasState(err, "57P01", "57P02", "57P03", "57P05")
 }
 
 // lockStates are the SQLSTATE codes of a transaction that other ones did not let through:

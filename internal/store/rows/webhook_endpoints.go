@@ -317,8 +317,12 @@ func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttem
 	text := reward.SanitizeText(a.Error)
 	err = t.db.Write(ctx, "record an attempt to deliver", func() []Statement {
 		disabled = false
-		statements := []Statement{{SQL: t.webhooks.recordSuccess, Args: []any{a.EndpointID, successInterval}}}
-		if text != "" {
+		var statements []Statement
+		switch {
+		case a.Test:
+		case text == "":
+			statements = []Statement{{SQL: t.webhooks.recordSuccess, Args: []any{a.EndpointID, successInterval}}}
+		default:
 			statements = []Statement{
 				{SQL: t.webhooks.recordFailure, Args: []any{a.EndpointID, text}},
 				{SQL: t.webhooks.disable, Args: []any{

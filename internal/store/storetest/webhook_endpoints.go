@@ -299,6 +299,8 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		on := true
 		e = must(b.WebhookEndpointChange(b.ctx, 1, store.WebhookEndpointChange{Enabled: &on}))(b)
 		same(b, "enabled", []any{true, "", 0, "", true, true}, []any{e.Enabled, e.DisabledReason, e.Failures, e.LastError, e.FailingSince.IsZero(), e.DisabledAt.IsZero()})
+		same(b, "a test", false, record(second[0], func(a *store.WebhookAttemptRecord) { a.Test, a.DisableNow = true, true }))
+		same(b, "after a test", []any{true, 0, ""}, []any{b.endpointOf(1).Enabled, b.endpointOf(1).Failures, b.endpointOf(1).LastError})
 		same(b, "gone", true, record(second[0], func(a *store.WebhookAttemptRecord) { a.DisableNow = true }))
 		record(store.EndpointDelivery{ID: 1 << 40, EndpointID: 99}, success)
 
