@@ -23,10 +23,7 @@ import (
 // own, through the whole program.
 func TestKeysAndTokens(t *testing.T) {
 	t.Parallel()
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := fixture.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	point, err := signer.PublicKey.Bytes() // 4, x, y
 	if err != nil {
 		t.Fatal(err)
@@ -34,9 +31,7 @@ func TestKeysAndTokens(t *testing.T) {
 	b64 := base64.RawURLEncoding.EncodeToString
 	jwks := filepath.Join(t.TempDir(), "jwks.json")
 	keys := fmt.Sprintf(`{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"k1","x":"%s","y":"%s"}]}`, b64(point[1:33]), b64(point[33:]))
-	if err := os.WriteFile(jwks, []byte(keys), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(jwks, []byte(keys), 0o600))
 
 	data := filepath.Join(t.TempDir(), "new")
 	first := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "admin", "--name", "alice", "--data-dir", data)
@@ -87,24 +82,15 @@ func TestKeysAndTokens(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+	token := fixture.Must(jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
 		"iss": "https://id.example", "aud": "largesse", "sub": "u8", "exp": time.Now().Add(time.Hour).Unix(),
-	}).SignedString(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}).SignedString(signer))(t)
 	ask := func(body string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, said.Server+"/v1/coupons/"+drop.ID+"/issue", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, said.Server+"/v1/coupons/"+drop.ID+"/issue", strings.NewReader(body)))(t)
 		for name, value := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Prefer": "wait=20"} {
 			req.Header.Set(name, value)
 		}
-		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := fixture.Must((&http.Transport{DisableKeepAlives: true}).RoundTrip(req))(t)
 		_ = res.Body.Close()
 		return res.StatusCode
 	}

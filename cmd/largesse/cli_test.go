@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // The Redis client's refresher of cluster slots sleeps through Close, for a
@@ -369,9 +371,7 @@ func TestVersion(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "l.yaml")
-	if err := os.WriteFile(file, []byte("money:\n  url: https://u:hunter2@pay\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(file, []byte("money:\n  url: https://u:hunter2@pay\n"), 0o600))
 	env := []string{"LARGESSE_REDIS_STREAM_BATCH_SIZE=5", "LARGESSE_REDIS_STREAM_BACH_SIZE=5", "LARGESSE_SERVER=http://x"}
 
 	t.Run("ShowsValuesAndTheirSources", func(t *testing.T) {
@@ -425,9 +425,7 @@ func TestMoneySim(t *testing.T) {
 	sim := begin(t, nil, []string{"moneysim", "--listen", "127.0.0.1:0", "--output", "json", "--latency", "1ms"})
 	decoder := json.NewDecoder(sim.stdout)
 	var started struct{ URL string }
-	if err := decoder.Decode(&started); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, decoder.Decode(&started))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`))
 	if err != nil {
 		t.Fatal(err)
@@ -465,9 +463,7 @@ func TestDeadLetterList(t *testing.T) {
 		r := largesseRun(t.Context(), "", env, "deadletter", "list", "--limit", "1")
 		want := "ID  AT                    STATUS  SOURCE                            PARTITION  OFFSET  REASON     DETAIL\n" +
 			"2   2026-11-21 10:00:00Z  OPEN    campaign-promotion-point-publish  1          9       MALFORMED  not JSON\uFFFD[0m\n"
-		if diff := cmp.Diff(result{exitDone, want, "only the first 1 are shown; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, result{exitDone, want, "only the first 1 are shown; --limit 0 shows all\n"}, r, cmp.AllowUnexported(result{}))
 	})
 
 	t.Run("IsJSON", func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/commands.md again")
@@ -65,9 +67,7 @@ func TestCommandsPage(t *testing.T) {
 	const path = "../../docs/reference/commands.md"
 	want := commandsPage()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(path, []byte(want), 0o644))
 	}
 	if have, err := os.ReadFile(path); err != nil || string(have) != want {
 		t.Errorf("%s is not current (%v); run: go test ./cmd/largesse -run TestCommandsPage -update", path, err)

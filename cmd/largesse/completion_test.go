@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // offers are the words that the shell is offered, and the directive.
@@ -63,9 +63,7 @@ func TestCompletion(t *testing.T) {
 				got = got[len(got)-2:] // the shell itself picks what begins as typed
 				tt.want = []string{"cancelled", noFiles}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, tt.want, got)
 		})
 	}
 
@@ -81,15 +79,10 @@ func TestCompletion(t *testing.T) {
 
 	t.Run("DoesNotWaitForASlowServer", func(t *testing.T) {
 		t.Parallel()
-		silent, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		silent := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer silent.Close()
 		got := offers(t, []string{"LARGESSE_SERVER=http://" + silent.Addr().String()}, "template", "show", "")
-		if diff := cmp.Diff([]string{noFiles}, got); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, []string{noFiles}, got)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const couponJSON = `{"id":"2","code":"C-2","templateId":"42","userId":"u7","ticket":1005,"status":"ISSUED","issuedAt":"2026-11-21T10:00:00Z","expiresAt":"2026-11-22T10:00:00Z"}`
@@ -51,12 +52,8 @@ func TestCouponIssue(t *testing.T) {
 			t.Parallel()
 			env, asked := fakeServer(t, map[string]answer{uri: tt.answer})
 			r := largesseRun(t.Context(), "", env, "coupon", "issue", "42", "--user", "u7", "--wait", "1s")
-			if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff([]string{uri + ` {"userId":"u7"}`}, asked()); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, tt.want, r, cmp.AllowUnexported(result{}))
+			fixture.Equal(t, []string{uri + ` {"userId":"u7"}`}, asked())
 		})
 	}
 	if got := shellWord("u7:a/b@c") + shellWord("o'x y"); got != `u7:a/b@c'o'\''x y'` {
@@ -159,9 +156,7 @@ func TestUserHistory(t *testing.T) {
 		"template 43 was CLOSED for everyone from 2026-11-21 12:00:00Z until now\n" +
 		"template 43 was SOLD_OUT for everyone from 2026-11-21 10:00:00Z until 2026-11-21 11:00:00Z\n"
 	const nothing = "user u7 has no payouts\n"
-	if diff := cmp.Diff(result{exitDone, want, "template 42 has no record that it refused everyone\n" + nothing}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, "template 42 has no record that it refused everyone\n" + nothing}, r, cmp.AllowUnexported(result{}))
 	r = largesseRun(t.Context(), "", env, "user", "history", "u7")
 	if r.code != exitDone || r.stdout != "" || r.stderr != "user u7 has no settled coupon request; with --template ID, this also shows when that template refused everyone\n"+nothing {
 		t.Errorf("%+v", r)
@@ -179,10 +174,6 @@ func TestReconcileTemplate(t *testing.T) {
 	env, asked := fakeServer(t, map[string]answer{uri: {201, `{"id":"9","checked":1,"drifts":[{"templateId":"42","what":"stock","detail":"4 and 5","repaired":true}]}`}})
 	r := largesseRun(t.Context(), "", env, "reconcile", "--template", "42", "--repair", "--yes")
 	want := result{exitDone, "OF           WHAT   REPAIRED  DETAIL\ntemplate 42  stock  yes       4 and 5\n1 template compared, 1 difference\n", ""}
-	if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{uri + ` {"templateId":"42","repair":true}`}, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, r, cmp.AllowUnexported(result{}))
+	fixture.Equal(t, []string{uri + ` {"templateId":"42","repair":true}`}, asked())
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // docFlag finds a flag in the synopsis of a command.
@@ -17,10 +19,7 @@ var docFlag = regexp.MustCompile(`--[a-z][a-z-]*`)
 // and no flag that is not there.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile("../../docs/cli.md"))(t)
 	_, table, _ := strings.Cut(string(text), "| command | what it does |\n|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	var documented []string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -25,10 +26,7 @@ func TestDoctorAfterRestore(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows, err := engine.OpenStore(t.Context(), cfg, "test", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := fixture.Must(engine.OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
 	defer rows.Close()
 	if at, err := rows.RestoreMark(t.Context()); err != nil || at.Before(before) || at.After(time.Now()) {
 		t.Errorf("the mark is %v, %v", at, err)

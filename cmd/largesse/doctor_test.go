@@ -9,29 +9,19 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	sim, err := moneysim.New(moneysim.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := fixture.Must(moneysim.New(moneysim.Config{Seed: 1}))(t)
 	defer sim.Close()
-	provider, err := sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	provider := fixture.Must(sim.Start("127.0.0.1:0"))(t)
 	data := t.TempDir()
-	if err := os.Chmod(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Chmod(data, 0o700))
 	well := []string{"doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--money-url", "http://" + provider}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	closed := l.Addr().String()
 	l.Close()
 

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -41,9 +42,7 @@ func TestExamples(t *testing.T) {
 	st := newStage(t)
 	files["largesse.yaml"] = "data:\n  dir: ./by-file\nmoney:\n  url: http://" + st.money + "\nhttp:\n  listen: 127.0.0.1:0\n"
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	ran := 0
 	exempt := make(map[int]int)
@@ -158,9 +157,7 @@ func gzipped(t *testing.T, text string) string {
 	if _, err := z.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, z.Close())
 	return b.String()
 }
 
@@ -317,9 +314,7 @@ func (st *stage) run(t *testing.T, line string, more ...string) {
 		t.Errorf("%v says nothing: %+v", args, r)
 	}
 	if p.to != "" && more == nil {
-		if err := os.WriteFile(p.to, []byte(r.stdout), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(p.to, []byte(r.stdout), 0o600))
 	}
 }
 
@@ -345,10 +340,7 @@ func (st *stage) curl(t *testing.T, words []string) {
 	if len(words) != 6 || words[1] != "-X" || words[4] != "-d" {
 		t.Fatalf("this test cannot run %q", words)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), words[2], "http://"+words[3], strings.NewReader(words[5]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), words[2], "http://"+words[3], strings.NewReader(words[5])))(t)
 	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -358,26 +350,15 @@ func (st *stage) curl(t *testing.T, words []string) {
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("%s", res.Status)
 	}
-	if err := st.sim.SetFaults(moneysim.Faults{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, st.sim.SetFaults(moneysim.Faults{}))
 }
 
 func gunzipped(t *testing.T, path string) string {
 	t.Helper()
-	file, err := os.Open(filepath.Clean(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := fixture.Must(os.Open(filepath.Clean(path)))(t)
 	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := fixture.Must(gzip.NewReader(file))(t)
+	text := fixture.Must(io.ReadAll(z))(t)
 	return string(text)
 }
 
@@ -395,7 +376,5 @@ func (st *stage) profile(t *testing.T, verb string) {
 	if verb != "add" {
 		all.Profiles["production"] = profile{Server: st.server}
 	}
-	if err := (world{environ: []string{"XDG_CONFIG_HOME=" + st.configs}}).saveProfiles(all); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, (world{environ: []string{"XDG_CONFIG_HOME=" + st.configs}}).saveProfiles(all))
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestCreateWithLevers(t *testing.T) {
@@ -21,9 +23,7 @@ func TestCreateWithLevers(t *testing.T) {
 	}
 	want := []string{`POST /v1/promotions {"name":"S","type":"POINT","ratePerSecond":50,"weight":3,"maxAmount":900,"canary":{"targets":10,"maxFailureRate":0},` +
 		`"startsAt":"2099-12-24T19:00:00+01:00","webhookUrl":"https://h/x"}`}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestShowLevers(t *testing.T) {
@@ -50,10 +50,7 @@ func TestShowLevers(t *testing.T) {
 
 func TestActor(t *testing.T) {
 	t.Parallel()
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	me := fixture.Must(user.Current())(t)
 	actors := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -109,9 +106,7 @@ func TestRetryResolveExport(t *testing.T) {
 		`POST /v1/promotions/7/payouts/retry {"state":"FAILED","code":"X"}`, `POST /v1/promotions/7/payouts/retry {"state":"FAILED"}`,
 		`POST /v1/promotions/7/payouts/8/resolve {"outcome":"SUCCEEDED","transactionKey":"T-9","note":"seen"}`,
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 
 	t.Run("Export", func(t *testing.T) {
 		t.Parallel()
@@ -163,9 +158,7 @@ func TestDeadLetterShowAndSettle(t *testing.T) {
 		`POST /v1/dead-letters/discard {"ids":["7","8"]}`, `POST /v1/dead-letters/replay {"all":true}`,
 		"GET /v1/dead-letters?limit=200&reason=MALFORMED&source=s&status=OPEN",
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestReconcile(t *testing.T) {
@@ -178,12 +171,8 @@ func TestReconcile(t *testing.T) {
 			"drifts":[{"promotionId":"7","what":"stream","detail":"5 QUEUED, 4 entries","repaired":true}]}`}})
 		r := largesseRun(t.Context(), "", env, "reconcile", "--promotion", "7", "--repair", "--yes")
 		want := result{exitDone, "OF           WHAT    REPAIRED  DETAIL\npromotion 7  stream  yes       5 QUEUED, 4 entries\n1 promotion compared, 1 difference\n", "not compared: charges: no list\n"}
-		if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]string{uri + ` {"promotionId":"7","repair":true}`}, asked()); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, r, cmp.AllowUnexported(result{}))
+		fixture.Equal(t, []string{uri + ` {"promotionId":"7","repair":true}`}, asked())
 	})
 
 	t.Run("FailsWhenADifferenceIsLeft", func(t *testing.T) {

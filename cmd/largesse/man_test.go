@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // roffMacros are all that the pages use. The second of a pair ends what the
@@ -40,10 +42,7 @@ func TestMan(t *testing.T) {
 		wanted = append(wanted, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			page, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := fixture.Must(os.ReadFile(filepath.Join(dir, name)))(t)
 			checkRoff(t, string(page))
 			checkPage(t, string(page), cmd)
 		})
@@ -70,10 +69,7 @@ func TestManTwiceIsTheSame(t *testing.T) {
 		if r := largesseRun(t.Context(), "", nil, "man", dir); r.code != exitDone || !strings.HasSuffix(r.stdout, "man -l "+dir+"/largesse.1\n") {
 			t.Errorf("%+v", r)
 		}
-		page, err := os.ReadFile(filepath.Join(dir, "largesse-serve.1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := fixture.Must(os.ReadFile(filepath.Join(dir, "largesse-serve.1")))(t)
 		return string(page)
 	}
 	if first := read(); first != read() || !strings.Contains(first, `"Largesse Manual"`) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -34,10 +35,7 @@ func TestMigrateBack(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows, err := engine.OpenStore(t.Context(), cfg, "test", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := fixture.Must(engine.OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
 	defer rows.Close()
 	if err := rows.Ping(t.Context()); err != nil {
 		t.Error(err)

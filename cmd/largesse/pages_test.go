@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 var (
@@ -82,9 +84,7 @@ func TestPagesNameCommands(t *testing.T) {
 		return nil
 	}
 	for _, pages := range []string{"../../README.md", "../../docs", "../../examples"} {
-		if err := filepath.WalkDir(pages, check); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, filepath.WalkDir(pages, check))
 	}
 	if found < 100 {
 		t.Errorf("only %d commands were found", found)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -33,9 +32,7 @@ func TestProfiles(t *testing.T) {
 	dir := t.TempDir()
 	env := []string{"XDG_CONFIG_HOME=" + dir}
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("lgs_file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(key, []byte("lgs_file\n"), 0o600))
 	must := func(stdin string, args ...string) string {
 		t.Helper()
 		r := largesseRun(t.Context(), stdin, env, append([]string{"profile"}, args...)...)
@@ -53,9 +50,7 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 	want := "NAME  CURRENT  SERVER                      API KEY\none   no       http://one.example          stored\ntwo   yes      http://u:xxxxx@two.example  " + key + "\n"
-	if diff := cmp.Diff(want, must("", "list")); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, must("", "list"))
 	for _, args := range [][]string{{"list", "--output", "json"}, {"show", "one"}, {"show", "one", "--output", "json"}} {
 		if text := must("", args...); strings.Contains(text, "lgs_") || strings.Contains(text, "hunter2") {
 			t.Errorf("%v shows a secret: %s", args, text)
@@ -103,18 +98,12 @@ func TestProfiles(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v", entries, err)
 	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Chmod(path, 0o640))
 	if r := largesseRun(t.Context(), "", env, "promotion", "list"); r.code != exitWrongUse || !strings.Contains(r.stderr, "run chmod 600 "+path) {
 		t.Errorf("%+v", r)
 	}
-	if err := os.WriteFile(path, []byte(`{"current":"x","color":1}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(path, []byte(`{"current":"x","color":1}`), 0o600))
+	fixture.OK(t, os.Chmod(path, 0o600))
 	if r := largesseRun(t.Context(), "", env, "profile", "list"); r.code != exitWrongUse || !strings.Contains(r.stderr, "correct or remove the file") {
 		t.Errorf("%+v", r)
 	}
@@ -130,11 +119,9 @@ func TestProfilePrecedence(t *testing.T) {
 	two, toTwo := keyServer(t)
 	home := t.TempDir()
 	configs := world{environ: []string{"HOME=" + home}}
-	if err := configs.saveProfiles(profiles{Current: "one", Profiles: map[string]profile{
+	fixture.OK(t, configs.saveProfiles(profiles{Current: "one", Profiles: map[string]profile{
 		"one": {Server: one, APIKey: "key-of-one"}, "two": {Server: two, APIKey: "key-of-two"}, "bare": {Server: two},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	for _, tt := range []struct {
 		env, args []string
 		to        <-chan string

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestPromotionSet(t *testing.T) {
@@ -25,9 +25,7 @@ func TestPromotionSet(t *testing.T) {
 		`PATCH /v1/promotions/7 {"ratePerSecond":null,"maxAmount":null,"amount":5,"voucherCode":"V","currency":"EUR","canary":{"targets":9,"maxFailureRate":0},"startsAt":"2099-01-01T00:00:00Z"}`,
 		`PATCH /v1/promotions/7 {"amount":null,"voucherCode":null,"currency":null,"canary":null,"startsAt":null}`,
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 	for _, args := range [][]string{
 		nil,
 		{"--rate", "x"},
@@ -55,9 +53,7 @@ func TestPromotionDelete(t *testing.T) {
 	if r := largesseRun(t.Context(), "", env, "promotion", "delete", "7", "--yes"); r != (result{exitDone, "promotion 7 is deleted\n", ""}) {
 		t.Errorf("%+v", r)
 	}
-	if diff := cmp.Diff([]string{"GET /v1/promotions/7", "DELETE /v1/promotions/7"}, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, []string{"GET /v1/promotions/7", "DELETE /v1/promotions/7"}, asked())
 }
 
 func TestPromotionMetadata(t *testing.T) {
@@ -75,9 +71,7 @@ func TestPromotionMetadata(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	want := []string{`POST /v1/promotions {"name":"S","type":"POINT","metadata":{"team":"growth","x":""}}`, "GET /v1/promotions/7"}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestPromotionListFilters(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestPromotionMoves(t *testing.T) {
@@ -39,9 +40,7 @@ func TestPromotionMoves(t *testing.T) {
 				t.Errorf("%v: %+v", err, r)
 			}
 			want := "POST /v1/promotions/7/" + verb
-			if diff := cmp.Diff([]string{want, want}, asked()); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, []string{want, want}, asked())
 		})
 	}
 }
@@ -70,9 +69,7 @@ remaining time     1m30s
 created            2026-11-21 10:00:00Z
 started            2026-11-21 10:01:00Z
 `
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 }
 
 func TestAmountsInACurrency(t *testing.T) {
@@ -128,9 +125,7 @@ func TestPromotionCreateInMajorUnits(t *testing.T) {
 		`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1050,"currency":"EUR","maxAmount":100000}`,
 		"POST /v1/promotions/7/targets?amounts=major " + strings.TrimSpace(targetsCSV), "GET /v1/promotions/7",
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestPromotionShowStream(t *testing.T) {
@@ -253,9 +248,7 @@ func TestPromotionList(t *testing.T) {
 	want := "ID  NAME    TYPE   STATUS   TARGETS  OPEN  SUCCEEDED  FAILED  AMOUNT PAID\n" +
 		"7   Spring  POINT  RUNNING  2        1     1          0       1,000\n" +
 		"7   Spring  POINT  DRAFT    2        2     0          0       0.00 EUR\n"
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 	r = largesseRun(t.Context(), "", env, "promotion", "list", "--status", "paused")
 	if r.code != exitDone || !strings.HasPrefix(r.stderr, "there are no promotions") {
 		t.Errorf("%+v", r)
@@ -273,14 +266,10 @@ func TestPromotionPayouts(t *testing.T) {
 	r := largesseRun(t.Context(), "", env, "promotion", "payouts", "7", "--state", "failed", "--code", "NO_ACCOUNT")
 	want := "TARGET  USER  AMOUNT  STATE   ATTEMPTS  TRANSACTION  ERROR            UPDATED\n" +
 		"1       u1    1,000   FAILED  2                      NO_ACCOUNT gone  2026-11-21 10:00:00Z\n"
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 	r = largesseRun(t.Context(), "", env, "promotion", "payouts", "7", "--target", "1")
 	want = "target 1, user u1: SUCCEEDED, amount 1,000, 1 attempt, updated 2026-11-21 10:00:00Z\ntransaction T-1\n  2026-11-21 09:59:00Z FAILED HTTP_500 oops\n"
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 }
 
 const (
@@ -308,9 +297,7 @@ func TestPromotionCreate(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		want := []string{`POST /v1/promotions {"id":"7","name":"Gifts","type":"VOUCHER","voucherCode":"V-1","maxRetries":0,"consumersPerInstance":4}`}
-		if diff := cmp.Diff(want, asked()); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, asked())
 	})
 
 	t.Run("SaysWhatComesNext", func(t *testing.T) {
@@ -354,9 +341,7 @@ func TestPromotionCreate(t *testing.T) {
 			`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1000}`,
 			"POST /v1/promotions/7/targets " + strings.TrimSpace(targetsCSV), "POST /v1/promotions/7/start", "GET /v1/promotions/7",
 		}
-		if diff := cmp.Diff(append(once, once...), asked()); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, append(once, once...), asked())
 	})
 
 	t.Run("TakesWhatIsAtTheBounds", func(t *testing.T) {
@@ -423,9 +408,7 @@ func TestPromotionUpload(t *testing.T) {
 	if _, err := io.WriteString(z, targetsCSV); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, z.Close())
 	for _, tc := range []struct {
 		name, file, text string
 		args             []string
@@ -513,9 +496,7 @@ func TestPromotionWatch(t *testing.T) {
 		var statuses []string
 		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
 			var p struct{ Status string }
-			if err := d.Decode(&p); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, d.Decode(&p))
 			statuses = append(statuses, p.Status)
 		}
 		if diff := cmp.Diff([]string{"RUNNING", "PAUSED", "COMPLETED"}, statuses); diff != "" || r.code != exitDone {
@@ -533,10 +514,7 @@ func TestPromotionWatch(t *testing.T) {
 				{"name":"h-2","troubles":[{"part":"kafka","reason":"Kafka did not answer"},{"part":"redis-clock","reason":"the clock is off"}]},
 				{"name":"h-3"}]}`},
 		})
-		cl, err := client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		cl := fixture.Must(client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}}))(t)
 		var out bytes.Buffer
 		w := &watch{cli: &cli{world: world{stdout: &out, stderr: io.Discard}, output: outputTable}, client: cl}
 		now := time.Now()
@@ -547,17 +525,13 @@ func TestPromotionWatch(t *testing.T) {
 			} else {
 				s.still = 0
 			}
-			if err := w.show(s); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, w.show(s))
 		}
 		want := `RUNNING 0% of 2, queued 2
 RUNNING 0% of 2, queued 2, nothing paid for 3s, the work queue does not answer, the provider does not respond, h-1 and 1 more: the clock is off, h-2: Kafka did not answer
 RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer, the provider does not respond, h-1 and 1 more: the clock is off, h-2: Kafka did not answer
 `
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, out.String())
 		if n := len(asked()); n != 8 {
 			t.Errorf("the server was asked %d times in 12 s, want 2 questions 4 times", n)
 		}
@@ -576,8 +550,6 @@ RUNNING 0% of 2, queued 2, nothing paid for 13s, the work queue does not answer,
 func writeTargets(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -12,14 +12,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "targets.csv")
-	if err := os.WriteFile(file, []byte("targetId\nx\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(file, []byte("targetId\nx\n"), 0o600))
 	for _, tt := range []struct {
 		result string
 		flags  []string
@@ -113,9 +113,7 @@ func TestKeysAndAuthoritiesFromFiles(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	ca := write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestServeHTTPS says https:// where it speaks TLS, and does.
@@ -17,16 +19,11 @@ func TestServeHTTPS(t *testing.T) {
 	borrowed := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	defer borrowed.Close()
 	pair := borrowed.TLS.Certificates[0]
-	raw, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := fixture.Must(x509.MarshalPKCS8PrivateKey(pair.PrivateKey))(t)
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: raw}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	up := begin(t, nil, []string{
 		"serve", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--money-url", "http://127.0.0.1:1", "--log-level", "error",
@@ -37,10 +34,7 @@ func TestServeHTTPS(t *testing.T) {
 	if !strings.HasPrefix(server, "https://127.0.0.1:") {
 		t.Errorf("serve says %q", first)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/readyz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/readyz", nil))(t)
 	res, err := borrowed.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -8,21 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
 // TestServe pays a file through the whole program, by the command line alone.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	sim, err := moneysim.New(moneysim.Config{Faults: moneysim.Faults{ErrorRate: 0.2}, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := fixture.Must(moneysim.New(moneysim.Config{Faults: moneysim.Faults{ErrorRate: 0.2}, Seed: 1}))(t)
 	defer sim.Close()
-	addr, err := sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	addr := fixture.Must(sim.Start("127.0.0.1:0"))(t)
 	data := t.TempDir()
 	if r := largesseRun(t.Context(), "", nil, "migrate", "--data-dir", data); r.code != exitDone || r.stdout != "the schema of the database is up to date\n" {
 		t.Fatalf("migrate: %+v", r)
@@ -118,8 +113,6 @@ func lastLine(text string) string {
 func mustInt(t *testing.T, text string) int64 {
 	t.Helper()
 	var n int64
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal([]byte(text), &n))
 	return n
 }

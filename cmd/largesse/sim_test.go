@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestSimPlan(t *testing.T) {
@@ -140,10 +141,7 @@ func TestSimTidiesUp(t *testing.T) {
 // that its ledger reports is there twice.
 func chargesTwice(t *testing.T) func(provider string) string {
 	return func(provider string) string {
-		to, err := url.Parse(provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		to := fixture.Must(url.Parse(provider))(t)
 		proxy := httputil.NewSingleHostReverseProxy(to)
 		transport := &http.Transport{DisableKeepAlives: true}
 		proxy.Transport = transport

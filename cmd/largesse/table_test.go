@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mattn/go-runewidth"
 	"pgregory.net/rapid"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func tableText(t *testing.T, setup func(*table), rows ...[]string) string {
@@ -19,13 +20,9 @@ func tableText(t *testing.T, setup func(*table), rows ...[]string) string {
 	setup(tab)
 	tab.begun = len(tab.header) == 0
 	for _, row := range rows {
-		if err := tab.add(row...); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, tab.add(row...))
 	}
-	if err := tab.flush(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, tab.flush())
 	return out.String()
 }
 
@@ -84,17 +81,13 @@ func TestTable(t *testing.T) {
 				tab.header, tab.cuts = header, []string{"NAME", "DETAIL"}
 				tt.setup(tab)
 			}, given...)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
+			fixture.Equal(t, tt.want, got)
 		})
 	}
 
 	t.Run("BreaksWordsThatAreTooLong", func(t *testing.T) {
 		t.Parallel()
-		if diff := cmp.Diff([]string{"go to", "/a/long/p", "ath/가나", "now"}, wrapped("go to /a/long/path/가나 now", 9)); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, []string{"go to", "/a/long/p", "ath/가나", "now"}, wrapped("go to /a/long/path/가나 now", 9))
 	})
 
 	t.Run("KeepsItsColumnsInALongList", func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const templateJSON = `{"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":1,"opensAt":"2026-11-21T10:00:00Z","validForSeconds":3600,"mode":"STREAM",
@@ -43,9 +44,7 @@ func TestTemplateCreate(t *testing.T) {
 		`POST /v1/coupon-templates {"id":"42","name":"Spring","totalQuantity":10000,"perUserLimit":2,"opensAt":"2026-11-21T10:00:00Z","closesAt":"2026-11-22T10:00:00+09:00",` +
 			`"validForSeconds":2592000,"holdSeconds":600,"mode":"KAFKA","reissueAfterCancel":false,"whenRedisAway":"WAIT","codes":{"prefix":"X-","length":9,"alphabet":"0123456789"},"draw":{"from":"2026-11-20T10:00:00Z"}}`,
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestTemplateSetAndClose(t *testing.T) {
@@ -89,9 +88,7 @@ func TestTemplateSetAndClose(t *testing.T) {
 		`PATCH /v1/coupon-templates/42 {"metadata":{"season":null,"shop":"paris"}}`,
 		"POST /v1/coupon-templates/42/close", "POST /v1/coupon-templates/42/release-places", "POST /v1/coupon-templates/42/close",
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 }
 
 func TestTemplateMetadata(t *testing.T) {
@@ -166,16 +163,12 @@ draw                   DONE, for users who enter from 2020-11-20 10:00:00Z
   list hash            ef
 created                2026-11-21 09:00:00Z
 `
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 	r = largesseRun(t.Context(), "", env, "template", "list")
 	want = "ID  NAME    STATE   MODE    QUANTITY  LIVE   WAITING  STOCK  OPENS                 CLOSES\n" +
 		"42  Spring  OPEN    STREAM  10,000    3,000  1,000    6,000  2020-11-21 10:00:00Z\n" +
 		"42  Spring  CLOSED  STREAM  10,000    3,000  ?        6,000  2020-11-21 10:00:00Z  2020-11-22 10:00:00Z\n"
-	if diff := cmp.Diff(result{exitDone, want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
 }
 
 func TestTemplateState(t *testing.T) {
@@ -250,9 +243,7 @@ func TestTemplateCodes(t *testing.T) {
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "codes.csv")
-	if err := os.WriteFile(file, []byte("code\nA\nB\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(file, []byte("code\nA\nB\n"), 0o600))
 	for _, tt := range []struct {
 		args []string
 		want result
@@ -319,9 +310,7 @@ func TestTemplateWatch(t *testing.T) {
 		var live []int64
 		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
 			var one client.Template
-			if err := d.Decode(&one); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, d.Decode(&one))
 			live = append(live, one.Counters.Count)
 		}
 		if diff := cmp.Diff([]int64{0, 4, 8, 10}, live); diff != "" || r.code != exitDone {

@@ -25,10 +25,7 @@ type terminal struct {
 // openTerminal opens a terminal of a size; 0, 0 is one that does not tell.
 func openTerminal(t *testing.T, columns, rows uint16) *terminal {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	person := fixture.Must(os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	t.Cleanup(func() { person.Close() })
 	fd := int(person.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
@@ -41,10 +38,7 @@ func openTerminal(t *testing.T, columns, rows uint16) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := fixture.Must(os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	term := &terminal{file, person, make(chan string, 1)}
 	go func() {
 		var all strings.Builder
@@ -64,9 +58,7 @@ func openTerminal(t *testing.T, columns, rows uint16) *terminal {
 // end closes the terminal and returns what was seen on it.
 func (term *terminal) end(t *testing.T) string {
 	t.Helper()
-	if err := term.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, term.Close())
 	return <-term.seen
 }
 

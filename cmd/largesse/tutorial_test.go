@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // pageStep is a command of a page and the output that the page shows for it.
@@ -22,10 +24,7 @@ var pageBlock = regexp.MustCompile("(?s)```(sh|text)\n(.*?)\n *```")
 // shows any.
 func pageSteps(t *testing.T, path string) []pageStep {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(path))(t)
 	var steps []pageStep
 	for _, block := range pageBlock.FindAllStringSubmatch(string(text), -1) {
 		var lines []string
@@ -170,10 +169,7 @@ func curlOutput(t *testing.T, words []string) string {
 			address = "http://" + strings.TrimPrefix(words[i], "http://")
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body)))(t)
 	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const endpointJSON = `{"id":"3","url":"https://crm.example/in","events":["promotion.completed","coupon.used"],"enabled":false,"state":"DISABLED","disabledReason":"FAILING",
@@ -78,9 +80,7 @@ created by        kim
 		"GET " + endpoints + "/3/deliveries?limit=200&state=ABANDONED",
 		"POST " + endpoints + "/3/deliveries/71/resend", "POST " + endpoints + "/3/deliveries/72/resend",
 	}
-	if diff := cmp.Diff(want, asked()); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, want, asked())
 	for _, tt := range []struct {
 		args []string
 		want string

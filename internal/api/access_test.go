@@ -107,9 +107,7 @@ func strangers(t *testing.T, rows *fakeRows) map[string]string {
 	revoked, revokedText := auth.NewKey(2, "revoked", auth.RoleAdmin, "cli", nil, now)
 	revoked.RevokedAt = past
 	for _, key := range []store.APIKey{expired, revoked} {
-		if err := rows.APIKeyCreate(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, rows.APIKeyCreate(t.Context(), key))
 	}
 	return map[string]string{
 		"": "has no API key", "Bearer " + string(expiredText): "expired", "Bearer " + string(revokedText): "revoked",
@@ -134,9 +132,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		Paths map[string]struct{ Get, Post, Patch, Delete *secured }
 	}
 	text := b.json(t, "GET", "/openapi.json", "").body
-	if err := json.Unmarshal([]byte(text), &described); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal([]byte(text), &described))
 	if !strings.Contains(text, `"security":[{"bearer":[]},{}]`) {
 		t.Error("no key or token is described")
 	}
@@ -314,9 +310,7 @@ func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	rows := &fakeRows{}
 	first, text := auth.NewKey(1, "first", auth.RoleAdmin, "cli", nil, time.Now())
-	if err := rows.APIKeyCreate(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, rows.APIKeyCreate(t.Context(), first))
 	b := setup(t, func(c *Config) {
 		c.Keys, c.Audits, c.Verifier = rows, rows, auth.Authenticator{Keys: auth.NewKeys(rows, obs.Log{})}
 	})
@@ -383,9 +377,7 @@ func TestALongCallEndsWithItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeRows{}
 		key, text := auth.NewKey(1, "reader", auth.RoleViewer, "cli", nil, time.Now())
-		if err := rows.APIKeyCreate(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, rows.APIKeyCreate(t.Context(), key))
 		a := New(Config{
 			Promotions: nil, Verifier: auth.Authenticator{Keys: auth.NewKeys(rows, obs.Log{})}, Keys: rows, Audits: rows, Idempotencies: rows, IDs: service.NewIDs(),
 		})
@@ -429,9 +421,7 @@ func TestAudit(t *testing.T) {
 	a := do("GET", "/v1/audit", "")
 	a.want(t, http.StatusOK)
 	var list struct{ Items []AuditLine }
-	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal([]byte(a.body), &list))
 	got := make([]string, len(list.Items))
 	for i, l := range slices.Backward(list.Items) {
 		if l.EndedAt.IsZero() || l.Actor != "the operator" || l.Role != "operator" {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -27,9 +28,7 @@ func TestCoupons(t *testing.T) {
 	want := map[string]any{
 		"id": "2", "code": "CODE-2", "templateId": "42", "userId": "u/7 ü:%", "ticket": json.Number("5"), "status": "ISSUED", "issuedAt": "2026-11-21T01:02:03Z",
 	}
-	if diff := cmp.Diff(want, a.object(t)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, a.object(t))
 	if got := b.json(t, "POST", "/v1/coupons/1/use", "").object(t); got["status"] != "USED" || got["usedAt"] == nil {
 		t.Errorf("%v", got)
 	}
@@ -140,9 +139,7 @@ func TestHistory(t *testing.T) {
 		},
 		"payouts": []any{},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 	if diff := cmp.Diff([]reward.TemplateID{8, 7, 42}, b.shop.named); diff != "" {
 		t.Errorf("asked for (-want +got):\n%s", diff)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -27,9 +28,7 @@ func TestBodiesThatEndEarly(t *testing.T) {
 	} {
 		for name, body := range map[string]string{"Short": short + `{"name":"x"`, "Chunk": chunk} {
 			conn := b.raw(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s", path, kind, body))
-			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, conn.(*net.TCPConn).CloseWrite())
 			answer, err := io.ReadAll(conn)
 			if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.Contains(string(answer), "MALFORMED") && !strings.Contains(string(answer), "BODY_BROKEN") {
 				t.Errorf("%s %s: %q, %v", path, name, answer, err)

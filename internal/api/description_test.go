@@ -23,9 +23,7 @@ import (
 func (b *bundle) described(t *testing.T) tree {
 	t.Helper()
 	var doc tree
-	if err := json.Unmarshal([]byte(b.json(t, "GET", "/openapi.json", "").body), &doc); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal([]byte(b.json(t, "GET", "/openapi.json", "").body), &doc))
 	return doc
 }
 

@@ -182,9 +182,7 @@ func TestErrorCodes(t *testing.T) {
 		}
 		want := between(t, between(t, string(have), "codes", problems.String()), "lines", lines.String())
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, os.WriteFile(path, []byte(want), 0o644))
 			return
 		}
 		if want != string(have) {
@@ -325,10 +323,7 @@ func codeConstants(t *testing.T, dir string) map[string]string {
 	}
 	found := map[string]string{}
 	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := fixture.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok {

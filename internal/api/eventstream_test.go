@@ -167,9 +167,7 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		p := w.open(t, promotionEvents)
 		p.hear(t, "RUNNING")
-		if err := p.remote.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, p.remote.Close())
 		synctest.Wait()
 		if w.watchers() != 0 {
 			t.Error("it still gets events")

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -24,9 +23,7 @@ func TestHealth(t *testing.T) {
 	}
 	a := b.json(t, "GET", "/readyz", "")
 	a.want(t, http.StatusOK)
-	if diff := cmp.Diff([]any{"redis", "provider"}, a.object(t)["degraded"]); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, []any{"redis", "provider"}, a.object(t)["degraded"])
 	if !strings.Contains(a.body, `"reason":"the circuit breaker is open"`) {
 		t.Errorf("no reason: %s", a.body)
 	}

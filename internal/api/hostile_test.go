@@ -31,9 +31,7 @@ func (b *bundle) serveHTTP(t *testing.T, limits web.Limits, edit ...func(*web.Se
 		e(&cfg)
 	}
 	s := fixture.Must(web.NewServer(cfg))(t)
-	if err := s.Start(t.Context(), b.api.Router); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Start(t.Context(), b.api.Router))
 	t.Cleanup(s.Stop)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -60,9 +58,7 @@ func drip(t *testing.T, conn net.Conn, text string) string {
 			<-pace.C
 		}
 	})
-	if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, conn.SetReadDeadline(time.Now().Add(fixture.Patience)))
 	answer, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("still connected, having heard %q", answer)
@@ -134,9 +130,7 @@ func TestFloodsOfHeaders(t *testing.T) {
 			t.Parallel()
 			conn := b.raw(t, "")
 			go func() { _, _ = io.WriteString(conn, tc.request) }() // it may be cut before all is written
-			if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, conn.SetReadDeadline(time.Now().Add(fixture.Patience)))
 			answers := bufio.NewReader(conn)
 			var res *http.Response
 			var body []byte
@@ -201,9 +195,7 @@ func TestABodyIsNoHead(t *testing.T) {
 	for _, before := range []string{"", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", request} {
 		conn := b.raw(t, "")
 		go func() { _, _ = io.WriteString(conn, before+request+before) }() // all at once
-		if err := conn.SetReadDeadline(time.Now().Add(fixture.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, conn.SetReadDeadline(time.Now().Add(fixture.Patience)))
 		answers := bufio.NewReader(conn)
 		for range 1 + 2*min(1, len(before)) {
 			res, err := http.ReadResponse(answers, nil)

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -90,18 +89,14 @@ func TestInstances(t *testing.T) {
 				},
 			},
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, got)
 	})
 
 	t.Run("NothingToDo", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		want := map[string]any{"items": []any{}, "streams": []any{}}
-		if diff := cmp.Diff(want, b.json(t, "GET", "/v1/instances", "").object(t)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, b.json(t, "GET", "/v1/instances", "").object(t))
 	})
 
 	t.Run("TheBusiestStreamsAFewAtATime", func(t *testing.T) {
@@ -148,9 +143,7 @@ func TestInstances(t *testing.T) {
 			if _, there := got["streams"]; there {
 				t.Errorf("streams of an unavailable queue: %s", a.body)
 			}
-			if diff := cmp.Diff([]any{"queue"}, got["degraded"]); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, []any{"queue"}, got["degraded"])
 		})
 	}
 

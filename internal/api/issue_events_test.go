@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
@@ -110,9 +108,7 @@ func TestIssueEvents(t *testing.T) {
 		time.Sleep(2*web.HeartbeatInterval + time.Second) // fake time
 		w.shop.news <- got
 		<-r.done
-		if diff := cmp.Diff("retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, "retry: 2000\n\n"+event("5")+event("3")+event("0")+beat+beat+result, r.text())
 		if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%v", h)
 		}
@@ -138,9 +134,7 @@ func TestIssueEvents(t *testing.T) {
 				w.shop.news <- s
 			}
 			<-r.done
-			if diff := cmp.Diff("retry: 2000\n\n"+tc.want, r.text()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, "retry: 2000\n\n"+tc.want, r.text())
 			w.shop.watchers.Wait()
 		})
 	}
@@ -150,9 +144,7 @@ func TestIssueEvents(t *testing.T) {
 		w.shop.stand("42:u7", got, nil)
 		r := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.0")
 		<-r.done
-		if diff := cmp.Diff("retry: 2000\n\n"+result, r.text()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, "retry: 2000\n\n"+result, r.text())
 		// A reader that reconnects automatically learns that the stream is complete.
 		again := w.send(t.Context(), "GET", path, "", "Last-Event-ID", "9.ISSUED")
 		<-again.done

@@ -85,9 +85,7 @@ func TestIssue(t *testing.T) {
 	}
 	b.shop.stand("42:lost", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonNotDrawn}, nil)
 	want := map[string]any{"requestId": "42:lost", "status": "REJECTED", "ticket": json.Number("9"), "reason": "NOT_DRAWN"}
-	if diff := cmp.Diff(want, b.json(t, "GET", "/v1/issue-requests/42:lost", "").object(t)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, b.json(t, "GET", "/v1/issue-requests/42:lost", "").object(t))
 
 	for code, kind := range map[string]reward.Kind{
 		"SOLD_OUT": reward.KindConflict, "CLOSED": reward.KindConflict, "USER_LIMIT": reward.KindConflict, "HOLD_LAPSED": reward.KindConflict, "NOT_OPEN": reward.KindConflict,
@@ -228,9 +226,7 @@ func TestLeaveLine(t *testing.T) {
 		}
 	}
 	got := b.json(t, "GET", path, "").object(t)
-	if diff := cmp.Diff(map[string]any{"requestId": "42:u/7", "status": "LEFT", "ticket": json.Number("9")}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, map[string]any{"requestId": "42:u/7", "status": "LEFT", "ticket": json.Number("9")}, got)
 	b.shop.stand("42:has", coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: issued(2, 42, "has", 5)}, nil)
 	leave("42:has").wantProblem(t, http.StatusConflict, reward.CodeRequestEnded)
 	leave("42:nobody").wantProblem(t, http.StatusNotFound, reward.CodeRequestUnknown)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -90,9 +91,7 @@ func TestPayable(t *testing.T) {
 	}
 	euros.json(t, "POST", "/v1/promotions", `{"id":"5","name":"x","type":"POINT","currency":"EUR"}`).want(t, http.StatusCreated)
 	p := euros.json(t, "PATCH", "/v1/promotions/5", `{"currency":"JPY"}`).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
-	if diff := cmp.Diff([]string{"currency"}, fields(p)); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, []string{"currency"}, fields(p))
 	for id, move := range map[reward.PromotionID]string{6: "start", 7: "resume"} {
 		status := map[string]reward.PromotionStatus{"start": reward.Draft, "resume": reward.Paused}[move]
 		b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Currency, v.Status = id, reward.Point, "JPY", status })
@@ -321,9 +320,7 @@ func TestDeadLettersInBulk(t *testing.T) {
 			a := b.as(t, "kim", "POST", "/v1/dead-letters/"+tt.verb, tt.body)
 			a.want(t, http.StatusAccepted)
 			want := map[string]any{"count": json.Number(tt.count), "skipped": json.Number(tt.skipped)}
-			if diff := cmp.Diff(want, a.object(t)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, want, a.object(t))
 			if n := len(b.kafka.records); n != tt.published {
 				t.Errorf("%d records published, want %d", n, tt.published)
 			}

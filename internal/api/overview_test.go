@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/store"
@@ -40,16 +41,12 @@ func TestOverview(t *testing.T) {
 	for n, step := range []time.Duration{4, 3, 2, 1, 400} {
 		p := store.PromotionPoint{At: now.Add(-step * store.TimelineStep), Step: store.TimelineStep, PromotionSums: obs.PromotionSums{Succeeded: 150}}
 		c := store.TemplatePoint{At: p.At, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 9, Issued: 3}}
-		if err := s.TimelineWrite(t.Context(), string(rune('a'+n)), []store.PromotionPoint{p}, []store.TemplatePoint{c}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.TimelineWrite(t.Context(), string(rune('a'+n)), []store.PromotionPoint{p}, []store.TemplatePoint{c}))
 	}
 	a := b.json(t, "GET", "/v1/overview", "")
 	a.want(t, 200)
 	var got Overview
-	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal([]byte(a.body), &got))
 	if got.Running != 1 || len(got.Promotions) != 1 || got.Promotions[0].ID != "1" || got.Waiting != 2 || got.Instances != (InstanceCount{Alive: 2, Dead: 1}) {
 		t.Errorf("overview %s", a.body)
 	}

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -32,9 +30,7 @@ func TestPayoutWithAttempts(t *testing.T) {
 		"errorCode": "HTTP_500", "errorMessage": "oops", "updatedAt": "2026-11-21T01:02:03Z",
 		"attemptLog": []any{map[string]any{"dispatch": json.Number("1"), "at": "2026-11-21T01:02:03Z", "class": "FAILED", "code": "HTTP_500", "message": "oops"}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 }
 
 func TestPayoutExport(t *testing.T) {

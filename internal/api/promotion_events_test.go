@@ -130,9 +130,7 @@ func TestPromotionEvents(t *testing.T) {
 		want := []string{
 			"state DRAFT 0", "state RUNNING 0", "progress RUNNING 1", "progress RUNNING 2", "state PAUSED 2", "state RUNNING 3", "done COMPLETED 4",
 		}
-		if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, told(t, sentEvents(t, r.text())))
 		if h := r.Header(); h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || r.status != http.StatusOK {
 			t.Errorf("%d %v", r.status, h)
 		}
@@ -150,9 +148,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.shop.rows.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
 		<-r.done
 		want := []string{"state RUNNING 0", "state CANCELLED 0", "progress CANCELLED 1", "done CANCELLED 1"}
-		if diff := cmp.Diff(want, told(t, sentEvents(t, r.text()))); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, told(t, sentEvents(t, r.text())))
 		w.wantNobody(t)
 	})
 
@@ -227,9 +223,7 @@ func TestPromotionEvents(t *testing.T) {
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		<-r.done
 		all := sentEvents(t, r.text())
-		if diff := cmp.Diff([]string{"done COMPLETED 0"}, told(t, all)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []string{"done COMPLETED 0"}, told(t, all))
 		// A reader that reconnects automatically learns that the stream is complete.
 		again := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
 		<-again.done
@@ -240,9 +234,7 @@ func TestPromotionEvents(t *testing.T) {
 		w.paid(1)
 		more := w.send(t.Context(), "GET", promotionEvents, "", "Last-Event-ID", all[0].id)
 		<-more.done
-		if diff := cmp.Diff([]string{"done COMPLETED 1"}, told(t, sentEvents(t, more.text()))); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []string{"done COMPLETED 1"}, told(t, sentEvents(t, more.text())))
 		w.wantNobody(t)
 	})
 

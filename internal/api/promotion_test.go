@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -34,9 +35,7 @@ func TestPromotionCreate(t *testing.T) {
 			"counts":      map[string]any{"ready": zero, "queued": zero, "retrying": zero, "unknown": zero, "succeeded": zero, "failed": zero, "cancelled": zero},
 			"amountTotal": zero, "amountSucceeded": zero,
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, got)
 		if a.header.Get("Location") != "/v1/promotions/12345" {
 			t.Errorf("location %q", a.header.Get("Location"))
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -62,9 +63,7 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 			t.Errorf("guesses were answered %v", got)
 		}
 		key, text := auth.NewKey(7, "till", auth.RoleViewer, "admin", nil, time.Now())
-		if err := b.rows.APIKeyCreate(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, b.rows.APIKeyCreate(t.Context(), key))
 		if a := b.send("GET", "/v1/promotions", string(text), "198.51.100.1"); a.Code != http.StatusOK {
 			t.Errorf("a new key from the same address: %d %s", a.Code, a.Body)
 		}

@@ -65,9 +65,7 @@ func TestOverSQLite(t *testing.T) {
 		first := b.upload(t, path+"/targets", file.String()).result(t)
 		for _, got := range []UploadResult{dry, first} {
 			got.Errors, got.ReportURL, got.UploadID = nil, "", ""
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, want, got)
 		}
 		if lines := strings.Count(b.do(t, "GET", first.ReportURL, nil).body, "\n"); lines != 835 {
 			t.Errorf("the report has %d lines", lines)
@@ -145,9 +143,7 @@ func TestOverSQLite(t *testing.T) {
 		for i := range letters {
 			letters[i] = reward.DeadLetter{Source: bus.TopicPointPublish, Offset: fmt.Sprint(i), Value: value, Reason: "MALFORMED", At: testTime}
 		}
-		if err := s.DeadLetterAdd(t.Context(), letters); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.DeadLetterAdd(t.Context(), letters))
 		shown := func(l DeadLetter, bytes int) {
 			t.Helper()
 			if l.Value != string(value[:bytes-1]) || l.ValueBytes != long || !l.ValueTruncated || l.ValueBase64 != nil {
@@ -156,18 +152,14 @@ func TestOverSQLite(t *testing.T) {
 		}
 		list := b.json(t, "GET", "/v1/dead-letters?limit=1000", "")
 		var page struct{ Items []DeadLetter }
-		if err := json.Unmarshal([]byte(list.body), &page); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, json.Unmarshal([]byte(list.body), &page))
 		items := page.Items
 		if len(items) != len(letters) || len(list.body) > 100_000 {
 			t.Fatalf("%d letters in %d bytes", len(items), len(list.body))
 		}
 		shown(items[0], 1024)
 		var whole DeadLetter
-		if err := json.Unmarshal([]byte(b.json(t, "GET", "/v1/dead-letters/"+items[0].ID, "").body), &whole); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, json.Unmarshal([]byte(b.json(t, "GET", "/v1/dead-letters/"+items[0].ID, "").body), &whole))
 		shown(whole, reward.DeadLetterKeptMax)
 		p := b.json(t, "POST", "/v1/dead-letters/"+items[0].ID+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")
 		if !strings.Contains(p.Detail, "only the first 65536 of 900000 bytes") {

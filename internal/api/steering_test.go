@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestChangeOfAPromotion(t *testing.T) {
@@ -42,9 +44,7 @@ func TestChangeOfAPromotion(t *testing.T) {
 	changed := change(`{"name":"Autumn","ratePerSecond":10,"weight":3,"maxAmount":500,"maxRetries":0,"metadata":{"team":"sales","note":"x","cost centre":null},
 		"amount":20,"voucherCode":"V","currency":"EUR","canary":{"targets":9},"startsAt":"` + later + `"}`)
 	for _, a := range []answer{changed, b.json(t, "GET", path, ""), change(`{}`)} {
-		if diff := cmp.Diff(want, fields(a, names...)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, fields(a, names...))
 	}
 	cleared := change(`{"ratePerSecond":null,"weight":null,"maxAmount":null,"metadata":null,"amount":null,"voucherCode":null,"currency":null,"canary":null,"startsAt":null}`)
 	want = map[string]any{

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -112,9 +111,7 @@ func TestPromotionStream(t *testing.T) {
 				consumer("host-1.2-0", "host-1.2", false, "0", "0"),
 			},
 		}
-		if diff := cmp.Diff(want, a.object(t)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, a.object(t))
 	})
 
 	t.Run("NoneInProcess", func(t *testing.T) {
@@ -125,9 +122,7 @@ func TestPromotionStream(t *testing.T) {
 			"key": "", "group": "", "exists": false, "length": json.Number("0"), "lag": json.Number("0"), "pending": json.Number("0"),
 			"consumers": []any{},
 		}
-		if diff := cmp.Diff(want, b.json(t, "GET", "/v1/promotions/"+id+"/stream", "").object(t)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, b.json(t, "GET", "/v1/promotions/"+id+"/stream", "").object(t))
 	})
 
 	t.Run("Refusals", func(t *testing.T) {

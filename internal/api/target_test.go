@@ -35,9 +35,7 @@ func gzipped(t *testing.T, text string) string {
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, w.Close())
 	return buf.String()
 }
 
@@ -270,9 +268,7 @@ func TestAGzipBombStaysBounded(t *testing.T) {
 		_, _ = w.Write(block)
 	}
 	_, _ = io.WriteString(w, "\n7\n")
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, w.Close())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r := b.upload(t, "/v1/promotions/"+id+"/targets", bomb.String(), "Content-Type", "text/csv", "Content-Encoding", "gzip").result(t)
@@ -305,9 +301,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		b := setup(t)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
 		conn := b.raw(t, fmt.Sprintf(head, id)+"targetId\n1\n2\n34")
-		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, conn.(*net.TCPConn).CloseWrite())
 		text := fixture.Must(io.ReadAll(conn))(t)
 		for _, want := range []string{"400 Bad Request", `"BODY_BROKEN"`, "2 targets were accepted", "sending the same file again is safe"} {
 			if !strings.Contains(string(text), want) {

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -98,9 +96,7 @@ func TestTemplateEvents(t *testing.T) {
 			"UPCOMING stock 10 issued 0 waiting 0 rate -", "UPCOMING stock 10 issued 0 waiting 0 rate 0", "OPEN stock 10 issued 0 waiting 0 rate 0",
 			"OPEN stock 3 issued 4 waiting 3 rate 0", "SOLD_OUT stock 0 issued 7 waiting 3 rate 0",
 		}
-		if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, got[:min(len(want), len(got))])
 		if !strings.Contains(r.text(), `"waiting":3},"issuedPerSecond":0,"estimatedWaitMillis":150,`) {
 			t.Errorf("no event has the wait that is told: %s", r.text())
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -156,9 +157,7 @@ func TestTemplateGet(t *testing.T) {
 		want := map[string]any{
 			"totalQuantity": json.Number("10"), "stock": json.Number("5"), "count": json.Number("3"), "issuedTotal": json.Number("4"), "waiting": json.Number("2"),
 		}
-		if diff := cmp.Diff(want, got["counters"]); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, got["counters"])
 	}
 	if got, pages := b.pages(t, "/v1/coupon-templates?limit=2", "id"); !cmp.Equal(got, []string{"3", "2", "1"}) || pages != 2 {
 		t.Errorf("%v on %d pages", got, pages)
@@ -229,9 +228,7 @@ func TestTemplateEntrants(t *testing.T) {
 	}
 	a := b.json(t, "GET", path+"?limit=1&cursor="+encodeUserCursor(cursorEntrants, "U7"), "")
 	want := map[string]any{"items": []any{map[string]any{"userId": "a b"}}, "nextCursor": encodeUserCursor(cursorEntrants, "a b")}
-	if diff := cmp.Diff(want, a.object(t)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, a.object(t))
 	if got := b.json(t, "GET", "/v1/coupon-templates/44/entrants", "").object(t); !cmp.Equal(got, map[string]any{"items": []any{}}) {
 		t.Errorf("without entrants: %v", got)
 	}
@@ -350,9 +347,7 @@ func TestReleasePlaces(t *testing.T) {
 	b.shop.templates[42] = v
 	a := b.json(t, "POST", "/v1/coupon-templates/42/release-places", "")
 	a.want(t, http.StatusOK)
-	if diff := cmp.Diff(map[string]any{"released": json.Number("7")}, a.object(t)); diff != "" {
-		t.Error(diff)
-	}
+	fixture.Equal(t, map[string]any{"released": json.Number("7")}, a.object(t))
 	b.json(t, "POST", "/v1/coupon-templates/9/release-places", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
 	b.json(t, "POST", "/v1/coupon-templates/x/release-places", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 }

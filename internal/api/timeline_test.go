@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -26,9 +25,7 @@ func TestTimeline(t *testing.T) {
 	for instance, points := range map[string][]store.PromotionPoint{
 		"a": {point(0, 5), point(20, 0)}, "b": {point(0, 7)},
 	} {
-		if err := s.TimelineWrite(t.Context(), instance, points, nil); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.TimelineWrite(t.Context(), instance, points, nil))
 	}
 	const path = "/v1/promotions/1/timeline?from=2026-11-23T12:00:00Z&to=2026-11-23T12:00:"
 	null := `"succeeded":null,"failed":null,"retrying":null,"unknown":null,"inFlight":null,"waiting":null,"p50Millis":null,"p95Millis":null,"p99Millis":null}`
@@ -37,9 +34,7 @@ func TestTimeline(t *testing.T) {
 		`{"at":"2026-11-23T12:00:10Z",` + null + `,` +
 		`{"at":"2026-11-23T12:00:20Z","succeeded":0,"failed":0,"retrying":0,"unknown":0,"inFlight":2,"waiting":100,"p50Millis":null,"p95Millis":null,"p99Millis":null},` +
 		`{"at":"2026-11-23T12:00:30Z",` + null + `]}`
-	if diff := cmp.Diff(want, strings.TrimSpace(b.json(t, "GET", path+"31Z", "").body)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, strings.TrimSpace(b.json(t, "GET", path+"31Z", "").body))
 	// Fewer points have longer steps, and so have points that were folded.
 	if got := b.json(t, "GET", path+"40Z&points=2", "").body; !strings.HasPrefix(got, `{"stepSeconds":20,"points":[{"at":"2026-11-23T12:00:00Z","succeeded":12,`) {
 		t.Errorf("two points: %s", got)

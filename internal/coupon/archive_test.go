@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -39,21 +40,13 @@ func (r *rig) archive(mode reward.IssueMode) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		archived, err := r.rows.TemplateArchive(ctx, id, later, later)
-		if err != nil {
-			r.Fatal(err)
-		}
+		archived := fixture.Must(r.rows.TemplateArchive(ctx, id, later, later))(r)
 		return archived
 	})
-	if err := i.gate.Remove(ctx, id); err != nil {
-		r.Fatal(err)
-	}
+	fixture.OK(r, i.gate.Remove(ctx, id))
 	p := store.TemplateForgetParams{TemplateID: id, Limit: 10}
 	for {
-		page, err := r.rows.TemplateForget(ctx, p)
-		if err != nil {
-			r.Fatal(err)
-		}
+		page := fixture.Must(r.rows.TemplateForget(ctx, p))(r)
 		if page.Last == nil {
 			break
 		}
@@ -81,9 +74,7 @@ func (r *rig) archive(mode reward.IssueMode) {
 		r.Errorf("reconciled: %+v, %v", report, err)
 	}
 	if mode == reward.ModeKafka {
-		if err := i.loader.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.OK(r, i.loader.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}))
 		r.until("the record becomes a dead letter", func() bool {
 			list, err := r.rows.DeadLetterList(ctx, store.DeadLetterListParams{Limit: 10})
 			return err == nil && len(list) == 1 && list[0].Reason == reward.CodeArchived

@@ -17,15 +17,9 @@ func TestNightlyABrokerLosesALongLine(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*rig, *fleet.Server){
 		"Log": func(r *rig, broker *fleet.Server) {
-			if err := broker.Kill(); err != nil {
-				r.Fatal(err)
-			}
-			if err := fleet.LoseTopic(broker, r.prefix+bus.TopicCouponIssue); err != nil {
-				r.Fatal(err)
-			}
-			if err := broker.Start(r.Context()); err != nil {
-				r.Fatal(err)
-			}
+			fixture.OK(r, broker.Kill())
+			fixture.OK(r, fleet.LoseTopic(broker, r.prefix+bus.TopicCouponIssue))
+			fixture.OK(r, broker.Start(r.Context()))
 		},
 		"Topic": func(r *rig, _ *fleet.Server) { r.recreateTopic() },
 	} {

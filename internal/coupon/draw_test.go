@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -80,10 +81,7 @@ func TestDraw(t *testing.T) {
 		})
 		for n, user := range users {
 			s := r.outcome(r.instances[n%2], id, user)
-			h, err := r.instances[n%2].Catalog.History(r.Context(), user)
-			if err != nil {
-				r.Fatal(err)
-			}
+			h := fixture.Must(r.instances[n%2].Catalog.History(r.Context(), user))(r)
 			of := slices.DeleteFunc(h.Outcomes, func(o reward.IssueOutcome) bool { return o.TemplateID != id })
 			if len(of) != 1 || of[0].Issued() != (s.Kind == StatusIssued) || of[0].Reason != s.Reason {
 				r.Errorf("%s: %v %s, but the history is %+v", user, s.Kind, s.Reason, of)

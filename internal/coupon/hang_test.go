@@ -70,10 +70,7 @@ func exerciseHang(r *rig, h hangs) (moved time.Duration) {
 	<-hung
 	defer resume()
 	r.until("the database path begins, or the hang ends", func() bool {
-		row, err := r.rows.TemplateGet(r.Context(), id)
-		if err != nil {
-			r.Fatal(err)
-		}
+		row := fixture.Must(r.rows.TemplateGet(r.Context(), id))(r)
 		if row.Path == reward.PathDatabase {
 			moved = max(r.since(began), 1)
 		}
@@ -90,10 +87,7 @@ func exerciseHang(r *rig, h hangs) (moved time.Duration) {
 		}
 	}
 	r.balanced(id)
-	row, err := r.rows.TemplateGet(r.Context(), id)
-	if err != nil {
-		r.Fatal(err)
-	}
+	row := fixture.Must(r.rows.TemplateGet(r.Context(), id))(r)
 	if row.Live != quantity || len(refused) != workers*each-quantity {
 		r.Errorf("%d of %d coupons are issued, %d users were refused", row.Live, quantity, len(refused))
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -70,10 +71,7 @@ func (r *rig) holdFor(id reward.TemplateID, d time.Duration) {
 func (r *rig) holdEnds(c reward.Coupon) {
 	r.Helper()
 	r.until("the hold ends", func() bool {
-		got, err := r.rows.CouponGet(r.Context(), c.ID)
-		if err != nil {
-			r.Fatal(err)
-		}
+		got := fixture.Must(r.rows.CouponGet(r.Context(), c.ID))(r)
 		if got.Status == reward.CouponCancelled && (got.CancelReason != reward.ReasonHoldExpired || got.CancelledAt.Before(c.HeldUntil)) {
 			r.Fatalf("%+v was cancelled: %+v", c, got)
 		}

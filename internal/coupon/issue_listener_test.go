@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -23,9 +24,7 @@ func (r *rig) publish(values ...string) {
 	for i, v := range values {
 		records[i] = bus.Record{Topic: bus.TopicCouponIssue, Key: []byte("k"), Value: []byte(v)}
 	}
-	if err := bus.NewPublisher(c).Publish(r.Context(), records); err != nil {
-		r.Fatal(err)
-	}
+	fixture.OK(r, bus.NewPublisher(c).Publish(r.Context(), records))
 }
 
 // TestForeignRecords checks that external records request coupons, also with the
@@ -50,10 +49,7 @@ func TestForeignRecords(t *testing.T) {
 		again := reward.CouponIssueEvent{TemplateID: id, UserID: "cid", Ticket: c.Ticket, Generation: c.Generation}
 		r.publish(string(again.JSON()), string(again.JSON()), fmt.Sprintf(`{"templateId":%s,"userId":"dora"}`, id))
 		r.until("all are read", func() bool {
-			letters, err := r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 100})
-			if err != nil {
-				r.Fatal(err)
-			}
+			letters := fixture.Must(r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 100}))(r)
 			return len(letters) == 4
 		})
 		if list := r.coupons(id); len(list) != 4 {

@@ -86,10 +86,7 @@ func failedOver(t *testing.T) lossy {
 	return lossy{
 		servers: s,
 		keep: func() {
-			at, err := url.Parse(master.Address())
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := fixture.Must(url.Parse(master.Address()))(t)
 			command(t, replica.Address(), "REPLICAOF", at.Hostname(), at.Port())
 			fixture.Until(t, "the replica has everything", func() bool {
 				of := replication(t, replica.Address())

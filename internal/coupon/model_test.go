@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -30,10 +31,7 @@ func exerciseModel(t *testing.T, steps int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.db")
 	rows := openSQLiteAt(t, path)
-	clock, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clock := fixture.Must(sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)"))(t)
 	t.Cleanup(func() { _ = clock.Close() })
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(rt, rows)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -62,19 +63,13 @@ func TestRanksAreThrottled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const people, each = 2000, 10
-		log, err := obs.NewLog(io.Discard, "error", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(io.Discard, "error", "text"))(t)
 		g := gate.NewMemory()
 		rows := &outcomeRows{template: reward.CouponTemplate{
 			ID: 42, TotalQuantity: people, PerUserLimit: 1, Mode: reward.ModeStream, Generation: 1, Path: reward.PathGate,
 			Granted: people, Grants: 1,
 		}}
-		begun, err := g.LoadBegin(t.Context(), 42, "me")
-		if err != nil {
-			t.Fatal(err)
-		}
+		begun := fixture.Must(g.LoadBegin(t.Context(), 42, "me"))(t)
 		load := gate.Load{TemplateID: 42, Token: "me", Run: begun.Run}
 		if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(&rows.template)}); err != nil || !s.Done {
 			t.Fatal(s, err)

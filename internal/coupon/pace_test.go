@@ -105,10 +105,7 @@ func honest(t testing.TB, id reward.TemplateID, g gate.Gate, rows *slowRows, bat
 		}
 		now := time.Now()
 		took, first := rows.speed()
-		p, err := g.Positions(t.Context(), id, users)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := fixture.Must(g.Positions(t.Context(), id, users))(t)
 		left := 0
 		for ; left < len(users) && !p.Positions[left].InLine; left++ {
 			list := told[users[left]]
@@ -154,19 +151,13 @@ func honest(t testing.TB, id reward.TemplateID, g gate.Gate, rows *slowRows, bat
 func TestWaitsAreHonest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log, err := obs.NewLog(io.Discard, "error", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(io.Discard, "error", "text"))(t)
 		template := reward.CouponTemplate{
 			ID: 42, TotalQuantity: 1_000_000, PerUserLimit: 1, Mode: reward.ModeStream, Generation: 1, Path: reward.PathGate,
 			Granted: 1_000_000, Grants: 1,
 		}
 		g := gate.NewMemory()
-		begun, err := g.LoadBegin(t.Context(), 42, "me")
-		if err != nil {
-			t.Fatal(err)
-		}
+		begun := fixture.Must(g.LoadBegin(t.Context(), 42, "me"))(t)
 		load := gate.Load{TemplateID: 42, Token: "me", Run: begun.Run}
 		if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(&template)}); err != nil || !s.Done {
 			t.Fatal(s, err)

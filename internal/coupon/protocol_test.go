@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -527,10 +528,7 @@ func TestWithoutAGate(t *testing.T) {
 	t.Cleanup(lost.close)
 	away := lost.gate(t)
 	away.set(func(g *faultyGate) { g.down = true })
-	flow, err := NewFlow(FlowConfig{Store: rows, Gate: away, NoGate: true, Instance: "i", Concurrency: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	flow := fixture.Must(NewFlow(FlowConfig{Store: rows, Gate: away, NoGate: true, Instance: "i", Concurrency: 1}))(t)
 	create := func(fallback reward.RedisFallback) (View, error) {
 		return flow.Catalog.Create(t.Context(), reward.CouponTemplate{Name: "drop", TotalQuantity: 10, PerUserLimit: 1, WhenRedisAway: fallback})
 	}
@@ -606,10 +604,7 @@ func TestATicketThatNoGateGave(t *testing.T) {
 		r.publish(string(e.JSON()))
 		r.take(i, id, "bob")
 		r.until("it is a dead letter", func() bool {
-			letters, err := r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 10})
-			if err != nil {
-				r.Fatal(err)
-			}
+			letters := fixture.Must(r.rows.DeadLetterList(r.Context(), store.DeadLetterListParams{Limit: 10}))(r)
 			return len(letters) == 1 && letters[0].Reason == reward.CodeNeverGiven
 		})
 		if row, err = r.rows.TemplateGet(r.Context(), id); err != nil || row.Settled > 10 || row.Live != 2 {
@@ -661,9 +656,7 @@ func TestLoweringThatGrantsOvertake(t *testing.T) {
 		}
 		// Or the changing instance crashes after its shrink.
 		i.gate.set(func(g *faultyGate) { g.onShrink = nil })
-		if err := i.gate.PauseGrants(r.Context(), id, changePause); err != nil {
-			r.Fatal(err)
-		}
+		fixture.OK(r, i.gate.PauseGrants(r.Context(), id, changePause))
 		if _, err := i.gate.Shrink(r.Context(), id); err != nil {
 			r.Fatal(err)
 		}

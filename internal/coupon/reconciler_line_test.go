@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -60,10 +61,7 @@ func (r *rig) wantRepair(i *instance, id reward.TemplateID, what string, want ..
 // stateAt returns the state of the rows for the gate.
 func (r *rig) stateAt(id reward.TemplateID) gate.State {
 	r.Helper()
-	t, err := r.rows.TemplateGet(r.Context(), id)
-	if err != nil {
-		r.Fatal(err)
-	}
+	t := fixture.Must(r.rows.TemplateGet(r.Context(), id))(r)
 	return stateOf(&t)
 }
 
@@ -82,10 +80,7 @@ func (r *rig) inLine(i *instance, id reward.TemplateID) map[string]int64 {
 	r.Helper()
 	out := make(map[string]int64)
 	for after := int64(-ticketMax); after < ticketMax; {
-		page, err := i.gate.Line(r.Context(), id, after, ticketMax)
-		if err != nil {
-			r.Fatal(err)
-		}
+		page := fixture.Must(i.gate.Line(r.Context(), id, after, ticketMax))(r)
 		for _, u := range page.InLine {
 			out[u.UserID] = u.Ticket
 		}
@@ -247,9 +242,7 @@ func TestALoadPutsUsersBackInLine(t *testing.T) {
 		want := []string{"u1", "u2", "u3", "u4", "u6"}
 		if r.do != nil { // real keys
 			r.do(r, "XGROUP DESTROY", "coupon:request-stream:{"+id.String()+"}", "coupon-issue-group")
-			if err := i.Reconciler.loader.ensure(r.Context(), id); err != nil {
-				r.Fatal(err)
-			}
+			fixture.OK(r, i.Reconciler.loader.ensure(r.Context(), id))
 			line := map[string]int64{"u1": 1, "u2": 2, "u3": 3, "u4": 4, "u6": 5}
 			if got := r.inLine(i, id); !maps.Equal(got, line) {
 				r.Errorf("in line: %v, want %v", got, line)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -68,9 +69,7 @@ func TestReconcilerLease(t *testing.T) {
 		t.Helper()
 		r := &Reconciler{rows: rows, ids: service.NewIDs(), instance: instance, interval: time.Second}
 		r.templates = newTemplateCache(rows, time.Hour, obs.Log{})
-		if err := r.templates.view.Read(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, r.templates.view.Read(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		go r.run(ctx)
 		return cancel

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -171,10 +172,7 @@ func TestHistory(t *testing.T) {
 		c := r.take(i, id, "ann")
 		r.want(i, id, "bob", reward.CodeSoldOut)
 		r.until("the refusal is recorded", func() bool {
-			h, err := i.Catalog.History(r.Context(), "ann")
-			if err != nil {
-				r.Fatal(err)
-			}
+			h := fixture.Must(i.Catalog.History(r.Context(), "ann"))(r)
 			got := h.Refusals[id]
 			return len(h.Outcomes) == 1 && h.Outcomes[0].Coupon.ID == c.ID && len(got) == 1 && got[0].Reason == reward.CodeSoldOut && got[0].Until.IsZero()
 		})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -35,23 +36,15 @@ func TestAnInstanceCutOffFromTheGateMovesNothing(t *testing.T) {
 		issuer, cut := r.start(), r.start(withoutIssuer)
 		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
 		r.take(issuer, id, "ann")
-		before, err := r.rows.TemplateGet(r.Context(), id)
-		if err != nil {
-			r.Fatal(err)
-		}
+		before := fixture.Must(r.rows.TemplateGet(r.Context(), id))(r)
 		cut.gate.set(func(g *faultyGate) { g.down = true })
 		for n := range 2 { // the second one after the first one has had its effect
 			r.until("it asks who issues", func() bool {
-				lease, err := r.rows.LeaseTake(r.Context(), store.LeaseTakeParams{Name: "test", Owner: "test", TTL: time.Second, Among: standInLease})
-				if err != nil {
-					r.Fatal(err)
-				}
+				lease := fixture.Must(r.rows.LeaseTake(r.Context(), store.LeaseTakeParams{Name: "test", Owner: "test", TTL: time.Second, Among: standInLease}))(r)
 				return slices.Contains(lease.Holders, cut.name)
 			})
 			r.take(issuer, id, fmt.Sprint("u", n))
-			if err := r.rows.LeaseRelease(r.Context(), standInLease, cut.name); err != nil {
-				r.Fatal(err)
-			}
+			fixture.OK(r, r.rows.LeaseRelease(r.Context(), standInLease, cut.name))
 		}
 		if row, err := r.rows.TemplateGet(r.Context(), id); err != nil || row.Path != reward.PathGate || row.Generation != before.Generation {
 			r.Errorf("it was moved: %+v, %v", row, err)

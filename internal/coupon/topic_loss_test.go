@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -33,10 +34,7 @@ func (r *rig) admin() (*kadm.Client, func()) {
 	if r.dial != nil {
 		options = append(options, kgo.Dialer(r.dial))
 	}
-	raw, err := kgo.NewClient(options...)
-	if err != nil {
-		r.Fatal(err)
-	}
+	raw := fixture.Must(kgo.NewClient(options...))(r)
 	return kadm.NewClient(raw), raw.Close
 }
 
@@ -46,10 +44,7 @@ func (r *rig) noConsumers() {
 	admin, done := r.admin()
 	defer done()
 	r.until("the consumers have left", func() bool {
-		groups, err := admin.DescribeGroups(r.Context(), r.prefix+bus.GroupCouponIssue)
-		if err != nil {
-			r.Fatal(err)
-		}
+		groups := fixture.Must(admin.DescribeGroups(r.Context(), r.prefix+bus.GroupCouponIssue))(r)
 		return len(groups[r.prefix+bus.GroupCouponIssue].Members) == 0
 	})
 }
@@ -70,9 +65,7 @@ func (r *rig) recreateTopic() {
 	})
 	client := r.connect("maker")
 	defer client.Close()
-	if err := client.EnsureTopics(r.Context()); err != nil {
-		r.Fatal(err)
-	}
+	fixture.OK(r, client.EnsureTopics(r.Context()))
 }
 
 // topicLoss is a loss of the records of coupon requests.

@@ -65,12 +65,9 @@ func openEmbedded(t testing.TB) servers {
 	t.Helper()
 	rows := openSQLite(t)
 	network := &kfake.VirtualNetwork{}
-	broker, err := bus.StartBroker(t.Context(), bus.BrokerConfig{
+	broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{
 		Dir: t.TempDir(), Listen: "127.0.0.1:9092", ListenOn: network.Listen, Dial: network.DialContext,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(broker.Close)
 	g := newLosableGate()
 	t.Cleanup(g.close)
@@ -108,10 +105,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 	return servers{
 		rows: func(t testing.TB) store.Store {
 			t.Helper()
-			rows, err := open(t.Context(), database)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows := fixture.Must(open(t.Context(), database))(t)
 			t.Cleanup(rows.Close)
 			return rows
 		},
@@ -126,19 +120,14 @@ func openServersAt(t testing.TB, redisURL string) servers {
 			t.Helper()
 			c := fixture.RedisClient(t, redisURL)
 			defer c.Close()
-			if err := c.Do(t.Context(), c.B().Arbitrary(strings.Fields(command)...).Keys(keys+key).Args(args...).Build()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, c.Do(t.Context(), c.B().Arbitrary(strings.Fields(command)...).Keys(keys+key).Args(args...).Build()).Error())
 		},
 	}
 }
 
 func openRedis(t testing.TB, url, keys string) *redisgate.Gate {
 	t.Helper()
-	g, err := redisgate.Open(t.Context(), redisgate.Config{URL: url, KeyPrefix: keys})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := fixture.Must(redisgate.Open(t.Context(), redisgate.Config{URL: url, KeyPrefix: keys}))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -222,20 +211,13 @@ func (r *rig) start(change ...func(*FlowConfig)) *instance {
 	own := r.servers.gate(r)
 	cfg.Store, cfg.Gate = r.servers.rows(r), own
 	client := r.connect(name)
-	if err := client.EnsureTopics(r.Context()); err != nil {
-		r.Fatal(err)
-	}
+	fixture.OK(r, client.EnsureTopics(r.Context()))
 	cfg.Bus = client
 	for _, f := range change {
 		f(&cfg)
 	}
-	flow, err := NewFlow(cfg)
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := flow.Start(r.Context()); err != nil {
-		r.Fatal(err)
-	}
+	flow := fixture.Must(NewFlow(cfg))(r)
+	fixture.OK(r, flow.Start(r.Context()))
 	i := &instance{Flow: flow, name: name, gate: own, stop: sync.OnceFunc(func() {
 		flow.Stop()
 		client.Close()
@@ -255,10 +237,7 @@ func (r *rig) startAll(n int) {
 // connect returns a new connection to the brokers.
 func (r *rig) connect(name string) *bus.Client {
 	r.Helper()
-	client, err := bus.Open(r.Context(), bus.Config{Brokers: r.brokers, Dial: r.dial, TopicPrefix: r.prefix, ClientID: name, Partitions: 3})
-	if err != nil {
-		r.Fatal(err)
-	}
+	client := fixture.Must(bus.Open(r.Context(), bus.Config{Brokers: r.brokers, Dial: r.dial, TopicPrefix: r.prefix, ClientID: name, Partitions: 3}))(r)
 	return client
 }
 
@@ -269,10 +248,7 @@ func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 	if t.PerUserLimit == 0 {
 		t.PerUserLimit = 1
 	}
-	v, err := r.instances[0].Catalog.Create(r.Context(), t)
-	if err != nil {
-		r.Fatal(err)
-	}
+	v := fixture.Must(r.instances[0].Catalog.Create(r.Context(), t))(r)
 	return v.ID
 }
 
@@ -389,10 +365,7 @@ func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 	r.Helper()
 	var out []reward.Coupon
 	for after := int64(0); ; {
-		page, err := r.rows.CouponList(r.Context(), store.CouponListParams{TemplateID: id, AfterTicket: after, Limit: store.BatchMax})
-		if err != nil {
-			r.Fatal(err)
-		}
+		page := fixture.Must(r.rows.CouponList(r.Context(), store.CouponListParams{TemplateID: id, AfterTicket: after, Limit: store.BatchMax}))(r)
 		if len(page) == 0 {
 			return out
 		}
@@ -434,10 +407,7 @@ func (r *rig) served(id reward.TemplateID, users []string) {
 // themselves and with the gate.
 func (r *rig) balanced(id reward.TemplateID) {
 	r.Helper()
-	count, err := r.rows.CouponRecount(r.Context(), id)
-	if err != nil {
-		r.Fatal(err)
-	}
+	count := fixture.Must(r.rows.CouponRecount(r.Context(), id))(r)
 	if count.Live != count.KeptLive || count.IssuedTotal != count.KeptIssuedTotal {
 		r.Errorf("rows add up to %+v", count)
 	}
