@@ -24,7 +24,20 @@ type HistoryPayout = Schemas['HistoryPayout'];
 const reward = (p: HistoryPayout) => (p.voucherCode ? `voucher ${plain(p.voucherCode)}` : money(p.amount, p.currency));
 const promotion = (p: HistoryPayout) => plain(p.promotionName) || `promotion ${p.promotionId}`;
 
-export function payoutVerdict(p: HistoryPayout): Verdict {
+/** Cancellers has who cancelled something, by the path of the call; '' if that is not known. */
+export type Cancellers = Map<string, string>;
+
+const cancelPath = (p: HistoryPayout) => `/v1/promotions/${p.promotionId}/cancel`;
+const couponCancelPath = (c: { id: string }) => `/v1/coupons/${c.id}/cancel`;
+const byName = (by: Cancellers, path: string) => by.get(path) ? ` by ${plain(by.get(path))}` : '';
+
+/** cancelPaths lists the calls that cancelled something of a person. */
+export function cancelPaths(h: History): string[] {
+  const coupons = (h.items ?? []).flatMap((i) => i.coupon?.status === 'CANCELLED' && i.coupon.reason !== 'HOLD_EXPIRED' ? [couponCancelPath(i.coupon)] : []);
+  return [...new Set([...(h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map(cancelPath), ...coupons])];
+}
+
+export function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
   const why = plain(p.errorMessage || (p.errorCode && words(p.errorCode)));
   switch (p.state) {
@@ -33,9 +46,14 @@ export function payoutVerdict(p: HistoryPayout): Verdict {
     case 'FAILED':
       return { got: false, text: `${promotion(p)}: not paid, because the provider refused it${why ? `: ${why}` : ''}.`, to };
     case 'CANCELLED':
-      return { got: false, text: `${promotion(p)}: not paid, because the promotion was cancelled before.`, to };
+      return { got: false, text: `${promotion(p)}: not paid, because the promotion was cancelled${byName(by, cancelPath(p))} before.`, to };
     case 'UNKNOWN':
-      return { got: undefined, text: `${promotion(p)}: the provider has not said whether it paid. It is looked up, and not charged again before that is known.`, to };
+      return { got: undefined, text: `${promotion(p)}: the provider has not said whether it paid. It may already be paid: do not pay by hand. It is looked up, and not charged again before that is known.`, to };
+  }
+  if ((p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN')) {
+    return { got: undefined, text: `${promotion(p)}: a response of the provider was lost, so it may already be paid: do not pay by hand. It is tried again, and the provider pays it once.`, to };
+  }
+  switch (p.state) {
     case 'RETRYING':
       return { got: undefined, text: `${promotion(p)}: not paid yet. The provider failed${why ? ` (${why})` : ''}, and it is tried again.`, to };
   }
@@ -53,14 +71,14 @@ const refused = (reason: string | undefined) => refusals[reason ?? ''] ?? words(
 /** Names gives the name of a template by its ID. */
 export type Names = (templateId: string) => string;
 
-export function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
+export function couponVerdict(i: Schemas['HistoryItem'], names: Names, by: Cancellers): Verdict {
   const to = `/coupons/${i.templateId}` + (i.coupon ? `/${i.coupon.id}` : '');
   const template = names(i.templateId);
   if (i.coupon) {
     const c = i.coupon;
     const ends: Record<string, string> = {
       HELD: 'it is held for them and ends unless they confirm', ISSUED: 'it can be used', USED: 'it is used',
-      EXPIRED: 'it has expired since', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'it ended because nobody confirmed it in time' : 'it was cancelled since',
+      EXPIRED: 'it has expired since', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'it ended because nobody confirmed it in time' : `it was cancelled${byName(by, couponCancelPath(c))} since`,
     };
     return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text: `${template}: got coupon ${plain(c.code ?? c.id)}, and ${ends[c.status] ?? words(c.status)}.`, to };
   }
@@ -88,7 +106,7 @@ export function answer(all: Verdict[]): string {
 }
 
 /** timeOrder lists everything that happened to a person, latest first. */
-export function timeOrder(h: History, names: Names): Moment[] {
+export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
   const all: Moment[] = [];
   for (const p of h.payouts ?? []) {
     const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
@@ -99,14 +117,14 @@ export function timeOrder(h: History, names: Names): Moment[] {
         text: plain([a.code, a.message].filter(Boolean).join(': ')),
       });
     }
-    all.push({ at: p.updatedAt, to, state: p.state, title: `${promotion(p)}: ${words(p.state)}`, text: reward(p) + (p.transactionKey ? `, transaction ${plain(p.transactionKey)}` : '') });
+    all.push({ at: p.updatedAt, to, state: p.state, title: `${promotion(p)}: ${words(p.state)}${p.state === 'CANCELLED' ? byName(by, cancelPath(p)) : ''}`, text: reward(p) + (p.transactionKey ? `, transaction ${plain(p.transactionKey)}` : '') });
   }
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;
     const template = names(i.templateId);
     all.push({ at: i.at, to, state: i.status, title: `${template}: ${i.status === 'ISSUED' ? 'coupon issued' : i.status === 'LEFT' ? 'left the line' : 'request rejected'}`, text: i.coupon ? `${i.coupon.code ? `code ${plain(i.coupon.code)}, ` : ''}ticket ${i.ticket}` : i.reason ? words(i.reason) : '' });
     if (i.coupon?.usedAt) all.push({ at: i.coupon.usedAt, to, state: 'USED', title: `${template}: coupon used`, text: i.coupon.code ? `code ${plain(i.coupon.code)}` : '' });
-    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `${template}: coupon cancelled`, text: i.coupon.reason ? words(i.coupon.reason) : i.coupon.code ? `code ${plain(i.coupon.code)}` : '' });
+    if (i.coupon?.cancelledAt) all.push({ at: i.coupon.cancelledAt, to, state: 'CANCELLED', title: `${template}: coupon cancelled${byName(by, couponCancelPath(i.coupon))}`, text: i.coupon.reason ? words(i.coupon.reason) : i.coupon.code ? `code ${plain(i.coupon.code)}` : '' });
   }
   return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
 }
