@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -24,10 +26,33 @@ const (
 // codeFor returns a coupon's or voucher's code as the caller may see it: a code is
 // worth money, so viewers see only how it ends. So does a context without a caller.
 func codeFor(ctx context.Context, code string) string {
-	if slices.Contains(requesters, callerOf(ctx).Role) {
+	if seesCodes(ctx) {
 		return code
 	}
 	return reward.MaskCode(code)
+}
+
+func seesCodes(ctx context.Context) bool { return slices.Contains(requesters, callerOf(ctx).Role) }
+
+// codeInRecord finds a voucher's code in a record that need not be JSON, or was cut.
+var codeInRecord = regexp.MustCompile(`(?is)("voucherCode"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",}\]]+)`)
+
+// recordFor returns a record as the caller may see it, by codeFor. Of a code that is cut
+// or no text, viewers see nothing.
+func recordFor(ctx context.Context, record []byte) []byte {
+	if seesCodes(ctx) {
+		return record
+	}
+	return codeInRecord.ReplaceAllFunc(record, func(found []byte) []byte {
+		parts := codeInRecord.FindSubmatch(found)
+		shown := "…"
+		var code string
+		if json.Unmarshal(parts[2], &code) == nil {
+			shown = reward.MaskCode(code)
+		}
+		text, _ := json.Marshal(shown) // a text has a JSON form
+		return slices.Concat(parts[1], text)
+	})
 }
 
 // codeHolder is the response of a read that can show codes.

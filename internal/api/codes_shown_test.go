@@ -25,6 +25,7 @@ func TestCodesByRole(t *testing.T) {
 		b.shop.coupons = []reward.Coupon{one}
 		b.shop.history = coupon.History{Outcomes: []reward.IssueOutcome{{TemplateID: 42, UserID: "u7", Ticket: 3, Coupon: one, At: testTime}}}
 		b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: one}, nil)
+		b.store.letters = []reward.DeadLetter{{ID: 1, Source: "t", Reason: "MALFORMED", Status: reward.DeadLetterOpen, Value: []byte(`{"voucherCode":"` + voucher + `",`)}}
 		operator := []string{"Authorization", "Bearer operator", "Content-Type", "application/json"}
 		b.do(t, "POST", "/v1/promotions", strings.NewReader(`{"id":7,"name":"x","type":"VOUCHER","voucherCode":"`+voucher+`"}`), operator...).want(t, http.StatusCreated)
 		operator[3] = "text/csv"
@@ -54,6 +55,8 @@ func TestCodesByRole(t *testing.T) {
 			{path: "/v1/promotions/7/payouts", code: voucher, operation: "list-payouts"},
 			{path: "/v1/promotions/7/payouts", code: voucher, operation: "list-payouts", accept: "text/csv"},
 			{path: "/v1/promotions/7/payouts/1", code: voucher, operation: "get-payout"},
+			{path: "/v1/dead-letters/1", code: voucher, operation: "get-dead-letter"},
+			{path: "/v1/dead-letters", code: voucher, operation: "list-dead-letters"},
 		} {
 			for _, role := range []string{"viewer", "issuer", "operator", "admin", "shopper"} {
 				before := len(b.audit(t))
@@ -116,5 +119,25 @@ func TestCodesShownOfMany(t *testing.T) {
 	}
 	if first, others := s.add(shownRead{"a", "get-coupon", "new", ""}, now.Add(shownWindow)); !first || others {
 		t.Errorf("in the next window: first %t, for others %t", first, others)
+	}
+}
+
+// TestVouchersInRecords checks that viewers see no voucher in a record that became a dead
+// letter, whatever its form.
+func TestVouchersInRecords(t *testing.T) {
+	t.Parallel()
+	for record, want := range map[string]string{
+		`{"targetId":"1","voucherCode":"GIFT-2026"}`:                `{"targetId":"1","voucherCode":"…2026"}`,
+		"{\"VOUCHERcode\" :\n\"GIFT-\\u0032026\",\"userId\":\"u\"}": "{\"VOUCHERcode\" :\n\"…2026\",\"userId\":\"u\"}",
+		`{"voucherCode":"A\"B-GIFT","voucherCode":"two-GIFT"`:       `{"voucherCode":"…GIFT","voucherCode":"…GIFT"`,
+		`{"voucherCode":"GIFT-20`:                                   `{"voucherCode":"…"`,
+		`{"voucherCode":20261128}`:                                  `{"voucherCode":"…"}`,
+		"{\"voucherCode\":\"GIFT-\xff2026\"}":                       `{"voucherCode":"…2026"}`,
+		`{"voucherCode":""}`:                                        `{"voucherCode":""}`,
+		`nothing`:                                                   `nothing`,
+	} {
+		if got := string(recordFor(t.Context(), []byte(record))); got != want {
+			t.Errorf("%s is shown as %s, want %s", record, got, want)
+		}
 	}
 }

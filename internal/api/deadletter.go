@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -24,7 +25,7 @@ type DeadLetter struct {
 	Offset         string    `json:"offset" doc:"Or stream entry ID"`
 	Key            string    `json:"key,omitempty"`
 	KeyBase64      []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
-	Value          string    `json:"value,omitempty"`
+	Value          string    `json:"value,omitempty" doc:"For viewers, a voucherCode in it is … and its last four characters"`
 	ValueBase64    []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
 	ValueBytes     int64     `json:"valueBytes" doc:"Length of the whole"`
 	ValueTruncated bool      `json:"valueTruncated,omitempty" doc:"Lists show 1024 bytes, get-dead-letter up to 65536"`
@@ -36,14 +37,14 @@ type DeadLetter struct {
 	SettledBy      string    `json:"settledBy,omitempty"`
 }
 
-func deadLetterOf(l reward.DeadLetter) DeadLetter {
+func deadLetterOf(ctx context.Context, l reward.DeadLetter) DeadLetter {
 	out := DeadLetter{
 		ID: strconv.FormatInt(l.ID, 10), Source: l.Source, Partition: l.Partition, Offset: l.Offset,
 		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: l.SettledAt.UTC(), SettledBy: l.SettledBy,
 	}
 	out.Key, out.KeyBase64 = textOrBytes(l.Key)
 	out.ValueBytes, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
-	out.Value, out.ValueBase64 = textOrBytes(l.Value)
+	out.Value, out.ValueBase64 = textOrBytes(recordFor(ctx, l.Value))
 	return out
 }
 
@@ -90,6 +91,16 @@ type deadLetterIDInput struct {
 
 type deadLetterOutput struct {
 	Body DeadLetter
+}
+
+func (l *DeadLetter) holdsCode() bool {
+	return codeInRecord.MatchString(l.Value) || codeInRecord.Match(l.ValueBase64)
+}
+
+func (out *deadLetterOutput) holdsCodes() bool { return out.Body.holdsCode() }
+
+func (out *deadLetterListOutput) holdsCodes() bool {
+	return slices.ContainsFunc(out.Body.Items, func(l DeadLetter) bool { return l.holdsCode() })
 }
 
 // SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
@@ -192,7 +203,7 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 		if err != nil {
 			return nil, err
 		}
-		return &deadLetterOutput{Body: deadLetterOf(l)}, nil
+		return &deadLetterOutput{Body: deadLetterOf(ctx, l)}, nil
 	}
 }
 
@@ -216,7 +227,7 @@ func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*de
 	out := &deadLetterListOutput{}
 	out.Body.Items = make([]DeadLetter, len(letters))
 	for i, l := range letters {
-		out.Body.Items[i] = deadLetterOf(l)
+		out.Body.Items[i] = deadLetterOf(ctx, l)
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorDeadLetters, letters[len(letters)-1].ID)

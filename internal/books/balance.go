@@ -209,25 +209,25 @@ func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
 //	SUCCEEDED ≤ then
 //
 // A READY payout may have been charged too, if it was returned.
-func compareCharges(id reward.PromotionID, first worth, rows *reward.Counts, then worth) []Drift {
+func compareCharges(p reward.Promotion, first worth, rows *reward.Counts, then worth) []Drift {
 	var drifts []Drift
-	add := func(what, detail string, rows, provider int64) {
-		drifts = append(drifts, Drift{
-			PromotionID: id, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, provider, rows),
-		})
+	add := func(what string, rows, provider int64, detail string, numbers ...any) {
+		drifts = append(drifts, Drift{PromotionID: p.ID, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, numbers...)})
 	}
 	limit, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
 	if first.count > limit.count {
-		add(driftAbove, "the provider has charged %d payouts, but the rows explain at most %d", limit.count, first.count)
+		add(driftAbove, limit.count, first.count, "the provider has charged %d payouts, but the rows explain at most %d", first.count, limit.count)
 	}
 	if first.amount > limit.amount {
-		add(driftAmountAbove, "the provider has charged %d in total, but the rows explain at most %d", int64(limit.amount), int64(first.amount))
+		add(driftAmountAbove, int64(limit.amount), int64(first.amount), "the provider has charged %s in total, but the rows explain at most %s",
+			first.amount.In(p.Currency), limit.amount.In(p.Currency))
 	}
 	if then.count < paid.count {
-		add(driftBelow, "the provider has charged %d payouts, but %d rows are SUCCEEDED", paid.count, then.count)
+		add(driftBelow, paid.count, then.count, "the provider has charged %d payouts, but %d rows are SUCCEEDED", then.count, paid.count)
 	}
 	if then.amount < paid.amount {
-		add(driftAmountBelow, "the provider has charged %d in total, but the SUCCEEDED rows add up to %d", int64(paid.amount), int64(then.amount))
+		add(driftAmountBelow, int64(paid.amount), int64(then.amount), "the provider has charged %s in total, but the SUCCEEDED rows add up to %s",
+			then.amount.In(p.Currency), paid.amount.In(p.Currency))
 	}
 	return drifts
 }

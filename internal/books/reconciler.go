@@ -449,7 +449,7 @@ func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *c
 			return v, nil, listError{err}
 		}
 	}
-	return v, compareCharges(id, first, &v.Counts, book.total()), nil
+	return v, compareCharges(v.Promotion, first, &v.Counts, book.total()), nil
 }
 
 // balanced records that the books of a promotion balance.

@@ -360,7 +360,7 @@ func TestReconciler(t *testing.T) {
 		l.list.add(25) // twice
 		l.within(pausedWithin, "paused", l.paused)
 		why := l.breached()
-		for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2600 in total", "at most 2500"} {
+		for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2,600 in total", "at most 2,500"} {
 			if !strings.Contains(why, part) {
 				t.Errorf("%q does not say %q", why, part)
 			}
@@ -423,7 +423,7 @@ func TestReconciler(t *testing.T) {
 		"OneChargeTooFew": {24, func(l *ledger) { l.finish(25, rules.OutcomePaid) }, []string{"charged 24 payouts", "25 rows are SUCCEEDED"}},
 		"AnotherAmount": {25, func(l *ledger) {
 			l.list.change(func() { l.list.charges[24].Amount = 99 })
-		}, []string{"charged 2499 in total", "SUCCEEDED rows add up to 2500"}},
+		}, []string{"charged 2,499 in total", "SUCCEEDED rows add up to 2,500"}},
 	} {
 		fixture.OnFakeTime(t, name+"Pauses", func(t *testing.T) {
 			l := newLedger(t, 25, tc.paid)
