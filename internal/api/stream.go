@@ -11,6 +11,7 @@ import (
 
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -68,9 +69,10 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
 	info, consumers, err := a.inspectStream(ctx, s)
 	if err != nil {
-		a.log.Warn("work queue unavailable", err, "request_id", web.RequestID(ctx), "promotion_id", id)
-		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable,
-			"the work queue does not answer; its payouts are safe in the database, try again later")
+		return nil, &reward.Error{
+			Kind: reward.KindUnavailable, Code: web.CodeUnavailable, Err: err,
+			Detail: "the work queue does not answer; its payouts are safe in the database, try again later",
+		}
 	}
 	out := &PromotionStream{
 		Exists: info.Exists, Length: info.Len, Lag: info.Lag(), Pending: info.Pending,

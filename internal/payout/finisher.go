@@ -32,16 +32,17 @@ const (
 // Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
 	service.Base
-	rows    store.Payouts
-	queue   queue.Queue
-	retry   *RetryProcessor
-	lease   time.Duration
-	log     obs.Log
-	report  func(error, ...any) // logs failed writes
-	parking *parking
-	work    chan finished
-	acks    chan *pool.Item
-	returns chan *pool.Item
+	rows  store.Payouts
+	queue queue.Queue
+	retry *RetryProcessor
+	lease time.Duration
+	log   obs.Log
+	// report and ackReport log failed writes and acknowledgements.
+	report, ackReport func(error, ...any)
+	parking           *parking
+	work              chan finished
+	acks              chan *pool.Item
+	returns           chan *pool.Item
 	// onDone hints that streams may have capacity again. onReturn hints that
 	// there are READY rows.
 	onDone, onReturn func()
@@ -72,7 +73,7 @@ func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease
 	log = log.For(obs.Processor)
 	return &Finisher{
 		writing: writing, giveUp: giveUp, onDone: onDone, onReturn: onReturn, metrics: metrics,
-		rows: rows, queue: q, retry: retry, lease: lease, log: log, report: log.Streak("writing outcomes failed", ""),
+		rows: rows, queue: q, retry: retry, lease: lease, log: log, report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
 		parking: newParking(pause, troubles),
 		work:    make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 		returns: make(chan *pool.Item, 2*finishBatch),
@@ -310,10 +311,11 @@ func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 		}
 		if err := f.queue.Ack(ctx, s, ids); err != nil {
 			if ctx.Err() == nil {
-				f.log.Warn("acknowledging entries failed", err, "promotion_id", s.PromotionID, "count", len(list))
+				f.ackReport(err, "promotion_id", s.PromotionID, "count", len(list))
 			}
 			continue
 		}
+		f.ackReport(nil)
 		for _, it := range list {
 			f.log.Debug("entry processed", "promotion_id", s.PromotionID, "entry", it.ID, "target_id", it.TargetID)
 		}

@@ -50,6 +50,7 @@ type Manager struct {
 
 // NewManager returns a Manager without pools.
 func NewManager(cfg Config) *Manager {
+	cfg.away = cfg.Log.For(obs.Poller).Streak("work queue unavailable", "work queue available again")
 	return &Manager{cfg: cfg, registry: newRegistry(), specs: make(map[reward.PromotionID]Spec), busy: make(map[reward.PromotionID]bool)}
 }
 

@@ -21,7 +21,6 @@ const pollIntervalMin = time.Millisecond
 // capacity that becomes free, ends the pause. poll never uses a blocking read.
 func (p *Pool) poll(readCtx, workCtx context.Context) {
 	log := p.cfg.Log.For(obs.Poller)
-	report := log.Streak("work queue unavailable", "work queue available again")
 	pause := pollIntervalMin
 	registered, failures := 0, 0 // consumers that a Create named; failed commands in a row
 	missing := false             // the stream did not exist at the latest Create
@@ -30,7 +29,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 			exists, err := p.cfg.Queue.Create(readCtx, p.stream, names)
 			if err != nil {
 				failures++
-				p.outage(readCtx, report, err, failures)
+				p.outage(readCtx, err, failures)
 				continue
 			}
 			registered, missing = len(names), !exists
@@ -48,11 +47,11 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 		}
 		if err != nil {
 			failures++
-			p.outage(readCtx, report, err, failures)
+			p.outage(readCtx, err, failures)
 			continue
 		}
 		if failures > 0 {
-			report(nil, "promotion_id", p.stream.PromotionID)
+			p.cfg.away(nil, "promotion_id", p.stream.PromotionID)
 			failures = 0
 			registered = 0 // the server may have lost the consumers, so register them again
 		}
@@ -130,11 +129,11 @@ func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 
 // outage reports a failed command and pauses. The more commands have failed in a
 // row, the longer the pause.
-func (p *Pool) outage(ctx context.Context, report func(error, ...any), err error, failures int) {
+func (p *Pool) outage(ctx context.Context, err error, failures int) {
 	if ctx.Err() != nil {
 		return
 	}
-	report(err, "promotion_id", p.stream.PromotionID)
+	p.cfg.away(err, "promotion_id", p.stream.PromotionID)
 	if p.cfg.Refused != nil && service.Words(err) != "" {
 		p.cfg.Refused(p.stream, err)
 	}

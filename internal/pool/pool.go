@@ -74,6 +74,9 @@ type Config struct {
 	Changed func()
 	Metrics *obs.Metrics
 	Log     obs.Log
+
+	// away logs that the work queue is unavailable, once for all pools.
+	away func(error, ...any)
 }
 
 // Pool runs the consumers of one promotion on this instance. Its methods are

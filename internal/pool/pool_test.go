@@ -2,9 +2,11 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
@@ -672,4 +675,50 @@ func TestDivide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awayQueue is a queue that does not answer until it is back.
+type awayQueue struct {
+	queue.Queue
+	back atomic.Bool
+}
+
+func (q *awayQueue) Create(ctx context.Context, s queue.Stream, consumers []string) (bool, error) {
+	if !q.back.Load() {
+		return false, errors.New("away")
+	}
+	return q.Queue.Create(ctx, s, consumers)
+}
+
+// TestAnOutageIsLoggedOnceForAllPools checks that the lines about an outage do not grow
+// with the promotions: the number of failures is in the line.
+func TestAnOutageIsLoggedOnceForAllPools(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &awayQueue{Queue: queue.NewMemory()}
+		defer q.Close()
+		var lines fixture.Buffer
+		cfg := testConfig(q, &recorder{open: make(map[*Item]bool)})
+		var err error
+		if cfg.Log, err = obs.NewLog(&lines, "info", "text"); err != nil {
+			t.Fatal(err)
+		}
+		m := NewManager(cfg)
+		m.Run(t.Context())
+		defer m.StopAll()
+		var specs []Spec
+		for id := range 100 {
+			specs = append(specs, Spec{Stream: queue.Stream{Type: reward.Point, PromotionID: reward.PromotionID(id + 1)}, Total: 1, Work: true})
+		}
+		m.Converge(specs)
+		time.Sleep(3 * time.Second)
+		if n := strings.Count(lines.String(), "work queue unavailable"); n == 0 || n > 12 {
+			t.Errorf("%d lines about one outage, of 100 pools", n)
+		}
+		q.back.Store(true)
+		time.Sleep(5 * time.Second)
+		if n := strings.Count(lines.String(), "work queue available again"); n == 0 || n > 3 {
+			t.Errorf("%d lines say that it is back", n)
+		}
+	})
 }
