@@ -66,14 +66,14 @@ func (r *rig) template(t client.NewTemplate) string {
 	return made.ID
 }
 
-// issue requests n coupons, one per user, and repeats what got a 503 or still waits.
+// issue requests n coupons, one per user, and repeats what got a 503 or a 429 or still waits.
 func (r *rig) issue(template string, from, n int) {
 	r.t.Helper()
 	for i := range n {
 		user := fmt.Sprintf("u%d", from+i)
 		fixture.Until(r.t, "a coupon for "+user, func() bool {
 			res, err := r.api.IssueCoupon(r.t.Context(), template, user, time.Minute)
-			if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusServiceUnavailable {
+			if p, ok := errors.AsType[*client.Problem](err); ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests) {
 				return false
 			}
 			if err != nil || res.Status != "ISSUED" && res.Status != "WAITING" {

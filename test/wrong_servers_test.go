@@ -2,11 +2,16 @@ package test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
@@ -15,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/reward"
@@ -27,17 +33,17 @@ type promise struct {
 	doctor string   // check of doctor that fails; empty: none
 }
 
-// promises reads the table of docs/guarantees.md, by what is wrong.
-func promises(t *testing.T) map[string]promise {
+// promises reads a table of docs/guarantees.md, by what is wrong.
+func promises(t *testing.T, name string) map[string]promise {
 	t.Helper()
 	page, err := os.ReadFile("docs/guarantees.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(page), "<!-- begin refusals -->")
-	table, _, ended := strings.Cut(table, "<!-- end refusals -->")
+	_, table, found := strings.Cut(string(page), "<!-- begin "+name+" -->")
+	table, _, ended := strings.Cut(table, "<!-- end "+name+" -->")
 	if !found || !ended {
-		t.Fatal("docs/guarantees.md has no table of refusals")
+		t.Fatalf("docs/guarantees.md has no table %s", name)
 	}
 	rows := make(map[string]promise)
 	for line := range strings.Lines(table) {
@@ -52,6 +58,47 @@ func promises(t *testing.T) map[string]promise {
 		rows[strings.TrimSpace(cells[0])] = p
 	}
 	return rows
+}
+
+// says waits until an instance says in /readyz, or in its log if the database does not
+// answer /readyz, which parts are in trouble, in the words of the server. Its log has one
+// line for each, or another if the machine is so busy that a part is late again.
+func (r *rig) says(name string, want promise, from int) {
+	r.t.Helper()
+	lines := func(part string) (n int) {
+		for line := range strings.Lines(r.lines.String()[from:]) {
+			if strings.Contains(line, `"instance degraded" `) && strings.Contains(line, "part="+part) {
+				n++
+			}
+		}
+		return n
+	}
+	fixture.Until(r.t, name+": the instance names "+strings.Join(want.parts, ", ")+" with "+want.words, func() bool {
+		ready, err := r.api.Ready(r.t.Context())
+		return !slices.ContainsFunc(want.parts, func(part string) bool {
+			shown := slices.ContainsFunc(ready.Troubles, func(x client.Trouble) bool { return x.Part == part && strings.Contains(x.Reason, want.words) })
+			return lines(part) == 0 || !shown && (err == nil || !strings.Contains(r.lines.String()[from:], want.words))
+		})
+	})
+	for _, part := range want.parts {
+		if n := lines(part); n > 3 {
+			r.t.Errorf("%s: %d lines say that %s is degraded, want 1", name, n, part)
+		}
+	}
+}
+
+// doctorSays checks that doctor fails the check of a row, with an advice.
+func doctorSays(t *testing.T, name string, want promise, flags map[string]string) {
+	t.Helper()
+	if want.doctor == "" {
+		return
+	}
+	checks, err := engine.Doctor(context.WithoutCancel(t.Context()), engine.DoctorParams{Settings: config.LoadParams{Flags: flags}})
+	if err != nil || !slices.ContainsFunc(checks, func(c engine.Check) bool {
+		return c.Name == want.doctor && c.Status == engine.CheckFail && c.Advice != ""
+	}) {
+		t.Errorf("%s: doctor says %+v, %v; want %s to fail", name, checks, err, want.doctor)
+	}
 }
 
 // TestAServerThatAnswersAndRefuses breaks Redis in each way of the table in
@@ -83,6 +130,13 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 	issue(5)
 	fixture.Until(t, "nobody waits", func() bool { return r.waiting(templateID) == 0 })
 
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	faults := map[string]struct {
 		broken, repaired func()
 		coupons          bool // also affects coupons
@@ -98,6 +152,14 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 		"Redis has become a replica": {
 			func() { do("REPLICAOF", "127.0.0.1", "1") },
 			func() { do("REPLICAOF", "NO", "ONE") }, true,
+		},
+		"the Redis user may not run one command, `TIME`": {
+			func() { do("ACL", "SETUSER", "largesse", "-time") },
+			func() { do("ACL", "SETUSER", "largesse", "+time") }, true,
+		},
+		"Redis hangs": {
+			func() { must(redis.Hang()) },
+			func() { must(redis.Resume()) }, true,
 		},
 		"another program has stored something under a key of a gate": {
 			func() { do("DEL", line); do("SET", line, "mine") },
@@ -134,7 +196,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 			}, false,
 		},
 	}
-	table := promises(t)
+	table := promises(t, "refusals of Redis")
 	for name := range table {
 		if _, tested := faults[name]; !tested {
 			t.Errorf("the table promises something of %q, which nobody tests", name)
@@ -146,24 +208,12 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 			t.Errorf("the table says nothing of %q", name)
 			continue
 		}
+		said := len(r.lines.String())
 		fault.broken()
-		fixture.Until(t, name+": /readyz names "+strings.Join(want.parts, ", ")+" with "+want.words, func() bool {
-			ready, err := r.api.Ready(t.Context())
-			return err == nil && !slices.ContainsFunc(want.parts, func(part string) bool {
-				return !slices.ContainsFunc(ready.Troubles, func(x client.Trouble) bool { return x.Part == part && strings.Contains(x.Reason, want.words) })
-			})
+		r.says(name, want, said)
+		doctorSays(t, name, want, map[string]string{
+			"redis.url": url, "redis.key-prefix": r.cfg.Redis.KeyPrefix, "data.dir": t.TempDir(), "money.url": r.simURL,
 		})
-		if want.doctor != "" {
-			checks, err := engine.Doctor(context.WithoutCancel(t.Context()), engine.DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
-				"redis.url": url, "redis.key-prefix": r.cfg.Redis.KeyPrefix, "data.dir": t.TempDir(), "money.url": r.simURL,
-			}}})
-			failed := slices.IndexFunc(checks, func(c engine.Check) bool {
-				return c.Name == want.doctor && c.Status == engine.CheckFail && c.Advice != ""
-			})
-			if err != nil || failed < 0 {
-				t.Errorf("%s: doctor says %+v, %v; want %s to fail", name, checks, err, want.doctor)
-			}
-		}
 		if fault.coupons {
 			issue(3)
 			if got, err := r.api.Template(t.Context(), templateID); err != nil || got.Path != "DATABASE" {
@@ -188,4 +238,153 @@ func (r *rig) waiting(template string) int64 {
 		r.t.Fatal(err)
 	}
 	return got.Counters.Waiting
+}
+
+// ownPostgres starts a PostgreSQL with a database of an ordinary user, and returns the
+// user's URL, and a function by which the superuser runs statements.
+func ownPostgres(t *testing.T) (user string, do func(sql string)) {
+	t.Helper()
+	server := fixture.Own(t, fleet.NewPostgres)
+	do = func(sql string) {
+		t.Helper()
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, server.Address())
+		if err == nil {
+			_, err = conn.Exec(ctx, sql)
+			_ = conn.Close(ctx)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	do("CREATE ROLE largesse LOGIN")
+	do("CREATE DATABASE largesse OWNER largesse")
+	return strings.Replace(server.Address(), "postgres@", "largesse@", 1), do
+}
+
+// TestADatabaseThatAnswersAndRefuses breaks PostgreSQL in each way of the table in
+// docs/guarantees.md. The instance says what does not work in the server's own words, so
+// does a 503, and doctor fails. Everything works again afterwards.
+func TestADatabaseThatAnswersAndRefuses(t *testing.T) {
+	t.Parallel()
+	at, do := ownPostgres(t)
+	address, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := fleet.NewRelay(t.Context(), address.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(line.Close)
+	address.Host, address.Path = line.Addr(), "/largesse"
+	at = address.String()
+	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) { cfg.Database.URL = at }, patient)
+	id, workload := r.create(50, false, client.NewPromotion{})
+	r.balance(id, workload)
+	create := func() error {
+		_, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "a write", Type: "POINT"})
+		return err
+	}
+	manyReads := func() error {
+		answers := make(chan error)
+		for range 8 {
+			go func() { _, err := r.api.Promotion(t.Context(), id); answers <- err }()
+		}
+		var errs []error
+		for range 8 {
+			errs = append(errs, <-answers)
+		}
+		return errors.Join(errs...)
+	}
+	faults := map[string]struct {
+		broken, repaired func()
+		call             func() error // while it is broken
+		words            string       // of its 503; empty: it succeeds
+	}{
+		"PostgreSQL is read-only": {
+			func() { do("ALTER SYSTEM SET default_transaction_read_only = on"); do("SELECT pg_reload_conf()") },
+			func() { do("ALTER SYSTEM RESET default_transaction_read_only"); do("SELECT pg_reload_conf()") },
+			create, "the database accepts no writes (ERROR: cannot execute",
+		},
+		"PostgreSQL allows no further connection": {
+			func() { do("ALTER ROLE largesse CONNECTION LIMIT 1") },
+			func() { do("ALTER ROLE largesse CONNECTION LIMIT -1") },
+			manyReads, "",
+		},
+		"PostgreSQL hangs": {
+			line.Hang,
+			line.Resume,
+			func() error { _, err := r.api.Ready(t.Context()); return err }, "the database does not answer",
+		},
+	}
+	table := promises(t, "refusals of PostgreSQL")
+	if len(table) != len(faults) {
+		t.Errorf("the table has %d rows, the test %d", len(table), len(faults))
+	}
+	for name, fault := range faults {
+		said := len(r.lines.String())
+		fault.broken()
+		fixture.Until(t, name+": a call notices it", func() bool {
+			err := fault.call()
+			if fault.words == "" {
+				return err == nil && len(r.degraded()) > 0
+			}
+			problem, ok := errors.AsType[*client.Problem](err)
+			return ok && problem.Status == http.StatusServiceUnavailable && strings.Contains(problem.Detail, fault.words)
+		})
+		r.says(name, table[name], said)
+		doctorSays(t, name, table[name], map[string]string{"database.url": at, "data.dir": t.TempDir(), "money.url": r.simURL})
+		fault.repaired()
+		fixture.Until(t, name+": everything works again", func() bool { return len(r.degraded()) == 0 && create() == nil })
+	}
+	id, workload = r.create(50, false, client.NewPromotion{})
+	r.balance(id, workload)
+}
+
+// TestAServerThatCannotBeUsed checks that doctor and serve refuse each server of the table
+// in docs/guarantees.md, and that both say the same.
+func TestAServerThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	at, do := ownPostgres(t)
+	do("CREATE DATABASE latin OWNER largesse ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+	do("CREATE ROLE alone LOGIN CONNECTION LIMIT 1")
+	redis := fixture.Own(t, fleet.NewRedis)
+	admin := fixture.RedisClient(t, redis.Address())
+	defer admin.Close()
+	if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", "few", "on", ">secret", "~*", "&*", "+@all", "-info").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	database := func(from, to string) map[string]string {
+		return map[string]string{"database.url": strings.Replace(at, from, to, 1)}
+	}
+	servers := map[string]map[string]string{
+		"the encoding of the database is not UTF8":     database("/postgres?", "/latin?"),
+		"a pooler drops the settings of sessions":      {"database.url": fixture.Pooler(t, at, false)},
+		"a pooler refuses the settings of sessions":    {"database.url": fixture.Pooler(t, at, true)},
+		"PostgreSQL allows fewer than two connections": database("largesse@", "alone@"),
+		"the Redis user may not run `INFO`":            {"redis.url": strings.Replace(redis.Address(), "redis://", "redis://few:secret@", 1)},
+	}
+	table := promises(t, "refused servers")
+	if len(table) != len(servers) {
+		t.Errorf("the table has %d rows, the test %d", len(table), len(servers))
+	}
+	for name, flags := range servers {
+		flags["data.dir"], flags["money.url"], flags["http.listen"] = t.TempDir(), "http://127.0.0.1:1", "127.0.0.1:0"
+		doctorSays(t, name, table[name], flags)
+		cfg, _, err := config.Load(config.LoadParams{Flags: flags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := engine.New(cfg, obs.Log{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = e.Start(t.Context()); err == nil {
+			e.Stop()
+		}
+		if err == nil || !strings.Contains(err.Error(), table[name].words) {
+			t.Errorf("%s: serve says %v, want %s", name, err, table[name].words)
+		}
+	}
 }

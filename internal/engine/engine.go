@@ -655,7 +655,7 @@ func (e *Engine) startMonitor(ctx context.Context) {
 		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
-	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, fullAt: e.store.FullAt, refused: e.store.ConnectionRefused, clock: e.store.Clock}
+	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, fullAt: e.store.FullAt, refusal: e.store.Refusal, clock: e.store.Clock}
 	m.Start(context.WithoutCancel(ctx), m.run)
 	e.onClose(m.Stop)
 }

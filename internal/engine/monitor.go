@@ -24,9 +24,9 @@ const (
 	// found no space. It is longer than the pauses after which work that waits is
 	// tried again.
 	fullFor = 15 * time.Second
-	// crowdedFor is how long the database counts as having too few connections after it
-	// refused one. An instance that has some asks for more only when it needs them.
-	crowdedFor = 15 * time.Second
+	// refusedFor is how long the database counts as refusing connections or writes after
+	// it refused one. An instance asks for a connection only when it needs one.
+	refusedFor = 15 * time.Second
 	// skewMax is the difference to the database's clock above which the instance
 	// counts as degraded. Times of different instances meet in rows: due times,
 	// schedules and leases.
@@ -44,8 +44,9 @@ type monitor struct {
 	viewAge func() time.Duration
 	// fullAt returns when the disk of the database was last found to be full.
 	fullAt func() time.Time
-	// refused returns when the database last refused a connection, and its error.
-	refused func() (time.Time, error)
+	// refusal returns when the database last refused a connection or a write, and what
+	// that means.
+	refusal func() (time.Time, string)
 	// clock returns the time of the database.
 	clock func(ctx context.Context) (time.Time, error)
 	// began is when run began, and askedAt when it last read the clock; only run uses
@@ -100,8 +101,8 @@ func (m *monitor) check(ctx context.Context) (again bool) {
 			again = true
 			continue // what was reported stays
 		}
-		if refusedAt, refusal := m.refused(); name == partStore && err == nil && time.Since(refusedAt) < crowdedFor {
-			m.troubles.Set(o.part, store.Crowded(refusal)+"; until then, calls wait for each other")
+		if at, reason := m.refusal(); name == partStore && err == nil && time.Since(at) < refusedFor {
+			m.troubles.Set(o.part, reason)
 			continue
 		}
 		m.report(o.part, err != nil, o.reason(err))

@@ -43,7 +43,7 @@ func TestMonitor(t *testing.T) {
 			troubles: troubles,
 			viewAge:  func() time.Duration { return time.Duration(viewAge.Load()) },
 			fullAt:   full.FullAt,
-			refused:  full.ConnectionRefused,
+			refusal:  full.Refusal,
 			clock: func(context.Context) (time.Time, error) {
 				time.Sleep(200 * time.Millisecond)
 				return time.Now().Add(time.Duration(skew.Load()) - 100*time.Millisecond), nil
@@ -95,7 +95,7 @@ func TestMonitor(t *testing.T) {
 			t.Errorf("a refused connection: %v", err)
 		}
 		want(obs.PartDatabase)
-		if reason := troubles.List()[0].Reason; !strings.Contains(reason, "(too many clients): lower database.max-connections") {
+		if reason := troubles.List()[0].Reason; !strings.Contains(reason, "(too many clients), so calls wait for each other: lower database.max-connections") {
 			t.Errorf("reason %q", reason)
 		}
 		want()
@@ -135,7 +135,7 @@ func TestARefusalIsReportedWithinASecond(t *testing.T) {
 				troubles: troubles,
 				viewAge:  func() time.Duration { return 0 },
 				fullAt:   func() time.Time { return time.Time{} },
-				refused:  func() (time.Time, error) { return time.Time{}, nil },
+				refusal:  func() (time.Time, string) { return time.Time{}, "" },
 				clock:    func(context.Context) (time.Time, error) { return time.Now(), nil },
 			}
 			m.Start(t.Context(), m.run)

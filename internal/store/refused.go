@@ -42,16 +42,16 @@ func (e fullError) Is(target error) bool { return target == ErrFull }
 
 func (e fullError) Unwrap() error { return e.error }
 
-// Space remembers when a driver last met ErrFull, or was refused a connection. Its zero
-// value is ready for use. It is safe for concurrent use.
+// Space remembers when a driver last met ErrFull, or was refused a connection or a write.
+// Its zero value is ready for use. It is safe for concurrent use.
 type Space struct {
 	missedAt atomic.Int64 // in nanoseconds since 1970; 0: never
 	refusal  atomic.Pointer[refusal]
 }
 
 type refusal struct {
-	at  time.Time
-	err error
+	at     time.Time
+	reason string
 }
 
 // ConnectionsAdvice says what to do if the database refuses connections.
@@ -60,22 +60,28 @@ const ConnectionsAdvice = "lower database.max-connections or database.read-conne
 // RefusedConnection records that the server has as many connections as its limits allow,
 // and returns its error as CodeUnavailable.
 func (s *Space) RefusedConnection(err error) error {
-	s.refusal.Store(&refusal{at: time.Now(), err: err})
-	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: Crowded(err), Err: err}
+	return s.refused(err, "the database gives this instance no more connections ("+service.Words(err)+"), so calls wait for each other: "+ConnectionsAdvice)
 }
 
-// Crowded says that the server refuses connections, in its words, and what to do.
-func Crowded(err error) string {
-	return "the database gives this instance no more connections (" + service.Words(err) + "): " + ConnectionsAdvice
+// RefusedWrite records that the server accepts no writes, and returns its error as
+// CodeUnavailable.
+func (s *Space) RefusedWrite(err error) error {
+	return s.refused(err, "the database accepts no writes ("+service.Words(err)+"), so nothing is saved, dispatched or charged: "+
+		"name the primary in database.url, or turn default_transaction_read_only off")
 }
 
-// ConnectionRefused returns when the server last refused a connection, and its error; the
-// zero time if it never did.
-func (s *Space) ConnectionRefused() (time.Time, error) {
+func (s *Space) refused(err error, reason string) error {
+	s.refusal.Store(&refusal{at: time.Now(), reason: reason})
+	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: reason, Err: err}
+}
+
+// Refusal returns when the server last refused a connection or a write, and what that
+// means; the zero time if it never did.
+func (s *Space) Refusal() (at time.Time, reason string) {
 	if r := s.refusal.Load(); r != nil {
-		return r.at, r.err
+		return r.at, r.reason
 	}
-	return time.Time{}, nil
+	return time.Time{}, ""
 }
 
 // Missed records that there was no space for a transaction. It returns the error of

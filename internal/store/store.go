@@ -61,9 +61,9 @@ type Store interface {
 	// FullAt returns when a transaction of this process last failed with ErrFull;
 	// the zero time if none did.
 	FullAt() time.Time
-	// ConnectionRefused returns when the server last refused a connection of this
-	// process because of its limits, and its error; the zero time if it never did.
-	ConnectionRefused() (time.Time, error)
+	// Refusal returns when the server last refused this process a connection because
+	// of its limits, or a write, and what that means; the zero time if it never did.
+	Refusal() (at time.Time, reason string)
 	// Migrate brings the schema up to date. Several instances may call it at the
 	// same time.
 	Migrate(ctx context.Context) error

@@ -3,82 +3,17 @@ package postgres
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/url"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/store"
 )
-
-// pooler stands in for a connection pooler that knows three parameters of the start, as
-// PgBouncer does. It drops the others, or refuses the first of them.
-func pooler(t *testing.T, database string, refuses bool) (through string) {
-	t.Helper()
-	address := fixture.Must(url.Parse(database))(t)
-	listener := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	var serving sync.WaitGroup
-	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
-	target := address.Host
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { serveClient(client, target, refuses) })
-		}
-	})
-	address.Host = listener.Addr().String()
-	return address.String()
-}
-
-func serveClient(client net.Conn, target string, refuses bool) {
-	defer client.Close()
-	backend := pgproto3.NewBackend(client, client)
-	first, err := backend.ReceiveStartupMessage()
-	start, isStart := first.(*pgproto3.StartupMessage)
-	if err != nil || !isStart {
-		return
-	}
-	for name := range start.Parameters {
-		if slices.Contains([]string{"user", "database", "application_name"}, name) {
-			continue
-		}
-		if refuses {
-			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
-			_ = backend.Flush()
-			return
-		}
-		delete(start.Parameters, name)
-	}
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	hello, err := start.Encode(nil)
-	if err != nil {
-		return
-	}
-	var copying sync.WaitGroup
-	defer copying.Wait()
-	if _, err := server.Write(hello); err != nil {
-		return
-	}
-	copying.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
-	_, _ = io.Copy(server, client)
-	_ = server.Close()
-}
 
 func TestAPoolerIsRefused(t *testing.T) {
 	t.Parallel()
@@ -92,7 +27,7 @@ func TestAPoolerIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{URL: pooler(t, direct, tc.refuses)}
+			cfg := Config{URL: fixture.Pooler(t, direct, tc.refuses)}
 			refused := func(door string, err error) {
 				t.Helper()
 				unfit, ok := errors.AsType[*UnfitError](err)
@@ -175,8 +110,8 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 	answer := make(chan error)
 	go func() { answer <- read() }()
 	fixture.Until(t, "the server has refused a connection", func() bool {
-		at, err := s.ConnectionRefused()
-		return !at.IsZero() && strings.Contains(err.Error(), "too many connections for role")
+		at, reason := s.Refusal()
+		return !at.IsZero() && strings.Contains(reason, "too many connections for role")
 	})
 	releaseReads()
 	if err := <-answer; err != nil {

@@ -488,8 +488,11 @@ func (s *Store) once(ctx context.Context, timeout time.Duration, what string, b 
 		err = s.sendBatch(ctx, b)
 	}
 	if err != nil {
-		if hasState(err, "53100") {
+		switch {
+		case hasState(err, "53100"):
 			err = s.Missed(err)
+		case hasState(err, "25006"):
+			err = s.RefusedWrite(err)
 		}
 		return rolledBack(err), fmt.Errorf("%s: %w", what, err)
 	}
