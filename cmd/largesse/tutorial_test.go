@@ -46,7 +46,7 @@ func pageSteps(t *testing.T, path string) []pageStep {
 
 // alike are the forms of words that differ from run to run: IDs, codes of
 // coupons, addresses, dates, times and transaction keys.
-var alike = regexp.MustCompile(`^(\d{18}|[A-Z2-7]{26},?|http://127\.0\.0\.1:\d+,?|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\dZ|MS-\d{10})$`)
+var alike = regexp.MustCompile(`^(\d{18}|[A-Z2-7]{26},?|http://127\.0\.0\.1:\d+,?|127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\dZ|MS-[A-Z2-7]{6}-\d{10})$`)
 
 // shapeOf replaces the letters and digits of a word that differs from run to run.
 func shapeOf(word string) string {

@@ -1,6 +1,7 @@
 package moneysim
 
 import (
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,9 @@ type shard struct {
 // the responses. The append-only ledger records the charges, and all totals
 // come from it, so that a mistake in the keys would show.
 type books struct {
+	// name is part of each transaction key, so that a simulator that starts again does
+	// not repeat the keys that Largesse has stored.
+	name       string
 	shards     [shardCount]shard
 	requests   atomic.Int64
 	duplicates atomic.Int64
@@ -48,7 +52,7 @@ type books struct {
 }
 
 func newBooks() *books {
-	b := &books{}
+	b := &books{name: rand.Text()[:6]}
 	for i := range b.shards {
 		b.shards[i].keys = make(map[key]entry)
 	}
@@ -110,7 +114,7 @@ func (b *books) charge(c charge, counted bool) string {
 		if !counted {
 			b.duplicates.Add(1)
 		}
-		return transactionKey(e.charge)
+		return b.transactionKey(e.charge)
 	}
 	b.mu.Lock()
 	b.ledger = append(b.ledger, c)
@@ -118,7 +122,7 @@ func (b *books) charge(c charge, counted bool) string {
 	e.charge = uint32(len(b.ledger)) //nolint:gosec // 4 billion events do not fit in memory
 	b.mu.Unlock()
 	s.keys[c.key] = e
-	return transactionKey(e.charge)
+	return b.transactionKey(e.charge)
 }
 
 // chargeTwice is charge for a request that arrived twice at the same time.
@@ -136,10 +140,12 @@ func (b *books) transaction(k key) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.keys[k]
-	return transactionKey(e.charge), e.charge != 0
+	return b.transactionKey(e.charge), e.charge != 0
 }
 
-func transactionKey(number uint32) string { return fmt.Sprintf("MS-%010d", number) }
+func (b *books) transactionKey(number uint32) string {
+	return fmt.Sprintf("MS-%s-%010d", b.name, number)
+}
 
 // events returns the current ledger. It may be read without a lock, because its
 // events never change.

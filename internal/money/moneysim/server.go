@@ -311,7 +311,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge
 		}
 	}
 	limit = min(max(limit, 1), pageMax)
-	ledger, _ := s.books.Load().events()
+	b := s.books.Load()
+	ledger, _ := b.events()
 	page := chargePage{Charges: []chargeItem{}}
 	for i := from; i < len(ledger); i++ {
 		if !wanted(ledger[i]) {
@@ -321,15 +322,15 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, wanted func(charge
 			page.NextCursor = strconv.Itoa(i)
 			break
 		}
-		page.Charges = append(page.Charges, item(ledger[i], i))
+		page.Charges = append(page.Charges, b.item(ledger[i], i))
 	}
 	writeJSON(w, http.StatusOK, page)
 }
 
-func item(c charge, index int) chargeItem {
+func (b *books) item(c charge, index int) chargeItem {
 	it := chargeItem{
 		IdempotencyKey: c.String(), PromotionID: strconv.FormatInt(c.promotion, 10), TargetID: strconv.FormatInt(c.target, 10),
-		Type: "POINT", Amount: c.amount, Currency: c.currency, TransactionKey: transactionKey(uint32(index + 1)), //nolint:gosec // an index of the ledger
+		Type: "POINT", Amount: c.amount, Currency: c.currency, TransactionKey: b.transactionKey(uint32(index + 1)), //nolint:gosec // an index of the ledger
 	}
 	if c.voucher {
 		it.Type = "VOUCHER"

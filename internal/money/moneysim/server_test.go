@@ -305,7 +305,7 @@ func TestFaultsAreReplacedReadAndReset(t *testing.T) {
 	t.Parallel()
 	begin := moneysim.Faults{LatencyMs: 1}
 	b := start(t, moneysim.Config{Faults: begin})
-	b.mustPoint(1, 7, 10)
+	first := b.mustPoint(1, 7, 10)
 	if got := b.must(http.MethodPut, "/faults", "", `{"errorRate":1,"jitterMs":2}`); got.Status != 200 {
 		t.Fatalf("PUT /faults: %+v", got)
 	}
@@ -323,6 +323,9 @@ func TestFaultsAreReplacedReadAndReset(t *testing.T) {
 	}
 	if b.sim.Stats() != (moneysim.Stats{}) || b.sim.Faults() != begin || b.sim.MaxChargesPerKey() != 0 || b.sim.OpenMax() != 0 || b.sim.Busiest(time.Hour) != 0 {
 		t.Errorf("after a reset: %+v, %+v", b.sim.Stats(), b.sim.Faults())
+	}
+	if again := b.mustPoint(2, 8, 10); again.Key == first.Key {
+		t.Errorf("two payouts have the transaction %s", again.Key)
 	}
 	for _, f := range []moneysim.Faults{
 		{RefuseRate: math.NaN()},
