@@ -136,7 +136,7 @@ func (i *Intake) checkExpiredHolds(ctx context.Context, t *reward.CouponTemplate
 	defer cancel()
 	rest, err := i.expiredHolds.do(ctx, t.ID, user)
 	if err != nil || rest <= 0 {
-		return nil //nolint:nilerr // see above
+		return nil // see above
 	}
 	return reward.NewError(reward.KindConflict, reward.CodeHoldLapsed,
 		"this user did not confirm a coupon of this template in time; others come first, ask again in %v", rest.Truncate(time.Second)+time.Second)
