@@ -133,6 +133,9 @@ func (f *setFlags) change(changed func(string) bool) (client.PromotionChange, er
 		if err := clearableFlag(changed, number.flag, number.value, strconv.Atoi, number.to); err != nil {
 			return change, err
 		}
+		if n, err := strconv.Atoi(number.value); err == nil && n < 1 {
+			return change, wrongUse("--%s %d must be at least 1, or none", number.flag, n)
+		}
 	}
 	int64Of := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 	for _, number := range []struct {

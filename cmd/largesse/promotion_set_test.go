@@ -30,6 +30,8 @@ func TestPromotionSet(t *testing.T) {
 		nil,
 		{"--rate", "x"},
 		{"--rate", ""},
+		{"--rate", "-5"},
+		{"--weight", "0"},
 		{"--max-retries", "21"},
 		{"--max-retries", "none"},
 		{"--name", ""},

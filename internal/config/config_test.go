@@ -468,6 +468,25 @@ func TestMaskSecrets(t *testing.T) {
 	}
 }
 
+// TestMaskLiterals shows the descriptions of other APIs: what they send as a constant under
+// the name of a secret is masked, and what they compute is not.
+func TestMaskLiterals(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][3]string{
+		{"money.request.path", "/v1/pay?api_key=k1&to={userId}#f", "/v1/pay?api_key=xxxxx&to={userId}#f"},
+		{"money.request.path", "/v1/orders/{key}?key={key}", "/v1/orders/{key}?key={key}"},
+		{"money.lookup.path", "/v2/orders?externalId={key}&accessToken=t", "/v2/orders?externalId={key}&accessToken=xxxxx"},
+		{"money.request.body", `{"externalId": key, "apiKey": "k\"1", "amount": amount}`, `{"externalId": key, "apiKey": "xxxxx", "amount": amount}`},
+		{"money.request.body", `{password: 'p', "idempotencyKey": key + ":x", "memo": "token"}`, `{password: "xxxxx", "idempotencyKey": key + ":x", "memo": "token"}`},
+		{"money.request.body", "", ""},
+	} {
+		i := slices.IndexFunc(Settings, func(s Setting) bool { return s.Name == c[0] })
+		if got := Settings[i].Shown(c[1]); got != c[2] {
+			t.Errorf("%s %s is shown as %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 func TestMaskHeader(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

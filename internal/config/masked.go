@@ -96,6 +96,10 @@ func (s Setting) Shown(text string) string {
 		return maskHeader(text)
 	case s.Name == webhookSecretSetting:
 		return maskWhole(text)
+	case s.Name == "money.request.path" || s.Name == "money.lookup.path":
+		return pathSecret.ReplaceAllString(text, "${1}"+mask)
+	case s.Name == "money.request.body":
+		return literalSecret.ReplaceAllString(text, "${1}"+`"`+mask+`"`)
 	}
 	return maskSecrets(text)
 }
@@ -112,6 +116,14 @@ const mask = "xxxxx"
 var (
 	addressStart = regexp.MustCompile(`(?:^|,)\s*[A-Za-z][A-Za-z0-9+.-]*://`)
 	secretQuery  = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|pwd|secret|token|key|auth)[^=&]*=)[^&#]*`)
+)
+
+var (
+	// pathSecret finds the literal value of a query parameter with such a name, and
+	// literalSecret a text that an object of an expression has under such a name. A
+	// placeholder or an expression is no secret.
+	pathSecret    = regexp.MustCompile(`(?i)([?&][^=&{]*(?:pass|pwd|secret|token|key|auth)[^=&{]*=)[^&#{][^&#]*`)
+	literalSecret = regexp.MustCompile(`(?i)((?:"[^"]*(?:pass|pwd|secret|token|key|auth)[^"]*"|\w*(?:pass|pwd|secret|token|key|auth)\w*)\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
 )
 
 var headerStart = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}: `)
