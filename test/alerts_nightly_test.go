@@ -96,10 +96,7 @@ func (rec *recording) add(families map[string]*dto.MetricFamily) {
 // evaluates the rules.
 func (rec *recording) fired(t *testing.T, promtool string, names []string) []string {
 	t.Helper()
-	rules, err := filepath.Abs(alertsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := fixture.Must(filepath.Abs(alertsFile))(t)
 	type series struct {
 		Series string `yaml:"series"`
 		Values string `yaml:"values"`
@@ -116,17 +113,12 @@ func (rec *recording) fired(t *testing.T, promtool string, names []string) []str
 			"eval_time": (scrapeStands * scrapes).String(), "exp_samples": []any{map[string]any{"labels": "{}", "value": 0}},
 		})
 	}
-	text, err := yaml.Marshal(map[string]any{
+	text := fixture.Must(yaml.Marshal(map[string]any{
 		"rule_files": []string{rules}, "evaluation_interval": scrapeStands.String(),
 		"tests": []any{map[string]any{"interval": scrapeStands.String(), "input_series": input, "promql_expr_test": checks}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	path := filepath.Join(t.TempDir(), "test.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(path, text, 0o600))
 	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", path).CombinedOutput()
 	var fired []string
 	for _, m := range firedName.FindAllStringSubmatch(string(out), -1) {
@@ -172,16 +164,10 @@ func TestNightlyAlertsFire(t *testing.T) {
 			}
 		}},
 		"RedisAway": {[]string{"LargessePartDown", "LargesseDegraded", "LargesseCouponsUnavailable", "LargesseApiFails"}, func(t *testing.T) (*rig, func(int)) {
-			relay, err := fleet.NewRelay(t.Context(), strings.TrimPrefix(fixture.Address(t, fleet.VariableRedis), "redis://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			relay := fixture.Must(fleet.NewRelay(t.Context(), strings.TrimPrefix(fixture.Address(t, fleet.VariableRedis), "redis://")))(t)
 			t.Cleanup(relay.Close)
 			r := newRig(t, onRedis, moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL = "redis://" + relay.Addr() })
-			made, err := r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "wait", TotalQuantity: 1000, WhenRedisAway: "WAIT"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := fixture.Must(r.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "wait", TotalQuantity: 1000, WhenRedisAway: "WAIT"}))(t)
 			t.Cleanup(relay.Resume) // before the stop
 			return r, func(scrape int) {
 				if scrape == 5 {
@@ -246,10 +232,7 @@ func TestNightlyAlertsFire(t *testing.T) {
 			id, _ := r.create(3000, false, work)
 			// Somebody else charges a target of the promotion that does not exist.
 			body := fmt.Sprintf(`{"promotionId":%q,"targetId":"999999","userId":"stranger","amount":1}`, id)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.simURL+"/v1/points/charge", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, r.simURL+"/v1/points/charge", strings.NewReader(body)))(t)
 			req.Header.Set("Content-Type", "application/json")
 			req.Header.Set("Idempotency-Key", id+":999999")
 			res, err := http.DefaultClient.Do(req)
@@ -309,10 +292,7 @@ func TestNightlyAlertsFire(t *testing.T) {
 		"Database": {[]string{"LargesseDatabaseSlow", "LargesseDatabaseBusy"}, func(t *testing.T) (*rig, func(int)) {
 			r := newRig(t, onRedis, moneysim.Faults{})
 			r.create(3000, false, work)
-			draft, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "draft", Type: "POINT", Amount: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			draft := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "draft", Type: "POINT", Amount: 1}))(t)
 			somebody := session(t, r.cfg.Database.URL)
 			ctx, cancel := context.WithCancel(t.Context())
 			var uploads sync.WaitGroup
@@ -415,10 +395,7 @@ func TestNightlyAlertsFire(t *testing.T) {
 // session connects to the database as somebody else does.
 func session(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	db, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return db
 }
@@ -438,14 +415,8 @@ func lossy(t *testing.T, harm func(q *redisstream.Queue, s queue.Stream, key str
 		cfg.Redis.Stream.MaxConsumerPerInstance = 1
 	})
 	id, _ := r.create(20_000, false, client.NewPromotion{})
-	number, err := reward.ParsePromotionID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := redisstream.Open(t.Context(), redisstream.Config{URL: r.cfg.Redis.URL, KeyPrefix: r.cfg.Redis.KeyPrefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	number := fixture.Must(reward.ParsePromotionID(id))(t)
+	q := fixture.Must(redisstream.Open(t.Context(), redisstream.Config{URL: r.cfg.Redis.URL, KeyPrefix: r.cfg.Redis.KeyPrefix}))(t)
 	t.Cleanup(q.Close)
 	s := queue.Stream{Type: reward.Point, PromotionID: number}
 	raw := fixture.RedisClient(t, r.cfg.Redis.URL)

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestAlertRules fires every alert with the series of testdata/alerts.yaml. promtool also
@@ -20,10 +22,7 @@ func TestAlertRules(t *testing.T) {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, text)
 		}
 	}
-	text, err := os.ReadFile(series)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(series))(t)
 	for _, rule := range alertRules(t) {
 		if !strings.Contains(string(text), `{alertname="`+rule.Alert+`"}`) {
 			t.Errorf("no series of %s fires %s", series, rule.Alert)

@@ -17,10 +17,7 @@ import (
 // the error of a figure that misses its limit.
 func bench(t *testing.T, told any, args ...string) (log string, failed error) {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fixture.Must(program())(t)
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), path,
 		append([]string{"bench", args[0], "--output", "json", "--database-url", fixture.Address(t, fleet.VariablePostgres)}, args[1:]...)...)

@@ -39,28 +39,19 @@ func chaosTargets(t *testing.T) int {
 // first line of its answer.
 func tell(t *testing.T, s *fleet.Server, command string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.Address(), "redis://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := fixture.Must(net.Dial("tcp", strings.TrimPrefix(s.Address(), "redis://")))(t)
 	defer func() { _ = conn.Close() }()
 	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := fixture.Must(bufio.NewReader(conn).ReadString('\n'))(t)
 	return strings.TrimSpace(line)
 }
 
 // keys is everything that is in a Redis.
 func keys(t *testing.T, raw rueidis.Client) []string {
 	t.Helper()
-	all, err := raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := fixture.Must(raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice())(t)
 	return all
 }
 
@@ -89,13 +80,9 @@ func (c *crowd) replace() {
 // suspend stops the process for d, without its knowing.
 func (p *process) suspend(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(d) // that is the fault
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 // progress reads from any member; ok is false if none responded.
@@ -141,17 +128,11 @@ func TestNightlyChaos(t *testing.T) {
 		{0.15, "FLUSHALL", func() { tell(t, redis, "FLUSHALL") }},
 		{0.30, "an instance stops for longer than its lease", func() { c.members[len(c.members)-1].suspend(t, 2*lease) }},
 		{0.45, "Redis is killed and comes back empty", func() {
-			if err := redis.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := redis.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, redis.Kill())
+			fixture.OK(t, redis.Start(t.Context()))
 		}},
 		{0.60, "PostgreSQL restarts", func() {
-			if err := postgres.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.OK(t, postgres.Restart(t.Context()))
 		}},
 		{0.75, "FLUSHALL", func() { tell(t, redis, "FLUSHALL") }},
 	}
@@ -192,9 +173,7 @@ func TestNightlyChaos(t *testing.T) {
 	defer raw.Close()
 	fixture.Until(t, "nothing is left over in Redis", func() bool { return len(keys(t, raw)) == 0 })
 	for _, m := range c.members {
-		if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, m.cmd.Process.Signal(syscall.SIGTERM))
 	}
 	for _, m := range c.members {
 		if err := m.cmd.Wait(); err != nil {

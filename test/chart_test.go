@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestChart renders deploy/helm/largesse with several values, and compares the
@@ -95,9 +96,7 @@ func checkChartSettings(t *testing.T, object map[string]any) {
 	t.Helper()
 	data := object["data"].(map[string]any)
 	file := filepath.Join(t.TempDir(), "largesse.yaml")
-	if err := os.WriteFile(file, []byte(data["largesse.yaml"].(string)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(file, []byte(data["largesse.yaml"].(string)), 0o600))
 	c, _, err := config.Load(config.LoadParams{File: file, Environ: []string{
 		"LARGESSE_DATABASE_URL=postgres://db/largesse", "LARGESSE_REDIS_URL=redis://redis", "LARGESSE_KAFKA_BROKERS=kafka:9092", "LARGESSE_MONEY_URL=https://money",
 	}})
@@ -144,9 +143,7 @@ func moduleDir(ctx context.Context, t *testing.T, module string) string {
 		t.Fatalf("download %s: %v\n%s", module, err, text)
 	}
 	var answer struct{ Dir string }
-	if err := json.Unmarshal(text, &answer); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal(text, &answer))
 	return answer.Dir
 }
 
@@ -157,22 +154,15 @@ func kubernetesSchemas(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	put := func(name string, schema any) {
-		text, err := json.Marshal(schema)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(json.Marshal(schema))(t)
+		fixture.OK(t, os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600))
 	}
 	text, err := os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubernetes@v1.37.2"), "api", "openapi-spec", "swagger.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var api struct{ Definitions map[string]map[string]any }
-	if err := json.Unmarshal(text, &api); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal(text, &api))
 	for name, d := range api.Definitions {
 		// Fields that no schema names are mistakes.
 		if _, open := d["additionalProperties"]; d["properties"] != nil && !open {
@@ -205,9 +195,7 @@ func kubernetesSchemas(t *testing.T) string {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(text, &crd); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, yaml.Unmarshal(text, &crd))
 	scaled := crd.Spec.Versions[0].Schema.Object
 	closeObjects(scaled, true)
 	put("scaledobject-keda-v1alpha1", scaled)

@@ -25,9 +25,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	redis := fixture.Own(t, fleet.NewSkewedRedis)
 	skew := func(ahead time.Duration) {
 		t.Helper()
-		if err := redis.Skew(ahead); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, redis.Skew(ahead))
 	}
 	skew(12 * time.Second)
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(c *config.Config) {
@@ -37,10 +35,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	shows := func(text string, want bool) {
 		t.Helper()
 		fixture.Until(t, "/readyz shows the clock as it is: "+text, func() bool {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.engine.Addr()+"/readyz", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.engine.Addr()+"/readyz", nil))(t)
 			res, err := http.DefaultClient.Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -56,10 +51,7 @@ func TestARedisWhoseClockIsWrong(t *testing.T) {
 	// dispatches counts the dispatches of a promotion's payouts.
 	dispatches := func(id string) (sum int32) {
 		t.Helper()
-		promotion, err := reward.ParsePromotionID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		promotion := fixture.Must(reward.ParsePromotionID(id))(t)
 		rows, err := r.engine.Store().PayoutList(t.Context(), store.PayoutListParams{PromotionID: promotion, Limit: store.BatchMax})
 		if err != nil || len(rows) != targets {
 			t.Fatalf("%d rows, %v", len(rows), err)

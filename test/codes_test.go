@@ -50,10 +50,7 @@ func (f *codeFile) Read(p []byte) (n int, err error) {
 // importsCodes gives n codes to a new template and returns it.
 func importsCodes(t *testing.T, api *client.Client, n int) string {
 	t.Helper()
-	made, err := api.CreateTemplate(t.Context(), client.NewTemplate{Name: "codes", TotalQuantity: int64(n)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := fixture.Must(api.CreateTemplate(t.Context(), client.NewTemplate{Name: "codes", TotalQuantity: int64(n)}))(t)
 	res, err := api.ImportCodes(t.Context(), made.ID, &codeFile{n: n}, client.ImportOptions{})
 	if want := int64(n); err != nil || res.Accepted != want || res.ImportedCodes != (client.ImportedCodes{Imported: want, Left: want}) {
 		t.Fatalf("import of %d codes: %+v, %v", n, res, err)

@@ -57,9 +57,7 @@ func TestLevers(t *testing.T) {
 		if n, err := r.api.RetryPayouts(t.Context(), id, "ANOTHER_"+code); err != nil || n != 0 {
 			t.Errorf("%d requeued for a code that no payout has: %v", n, err)
 		}
-		if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, r.sim.SetFaults(moneysim.Faults{}))
 		if n, err := r.api.RetryPayouts(t.Context(), id, code); err != nil || n != codes[code] {
 			t.Errorf("%d requeued, want %d: %v", n, codes[code], err)
 		}
@@ -96,23 +94,17 @@ func TestLevers(t *testing.T) {
 			}
 			unknown = append(unknown, p.TargetID)
 		}
-		before, err := r.api.Promotion(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := fixture.Must(r.api.Promotion(t.Context(), id))(t)
 		kim := r.as("kim")
 		for i, resolution := range []client.Resolution{
 			{Outcome: "FAILED", Note: "never received, ticket 4711"}, {Outcome: "SUCCEEDED", TransactionKey: "T-1", Note: "on the statement"},
 		} {
-			p, err := kim.ResolvePayout(t.Context(), id, unknown[i], resolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := fixture.Must(kim.ResolvePayout(t.Context(), id, unknown[i], resolution))(t)
 			last := p.Log[len(p.Log)-1]
 			if p.State != resolution.Outcome || p.TransactionKey != resolution.TransactionKey || last.Class != "RESOLVED" || last.Code != "kim" || last.Message != resolution.Note {
 				t.Errorf("%+v", p)
 			}
-			_, err = kim.ResolvePayout(t.Context(), id, unknown[i], resolution)
+			_, err := kim.ResolvePayout(t.Context(), id, unknown[i], resolution)
 			wantProblem(t, err, "ILLEGAL_STATE")
 		}
 		after, err := r.api.Promotion(t.Context(), id)
@@ -126,17 +118,14 @@ func TestLevers(t *testing.T) {
 		r := newRig(t, embedded, moneysim.Faults{})
 		p := r.publishing(77, 10)
 		p.Malformed = 2
-		records, err := p.Publish(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := fixture.Must(p.Publish(t.Context()))(t)
 		r.balance("77", records)
 		first := r.letters(client.DeadLetterFilter{Status: "OPEN"}, 2)
 		kim := r.as("kim")
 		if d, err := kim.ReplayDeadLetter(t.Context(), first[0].ID); err != nil || d.Status != "REPLAYED" || d.SettledBy != "kim" {
 			t.Errorf("%+v: %v", d, err)
 		}
-		_, err = kim.ReplayDeadLetter(t.Context(), first[0].ID)
+		_, err := kim.ReplayDeadLetter(t.Context(), first[0].ID)
 		wantProblem(t, err, "ILLEGAL_STATE")
 		// It is still unreadable, so it is another dead letter.
 		second := r.letters(client.DeadLetterFilter{Status: "OPEN", Reason: "MALFORMED", Source: first[0].Source}, 2)
@@ -153,14 +142,11 @@ func TestLevers(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) { c.Approval.Above = 999 })
 		kim, lee := r.as("kim"), r.as("lee")
-		made, err := kim.CreatePromotion(t.Context(), client.NewPromotion{Name: "x", Type: "POINT", Amount: 500})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := fixture.Must(kim.CreatePromotion(t.Context(), client.NewPromotion{Name: "x", Type: "POINT", Amount: 500}))(t)
 		if _, err := kim.UploadTargets(t.Context(), made.ID, strings.NewReader("targetId\n1\n2\n"), client.UploadOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = lee.StartPromotion(t.Context(), made.ID)
+		_, err := lee.StartPromotion(t.Context(), made.ID)
 		wantProblem(t, err, "APPROVAL_NEEDED")
 		_, err = kim.ApprovePromotion(t.Context(), made.ID)
 		wantProblem(t, err, "SAME_PERSON")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/config/configtest"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestDeploymentSettings: the settings of each environment are valid, without a
@@ -32,22 +33,15 @@ func TestDeploymentSettings(t *testing.T) {
 		"staging":    {secrets, 1, 16, 100},
 		"production": {secrets, 8, 32, 5000},
 	} {
-		text, err := os.ReadFile(filepath.Join("deploy", "settings", name+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(os.ReadFile(filepath.Join("deploy", "settings", name+".yaml")))(t)
 		// Tokens and certificates are on the machine that is deployed to.
 		dir := t.TempDir()
 		token := filepath.Join(dir, "token")
-		if err := os.WriteFile(token, []byte("t\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(token, []byte("t\n"), 0o600))
 		cert, key := configtest.IssueCert(t, dir, "api", time.Now().Add(24*time.Hour))
 		file := filepath.Join(dir, name+".yaml")
 		here := strings.NewReplacer("/etc/largesse/secrets/money-token", token, "/etc/largesse/secrets/api.crt", cert, "/etc/largesse/secrets/api.key", key)
-		if err := os.WriteFile(file, []byte(here.Replace(string(text))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(file, []byte(here.Replace(string(text))), 0o600))
 		c, warnings, err := config.Load(config.LoadParams{File: file, Environ: want.environ})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -87,14 +81,9 @@ type composeFile struct {
 // published beyond loopback, and the settings of the instances are settings.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("deploy", "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(filepath.Join("deploy", "compose.yaml")))(t)
 	var file composeFile
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, yaml.Unmarshal(text, &file))
 	for _, name := range []string{"largesse-1", "largesse-2", "postgres", "valkey", "kafka", "prometheus", "grafana"} {
 		if _, found := file.Services[name]; !found {
 			t.Errorf("there is no service %s", name)
@@ -155,10 +144,7 @@ func TestCompose(t *testing.T) {
 // TestUnit: the unit stops an instance gently and gives it no rights.
 func TestUnit(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("deploy", "systemd", "largesse.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(filepath.Join("deploy", "systemd", "largesse.service")))(t)
 	for _, line := range []string{"NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "User=largesse", "TimeoutStopSec=30"} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("the unit has no line %s", line)

@@ -10,16 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestNightlyDockerfile builds the binary with the command of deploy/Dockerfile and compares
 // what the image promises: one static binary, a user without rights, no shell.
 func TestNightlyDockerfile(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("deploy", "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(filepath.Join("deploy", "Dockerfile")))(t)
 	_, final, found := strings.Cut(string(text), "\nFROM scratch\n")
 	if !found || strings.Contains(final, "\nRUN ") {
 		t.Error("the last stage has more than the copied files")
@@ -39,10 +38,7 @@ func TestNightlyDockerfile(t *testing.T) {
 	if text, err := shell.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	program, err := elf.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := fixture.Must(elf.Open(out))(t)
 	defer program.Close()
 	for _, p := range program.Progs {
 		if p.Type == elf.PT_INTERP {

@@ -44,14 +44,8 @@ var samplePorts atomic.Int64
 // samples are the providers of examples/.
 func samples(t *testing.T) map[string][]string {
 	t.Helper()
-	python, err := filepath.Abs("examples/provider-python/provider.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := filepath.Abs("examples/provider-node/provider.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	python := fixture.Must(filepath.Abs("examples/provider-python/provider.py"))(t)
+	node := fixture.Must(filepath.Abs("examples/provider-node/provider.js"))(t)
 	return map[string][]string{
 		"Go":     {buildExample(t, "provider-go")},
 		"Python": {"python3", python},

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // buildExample builds a program of examples/ and returns its path.
@@ -50,9 +50,7 @@ func TestExamplePrograms(t *testing.T) {
 			if err := run.Run(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, said.String(), log.String())
 			}
-			if diff := cmp.Diff(tc.want, said.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, tc.want, said.String())
 			if !strings.Contains(log.String(), "component=engine") {
 				t.Errorf("the logger of the program got: %s", log.String())
 			}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestExampleReceiver builds the receiver of examples/, and sends it what a server and
@@ -36,10 +38,7 @@ func TestExampleReceiver(t *testing.T) {
 		_ = receiver.Wait()
 	})
 	out := bufio.NewReader(pipe)
-	line, err := out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := fixture.Must(out.ReadString('\n'))(t)
 	address := strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 	sign := func(key, id string, at time.Time, body string) string {
 		mac := hmac.New(sha256.New, []byte(key))
@@ -64,10 +63,7 @@ func TestExampleReceiver(t *testing.T) {
 		{"2", sign("old key", "2", now, "b"), now, "b", http.StatusNoContent},
 		{"3", sign("gone key", "3", now, "c") + " " + sign("old key", "3", now, "c"), now, "c", http.StatusNoContent},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(tt.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(tt.body)))(t)
 		req.Close = true
 		req.Header.Set("Webhook-Id", tt.id)
 		req.Header.Set("Webhook-Timestamp", strconv.FormatInt(tt.at.Unix(), 10))

@@ -21,44 +21,30 @@ func TestAStandbyTakesOver(t *testing.T) {
 	primary, standby := fixture.Own(t, fleet.NewPostgres), fixture.Own(t, fleet.NewPostgres)
 	ask := func(address, sql string) (answer string) {
 		t.Helper()
-		db, err := pgx.Connect(t.Context(), address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := fixture.Must(pgx.Connect(t.Context(), address))(t)
 		defer db.Close(t.Context())
-		if err := db.QueryRow(t.Context(), sql).Scan(&answer); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, db.QueryRow(t.Context(), sql).Scan(&answer))
 		return answer
 	}
 	data := ask(standby.Address(), `SHOW data_directory`)
-	if err := standby.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, standby.Stop())
 	run(t, "mv", data, data+".empty")
 	run(t, "pg_basebackup", "--dbname="+primary.Address(), "--pgdata="+data, "--write-recovery-conf", "--checkpoint=fast")
 	run(t, "chown", "-R", "--reference="+data+".empty", data)
 	run(t, "chmod", "700", data)
-	if err := standby.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, standby.Start(t.Context()))
 	run(t, "psql", "--quiet", primary.Address(), "--command=ALTER SYSTEM SET synchronous_standby_names = '*'", "--command=SELECT pg_reload_conf()")
 	fixture.Until(t, "the standby is synchronous", func() bool {
 		return ask(primary.Address(), `SELECT coalesce(string_agg(sync_state, ','), '') FROM pg_stat_replication`) == "sync"
 	})
-	this, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	this := fixture.Must(program())(t)
 	x := newTrade(t, "--database-url", both(t, primary, standby))
 	x.instance(this)
 	x.open(1000, 200)
 	x.shop(100)
 	x.untilPaid(30)
 	x.shop(150)
-	if err := primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, primary.Kill())
 	// What the primary did not tell anybody may be lost; what it told is on the standby.
 	if text, err := exec.CommandContext(t.Context(), "psql", "--quiet", standby.Address(), "--command=SELECT pg_promote()").CombinedOutput(); err != nil {
 		t.Fatalf("pg_promote: %v: %s", err, text)
@@ -72,10 +58,7 @@ func both(t *testing.T, one, other *fleet.Server) string {
 	t.Helper()
 	hosts := make([]string, 2)
 	for i, s := range []*fleet.Server{one, other} {
-		address, err := url.Parse(s.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := fixture.Must(url.Parse(s.Address()))(t)
 		hosts[i] = address.Host
 	}
 	return fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", hosts[0], hosts[1])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -85,10 +86,7 @@ func TestNightlyEveryFaultAtOnce(t *testing.T) {
 	if paused || !wasCancelled || pauses < 2 {
 		t.Errorf("paused %v, cancelled %v, %d pauses and resumes: the plan was not carried out", paused, wasCancelled, pauses)
 	}
-	ledger, err := lab.ReadLedger(t.Context(), simURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ledger := fixture.Must(lab.ReadLedger(t.Context(), simURL))(t)
 	keys := 0
 	for i, id := range ids {
 		checkStates(t, c.members[0], id, workloads[i], ledger[id])

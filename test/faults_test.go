@@ -30,15 +30,10 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5}, func(cfg *config.Config) {
 		cfg.Database.URL = postgres.Address()
 	}, patient)
-	refused, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	refused := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "refused", Type: "POINT"}))(t)
 	id, workload := r.create(2000, false, client.NewPromotion{RatePerSecond: 300})
 	r.until(id, "begun", func(now client.Promotion) bool { return now.Counts.Succeeded > 0 })
-	if err := postgres.Fill(true); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, postgres.Fill(true))
 	upload := func() (client.UploadResult, error) {
 		var file bytes.Buffer
 		if _, err := lab.WriteTargets(&file, 1000, false); err != nil {
@@ -46,7 +41,7 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 		}
 		return r.api.UploadTargets(t.Context(), refused.ID, &file, client.UploadOptions{})
 	}
-	_, err = upload()
+	_, err := upload()
 	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Code != "UPLOAD_INTERRUPTED" || !strings.Contains(p.Detail, "the disk of the database is full") {
 		t.Errorf("an upload got %v, want UPLOAD_INTERRUPTED that names the disk", err)
 	}
@@ -61,9 +56,7 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 			t.Errorf("a list while the disk is full: %v", err)
 		}
 	}
-	if err := postgres.Fill(false); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, postgres.Fill(false))
 	checkCharges(t, r.sim, r.balance(id, workload))
 	if res, err := upload(); err != nil || res.Accepted != 1000 {
 		t.Errorf("the upload after that: %+v, %v", res, err)
@@ -82,9 +75,7 @@ func TestRedisIsFull(t *testing.T) {
 		c := fixture.RedisClient(t, redis.Address())
 		defer c.Close()
 		set := c.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", bytes).ParameterValue("maxmemory-policy", "noeviction").Build()
-		if err := c.Do(t.Context(), set).Error(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, c.Do(t.Context(), set).Error())
 	}
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) {
 		cfg.Redis.URL, cfg.Redis.Stream.MaxLen = redis.Address(), 500
@@ -134,9 +125,7 @@ func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 	if got := r.degraded(); !slices.Contains(got, "provider") {
 		t.Errorf("degraded: %v, want provider still", got)
 	}
-	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, r.sim.SetFaults(moneysim.Faults{}))
 	r.until(id, "settled", settled)
 	r.balance(other, workload)
 }

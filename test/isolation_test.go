@@ -35,14 +35,8 @@ func newCutOff(t *testing.T, w world, faults moneysim.Faults, change ...func(*co
 // relayTo returns a relay to an address, and the address with the relay's host and port.
 func relayTo(t *testing.T, address string) (relay *fleet.Relay, through string) {
 	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay, err = fleet.NewRelay(t.Context(), u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := fixture.Must(url.Parse(address))(t)
+	relay = fixture.Must(fleet.NewRelay(t.Context(), u.Host))(t)
 	t.Cleanup(relay.Close)
 	u.Host = relay.Addr()
 	return relay, u.String()

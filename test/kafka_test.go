@@ -48,9 +48,7 @@ func TestKafkaHangs(t *testing.T) {
 	const records = 2000
 	halfway := publish(831, records)
 	r.until("831", "begun", func(now client.Promotion) bool { return now.TotalCount > 0 })
-	if err := kafka.Hang(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, kafka.Hang())
 	r.saysDegraded("kafka")
 	meanwhile := publish(832, records)
 	id, workload := r.create(200, false, client.NewPromotion{})
@@ -64,9 +62,7 @@ func TestKafkaHangs(t *testing.T) {
 	}
 	fixture.Until(t, "only kafka is degraded", func() bool { return slices.Equal(r.degraded(), []string{"kafka"}) })
 
-	if err := kafka.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, kafka.Resume())
 	fixture.Until(t, "the instance works again", func() bool { return len(r.degraded()) == 0 })
 	for id, publishing := range map[int64]<-chan published{831: halfway, 832: meanwhile} {
 		sent := <-publishing

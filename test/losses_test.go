@@ -36,10 +36,7 @@ func TestWhatIsDeletedInRedisIsMadeGood(t *testing.T) {
 			raw := fixture.RedisClient(t, r.cfg.Redis.URL)
 			defer raw.Close()
 			id, workload := r.create(targets, false, client.NewPromotion{RatePerSecond: 300})
-			promotion, err := reward.ParsePromotionID(id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			promotion := fixture.Must(reward.ParsePromotionID(id))(t)
 			s := queue.Stream{Type: reward.Point, PromotionID: promotion}
 			key, group := redisstream.StreamKey(r.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(r.cfg.Redis.KeyPrefix, s)
 			for _, share := range []int64{targets / 4, targets / 2} {
@@ -48,16 +45,11 @@ func TestWhatIsDeletedInRedisIsMadeGood(t *testing.T) {
 				if err != nil || len(consumers) == 0 {
 					t.Fatalf("Consumers = %v, %v", consumers, err)
 				}
-				if err := raw.Do(t.Context(), spoil(raw, key, group, consumers[0].Name)).Error(); err != nil {
-					t.Fatal(err)
-				}
+				fixture.OK(t, raw.Do(t.Context(), spoil(raw, key, group, consumers[0].Name)).Error())
 			}
 			checkCharges(t, r.sim, r.balance(id, workload))
 			fixture.Until(t, "the stream is gone", func() bool {
-				there, err := raw.Do(t.Context(), raw.B().Exists().Key(key).Build()).AsBool()
-				if err != nil {
-					t.Fatal(err)
-				}
+				there := fixture.Must(raw.Do(t.Context(), raw.B().Exists().Key(key).Build()).AsBool())(t)
 				return !there
 			})
 		})
@@ -74,17 +66,11 @@ func TestEntriesThatNobodyHoldsAreMadeGood(t *testing.T) {
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 200}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 1 })
 	raw := fixture.RedisClient(t, r.cfg.Redis.URL)
 	defer raw.Close()
-	provider, err := money.New(money.Config{URL: r.simURL, Timeout: r.cfg.Money.Timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	provider := fixture.Must(money.New(money.Config{URL: r.simURL, Timeout: r.cfg.Money.Timeout}))(t)
 	defer provider.Close()
 	one := 1
 	id, workload := r.create(targets, false, client.NewPromotion{ConsumersPerInstance: &one})
-	promotion, err := reward.ParsePromotionID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	promotion := fixture.Must(reward.ParsePromotionID(id))(t)
 	s := queue.Stream{Type: reward.Point, PromotionID: promotion}
 	key, group := redisstream.StreamKey(r.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(r.cfg.Redis.KeyPrefix, s)
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 })
@@ -95,10 +81,7 @@ func TestEntriesThatNobodyHoldsAreMadeGood(t *testing.T) {
 		t.Fatalf("read %d entries, %v", len(held), err)
 	}
 	for _, e := range held {
-		m, err := reward.ParsePublishMessage(reward.Point, e.Message)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := fixture.Must(reward.ParsePublishMessage(reward.Point, e.Message))(t)
 		answer := provider.ChargePoint(t.Context(), money.Charge{
 			PromotionID: m.PromotionID, TargetID: m.TargetID, UserID: m.UserID, Amount: m.Amount,
 		}, func() error { return nil })
@@ -110,11 +93,7 @@ func TestEntriesThatNobodyHoldsAreMadeGood(t *testing.T) {
 	if err != nil || len(lost) != 1 {
 		t.Fatalf("read %d entries, %v", len(lost), err)
 	}
-	if err := raw.Do(t.Context(), raw.B().Xdel().Key(key).Id(lost[0].ID).Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Do(t.Context(), raw.B().XgroupDelconsumer().Key(key).Group(group).Consumername(dead).Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, raw.Do(t.Context(), raw.B().Xdel().Key(key).Id(lost[0].ID).Build()).Error())
+	fixture.OK(t, raw.Do(t.Context(), raw.B().XgroupDelconsumer().Key(key).Group(group).Consumername(dead).Build()).Error())
 	checkCharges(t, r.sim, r.balance(id, workload))
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const (
@@ -27,18 +29,13 @@ type alertRule struct {
 
 func alertRules(t *testing.T) []alertRule {
 	t.Helper()
-	text, err := os.ReadFile(alertsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(alertsFile))(t)
 	var file struct {
 		Groups []struct {
 			Rules []alertRule `yaml:"rules"`
 		} `yaml:"groups"`
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, yaml.Unmarshal(text, &file))
 	var rules []alertRule
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)
@@ -60,10 +57,7 @@ type metricPage struct{ kind, labels, text string }
 
 func metricPages(t *testing.T) map[string]metricPage {
 	t.Helper()
-	text, err := os.ReadFile("docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile("docs/metrics.md"))(t)
 	pages := map[string]metricPage{}
 	for _, row := range metricRow.FindAllStringSubmatch(string(text), -1) {
 		pages[row[1]] = metricPage{row[2], row[3], row[4]}
@@ -145,10 +139,7 @@ func TestAlertsAndDashboardNameWhatExists(t *testing.T) {
 			t.Errorf("%s: %s: %s", alertsFile, rule.Alert, w)
 		}
 	}
-	text, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(dashboardFile))(t)
 	var dashboard struct {
 		Panels []struct {
 			ID                       int
@@ -156,9 +147,7 @@ func TestAlertsAndDashboardNameWhatExists(t *testing.T) {
 			Targets                  []struct{ Expr, LegendFormat string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, json.Unmarshal(text, &dashboard))
 	ids, shown := map[int]bool{}, map[string]bool{}
 	for _, p := range dashboard.Panels {
 		if ids[p.ID] {

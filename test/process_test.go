@@ -44,10 +44,7 @@ type process struct {
 // serve starts the program and waits until it prints its address.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := fixture.Must(program())(t)
 	return serveBinary(t, path, args...)
 }
 
@@ -61,9 +58,7 @@ func serveBinary(t *testing.T, path string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if p.cmd.ProcessState == nil {
 			_ = p.cmd.Process.Kill()
@@ -87,9 +82,7 @@ func serveBinary(t *testing.T, path string, args ...string) *process {
 // kill ends the process the hard way.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, p.cmd.Process.Kill())
 	_ = p.cmd.Wait() // says that it was killed
 }
 

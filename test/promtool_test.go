@@ -5,19 +5,14 @@ package test
 import (
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
 // installedPromtool returns the path of promtool.
 func installedPromtool(t *testing.T) string {
 	t.Helper()
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := in.Promtool(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := fixture.Must(fleet.NewInstaller(t.Output()))(t)
+	path := fixture.Must(in.Promtool(t.Context()))(t)
 	return path
 }

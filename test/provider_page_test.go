@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -22,10 +23,7 @@ var httpBlock = regexp.MustCompile("(?s)```http\n(.*?)```")
 // and compares its responses with those of the page.
 func TestProviderPage(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("docs/provider.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile("docs/provider.md"))(t)
 	_, simURL := startSim(t, moneysim.Faults{})
 	blocks := httpBlock.FindAllStringSubmatch(string(text), -1)
 	if len(blocks) < 14 || len(blocks)%2 != 0 {
@@ -36,10 +34,7 @@ func TestProviderPage(t *testing.T) {
 		line, rest, _ := strings.Cut(asked, "\n")
 		words := strings.Fields(line)
 		headers, body, _ := strings.Cut(rest, "\n\n")
-		req, err := http.NewRequestWithContext(t.Context(), words[0], simURL+words[1], strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), words[0], simURL+words[1], strings.NewReader(body)))(t)
 		for header := range strings.Lines(headers) {
 			name, value, ok := strings.Cut(strings.TrimSpace(header), ": ")
 			if !ok {

@@ -21,6 +21,7 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -306,9 +307,7 @@ func shapedConfig(t *testing.T, name, url string) config.Config {
 	}
 	for setting, secret := range map[string]string{"token-file": "access", "signature-key-file": "signing key"} {
 		file := filepath.Join(dir, setting)
-		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(file, []byte(secret), 0o600))
 		switch {
 		case name == "points-api" && setting == "signature-key-file":
 			program["money.request.signature-key-file"] = config.ProgramValue{Text: file, Source: "test"}
@@ -408,16 +407,11 @@ func TestProviderSettingsWait(t *testing.T) {
 // TestProviderSettingsPage loads the settings of docs/provider-settings.md.
 func TestProviderSettingsPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/provider-settings.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fixture.Must(os.ReadFile("docs/provider-settings.md"))(t)
 	_, text, _ := strings.Cut(string(page), "```yaml\n")
 	text, _, _ = strings.Cut(text, "```")
 	file := filepath.Join(t.TempDir(), "largesse.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	cfg, warnings, err := config.Load(config.LoadParams{File: file})
 	if err != nil || len(warnings) > 0 || cfg.Money.Custom().Path != "/v2/orders" {
 		t.Errorf("%v, %q, %+v", err, warnings, cfg.Money)

@@ -23,10 +23,7 @@ import (
 // libraries it installs.
 func publishers(t *testing.T) map[string][]string {
 	t.Helper()
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := fixture.Must(fleet.NewInstaller(t.Output()))(t)
 	binary := filepath.Join(t.TempDir(), "publish")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	build.Dir = "examples/publish-go"
@@ -34,14 +31,8 @@ func publishers(t *testing.T) map[string][]string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v; when go.mod has changed, run: cd %s && go mod tidy\n%s", err, build.Dir, out)
 	}
-	requirements, err := os.ReadFile("examples/publish-python/requirements.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	python, err := in.PythonWith(t.Context(), "publish", requirements)
-	if err != nil {
-		t.Fatal(err)
-	}
+	requirements := fixture.Must(os.ReadFile("examples/publish-python/requirements.txt"))(t)
+	python := fixture.Must(in.PythonWith(t.Context(), "publish", requirements))(t)
 	java, dir, err := in.KafkaLibraries(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +51,7 @@ func publishers(t *testing.T) map[string][]string {
 	if err != nil || len(pom.Dependencies) == 0 {
 		t.Fatal(err, pom)
 	}
-	jars, err := filepath.Glob(filepath.Join(dir, "*.jar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	jars := fixture.Must(filepath.Glob(filepath.Join(dir, "*.jar")))(t)
 	for _, d := range pom.Dependencies {
 		if jar := d.ArtifactID + "-" + d.Version + ".jar"; !slices.Contains(jars, filepath.Join(dir, jar)) {
 			t.Errorf("examples/publish-java/pom.xml names %s, which is not among the libraries of internal/lab/fleet/pom.xml", jar)

@@ -44,10 +44,7 @@ func TestNightlyReadsOfLargeTables(t *testing.T) {
 	sim, simURL := startSim(t, moneysim.Faults{LatencyMs: 20})
 	database := fixture.NewSchema(t)
 	p := serve(t, "--data-dir", t.TempDir(), "--money-url", simURL, "--database-url", database, "--money-rate-per-second", "500")
-	db, err := pgx.Connect(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(t.Context(), database))(t)
 	defer db.Close(context.Background())
 	began := time.Now()
 	for _, sql := range bigLists {

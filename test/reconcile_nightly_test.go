@@ -37,10 +37,7 @@ func redisCPU(t *testing.T, s *fleet.Server) time.Duration {
 		if name != "used_cpu_sys" && name != "used_cpu_user" {
 			continue
 		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := fixture.Must(strconv.ParseFloat(value, 64))(t)
 		total += n
 	}
 	return time.Duration(total * float64(time.Second))
@@ -65,17 +62,14 @@ func loadGate(t *testing.T, l *ticker) {
 		Generation: row.Generation, Version: row.Version, Settled: row.Settled, Base: row.Base, Total: row.TotalQuantity, Live: row.Live,
 		IssuedTotal: row.IssuedTotal, Granted: row.Granted, Used: row.Used, Grants: row.Grants, PerUserLimit: row.PerUserLimit, Mode: row.Mode,
 	}}
-	err = l.rows.CouponSnapshot(t.Context(), l.id, func(reward.CouponTemplate) error { return nil }, func(facts []store.CouponHolding) error {
+	fixture.OK(t, l.rows.CouponSnapshot(t.Context(), l.id, func(reward.CouponTemplate) error { return nil }, func(facts []store.CouponHolding) error {
 		holdings := make([]gate.Holding, len(facts))
 		for i, f := range facts {
 			holdings[i] = gate.Holding(f)
 		}
 		p.Holdings += len(facts)
 		return l.gate.LoadHoldings(t.Context(), load, holdings)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if s, err := l.gate.LoadSwap(t.Context(), p); err != nil || !s.Done {
 		t.Fatal(s, err)
 	}
@@ -102,9 +96,7 @@ func breakHolders(t *testing.T, s *fleet.Server, keys string, n int) {
 	if gone, err := c.Do(t.Context(), c.B().Hdel().Key(keys+"holders").Field(users...).Build()).AsInt64(); err != nil || gone != int64(n) {
 		t.Fatalf("deleted %d of %d holdings: %v", gone, n, err)
 	}
-	if err := c.Do(t.Context(), c.B().Set().Key(keys+"count").Value("778").Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, c.Do(t.Context(), c.B().Set().Key(keys+"count").Value("778").Build()).Error())
 }
 
 // reconcileAMillion compares and repairs a template with a million holders and a line.

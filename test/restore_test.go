@@ -119,16 +119,12 @@ func TestRestoreToAPointInTime(t *testing.T) {
 	data := b.ask(s.Address(), `SHOW data_directory`)
 	backup := filepath.Join(filepath.Dir(data), "backup")
 	wal := filepath.Join(backup, "wal")
-	if err := os.MkdirAll(wal, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.MkdirAll(wal, 0o700))
 	belongsTo := func(path string) { run(t, "chown", "-R", fmt.Sprintf("--reference=%s", data), path) }
 	belongsTo(backup)
 	run(t, "psql", "--quiet", s.Address(), "--command=ALTER SYSTEM SET archive_mode = on",
 		"--command=ALTER SYSTEM SET archive_command = 'test ! -f "+wal+"/%f && cp %p "+wal+"/%f'")
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Restart(t.Context()))
 	b = beginToPay(t, "--data-dir", t.TempDir(), "--database-url", s.Address())
 	b.untilPaid(100)
 	run(t, "pg_basebackup", "--dbname="+s.Address(), "--pgdata="+filepath.Join(backup, "base"), "--wal-method=none", "--checkpoint=fast")
@@ -138,27 +134,16 @@ func TestRestoreToAPointInTime(t *testing.T) {
 	b.process.kill(t)
 	run(t, "psql", "--quiet", s.Address(), "--command=SELECT pg_switch_wal()")
 	b.archived(s.Address())
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Kill())
 	for _, step := range [][]string{{"rm", "-rf", data}, {"cp", "-a", filepath.Join(backup, "base"), data}} {
 		run(t, step[0], step[1:]...)
 	}
-	auto, err := os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	auto := fixture.Must(os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0))(t)
 	fmt.Fprintf(auto, "restore_command = 'cp %s/%%f %%p'\nrecovery_target_time = '%s'\nrecovery_target_action = 'promote'\n", wal, at)
-	if err := auto.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, auto.Close())
+	fixture.OK(t, os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600))
 	run(t, "chown", "-R", fmt.Sprintf("--reference=%s", filepath.Dir(data)), data)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, s.Start(t.Context()))
 	b.recovered(s.Address())
 	b.goOn(800 - 1)
 }
@@ -189,9 +174,7 @@ func TestRestoreSQLite(t *testing.T) {
 	b.untilPaid(700)
 	b.process.kill(t)
 	for _, file := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm"} {
-		if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.RemoveAll(filepath.Join(dir, file)))
 	}
 	run(t, "cp", backup, filepath.Join(dir, "largesse.db"))
 	b.goOn(700 - 1)

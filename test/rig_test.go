@@ -243,10 +243,7 @@ func (r *rig) scrape() map[string]*dto.MetricFamily {
 // scrape reads the metrics of the instance at an address.
 func scrape(t *testing.T, address string) map[string]*dto.MetricFamily {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/metrics", nil))(t)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -277,14 +274,8 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 
 func startSim(t *testing.T, faults moneysim.Faults) (*moneysim.Server, string) {
 	t.Helper()
-	sim, err := moneysim.New(moneysim.Config{Faults: faults, Seed: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := sim.Start("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := fixture.Must(moneysim.New(moneysim.Config{Faults: faults, Seed: 7}))(t)
+	addr := fixture.Must(sim.Start("127.0.0.1:0"))(t)
 	t.Cleanup(sim.Close)
 	return sim, "http://" + addr
 }

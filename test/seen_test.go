@@ -59,10 +59,7 @@ func seenFromOutside(t *testing.T, w world) {
 		t.Errorf("stream %+v, degraded %v", stream, seen.Degraded)
 	}
 
-	whole, err := r.api.PromotionStream(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := fixture.Must(r.api.PromotionStream(t.Context(), id))(t)
 	if !whole.Exists || len(whole.Consumers) != consumers || whole.Key != key || whole.Group != group {
 		t.Errorf("stream %+v", whole)
 	}
@@ -98,9 +95,7 @@ func seenFromOutside(t *testing.T, w world) {
 		return value(r.scrape(), "largesse_stream_length", id, "POINT") > 0
 	})
 
-	if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, r.sim.SetFaults(moneysim.Faults{}))
 	r.balance(id, workload)
 	fixture.Until(t, "the stream's series end", func() bool {
 		return len(r.scrape()["largesse_stream_length"].GetMetric()) == 0
@@ -123,10 +118,7 @@ func seenFromOutside(t *testing.T, w world) {
 	}
 
 	r.stop()
-	rows, err := engine.OpenStore(t.Context(), r.cfg, "test", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := fixture.Must(engine.OpenStore(t.Context(), r.cfg, "test", obs.Log{}))(t)
 	defer rows.Close()
 	if left, err := rows.InstanceList(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("after the stop: %+v, %v", left, err)

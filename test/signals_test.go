@@ -51,14 +51,8 @@ func TestKilledWhileUploading(t *testing.T) {
 	args := []string{"--data-dir", t.TempDir(), "--money-url", simURL}
 	p := serve(t, args...)
 	var file bytes.Buffer
-	workload, err := lab.WriteTargets(&file, 6000, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := p.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "cut", Type: "POINT"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	workload := fixture.Must(lab.WriteTargets(&file, 6000, false))(t)
+	made := fixture.Must(p.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "cut", Type: "POINT"}))(t)
 	lines := file.String()
 	cut := newStall(lines[:len(lines)/2])
 	failed := make(chan error, 1)
@@ -111,9 +105,7 @@ func TestTerminatedGently(t *testing.T) {
 	r := rigOf(t, p, simURL)
 	id, _ := r.create(2000, false, client.NewPromotion{})
 	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 })
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("the program ended with %v: %s", err, p.stderr)
 	}
@@ -146,9 +138,7 @@ func TestASecondSignalLeavesAtOnce(t *testing.T) {
 	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
 		t.Errorf("the program ended with %v after an orderly end, want at once by the signal", p.cmd.ProcessState)
 	}
-	if err := sim.SetFaults(moneysim.Faults{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, sim.SetFaults(moneysim.Faults{}))
 	p = serve(t, args...)
 	r.api = p.api
 	checkCharges(t, sim, r.balance(id, workload))
@@ -162,10 +152,7 @@ func TestKilledWhileImportingCodes(t *testing.T) {
 	_, simURL := startSim(t, moneysim.Faults{})
 	args := []string{"--data-dir", t.TempDir(), "--money-url", simURL}
 	p := serve(t, args...)
-	made, err := p.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "codes", TotalQuantity: codes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := fixture.Must(p.api.CreateTemplate(t.Context(), client.NewTemplate{Name: "codes", TotalQuantity: codes}))(t)
 	half, end := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {

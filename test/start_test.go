@@ -20,23 +20,14 @@ import (
 // TestATakenPortIsFoundOutFirst: nothing is begun, and nothing left open.
 func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), "http://127.0.0.1:1"
 	var log fixture.Buffer
-	lines, err := obs.NewLog(&log, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := engine.New(cfg, lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = e.Start(t.Context())
+	lines := fixture.Must(obs.NewLog(&log, "info", "text"))(t)
+	e := fixture.Must(engine.New(cfg, lines))(t)
+	err := e.Start(t.Context())
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), cfg.HTTP.Listen) || !strings.Contains(err.Error(), "http.listen") {
 		t.Errorf("Start = %v", err)
 	}
@@ -59,11 +50,8 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 func TestASecondProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, embedded, moneysim.Faults{})
-	second, err := engine.New(r.cfg, obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = second.Start(t.Context())
+	second := fixture.Must(engine.New(r.cfg, obs.Log{}))(t)
+	err := second.Start(t.Context())
 	if !errors.Is(err, engine.ErrInUse) {
 		t.Fatalf("Start = %v, want ErrInUse", err)
 	}

@@ -31,29 +31,20 @@ const firstUpgradable = "7247ee6"
 // did.
 func buildVersion(t *testing.T, commit string) string {
 	t.Helper()
-	in, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := fixture.Must(fleet.NewInstaller(t.Output()))(t)
 	path := filepath.Join(in.Cache, "largesse-"+commit)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
 	dir := t.TempDir()
 	archive, sources := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources")
-	if err := os.Mkdir(sources, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Mkdir(sources, 0o700))
 	run(t, "git", "archive", "--output="+archive, commit) // fails if the history of this checkout does not reach it
 	run(t, "tar", "-x", "-f", archive, "-C", sources)
 	run(t, "go", "build", "-C", sources, "-trimpath", "-o", filepath.Join(dir, "largesse"), "./cmd/largesse")
-	if err := os.MkdirAll(in.Cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.MkdirAll(in.Cache, 0o755))
 	run(t, "mv", filepath.Join(dir, "largesse"), path+".new") // from another file system, perhaps
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -156,9 +147,7 @@ func (x *trade) close(url string) {
 func stopGently(t *testing.T, running ...*process) {
 	t.Helper()
 	for _, p := range running {
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	}
 	for _, p := range running {
 		if err := p.cmd.Wait(); err != nil {
@@ -173,10 +162,7 @@ func stopGently(t *testing.T, running ...*process) {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	first := buildVersion(t, firstUpgradable)
-	this, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	this := fixture.Must(program())(t)
 	x := newTrade(t, onServers(t)...)
 	running := []*process{x.instance(first), x.instance(first)}
 	x.open(1500, 200)
@@ -199,10 +185,7 @@ func TestUpgrade(t *testing.T) {
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	last := buildVersion(t, lastLanded)
-	this, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	this := fixture.Must(program())(t)
 	x := newTrade(t, onServers(t)...)
 	running := []*process{x.instance(last), x.instance(last)}
 	x.open(1000, 200)

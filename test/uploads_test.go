@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
 
@@ -46,10 +47,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers, moneysim.Faults{LatencyMs: 5})
-	made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "endless", Type: "POINT"}))(t)
 	file := &endless{}
 	type uploaded struct {
 		result client.UploadResult
@@ -114,14 +112,8 @@ func TestAnUploadIsCut(t *testing.T) {
 	r := newRig(t, embedded, moneysim.Faults{})
 	begin := func() (promotion string, conn *net.TCPConn) {
 		t.Helper()
-		made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "cut", Type: "POINT", Amount: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		dialed, err := net.Dial("tcp", r.engine.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "cut", Type: "POINT", Amount: 5}))(t)
+		dialed := fixture.Must(net.Dial("tcp", r.engine.Addr()))(t)
 		t.Cleanup(func() { _ = dialed.Close() })
 		fmt.Fprintf(dialed, "POST /v1/promotions/%s/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", made.ID, int64(10<<30))
 		return made.ID, dialed.(*net.TCPConn)
@@ -131,9 +123,7 @@ func TestAnUploadIsCut(t *testing.T) {
 	if _, err := io.CopyN(conn, &lines, 20_000_000); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, conn.CloseWrite())
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -154,9 +144,7 @@ func TestAnUploadIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until(id, "begun", func(p client.Promotion) bool { return p.TotalCount > 0 })
-	if err := conn.SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, conn.SetLinger(0))
 	_ = conn.Close()
 	if _, err := r.api.StartPromotion(t.Context(), id); err != nil {
 		t.Fatal(err)

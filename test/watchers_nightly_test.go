@@ -57,10 +57,7 @@ func newTicker(t *testing.T, r *couponRig, id, redis, prefix string) *ticker {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.gate.Close)
-	epochs, err := l.rows.TemplateAssign(t.Context(), []reward.TemplateID{l.id}, "ticker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	epochs := fixture.Must(l.rows.TemplateAssign(t.Context(), []reward.TemplateID{l.id}, "ticker"))(t)
 	l.epoch = epochs[l.id]
 	return l
 }
@@ -117,10 +114,7 @@ func (l *ticker) run(ctx context.Context, n int) {
 // cpuTime is the processor time that a process has used.
 func cpuTime(t *testing.T, p *process) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))(t)
 	// The fields after the name, which may hold anything but a parenthesis at
 	// its end: user and system time are the 14th and 15th of all.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
