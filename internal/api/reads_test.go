@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,7 +127,7 @@ func TestReadsOfShoppers(t *testing.T) {
 		ended := make(chan error, shopperReads)
 		for n := range shopperReads {
 			go func() {
-				ended <- a.read(as(auth.RoleShopper, string(rune('a'+n))), func(ctx context.Context) error {
+				ended <- a.read(as(auth.RoleShopper, fmt.Sprint("shopper", n)), func(ctx context.Context) error {
 					if store.IsForViewer(ctx) {
 						t.Error("a shopper reads through a connection of the staff")
 					}
