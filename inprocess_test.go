@@ -97,7 +97,10 @@ func TestTransportAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := &closeTold{Reader: strings.NewReader("a long body"), closed: make(chan struct{})}
-			res := fixture.Must(through(tc.handler).Do(request(t.Context(), t, tc.method, body)))(t)
+			res, err := through(tc.handler).Do(request(t.Context(), t, tc.method, body))
+			if err != nil {
+				t.Fatal(err)
+			}
 			text, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != tc.status || string(text) != tc.body || res.ContentLength != tc.length {
 				t.Errorf("%d %q %d, %v", res.StatusCode, text, res.ContentLength, err)
@@ -157,7 +160,7 @@ func TestTransportEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
-			res := fixture.Must(through(func(w http.ResponseWriter, r *http.Request) {
+			res, err := through(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				for {
 					if _, err := io.WriteString(w, "more"); err != nil {
@@ -166,7 +169,10 @@ func TestTransportEnds(t *testing.T) {
 						return
 					}
 				}
-			}).Do(request(ctx, t, http.MethodGet, nil)))(t)
+			}).Do(request(ctx, t, http.MethodGet, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer res.Body.Close()
 			end(cancel, res)
 			if err := <-ended; err == nil {

@@ -90,7 +90,10 @@ func TestKeysAndTokens(t *testing.T) {
 		for name, value := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Prefer": "wait=20"} {
 			req.Header.Set(name, value)
 		}
-		res := fixture.Must((&http.Transport{DisableKeepAlives: true}).RoundTrip(req))(t)
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
