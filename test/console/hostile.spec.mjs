@@ -13,7 +13,7 @@ const messages = [
   'x'.repeat(10_000),
 ];
 
-/** provider refuses with each message in turn, and pays the others with a hostile key. */
+/** provider refuses with each message in turn, and pays the others with a hostile key each. */
 function provider(request, response) {
   const chunks = [];
   request.on('data', (c) => chunks.push(c)).on('end', () => {
@@ -21,7 +21,7 @@ function provider(request, response) {
     if (request.method === 'GET') return say(request.url.startsWith('/v1/charges') ? 501 : 500, { code: messages[1], message: messages[6] });
     const n = Number(JSON.parse(Buffer.concat(chunks)).targetId);
     const message = messages[n % messages.length];
-    if (n >= 40) return say(200, { transactionKey: message });
+    if (n >= 40) return say(200, { transactionKey: `${n} ${message}` });
     if (n >= 36) return say(504, { code: message, message });
     say(422, { code: message.slice(0, 60), message });
   });
