@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,10 +40,15 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			t.Errorf("within the minute: %q", got)
 		}
 
-		b.rows.away = reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows")
+		rows := func(away error) {
+			defer b.rows.lock()()
+			b.rows.away = away
+		}
+		rows(reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
 		time.Sleep(actsWindow + time.Second)
-		b.rows.away = nil
+		rows(nil)
 		time.Sleep(actsWindow)
+		synctest.Wait()
 		got := map[string]bool{}
 		for _, l := range b.audit(t) {
 			got[l] = true
