@@ -43,14 +43,15 @@ FROM payouts WHERE promotion_id = $1 GROUP BY state`,
 	return c, nil
 }
 
-// sharedKeys finds the transaction keys of promotion $1 that several payouts have, then
-// leaves out the payouts that a person has settled.
-const sharedKeys = `WITH several AS (
-  SELECT transaction_key FROM payouts WHERE promotion_id = $1 AND transaction_key <> '' GROUP BY transaction_key HAVING count(*) > 1
-), counted AS (
+// sharedKeys finds the transaction keys that several payouts of promotion $1 have, without
+// those that a person has settled. Only if there are any does it look at who settled them.
+// It joins nothing with the keys: there may be as many as payouts.
+const sharedKeys = `WITH counted AS (
   SELECT p.transaction_key, count(*) AS n, min(p.target_id) AS first, max(p.target_id) AS last
-  FROM payouts p JOIN several k ON k.transaction_key = p.transaction_key
-  WHERE p.promotion_id = $1 AND NOT EXISTS (
+  FROM payouts p
+  WHERE p.promotion_id = $1 AND p.transaction_key <> '' AND (SELECT count(*) FROM (
+    SELECT 1 FROM payouts WHERE promotion_id = $1 AND transaction_key <> '' GROUP BY transaction_key HAVING count(*) > 1 LIMIT 1
+  ) several) > 0 AND NOT EXISTS (
     SELECT 1 FROM attempts a WHERE a.promotion_id = p.promotion_id AND a.target_id = p.target_id AND a.class = '` + string(reward.AnswerResolved) + `')
   GROUP BY p.transaction_key HAVING count(*) > 1
 )
