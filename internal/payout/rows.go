@@ -125,15 +125,17 @@ func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams
 	}
 	p.Outcomes = outcomes
 	results, err := s.Store.PayoutFinish(ctx, p)
+	var paid []confirmation
 	for i, r := range results {
 		o := &p.Outcomes[i]
 		if r.Recorded != "" {
 			s.chargedTwice(ctx, store.SecondCharge{Ref: o.Ref, Recorded: r.Recorded, TransactionKey: o.TransactionKey})
 		}
 		if o.Kind == rules.OutcomePaid {
-			s.confirmed(ctx, o.Ref, o.TransactionKey)
+			paid = append(paid, confirmation{o.Ref, o.TransactionKey})
 		}
 	}
+	s.confirmed(ctx, paid)
 	return results, err
 }
 
@@ -148,13 +150,13 @@ func (s *flowStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams
 	for _, c := range twice {
 		s.chargedTwice(ctx, c)
 	}
-	if err == nil {
-		for _, l := range p.Lookups {
-			if l.Found {
-				s.confirmed(ctx, l.Ref, l.TransactionKey)
-			}
+	var paid []confirmation
+	for _, l := range p.Lookups {
+		if l.Found && err == nil {
+			paid = append(paid, confirmation{l.Ref, l.TransactionKey})
 		}
 	}
+	s.confirmed(ctx, paid)
 	return twice, err
 }
 
@@ -194,14 +196,29 @@ func (s *flowStore) chargedTwice(ctx context.Context, c store.SecondCharge) {
 	}
 }
 
-// confirmed notes a confirmation, and reports one with the key of another payout.
-func (s *flowStore) confirmed(ctx context.Context, r reward.Ref, key string) {
-	if key == "" || s.breaches.KeyShared == nil {
+// confirmation is the transaction key with which the provider confirmed a payout.
+type confirmation struct {
+	reward.Ref
+	key string
+}
+
+// confirmed notes the confirmations of a batch, and reports those with the key of another
+// payout: one per promotion, so that a provider whose keys are all the same holds up the
+// outcomes of no other promotion.
+func (s *flowStore) confirmed(ctx context.Context, paid []confirmation) {
+	if s.breaches.KeyShared == nil {
 		return
 	}
-	id := store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
-	if other, shared := s.latest.add(key, id); shared {
-		s.breaches.KeyShared(context.WithoutCancel(ctx), key, other, id)
+	reported := make(map[reward.PromotionID]bool)
+	for _, c := range paid {
+		if c.key == "" {
+			continue
+		}
+		id := store.PayoutID{PromotionID: c.PromotionID, TargetID: c.TargetID}
+		if other, shared := s.latest.add(c.key, id); shared && !reported[c.PromotionID] {
+			reported[c.PromotionID] = true
+			s.breaches.KeyShared(context.WithoutCancel(ctx), c.key, other, id)
+		}
 	}
 }
 

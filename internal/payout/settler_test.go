@@ -258,13 +258,17 @@ func TestAKeyOfTwoPayoutsIsReported(t *testing.T) {
 		fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
 			Outcomes: []rules.Outcome{{Ref: ref(2), Kind: rules.OutcomePaid, TransactionKey: "T"}}, Lease: testLimits().Lease,
 		}))(t)
+		fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{ // one report per promotion and batch
+			Outcomes: []rules.Outcome{{Ref: ref(2), Kind: rules.OutcomePaid, TransactionKey: "T"}, {Ref: ref(3), Kind: rules.OutcomePaid, TransactionKey: "T"}},
+			Lease:    testLimits().Lease,
+		}))(t)
 		for n := range confirmationsMax { // those before are forgotten with the next half only
 			rows.latest.add(fmt.Sprint(n), store.PayoutID{})
 		}
 		fixture.Must(rows.PayoutSettle(t.Context(), store.PayoutSettleParams{
 			Lookups: []rules.Lookup{{Ref: ref(3), Found: true, TransactionKey: "T", BeganAt: time.Now()}},
 		}))(t)
-		if want := []string{"T of 1 and 2", "T of 1 and 3"}; !slices.Equal(reported, want) {
+		if want := []string{"T of 1 and 2", "T of 1 and 2", "T of 1 and 3"}; !slices.Equal(reported, want) {
 			t.Errorf("reported %q, want %q", reported, want)
 		}
 		for n := range 2 * confirmationsMax {
