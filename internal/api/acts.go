@@ -63,35 +63,31 @@ func (s *acts) add(one act, n int64, at time.Time) {
 }
 
 // Start writes the counts in the background, every minute and at Stop.
-func (s *acts) Start(ctx context.Context) {
-	s.Base.Start(ctx, func(ctx context.Context) {
-		for service.Sleep(ctx, actsWindow) {
-			s.write(ctx)
-		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
-		defer cancel()
-		s.write(last)
-	})
-}
+func (s *acts) Start(ctx context.Context) { s.StartEvery(ctx, actsWindow, auditEndTimeout, s.write) }
 
-// write ends a window. Counts that cannot be written are part of the next one. If an
-// entry was written and the reply was lost, it has no end, and the next one counts the
-// same again.
+// write ends a window. After the first count that cannot be written, it tries no other:
+// they are part of the next window. If an entry was written and the reply was lost, it has
+// no end, and the next one counts the same again.
 func (s *acts) write(ctx context.Context) {
 	s.mu.Lock()
 	since, counts := s.since, s.counts
 	s.counts = nil
 	s.mu.Unlock()
+	var failed error
 	for one, n := range counts {
 		line := one.line(n)
 		line.ID, line.At = s.api.cfg.IDs.Next(), since
-		err := s.api.cfg.Audits.AuditBegin(ctx, line)
-		if err != nil {
+		if failed == nil {
+			failed = s.api.cfg.Audits.AuditBegin(ctx, line)
+		}
+		if failed != nil {
 			s.add(one, n, since)
-			s.api.log.Warn("recording what the staff did failed", err, "actor", line.Actor, "operation", one.operation, "count", n)
-		} else if err = s.api.cfg.Audits.AuditEnd(ctx, line.ID, http.StatusOK, "", time.Now()); err != nil {
+		} else if err := s.api.cfg.Audits.AuditEnd(ctx, line.ID, http.StatusOK, "", time.Now()); err != nil {
 			s.api.log.Warn("completing audit entry failed", err)
 		}
+	}
+	if failed != nil {
+		s.api.log.Warn("recording what the staff did failed", failed)
 	}
 }
 

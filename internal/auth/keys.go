@@ -87,14 +87,7 @@ func NewKeys(rows store.APIKeys, log obs.Log) *KeyVerifier {
 // Start records the last use of keys in the background, every minute and at
 // Stop.
 func (k *KeyVerifier) Start(ctx context.Context) {
-	k.Base.Start(ctx, func(ctx context.Context) {
-		for service.Sleep(ctx, usedInterval) {
-			k.writeUsed(ctx)
-		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), usedTimeout)
-		defer cancel()
-		k.writeUsed(last)
-	})
+	k.StartEvery(ctx, usedInterval, usedTimeout, k.writeUsed)
 }
 
 func (k *KeyVerifier) writeUsed(ctx context.Context) {

@@ -49,6 +49,19 @@ func (b *Base) Start(ctx context.Context, fn func(ctx context.Context)) {
 	}()
 }
 
+// StartEvery runs fn in the background every interval, and once more at the end, then for
+// at most last.
+func (b *Base) StartEvery(ctx context.Context, interval, last time.Duration, fn func(ctx context.Context)) {
+	b.Start(ctx, func(ctx context.Context) {
+		for Sleep(ctx, interval) {
+			fn(ctx)
+		}
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), last)
+		defer cancel()
+		fn(ending)
+	})
+}
+
 // Stop cancels the run function and waits for it.
 func (b *Base) Stop() {
 	b.mu.Lock()
