@@ -83,7 +83,7 @@ func dirHolder(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("opening the lock of data.dir failed: %w", err)
 	}
-	defer file.Close()
+	defer unlock(file)
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
 		return "", nil

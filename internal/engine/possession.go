@@ -61,7 +61,14 @@ func writeAt(f *os.File, s string) error {
 	return err
 }
 
-func (l *dirLock) release() { _ = l.file.Close() }
+func (l *dirLock) release() { unlock(l.file) }
+
+// unlock releases a lock of a file and closes it. Closing alone is not enough: a child
+// process that is being started has the file open, too, until it executes its program.
+func unlock(file *os.File) {
+	_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
+	_ = file.Close()
+}
 
 const (
 	leaseTTL           = 15 * time.Second

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,4 +104,17 @@ func TestLease(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// TestReleaseWhileAChildStarts gives the file of a lock a second descriptor, as a child
+// process has it between fork and exec.
+func TestReleaseWhileAChildStarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lock := fixture.Must(lockDir(dir, "host-1"))(t)
+	child := fixture.Must(syscall.Dup(int(lock.file.Fd())))(t)
+	defer syscall.Close(child)
+	lock.release()
+	lock = fixture.Must(lockDir(dir, "host-2"))(t)
+	lock.release()
 }
