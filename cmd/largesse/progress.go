@@ -188,23 +188,30 @@ func share(layers []layer, width int) []int {
 	if total == 0 || width <= 0 {
 		return cells
 	}
-	used, widest := 0, 0
+	used := 0
 	for i, l := range layers {
-		if l.count <= 0 {
-			continue
-		}
-		cells[i] = max(1, int(float64(l.count)/float64(total)*float64(width)))
-		used += cells[i]
-		if cells[i] > cells[widest] {
-			widest = i
+		if l.count > 0 {
+			cells[i] = max(1, int(float64(l.count)/float64(total)*float64(width)))
+			used += cells[i]
 		}
 	}
-	// The widest layer absorbs the rounding error.
-	cells[widest] = max(0, cells[widest]+width-used)
-	for i := len(cells) - 1; i >= 0 && sum(cells) > width; i-- {
-		cells[i] = 0
+	// The widest layer absorbs the rounding error, cell by cell: then another is the widest.
+	for ; used > width; used-- {
+		cells[widest(cells)]--
 	}
+	cells[widest(cells)] += width - used
 	return cells
+}
+
+// widest returns the last of the layers with the most cells.
+func widest(cells []int) int {
+	last := 0
+	for i, n := range cells {
+		if n >= cells[last] {
+			last = i
+		}
+	}
+	return last
 }
 
 func sum(cells []int) int {
