@@ -14,8 +14,8 @@ import (
 
 const (
 	// grantMin and grantMax limit the places that a grant adds beyond those that users in
-	// line lack. An unused place is one that nobody gets during a Redis outage; each grant
-	// costs a transaction.
+	// line lack; see rules.Grant. An unused place is one that nobody gets during a Redis
+	// outage; each grant costs a transaction.
 	grantMin, grantMax = 64, 10_000
 	// grantWindow is the time whose grants decide the size of the next one.
 	grantWindow = time.Second
@@ -84,11 +84,12 @@ func (g *Granter) size(id reward.TemplateID) int64 {
 // grantOf is what a gate knows of its places.
 type grantOf struct{ generation, version, granted, used, grants, waiting int64 }
 
-// grant grants places to a gate, in addition to those that users in line need, and
-// brings the gate to the version of the rows. The caller then tries again.
-func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf) error {
+// grant grants places to a gate for asking users, and for some who come next, in addition
+// to those that users in line need, and brings the gate to the version of the rows. The
+// caller then tries again.
+func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf, asking int) error {
 	missing := max(at.waiting-(at.granted-at.used), 0) // after Redis lost data, or an upgrade
-	return g.add(ctx, id, at, missing+g.size(id))
+	return g.add(ctx, id, at, missing+int64(asking), g.size(id))
 }
 
 // cover grants the places that users in line need and do not have.
@@ -96,7 +97,7 @@ func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header
 	if uncovered(h) <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
 		return nil
 	}
-	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, uncovered(h))
+	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, uncovered(h), 0)
 }
 
 // uncovered returns how many users in line have no place. There are such users after
@@ -114,9 +115,9 @@ func (g *Granter) tell(ctx context.Context, t *reward.CouponTemplate) (bool, err
 	return true, g.applier.apply(ctx, t.ID, &store.CouponChange{From: row.Version - 1, To: row.Version, Template: row}, applyExtras{})
 }
 
-func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, places int64) error {
+func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, lacking, more int64) error {
 	t, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{
-		ID: id, Generation: at.generation, Grants: at.grants, Granted: at.granted, Places: places,
+		ID: id, Generation: at.generation, Grants: at.grants, Granted: at.granted, Lacking: lacking, More: more,
 	})
 	switch {
 	case err != nil:

@@ -398,42 +398,48 @@ func TestLoadKinds(t *testing.T) {
 }
 
 // TestPlacesOfTheLineAreNotGivenAway checks that users in line keep their places while
-// others request coupons through the database, and that the others get what is left.
+// others request coupons through the database, and that the others get what is left: a
+// part, also of a small drop.
 func TestPlacesOfTheLineAreNotGivenAway(t *testing.T) {
 	t.Parallel()
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100}, nil)
-	for n := range 40 {
-		h.waits(fmt.Sprint("line", n), int64(n+1))
-	}
-	row := h.row()
-	if row.Promised() < 40 {
-		t.Fatalf("%d places are promised to 40 users", row.Promised())
-	}
-	h.move(reward.PathDatabase)
-	issued, promised := 0, 0
-	for n := range 100 {
-		_, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: fmt.Sprint("other", n)})
-		switch {
-		case err == nil:
-			issued++
-		case reward.HasCode(err, reward.CodeUnavailable) && strings.Contains(err.Error(), "promised to users in line"):
-			promised++
-		default:
-			t.Fatal(err)
-		}
-	}
-	if want := int(100 - row.Promised()); issued != want || promised != 100-want {
-		t.Fatalf("%d got one and %d were told to wait; %d places are promised", issued, promised, row.Promised())
-	}
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
-	if users := h.issued(); len(users) != issued+40 {
-		t.Fatalf("%d coupons, want %d", len(users), issued+40)
-	}
-	for n := range 100 - issued - 40 { // the rest is for newcomers
-		h.waits(fmt.Sprint("new", n), int64(issued+41+n))
-	}
-	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "late"}); !reward.HasCode(err, reward.CodeSoldOut) {
-		t.Fatal(err)
+	for quantity, line := range map[int]int{100: 40, 10: 1, 2: 1} {
+		t.Run(fmt.Sprintf("%d of %d", line, quantity), func(t *testing.T) {
+			t.Parallel()
+			h := newHand(t, reward.CouponTemplate{TotalQuantity: int64(quantity)}, nil)
+			for n := range line {
+				h.waits(fmt.Sprint("line", n), int64(n+1))
+			}
+			row := h.row()
+			if free := int64(quantity-line) / 2; row.Promised() < int64(line) || row.TotalQuantity-row.Promised() < max(free, 1) {
+				t.Fatalf("%d places of %d are promised to %d users", row.Promised(), quantity, line)
+			}
+			h.move(reward.PathDatabase)
+			issued, promised := 0, 0
+			for n := range quantity {
+				_, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: fmt.Sprint("other", n)})
+				switch {
+				case err == nil:
+					issued++
+				case reward.HasCode(err, reward.CodeUnavailable) && strings.Contains(err.Error(), "set aside for its waiting line"):
+					promised++
+				default:
+					t.Fatal(err)
+				}
+			}
+			if want := quantity - int(row.Promised()); issued != want || promised != quantity-want {
+				t.Fatalf("%d got one and %d were told to wait; %d places are promised", issued, promised, row.Promised())
+			}
+			h.must(h.loader.leaveDatabase(t.Context(), h.id))
+			if users := h.issued(); len(users) != issued+line {
+				t.Fatalf("%d coupons, want %d", len(users), issued+line)
+			}
+			for n := range quantity - issued - line { // the rest is for newcomers
+				h.waits(fmt.Sprint("new", n), int64(issued+line+1+n))
+			}
+			if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "late"}); !reward.HasCode(err, reward.CodeSoldOut) {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

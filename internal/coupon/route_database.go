@@ -22,7 +22,7 @@ func (r *databaseRoute) request(ctx context.Context, t *reward.CouponTemplate, u
 	if err != nil {
 		return Status{}, err
 	}
-	return refuseDirect(t, status, "Redis is unavailable, and the coupons that are left are promised to users in line; repeat the request later")
+	return refuseDirect(t, status, "Redis is unavailable, and the places that are left are set aside for its waiting line; repeat the request later")
 }
 
 func (r *databaseRoute) wait() { r.issues.open.Wait() }

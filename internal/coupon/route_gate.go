@@ -126,7 +126,7 @@ func (g *admitter) admit(ctx context.Context, id reward.TemplateID, users []stri
 			if err = g.granter.grant(ctx, id, grantOf{
 				generation: result.Generation, version: result.Version, granted: result.Granted, used: result.Used, grants: result.Grants,
 				waiting: result.Waiting,
-			}); err != nil {
+			}, len(left)); err != nil {
 				break
 			}
 		}

@@ -148,14 +148,18 @@ func SameSettings(a, b *reward.CouponTemplate) bool {
 		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
 }
 
-// Grant grants at most places to the gate of template t, as many as are left. It
+// Grant grants places to the gate of template t: those that users lack, as far as places
+// are left, and at most more for users who come next. Of what is left for them it takes at
+// most a half: if Redis becomes unavailable, nobody can get the places of the gate. It
 // reports whether it changed t: not if t has another generation, path or number of
 // grants than the gate had seen, or if there is no place and the gate knows that. In
 // ModeSync it grants nothing: only a gate that does not know the new mode yet would ask,
 // and nobody would use its places. A gate that knows of fewer than Granted places, because a Shrink was interrupted,
 // learns of them by a grant of none.
-func Grant(t *reward.CouponTemplate, generation, grants, granted, places int64) bool {
-	k := max(min(places, t.LiveMax()-t.Live-t.Promised()), 0)
+func Grant(t *reward.CouponTemplate, generation, grants, granted, lacking, more int64) bool {
+	left := max(t.LiveMax()-t.Live-t.Promised(), 0)
+	k := min(lacking, left)
+	k += min(more, (left-k)/2)
 	if t.Generation != generation || t.Path != reward.PathGate || t.Mode == reward.ModeSync || t.Grants != grants || k == 0 && t.Granted <= granted {
 		return false
 	}

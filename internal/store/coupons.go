@@ -238,11 +238,12 @@ type TemplateNewGenerationParams struct {
 	NewNumbering bool
 }
 
-// TemplateGrantParams says what the gate knows, and how many places it asks for.
+// TemplateGrantParams says what the gate knows, and how many places it asks for: those
+// that users lack, and more for users who come next; see rules.Grant.
 type TemplateGrantParams struct {
 	ID                          reward.TemplateID
 	Generation, Grants, Granted int64 // of the gate
-	Places                      int64
+	Lacking, More               int64
 }
 
 // CouponSettleParams is a batch of at most BatchMax requests of one template.

@@ -196,12 +196,12 @@ func TestLeavingFollowsTheRules(t *testing.T) {
 func TestPlacesFollowTheRules(t *testing.T) {
 	cases(t, func(t *testing.T, m *model, s *state, pick func(n int) uint8) {
 		t.Helper()
-		m.grantsAnyTime, m.block = true, 1+pick(2)
+		m.grantsAnyTime, m.block = true, 1+pick(3)
 		s.may[eventGrant] = 1
 		s.gate.generation, s.gate.grant, s.gate.granted = s.generation, s.figures.grant, s.figures.granted-min(s.figures.granted, pick(2))
 		was, got := m.template(s), *s
 		want := was
-		rules.Grant(&want, int64(s.gate.generation), int64(s.gate.grant), int64(s.gate.granted), int64(m.block))
+		rules.Grant(&want, int64(s.gate.generation), int64(s.gate.grant), int64(s.gate.granted), 1, int64(m.block)-1)
 		if m.grant(s); len(m.out) > 0 {
 			got = m.out[0].Next
 		}

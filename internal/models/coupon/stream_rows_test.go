@@ -163,7 +163,10 @@ func (m *model) grant(s *state) {
 	if !asked && !m.grantsAnyTime {
 		return
 	}
-	places := min(int(s.figures.total)-int(s.live)-s.figures.promised(), int(m.block))
+	// One user asks; the other places are for users who come next.
+	left := max(int(s.figures.total)-int(s.live)-s.figures.promised(), 0)
+	places := min(left, 1)
+	places += min(int(m.block)-1, (left-places)/2)
 	if places <= 0 && (s.figures.granted <= g.granted || m.without[grantRepeatsShrink]) {
 		return
 	}

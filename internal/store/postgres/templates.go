@@ -294,10 +294,11 @@ WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, 
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
 SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
-FROM (SELECT t.id, greatest(least($5::int8, `+liveMaxSQL+` - t.live - (t.granted - t.used)), 0) AS places
-  FROM coupon_templates t WHERE t.id = $1) k
+FROM (SELECT n.id, n.lacking + least($6::int8, (n.rest - n.lacking) / 2) AS places
+  FROM (SELECT l.id, l.rest, least($5::int8, l.rest) AS lacking
+    FROM (SELECT t.id, greatest(`+liveMaxSQL+` - t.live - (t.granted - t.used), 0) AS rest FROM coupon_templates t WHERE t.id = $1) l) n) k
 WHERE t.id = $1 AND k.id = t.id AND t.generation = $2 AND t.path = 'GATE' AND t.mode <> 'SYNC' AND t.grants = $3 AND (k.places > 0 OR t.granted > $4)
-RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Places)
+RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Lacking, p.More)
 }
 
 // TemplateShrink takes back places that the gate has not given, by rules.Shrink.

@@ -159,7 +159,7 @@ func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGe
 // TemplateGrant grants places to the gate of a template.
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
 	return s.changeTemplate(ctx, "grant places to a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		return rules.Grant(t, p.Generation, p.Grants, p.Granted, p.Places), nil
+		return rules.Grant(t, p.Generation, p.Grants, p.Granted, p.Lacking, p.More), nil
 	})
 }
 

@@ -85,7 +85,7 @@ func exerciseTemplateArchive(t *testing.T, open Open) {
 			must(b.CouponUse(b.ctx, id, at(second)))(b)
 		}
 		b.cancelCoupon(1001, 55)
-		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 11, Places: 1})
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 11, Lacking: 1})
 		b.must(err)
 		same(b, "granted", true, granted)
 		b.beginImport(13, 7)
@@ -218,7 +218,7 @@ func (a *arena) changesNothing(id reward.TemplateID) {
 			return err
 		},
 		"grant": func() error {
-			_, _, err := a.TemplateGrant(a.ctx, store.TemplateGrantParams{ID: id, Generation: t.Generation, Grants: t.Grants, Places: 1})
+			_, _, err := a.TemplateGrant(a.ctx, store.TemplateGrantParams{ID: id, Generation: t.Generation, Grants: t.Grants, Lacking: 1})
 			return err
 		},
 		"shrink": func() error {

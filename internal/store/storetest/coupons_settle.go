@@ -312,17 +312,17 @@ func exercisePromises(t *testing.T, open Open) {
 	places := func(t reward.CouponTemplate) []int64 { return []int64{t.Granted, t.Used, t.Grants, t.Version} }
 	run(t, open, "AGrantSetsPlacesAside", func(b *bundle) {
 		b.template(1, quantity(5), reissue)
-		same(b, "granted", []int64{3, 0, 1, 1}, places(grant(b, store.TemplateGrantParams{Places: 3}, true)))
+		same(b, "granted", []int64{3, 0, 1, 1}, places(grant(b, store.TemplateGrantParams{Lacking: 3}, true)))
 		for what, p := range map[string]store.TemplateGrantParams{
-			"another generation": {Generation: 1, Grants: 1, Granted: 3, Places: 1},
-			"an older grant":     {Granted: 3, Places: 1},
+			"another generation": {Generation: 1, Grants: 1, Granted: 3, Lacking: 1},
+			"an older grant":     {Granted: 3, Lacking: 1},
 			"no places":          {Grants: 1, Granted: 3},
 		} {
 			same(b, what, []int64{3, 0, 1, 1}, places(grant(b, p, false)))
 		}
 		// A gate that a shrink has left smaller than the row learns of its places.
 		same(b, "nothing, told again", []int64{3, 0, 2, 2}, places(grant(b, store.TemplateGrantParams{Grants: 1, Granted: 2}, true)))
-		same(b, "the rest", []int64{5, 0, 3, 3}, places(grant(b, store.TemplateGrantParams{Grants: 2, Granted: 3, Places: 9}, true)))
+		same(b, "the rest", []int64{5, 0, 3, 3}, places(grant(b, store.TemplateGrantParams{Grants: 2, Granted: 3, Lacking: 9, More: 9}, true)))
 		_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
 		b.wantCode(err, reward.CodeConflict)
 		b.inOrder(1, asks(1, "a", "a", "b")...) // a rejected ticket uses its place, too
@@ -330,17 +330,25 @@ func exercisePromises(t *testing.T, open Open) {
 		b.changeTemplate(rules.TemplateChange{ID: 1, TotalQuantity: new(int64(4))})
 		_, _, err = b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
 		b.must(err)
-		grant(b, store.TemplateGrantParams{Generation: 1, Grants: 3, Granted: 5, Places: 1}, false)
+		grant(b, store.TemplateGrantParams{Generation: 1, Grants: 3, Granted: 5, Lacking: 1}, false)
+	})
+	run(t, open, "AGrantLeavesAPart", func(b *bundle) {
+		b.template(1, quantity(10))
+		same(b, "half of the rest", []int64{6, 0, 1, 1}, places(grant(b, store.TemplateGrantParams{Lacking: 3, More: 64}, true)))
+		same(b, "fewer", []int64{7, 0, 2, 2}, places(grant(b, store.TemplateGrantParams{Grants: 1, Granted: 6, More: 1}, true)))
+		same(b, "half of three", []int64{8, 0, 3, 3}, places(grant(b, store.TemplateGrantParams{Grants: 2, Granted: 7, More: 64}, true)))
+		same(b, "one asks", []int64{9, 0, 4, 4}, places(grant(b, store.TemplateGrantParams{Grants: 3, Granted: 8, Lacking: 1, More: 64}, true)))
+		same(b, "nobody asks for the last one", []int64{9, 0, 4, 4}, places(grant(b, store.TemplateGrantParams{Grants: 4, Granted: 9, More: 64}, false)))
 	})
 	run(t, open, "ModeSyncGrantsNone", func(b *bundle) {
 		b.template(1, quantity(5))
 		// A gate that was loaded before the change still asks for places.
 		b.changeTemplate(rules.TemplateChange{ID: 1, Mode: new(reward.ModeSync)})
-		same(b, "granted", []int64{0, 0, 0, 1}, places(grant(b, store.TemplateGrantParams{Places: 3}, false)))
+		same(b, "granted", []int64{0, 0, 0, 1}, places(grant(b, store.TemplateGrantParams{Lacking: 3}, false)))
 	})
 	run(t, open, "NobodyElseGetsPromisedPlaces", func(b *bundle) {
 		b.template(1, quantity(3))
-		grant(b, store.TemplateGrantParams{Places: 2}, true)
+		grant(b, store.TemplateGrantParams{Lacking: 2}, true)
 		_, _, err := b.TemplateNewGeneration(b.ctx, store.TemplateNewGenerationParams{ID: 1, From: -1, Path: reward.PathDatabase})
 		b.must(err)
 		direct := store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleDirect, Generation: 1, Path: reward.PathDatabase}
@@ -360,7 +368,7 @@ func exercisePromises(t *testing.T, open Open) {
 	})
 	run(t, open, "PlacesAreReleasedWithoutAGate", func(b *bundle) {
 		b.template(1, quantity(5))
-		grant(b, store.TemplateGrantParams{Places: 4}, true)
+		grant(b, store.TemplateGrantParams{Lacking: 4}, true)
 		b.inOrder(1, asks(1, "a")...)
 		release := func(done bool) reward.CouponTemplate {
 			b.Helper()
@@ -381,7 +389,7 @@ func exercisePromises(t *testing.T, open Open) {
 	})
 	run(t, open, "AShrinkTakesBackWhatWasNotGiven", func(b *bundle) {
 		b.template(1, quantity(9))
-		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		grant(b, store.TemplateGrantParams{Lacking: 6}, true)
 		b.inOrder(1, asks(1, "a", "b")...)
 		for _, step := range []struct {
 			p    rules.Shrunk
@@ -402,7 +410,7 @@ func exercisePromises(t *testing.T, open Open) {
 	})
 	run(t, open, "AChangeTakesBackWhatTheGateGaveUp", func(b *bundle) {
 		b.template(1, quantity(9))
-		grant(b, store.TemplateGrantParams{Places: 6}, true)
+		grant(b, store.TemplateGrantParams{Lacking: 6}, true)
 		lower := func(total int64, s *rules.Shrunk) error {
 			_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: &total, Shrunk: s})
 			return err
@@ -441,7 +449,7 @@ func exerciseLeave(t *testing.T, open Open) {
 		b.Helper()
 		b.template(1, quantity(4), func(t *reward.CouponTemplate) { t.Mode = mode })
 		b.generation(reward.PathGate)
-		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Places: 3})
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Lacking: 3})
 		b.must(err)
 		same(b, "granted", true, granted)
 	}
@@ -460,7 +468,7 @@ func exerciseLeave(t *testing.T, open Open) {
 		same(b, "left", []any{rules.LeaveDone, int64(1), int64(0)}, []any{res.Outcome, res.Template.Used, res.Template.Settled})
 		same(b, "again", rules.LeaveRepeated, leave(b, "b", 2, 1).Outcome)
 		// One place of three is not promised any more.
-		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Grants: 1, Places: 9})
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 1, Generation: 1, Grants: 1, Lacking: 9})
 		b.must(err)
 		same(b, "granted", []any{true, int64(5)}, []any{granted, b.stands(1).Granted})
 		settled := inOrder(b, of("a", 1), of("b", 2), of("c", 3))

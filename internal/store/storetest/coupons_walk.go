@@ -141,7 +141,8 @@ func (w *shopWalk) draw(t *rapid.T) step {
 	case 12:
 		p := store.TemplateGrantParams{
 			ID: id, Generation: mostly(t, "generation", w.Template.Generation), Grants: mostly(t, "grants", w.Template.Grants),
-			Granted: mostly(t, "granted", w.Template.Granted), Places: int64(rapid.IntRange(0, 4).Draw(t, "places")),
+			Granted: mostly(t, "granted", w.Template.Granted), Lacking: int64(rapid.IntRange(0, 4).Draw(t, "lacking")),
+			More: int64(rapid.IntRange(0, 4).Draw(t, "more")),
 		}
 		return step{name: "grant", do: func(ctx context.Context, s store.Store) (any, error) {
 			t, done, err := s.TemplateGrant(ctx, p)
