@@ -186,6 +186,10 @@ func TestCalls(t *testing.T) {
 		},
 		{"Template", "GET /v1/coupon-templates/42  ", template, func(c *c) (any, error) { return c.Template(ctx, "42") }},
 		{"CloseTemplate", "POST /v1/coupon-templates/42/close  ", template, func(c *c) (any, error) { return c.CloseTemplate(ctx, "42") }},
+		{"ApproveTemplate", "POST /v1/coupon-templates/42/approve  ", template, func(c *c) (any, error) {
+			return c.ApproveTemplate(ctx, client.Template{ID: "42", ETag: `"t"`})
+		}},
+		{"RejectTemplate", "POST /v1/coupon-templates/42/reject  ", template, func(c *c) (any, error) { return c.RejectTemplate(ctx, "42") }},
 		{"ImportCodes", "POST /v1/coupon-templates/42/codes  A\nB", api.CodesResult{}, func(c *c) (any, error) {
 			return c.ImportCodes(ctx, "42", strings.NewReader("A\nB"), client.ImportOptions{})
 		}},

@@ -10,16 +10,19 @@ import (
 
 // Template is a coupon template: a limited stock of coupons.
 type Template struct {
-	ID              string            `json:"id"`
-	Name            string            `json:"name"`
-	Metadata        map[string]string `json:"metadata,omitempty"`
-	TotalQuantity   int64             `json:"totalQuantity"`             // maximum number of live coupons
-	PerUserLimit    int               `json:"perUserLimit"`              // maximum number of coupons per user
-	OpensAt         *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
-	ClosesAt        *time.Time        `json:"closesAt,omitempty"`        // nil: it does not close
-	ValidForSeconds int64             `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
-	HoldSeconds     int64             `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
-	Mode            string            `json:"mode"`                      // STREAM, KAFKA or SYNC
+	ID            string            `json:"id"`
+	Name          string            `json:"name"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	TotalQuantity int64             `json:"totalQuantity"` // maximum number of live coupons
+	// AwaitingQuantity replaces TotalQuantity once another person approves it. Zero means
+	// that no quantity waits.
+	AwaitingQuantity int64      `json:"awaitingQuantity,omitempty"`
+	PerUserLimit     int        `json:"perUserLimit"`              // maximum number of coupons per user
+	OpensAt          *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
+	ClosesAt         *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
+	ValidForSeconds  int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds      int64      `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
+	Mode             string     `json:"mode"`                      // STREAM, KAFKA or SYNC
 	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
 	// get another.
 	ReissueAfterCancel bool   `json:"reissueAfterCancel"`
@@ -38,7 +41,7 @@ type Template struct {
 	// Degraded contains gate if the gate did not answer, so that the number of
 	// waiting users is unknown.
 	Degraded []string `json:"degraded,omitempty"`
-	// ETag is for TemplateChange.IfMatch. It is empty in lists and in events.
+	// ETag is for TemplateChange.IfMatch and ApproveTemplate. It is empty in lists and in events.
 	ETag string `json:"-"`
 }
 
@@ -88,6 +91,10 @@ type CodesResult struct {
 	FirstCode     string        `json:"firstCode"`
 	LastCode      string        `json:"lastCode"`
 	ImportedCodes ImportedCodes `json:"importedCodes"`
+	// TotalQuantity and AwaitingQuantity are those of the template. An import may lower the
+	// quantity that was approved, until another person approves it again.
+	TotalQuantity    int64 `json:"totalQuantity"`
+	AwaitingQuantity int64 `json:"awaitingQuantity,omitempty"`
 }
 
 // Draw describes the draw of a template, which orders the users who enter
@@ -220,6 +227,25 @@ type ImportOptions struct {
 func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error) {
 	var out Template
 	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "close"}}, &out)
+	return out, err
+}
+
+// ApproveTemplate puts the quantity in force that waits for another person, if the
+// template is as the caller has seen it; otherwise it returns a *Problem with the code
+// PRECONDITION_FAILED. SAME_PERSON means that the caller is an author of the template.
+func (c *Client) ApproveTemplate(ctx context.Context, seen Template) (Template, error) {
+	var out Template
+	err := c.call(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "coupon-templates", seen.ID, "approve"}, header: http.Header{"If-Match": {seen.ETag}}, etag: &out.ETag,
+	}, &out)
+	return out, err
+}
+
+// RejectTemplate drops the quantity that waits for another person. The quantity in force
+// stays.
+func (c *Client) RejectTemplate(ctx context.Context, id string) (Template, error) {
+	var out Template
+	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "reject"}, etag: &out.ETag}, &out)
 	return out, err
 }
 

@@ -58,24 +58,25 @@ func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	for question, args := range map[string][]string{
-		"cancel 2 payouts not yet paid of Spring (7)":             {"promotion", "cancel", "7"},
-		"close Spring (7) to further targets":                     {"promotion", "close", "7"},
-		"delete Spring (7) with 2 targets permanently":            {"promotion", "delete", "7"},
-		"settle payout 8 of promotion 7 as FAILED":                {"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n"},
-		"approve 2 targets worth 20.00 EUR of Spring (7)":         {"promotion", "approve", "7"},
-		"cancel coupon 2 permanently":                             {"coupon", "cancel", "2"},
-		"take user u7 out of the line of template 42":             {"coupon", "leave", "42", "--user", "u7"},
-		"close template Autumn (42) to further requests":          {"template", "close", "42"},
-		"revoke API key 9 permanently":                            {"apikey", "revoke", "9"},
-		"discard 2 dead letters":                                  {"deadletter", "discard", "1", "2"},
-		"discard all open dead letters of this source or reason":  {"deadletter", "discard", "--reason", "MALFORMED"},
-		"repair the books of promotion 7":                         {"reconcile", "--promotion", "7", "--repair"},
-		"repair the books of all active promotions and templates": {"reconcile", "--all", "--repair"},
+		"cancel 2 payouts not yet paid of Spring (7)":                                  {"promotion", "cancel", "7"},
+		"close Spring (7) to further targets":                                          {"promotion", "close", "7"},
+		"delete Spring (7) with 2 targets permanently":                                 {"promotion", "delete", "7"},
+		"settle payout 8 of promotion 7 as FAILED":                                     {"promotion", "resolve", "7", "8", "--outcome", "failed", "--note", "n"},
+		"approve 2 targets worth 20.00 EUR of Spring (7)":                              {"promotion", "approve", "7"},
+		"cancel coupon 2 permanently":                                                  {"coupon", "cancel", "2"},
+		"take user u7 out of the line of template 42":                                  {"coupon", "leave", "42", "--user", "u7"},
+		"close template Autumn (42) to further requests":                               {"template", "close", "42"},
+		"approve 9 coupons instead of 5 of template Autumn (42), with generated codes": {"template", "approve", "42"},
+		"revoke API key 9 permanently":                                                 {"apikey", "revoke", "9"},
+		"discard 2 dead letters":                                                       {"deadletter", "discard", "1", "2"},
+		"discard all open dead letters of this source or reason":                       {"deadletter", "discard", "--reason", "MALFORMED"},
+		"repair the books of promotion 7":                                              {"reconcile", "--promotion", "7", "--repair"},
+		"repair the books of all active promotions and templates":                      {"reconcile", "--all", "--repair"},
 	} {
 		t.Run(question, func(t *testing.T) {
 			t.Parallel()
 			env, asked := fakeServer(t, map[string]answer{
-				"GET /v1/promotions/7": {body: draftJSON}, "GET /v1/coupon-templates/42": {body: `{"id":"42","name":"Autumn"}`},
+				"GET /v1/promotions/7": {body: draftJSON}, "GET /v1/coupon-templates/42": {body: `{"id":"42","name":"Autumn","totalQuantity":5,"awaitingQuantity":9}`},
 			})
 			term := openTerminal(t, 80, 24)
 			if _, err := io.WriteString(term.person, "n\n"); err != nil {

@@ -16,7 +16,7 @@ func (c *cli) templateCommand() *cobra.Command {
 	cmd := c.talks(group(&cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
-		Short:   "Create, show, change, watch and close coupon templates, and import their codes",
+		Short:   "Create, show, change, approve, watch and close coupon templates, and import their codes",
 		Example: `  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z
   largesse template list
   largesse template watch ID`,
@@ -28,6 +28,8 @@ func (c *cli) templateCommand() *cobra.Command {
 		c.templateSetCommand(),
 		c.templateCodesCommand(),
 		c.templateWatchCommand(),
+		c.templateApproveCommand(),
+		c.templateRejectCommand(),
 		c.templateCloseCommand(),
 		c.templateReleaseCommand(),
 		c.templateEntrantsCommand(),
@@ -287,6 +289,9 @@ func (c *cli) printTemplate(t client.Template) error {
 	lines.add("opens", moment(t.OpensAt))
 	lines.add("closes", moment(t.ClosesAt))
 	lines.add("quantity", number(t.TotalQuantity))
+	if t.AwaitingQuantity > 0 {
+		lines.add("  awaiting approval", number(t.AwaitingQuantity))
+	}
 	lines.add("  live", number(t.Counters.Count))
 	lines.add("  waiting", waiting(t))
 	lines.add("  stock", number(t.Counters.Stock))

@@ -47,7 +47,10 @@ compressed; - reads from stdin.`,
 			}
 			_, err = fmt.Fprintf(c.stdout, "%s imported, from %s to %s; template %s has %s\n", countOf(result.Accepted, "code"),
 				printable(result.FirstCode), printable(result.LastCode), printable(args[0]), codesLeft(result.ImportedCodes))
-			return err
+			if err != nil {
+				return err
+			}
+			return c.printAwaiting(client.Template{ID: args[0], TotalQuantity: result.TotalQuantity, AwaitingQuantity: result.AwaitingQuantity})
 		},
 	}
 }

@@ -171,7 +171,10 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it with: largesse template watch %s\n",
 			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID))
-		return err
+		if err != nil {
+			return err
+		}
+		return c.printAwaiting(made)
 	}
 	return cmd
 }

@@ -21,7 +21,8 @@ func (c *cli) templateSetCommand() *cobra.Command {
 		Long: `Change a coupon template. Only the settings with a flag change. --opens none opens
 the template at once, with --closes none it does not close, with --valid-for 0
 coupons do not expire, and with --hold 0 they are not held. The quantity must be at
-least the number of live coupons and waiting users. The mode can change only before the first request.
+least the number of live coupons and waiting users. With approval.codes-above, a
+higher quantity may wait for another person. The mode can change only before the first request.
 --metadata KEY=VALUE sets an entry, --metadata KEY removes it.`,
 		Example: `  largesse template set 42 --quantity 20000
   largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none
@@ -49,7 +50,10 @@ least the number of live coupons and waiting users. The mode can change only bef
 			return c.printJSON(t)
 		}
 		_, err = fmt.Fprintf(c.stdout, "template %s is changed; show it with: largesse template show %s\n", printable(t.ID), printable(t.ID))
-		return err
+		if err != nil {
+			return err
+		}
+		return c.printAwaiting(t)
 	}
 	return cmd
 }

@@ -91,6 +91,34 @@ func TestTemplateSetAndClose(t *testing.T) {
 	fixture.Equal(t, want, asked())
 }
 
+func TestTemplateApprovals(t *testing.T) {
+	t.Parallel()
+	waiting := strings.Replace(templateJSON, `"perUserLimit"`, `"awaitingQuantity":1000000,"perUserLimit"`, 1)
+	env, asked := fakeServer(t, map[string]answer{
+		"POST /v1/coupon-templates": {201, waiting}, "PATCH /v1/coupon-templates/42": {body: waiting}, "GET /v1/coupon-templates/42": {body: waiting},
+		"POST /v1/coupon-templates/42/approve": {body: strings.Replace(templateJSON, "10000", "1000000", 1)}, "POST /v1/coupon-templates/42/reject": {body: templateJSON},
+	})
+	const waits = "its quantity is 10,000 until another person approves 1,000,000: largesse template approve 42\n"
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"create", "--name", "Spring", "--quantity", "1000000"}, waits},
+		{[]string{"set", "42", "--quantity", "1000000"}, waits},
+		{[]string{"show", "42"}, "  awaiting approval    1,000,000\n"},
+		{[]string{"approve", "42", "--yes"}, "approved: template 42 has 1,000,000 coupons\n"},
+		{[]string{"approve", "42", "--yes", "--output", "json"}, `"totalQuantity": 1000000`},
+		{[]string{"reject", "42"}, "rejected: template 42 has 10,000 coupons\n"},
+	} {
+		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r.code != exitDone || !strings.Contains(r.stdout, tt.want) {
+			t.Errorf("%v: %+v", tt.args, r)
+		}
+	}
+	if calls := strings.Join(asked(), "\n"); !strings.Contains(calls, "POST /v1/coupon-templates/42/approve") || !strings.Contains(calls, "POST /v1/coupon-templates/42/reject") {
+		t.Error(calls)
+	}
+}
+
 func TestTemplateMetadata(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{
@@ -237,8 +265,8 @@ func TestTemplateStateNamesMissingCodes(t *testing.T) {
 func TestTemplateCodes(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{
-		"POST /v1/coupon-templates/42/codes": {body: `{"accepted":2,"firstCode":"A","lastCode":"B","importedCodes":{"imported":1002,"left":2,"missing":0}}`},
-		"POST /v1/coupon-templates/43/codes": {body: `{"accepted":1,"firstCode":"A","lastCode":"A","importedCodes":{"imported":1,"left":1,"missing":2}}`},
+		"POST /v1/coupon-templates/42/codes": {body: `{"accepted":2,"firstCode":"A","lastCode":"B","importedCodes":{"imported":1002,"left":2,"missing":0},"totalQuantity":9}`},
+		"POST /v1/coupon-templates/43/codes": {body: `{"accepted":1,"firstCode":"A","lastCode":"A","importedCodes":{"imported":1,"left":1,"missing":2},"totalQuantity":1,"awaitingQuantity":3}`},
 		"POST /v1/coupon-templates/44/codes": {422, `{"code":"BAD_CODES","detail":"line 2: code \"A\" appears twice"}`},
 	})
 	dir := t.TempDir()
@@ -250,8 +278,9 @@ func TestTemplateCodes(t *testing.T) {
 	}{
 		{[]string{"42", file}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
 		{[]string{"42", "-"}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
-		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"firstCode\": \"A\",\n  \"lastCode\": \"B\",\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  }\n}\n", ""}},
-		{[]string{"43", file}, result{exitDone, "1 code imported, from A to A; template 43 has 1 code left of 1; 2 coupons cannot be issued until you import more codes\n", ""}},
+		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"firstCode\": \"A\",\n  \"lastCode\": \"B\",\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  },\n  \"totalQuantity\": 9\n}\n", ""}},
+		{[]string{"43", file}, result{exitDone, "1 code imported, from A to A; template 43 has 1 code left of 1; 2 coupons cannot be issued until you import more codes\n" +
+			"its quantity is 1 until another person approves 3: largesse template approve 43\n", ""}},
 		{[]string{"44", file}, result{exitFailed, "", "largesse: line 2: code \"A\" appears twice (BAD_CODES)\n"}},
 		{[]string{"42", dir}, result{exitFailed, "", "largesse: open the file of codes: " + dir + " is a directory\n"}},
 		{[]string{"x", file}, result{exitWrongUse, "", "largesse: \"x\" is not a template ID: it must be a whole number from 1; see largesse template list\n"}},

@@ -44,6 +44,7 @@ var permissions = map[string][]auth.Role{
 	"upload-targets": operators, "retry-payouts": operators, "resolve-payout": operators,
 	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
 	"reconcile": operators, "create-template": operators, "change-template": operators, "import-codes": operators, "close-template": operators, "release-places": operators,
+	"approve-template": operators, "reject-template": operators,
 
 	"list-templates": staff, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
 	"issue-coupon": requesters, "leave-line": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,

@@ -68,7 +68,7 @@ var mayCall = map[string]string{
 	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
 	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "voa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
 	"GET /v1/coupon-templates": "vioa", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
-	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
+	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/approve": "oa", "POST /v1/coupon-templates/{id}/reject": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
 	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
 	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "DELETE /v1/issue-requests/{requestId}": "ioas",
 	"GET /v1/issue-requests/{requestId}/events": "vioas", "GET /v1/coupons": "vioa", "GET /v1/coupons/{couponId}": "vioas",

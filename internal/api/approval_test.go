@@ -22,6 +22,42 @@ func (b *bundle) add(t *testing.T, who, path, lines string) {
 	b.upload(t, path+"/targets", "targetId,amount\n"+lines, ActorHeader, who, "Content-Type", "text/csv").want(t, http.StatusOK)
 }
 
+// TestQuantitiesNeedTwoPeople walks through the approvals of a template.
+func TestQuantitiesNeedTwoPeople(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.codesAbove = 100
+	const path = "/v1/coupon-templates/42"
+	shows := func(a answer, inForce, waits any) {
+		t.Helper()
+		if got := a.object(t); got["totalQuantity"] != inForce || got["awaitingQuantity"] != waits {
+			t.Errorf("%s", a.body)
+		}
+	}
+	n := func(s string) any { return json.Number(s) }
+	shows(b.as(t, "kim", "POST", "/v1/coupon-templates", `{"id":"42","name":"drop","totalQuantity":1000}`), n("100"), n("1000"))
+	b.as(t, "kim", "POST", "/v1/coupon-templates", `{"name":"small","totalQuantity":100}`).want(t, http.StatusCreated)
+	if list, _ := b.pages(t, "/v1/coupon-templates?awaitingApproval=true", "id"); len(list) != 1 || list[0] != "42" {
+		t.Errorf("%v wait", list)
+	}
+	seen := b.as(t, "lee", "GET", path, "").header.Get("ETag")
+	shows(b.as(t, "bob", "PATCH", path, `{"totalQuantity":2000}`), n("100"), n("2000"))
+	b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", seen).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	b.as(t, "bob", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
+	p := b.as(t, "KIM", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "SAME_PERSON")
+	if !strings.Contains(p.Detail, "created or changed template 42") {
+		t.Error(p.Detail)
+	}
+	seen = b.as(t, "lee", "GET", path, "").header.Get("ETag")
+	shows(b.do(t, "POST", path+"/approve", nil, ActorHeader, "lee", "If-Match", seen), n("2000"), nil)
+	b.as(t, "lee", "POST", path+"/approve", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+	shows(b.as(t, "bob", "PATCH", path, `{"totalQuantity":2001}`), n("2000"), n("2001"))
+	shows(b.as(t, "lee", "POST", path+"/reject", ""), n("2000"), nil)
+	b.as(t, "lee", "POST", path+"/reject", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+	b.as(t, "lee", "POST", "/v1/coupon-templates/x/approve", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	b.as(t, "lee", "POST", "/v1/coupon-templates/9/approve", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
+}
+
 func TestApprovals(t *testing.T) {
 	t.Parallel()
 

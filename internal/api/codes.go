@@ -29,6 +29,9 @@ type CodesResult struct {
 	FirstCode     string        `json:"firstCode" doc:"As it was read"`
 	LastCode      string        `json:"lastCode"`
 	ImportedCodes ImportedCodes `json:"importedCodes"`
+	// The fields of the template.
+	TotalQuantity    int64 `json:"totalQuantity"`
+	AwaitingQuantity int64 `json:"awaitingQuantity,omitempty"`
 }
 
 // importedCodesOf returns nil for a template that generates its codes.
@@ -107,7 +110,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 	var v coupon.View
 	var added coupon.CodesAdded
 	err = a.audited(ctx, "import-codes", "", func() (status int, err error) {
-		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, &wholeBody{body})
+		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, actor(ctx), &wholeBody{body})
 		return http.StatusOK, err
 	})
 	if err != nil {
@@ -116,6 +119,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 	a.log.Info("codes imported", "template_id", id, "codes", added.Count, "actor", actor(ctx))
 	return CodesResult{
 		Accepted: added.Count, FirstCode: codeFor(ctx, added.First), LastCode: codeFor(ctx, added.Last), ImportedCodes: *importedCodesOf(&v.CouponTemplate),
+		TotalQuantity: v.TotalQuantity, AwaitingQuantity: templateOf(v).AwaitingQuantity,
 	}, nil
 }
 

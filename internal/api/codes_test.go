@@ -52,7 +52,7 @@ func TestImportCodes(t *testing.T) {
 		a := b.upload(t, path, body, headers...)
 		a.want(t, http.StatusOK)
 		codes := fmt.Sprintf(`"importedCodes":{"imported":%d,"left":%d,"missing":0}`, 3*(n+1), 3*(n+1))
-		if want := `{"accepted":3,"firstCode":"A","lastCode":"C",` + codes + "}\n"; a.body != want {
+		if want := `{"accepted":3,"firstCode":"A","lastCode":"C",` + codes + `,"totalQuantity":2}` + "\n"; a.body != want {
 			t.Errorf("got %s, want %s", a.body, want)
 		}
 		if got := b.do(t, "GET", "/v1/coupon-templates/42", nil); !strings.Contains(got.body, codes) {

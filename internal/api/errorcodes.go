@@ -63,7 +63,7 @@ var errorCodes = []errorCode{
 	{reward.CodeArchived, http.StatusConflict, "The promotion or template is archived, and its payouts or coupons are removed (retention.payouts, retention.coupons)", "Use a new one"},
 	{reward.CodeConflict, http.StatusConflict, "Issued coupons, waiting users, or what a promotion has spent do not allow this change, or another import of codes began", "Follow detail, or wait until the line is empty"},
 	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion is worth more than approval.above and what was approved, has vouchers without an amount, was rejected, or is approved for a later start", "Ask somebody else to approve it"},
-	{campaign.CodeSamePerson, http.StatusConflict, "Authors of a promotion, and API keys that they made, cannot approve it", "Ask another person to approve it"},
+	{reward.CodeSamePerson, http.StatusConflict, "Authors of a promotion or template, and API keys that they made, cannot approve it", "Ask another person to approve it"},
 	{campaign.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
 	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt gives the time", "Request the coupon again then"},
 	{reward.CodeClosed, http.StatusConflict, "The template has closed", "Nothing: no more coupons are issued"},
@@ -150,7 +150,7 @@ var operationCodes = map[string][]string{
 	"delete-promotion": promotionMoves, "pause-promotion": promotionMoves, "cancel-promotion": promotionMoves, "close-promotion": promotionMoves,
 	"start-promotion":   append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
 	"resume-promotion":  append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
-	"approve-promotion": append([]string{campaign.CodeSamePerson, reward.CodePreconditionFailed}, promotionMoves...),
+	"approve-promotion": append([]string{reward.CodeSamePerson, reward.CodePreconditionFailed}, promotionMoves...),
 	"reject-promotion":  promotionMoves, "list-uploads": {reward.CodeNotFound},
 	"get-promotion-stream": {reward.CodeNotFound}, "watch-promotion": {reward.CodeNotFound},
 
@@ -173,6 +173,10 @@ var operationCodes = map[string][]string{
 		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip,
 		campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived,
 	},
+	"approve-template": {
+		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeSamePerson, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed,
+	},
+	"reject-template":        {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
 	"close-template":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeArchived},
 	"release-places":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
 	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},

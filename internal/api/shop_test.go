@@ -20,6 +20,8 @@ import (
 type fakeShop struct {
 	rows *fakeStore
 
+	codesAbove int64 // the setting; set before the first call
+
 	mu        sync.Mutex // protects what follows
 	templates map[reward.TemplateID]coupon.View
 	gets      int // calls of Get
@@ -67,6 +69,7 @@ func (f *fakeShop) Create(_ context.Context, t reward.CouponTemplate) (coupon.Vi
 		t.WhenRedisAway = reward.FallbackDatabase
 	}
 	t.Path, t.CreatedAt = reward.PathGate, testTime
+	rules.LimitQuantity(&t, 0, f.codesAbove)
 	if t.Draw.State == reward.DrawOpen {
 		t.Draw.Seed = []byte("seed")
 	}
@@ -123,6 +126,7 @@ func (f *fakeShop) Change(_ context.Context, p rules.TemplateChange) (coupon.Vie
 	if !known {
 		return v, store.NoTemplate(p.ID)
 	}
+	p.CodesAbove = f.codesAbove
 	t, err := p.Apply(v.CouponTemplate)
 	if err != nil {
 		return v, err
@@ -146,7 +150,7 @@ func (f *fakeShop) ReleasePlaces(ctx context.Context, id reward.TemplateID) (int
 	return v.Promised(), err
 }
 
-func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, coupon.CodesAdded, error) {
+func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, by string, file io.Reader) (coupon.View, coupon.CodesAdded, error) {
 	v, err := f.Get(ctx, id)
 	if err != nil {
 		return v, coupon.CodesAdded{}, err
@@ -160,10 +164,12 @@ func (f *fakeShop) ImportCodes(ctx context.Context, id reward.TemplateID, file i
 	}
 	codes := strings.Fields(string(body))
 	n := int64(len(codes))
-	if err := rules.CheckImport(&v.CouponTemplate, n); err != nil {
+	if err := rules.CheckImport(&v.CouponTemplate, n, f.codesAbove); err != nil {
 		return v, coupon.CodesAdded{}, err
 	}
 	defer f.lock()()
+	rules.LimitImport(&v.CouponTemplate, f.codesAbove)
+	v.Authors = v.Authors.Add(by)
 	v.CodesImported += n
 	f.templates[id] = v
 	return v, coupon.CodesAdded{Count: n, First: codes[0], Last: codes[n-1]}, nil

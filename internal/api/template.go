@@ -28,7 +28,7 @@ type Templates interface {
 	Change(ctx context.Context, p rules.TemplateChange) (coupon.View, error)
 	Close(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	ReleasePlaces(ctx context.Context, id reward.TemplateID) (int64, error)
-	ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (coupon.View, coupon.CodesAdded, error)
+	ImportCodes(ctx context.Context, id reward.TemplateID, by string, file io.Reader) (coupon.View, coupon.CodesAdded, error)
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
 
@@ -43,7 +43,8 @@ type Template struct {
 	ID                 string         `json:"id"`
 	Name               string         `json:"name"`
 	Metadata           Metadata       `json:"metadata,omitempty" doc:"Not for shoppers"`
-	TotalQuantity      int64          `json:"totalQuantity"`
+	TotalQuantity      int64          `json:"totalQuantity" doc:"In force"`
+	AwaitingQuantity   int64          `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
 	PerUserLimit       int            `json:"perUserLimit"`
 	OpensAt            time.Time      `json:"opensAt,omitzero"`
 	ClosesAt           time.Time      `json:"closesAt,omitzero"`
@@ -87,7 +88,7 @@ type Draw struct {
 func templateFor(ctx context.Context, v coupon.View) *Template {
 	t := templateOf(v)
 	if callerOf(ctx).Role == auth.RoleShopper {
-		t.Metadata = nil
+		t.Metadata, t.AwaitingQuantity = nil, 0
 	}
 	return t
 }
@@ -99,6 +100,9 @@ func templateOf(v coupon.View) *Template {
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
 		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
+	}
+	if v.AwaitsApproval() {
+		t.AwaitingQuantity = v.AwaitingQuantity
 	}
 	if v.Codes.Length > 0 {
 		t.Codes = &CodeStyle{Prefix: v.Codes.Prefix, Length: v.Codes.Length, Alphabet: v.Codes.Alphabet}
@@ -127,7 +131,7 @@ func drawOf(d *reward.Draw) *Draw {
 type CreateTemplate struct {
 	ID                 *wireID     `json:"id,omitempty"`
 	Name               string      `json:"name" minLength:"1" maxLength:"200"`
-	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000"`
+	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000" doc:"What is above approval.codes-above waits for an approval"`
 	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
 	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
 	ClosesAt           *time.Time  `json:"closesAt,omitempty"`
@@ -217,7 +221,7 @@ func fieldErrors(wrong []reward.FieldError) []error {
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
 type ChangeTemplate struct {
 	Name               *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
-	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least live coupons plus waiting requests"`
+	TotalQuantity      *int64                        `json:"totalQuantity,omitempty" minimum:"1" maximum:"1000000000" doc:"At least live coupons plus waiting requests. A raise above approval.codes-above waits for an approval"`
 	PerUserLimit       *int                          `json:"perUserLimit,omitempty" minimum:"1" maximum:"100"`
 	OpensAt            web.Clearable[time.Time]      `json:"opensAt,omitempty,omitzero" doc:"null: at once"`
 	ClosesAt           web.Clearable[time.Time]      `json:"closesAt,omitempty,omitzero" doc:"null: never"`
@@ -286,6 +290,8 @@ type templateListInput struct {
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
 	Search string `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
+
+	Awaiting bool `query:"awaitingApproval" doc:"true: only those with an awaitingQuantity"`
 }
 
 type templateListOutput struct {
@@ -339,6 +345,20 @@ func (a *API) addTemplates() {
 		Summary:     "Change a template",
 		Description: "After the first request, mode cannot change, nor opensAt of a draw.",
 	}, a.changeTemplate)
+	call(a, huma.Operation{
+		OperationID: "approve-template", Method: http.MethodPost, Path: path + "/{id}/approve", Tags: tags,
+		Summary: "Approve the quantity that waits as another person",
+	}, a.approveTemplate)
+	call(a, huma.Operation{
+		OperationID: "reject-template", Method: http.MethodPost, Path: path + "/{id}/reject", Tags: tags,
+		Summary: "Drop the quantity that waits for an approval",
+	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
+		v, err := a.cfg.Templates.Change(ctx, rules.TemplateChange{ID: id, Reject: true})
+		if err == nil {
+			a.log.Info("template rejected", "template_id", id, "actor", actor(ctx))
+		}
+		return v, err
+	}))
 	call(a, huma.Operation{
 		OperationID: "close-template", Method: http.MethodPost, Path: path + "/{id}/close", Tags: tags,
 		Summary: "Close a template; waiting requests are still served",
@@ -427,6 +447,7 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	if len(wrong) > 0 {
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
+	t.Authors = t.Authors.Add(actor(ctx))
 	claim := claimOf(ctx)
 	if claim != nil && t.ID == 0 {
 		t.ID = reward.TemplateID(claim.ID)
@@ -453,6 +474,7 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 		return nil, err
 	}
 	p := in.Body.params(id)
+	p.By = actor(ctx)
 	if p.Tags, err = web.IfMatchTags(in.IfMatch); err != nil {
 		return nil, err
 	}
@@ -470,6 +492,33 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 	return templateAnswer(ctx, v), nil
 }
 
+type templateApproveInput struct {
+	ID      string `path:"id" doc:"Template ID"`
+	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
+}
+
+// approveTemplate puts the quantity that waits in force. The tag, who the authors are and
+// whether the codes suffice are checked in the transaction that does it.
+func (a *API) approveTemplate(ctx context.Context, in *templateApproveInput) (*templateOutput, error) {
+	id, err := templateID("id", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := rules.TemplateChange{ID: id}
+	if p.Tags, err = web.IfMatchTags(in.IfMatch); err != nil {
+		return nil, err
+	}
+	if p.Approvers, err = a.persons(ctx); err != nil {
+		return nil, err
+	}
+	v, err := a.cfg.Templates.Change(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	a.log.Info("template approved", "template_id", id, "quantity", v.TotalQuantity, "actor", actor(ctx))
+	return templateAnswer(ctx, v), nil
+}
+
 func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templateListOutput, error) {
 	var before reward.TemplateID
 	if in.Cursor != "" {
@@ -480,9 +529,11 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 		before = reward.TemplateID(n)
 	}
 	var selects func(*reward.CouponTemplate) bool
-	if in.Search != "" {
+	if in.Search != "" || in.Awaiting {
 		text := strings.ToLower(in.Search)
-		selects = func(t *reward.CouponTemplate) bool { return strings.Contains(t.SearchText(), text) }
+		selects = func(t *reward.CouponTemplate) bool {
+			return (!in.Awaiting || t.AwaitsApproval()) && strings.Contains(t.SearchText(), text)
+		}
 	}
 	views, err := a.cfg.Templates.List(ctx, before, pageRead(in.Limit), selects)
 	if err != nil {

@@ -277,7 +277,7 @@ func TestTemplateChange(t *testing.T) {
 		},
 	} {
 		b.json(t, "PATCH", path, tt.body).want(t, http.StatusOK)
-		tt.want.ID = 42
+		tt.want.ID, tt.want.By = 42, actorAnonymous
 		if diff := cmp.Diff(tt.want, b.shop.changes[len(b.shop.changes)-1]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.body, diff)
 		}

@@ -13,11 +13,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Codes of approvals.
-const (
-	CodeApprovalNeeded = "APPROVAL_NEEDED"
-	CodeSamePerson     = "SAME_PERSON"
-)
+// CodeApprovalNeeded is the code of an action that needs an approval first.
+const CodeApprovalNeeded = "APPROVAL_NEEDED"
 
 // RejectReasonMax limits the reason of a rejection, in characters.
 const RejectReasonMax = 1000
@@ -71,7 +68,7 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 		if view.CreatedBy != "" {
 			authors = append(authors, view.CreatedBy)
 		}
-		if err := samePerson(c, authors); err != nil {
+		if err := rules.CheckApprover(c.Persons, authors, fmt.Sprintf("created or changed promotion %s, or added targets to it", c.ID)); err != nil {
 			return store.PromotionView{}, err
 		}
 		p := store.PromotionApproveParams{ID: c.ID, By: c.Persons[0], Revision: view.Revision}
@@ -90,23 +87,6 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 		s.cfg.Hint(c.ID)
 		return approved, nil
 	}
-}
-
-// samePerson returns CodeSamePerson if a caller is one of the authors.
-func samePerson(c ApproveCommand, authors []string) error {
-	for i, name := range c.Persons {
-		for _, author := range authors {
-			if !strings.EqualFold(name, author) {
-				continue
-			}
-			why := fmt.Sprintf("%s created or changed promotion %s, or added targets to it", reward.Quote(author), c.ID)
-			if i > 0 {
-				why = fmt.Sprintf("the API key of %s was made by %s, and %s", reward.Quote(c.Persons[0]), reward.Quote(author), why)
-			}
-			return reward.NewError(reward.KindConflict, CodeSamePerson, "%s: ask another person to approve it", why)
-		}
-	}
-	return nil
 }
 
 // Reject refuses to approve a promotion and withdraws an approval. A RUNNING

@@ -165,11 +165,14 @@ type MoneyLookup struct {
 	Without        string `koanf:"without"`
 }
 
-// Approval configures which promotions a second person must approve.
+// Approval configures which promotions and coupon templates a second person must approve.
 type Approval struct {
 	// Above is the value of a promotion, in minor units, above which it pays
 	// nothing until a person other than its creator has approved it. 0 means never.
 	Above int `koanf:"above"`
+	// CodesAbove is the number of coupons of a template above which its quantity waits
+	// until a person who is not one of its authors has approved it. 0 means never.
+	CodesAbove int `koanf:"codes-above"`
 }
 
 // Webhook configures webhooks. Without a Secret, those of a promotion's webhookUrl are

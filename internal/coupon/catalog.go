@@ -25,6 +25,7 @@ type Catalog struct {
 	refusals  *refusals
 	ids       *service.IDs
 	noGate    bool                       // see FlowConfig
+	limit     int64                      // FlowConfig.CodesAbove
 	settled   func(id reward.TemplateID) // called after each change of coupons
 	metrics   *obs.Metrics
 }
@@ -44,7 +45,8 @@ type View struct {
 }
 
 // Create creates a template. It generates an ID if t.ID is 0. For a template with a
-// draw, set only t.Draw.From; Create sets the other fields of Draw.
+// draw, set only t.Draw.From; Create sets the other fields of Draw. A quantity above
+// FlowConfig.CodesAbove waits for an approval, by rules.LimitQuantity.
 func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, error) {
 	if t.ID == 0 {
 		t.ID = reward.TemplateID(c.ids.Next())
@@ -69,6 +71,7 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 	if err := c.checkFallback(&t.WhenRedisAway); err != nil {
 		return View{}, err
 	}
+	rules.LimitQuantity(&t, 0, c.limit)
 	created, err := c.rows.TemplateCreate(ctx, t)
 	if err != nil {
 		return View{}, err
@@ -171,8 +174,11 @@ func (c *Catalog) views(ctx context.Context, list []reward.CouponTemplate) []Vie
 // Change changes a template. CodeConflict means that the quantity would be below the
 // number of live coupons and promised places, or that the mode would change while
 // requests wait. CodeCodesExhausted means that it would be above what the imported
-// codes allow.
+// codes allow. A higher quantity may wait for an approval, by rules.LimitQuantity.
+// CodeIllegalState means that no quantity waits that could be approved or rejected, and
+// CodeSamePerson that an author would approve it.
 func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, error) {
+	p.CodesAbove = c.limit
 	before, err := c.Get(ctx, p.ID)
 	if err != nil {
 		return View{}, err

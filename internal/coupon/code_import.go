@@ -26,23 +26,27 @@ type CodesAdded struct {
 }
 
 // ImportCodes gives the codes of a CSV file to a template, and returns it with what
-// was added. It reads the file in batches of any number, and publishes them with
-// one change at the end. After any error nothing has changed. The errors are those of
-// rules.CheckImport, CodeBadCodes for the first bad line, and those of the reader.
-func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io.Reader) (View, CodesAdded, error) {
+// was added. It reads the file in batches of any number, and publishes them with one
+// change at the end. by becomes an author of the template just before that, and cannot
+// approve the codes. A quantity that was approved waits again, by rules.LimitImport.
+//
+// After any error nothing has changed, except for the author if an outage ended the
+// import. The errors are those of rules.CheckImport, CodeBadCodes for the first bad line,
+// and those of the reader.
+func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, by string, file io.Reader) (View, CodesAdded, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
 		return View{}, CodesAdded{}, err
 	}
 	// Refuse a template that takes no codes before the file is read.
-	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported+t.CodesReturned); err != nil {
+	if err := rules.CheckImport(&t, reward.TemplateQuantityMax-t.CodesImported+t.CodesReturned, c.limit); err != nil {
 		return View{}, CodesAdded{}, err
 	}
 	importID := c.ids.Next()
 	if err := c.rows.CodesBegin(ctx, id, importID, time.Now()); err != nil {
 		return View{}, CodesAdded{}, err
 	}
-	change, added, err := c.importCodes(ctx, id, importID, newCodeFile(file))
+	change, added, err := c.importCodes(ctx, id, importID, by, newCodeFile(file))
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 		defer cancel()
@@ -54,7 +58,7 @@ func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, file io
 }
 
 // importCodes stages the codes of a file and publishes them.
-func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, file *codeFile) (store.CouponChange, CodesAdded, error) {
+func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, by string, file *codeFile) (store.CouponChange, CodesAdded, error) {
 	var added CodesAdded
 	for {
 		b, err := file.next()
@@ -82,7 +86,17 @@ func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importI
 	if added.Count == 0 {
 		return store.CouponChange{}, CodesAdded{}, reward.NewError(reward.KindInvalid, reward.CodeBadCodes, "the file has no codes; send one code per line")
 	}
-	change, err := c.rows.CodesPublish(ctx, id, importID, added.Count)
+	t, err := c.rows.TemplateGet(ctx, id)
+	if err == nil {
+		err = rules.CheckImport(&t, added.Count, c.limit) // who is refused is no author
+	}
+	if err == nil && t.Authors.Add(by) != t.Authors {
+		_, err = c.Change(ctx, rules.TemplateChange{ID: id, By: by})
+	}
+	if err != nil {
+		return store.CouponChange{}, CodesAdded{}, err
+	}
+	change, err := c.rows.CodesPublish(ctx, id, importID, added.Count, c.limit)
 	return change, added, err
 }
 

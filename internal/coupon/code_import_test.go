@@ -16,7 +16,7 @@ import (
 // imports gives codes to a template.
 func (r *rig) imports(i *instance, id reward.TemplateID, codes ...string) View {
 	r.Helper()
-	v, added, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(strings.Join(codes, "\n")))
+	v, added, err := i.Catalog.ImportCodes(r.Context(), id, "kim", strings.NewReader(strings.Join(codes, "\n")))
 	if want := (CodesAdded{int64(len(codes)), codes[0], codes[len(codes)-1]}); err != nil || added != want {
 		r.Fatalf("import: %+v, want %+v, %v", added, want, err)
 	}
@@ -31,7 +31,7 @@ func TestImportedCodes(t *testing.T) {
 		r.startAll(2)
 		a, b := r.instances[0], r.instances[1]
 		id := r.create(reward.CouponTemplate{TotalQuantity: 3, Mode: mode, ReissueAfterCancel: true})
-		if _, _, err := a.Catalog.ImportCodes(r.Context(), id, strings.NewReader("ONE\nTWO")); !reward.HasCode(err, reward.CodeCodesExhausted) {
+		if _, _, err := a.Catalog.ImportCodes(r.Context(), id, "kim", strings.NewReader("ONE\nTWO")); !reward.HasCode(err, reward.CodeCodesExhausted) {
 			r.Fatalf("two codes for three coupons: %v", err)
 		}
 		if v := r.imports(a, id, "ONE", "TWO", "THREE"); v.Stock != 3 || v.CodesLeft() != 3 {
@@ -109,6 +109,73 @@ func (r *rig) takes(i *instance, id reward.TemplateID, user, code string) reward
 	return c
 }
 
+// TestAQuantityWaitsForAnotherPerson checks that no coupon beyond the limit is issued
+// before somebody approves the quantity, in every mode and while users request coupons.
+func TestAQuantityWaitsForAnotherPerson(t *testing.T) {
+	t.Parallel()
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		i := r.start(func(c *FlowConfig) { c.CodesAbove = 2 })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 3, Mode: mode, Authors: reward.Authors("").Add("kim")})
+		r.take(i, id, "ann")
+		r.take(i, id, "bob")
+		r.want(i, id, "cid", reward.CodeSoldOut)
+		change := func(p rules.TemplateChange) error {
+			p.ID = id
+			_, err := i.Catalog.Change(r.Context(), p)
+			return err
+		}
+		if err := change(rules.TemplateChange{TotalQuantity: new(int64(4)), By: "bob"}); err != nil {
+			r.Fatal(err)
+		}
+		for _, author := range []string{"kim", "bob"} {
+			if err := change(rules.TemplateChange{Approvers: []string{author}}); !reward.HasCode(err, reward.CodeSamePerson) {
+				r.Errorf("%s approves: %v", author, err)
+			}
+		}
+		r.want(i, id, "cid", reward.CodeSoldOut)
+		if err := change(rules.TemplateChange{Approvers: []string{"lee"}}); err != nil {
+			r.Fatal(err)
+		}
+		r.takeWhenFree(i, id, "cid")
+		r.takeWhenFree(i, id, "dan")
+		r.want(i, id, "eve", reward.CodeSoldOut)
+		r.balanced(id)
+	})
+}
+
+// TestImportedCodesWaitForAnotherPerson checks that codes which somebody imports to a
+// template after its quantity was approved are given to nobody beyond the limit, before
+// somebody approves it who did not import them.
+func TestImportedCodesWaitForAnotherPerson(t *testing.T) {
+	t.Parallel()
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		i := r.start(func(c *FlowConfig) { c.CodesAbove = 1 })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2, Mode: mode})
+		approve := func(by string) error {
+			_, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, Approvers: []string{by}})
+			return err
+		}
+		if err := approve("kim"); err != nil { // no author yet
+			r.Fatal(err)
+		}
+		if v := r.imports(i, id, "ONE", "TWO"); v.TotalQuantity != 1 || v.AwaitingQuantity != 2 || v.Stock != 1 {
+			r.Errorf("%+v", v)
+		}
+		r.takes(i, id, "ann", "ONE")
+		r.want(i, id, "bob", reward.CodeSoldOut)
+		if err := approve("kim"); !reward.HasCode(err, reward.CodeSamePerson) {
+			r.Errorf("who imported the codes approves them: %v", err)
+		}
+		if err := approve("lee"); err != nil {
+			r.Fatal(err)
+		}
+		if c := r.takeWhenFree(i, id, "bob"); c.Code != "TWO" {
+			r.Errorf("bob has %s", c.Code)
+		}
+		r.balanced(id)
+	})
+}
+
 // TestFilesOfCodes checks what files of codes may look like, and that a bad one
 // changes nothing.
 func TestFilesOfCodes(t *testing.T) {
@@ -142,7 +209,7 @@ func TestFilesOfCodes(t *testing.T) {
 			"batches":          {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
 		} {
 			id := r.create(reward.CouponTemplate{TotalQuantity: 2})
-			v, added, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(file.body))
+			v, added, err := i.Catalog.ImportCodes(r.Context(), id, "kim", strings.NewReader(file.body))
 			if err != nil || added.Count != file.n || added.First != file.first || v.CodesImported != file.n {
 				r.Errorf("%s: %+v, %+v, %v", name, added, v, err)
 				continue
@@ -183,7 +250,7 @@ func TestFilesOfCodes(t *testing.T) {
 				body = io.MultiReader(body, iotest.ErrReader(broken))
 			}
 			before, _ := r.rows.TemplateGet(r.Context(), id)
-			_, _, err := i.Catalog.ImportCodes(r.Context(), id, body)
+			_, _, err := i.Catalog.ImportCodes(r.Context(), id, "kim", body)
 			if err == nil || file.code != "" && !reward.HasCode(err, file.code) || !strings.Contains(err.Error(), file.detail) {
 				r.Errorf("%s: %v", name, err)
 			}
@@ -196,17 +263,17 @@ func TestFilesOfCodes(t *testing.T) {
 			"C\nA\n": "line 2: code \"A\" was imported to the template before",
 			"B":      "line 1: code \"B\" was imported to the template before",
 		} {
-			if _, _, err := i.Catalog.ImportCodes(r.Context(), id, strings.NewReader(body)); !reward.HasCode(err, reward.CodeBadCodes) || !strings.Contains(err.Error(), want) {
+			if _, _, err := i.Catalog.ImportCodes(r.Context(), id, "kim", strings.NewReader(body)); !reward.HasCode(err, reward.CodeBadCodes) || !strings.Contains(err.Error(), want) {
 				r.Errorf("%q: %v", body, err)
 			}
 		}
 		r.imports(i, id, "C")
 
 		styled := r.create(reward.CouponTemplate{TotalQuantity: 2, Codes: reward.CodeStyle{Length: 12, Alphabet: "0123456789"}})
-		if _, _, err := i.Catalog.ImportCodes(r.Context(), styled, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeIllegalState) {
+		if _, _, err := i.Catalog.ImportCodes(r.Context(), styled, "kim", iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeIllegalState) {
 			r.Errorf("codes for a template that generates them: %v", err)
 		}
-		if _, _, err := i.Catalog.ImportCodes(r.Context(), 9, iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeTemplateNotFound) {
+		if _, _, err := i.Catalog.ImportCodes(r.Context(), 9, "kim", iotest.ErrReader(broken)); !reward.HasCode(err, reward.CodeTemplateNotFound) {
 			r.Errorf("codes for no template: %v", err)
 		}
 	})

@@ -46,6 +46,8 @@ type FlowConfig struct {
 	// LapsedHolds is how many holds of a template a user may let end, before the user
 	// waits after each; 0 means no limit.
 	LapsedHolds int
+	// CodesAbove is the setting approval.codes-above.
+	CodesAbove int64
 	// FallbackAfter is how long a Redis outage lasts before coupons are issued
 	// through the database. QueueTTL is how long a gate without requests is kept.
 	FallbackAfter, QueueTTL time.Duration
@@ -106,7 +108,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	f.Intake = f.newIntake(applier, granter, ids)
 	f.Catalog = &Catalog{
 		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals, ids: ids,
-		noGate: cfg.NoGate, settled: f.Notifier.hint, metrics: cfg.Metrics,
+		noGate: cfg.NoGate, limit: cfg.CodesAbove, settled: f.Notifier.hint, metrics: cfg.Metrics,
 	}
 	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
 	f.Reconciler = &Reconciler{

@@ -233,7 +233,7 @@ func TestJudgeCodes(t *testing.T) {
 		})
 		err = errors.Join(err, s.CodesBegin(t.Context(), id, importID, now))
 		_, staged := s.CodesStage(t.Context(), store.CodesStageParams{TemplateID: id, ImportID: importID, Codes: []string{"A"}, Now: now})
-		_, published := s.CodesPublish(t.Context(), id, importID, 1)
+		_, published := s.CodesPublish(t.Context(), id, importID, 1, 0)
 		fixture.OK(t, errors.Join(err, staged, published))
 	}
 	_, settled := s.CouponSettle(t.Context(), store.CouponSettleParams{

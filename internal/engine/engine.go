@@ -550,7 +550,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 	flow, err := coupon.NewFlow(coupon.FlowConfig{
 		Store: e.store, Gate: e.gate, NoGate: none, Bus: e.bus, Connected: e.flow.Connected, Instance: e.instance,
 		Concurrency: c.ConsumerConcurrency, LockWait: c.LockWait, LockLease: c.LockLease,
-		RefusalTTL: c.AvailabilityTTL, LapsedHolds: c.LapsedHolds, FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
+		RefusalTTL: c.AvailabilityTTL, LapsedHolds: c.LapsedHolds, CodesAbove: int64(e.cfg.Approval.CodesAbove), FallbackAfter: c.FallbackAfter, QueueTTL: c.QueueTTL,
 		Average:        time.Duration(c.AverageProcessingMillis) * time.Millisecond,
 		ReconcileEvery: e.cfg.Reconcile.Interval,
 		Issue:          e.plays(config.RoleIssuer), Housekeeping: e.plays(config.RoleHousekeeping),

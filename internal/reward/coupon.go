@@ -116,9 +116,14 @@ type CouponTemplate struct {
 	Name          string
 	Metadata      Metadata
 	TotalQuantity int64
-	PerUserLimit  int
-	OpensAt       time.Time // zero: at once
-	ClosesAt      time.Time // zero: never
+	// AwaitingQuantity is a quantity above TotalQuantity that replaces it if somebody
+	// approves who is not among Authors: those who created or changed the template or
+	// imported its codes. Zero means that nothing waits.
+	AwaitingQuantity int64
+	Authors          Authors
+	PerUserLimit     int
+	OpensAt          time.Time // zero: at once
+	ClosesAt         time.Time // zero: never
 	// ValidFor is how long a coupon is valid after its issue. Zero means
 	// forever.
 	ValidFor time.Duration
@@ -172,6 +177,11 @@ type CouponTemplate struct {
 	// its coupons are removed. Its counts stay. Zero means that it is not archived.
 	ArchivedAt time.Time
 }
+
+// AwaitsApproval reports whether a higher quantity waits for somebody to approve it.
+// AwaitingQuantity itself is not above TotalQuantity if an instance of an earlier
+// version, which does not know it, has raised TotalQuantity.
+func (t *CouponTemplate) AwaitsApproval() bool { return t.AwaitingQuantity > t.TotalQuantity }
 
 // Promised returns the places that are set aside for the gate: nobody else gets them.
 func (t *CouponTemplate) Promised() int64 { return t.Granted - t.Used }

@@ -91,6 +91,7 @@ func HasCode(err error, code string) bool {
 // The codes that several packages use.
 const (
 	CodeIllegalState   = "ILLEGAL_STATE"
+	CodeSamePerson     = "SAME_PERSON"
 	CodeNotFound       = "PROMOTION_NOT_FOUND"
 	CodePayoutNotFound = "PAYOUT_NOT_FOUND"
 	CodeUploadNotFound = "UPLOAD_NOT_FOUND"

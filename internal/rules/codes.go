@@ -18,8 +18,9 @@ func LacksCodes(t *reward.CouponTemplate, quantity int64) bool {
 
 // CheckImport returns why codes cannot be imported to template t, or nil. The first
 // import replaces the generated codes. It therefore comes before the first coupon,
-// and has a code for each coupon to issue. Later ones may have any number.
-func CheckImport(t *reward.CouponTemplate, codes int64) error {
+// and has a code for each coupon to issue. Later ones may have any number. above is the
+// setting approval.codes-above: LimitImport cannot take back what is promised.
+func CheckImport(t *reward.CouponTemplate, codes, above int64) error {
 	switch {
 	case t.Codes != (reward.CodeStyle{}):
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
@@ -30,6 +31,10 @@ func CheckImport(t *reward.CouponTemplate, codes int64) error {
 	case t.CodesImported == 0 && t.TotalQuantity-t.Live > codes:
 		return codesExhausted("the file has %d codes and template %d has %d coupons left to issue; send one file with a code for each, or lower the quantity first",
 			codes, t.ID, t.TotalQuantity-t.Live)
+	case t.CodesImported == 0 && above > 0 && t.Promised() > above:
+		return reward.NewError(reward.KindConflict, reward.CodeConflict,
+			"%d places of template %d are set aside for its waiting line, and nobody else has approved these codes for more than %d (approval.codes-above); "+
+				"set the quantity to that, import the codes, and set the quantity that you want", t.Promised(), t.ID, above)
 	case t.CodesImported-t.CodesReturned+codes > reward.TemplateQuantityMax:
 		return reward.NewError(reward.KindConflict, reward.CodeConflict,
 			"template %d would have more than %d imported codes", t.ID, reward.TemplateQuantityMax)

@@ -11,10 +11,16 @@ import (
 )
 
 // TemplateTag returns a tag of everything that TemplateChange can change, for If-Match.
-// Progress does not change it.
+// Progress does not change it, except for an import of codes while a quantity waits.
 func TemplateTag(t *reward.CouponTemplate) string {
-	return Tag(int64(t.ID), t.CreatedAt, t.Name, string(t.Metadata), t.TotalQuantity, t.PerUserLimit, t.OpensAt, t.ClosesAt, t.ValidFor, t.HoldFor,
-		string(t.Mode), t.ReissueAfterCancel, string(t.WhenRedisAway))
+	settings := []any{
+		int64(t.ID), t.CreatedAt, t.Name, string(t.Metadata), t.TotalQuantity, t.PerUserLimit, t.OpensAt, t.ClosesAt, t.ValidFor, t.HoldFor,
+		string(t.Mode), t.ReissueAfterCancel, string(t.WhenRedisAway),
+	}
+	if t.AwaitsApproval() { // an approval is of this quantity, with the codes that were there
+		settings = append(settings, t.AwaitingQuantity, t.CodesImported-t.CodesReturned)
+	}
+	return Tag(settings...)
 }
 
 // Tag returns a hash of settings: texts, numbers, bools, and times in microseconds.

@@ -15,7 +15,7 @@ func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 		ID: t.ID, Name: t.Name, Metadata: t.Metadata, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
 		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
 		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
-		Path: reward.PathGate,
+		Path: reward.PathGate, AwaitingQuantity: t.AwaitingQuantity, Authors: t.Authors,
 	}
 	if t.Draw.State != reward.DrawNone {
 		made.Draw = reward.Draw{State: reward.DrawOpen, From: instant(t.Draw.From), Seed: bytes.Clone(t.Draw.Seed)}
@@ -62,6 +62,14 @@ type TemplateChange struct {
 	// Shrunk is what the gate said when it gave up places for this change; nil means
 	// that it was not asked. The change takes these places back, as Shrink does.
 	Shrunk *Shrunk
+	// By changes the template, and is one of its authors from then on. CodesAbove is the
+	// setting approval.codes-above.
+	By         string
+	CodesAbove int64
+	// Approvers are the names of a caller who approves the quantity that waits; nil means
+	// that nobody does. Reject drops that quantity.
+	Approvers []string
+	Reject    bool
 	// Tags are the values of TemplateTag that the caller accepts; nil means any.
 	Tags []string
 }
@@ -84,6 +92,7 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 			return t, err
 		}
 	}
+	inForce := t.TotalQuantity
 	set(&t.Name, c.Name)
 	if c.Metadata != nil {
 		t.Metadata = c.Metadata.Apply(t.Metadata)
@@ -99,11 +108,21 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	set(&t.WhenRedisAway, c.WhenRedisAway)
 	t.OpensAt, t.ClosesAt = instant(t.OpensAt), instant(t.ClosesAt)
 	c.Shrunk.takeBack(&t)
+	if err := c.decide(&t); err != nil {
+		return t, err
+	}
 	checked := t
 	if c.Name == nil {
 		checked.Name = "-" // an old name may break a later rule
 	}
-	return t, checkTemplate(&checked)
+	if err := checkTemplate(&checked); err != nil {
+		return t, err
+	}
+	if c.TotalQuantity != nil {
+		LimitQuantity(&t, inForce, c.CodesAbove)
+	}
+	t.Authors = t.Authors.Add(c.By)
+	return t, nil
 }
 
 func set[T any](field *T, to *T) {
@@ -141,11 +160,12 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 }
 
 // SameSettings reports whether a and b agree in every field that TemplateChange
-// can change.
+// can change, and in the number of their imported codes, which an approval is about.
 func SameSettings(a, b *reward.CouponTemplate) bool {
-	return a.Name == b.Name && a.Metadata == b.Metadata && a.TotalQuantity == b.TotalQuantity && a.PerUserLimit == b.PerUserLimit &&
+	return a.Name == b.Name && a.Metadata == b.Metadata && a.TotalQuantity == b.TotalQuantity && a.AwaitingQuantity == b.AwaitingQuantity && a.Authors == b.Authors &&
+		a.PerUserLimit == b.PerUserLimit &&
 		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.HoldFor == b.HoldFor && a.Mode == b.Mode &&
-		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway
+		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway && a.CodesImported-a.CodesReturned == b.CodesImported-b.CodesReturned
 }
 
 // Grant grants places to the gate of template t: those that users lack, as far as places

@@ -183,8 +183,9 @@ type Coupons interface {
 	CodesStage(ctx context.Context, p CodesStageParams) (TakenCode, error)
 	// CodesPublish gives the codes of an open import, as many as codes says, to its
 	// template, after those that the template has. The error is that of
-	// rules.CheckImport or rules.ImportEnded; nothing has then changed.
-	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (CouponChange, error)
+	// rules.CheckImport or rules.ImportEnded; nothing has then changed. above is the setting
+	// approval.codes-above, see rules.LimitImport.
+	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (CouponChange, error)
 	// CodesDiscard ends an import, if it is open.
 	CodesDiscard(ctx context.Context, importID int64) error
 	// CodesSweep ends open imports that nobody has touched since before, and removes at

@@ -40,9 +40,11 @@ const (
 
 // usedUp are operations that may never succeed here: the calls that replay or
 // discard all dead letters can leave none for them, and the caller cannot approve
-// promotions that it has changed before. TestDeadLetterReplay and TestApprovals of
-// internal/api cover their successful responses.
-var usedUp = []string{"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard", "POST /v1/promotions/{id}/approve"}
+// promotions and templates that it has changed before. TestDeadLetterReplay, TestApprovals
+// and TestQuantitiesNeedTwoPeople of internal/api cover their successful responses.
+var usedUp = []string{
+	"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard", "POST /v1/promotions/{id}/approve", "POST /v1/coupon-templates/{id}/approve",
+}
 
 // TestOpenAPI compares a running instance with its own OpenAPI description.
 // schemathesis sends requests that the description allows and requests that it does
@@ -58,7 +60,8 @@ func TestOpenAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := instance.Start(t, nil) // without webhook.secret nothing calls the invented webhook addresses
+	// Without webhook.secret nothing calls the invented webhook addresses.
+	in := instance.Start(t, map[string]string{"approval.codes-above": "100000"})
 	upload := seed(t, in)
 	stop := in.KeepPublishing(unreadableTopic, "unreadable \xff") // so that there is always an open dead letter
 	report, output, err := schemathesis(t, python, in, upload)
@@ -227,6 +230,10 @@ func seed(t *testing.T, in *instance.Instance) (upload string) {
 		for _, user := range users {
 			in.Post(fmt.Sprintf("/v1/coupons/%d/issue", id), fmt.Sprintf(`{"userId":%q}`, user))
 		}
+	}
+	for n := range 5 {
+		in.Send(in.Maker, http.MethodPost, "/v1/coupon-templates", "application/json", fmt.Sprintf(`{"id":%d,"name":"To approve","totalQuantity":200000}`, 2900+n))
+		template(3000+n, `,"totalQuantity":200000`) // to reject
 	}
 	template(42, `,"totalQuantity":1000,"perUserLimit":2`)
 	var codes strings.Builder

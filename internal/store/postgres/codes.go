@@ -86,13 +86,18 @@ var (
 	lockImport = `SELECT 1 FROM coupon_code_imports i WHERE i.id = $1 FOR NO KEY UPDATE`
 
 	// publishCodes gives the $3 codes of import $2 to template $1, if rules.CheckImport
-	// allows it. The caller holds the locks of both.
+	// allows it, and lowers its quantity by rules.LimitImport; $4 is approval.codes-above.
+	// The caller holds the locks of both.
 	publishCodes = `WITH moved AS (
-  UPDATE coupon_templates t SET codes_imported = t.codes_imported + i.codes, version = t.version + 1
-  FROM coupon_code_imports i
-  WHERE t.id = $1 AND i.id = $2 AND i.template_id = t.id AND i.state = 0 AND i.codes = $3
+  UPDATE coupon_templates t SET codes_imported = t.codes_imported + i.codes, version = t.version + 1, total_quantity = least(t.total_quantity, k.force),
+    awaiting_quantity = CASE WHEN t.total_quantity > k.force THEN greatest(t.awaiting_quantity, t.total_quantity) ELSE t.awaiting_quantity END
+  FROM coupon_code_imports i, (SELECT p.id, CASE WHEN $4::int8 > 0
+      THEN greatest($4::int8, p.live + greatest(p.codes_imported - p.issued_total, p.granted - p.used)) ELSE p.total_quantity END AS force
+    FROM coupon_templates p WHERE p.id = $1) k
+  WHERE k.id = t.id AND t.id = $1 AND i.id = $2 AND i.template_id = t.id AND i.state = 0 AND i.codes = $3
     AND t.code_length = 0 AND t.codes_imported - t.codes_returned + i.codes <= ` + strconv.FormatInt(reward.TemplateQuantityMax, 10) + `
-    AND (t.codes_imported > 0 OR t.issued_total = 0 AND t.total_quantity - t.live <= i.codes)
+    AND (t.codes_imported > 0 OR t.issued_total = 0 AND t.total_quantity - t.live <= i.codes
+      AND ($4::int8 <= 0 OR t.granted - t.used <= $4::int8))
   RETURNING t.codes_imported - i.codes + 1 AS first
 )
 UPDATE coupon_code_imports i SET state = 1, first_number = m.first FROM moved m WHERE i.id = $2 RETURNING i.id`
@@ -100,7 +105,7 @@ UPDATE coupon_code_imports i SET state = 1, first_number = m.first FROM moved m 
 
 // CodesPublish gives the codes of an open import to its template. After a refusal, it
 // finds the reason in what it has read in the same transaction.
-func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (store.CouponChange, error) {
+func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (store.CouponChange, error) {
 	var published, open bool
 	var t reward.CouponTemplate
 	err := s.send(ctx, "publish codes", func(b *pgx.Batch) {
@@ -112,7 +117,7 @@ func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID
 				open = true
 				return nil
 			}))
-		b.Queue(publishCodes, int64(id), importID, codes).Query(each(func(pgx.Rows) error {
+		b.Queue(publishCodes, int64(id), importID, codes, above).Query(each(func(pgx.Rows) error {
 			published = true
 			return nil
 		}))
@@ -127,7 +132,7 @@ func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID
 	case !open:
 		return store.CouponChange{}, rules.ImportEnded(id)
 	}
-	if err := rules.CheckImport(&t, codes); err != nil {
+	if err := rules.CheckImport(&t, codes, above); err != nil {
 		return store.CouponChange{}, err
 	}
 	return store.CouponChange{}, fmt.Errorf("publish codes: template %d did not change, although no rule forbids it", id)

@@ -37,6 +37,7 @@ func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
 		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
 		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, &t.CodesReturned, (*text)(&t.Metadata), &archived,
+		&t.AwaitingQuantity, (*text)(&t.Authors),
 	}, more...)
 	return func(rows pgx.Rows) error {
 		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
@@ -154,23 +155,23 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	return list, nil
 }
 
-// changeTemplate stores the settings $2 to $12 of template $1, if its settings
-// are still $13 to $23. $24 reports whether the change is forbidden once the
-// template was used. $25 to $27 are a rules.Shrunk, with generation -1 for none. The
-// caller holds the lock of the template.
+// changeTemplate stores the settings $2 to $14 of template $1, if its settings
+// are still $15 to $27 and it has $28 imported codes. $29 reports whether the change
+// is forbidden once the template was used. $30 to $32 are a rules.Shrunk, with
+// generation -1 for none. The caller holds the lock of the template.
 const changeTemplate = `UPDATE coupon_templates t SET (name, total_quantity, per_user_limit, opens_at, closes_at, valid_for, mode,
-  reissue, when_redis_away, hold_seconds, metadata, granted, grants, version) = ROW ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-  k.granted, k.grants, t.version + 1)
-FROM (SELECT p.id, CASE WHEN s.fits THEN greatest(least(p.granted, $27::int8), p.used) ELSE p.granted END AS granted,
+  reissue, when_redis_away, hold_seconds, metadata, awaiting_quantity, authors, granted, grants, version) = ROW ($2, $3, $4, $5, $6,
+  $7, $8, $9, $10, $11, $12, $13, $14, k.granted, k.grants, t.version + 1)
+FROM (SELECT p.id, CASE WHEN s.fits THEN greatest(least(p.granted, $32::int8), p.used) ELSE p.granted END AS granted,
     p.grants + CASE WHEN s.fits THEN 1 ELSE 0 END AS grants
-  FROM coupon_templates p, LATERAL (SELECT p.generation = $25::int8 AND p.grants = $26::int8 AND p.path = 'GATE' AS fits) s
+  FROM coupon_templates p, LATERAL (SELECT p.generation = $30::int8 AND p.grants = $31::int8 AND p.path = 'GATE' AS fits) s
   WHERE p.id = $1) k
 WHERE t.id = $1 AND k.id = t.id AND t.live + k.granted - t.used <= $3 AND (t.mode = $8 OR k.granted = t.used)
   AND (t.codes_imported = 0 OR $3 <= t.total_quantity OR $3 - t.live <= t.codes_imported - t.issued_total)
   AND (t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue, t.when_redis_away,
-    t.hold_seconds, t.metadata) IS NOT DISTINCT FROM ($13::text, $14::int8, $15::int4, $16::timestamptz, $17::timestamptz, $18::int8, $19::text,
-    $20::bool, $21::text, $22::int8, $23::text)
-  AND NOT ($24::bool AND (t.settled > 0 OR t.used > 0 OR t.draw_state IN ('CLOSED', 'DONE')
+    t.hold_seconds, t.metadata, t.awaiting_quantity, t.authors, t.codes_imported - t.codes_returned) IS NOT DISTINCT FROM ($15::text, $16::int8, $17::int4,
+    $18::timestamptz, $19::timestamptz, $20::int8, $21::text, $22::bool, $23::text, $24::int8, $25::text, $26::int8, $27::text, $28::int8)
+  AND NOT ($29::bool AND (t.settled > 0 OR t.used > 0 OR t.draw_state IN ('CLOSED', 'DONE')
     OR EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = t.id)))
 RETURNING t.id`
 
@@ -178,7 +179,7 @@ RETURNING t.id`
 func settings(t *reward.CouponTemplate) []any {
 	return []any{
 		t.Name, t.TotalQuantity, t.PerUserLimit, maybe(t.OpensAt), maybe(t.ClosesAt), int64(t.ValidFor / time.Second), string(t.Mode),
-		t.ReissueAfterCancel, string(t.WhenRedisAway), int64(t.HoldFor / time.Second), string(t.Metadata),
+		t.ReissueAfterCancel, string(t.WhenRedisAway), int64(t.HoldFor / time.Second), string(t.Metadata), t.AwaitingQuantity, string(t.Authors),
 	}
 }
 
@@ -208,7 +209,7 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 			changed, asked = false, false
 			b.Queue(lockTemplate, int64(p.ID))
 			args := append(append([]any{int64(p.ID)}, settings(&to)...), settings(&was)...)
-			args = append(args, rules.FixedByUse(&was, &to), shrunk.Generation, shrunk.Grants, shrunk.Granted)
+			args = append(args, was.CodesImported-was.CodesReturned, rules.FixedByUse(&was, &to), shrunk.Generation, shrunk.Grants, shrunk.Granted)
 			b.Queue(changeTemplate, args...).Query(each(func(pgx.Rows) error {
 				changed = true
 				return nil

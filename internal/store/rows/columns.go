@@ -26,7 +26,7 @@ m.closed, m.paused_by, m.pause_reason, m.created_at, m.started_at, m.finished_at
 t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
 t.issued_total, t.path, t.epoch, t.owner, t.fence, t.base, t.floor, t.granted,
 t.used, t.grants, t.hold_seconds, t.code_prefix, t.code_length, t.code_alphabet,
-t.codes_imported, t.codes_returned, t.metadata, t.archived_at`
+t.codes_imported, t.codes_returned, t.metadata, t.archived_at, t.awaiting_quantity, t.authors`
 
 	// Nobody sees the code of a coupon before it is confirmed.
 	CouponColumns = `c.id, CASE WHEN c.held_until IS NULL THEN c.code ELSE '' END, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,

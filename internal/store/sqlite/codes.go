@@ -106,7 +106,7 @@ WHERE (import_id, code) IN (SELECT i.id, c.code FROM coupons c JOIN coupon_code_
 }
 
 // CodesPublish gives the codes of an open import to its template.
-func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes int64) (store.CouponChange, error) {
+func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (store.CouponChange, error) {
 	var change store.CouponChange
 	err := s.write(ctx, "publish codes", func(tx *tx) error {
 		t, err := tx.openTemplate(id)
@@ -120,13 +120,14 @@ func (s *Store) CodesPublish(ctx context.Context, id reward.TemplateID, importID
 		if staged != codes {
 			return rules.ImportEnded(id)
 		}
-		if err := rules.CheckImport(&t, codes); err != nil {
+		if err := rules.CheckImport(&t, codes, above); err != nil {
 			return err
 		}
 		if err := tx.exec(`UPDATE coupon_code_imports SET state = 1, first_number = ? WHERE id = ?`, t.CodesImported+1, importID); err != nil {
 			return err
 		}
 		change.From = t.Version
+		rules.LimitImport(&t, above)
 		t.CodesImported += codes
 		t.Version++
 		change.To, change.Template = t.Version, t

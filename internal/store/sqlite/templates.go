@@ -20,7 +20,7 @@ func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
 	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
 		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
 		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor,
-		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.CodesReturned, &t.Metadata, &archived); err != nil {
+		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.CodesReturned, &t.Metadata, &archived, &t.AwaitingQuantity, &t.Authors); err != nil {
 		return t, err
 	}
 	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
@@ -51,11 +51,11 @@ func (t *tx) putTemplate(c *reward.CouponTemplate) error {
 	return t.exec(`UPDATE coupon_templates SET name = ?, total_quantity = ?, per_user_limit = ?, opens_at = ?, closes_at = ?,
   valid_for = ?, mode = ?, reissue = ?, when_redis_away = ?, draw_state = ?, draw_list = ?, generation = ?, settled = ?, version = ?,
   live = ?, issued_total = ?, path = ?, epoch = ?, owner = ?, fence = ?, base = ?, floor = ?,
-  granted = ?, used = ?, grants = ?, hold_seconds = ?, codes_imported = ?, codes_returned = ?, metadata = ? WHERE id = ?`,
+  granted = ?, used = ?, grants = ?, hold_seconds = ?, codes_imported = ?, codes_returned = ?, metadata = ?, awaiting_quantity = ?, authors = ? WHERE id = ?`,
 		c.Name, c.TotalQuantity, c.PerUserLimit, maybe(c.OpensAt), maybe(c.ClosesAt), int64(c.ValidFor/time.Second), string(c.Mode),
 		c.ReissueAfterCancel, string(c.WhenRedisAway), string(c.Draw.State), c.Draw.List, c.Generation, c.Settled, c.Version,
 		c.Live, c.IssuedTotal, string(c.Path), c.Epoch, c.Owner, c.Fence, c.Base, c.Floor, c.Granted, c.Used, c.Grants,
-		int64(c.HoldFor/time.Second), c.CodesImported, c.CodesReturned, string(c.Metadata), int64(c.ID))
+		int64(c.HoldFor/time.Second), c.CodesImported, c.CodesReturned, string(c.Metadata), c.AwaitingQuantity, string(c.Authors), int64(c.ID))
 }
 
 // changeTemplate runs fn on a template, and stores the result if fn reports a

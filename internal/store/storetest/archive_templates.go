@@ -236,7 +236,7 @@ func (a *arena) changesNothing(id reward.TemplateID) {
 			return err
 		},
 		"import":  func() error { return a.CodesBegin(a.ctx, id, 99, at(60)) },
-		"publish": func() error { _, err := a.CodesPublish(a.ctx, id, 99, 1); return err },
+		"publish": func() error { _, err := a.CodesPublish(a.ctx, id, 99, 1, 0); return err },
 		"refusal": func() error { return a.RefusalRecord(a.ctx, id, reward.CodeSoldOut, at(60)) },
 	} {
 		if err := do(); !reward.HasCode(err, reward.CodeArchived) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,15 @@ func (b *bundle) template(id reward.TemplateID, change ...func(*reward.CouponTem
 	b.Helper()
 	t := must(b.TemplateCreate(b.ctx, stock(id, change...)))(b)
 	return t
+}
+
+// codeNames returns n codes.
+func codeNames(n int) []string {
+	codes := make([]string, n)
+	for i := range codes {
+		codes[i] = fmt.Sprint("CODE-", i)
+	}
+	return codes
 }
 
 func quantity(n int64) func(*reward.CouponTemplate) {
@@ -406,6 +416,55 @@ func exerciseTemplates(t *testing.T, open Open) {
 		_, err := b.TemplateChange(b.ctx, p)
 		b.wantCode(err, reward.CodePreconditionFailed)
 		same(b, "changed once", "tagged", b.stands(1).Name)
+	})
+	run(t, open, "AQuantityWaitsForAnotherPerson", func(b *bundle) {
+		above := stock(1)
+		above.Authors = above.Authors.Add("kim")
+		rules.LimitQuantity(&above, 0, 10)
+		must(b.TemplateCreate(b.ctx, above))(b)
+		stands := func(inForce, waits int64, authors ...string) {
+			b.Helper()
+			t := b.stands(1)
+			same(b, "quantities", []int64{inForce, waits}, []int64{t.TotalQuantity, t.AwaitingQuantity})
+			same(b, "authors", authors, t.Authors.Names())
+		}
+		change := func(p rules.TemplateChange) error {
+			p.ID, p.CodesAbove = 1, 10
+			_, err := b.TemplateChange(b.ctx, p)
+			return err
+		}
+		stands(10, 100, "kim")
+		seen := []string{rules.TemplateTag(new(b.stands(1)))}
+		b.must(change(rules.TemplateChange{TotalQuantity: new(int64(200)), By: "bob"}))
+		stands(10, 200, "kim", "bob")
+		b.wantCode(change(rules.TemplateChange{Approvers: []string{"lee"}, Tags: seen}), reward.CodePreconditionFailed)
+		b.wantCode(change(rules.TemplateChange{Approvers: []string{"Bob"}}), reward.CodeSamePerson)
+		stands(10, 200, "kim", "bob")
+		b.imports(1, 10, codeNames(11)...)
+		b.wantCode(change(rules.TemplateChange{Approvers: []string{"lee"}}), reward.CodeCodesExhausted)
+		b.imports(1, 11, codeNames(200)[11:]...)
+		b.must(change(rules.TemplateChange{Approvers: []string{"lee"}}))
+		stands(200, 0, "kim", "bob")
+		b.wantCode(change(rules.TemplateChange{Reject: true}), reward.CodeIllegalState)
+	})
+	run(t, open, "RaisesAndApprovalsAreNeverLost", func(b *bundle) {
+		b.template(1, quantity(10))
+		var working sync.WaitGroup
+		for n := range int64(8) {
+			working.Go(func() {
+				_, err := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, CodesAbove: 10, TotalQuantity: new(100 + n), By: fmt.Sprint("u", n)})
+				_, same := b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, CodesAbove: 10, Approvers: []string{fmt.Sprint("u", n)}})
+				if err != nil || !reward.HasCode(same, reward.CodeSamePerson) {
+					b.Errorf("raised with %v, approved with %v", err, same)
+				}
+			})
+		}
+		working.Wait()
+		t := b.stands(1)
+		same(b, "in force", int64(10), t.TotalQuantity)
+		if t.AwaitingQuantity < 100 || t.AwaitingQuantity > 107 || len(t.Authors.Names()) != 8 || t.Version != 8 {
+			b.Errorf("%+v", t)
+		}
 	})
 	run(t, open, "ChangeIsRefusedByARule", func(b *bundle) {
 		b.template(1)

@@ -36,7 +36,17 @@ func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) 
 	b.Helper()
 	b.beginImport(id, importID)
 	b.staged(id, importID, 0, codes...)
-	must(b.CodesPublish(b.ctx, id, importID, int64(len(codes))))(b)
+	must(b.CodesPublish(b.ctx, id, importID, int64(len(codes)), 0))(b)
+}
+
+// importsAs gives codes to a template with a limit of ten, and wants its quantities.
+func (b *bundle) importsAs(id reward.TemplateID, importID, inForce, waits int64, codes ...string) {
+	b.Helper()
+	b.beginImport(id, importID)
+	b.staged(id, importID, 0, codes...)
+	t := must(b.CodesPublish(b.ctx, id, importID, int64(len(codes)), 10))(b).Template
+	same(b, "quantities", []int64{inForce, waits}, []int64{t.TotalQuantity, t.AwaitingQuantity})
+	same(b, "kept", t, b.stands(id))
 }
 
 // codesOf returns the codes of a template's coupons, by coupon ID.
@@ -52,6 +62,29 @@ func (b *bundle) codesOf(id reward.TemplateID) []string { //nolint:unparam // re
 }
 
 func exerciseCodes(t *testing.T, open Open) {
+	run(t, open, "CodesOfAnApprovedQuantityWait", func(b *bundle) {
+		codes := codeNames(60)
+		b.template(1, quantity(20))
+		b.importsAs(1, 10, 10, 20, codes[:20]...) // instead of generated codes
+		approve := rules.TemplateChange{ID: 1, CodesAbove: 10, Approvers: []string{"lee"}}
+		b.changeTemplate(approve)
+		b.importsAs(1, 11, 20, 0, codes[20:25]...) // the quantity does not need them
+		b.template(2, quantity(20), reissue)
+		b.importsAs(2, 20, 10, 20, codes[25:45]...)
+		approve.ID = 2
+		b.changeTemplate(approve)
+		b.inOrder(2, asks(1, "a", "b", "c")...)
+		b.cancelCoupon(b.coupons(2)[0].ID, 11)
+		b.importsAs(2, 21, 19, 20, codes[45:]...) // 2 live coupons, 17 codes that were approved
+		b.template(3, quantity(20))
+		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 3, Lacking: 11})
+		same(b, "granted", true, granted)
+		b.must(err)
+		b.beginImport(3, 30)
+		b.staged(3, 30, 0, codes[:20]...)
+		_, err = b.CodesPublish(b.ctx, 3, 30, 20, 10)
+		b.wantCode(err, reward.CodeConflict) // the line would get them
+	})
 	run(t, open, "AnImportIsWholeOrNothing", func(b *bundle) {
 		b.template(1, quantity(3))
 		b.wantCode(b.CodesBegin(b.ctx, 9, 1, at(0)), reward.CodeTemplateNotFound)
@@ -68,20 +101,20 @@ func exerciseCodes(t *testing.T, open Open) {
 		_, err := b.stage(2, 10, 2, "D") // of another template
 		b.wantCode(err, reward.CodeConflict)
 		before := b.stands(1)
-		_, err = b.CodesPublish(b.ctx, 1, 10, 2)
+		_, err = b.CodesPublish(b.ctx, 1, 10, 2, 0)
 		b.wantCode(err, reward.CodeCodesExhausted)
-		_, err = b.CodesPublish(b.ctx, 1, 10, 3)
+		_, err = b.CodesPublish(b.ctx, 1, 10, 3, 0)
 		b.wantCode(err, reward.CodeConflict)
-		_, err = b.CodesPublish(b.ctx, 9, 10, 2)
+		_, err = b.CodesPublish(b.ctx, 9, 10, 2, 0)
 		b.wantCode(err, reward.CodeTemplateNotFound)
 		same(b, "before the end of the import", before, b.stands(1))
 		b.staged(1, 10, 2, "C")
-		change := must(b.CodesPublish(b.ctx, 1, 10, 3))(b)
+		change := must(b.CodesPublish(b.ctx, 1, 10, 3, 0))(b)
 		want := before
 		want.CodesImported, want.Version = 3, before.Version+1
 		same(b, "change", store.CouponChange{From: before.Version, To: want.Version, Template: want}, change)
 		same(b, "kept", want, b.stands(1))
-		_, err = b.CodesPublish(b.ctx, 1, 10, 3)
+		_, err = b.CodesPublish(b.ctx, 1, 10, 3, 0)
 		b.wantCode(err, reward.CodeConflict) // once
 		b.must(b.CodesDiscard(b.ctx, 10))    // does nothing to a published one
 		same(b, "kept", want, b.stands(1))
@@ -95,16 +128,16 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.beginImport(1, 11) // the sender has crashed, and sends the same file again
 		_, err := b.stage(1, 10, 1, "B")
 		b.wantCode(err, reward.CodeConflict)
-		_, err = b.CodesPublish(b.ctx, 1, 10, 1)
+		_, err = b.CodesPublish(b.ctx, 1, 10, 1, 0)
 		b.wantCode(err, reward.CodeConflict)
 		b.staged(1, 11, 0, "A")
 		b.staged(2, 20, 0, "A")
 		b.must(b.CodesDiscard(b.ctx, 11))
 		_, err = b.stage(1, 11, 1, "B")
 		b.wantCode(err, reward.CodeConflict)
-		_, err = b.CodesPublish(b.ctx, 1, 11, 1)
+		_, err = b.CodesPublish(b.ctx, 1, 11, 1, 0)
 		b.wantCode(err, reward.CodeConflict)
-		must(b.CodesPublish(b.ctx, 2, 20, 1))(b)
+		must(b.CodesPublish(b.ctx, 2, 20, 1, 0))(b)
 		b.imports(1, 12, "A")
 		same(b, "codes", []int64{1, 1}, []int64{b.stands(1).CodesImported, b.stands(2).CodesImported})
 	})
@@ -138,7 +171,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		same(b, "a known code", store.TakenCode{At: 2, Template: true}, taken)
 		b.staged(1, 11, 0, "E", "F", "G")
 		same(b, "before the end of the import", []string{soldOut}, told(b.inOrder(1, ask("d", 7))))
-		must(b.CodesPublish(b.ctx, 1, 11, 3))(b)
+		must(b.CodesPublish(b.ctx, 1, 11, 3, 0))(b)
 		b.changeTemplate(rules.TemplateChange{ID: 1, TotalQuantity: new(int64(6))})
 		_, err = b.TemplateChange(b.ctx, rules.TemplateChange{ID: 1, TotalQuantity: new(int64(7))})
 		b.wantCode(err, reward.CodeCodesExhausted)
@@ -155,7 +188,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		b.inOrder(1, ask("a", 1))
 		b.beginImport(1, 10)
 		b.staged(1, 10, 0, "A", "B")
-		_, err := b.CodesPublish(b.ctx, 1, 10, 2)
+		_, err := b.CodesPublish(b.ctx, 1, 10, 2, 0)
 		b.wantCode(err, reward.CodeIllegalState) // it has issued a coupon
 		same(b, "codes", []string{"code1"}, b.codesOf(1))
 		b.template(2, quantity(1), func(t *reward.CouponTemplate) {
@@ -163,7 +196,7 @@ func exerciseCodes(t *testing.T, open Open) {
 		})
 		b.beginImport(2, 20)
 		b.staged(2, 20, 0, "A")
-		_, err = b.CodesPublish(b.ctx, 2, 20, 1)
+		_, err = b.CodesPublish(b.ctx, 2, 20, 1, 0)
 		b.wantCode(err, reward.CodeIllegalState)
 		same(b, "codes", []int64{0, 0}, []int64{b.stands(1).CodesImported, b.stands(2).CodesImported})
 	})
@@ -216,7 +249,7 @@ func raceOfCodes(b *bundle) {
 				if _, err := b.CodesStage(b.ctx, store.CodesStageParams{TemplateID: 1, ImportID: id, Codes: all[codes+n : codes+n+1], Now: at(2)}); err != nil {
 					return err
 				}
-				if _, err := b.CodesPublish(b.ctx, 1, id, 1); err != nil {
+				if _, err := b.CodesPublish(b.ctx, 1, id, 1, 0); err != nil {
 					return err
 				}
 			case 1:

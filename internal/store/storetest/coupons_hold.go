@@ -220,7 +220,7 @@ func rulesOfUnseenCodes(a *arena) {
 	taken := must(a.stage(1, 11, 0, "D", "A"))(a)
 	same(a.bundle, "a code of the template", store.TakenCode{At: 1, Template: true}, taken)
 	a.staged(1, 11, 0, "D")
-	must(a.CodesPublish(a.ctx, 1, 11, 1))(a)
+	must(a.CodesPublish(a.ctx, 1, 11, 1, 0))(a)
 	same(a.bundle, "told", []string{"issued", "issued", "issued", soldOut}, told(a.inOrder(1, asks(8, "bob", "cid", "dee", "eve")...)))
 	for _, id := range []reward.CouponID{8, 9, 10} {
 		seen = append(seen, confirmed(id))
