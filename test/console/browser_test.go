@@ -140,7 +140,7 @@ var colors = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 // and payouts of which nobody knows whether they were paid.
 func start(t *testing.T) map[string]string {
 	t.Helper()
-	in := instance.Start(t, map[string]string{"approval.above": "1000000", "webhook.allow-private": "true"})
+	in := instance.Start(t, map[string]string{"approval.above": "1000000", "approval.codes-above": "100000", "webhook.allow-private": "true"})
 	in.Publish("campaign-promotion-point-publish",
 		hostileRecord+" \xff", hostileRecord+" \x00\x1b[31m\u202e", hostileRecord+strings.Repeat("x", 10_000))
 	in.Await("/v1/dead-letters", `("status":"OPEN".*){3}`)

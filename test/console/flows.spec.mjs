@@ -179,6 +179,22 @@ test('approve as a second person', async ({ w }) => {
   await badge(second, 'completed');
 });
 
+test('approve the quantity of a template as a second person', async ({ w }) => {
+  const name = w.unique('Many');
+  const maker = await w.page({ key: w.keys.operator });
+  await w.open(maker, '/#/coupons/new');
+  await maker.getByLabel('Name', { exact: true }).fill(name);
+  await maker.getByLabel('Quantity').fill('200000');
+  await maker.getByRole('button', { name: /^Create with/ }).click();
+  await expect(maker.getByText('Its quantity is 100,000 until another person approves 200,000.')).toBeVisible();
+  const second = await w.page({ key: w.keys.second });
+  await w.open(second, '/#/approvals');
+  await second.getByRole('link', { name, exact: true }).click();
+  await button(second, 'Approve…').click();
+  await confirm(second, 'Approve');
+  await expect(second.getByText('of 200,000')).toBeVisible();
+});
+
 test('a drop with 200 people, ten of them in tabs', async ({ w }) => {
   const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Rush'), totalQuantity: 100, opensAt: new Date(Date.now() + 15_000).toISOString() });
   const tabs = [];
