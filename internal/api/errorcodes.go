@@ -62,7 +62,7 @@ var errorCodes = []errorCode{
 	{reward.CodeTypeMismatch, http.StatusConflict, "The ID belongs to a promotion of the other type", "Use another ID, or that type"},
 	{reward.CodeArchived, http.StatusConflict, "The promotion or template is archived, and its payouts or coupons are removed (retention.payouts, retention.coupons)", "Use a new one"},
 	{reward.CodeConflict, http.StatusConflict, "Issued coupons, waiting users, or what a promotion has spent do not allow this change, or another import of codes began", "Follow detail, or wait until the line is empty"},
-	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion is worth more than approval.above and what was approved, has vouchers without an amount, was rejected, or is approved for a later start", "Ask somebody else to approve it"},
+	{campaign.CodeApprovalNeeded, http.StatusConflict, "The promotion is worth more than approval.above, or what approval.above-per-day leaves, and than what was approved, has vouchers without an amount, was rejected, or is approved for a later start", "Ask somebody else to approve it"},
 	{reward.CodeSamePerson, http.StatusConflict, "Authors of a promotion or template, and API keys that they made, cannot approve it", "Ask another person to approve it"},
 	{campaign.CodeNotReplayable, http.StatusConflict, "This dead letter cannot be replayed", "Discard it"},
 	{reward.CodeNotOpen, http.StatusConflict, "The template is not open yet; opensAt gives the time", "Request the coupon again then"},

@@ -26,6 +26,9 @@ type PromotionsConfig struct {
 	// ApprovalAbove is the worth above which another person must approve a
 	// promotion before it pays, in minor units. Zero means never.
 	ApprovalAbove reward.Amount
+	// ApprovalPerDay is the worth of the promotions of one author that start within
+	// rules.GrantsDay above which that is so, too. Zero means no limit.
+	ApprovalPerDay reward.Amount
 	// Payable says which promotions the provider can pay.
 	Payable reward.Payable
 	// Webhooks means that deliveries can be signed. Without it a promotion
@@ -116,6 +119,12 @@ func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (
 				"promotion %s cannot %s: its %s %s", id, a.name, wrong.Field, wrong.Detail)
 		}
 	}
+	if rules.AsksForGrant(view.Promotion, view.Counts.AmountTotal(), s.cfg.ApprovalAbove, s.cfg.ApprovalPerDay) {
+		// Without the grant, the move is refused.
+		if _, err := s.cfg.Store.PromotionGrant(ctx, store.PromotionGrantParams{ID: id, PerDay: s.cfg.ApprovalPerDay, Now: time.Now()}); err != nil {
+			return store.PromotionView{}, err
+		}
+	}
 	return s.move(ctx, id, a, "")
 }
 
@@ -154,7 +163,8 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 // move changes the status of a promotion. by is who pauses it.
 func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, by string) (store.PromotionView, error) {
 	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: id, From: a.from, To: a.to, By: by, Reason: "paused by " + reward.Quote(by), ApprovalAbove: s.cfg.ApprovalAbove, Now: time.Now(),
+		ID: id, From: a.from, To: a.to, By: by, Reason: "paused by " + reward.Quote(by), ApprovalAbove: s.cfg.ApprovalAbove,
+		ApprovalPerDay: s.cfg.ApprovalPerDay, Now: time.Now(),
 	})
 	if err != nil {
 		return store.PromotionView{}, s.explain(ctx, id, a, err)

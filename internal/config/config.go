@@ -3,7 +3,10 @@
 // alone and against the others.
 package config
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Config contains every setting of an instance. Default and Load return valid
 // ones; the zero Config is invalid. docs/settings.md lists names, defaults and
@@ -173,6 +176,14 @@ type Approval struct {
 	// CodesAbove is the number of coupons of a template above which its quantity waits
 	// until a person who is not one of its authors has approved it. 0 means never.
 	CodesAbove int `koanf:"codes-above"`
+	// AbovePerDay is the value of all promotions of an author that start within 24 hours,
+	// in minor units, above which another person must approve them. 0 means no limit.
+	AbovePerDay int `koanf:"above-per-day"`
+}
+
+// String returns the settings as instances compare them.
+func (a Approval) String() string {
+	return fmt.Sprintf("approval.above: %d, approval.above-per-day: %d, approval.codes-above: %d", a.Above, a.AbovePerDay, a.CodesAbove)
 }
 
 // Webhook configures webhooks. Without a Secret, those of a promotion's webhookUrl are

@@ -295,6 +295,8 @@ func TestValidate(t *testing.T) {
 		{"approval.above", "-1", "must be at least 0"},
 		{"approval.codes-above", "10000", ""},
 		{"approval.codes-above", "-1", "must be from 0 to 1000000000"},
+		{"approval.above-per-day", "-1", "must be at least 0"},
+		{"approval.above-per-day", "1", "needs approval.above"},
 		{"webhook.secret", "0123456789abcdef", ""},
 		{"webhook.secret", strings.Repeat("x", 1001), `webhook.secret = "xxxxx" (flag --webhook-secret) must have at most 1000 characters`},
 		{"http.listen", "127.0.0.1:0", ""},

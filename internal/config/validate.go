@@ -314,6 +314,12 @@ func (v *validation) controls(c Config) {
 		v.wrong("approval.above", "must be at least 0")
 	}
 	v.between("approval.codes-above", c.Approval.CodesAbove, 0, reward.TemplateQuantityMax)
+	switch per := c.Approval.AbovePerDay; {
+	case per < 0:
+		v.wrong("approval.above-per-day", "must be at least 0")
+	case per > 0 && c.Approval.Above <= 0:
+		v.wrong("approval.above-per-day", "needs approval.above")
+	}
 	if v.url("otel.endpoint", c.Otel.Endpoint, "http", "https") {
 		if u, err := url.Parse(c.Otel.Endpoint); err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
 			v.wrong("otel.endpoint", "must not have a user, a query or a fragment: let a collector on your side add what its backend asks for")

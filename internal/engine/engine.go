@@ -433,7 +433,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(e.store, store.Instance{
 		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
-		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
+		Approvals: e.cfg.Approval.String(),
 	}, e.troubles, e.log)
 	heart.metrics, heart.governed = e.metrics, e.plays(config.RolePayout) || e.plays(config.RoleHousekeeping)
 	rates, err := e.openRates(ctx)
@@ -458,7 +458,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
 			Rates: rates, Instances: heart.instances,
 		},
-		ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), ApprovalPerDay: reward.Amount(e.cfg.Approval.AbovePerDay),
 		Start: func(ctx context.Context, id reward.PromotionID) error {
 			_, err := promotions.Start(ctx, id)
 			return err
@@ -644,7 +644,7 @@ func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
 	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
-		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), Webhooks: e.cfg.Webhook.Secret != "",
+		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), ApprovalPerDay: reward.Amount(e.cfg.Approval.AbovePerDay), Webhooks: e.cfg.Webhook.Secret != "",
 		Payable: e.cfg.Money.Payable(),
 	})
 }

@@ -103,13 +103,13 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 		return alive, err
 	}
 	h.metrics.InstancesAlive(alive)
-	others, err := h.rows.InstanceOtherApprovals(ctx, self.ApprovalAbove)
+	others, err := h.rows.InstanceOtherApprovals(ctx, self.Approvals)
 	if err != nil {
 		return alive, err
 	}
 	if len(others) > 0 {
 		h.troubles.Set(obs.PartApproval, fmt.Sprintf(
-			"approval.above is %d here and another amount on %s: each instance applies its own, so set the same on all", self.ApprovalAbove, strings.Join(others, ", ")))
+			"approvals are set to %s here and otherwise on %s: each instance applies its own settings, so set the same on all", self.Approvals, strings.Join(others, ", ")))
 	} else {
 		h.troubles.Clear(obs.PartApproval)
 	}

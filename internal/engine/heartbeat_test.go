@@ -30,7 +30,7 @@ type fakeInstances struct {
 	ttl   time.Duration
 	gone  []string
 	dead  []string // not reported yet
-	// others have another approval.above.
+	// others have other settings of approvals.
 	others []string
 }
 
@@ -61,7 +61,7 @@ func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
 
 func (f *fakeInstances) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
 
-func (f *fakeInstances) InstanceOtherApprovals(context.Context, reward.Amount) ([]string, error) {
+func (f *fakeInstances) InstanceOtherApprovals(context.Context, string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.others, nil
@@ -156,12 +156,12 @@ func TestHeartbeat(t *testing.T) {
 
 	fixture.OnFakeTime(t, "ShowsThatApprovalsDiffer", func(t *testing.T) {
 		rows, troubles := &fakeInstances{others: []string{"b", "c"}}, obs.NewTroubles(nil, obs.Log{})
-		h := newHeartbeat(rows, store.Instance{Name: "a", ApprovalAbove: 100}, troubles, obs.Log{})
+		h := newHeartbeat(rows, store.Instance{Name: "a", Approvals: "approval.above: 100"}, troubles, obs.Log{})
 		h.pools = func() []pool.Status { return nil }
 		h.Start(t.Context())
 		defer h.Stop()
 		time.Sleep(time.Second)
-		if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartApproval || !strings.Contains(list[0].Reason, "100 here and another amount on b, c") {
+		if list := troubles.List(); len(list) != 1 || list[0].Part != obs.PartApproval || !strings.Contains(list[0].Reason, "approval.above: 100 here and otherwise on b, c") {
 			t.Errorf("%+v", list)
 		}
 		rows.mu.Lock()

@@ -24,23 +24,32 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-// approvalAbove is the limit of the walks. People try to pay more.
-const approvalAbove = 100
+// approvalAbove and approvalPerDay are the limits of the walks. People try to pay more.
+const approvalAbove, approvalPerDay = 100, 100
 
 // inAnHour is a time that no walk reaches.
 var inAnHour = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 
-// office is four people who work on one promotion of a store, and what may be paid
-// by what they did. It knows nothing of the rounds of an approval.
+// office is four people who work on promotions of a store, and what may be paid by what
+// they did. It knows nothing of the rounds of an approval, and nothing of grants.
 type office struct {
 	*rapid.T
 	rows       *flowStore
 	promotions *campaign.Promotions
 	uploads    *campaign.Uploads
+	guard      *Guard
 	ctx        context.Context
-	id         reward.PromotionID
-	kind       reward.PromotionType
-	target     int
+	alone      map[string]reward.Amount // of the targets of a person, in a currency, that nobody approved
+	*file                               // of the present step
+}
+
+// file is what is known of one promotion.
+type file struct {
+	id      reward.PromotionID
+	kind    reward.PromotionType
+	target  int
+	addedBy map[reward.TargetID]string // "" of records
+	counted map[reward.TargetID]bool   // in alone
 
 	authors  map[string]bool
 	approved map[reward.TargetID]bool // targets of the approval that holds
@@ -94,7 +103,18 @@ func (o *office) queued(list []reward.Payout) {
 		total += p.Amount
 		unknown = unknown || p.Amount == 0 && !o.approved[p.TargetID]
 	}
+	v, err := o.promotions.Get(o.ctx, o.id)
+	if err != nil {
+		o.Fatal(err)
+	}
 	for _, p := range list {
+		if by := o.addedBy[p.TargetID]; by != "" && !o.approved[p.TargetID] && !o.counted[p.TargetID] {
+			key := by + " " + v.Currency
+			o.counted[p.TargetID] = true
+			if o.alone[key] += p.Amount; o.alone[key] > approvalPerDay {
+				o.Fatalf("%s has %d paid that nobody approved", key, o.alone[key])
+			}
+		}
 		if !o.approved[p.TargetID] && (unknown || total > max(approvalAbove, o.worth)) {
 			o.Fatalf("target %s of %d is dispatched: the promotion is worth %d, and %d is approved for %v", p.TargetID, p.Amount, total, o.worth, o.approved)
 		}
@@ -132,14 +152,16 @@ func (o *office) amounts() []reward.Amount {
 	return list
 }
 
-// next returns a target that does not exist. Later ones may have smaller IDs.
-func (o *office) next() reward.TargetID {
+// next returns a target that does not exist, for by to add. Later ones may have smaller IDs.
+func (o *office) next(by string) reward.TargetID {
 	o.target++
-	return reward.TargetID(o.target * 7919 % 10007)
+	id := reward.TargetID(o.target * 7919 % 10007)
+	o.addedBy[id] = by
+	return id
 }
 
-func (o *office) step() {
-	by := rapid.SampledFrom([]string{"ann", "ann", "ann", "ann", "bob", "cid", "dee", "dee"}).Draw(o.T, "person")
+// step is something that a person does.
+func (o *office) step(by, name string) {
 	steps := map[string]func(){
 		"create": func() {
 			_, err := o.promotions.Create(o.ctx, campaign.CreateCommand{ID: &o.id, Name: "x", Type: string(o.kind), By: by})
@@ -161,7 +183,7 @@ func (o *office) step() {
 				if o.kind == reward.Voucher {
 					code = "V"
 				}
-				fmt.Fprintf(&file, "%s,%d,%s\n", o.next(), a, code)
+				fmt.Fprintf(&file, "%s,%d,%s\n", o.next(by), a, code)
 			}
 			_, err := o.uploads.Upload(o.ctx, campaign.UploadCommand{PromotionID: o.id, Body: strings.NewReader(file.String()), Format: campaign.FormatCSV, By: by})
 			if o.may(err) {
@@ -175,7 +197,7 @@ func (o *office) step() {
 			}
 			var p store.PayoutSaveParams
 			for _, a := range o.amounts() {
-				p.Rows = append(p.Rows, store.NewPayout{PromotionID: o.id, TargetID: o.next(), Amount: a})
+				p.Rows = append(p.Rows, store.NewPayout{PromotionID: o.id, TargetID: o.next(""), Amount: a})
 			}
 			_, err = o.saves(p)
 			o.may(err)
@@ -242,15 +264,19 @@ func (o *office) step() {
 		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
 		"retry":  func() { _, err := o.promotions.RetryFailed(o.ctx, o.id, ""); o.may(err) },
 		"guard": func() {
-			_, err := o.rows.PromotionAwaitApproval(o.ctx, store.PromotionAwaitApprovalParams{ID: o.id, ApprovalAbove: approvalAbove, Reason: "waits", Now: time.Now()})
-			o.may(err)
+			v, err := o.promotions.Get(o.ctx, o.id)
+			if o.may(err) && v.Status == reward.Running {
+				o.may(o.guard.watch(o.ctx, v))
+			}
 		},
 		"dispatch": o.dispatch,
 		"outcomes": o.outcomes,
 	}
-	name := rapid.SampledFrom(slices.Concat(slices.Sorted(maps.Keys(steps)), []string{
-		"dispatch", "dispatch", "dispatch", "outcomes", "start", "start", "upload", "upload", "resume", "approve", "approve", "approve",
-	})).Draw(o.T, "step")
+	if name == "" {
+		name = rapid.SampledFrom(slices.Concat(slices.Sorted(maps.Keys(steps)), []string{
+			"dispatch", "dispatch", "dispatch", "outcomes", "start", "start", "upload", "upload", "resume", "approve", "approve", "approve",
+		})).Draw(o.T, "step")
+	}
 	steps[name]()
 }
 
@@ -258,7 +284,7 @@ func (o *office) step() {
 func (o *office) replay(by string) {
 	o.Helper()
 	message := fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":1,"targetId":%d,"userId":"u","amount":%d,"voucherCode":"V"}`,
-		o.id, o.next(), rapid.SampledFrom([]int{1, 60, 101}).Draw(o.T, "amount of the record"))
+		o.id, o.next(by), rapid.SampledFrom([]int{1, 60, 101}).Draw(o.T, "amount of the record"))
 	topic := bus.TopicPointPublish
 	if o.kind == reward.Voucher {
 		topic = bus.TopicVoucherPublish
@@ -336,19 +362,33 @@ func walkApprovals(t *testing.T, rows store.Store) {
 	next := reward.PromotionID(0)
 	ids := service.NewIDs()
 	rapid.Check(t, func(rt *rapid.T) {
-		next++
-		o := &office{
-			T: rt, rows: newFlowStore(rows, approvalAbove, Breaches{}), ctx: t.Context(), id: next, authors: make(map[string]bool),
-			kind: rapid.SampledFrom(reward.PromotionTypes).Draw(rt, "type"),
+		o := &office{T: rt, rows: newFlowStore(rows, approvalAbove, Breaches{}), ctx: t.Context(), alone: make(map[string]reward.Amount)}
+		var files []*file
+		for range 2 {
+			next++
+			o.file = &file{
+				id: next, kind: rapid.SampledFrom(reward.PromotionTypes).Draw(rt, "type"),
+				authors: make(map[string]bool), addedBy: make(map[reward.TargetID]string), counted: make(map[reward.TargetID]bool),
+			}
+			o.void()
+			files = append(files, o.file)
 		}
-		o.void()
 		hint := func(reward.PromotionID) {}
-		o.promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: rows, IDs: ids, Hint: hint, ApprovalAbove: approvalAbove, Log: obs.Log{}})
+		o.promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: rows, IDs: ids, Hint: hint, ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
 		o.uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: ids, Hint: hint, Saver: save(func(_ context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 			return o.saves(p)
 		})})
-		for range rapid.IntRange(10, 40).Draw(rt, "steps") {
-			o.step()
+		o.guard = NewGuard(GuardConfig{Store: o.rows, Cache: NewStatusCache(o.rows, obs.Log{}), ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
+		if rapid.Bool().Draw(rt, "at once") {
+			for _, o.file = range files {
+				for _, name := range []string{"create", "upload", "start", "dispatch"} {
+					o.step("ann", name)
+				}
+			}
+		}
+		for range rapid.IntRange(20, 80).Draw(rt, "steps") {
+			o.file = rapid.SampledFrom(files).Draw(rt, "promotion")
+			o.step(rapid.SampledFrom([]string{"ann", "ann", "ann", "ann", "bob", "cid", "dee", "dee"}).Draw(o.T, "person"), "")
 			var paid reward.Amount
 			for _, p := range o.all() {
 				if p.State == reward.Succeeded {
@@ -363,7 +403,8 @@ func walkApprovals(t *testing.T, rows store.Store) {
 }
 
 // TestNobodyPaysAloneSQLite checks that four people never make more be paid than
-// approval.above, or than somebody else approved.
+// approval.above, or than somebody else approved, and none of them more than
+// approval.above-per-day of their own targets that nobody approved.
 func TestNobodyPaysAloneSQLite(t *testing.T) {
 	t.Parallel()
 	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)

@@ -48,6 +48,8 @@ type Config struct {
 	// larger total is paused until a second person has approved it. Zero means
 	// no limit.
 	ApprovalAbove reward.Amount
+	// ApprovalPerDay is the setting approval.above-per-day; see rules.AsksForGrant.
+	ApprovalPerDay reward.Amount
 	// Start starts a scheduled promotion. If it is nil, none is started.
 	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.
@@ -146,7 +148,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
 	f.settler.tracer = cfg.Tracer
 	f.guard = NewGuard(GuardConfig{
-		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, Start: cfg.Start, Log: cfg.Log,
+		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, ApprovalPerDay: cfg.ApprovalPerDay, Start: cfg.Start, Log: cfg.Log,
 	})
 	f.cache.onRefresh = f.refreshed
 	return f

@@ -52,6 +52,8 @@ type GuardConfig struct {
 	// ApprovalAbove is an amount in minor units. A promotion with a larger total
 	// needs a second person's approval. Zero means no limit.
 	ApprovalAbove reward.Amount
+	// ApprovalPerDay is the setting approval.above-per-day; see rules.AsksForGrant.
+	ApprovalPerDay reward.Amount
 	// Start starts a promotion as an operator would; nil starts none.
 	Start func(ctx context.Context, id reward.PromotionID) error
 	Log   obs.Log
@@ -133,9 +135,16 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// awaitApproval pauses a promotion that needs an approval, unless it has approved
-// payouts left. It reports whether it paused the promotion.
+// awaitApproval pauses a promotion that needs an approval, unless its authors have
+// enough left for the day, or it has approved payouts left. It reports whether it paused the promotion.
 func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool, error) {
+	if rules.AsksForGrant(v.Promotion, v.Counts.AmountTotal(), g.cfg.ApprovalAbove, g.cfg.ApprovalPerDay) {
+		granted, err := g.cfg.Store.PromotionGrant(ctx, store.PromotionGrantParams{ID: v.ID, PerDay: g.cfg.ApprovalPerDay, Now: time.Now()})
+		if err != nil || granted {
+			g.cfg.Cache.Hint()
+			return false, err
+		}
+	}
 	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
 		return false, nil
 	}

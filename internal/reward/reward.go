@@ -246,6 +246,9 @@ type Approval struct {
 	Unvalued int32
 	Amount   Amount // of the approved targets
 	Count    int64  // of the approved targets
+	// Granted is the worth up to which approval.above-per-day asks for no approval; nil
+	// before the promotion starts, and while only Kafka records have filled it.
+	Granted *Amount
 }
 
 // Covers reports whether a target of a round is approved.

@@ -10,14 +10,51 @@ import (
 
 // ApprovalNeeded reports whether a promotion of the given worth, which includes all
 // of its targets, needs an approval before a target that is not approved may be
-// dispatched. That is so if it is worth more than both above and what was approved,
-// or if a target that is not approved has no amount, so that nobody knows what the
-// promotion is worth. An above of zero means never.
+// dispatched. That is so if it is worth more than what was approved, and more than above
+// or what its authors had left for the day; or if a target that is not approved has no
+// amount, so that nobody knows what the promotion is worth. An above of zero means never.
 //
 // So the rows that were ever dispatched are never worth more than above or more than
 // the largest approval: they existed when the latest of them was dispatched.
 func ApprovalNeeded(p reward.Promotion, worth, above reward.Amount) bool {
-	return above > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(above, p.Approval.Amount))
+	return above > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
+}
+
+// unapprovedMax is what promotion p may be worth without an approval.
+func unapprovedMax(p reward.Promotion, above reward.Amount) reward.Amount {
+	if p.Approval.Granted != nil {
+		return min(above, *p.Approval.Granted)
+	}
+	return above
+}
+
+// GrantsDay is the time for which a grant counts against the amount per day of the
+// authors of a promotion.
+const GrantsDay = 24 * time.Hour
+
+// AsksForGrant reports whether a promotion that is to run needs a grant from the amount
+// per day of its authors (perDay; zero means no limit): it is worth more than what it was
+// granted and than what was approved, and a grant is enough.
+func AsksForGrant(p reward.Promotion, worth, above, perDay reward.Amount) bool {
+	if above <= 0 || worth > above || worth <= p.Approval.Amount || p.Approval.Unvalued > p.Approval.Rounds {
+		return false
+	}
+	if p.Approval.Granted == nil {
+		return perDay > 0
+	}
+	return worth > *p.Approval.Granted
+}
+
+// NeedsGrants returns promotion p as it starts to run: with nothing granted yet, or
+// with everything if there is no limit per day. It keeps what was granted before.
+func NeedsGrants(p reward.Promotion, perDay reward.Amount) reward.Promotion {
+	if p.Approval.Granted == nil {
+		p.Approval.Granted = new(reward.Amount(math.MaxInt64))
+		if perDay > 0 {
+			*p.Approval.Granted = 0
+		}
+	}
+	return p
 }
 
 // ApprovedLeft reports whether approved rows of a promotion certainly wait: rows are
@@ -41,14 +78,17 @@ func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount, now time.T
 // starts later: the approval is of a start at StartsAt. An earlier StartsAt, or none, needs
 // a new approval.
 func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Amount, now time.Time) bool {
-	return above > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > above)
+	return above > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > unapprovedMax(p, above))
 }
 
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Amount) string {
 	worth := fmt.Sprintf("is worth %s, above %s (approval.above)", c.AmountTotal().In(p.Currency), above.In(p.Currency))
-	if p.Approval.Unvalued > p.Approval.Rounds {
+	switch {
+	case p.Approval.Unvalued <= p.Approval.Rounds && c.AmountTotal() <= above:
+		worth = fmt.Sprintf("is worth %s, more than its authors have left for 24 hours (approval.above-per-day)", c.AmountTotal().In(p.Currency))
+	case p.Approval.Unvalued > p.Approval.Rounds:
 		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %s)", above.In(p.Currency))
 	}
 	if p.Approval.Rounds > 0 {

@@ -140,6 +140,9 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 	if c.Voids(from, p) {
 		p = Unapproved(p)
 	}
+	if p.Currency != from.Currency {
+		p.Approval.Granted = nil // it counts in the other currency
+	}
 	if fields := reward.CheckMetadata(p.Metadata); len(fields) > 0 {
 		err := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion %d: metadata %s", p.ID, fields[0].Detail)
 		err.Fields = fields

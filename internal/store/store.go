@@ -269,6 +269,12 @@ type Promotions interface {
 	// (rules.ApprovalNeeded) and has no approved target left to dispatch, and reports
 	// whether it did.
 	PromotionAwaitApproval(ctx context.Context, p PromotionAwaitApprovalParams) (bool, error)
+	// PromotionGrant grants a promotion its worth from the amount per day of its authors,
+	// and reports whether it has it then. That is so if the worth and the grants of the last
+	// rules.GrantsDay to other promotions in its currency, with one of the same authors, are
+	// at most PerDay. Names are compared without the case of their ASCII letters. A
+	// promotion without an author needs no grant.
+	PromotionGrant(ctx context.Context, p PromotionGrantParams) (granted bool, err error)
 	// PromotionAuthorAdd records who changes a promotion or adds targets to it, before
 	// they do so. It ends a rejection, and increases the revision. An unknown promotion
 	// is no error: it may be created later.
@@ -375,7 +381,10 @@ type PromotionMoveParams struct {
 	// ApprovalAbove is the setting approval.above, for a promotion that becomes RUNNING;
 	// see rules.MayRun.
 	ApprovalAbove reward.Amount
-	Now           time.Time
+	// ApprovalPerDay is the setting approval.above-per-day, for a promotion that becomes
+	// RUNNING; see rules.NeedsGrants.
+	ApprovalPerDay reward.Amount
+	Now            time.Time
 }
 
 // PromotionJudgeParams says how to judge a canary.
@@ -410,6 +419,13 @@ type PromotionRejectParams struct {
 	// PauseReason is the reason for which a RUNNING or PAUSED promotion is PAUSED.
 	PauseReason string
 	Now         time.Time
+}
+
+// PromotionGrantParams names a promotion that asks for a grant.
+type PromotionGrantParams struct {
+	ID     reward.PromotionID
+	PerDay reward.Amount // the setting approval.above-per-day; zero means no limit
+	Now    time.Time
 }
 
 // PromotionAwaitApprovalParams names a promotion that may wait for an approval.
@@ -916,9 +932,9 @@ type Instances interface {
 	// by the bytes of its name.
 	InstanceList(ctx context.Context) ([]Instance, error)
 	// InstanceOtherApprovals returns the names of the instances that are alive and whose
-	// ApprovalAbove is another one, ordered by their bytes. It leaves out instances of a
-	// version that stores none.
-	InstanceOtherApprovals(ctx context.Context, above reward.Amount) ([]string, error)
+	// Approvals differ, ordered by their bytes. It leaves out instances of a version that
+	// stores none.
+	InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error)
 	// InstanceReportDead returns the names of the instances that died and were not
 	// returned before, to this or another caller, ordered by their bytes. An instance
 	// that is alive again can be returned again.
@@ -939,9 +955,9 @@ type Instance struct {
 	// Governor limits its calls to the provider. Nil means that the instance makes none,
 	// or is of a version that reports none.
 	Governor *InstanceGovernor
-	// ApprovalAbove is the instance's setting approval.above. Only InstanceHeartbeat
+	// Approvals are the instance's settings of approvals, as text. Only InstanceHeartbeat
 	// reads it.
-	ApprovalAbove reward.Amount
+	Approvals string
 	// SeenAt is the last heartbeat. At AliveUntil the instance counts as dead.
 	// Alive compares AliveUntil with the clock of the database at the read.
 	// InstanceHeartbeat ignores all three.

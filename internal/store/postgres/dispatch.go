@@ -40,7 +40,7 @@ var worth = rows.Worth
 
 // approvalNeeded returns the condition rules.ApprovalNeeded for promotion m.
 func approvalNeeded(worth, above string) string {
-	return above + `::int8 > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(` + above + `::int8, m.approved_amount))`
+	return above + `::int8 > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(least(` + above + `::int8, m.day_granted), m.approved_amount))`
 }
 
 // dispatchSQL returns the statement that queues rows of from in the given

@@ -27,7 +27,8 @@ var (
   metadata = $10, search = $11, amount = $12, voucher_code = $13, currency = $14, canary_targets = $15,
   canary_max_failure_rate = $16, starts_at = $17, version = m.version + 1, revision = m.revision + 1, ` + rows.Unrejected + `,
   approved_by = CASE WHEN $18::bool THEN '' ELSE m.approved_by END, approved_rounds = CASE WHEN $18::bool THEN 0 ELSE m.approved_rounds END,
-  approved_amount = CASE WHEN $18::bool THEN 0 ELSE m.approved_amount END, approved_count = CASE WHEN $18::bool THEN 0 ELSE m.approved_count END
+  approved_amount = CASE WHEN $18::bool THEN 0 ELSE m.approved_amount END, approved_count = CASE WHEN $18::bool THEN 0 ELSE m.approved_count END,
+  day_granted = CASE WHEN m.currency = $14 THEN m.day_granted END
 FROM summaries s
 WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND m.version = $2 AND m.status = $3 AND m.created_at = $20
   AND ($4::int8 = 0 OR s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + ` + flaggedSQL + ` <= $4::int8)

@@ -27,7 +27,7 @@ func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
 		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
 		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
 		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Approval.Round, &p.Approval.Rounds, &p.Approval.Unvalued, (*int64)(&p.Approval.Amount),
-		&p.Approval.Count, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PausedBy), (*text)(&p.PauseReason),
+		&p.Approval.Count, &p.Approval.Granted, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PausedBy), (*text)(&p.PauseReason),
 		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version, &archived,
 	}, more...)
 	return func(rows pgx.Rows) error {
@@ -92,7 +92,7 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, amount = excluded.amount, v
   consumers_per_instance = excluded.consumers_per_instance, rate_per_second = excluded.rate_per_second,
   weight = excluded.weight, max_amount = excluded.max_amount, canary_targets = excluded.canary_targets,
   canary_max_failure_rate = excluded.canary_max_failure_rate, starts_at = excluded.starts_at,
-  webhook_url = excluded.webhook_url, created_by = excluded.created_by, registered = false, revision = m.revision + 1,
+  webhook_url = excluded.webhook_url, created_by = excluded.created_by, registered = false, revision = m.revision + 1, day_granted = NULL,
   `+rows.Unapproved+`, `+rows.Unrejected+`,
   metadata = excluded.metadata, search = excluded.search, version = m.version + 1
 WHERE m.registered AND m.status = 'DRAFT' AND m.type = excluded.type RETURNING m.id), `+authoredSQL("made", "$16")+`
@@ -159,6 +159,8 @@ UPDATE promotions m SET
   status = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN 'RUNNING' ELSE m.status END,
   started_at = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN $5::timestamptz ELSE m.started_at END,
   stream_gone = m.stream_gone AND NOT (m.status = 'DRAFT' AND m.rejected_by = ''),
+  day_granted = coalesce(m.day_granted, CASE WHEN m.status = 'DRAFT' AND m.rejected_by = ''
+    AND EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = m.id) THEN 0 END),
   expected_count = coalesce(m.expected_count, k.expected)
 FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
@@ -288,7 +290,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 		by, reason = p.By, reward.SanitizeText(p.Reason)
 	}
 	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL,
-		int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove), by)
+		int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove), by, int64(p.ApprovalPerDay))
 }
 
 // moveSQL changes the status of a promotion, by rules.Move and rules.MayRun. It needs no
@@ -299,11 +301,12 @@ var moveSQL = `WITH moved AS (
     status = $3::text, paused_by = $8, pause_reason = $4,
     started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
     finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
-    stream_gone = m.stream_gone AND $3::text <> 'RUNNING'
+    stream_gone = m.stream_gone AND $3::text <> 'RUNNING',
+    day_granted = coalesce(m.day_granted, CASE WHEN $3::text = 'RUNNING' THEN CASE WHEN $9::int8 > 0 THEN 0 ELSE 9223372036854775807 END END)
   FROM summaries s
   WHERE m.id = $1 AND m.status = ANY($2::text[]) AND s.promotion_id = $1 AND s.summary_id = 0
     AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = ''
-      AND NOT (m.status = 'DRAFT' AND coalesce(m.starts_at > $5::timestamptz, false) AND (m.unvalued_rounds > 0 OR ` + worth + ` > $7::int8))
+      AND NOT (m.status = 'DRAFT' AND coalesce(m.starts_at > $5::timestamptz, false) AND (m.unvalued_rounds > 0 OR ` + worth + ` > least($7::int8, m.day_granted)))
       AND (NOT (` + approvalNeeded(worth, "$7") + `)
       OR m.approved_rounds > 0 AND (s.queued > 0 OR s.ready + s.retrying > ` + count + ` - m.approved_count)))
   RETURNING m.id, m.webhook_url

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -39,8 +40,51 @@ func authored(id reward.PromotionID, author string) []Statement {
 	}
 	return []Statement{
 		{SQL: AddAuthor, Args: []any{int64(id), author}},
-		{SQL: `UPDATE promotions SET revision = revision + 1, ` + Unrejected + ` WHERE id = $1`, Args: []any{int64(id)}},
+		{SQL: `UPDATE promotions SET revision = revision + 1, ` + Unrejected + `,
+  day_granted = coalesce(day_granted, CASE WHEN status <> 'DRAFT' THEN 0 END) WHERE id = $1`, Args: []any{int64(id)}},
 	}
+}
+
+// lockGrants has grants decided one after the other, so that each sees those before it.
+const lockGrants = `INSERT INTO leases (name, owner, until) VALUES ('approval.above-per-day', '', $1)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until`
+
+var (
+	// grantDay grants promotion $1 its worth if that, and the grants since $4 to the other
+	// promotions of its authors, are at most $2. It grants everything if there is no limit.
+	// A promotion without an author needs no grant.
+	grantDay = `WITH q AS MATERIALIZED (
+  SELECT p.*, CAST($2 AS bigint) <= 0 AS free, coalesce(p.day_granted < p.worth, true) AS asks,
+    NOT EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = p.id) AS nobody,
+    p.worth <= CAST($2 AS bigint) - (SELECT coalesce(sum(o.day_granted), 0) FROM promotions o
+      WHERE o.day_granted_at > $4 AND o.id <> p.id AND o.currency = p.currency AND EXISTS (
+        SELECT 1 FROM promotion_authors a JOIN promotion_authors b ON b.promotion_id = o.id AND lower(b.author) = lower(a.author)
+        WHERE a.promotion_id = p.id)) AS fits
+  FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, ` + Worth + ` AS worth
+    FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1) p
+), g AS MATERIALIZED (
+  SELECT id, currency, CASE WHEN nobody THEN NULL WHEN free THEN 9223372036854775807 WHEN asks AND fits THEN worth ELSE coalesce(day_granted, 0) END AS granted,
+    CASE WHEN nobody OR free THEN NULL WHEN asks AND fits THEN $3 ELSE day_granted_at END AS at
+  FROM q
+)
+UPDATE promotions AS m SET day_granted = g.granted, day_granted_at = g.at
+FROM g WHERE m.id = g.id AND m.currency = g.currency AND m.day_granted IS DISTINCT FROM g.granted`
+
+	isGranted = `SELECT coalesce(m.day_granted >= ` + Worth + `, true)
+FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1`
+)
+
+// PromotionGrant grants a promotion its worth from the amount per day of its authors.
+func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error) {
+	err = t.db.Write(ctx, "grant a promotion its worth", func() []Statement {
+		granted = false
+		return []Statement{
+			{SQL: lockGrants, Args: []any{p.Now}},
+			{SQL: grantDay, Args: []any{int64(p.ID), int64(p.PerDay), p.Now, p.Now.Add(-rules.GrantsDay)}},
+			{SQL: isGranted, Args: []any{int64(p.ID)}, Row: func(scan Scan) error { return scan(&granted) }},
+		}
+	})
+	return granted && err == nil, err
 }
 
 // PromotionAuthors returns the authors of a promotion.

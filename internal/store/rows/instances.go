@@ -5,17 +5,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
 const (
 	// heartbeat needs its WHERE: without it, SQLite parses ON as part of FROM.
-	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until, approval_above, governor)
-SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval), CAST($8 AS bigint), $9 FROM (SELECT :clock AS now) c WHERE true
+	heartbeat = `INSERT INTO instances (name, version, roles, pools, troubles, started_at, seen_at, alive_until, approvals, governor)
+SELECT $1, $2, $3, $4, $5, $6, c.now, c.now + CAST($7 AS interval), $8, $9 FROM (SELECT :clock AS now) c WHERE true
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, roles = excluded.roles, pools = excluded.pools,
   troubles = excluded.troubles, death_reported = false, started_at = excluded.started_at, seen_at = excluded.seen_at, alive_until = excluded.alive_until,
-  approval_above = excluded.approval_above, governor = excluded.governor`
+  approvals = excluded.approvals, governor = excluded.governor`
 
 	// reportDead skips rows that another instance reports at the same time.
 	reportDead = `WITH dead AS MATERIALIZED (
@@ -33,7 +32,7 @@ DELETE FROM instances WHERE name IN (SELECT name FROM old)`
 	listInstances = `SELECT i.name, i.version, i.roles, i.pools, i.troubles, i.governor, i.started_at, i.seen_at, i.alive_until, i.alive_until > c.now
 FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS interval) ORDER BY i.name`
 
-	otherApprovals = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now WHERE i.approval_above <> $1`
+	otherApprovals = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now WHERE i.approvals <> $1`
 
 	aliveInstances = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now`
 )
@@ -47,7 +46,7 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	}
 	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, int64(i.ApprovalAbove), e.Governor}},
+			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, i.Approvals, e.Governor}},
 			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
 			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
@@ -55,9 +54,9 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	return alive, err
 }
 
-// InstanceOtherApprovals returns the living instances with another approval.above.
-func (t *Tables) InstanceOtherApprovals(ctx context.Context, above reward.Amount) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "compare approval.above", scanText, t.otherApprovals, int64(above))
+// InstanceOtherApprovals returns the living instances with other settings of approvals.
+func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error) {
+	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanText, t.otherApprovals, approvals)
 	slices.Sort(names)
 	return names, err
 }

@@ -74,7 +74,7 @@ func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []
 	if p.AwaitingApproval {
 		above := "CAST(" + arg(int64(p.ApprovalAbove)) + " AS bigint)"
 		where = append(where, "m.status IN ('DRAFT', 'PAUSED') AND m.rejected_by = '' AND "+above+" > 0 AND (m.unvalued_rounds > m.approved_rounds OR "+
-			Worth+" > "+above+" AND "+Worth+" > m.approved_amount)")
+			Worth+" > m.approved_amount AND ("+Worth+" > "+above+" OR "+Worth+" > m.day_granted))")
 	}
 	if len(where) > 0 {
 		sql = "WHERE " + strings.Join(where, " AND ") + " "

@@ -138,6 +138,7 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
+		"grant a promotion its worth": grantDay, "read a grant": isGranted,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts":  oldestPayouts,

@@ -30,7 +30,7 @@ func viewScanner(more ...any) func(*sql.Rows) (store.PromotionView, error) {
 		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
 		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
 		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Approval.Round, &v.Approval.Rounds, &v.Approval.Unvalued, (*int64)(&v.Approval.Amount),
-		&v.Approval.Count, &v.RejectedBy, &v.RejectReason, &v.Revision, &v.Registered, &v.ExpectedCount,
+		&v.Approval.Count, &v.Approval.Granted, &v.RejectedBy, &v.RejectReason, &v.Revision, &v.Registered, &v.ExpectedCount,
 		&v.Closed, &v.PausedBy, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version, &archived,
 	}, countsInto(&v.Counts), more)
 	return func(rows *sql.Rows) (store.PromotionView, error) {
@@ -103,11 +103,12 @@ func (t *tx) put(p *reward.Promotion) error {
 	err := t.exec(`UPDATE promotions SET name = ?, status = ?, amount = ?, voucher_code = ?, currency = ?, max_retries = ?,
   consumers_per_instance = ?, rate_per_second = ?, weight = ?, max_amount = ?, canary_targets = ?, canary_max_failure_rate = ?,
   canary_judged = ?, starts_at = ?, webhook_url = ?, created_by = ?, approved_by = ?, registered = ?, expected_count = ?,
-  closed = ?, paused_by = ?, pause_reason = ?, started_at = ?, finished_at = ?, stream_gone = ? WHERE id = ?`,
+  closed = ?, paused_by = ?, pause_reason = ?, started_at = ?, finished_at = ?, stream_gone = ?,
+  day_granted = ? WHERE id = ?`,
 		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries,
 		p.ConsumersPerInstance, p.RatePerSecond, p.Weight, int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate,
 		p.Canary.Judged, maybe(p.StartsAt), p.WebhookURL, p.CreatedBy, p.ApprovedBy, p.Registered, p.ExpectedCount,
-		p.Closed, p.PausedBy, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), p.StreamDestroyed, int64(p.ID))
+		p.Closed, p.PausedBy, p.PauseReason, maybe(p.StartedAt), maybe(p.FinishedAt), p.StreamDestroyed, p.Approval.Granted, int64(p.ID))
 	return err
 }
 
@@ -204,6 +205,13 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 			if p.Type == r.Type && r.Started {
 				if p.Status == reward.Draft && p.RejectedBy == "" {
 					p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false
+					_, authored, err := one(tx.ctx, tx, scanInt, `SELECT 1 FROM promotion_authors WHERE promotion_id = ?`, int64(p.ID))
+					if err != nil {
+						return err
+					}
+					if authored {
+						p = rules.NeedsGrants(p, 1)
+					}
 				}
 				if p.ExpectedCount == nil {
 					p.ExpectedCount = r.ExpectedCount
@@ -365,6 +373,9 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 		next, err := rules.Move(*m, p.From, p.To, p.By, p.Reason, p.Now)
 		if err != nil {
 			return err
+		}
+		if p.To == reward.Running {
+			next = rules.NeedsGrants(next, p.ApprovalPerDay)
 		}
 		*m = next
 		return tx.recordEvent(m, p.Event, p.Now)

@@ -223,8 +223,15 @@ func TestPlans(t *testing.T) {
 		"draws of a user": {
 			"SEARCH e USING COVERING INDEX coupon_entrants_user (user_id=?)", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
 		},
-		"list uploads":  {"SEARCH uploads USING INDEX uploads_listed (promotion_id=? AND id<?)"},
-		"list authors":  {"SEARCH promotion_authors USING PRIMARY KEY (promotion_id=?)"},
+		"list uploads": {"SEARCH uploads USING INDEX uploads_listed (promotion_id=? AND id<?)"},
+		"list authors": {"SEARCH promotion_authors USING PRIMARY KEY (promotion_id=?)"},
+		"grant a promotion its worth": {
+			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+			"SEARCH a USING PRIMARY KEY (promotion_id=?)", "SEARCH o USING INDEX promotions_granted (day_granted_at>?)",
+			"SEARCH a USING PRIMARY KEY (promotion_id=?)", "SEARCH b USING PRIMARY KEY (promotion_id=?)", "SCAN q", "SCAN g",
+			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		"read a grant":  {"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
 		"list refusals": {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",

@@ -59,7 +59,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "approved ones go", []reward.TargetID{6}, b.dispatchTargets(100, 9))
 		same(b, "later ones wait", []reward.TargetID{}, b.dispatchTargets(100, 9))
 		again := b.approve(1, "lee")
-		same(b, "approved again", reward.Approval{Round: 2, Rounds: 2, Amount: 150, Count: 3}, again.Approval)
+		same(b, "approved again", reward.Approval{Round: 2, Rounds: 2, Amount: 150, Count: 3, Granted: new(reward.Amount(math.MaxInt64))}, again.Approval)
 		same(b, "all go", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 		b.books(1)
 	})
@@ -257,6 +257,89 @@ func exerciseApprovals(t *testing.T, open Open) {
 		paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)}))(b)
 		same(b, "a missing one", false, paused)
 	})
+	run(t, open, "AnAuthorHasAnAmountPerDay", func(b *bundle) {
+		authors := map[reward.PromotionID][]string{1: {"ann"}, 2: {"Ann"}, 3: {"bob"}, 4: {"ann", "bob"}, 5: {"ann"}, 6: nil, 7: {"ann"}}
+		for id := range reward.PromotionID(8) {
+			if id == 0 {
+				continue
+			}
+			p := reward.Promotion{ID: id, Type: reward.Point, Currency: "EUR", CreatedAt: epoch}
+			if id == 5 {
+				p.Currency = "KRW"
+			}
+			must(b.PromotionCreate(b.ctx, p))(b)
+			for _, author := range authors[id] {
+				b.must(b.PromotionAuthorAdd(b.ctx, id, author))
+			}
+			b.saveWorth(id, 1, 60)
+		}
+		const day = int(rules.GrantsDay / time.Second)
+		grant := func(id reward.PromotionID, perDay reward.Amount, second int) bool {
+			b.Helper()
+			return must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: id, PerDay: perDay, Now: at(second)}))(b)
+		}
+		granted := func(id reward.PromotionID) reward.Amount {
+			b.Helper()
+			if g := b.asRead(id).Approval.Granted; g != nil {
+				return *g
+			}
+			return -1
+		}
+		same(b, "not asked", reward.Amount(-1), granted(1))
+		same(b, "more than the limit", false, grant(1, 59, 0))
+		same(b, "granted", reward.Amount(0), granted(1))
+		same(b, "the limit", true, grant(1, 60, 0))
+		same(b, "again", true, grant(1, 60, 1))
+		same(b, "granted", reward.Amount(60), granted(1))
+		same(b, "of the same author", false, grant(2, 119, 1))
+		same(b, "of another author", true, grant(3, 119, 1))
+		same(b, "of both authors", false, grant(4, 179, 1))
+		same(b, "of both authors", true, grant(4, 180, 1))
+		same(b, "in another currency", true, grant(5, 60, 1))
+		same(b, "of nobody", true, grant(6, 1, 1))
+		same(b, "granted to nobody", reward.Amount(-1), granted(6))
+		b.saveWorth(1, 2, 1)
+		same(b, "grows above the limit", false, grant(1, 120, 2))
+		same(b, "granted", reward.Amount(60), granted(1))
+		same(b, "grows", true, grant(1, 121, 2))
+		same(b, "granted", reward.Amount(61), granted(1))
+		same(b, "within the day", false, grant(2, 120, day+1))
+		same(b, "after a day", true, grant(2, 121, day+1)) // that of 4 is older
+		same(b, "no limit", true, grant(7, 0, day+1))
+		same(b, "granted", reward.Amount(math.MaxInt64), granted(7))
+		b.saveWorth(1, 3, 1)
+		same(b, "no limit counts for nothing", true, grant(1, 122, day+1))
+		same(b, "a missing one", false, grant(99, 1000, 1))
+	})
+	run(t, open, "AGrantLimitsWhatIsDispatched", func(b *bundle) {
+		b.draft(1)
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
+		same(b, "moved", reward.Amount(0), *must(b.PromotionMove(b.ctx, store.PromotionMoveParams{
+			ID: 1, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, ApprovalAbove: 100, ApprovalPerDay: 90, Now: at(1),
+		}))(b).Approval.Granted)
+		b.saveWorth(1, 1, 60)
+		same(b, "nothing is granted", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		same(b, "granted", true, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: 90, Now: at(1)}))(b))
+		same(b, "granted", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+		b.saveWorth(1, 2, 31)
+		same(b, "more is not", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		same(b, "not granted", false, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: 90, Now: at(1)}))(b))
+		b.approve(1, "lee")
+		same(b, "approved", []reward.TargetID{2}, b.dispatchTargets(100, 9))
+	})
+	run(t, open, "WhoFillsAPromotionOfKafkaNeedsAGrant", func(b *bundle) {
+		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true}}
+		must(b.PromotionRegister(b.ctx, started, at(1)))(b)
+		b.saveWorth(1, 1, 60)
+		same(b, "of records", []reward.TargetID{1}, b.dispatchTargets(100, 9))
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
+		b.saveWorth(1, 2, 1)
+		same(b, "of a person", []reward.TargetID{}, b.dispatchTargets(100, 9))
+		b.draft(2)
+		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
+		started[0].ID = 2
+		same(b, "started by a record", reward.Amount(0), *must(b.PromotionRegister(b.ctx, started, at(1)))(b)[0].Approval.Granted)
+	})
 	run(t, open, "EndpointsHearOfANeededApproval", func(b *bundle) {
 		b.endpoint(1, "promotion.approval_needed", "promotion.paused")
 		b.endpoint(2, "promotion.completed")
@@ -397,6 +480,9 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "PAUSED ones", []reward.PromotionID{8}, ids(store.PromotionListParams{Limit: 9, Status: reward.Paused, ApprovalAbove: 90}))
 		same(b, "more", []reward.PromotionID{8, 5, 4, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 50}))
 		same(b, "no limit", []reward.PromotionID{}, ids(store.PromotionListParams{Limit: 9}))
+		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
+		must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 2, PerDay: 59, Now: at(1)}))(b)
+		same(b, "refused a grant", []reward.PromotionID{8, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 90}))
 	})
 	run(t, open, "UploadsAreListed", func(b *bundle) {
 		b.draft(1)

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -209,19 +208,19 @@ func exerciseInstances(t *testing.T, open Open) {
 		return got
 	}
 	run(t, open, "TellWhoseApprovalsDiffer", func(b *bundle) {
-		for name, above := range map[string]reward.Amount{"a": 100, "b": 100, "c": 0, "d": math.MaxInt64} {
+		for name, approvals := range map[string]string{"a": "above: 100", "b": "above: 100", "c": "above: 0", "d": hostile} {
 			ttl := time.Hour
 			if name == "d" {
 				ttl = -time.Second
 			}
-			beat(b, store.Instance{Name: name, StartedAt: epoch, ApprovalAbove: above}, ttl)
+			beat(b, store.Instance{Name: name, StartedAt: epoch, Approvals: approvals}, ttl)
 		}
-		for above, want := range map[reward.Amount]string{100: "[c]", 0: "[a b]", 7: "[a b c]"} {
-			others := must(b.InstanceOtherApprovals(b.ctx, above))(b)
+		for approvals, want := range map[string]string{"above: 100": "[c]", "above: 0": "[a b]", "": "[a b c]"} {
+			others := must(b.InstanceOtherApprovals(b.ctx, approvals))(b)
 			same(b, "others", want, fmt.Sprint(others))
 		}
-		beat(b, store.Instance{Name: "c", StartedAt: epoch, ApprovalAbove: 100}, time.Hour)
-		others := must(b.InstanceOtherApprovals(b.ctx, 100))(b)
+		beat(b, store.Instance{Name: "c", StartedAt: epoch, Approvals: "above: 100"}, time.Hour)
+		others := must(b.InstanceOtherApprovals(b.ctx, "above: 100"))(b)
 		same(b, "nobody", 0, len(others))
 	})
 	run(t, open, "TellWhatTheyDo", func(b *bundle) {

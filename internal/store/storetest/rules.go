@@ -311,18 +311,22 @@ func (a *arena) put() {
 		if p.ExpectedCount != nil {
 			expected = sqlText(literal(*p.ExpectedCount))
 		}
+		granted := sqlText("NULL")
+		if p.Approval.Granted != nil {
+			granted = sqlText(literal(int64(*p.Approval.Granted)))
+		}
 		rows = append(rows, []any{
 			p.ID, p.Name, string(p.Type), string(p.Status), int64(p.Amount), p.Currency, p.MaxRetries, int64(p.MaxAmount), p.Canary.Targets,
 			p.Canary.MaxFailureRate, p.Canary.Dispatched, p.Canary.Judged, expected, p.Closed, p.PausedBy, p.PauseReason, a.moment(p.StartsAt), a.moment(p.CreatedAt),
 			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamDestroyed, false, "",
 			p.ApprovedBy, p.Approval.Round, p.Approval.Rounds, p.Approval.Unvalued, int64(p.Approval.Amount), p.Approval.Count,
-			a.moment(a.approvedUntil(p)), p.RejectedBy, p.RejectReason,
+			a.moment(a.approvedUntil(p)), p.RejectedBy, p.RejectReason, granted,
 		})
 	}
 	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
 canary_dispatched, canary_judged, expected_count, closed, paused_by, pause_reason, starts_at, created_at, started_at, finished_at, last_dispatched_at,
 stream_gone, registered, voucher_code, approved_by, approval_round, approved_rounds, unvalued_rounds, approved_amount, approved_count,
-approved_until, rejected_by, reject_reason)`, rows)
+approved_until, rejected_by, reject_reason, day_granted)`, rows)
 	rows = rows[:0]
 	for s, c := range a.counts {
 		row := []any{s.promotion, s.id, c.Attempts}

@@ -202,7 +202,7 @@ func rulesOfDispatch(a *arena) {
 			c.Refs = append(c.Refs, ref(p.ID, early.TargetID, early.Dispatch), ref(p.ID, other.TargetID, other.Dispatch-1))
 		}
 	}
-	for j := range 3 * 3 * 2 * 2 * 3 * 2 * 2 * 2 { // promotions that may need an approval: they are worth 6
+	for j := range 3 * 3 * 2 * 2 * 3 * 2 * 2 * 2 * 3 { // promotions that may need an approval: they are worth 6
 		if a.leavesOut(j) {
 			continue
 		}
@@ -221,6 +221,7 @@ func rulesOfDispatch(a *arena) {
 			p.Canary = reward.Canary{Targets: 2, Dispatched: 1}
 		}
 		named, tight := o.flag(), o.flag()
+		p.Approval.Granted = oneOf(&o, nil, new(reward.Amount(5)), new(reward.Amount(6)))
 		limit := 10
 		if tight {
 			limit = 1

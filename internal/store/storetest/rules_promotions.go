@@ -11,7 +11,7 @@ import (
 
 func rulesOfMove(a *arena) {
 	moves := make(map[reward.PromotionID]store.PromotionMoveParams)
-	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 * 3 {
+	for i := range 5 * 5 * 2 * 2 * 2 * 2 * 2 * 6 * 3 * 3 * 2 {
 		if a.leavesOut(i) {
 			continue
 		}
@@ -47,6 +47,8 @@ func rulesOfMove(a *arena) {
 			p.Approval = reward.Approval{Round: 1, Rounds: 1, Amount: 130, Count: 1, Unvalued: 2}
 		}
 		p.StartsAt = oneOf(&o, time.Time{}, now, now.Add(time.Microsecond))
+		p.Approval.Granted = oneOf(&o, nil, new(reward.Amount(0)), new(reward.Amount(129)))
+		move.ApprovalPerDay = oneOf[reward.Amount](&o, 0, 100)
 		if i >= 5*5*2*2*2 && move.To != reward.Running {
 			continue // no approval matters
 		}
@@ -67,6 +69,9 @@ func rulesOfMove(a *arena) {
 			continue
 		}
 		a.must(err)
+		if move.To == reward.Running {
+			next = rules.NeedsGrants(next, move.ApprovalPerDay)
+		}
 		same(a.bundle, fmt.Sprintf("moved by %+v", move), next, got)
 		a.promotions[id] = next
 	}
