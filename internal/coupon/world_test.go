@@ -154,9 +154,13 @@ type instance struct {
 
 // config returns the configuration of an instance, unless a test changes it.
 func (r *rig) config(name string) FlowConfig {
+	fallbackAfter := time.Second
+	if r.memory == nil {
+		fallbackAfter = fixture.Patience // real servers may be slow for a while
+	}
 	return FlowConfig{
 		Instance: name, Concurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, RefusalTTL: 30 * time.Second,
-		FallbackAfter: time.Second, QueueTTL: time.Hour, Issue: true, Housekeeping: true, ReconcileEvery: time.Second,
+		FallbackAfter: fallbackAfter, QueueTTL: time.Hour, Issue: true, Housekeeping: true, ReconcileEvery: time.Second,
 	}
 }
 
