@@ -50,15 +50,12 @@ func (a *API) addCodes() {
 		OperationID: "import-codes", Method: http.MethodPost, Path: path, Tags: []string{"coupon templates"},
 		Summary: "Import codes",
 		Description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
-			"The first import precedes the first coupon and has a code for each; later ones add codes.",
+			"The first import precedes the first coupon and has a code for each; later ones add codes. The type may also be text/csv.",
 		Parameters: []*huma.Param{
 			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
 			{Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}},
 		},
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			string(campaign.FormatCSV): {Schema: str, Example: "code\nSPRING-7KQ2\nSPRING-M4XD\n"},
-			string(formatAny):          {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
-		}},
+		RequestBody: fileBody(map[string]*huma.Example{"CSV": {Value: "code\nSPRING-7KQ2\nSPRING-M4XD\n"}}),
 		Responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[CodesResult](), true, "CodesResult")},

@@ -77,18 +77,18 @@ func (a *API) addTargets() {
 		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
 		Summary: "Add targets from a file",
 		Description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
-			"NDJSON an object with these names per line. application/octet-stream is NDJSON if it begins with {, else CSV. Valid lines are accepted, others reported.",
+			"NDJSON an object with these names per line. A file that begins with { is NDJSON, unless its type is text/csv; the type may also be application/x-ndjson. " +
+			"Valid lines are accepted, others reported.",
 		Parameters: []*huma.Param{
 			text("id", "path", true, "Promotion ID", str),
 			text("dryRun", "query", false, "", boolean),
 			text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			string(campaign.FormatCSV):    {Schema: str, Example: "targetId,userId,amount\n7,u7,1000\n"},
-			string(campaign.FormatNDJSON): {Schema: str, Example: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
-			string(formatAny):             {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
-		}},
+		RequestBody: fileBody(map[string]*huma.Example{
+			"CSV":    {Value: "targetId,userId,amount\n7,u7,1000\n"},
+			"NDJSON": {Value: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
+		}),
 		Responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
@@ -180,6 +180,14 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 // formatAny is the media type of files whose format their first character shows, for
 // generated clients: some of them cannot send text/csv.
 const formatAny campaign.Format = "application/octet-stream"
+
+// fileBody describes a body that is a file. It has no other media type: generators of
+// clients warn of each that they cannot send, so descriptions name these in words.
+func fileBody(examples map[string]*huma.Example) *huma.RequestBody {
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		string(formatAny): {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}, Examples: examples},
+	}}
+}
 
 // detectFormat returns the format of a file, and the whole file. Space at the beginning
 // does not count, nor does a byte order mark.

@@ -199,8 +199,8 @@
     }
     const [type, media] = Object.entries((operation.requestBody && resolve(operation.requestBody).content) || {})[0] || [];
     if (type) parts.push("-H " + quoted("Content-Type: " + type));
-    if (type && /json$/.test(type) && !/ndjson$/.test(type)) parts.push("-d " + quoted(JSON.stringify(media.example !== undefined ? media.example : sample(media.schema || {}))));
-    else if (type) parts.push("--data-binary @" + (/csv/.test(type) ? "targets.csv" : "file"));
+    if (type && /json$/.test(type)) parts.push("-d " + quoted(JSON.stringify(media.example !== undefined ? media.example : sample(media.schema || {}))));
+    else if (type) parts.push("--data-binary @file");
     return parts.join(" \\\n  ");
   }
 

@@ -50,3 +50,15 @@ func TestDocs(t *testing.T) {
 		}
 	})
 }
+
+func TestDescriptionVersion(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"devel": "0.0.0-dev", "": "0.0.0-dev", "v1.2.3": "1.2.3", "1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "v1.2.3-rc.1.0.20261128153003-51d353dffe06": "1.2.3-dev",
+		"v0.0.0-20261128153003-51d353dffe06+dirty": "0.0.0-dev", "v1.2.4-0.20261128153003-51d353dffe06": "1.2.4-dev",
+	} {
+		if got := descriptionVersion(version); got != want {
+			t.Errorf("%q is %q, want %q", version, got, want)
+		}
+	}
+}

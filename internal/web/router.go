@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -76,7 +77,7 @@ func NewRouter(cfg RouterConfig) *Router {
 		a.refused = func(*http.Request, string, int) {}
 	}
 	a.outage = newOutage(a.log)
-	hc := huma.DefaultConfig(cfg.Title, cfg.Version)
+	hc := huma.DefaultConfig(cfg.Title, descriptionVersion(cfg.Version))
 	// The description is served once it is complete. The docs page of huma would
 	// load scripts of other servers, and $schema would be an undocumented field.
 	hc.OpenAPIPath, hc.DocsPath, hc.SchemasPath, hc.CreateHooks = "", "", "", nil
@@ -85,6 +86,23 @@ func NewRouter(cfg RouterConfig) *Router {
 	a.huma = humago.New(a.mux, hc)
 	a.huma.UseMiddleware(a.checkQuery, a.checkNoBody)
 	return a
+}
+
+// release matches the version of a release, perhaps of a candidate.
+var release = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)(-(?:alpha|beta|rc)\.?\d+$)?`)
+
+// descriptionVersion returns the version of the description, which generated clients have
+// as theirs: package managers refuse what does not follow both semantic versioning and
+// PEP 440, such as devel. Every build between two releases is X.Y.Z-dev.
+func descriptionVersion(version string) string {
+	m := release.FindStringSubmatch(version)
+	switch {
+	case m == nil:
+		return "0.0.0-dev"
+	case m[0] == version:
+		return m[1] + m[2]
+	}
+	return m[1] + "-dev"
 }
 
 // OpenAPI returns the description of the operations, for additions.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -31,7 +32,7 @@ func TestGeneratedClients(t *testing.T) {
 	in := instance.Start(t, nil)
 	description := in.Send(in.Token, http.MethodGet, "/openapi.json", "", "")
 	// generate runs command lines in a copy of the folder clients.
-	generate := func(t *testing.T, steps ...[]string) {
+	generate := func(t *testing.T, steps ...[]string) (said string) {
 		t.Helper()
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS("clients")); err != nil {
@@ -41,10 +42,13 @@ func TestGeneratedClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range steps {
-			if text, err := fleet.Output(t.Context(), dir, nil, step[0], step[1:]...); err != nil {
+			text, err := fleet.Output(t.Context(), dir, nil, step[0], step[1:]...)
+			if err != nil {
 				t.Fatalf("%v\n%s", err, fleet.Tail(text, 50))
 			}
+			said += text
 		}
+		return said
 	}
 	t.Run("openapi-typescript", func(t *testing.T) {
 		t.Parallel()
@@ -64,11 +68,16 @@ func TestGeneratedClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		generate(t,
+		said := generate(t,
+			// As pip does.
+			[]string{"python3", "-c", `import json; from pip._vendor.packaging.version import Version; Version(json.load(open("openapi.json"))["info"]["version"])`},
 			[]string{
 				python, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--config", "python.yaml",
 				"--meta", "none", "--output-path", "largesse_client",
 			},
 			[]string{python, "campaign.py", in.URL, in.Token})
+		if strings.Contains(said, "WARNING") {
+			t.Errorf("the generator warns:\n%s", said)
+		}
 	})
 }

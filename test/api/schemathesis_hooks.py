@@ -18,12 +18,6 @@ def _parse_alone(*args, **kwargs):
 ast.parse = _parse_alone
 
 
-@schemathesis.serializer("application/x-ndjson")
-def ndjson(_context, value):
-    """Sends a file of targets unchanged."""
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
 HIGHEST_ID = 2**63 - 1
 
 
