@@ -201,11 +201,15 @@ func escape(path []string) []string {
 	return escaped
 }
 
-// plainURLError removes the method and URL that net/http repeats in its errors.
+// plainURLError removes the method and URL that net/http repeats in its errors, and says what
+// an end of the connection means.
 func plainURLError(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		return wrapped.Err
+		err = wrapped.Err
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the connection was closed without a response: %w", err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -330,6 +331,32 @@ func TestFailures(t *testing.T) {
 			r := largesseRun(t.Context(), "", nil, append(args, "--server", page.URL)...)
 			if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "check that "+page.URL+" is a Largesse server") {
 				t.Errorf("%+v", r)
+			}
+		}
+	})
+
+	t.Run("SayThatItIsNoWebServer", func(t *testing.T) {
+		t.Parallel()
+		for _, said := range []string{"", "220 mail.example ESMTP\r\n", "-ERR unknown command\r\n"} { // Redis says nothing to a Host line
+			other := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+			t.Cleanup(func() { _ = other.Close() })
+			go func() {
+				for {
+					conn, err := other.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(conn, said)
+					_, _ = conn.Read(make([]byte, 1))
+					_ = conn.Close()
+				}
+			}()
+			for _, scheme := range []string{"http://", "https://"} {
+				server := scheme + other.Addr().String()
+				r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", server)
+				if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, server+" has stopped, or it is another program, such as Redis") {
+					t.Errorf("%q: %+v", said, r)
+				}
 			}
 		}
 	})

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -102,10 +105,21 @@ func describe(ctx context.Context, err error, server string) (text string, code 
 		text += "; " + cures[problem.Code]
 	case server != "" && errors.As(err, &dial) && dial.Op == "dial":
 		text += "; start it (largesse serve), or select another with --server, --profile or LARGESSE_SERVER"
+	case server != "" && isNoWebServer(err):
+		text += fmt.Sprintf("; either %s has stopped, or it is another program, such as Redis or PostgreSQL, or https:// is needed or too much. "+
+			"Select another with --server, --profile or LARGESSE_SERVER", server)
 	case errors.Is(err, context.DeadlineExceeded):
 		text += "; try again"
 	}
 	return strings.Join(strings.Fields(printable(text)), " "), code
+}
+
+// isNoWebServer reports whether a server accepted the connection, and then did not speak
+// HTTP, or not over TLS as it should.
+func isNoWebServer(err error) bool {
+	var noTLS tls.RecordHeaderError
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &noTLS) ||
+		strings.Contains(err.Error(), "malformed HTTP ") || strings.Contains(err.Error(), "TLS handshake timeout")
 }
 
 // withoutRepeats removes repeated lines: pgx reports every attempt to connect,

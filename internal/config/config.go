@@ -157,6 +157,7 @@ type MoneyResponse struct {
 	Misconfigured  string `koanf:"misconfigured"`
 	Throttled      string `koanf:"throttled"`
 	Code           string `koanf:"code"`
+	Message        string `koanf:"message"`
 }
 
 // MoneyLookup configures lookups, or what happens without them.

@@ -234,7 +234,7 @@ func readFlags(flags map[string]string) (map[string]rawValue, []Problem) {
 	for name, text := range flags {
 		s, ok := settingByName(name)
 		if !ok {
-			problems = append(problems, Problem{Name: name, Source: "flag", Detail: "is not a setting" + didYouMean(name, settingNames())})
+			problems = append(problems, Problem{Name: name, Source: "flag", Detail: "is not a setting" + didYouMean(name, false)})
 			continue
 		}
 		values[name] = rawValue{text: text, source: sourceFlag + s.Flag()}
@@ -248,7 +248,7 @@ func readProgram(given map[string]ProgramValue) (map[string]rawValue, []Problem)
 	var problems []Problem
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := settingByName(name); !ok {
-			problems = append(problems, Problem{Name: name, Source: given[name].Source, Detail: "is not a setting" + didYouMean(name, settingNames())})
+			problems = append(problems, Problem{Name: name, Source: given[name].Source, Detail: "is not a setting" + didYouMean(name, false)})
 			continue
 		}
 		values[name] = rawValue{text: given[name].Text, source: given[name].Source}
@@ -315,7 +315,7 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	case !isSetting && isGroup(name):
 		w.complain(name, source, "must be a group of settings, not a single value")
 	case !isSetting:
-		w.complain(name, source, "is not a setting"+w.meant(name, n.Kind))
+		w.complain(name, source, "is not a setting"+didYouMean(name, n.Kind == yaml.MappingNode))
 	case n.Kind == yaml.ScalarNode:
 		w.set(s, n.Value, source)
 	case n.Kind == yaml.SequenceNode && s.Kind == KindList:
@@ -331,23 +331,6 @@ func (w *yamlWalk) node(name string, n *yaml.Node) {
 	default:
 		w.complain(name, source, fmt.Sprintf("must be one plain value (%s)", s.Kind))
 	}
-}
-
-// meant returns a hint to the name that was probably meant: a group for a mapping,
-// a setting for a value.
-func (w *yamlWalk) meant(name string, kind yaml.Kind) string {
-	if kind == yaml.MappingNode {
-		return didYouMean(name, groupNames())
-	}
-	best := ClosestName(name, slices.Concat(settingNames(), groupNames()))
-	if best == "" {
-		return seeDocs
-	}
-	if isGroup(best) {
-		under := slices.DeleteFunc(settingNames(), func(s string) bool { return !strings.HasPrefix(s, best+".") })
-		best = slices.MinFunc(under, func(a, b string) int { return cmp.Compare(editDistance(name, a), editDistance(name, b)) })
-	}
-	return "; did you mean " + best + "?"
 }
 
 func (w *yamlWalk) set(s Setting, text, source string) {
@@ -399,9 +382,47 @@ func settingNames() []string {
 	return names
 }
 
-func didYouMean(name string, known []string) string {
-	if best := ClosestName(name, known); best != "" {
-		return "; did you mean " + best + "?"
+// didYouMean returns a hint to what an unknown name was probably meant to be: a group if it
+// has settings below it, otherwise a setting. It compares what follows the group that name
+// is in, so that the name of the group does not count as similarity.
+func didYouMean(name string, hasSettings bool) string {
+	parent, rest := "", name
+	for i, r := range name {
+		if r == '.' && isGroup(name[:i]) {
+			parent, rest = name[:i+1], name[i+1:]
+		}
 	}
-	return seeDocs
+	below := func(prefix string, names []string) (rests []string) {
+		for _, n := range names {
+			if r, ok := strings.CutPrefix(n, prefix); ok {
+				rests = append(rests, r)
+			}
+		}
+		return rests
+	}
+	settings, groups := below(parent, settingNames()), below(parent, groupNames())
+	known := groups
+	if !hasSettings {
+		known = slices.Concat(settings, groups)
+	}
+	best := ClosestName(rest, known)
+	if !hasSettings && slices.Contains(groups, best) {
+		best += "." + slices.MinFunc(below(best+".", settings), func(a, b string) int { return cmp.Compare(editDistance(rest, a), editDistance(rest, b)) })
+	}
+	if best != "" {
+		return "; did you mean " + parent + best + "?"
+	}
+	words := func(text string) string { return "." + strings.ReplaceAll(text, "-", ".") + "." }
+	for _, is := range []func(string) bool{
+		func(s string) bool { return strings.HasSuffix(s, "."+rest) },
+		func(s string) bool { return strings.Contains(words(s), words(rest)) },
+	} {
+		if same := slices.DeleteFunc(slices.Clone(settings), func(s string) bool { return !is(s) }); len(same) > 0 && len(same) <= 5 {
+			return "; did you mean " + parent + strings.Join(same, " or "+parent) + "?"
+		}
+	}
+	if parent == "" {
+		return seeDocs
+	}
+	return "; " + strings.TrimSuffix(parent, ".") + " has " + strings.Join(settings, ", ")
 }

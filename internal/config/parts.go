@@ -83,7 +83,7 @@ func (c Money) Custom() money.Custom {
 		Method: c.Request.Method, Path: c.Request.Path, Headers: c.Request.Headers, Key: c.Request.Key, Body: c.Request.Body,
 		Signature: c.Request.Signature, SignatureKeyFile: c.Request.SignatureKeyFile, SignatureEncoding: c.Request.SignatureEncoding,
 		Paid: c.Response.Paid, TransactionKey: c.Response.TransactionKey, Refused: c.Response.Refused, Misconfigured: c.Response.Misconfigured,
-		Throttled: c.Response.Throttled, Code: c.Response.Code,
+		Throttled: c.Response.Throttled, Code: c.Response.Code, Message: c.Response.Message,
 		LookupPath: c.Lookup.Path, LookupFound: c.Lookup.Found, LookupTransactionKey: c.Lookup.TransactionKey, LookupNotFound: c.Lookup.NotFound,
 		WithoutLookup: c.Lookup.Without,
 	}

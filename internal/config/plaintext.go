@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/money"
 )
 
 // plainText returns a warning for each connection that is not encrypted and leaves this
@@ -30,11 +31,17 @@ func (c Config) plainText() []string {
 	for _, broker := range c.Kafka.Brokers {
 		if host, _, ok := HostPort(broker); ok && !c.Kafka.TLS && !auth.IsLoopback(host) {
 			warn("kafka.brokers uses no TLS to %s; set kafka.tls, because a record can pay", host)
+			if c.Kafka.SASLMechanism == "PLAIN" {
+				warn("kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
+			}
 			break
 		}
 	}
 	if u, err := url.Parse(c.Money.URL); err == nil && u.Scheme == "http" && !auth.IsLoopback(u.Hostname()) {
 		warn("money.url is http:// to %s, so charges can be read and changed on the way; use https://", u.Hostname())
+		if c.Money.Credentials() != (money.Credentials{}) {
+			warn("money.url is http://, so credentials are sent in clear text and certificates are not used; use https://")
+		}
 	}
 	return warnings
 }

@@ -36,6 +36,7 @@ func TestPlainText(t *testing.T) {
 		"KafkaTLS":         {flags{"kafka.brokers": "kafka-1:9092", "kafka.tls": "true"}, ""},
 		"KafkaHere":        {flags{"kafka.brokers": "127.0.0.1:9092"}, ""},
 		"KafkaSCRAM":       {flags{"kafka.brokers": "k:9092", "kafka.sasl-mechanism": "SCRAM-SHA-256", "kafka.sasl-user": "u", "kafka.sasl-password-file": password}, "kafka.brokers uses no TLS"},
+		"KafkaPLAINHere":   {flags{"kafka.brokers": "127.0.0.1:9092", "kafka.sasl-mechanism": "PLAIN", "kafka.sasl-user": "u", "kafka.sasl-password-file": password}, ""},
 		"Database":         {flags{"database.url": "postgres://u:hunter2@db.internal/x"}, "database.url does not require TLS to db.internal"},
 		"DatabasePrefers":  {flags{"database.url": "postgres://u@db.internal:5432/x?sslmode=prefer"}, "database.url does not require TLS"},
 		"DatabaseRequires": {flags{"database.url": "postgres://u@db.internal/x?sslmode=require"}, ""},
@@ -44,6 +45,7 @@ func TestPlainText(t *testing.T) {
 		"Money":            {flags{"money.url": "http://pay.internal"}, "money.url is http:// to pay.internal"},
 		"MoneyTLS":         {flags{"money.url": "https://pay.internal"}, ""},
 		"MoneyHere":        {flags{"money.url": "http://127.0.0.1:8090"}, ""},
+		"MoneyTokenHere":   {flags{"money.url": "http://127.0.0.1:8090", "money.token-file": password}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -89,6 +89,7 @@ var Settings = []Setting{
 	{Name: "money.response.misconfigured", Default: "status in [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 413, 415]", Kind: KindText, Doc: "rule: which responses pause the promotion, because the settings are wrong and nothing was charged"},
 	{Name: "money.response.throttled", Default: "status == 429", Kind: KindText, Doc: "rule: which responses ask for later calls, with nothing charged"},
 	{Name: "money.response.code", Kind: KindText, Doc: "expression: the code of an error; empty: the field code of the body"},
+	{Name: "money.response.message", Kind: KindText, Doc: "expression: the message of an error, for people; empty: the field message, detail or title of the body, or else the body"},
 	{Name: "money.lookup.path", Secret: true, Kind: KindText, Doc: "path and query of a lookup below money.url, such as /v2/orders?externalId={key}; empty: the provider has none"},
 	{Name: "money.lookup.found", Kind: KindText, Doc: "rule: which responses to a lookup mean that the charge was made"},
 	{Name: "money.lookup.transaction-key", Kind: KindText, Doc: "expression: the transaction in a response that money.lookup.found matches"},

@@ -410,12 +410,6 @@ func (c Config) warnings() []string {
 	if n := utf8.RuneCountInString(c.Webhook.Secret); n > 0 && n < webhookSecretGood {
 		warnings = append(warnings, fmt.Sprintf("webhook.secret has only %d characters, so a receiver of one webhook could guess it; use %d or more random characters", n, webhookSecretGood))
 	}
-	if strings.HasPrefix(c.Money.URL, "http://") && c.Money.Credentials() != (money.Credentials{}) {
-		warnings = append(warnings, "money.url is http://, so credentials are sent in clear text and certificates are not used; use https://")
-	}
-	if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS {
-		warnings = append(warnings, "kafka.sasl-mechanism PLAIN without kafka.tls sends the password in clear text; set kafka.tls, or use SCRAM-SHA-512")
-	}
 	warnings = append(warnings, c.plainText()...)
 	// Instances with other roles may share a file, but a flag is for this instance.
 	if source := c.Source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {

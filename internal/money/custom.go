@@ -51,7 +51,7 @@ type Custom struct {
 	// The rules, in the order in which they are tried. A response that none of them matches leaves
 	// open whether the charge was made.
 	Paid, Refused, Misconfigured, Throttled string
-	TransactionKey, Code                    string
+	TransactionKey, Code, Message           string
 
 	LookupPath                                        string // "": the provider has no lookup
 	LookupFound, LookupTransactionKey, LookupNotFound string
@@ -129,6 +129,7 @@ type custom struct {
 	throttle *vm.Program
 	txKey    *vm.Program
 	code     *vm.Program // nil: the field code of the body
+	message  *vm.Program // nil: a field of the body, see answerBody.message
 	found    *vm.Program
 	foundKey *vm.Program
 	notFound *vm.Program
@@ -203,6 +204,7 @@ func newCustom(c Custom, log obs.Log) (*custom, []CustomError) {
 	p.misset = compile("money.response.misconfigured", c.Misconfigured, replyEnv{}, expr.AsBool(), false)
 	p.throttle = compile("money.response.throttled", c.Throttled, replyEnv{}, expr.AsBool(), false)
 	p.code = compile("money.response.code", c.Code, replyEnv{}, expr.AsAny(), false)
+	p.message = compile("money.response.message", c.Message, replyEnv{}, expr.AsAny(), false)
 	p.compileLookup(compile, wrong)
 	p.openSignature(compile, wrong, log)
 	if len(problems) == 0 {
@@ -619,8 +621,11 @@ func (p *custom) classify(r reply, key string, now time.Time) Answer {
 	env := r.env(key)
 	b := readBody(r.body)
 	a := Answer{
-		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: r.message(b),
+		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: textOf(p.message, env, textMax),
 		RetryAfter: parseRetryAfter(r.retryAfter, now),
+	}
+	if a.Message == "" || r.cut {
+		a.Message = r.message(b)
 	}
 	if a.Code == "" {
 		a.Code = string(b.Code)

@@ -167,6 +167,28 @@ func TestCustomRules(t *testing.T) {
 	}
 }
 
+func TestCustomMessage(t *testing.T) {
+	t.Parallel()
+	c := goodCustom()
+	c.Message = `body.error.text`
+	p := compiled(t, c)
+	for body, want := range map[string]string{
+		`{"error": {"kind": "recipient", "text": "closed\u0007since\nMay"}}`:                "closed since May",
+		`{"error": {"text": "` + strings.Repeat("x", 2*textMax) + `"}, "message": "other"}`: strings.Repeat("x", textMax),
+		`{"error": {"text": 17}}`:                  "17",
+		`{"error": {}, "message": "from a proxy"}`: "from a proxy",
+		`<html>`: "<html>",
+	} {
+		r := reply{status: 422, body: []byte(body)}
+		if got := p.classify(r, "k", time.Now()).Message; got != want {
+			t.Errorf("%s: the message is %q, want %q", body, got, want)
+		}
+		if got := p.classifyLookup(r, "k", time.Now()).Answer.Message; got != want {
+			t.Errorf("%s: the message of a lookup is %q, want %q", body, got, want)
+		}
+	}
+}
+
 // TestCustomMistakes: each mistake is found before anything is sent, and named.
 func TestCustomMistakes(t *testing.T) {
 	t.Parallel()
@@ -207,6 +229,7 @@ func TestCustomMistakes(t *testing.T) {
 		"rule":                {func(c *Custom) { c.Paid = `status` }, "money.response.paid", "not a valid expression"},
 		"no rule":             {func(c *Custom) { c.Paid = "" }, "money.response.paid", "is missing"},
 		"no transaction":      {func(c *Custom) { c.TransactionKey = "" }, "money.response.transaction-key", "is missing"},
+		"message":             {func(c *Custom) { c.Message = `body.` }, "money.response.message", "not a valid expression"},
 		"refused":             {func(c *Custom) { c.Refused = `status = 4` }, "money.response.refused", "not a valid expression"},
 		"lookup rule":         {func(c *Custom) { c.LookupNotFound = "" }, "money.lookup.not-found", "is missing"},
 		"rule without lookup": {func(c *Custom) { c.LookupPath, c.WithoutLookup = "", CustomRepeat }, "money.lookup.found", "has no effect"},
