@@ -172,16 +172,20 @@ func grew(before, now []Drift) bool {
 func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 	var drifts []Drift
 	kept, rows := &c.Kept, &c.Rows
-	compare := func(what, detail string, kept, rows int64) {
+	compare := func(what, detail string, kept, rows int64, numbers ...any) {
 		if kept != rows {
+			if numbers == nil {
+				numbers = []any{kept, rows}
+			}
 			drifts = append(drifts, Drift{
-				PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, kept, rows),
+				PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, numbers...),
 			})
 		}
 	}
 	for s := range reward.StateCount {
 		compare("counts."+s.JSONName(), "the stored count of "+s.String()+" is %d, but there are %d rows", kept.Payouts[s], rows.Payouts[s])
-		compare("amounts."+s.JSONName(), "the stored amount of "+s.String()+" is %d, but the rows add up to %d", int64(kept.Amounts[s]), int64(rows.Amounts[s]))
+		compare("amounts."+s.JSONName(), "the stored amount of "+s.String()+" is %s, but the rows add up to %s",
+			int64(kept.Amounts[s]), int64(rows.Amounts[s]), kept.Amounts[s].In(c.Currency), rows.Amounts[s].In(c.Currency))
 	}
 	compare("attempts", "the stored count of attempts is %d, but the rows add up to %d", kept.Attempts, rows.Attempts)
 	if c.Ended {

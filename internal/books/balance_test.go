@@ -67,6 +67,16 @@ func TestChargeBook(t *testing.T) {
 	})
 }
 
+func TestDifferencesOfAmountsAreInTheCurrency(t *testing.T) {
+	t.Parallel()
+	c := store.Comparison{Currency: "EUR"}
+	c.Kept.Amounts[reward.Succeeded], c.Rows.Amounts[reward.Succeeded] = 1050, 2000
+	drifts := compareCounts(promotion, &c)
+	if len(drifts) != 1 || *drifts[0].Kept != 1050 || drifts[0].Detail != "the stored amount of SUCCEEDED is 10.50 EUR, but the rows add up to 20.00 EUR" {
+		t.Errorf("%+v", drifts)
+	}
+}
+
 func TestOpenPayoutsOfAnEndedPromotionAreADrift(t *testing.T) {
 	t.Parallel()
 	var c store.Comparison

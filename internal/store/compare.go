@@ -12,7 +12,8 @@ type Comparison struct {
 	Rows reward.Counts // those that the rows add up to
 	// Ended reports whether the promotion is COMPLETED, or CANCELLED and finished.
 	// No payout may then be READY, QUEUED or RETRYING.
-	Ended bool
+	Ended    bool
+	Currency string // of the promotion; empty: points
 }
 
 // repairsMax limits how often CompareCounts corrects counts before it fails.

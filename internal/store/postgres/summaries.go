@@ -53,7 +53,7 @@ var (
   SELECT * FROM (` + overSummaries("-%[1]s AS %[1]s", "sum(%[1]s)::int8 AS %[1]s") + `) d
   WHERE (` + prefixed("d.", summaryColumns) + `) IS DISTINCT FROM (` + strings.Join(slices.Repeat([]string{"0"}, len(summaryColumns)), ", ") + `)
 )
-SELECT c.*, f.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL FROM (
+SELECT c.*, f.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL, m.currency FROM (
   SELECT 0 AS side, s.summary_id, ` + countsSQL + ` FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0
   UNION ALL SELECT 1, s.summary_id, ` + countsSQL + ` FROM summed s WHERE s.summary_id = 0
   UNION ALL SELECT 2, s.summary_id, ` + countsSQL + ` FROM differing s
@@ -134,7 +134,7 @@ func (s *Store) readCounts(ctx context.Context, id reward.PromotionID) (comparis
 		b.Queue(compareSQL, int64(id)).Query(each(func(rows pgx.Rows) error {
 			var side int32
 			var sum reward.Summary
-			err := rows.Scan(append(append([]any{&side, &sum.ID}, countsInto(&sum.Counts)...), &c.repairs, &c.Ended, &archived)...)
+			err := rows.Scan(append(append([]any{&side, &sum.ID}, countsInto(&sum.Counts)...), &c.repairs, &c.Ended, &archived, &c.Currency)...)
 			switch found++; side {
 			case 0:
 				c.Kept = sum.Counts

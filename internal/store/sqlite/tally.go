@@ -177,13 +177,13 @@ func (s *Store) readCounts(ctx context.Context, id reward.PromotionID) (c compar
 			var summary reward.SummaryID
 			var counts reward.Counts
 			var repairs int64
-			err := rows.Scan(append(append([]any{&summary}, countsInto(&counts)...), &repairs, &c.Ended, &archived)...)
+			err := rows.Scan(append(append([]any{&summary}, countsInto(&counts)...), &repairs, &c.Ended, &archived, &c.Currency)...)
 			if summary == 0 {
 				found, c.Kept, c.repairs = true, counts, repairs
 			}
 			c.differing[summary] = minus(reward.Counts{}, counts)
 			return struct{}{}, err
-		}, `SELECT s.summary_id, `+countsSQL+`, s.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL FROM summaries s JOIN promotions m ON m.id = s.promotion_id
+		}, `SELECT s.summary_id, `+countsSQL+`, s.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL, m.currency FROM summaries s JOIN promotions m ON m.id = s.promotion_id
 WHERE s.promotion_id = ?`, int64(id))
 		if err != nil {
 			return err

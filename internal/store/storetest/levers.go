@@ -624,7 +624,7 @@ func exerciseCompare(t *testing.T, open Open) {
 			v := b.view(1)
 			for _, repair := range []bool{false, true} {
 				c := b.compare(1, repair)
-				same(b, "comparison", store.Comparison{Kept: v.Counts, Rows: v.Counts}, c)
+				same(b, "comparison", store.Comparison{Kept: v.Counts, Rows: v.Counts, Currency: v.Currency}, c)
 			}
 			b.books(1)
 		}
