@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -78,31 +79,35 @@ func (t *tx) takenCode(p store.CodesStageParams, published []int64) (store.Taken
 	return store.TakenCode{At: -1}, nil
 }
 
+// lastImport is the published import of a template that has its last codes.
+const lastImport = `SELECT i.id, i.codes FROM coupon_code_imports i WHERE i.template_id = ?1 AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1`
+
 // returnCodes gives codes that nobody has seen back to a template: they move behind the
-// last one of its last import. The caller stores the template.
+// last one of its last import, in the order of coupons. The caller stores the template.
 func (t *tx) returnCodes(c *reward.CouponTemplate, coupons []reward.CouponID) error {
-	for _, id := range coupons {
-		res, err := t.ExecContext(t.ctx, `UPDATE coupon_codes SET (import_id, line) = (SELECT i.id, i.codes + 1 FROM coupon_code_imports i
-  WHERE i.template_id = ?1 AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1)
-WHERE (import_id, code) IN (SELECT i.id, c.code FROM coupons c JOIN coupon_code_imports i ON i.template_id = ?1 AND i.first_number IS NOT NULL WHERE c.id = ?2)`,
-			int64(c.ID), int64(id))
-		if err != nil {
-			return err
-		}
-		moved, err := res.RowsAffected()
-		if err != nil {
-			return err
-		}
-		if err := t.exec(`UPDATE coupons SET code = 'returned-' || id WHERE id = ?`, int64(id)); err != nil {
-			return err
-		}
-		if err := t.exec(`UPDATE coupon_code_imports SET codes = codes + ?2 WHERE id = (SELECT i.id FROM coupon_code_imports i
-  WHERE i.template_id = ?1 AND i.first_number IS NOT NULL ORDER BY i.first_number DESC LIMIT 1)`, int64(c.ID), moved); err != nil {
-			return err
-		}
-		rules.ReturnCodes(c, moved)
+	if len(coupons) == 0 {
+		return nil
 	}
-	return nil
+	ids, err := json.Marshal(coupons)
+	if err != nil {
+		return err
+	}
+	res, err := t.ExecContext(t.ctx, `UPDATE coupon_codes SET import_id = l.id, line = l.codes + r.place
+FROM (SELECT k.import_id, k.code, row_number() OVER (ORDER BY e.key) AS place FROM json_each(?2) e JOIN coupons c ON c.id = e.value
+  JOIN coupon_code_imports i ON i.template_id = ?1 AND i.first_number IS NOT NULL JOIN coupon_codes k ON k.import_id = i.id AND k.code = c.code) r, (`+lastImport+`) l
+WHERE coupon_codes.import_id = r.import_id AND coupon_codes.code = r.code`, int64(c.ID), string(ids))
+	if err != nil {
+		return err
+	}
+	moved, err := res.RowsAffected()
+	if err != nil {
+		return err
+	}
+	if err := t.exec(`UPDATE coupons SET code = 'returned-' || id WHERE id IN (SELECT value FROM json_each(?))`, string(ids)); err != nil {
+		return err
+	}
+	rules.ReturnCodes(c, moved)
+	return t.exec(`UPDATE coupon_code_imports SET codes = codes + ?2 WHERE id = (SELECT id FROM (`+lastImport+`))`, int64(c.ID), moved)
 }
 
 // CodesPublish gives the codes of an open import to its template.
