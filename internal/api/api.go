@@ -110,6 +110,7 @@ type Rows interface {
 	timelines
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error

@@ -255,19 +255,19 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	if err != nil {
 		return nil, err
 	}
-	rows, err := a.cfg.Promotions.Payouts(ctx, p)
+	promotion, err := a.cfg.Promotions.Get(ctx, p.PromotionID)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.cfg.Rows.PayoutList(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	rows, more := page(rows, in.Limit)
-	currencies, err := a.currencies(ctx, rows)
-	if err != nil {
-		return nil, err
-	}
 	out := &payoutListOutput{}
 	out.Body.Items = make([]Payout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = payoutFor(ctx, r, currencies[r.PromotionID])
+		out.Body.Items[i] = payoutFor(ctx, r, promotion.Currency)
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorPayouts, int64(rows[len(rows)-1].TargetID))
