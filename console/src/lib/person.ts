@@ -31,10 +31,11 @@ const cancelPath = (p: HistoryPayout) => `/v1/promotions/${p.promotionId}/cancel
 const couponCancelPath = (c: { id: string }) => `/v1/coupons/${c.id}/cancel`;
 const byName = (by: Cancellers, path: string) => by.get(path) ? ` by ${plain(by.get(path))}` : '';
 
-/** cancelPaths lists the calls that cancelled something of a person. */
-export function cancelPaths(h: History): string[] {
-  const coupons = (h.items ?? []).flatMap((i) => i.coupon?.status === 'CANCELLED' && i.coupon.reason !== 'HOLD_EXPIRED' ? [couponCancelPath(i.coupon)] : []);
-  return [...new Set([...(h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map(cancelPath), ...coupons])];
+/** lastCancel returns the path of the call that cancelled something of a person last; '' if nothing was cancelled. */
+export function lastCancel(h: History): string {
+  const payouts = (h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map((p) => ({ at: p.updatedAt, path: cancelPath(p) }));
+  const coupons = (h.items ?? []).flatMap((i) => i.coupon?.status === 'CANCELLED' && i.coupon.reason !== 'HOLD_EXPIRED' ? [{ at: i.coupon.cancelledAt ?? i.at, path: couponCancelPath(i.coupon) }] : []);
+  return [...payouts, ...coupons].reduce((last, c) => (c.at > last.at ? c : last), { at: '', path: '' }).path;
 }
 
 export function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
@@ -105,6 +106,9 @@ export function answer(all: Verdict[]): string {
   return `They got ${number(got)} of ${plural(all.length, 'reward')}. ${why}${others ? ` ${plural(others, 'other')} below.` : ''}`;
 }
 
+// What an attempt says that is not a response of the provider, or not a clear one.
+const attempts: Record<string, string> = { RESOLVED: 'settled by a person', UNKNOWN: 'the provider did not say whether it paid', UNSENT: 'the call was not sent' };
+
 /** timeOrder lists everything that happened to a person, latest first. */
 export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
   const all: Moment[] = [];
@@ -113,7 +117,7 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
     for (const a of p.attemptLog ?? []) {
       all.push({
         at: a.at, to, state: a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING',
-        title: `${promotion(p)}: ${a.class === 'RESOLVED' ? 'settled by a person' : `the provider answered ${words(a.class)}`}`,
+        title: `${promotion(p)}: ${attempts[a.class] ?? `the provider answered ${words(a.class)}`}`,
         text: plain([a.code, a.message].filter(Boolean).join(': ')),
       });
     }
