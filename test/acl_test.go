@@ -18,10 +18,7 @@ import (
 // the gate of a drop again, as the Redis user of docs/redis.md.
 func TestTheACLOfTheDocsSuffices(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/redis.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fixture.Must(os.ReadFile("docs/redis.md"))(t)
 	const prefix = "promo:"
 	_, rules, _ := strings.Cut(string(page), "redis-cli ACL SETUSER largesse on '>PASSWORD' ")
 	rules, _, _ = strings.Cut(rules, "\n")

@@ -157,10 +157,7 @@ func kubernetesSchemas(t *testing.T) string {
 		text := fixture.Must(json.Marshal(schema))(t)
 		fixture.OK(t, os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600))
 	}
-	text, err := os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubernetes@v1.37.2"), "api", "openapi-spec", "swagger.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "k8s.io/kubernetes@v1.37.2"), "api", "openapi-spec", "swagger.json")))(t)
 	var api struct{ Definitions map[string]map[string]any }
 	fixture.OK(t, json.Unmarshal(text, &api))
 	for name, d := range api.Definitions {
@@ -182,10 +179,7 @@ func kubernetesSchemas(t *testing.T) string {
 	} {
 		put(kind, map[string]any{"$ref": "#/definitions/io.k8s.api." + definition, "definitions": api.Definitions})
 	}
-	text, err = os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "github.com/kedacore/keda/v2@v2.21.0"), "config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text = fixture.Must(os.ReadFile(filepath.Join(moduleDir(t.Context(), t, "github.com/kedacore/keda/v2@v2.21.0"), "config", "crd", "bases", "keda.sh_scaledobjects.yaml")))(t)
 	var crd struct {
 		Spec struct {
 			Versions []struct {

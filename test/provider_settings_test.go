@@ -325,10 +325,7 @@ func shapedConfig(t *testing.T, name, url string) config.Config {
 // checkShaped lets largesse provider check judge the settings and the simulation.
 func checkShaped(t *testing.T, cfg config.Config) {
 	t.Helper()
-	checks, err := engine.CheckProvider(t.Context(), cfg, engine.ProviderCheckParams{User: "ann@example.com", RefuseUser: "closed@example.com", VoucherCode: "CARD"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	checks := fixture.Must(engine.CheckProvider(t.Context(), cfg, engine.ProviderCheckParams{User: "ann@example.com", RefuseUser: "closed@example.com", VoucherCode: "CARD"}))(t)
 	for _, c := range checks {
 		// These APIs do not compare the body of a repeated charge, and the gift cards
 		// need a voucher code.

@@ -27,10 +27,7 @@ func redisCPU(t *testing.T, s *fleet.Server) time.Duration {
 	t.Helper()
 	c := fixture.RedisClient(t, s.Address())
 	defer c.Close()
-	info, err := c.Do(t.Context(), c.B().Info().Section("cpu").Build()).ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := fixture.Must(c.Do(t.Context(), c.B().Info().Section("cpu").Build()).ToString())(t)
 	var total float64
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -36,10 +36,7 @@ type promise struct {
 // promises reads a table of docs/guarantees.md, by what is wrong.
 func promises(t *testing.T, name string) map[string]promise {
 	t.Helper()
-	page, err := os.ReadFile("docs/guarantees.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fixture.Must(os.ReadFile("docs/guarantees.md"))(t)
 	_, table, found := strings.Cut(string(page), "<!-- begin "+name+" -->")
 	table, _, ended := strings.Cut(table, "<!-- end "+name+" -->")
 	if !found || !ended {
@@ -120,10 +117,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 	url := strings.Replace(redis.Address(), "redis://", "redis://largesse:secret@", 1)
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL = url }, patient)
 	templateID := r.template(client.NewTemplate{})
-	number, err := strconv.ParseInt(templateID, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	number := fixture.Must(strconv.ParseInt(templateID, 10, 64))(t)
 	line := redisgate.LineKey(r.cfg.Redis.KeyPrefix, reward.TemplateID(number))
 	issued := 0
 	issue := func(n int) { r.issue(templateID, issued, n); issued += n }
@@ -167,14 +161,8 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 		},
 		"another program has stored something under the key of a work stream": {
 			func() {
-				made, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "external", Type: "POINT"})
-				if err != nil {
-					t.Fatal(err)
-				}
-				id, err := reward.ParsePromotionID(made.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				made := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "external", Type: "POINT"}))(t)
+				id := fixture.Must(reward.ParsePromotionID(made.ID))(t)
 				key := redisstream.StreamKey(r.cfg.Redis.KeyPrefix, queue.Stream{Type: reward.Point, PromotionID: id})
 				do("SET", key, "mine")
 				file := strings.NewReader("targetId,userId,amount\n1,ann,100\n")
@@ -186,10 +174,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 				}
 			},
 			func() {
-				keys, err := admin.Do(t.Context(), admin.B().Keys().Pattern(r.cfg.Redis.KeyPrefix+"campaign-promotion-stream:*").Build()).AsStrSlice()
-				if err != nil {
-					t.Fatal(err)
-				}
+				keys := fixture.Must(admin.Do(t.Context(), admin.B().Keys().Pattern(r.cfg.Redis.KeyPrefix+"campaign-promotion-stream:*").Build()).AsStrSlice())(t)
 				for _, key := range keys {
 					do("DEL", key)
 				}
@@ -268,14 +253,8 @@ func ownPostgres(t *testing.T) (user string, do func(sql string)) {
 func TestADatabaseThatAnswersAndRefuses(t *testing.T) {
 	t.Parallel()
 	at, do := ownPostgres(t)
-	address, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := fleet.NewRelay(t.Context(), address.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := fixture.Must(url.Parse(at))(t)
+	line := fixture.Must(fleet.NewRelay(t.Context(), address.Host))(t)
 	t.Cleanup(line.Close)
 	address.Host, address.Path = line.Addr(), "/largesse"
 	at = address.String()
@@ -352,9 +331,7 @@ func TestAServerThatCannotBeUsed(t *testing.T) {
 	redis := fixture.Own(t, fleet.NewRedis)
 	admin := fixture.RedisClient(t, redis.Address())
 	defer admin.Close()
-	if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", "few", "on", ">secret", "~*", "&*", "+@all", "-info").Build()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", "few", "on", ">secret", "~*", "&*", "+@all", "-info").Build()).Error())
 	database := func(from, to string) map[string]string {
 		return map[string]string{"database.url": strings.Replace(at, from, to, 1)}
 	}
@@ -376,10 +353,7 @@ func TestAServerThatCannotBeUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := engine.New(cfg, obs.Log{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := fixture.Must(engine.New(cfg, obs.Log{}))(t)
 		if err = e.Start(t.Context()); err == nil {
 			e.Stop()
 		}

@@ -453,10 +453,7 @@ func TestMoneySim(t *testing.T) {
 	decoder := json.NewDecoder(sim.stdout)
 	var started struct{ URL string }
 	fixture.OK(t, decoder.Decode(&started))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, started.URL+"/v1/points/charge", strings.NewReader(`{"promotionId":"1","targetId":"2","userId":"u","amount":3}`)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "1:2")
 	req.Close = true

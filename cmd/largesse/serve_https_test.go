@@ -35,10 +35,7 @@ func TestServeHTTPS(t *testing.T) {
 		t.Errorf("serve says %q", first)
 	}
 	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/readyz", nil))(t)
-	res, err := borrowed.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := fixture.Must(borrowed.Client().Do(req))(t)
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("status %d", res.StatusCode)

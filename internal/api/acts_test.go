@@ -8,9 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -58,9 +57,7 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			at := strings.LastIndex(l, " ")
 			want[fmt.Sprintf(`%s: /v1/coupon-templates/42 200 {"count":%s}`, l[:at], l[at+1:])] = true
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		fixture.Equal(t, want, got)
 		if b.rows.audit[0].KeyID != 5 {
 			t.Errorf("%+v", b.rows.audit[0])
 		}

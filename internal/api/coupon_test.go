@@ -35,9 +35,7 @@ func TestCoupons(t *testing.T) {
 	if got := b.json(t, "POST", "/v1/coupons/3/cancel", "").object(t); got["status"] != "CANCELLED" || got["cancelledAt"] == nil {
 		t.Errorf("%v", got)
 	}
-	if diff := cmp.Diff([]any{want}, b.json(t, "GET", "/v1/coupons?code=%20CODE-2%20", "").object(t)["items"]); diff != "" {
-		t.Errorf("by its code (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, []any{want}, b.json(t, "GET", "/v1/coupons?code=%20CODE-2%20", "").object(t)["items"])
 	if got := b.json(t, "GET", "/v1/coupons?code=code-2", "").object(t)["items"].([]any); len(got) != 0 {
 		t.Errorf("by another code: %v", got)
 	}
@@ -140,9 +138,7 @@ func TestHistory(t *testing.T) {
 		"payouts": []any{},
 	}
 	fixture.Equal(t, want, got)
-	if diff := cmp.Diff([]reward.TemplateID{8, 7, 42}, b.shop.named); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, []reward.TemplateID{8, 7, 42}, b.shop.named)
 	b.json(t, "GET", "/v1/users/u7/history?templateId=8,,7", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 	b.json(t, "GET", "/v1/users/u7/history?templateId="+strings.Repeat("1,", 100)+"1", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 	b.json(t, "GET", "/v1/users/u7/history?template=8", "").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")

@@ -21,7 +21,6 @@ import (
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
@@ -223,9 +222,7 @@ func TestLineCodesArrive(t *testing.T) {
 	for _, c := range lineCodes {
 		want[c.Code] = true
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-lineCodes +found):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 }
 
 // TestErrorCodesArrive produces the codes that no other test wants by wantProblem.
@@ -305,10 +302,7 @@ func TestErrorCodesArrive(t *testing.T) {
 // rawAnswer sends the bytes of a request and reads its answer.
 func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	t.Helper()
-	res, err := http.ReadResponse(bufio.NewReader(b.raw(t, text)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := fixture.Must(http.ReadResponse(bufio.NewReader(b.raw(t, text)), nil))(t)
 	defer res.Body.Close()
 	body := fixture.Must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}

@@ -244,9 +244,7 @@ func TestDeadLetterReplay(t *testing.T) {
 		b.json(t, "POST", "/v1/dead-letters/1/replay", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
 		b.json(t, "POST", "/v1/dead-letters/1/discard", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
 		want := []bus.Record{{Topic: bus.TopicPointPublish, Key: []byte("7"), Value: []byte("{\xff")}}
-		if diff := cmp.Diff(want, b.kafka.records); diff != "" {
-			t.Errorf("published (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, b.kafka.records)
 	})
 
 	t.Run("StaysOpenWhenKafkaIsAway", func(t *testing.T) {

@@ -163,9 +163,7 @@ func TestPromotionCreate(t *testing.T) {
 		t.Parallel()
 		p := b.do(t, "POST", "/v1/promotions", strings.NewReader("name=x"), "Content-Type", "application/x-www-form-urlencoded").
 			wantProblem(t, http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE")
-		if diff := cmp.Diff([]string{"body"}, fields(p)); diff != "" {
-			t.Errorf("not the cause alone (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []string{"body"}, fields(p))
 	})
 
 	t.Run("BodyOverOneMegabyte", func(t *testing.T) {

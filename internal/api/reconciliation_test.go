@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestReconciliations(t *testing.T) {
@@ -39,9 +41,7 @@ func TestReconciliations(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", a.header, diff)
 			}
 			// The kept report is the same, whichever room has written it.
-			if diff := cmp.Diff(want, b.json(t, "GET", a.header.Get("Location"), "").object(t)); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, want, b.json(t, "GET", a.header.Get("Location"), "").object(t))
 		})
 	}
 

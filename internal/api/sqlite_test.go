@@ -117,9 +117,7 @@ func TestOverSQLite(t *testing.T) {
 		// The counts that the answers come from agree with the rows.
 		view := fixture.Must(s.PromotionGet(t.Context(), 12345))(t)
 		rows := fixture.Must(s.SummaryRecount(t.Context(), 12345))(t)
-		if diff := cmp.Diff(rows.Payouts, view.Counts.Payouts); diff != "" {
-			t.Errorf("(-rows +counts):\n%s", diff)
-		}
+		fixture.Equal(t, rows.Payouts, view.Counts.Payouts)
 	})
 
 	t.Run("DeleteTakesTargetsAndUploadsWithIt", func(t *testing.T) {
@@ -176,9 +174,7 @@ func TestOverSQLite(t *testing.T) {
 		}, testTime); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "topic", Partition: 2, Offset: "5", Value: []byte("{"), Reason: "MALFORMED", At: testTime}}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, s.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "topic", Partition: 2, Offset: "5", Value: []byte("{"), Reason: "MALFORMED", At: testTime}}))
 		got := b.json(t, "GET", "/v1/promotions/7", "").object(t)
 		if got["status"] != "RUNNING" || fmt.Sprint(got["expectedCount"]) != "3" {
 			t.Errorf("%v", got)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
@@ -51,9 +49,7 @@ func TestChangeOfAPromotion(t *testing.T) {
 		"ratePerSecond": nil, "weight": json.Number("1"), "maxAmount": nil, "metadata": nil, "amount": nil, "voucherCode": nil, "currency": "", "canary": nil,
 		"startsAt": nil, "name": "Autumn",
 	}
-	if diff := cmp.Diff(want, fields(cleared, "ratePerSecond", "weight", "maxAmount", "metadata", "amount", "voucherCode", "currency", "canary", "startsAt", "name")); diff != "" {
-		t.Errorf("cleared (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, fields(cleared, "ratePerSecond", "weight", "maxAmount", "metadata", "amount", "voucherCode", "currency", "canary", "startsAt", "name"))
 
 	before := b.json(t, "GET", path, "").body
 	for body, field := range map[string]string{

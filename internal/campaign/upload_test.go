@@ -205,9 +205,7 @@ func TestUpload(t *testing.T) {
 			named = append(named, fmt.Sprintf("%d %s", e.Line, e.Code))
 		}
 		fixture.Equal(t, []string{"3 CONFLICT", "4 BAD_ID", "7 CONFLICT"}, named)
-		if diff := cmp.Diff(f.errs, got.Errors); diff != "" {
-			t.Errorf("kept and shown differ (-kept +shown):\n%s", diff)
-		}
+		fixture.Equal(t, f.errs, got.Errors)
 	})
 
 	t.Run("KeepsAHundredThousandErrorsAndCountsOn", func(t *testing.T) {
@@ -385,9 +383,7 @@ func TestDryRun(t *testing.T) {
 	// The upload has the same result.
 	real := fixture.Must(u.Upload(t.Context(), command(strings.NewReader(file))))(t)
 	real.UploadID = 0
-	if diff := cmp.Diff(dry, real); diff != "" {
-		t.Errorf("(-dry +real):\n%s", diff)
-	}
+	fixture.Equal(t, dry, real)
 }
 
 func TestDryRunKnowsRepeatsAcrossBatches(t *testing.T) {

@@ -29,9 +29,7 @@ func TestSettings(t *testing.T) {
 			}
 			got[s.Name] = s.Kind
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("Config and Settings differ (-Config +Settings):\n%s", diff)
-		}
+		fixture.Equal(t, want, got)
 	})
 
 	t.Run("HaveADocLineEach", func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/config"
@@ -118,23 +117,17 @@ func TestHeartbeat(t *testing.T) {
 		h.Stop()
 		h.Stop()
 		want := []time.Duration{0, 5 * time.Second, 6200 * time.Millisecond, 11200 * time.Millisecond}
-		if diff := cmp.Diff(want, rows.since(begin)); diff != "" {
-			t.Errorf("beats (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, rows.since(begin))
 		told := self
 		told.Pools = []store.InstancePool{{PromotionID: 7, Type: reward.Voucher, Consumers: 2, Pending: 3, StartedAt: begin.UTC()}}
-		if diff := cmp.Diff([]store.Instance{self, self, told, told}, rows.beats); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []store.Instance{self, self, told, told}, rows.beats)
 		if n := h.instances(); n != 3 {
 			t.Errorf("%d instances, want 3", n)
 		}
 		if rows.ttl != 15*time.Second {
 			t.Errorf("alive for %v", rows.ttl)
 		}
-		if diff := cmp.Diff([]string{"host-1"}, rows.gone); diff != "" {
-			t.Errorf("gone (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []string{"host-1"}, rows.gone)
 	})
 
 	fixture.OnFakeTime(t, "AnOutageIsOneLine", func(t *testing.T) {
@@ -186,9 +179,7 @@ func TestHeartbeat(t *testing.T) {
 		h.Stop()
 		told := self
 		told.Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: strings.Repeat("é", reasonMax/2), Since: since}}
-		if diff := cmp.Diff([]store.Instance{told, self}, rows.beats, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, []store.Instance{told, self}, rows.beats, cmpopts.EquateEmpty())
 	})
 
 	t.Run("AStopBeforeAStartSaysNothing", func(t *testing.T) {

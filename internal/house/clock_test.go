@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // shortestTimeout is the shortest limit of a wait that a busy machine cannot exceed.
@@ -253,10 +255,7 @@ func TestClockRule(t *testing.T) {
 		`began := time.Now(); t.Log(time.Since(began)); if n > 5 { fail() }`:                                0,
 	} {
 		source := "package a\nconst patience = 20 * time.Second\nfunc TestA(t *testing.T) {\n" + body + "\n}\n"
-		file, err := parser.ParseFile(token.NewFileSet(), "a_test.go", source, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := fixture.Must(parser.ParseFile(token.NewFileSet(), "a_test.go", source, parser.SkipObjectResolution))(t)
 		constants, found := map[string]ast.Expr{}, 0
 		constantsOf(file, constants)
 		checkClock(sourceFile{path: "a_test.go", ast: file}, constants, func(token.Pos, string) { found++ })

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -106,10 +107,7 @@ func TestDiagrams(t *testing.T) {
 // their labels.
 func edges(t *testing.T, page, heading string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(page))(t)
 	_, below, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found || len(mermaid(below)) == 0 {
 		t.Fatalf("%s has no diagram below %s", page, heading)
@@ -231,10 +229,7 @@ func TestDiagramOfPromotions(t *testing.T) {
 			code[fmt.Sprintf("%s --> %s", status, p.Status)] = true
 		}
 	}
-	actions, err := os.ReadFile("internal/campaign/promotions.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	actions := fixture.Must(os.ReadFile("internal/campaign/promotions.go"))(t)
 	word := map[string]reward.PromotionStatus{
 		"Draft": reward.Draft, "Running": reward.Running, "Paused": reward.Paused, "Completed": reward.Completed, "PromotionCancelled": reward.PromotionCancelled,
 	}

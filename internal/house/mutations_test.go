@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 const propertiesPage = "docs/dev/guarantees.md"
@@ -69,10 +71,7 @@ func TestPropertiesHaveTests(t *testing.T) {
 		})
 	}
 	for _, page := range []string{propertiesPage, "docs/dev/invariants.md"} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(os.ReadFile(page))(t)
 		for _, row := range tableRows(string(text)) {
 			i, line, cells := row.line, row.text, strings.Split(strings.Trim(row.text, "|"), "|")
 			proof := cells[len(cells)-1]
@@ -101,15 +100,9 @@ func TestPropertiesHaveTests(t *testing.T) {
 // and for each fault that the pages for users name.
 func TestPropertiesAreComplete(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(propertiesPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(propertiesPage))(t)
 	for _, page := range []string{"docs/explanation/promises.md", "docs/guarantees.md"} {
-		promises, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		promises := fixture.Must(os.ReadFile(page))(t)
 		for _, row := range tableRows(string(promises)) {
 			property, _, _ := strings.Cut(row.text[1:], "|")
 			if !strings.Contains(string(text), "\n|"+property+"|") {

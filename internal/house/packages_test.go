@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // isSuite reports whether a package is a conformance suite or only for tests.
@@ -18,10 +20,7 @@ func isSuite(name string) bool {
 // TestEveryPackageHasARule checks that a rule of depguard says what each package may import.
 func TestEveryPackageHasARule(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(".golangci.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(".golangci.yml"))(t)
 	_, rules, _ := strings.Cut(string(text), "# Which package may import which")
 	var patterns []string
 	for _, match := range regexp.MustCompile(`"(?:\*\*|\$\{config-path\})/([\w/*]*?)/?\*\.go"`).FindAllStringSubmatch(rules, -1) {

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/pool"
 )
 
@@ -19,10 +20,7 @@ func TestScalingPage(t *testing.T) {
 		instances = 4
 		perSecond = 5 // calls of 200 ms, one after the other
 	)
-	page, err := os.ReadFile("docs/scaling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := fixture.Must(os.ReadFile("docs/scaling.md"))(t)
 	stream := config.Default().Redis.Stream
 	for _, targets := range []int64{1_000, 10_000, 100_000, 500_000, 1_000_000, 2_000_000} {
 		n := pool.ConsumerCount(targets, stream.MinConsumerPerInstance, stream.MaxConsumerPerInstance)

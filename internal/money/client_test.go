@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -179,9 +178,7 @@ func TestClientOnTheWire(t *testing.T) {
 		{"POST", "/money/v1/points/charge", "1:7", "application/json", `{"promotionId":"1","targetId":"7","userId":"u7","amount":1000,"currency":"EUR"}`, "79"},
 		{"GET", "/money/v1/transactions/1:7", "", "", "", ""},
 	} {
-		if diff := cmp.Diff(want, <-got); diff != "" {
-			t.Errorf("request (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, <-got)
 	}
 	if checks != 3 {
 		t.Errorf("%d checks for three charges", checks)

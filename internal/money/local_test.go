@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -103,9 +104,7 @@ func TestLocalClasses(t *testing.T) {
 			defer l.Close()
 			cause := cmpopts.IgnoreFields(Answer{}, "Err")
 			got := l.ChargePoint(t.Context(), Charge{PromotionID: 1, TargetID: 7}, nil)
-			if diff := cmp.Diff(tc.charge, got, cause); diff != "" {
-				t.Errorf("charge (-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, tc.charge, got, cause)
 			if must := got.Class == reward.AnswerUnknown || got.Class == reward.AnswerNotSent; must != (got.Err != nil) || must && !errors.Is(got.Err, tc.err) {
 				t.Errorf("class %s with the cause %v", got.Class, got.Err)
 			}
@@ -113,9 +112,7 @@ func TestLocalClasses(t *testing.T) {
 			if tc.lookup.Found {
 				tc.lookup.Answer = tc.charge
 			}
-			if diff := cmp.Diff(tc.lookup, found, cause); diff != "" {
-				t.Errorf("lookup (-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, tc.lookup, found, cause)
 		})
 	}
 }

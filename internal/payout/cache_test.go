@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -187,9 +188,7 @@ func TestCacheFollowsChanges(t *testing.T) {
 		time.Sleep(time.Second)
 		expect("changed and changed back", early, 1)
 		want := map[reward.PromotionID]reward.PromotionStatus{1: reward.Running, 2: reward.Running, 4: reward.Running}
-		if diff := cmp.Diff(want, c.statuses()); diff != "" {
-			t.Errorf("views (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, c.statuses())
 	})
 }
 
@@ -229,9 +228,7 @@ func TestAMissedChangeIsFoundLater(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		want := map[reward.PromotionID]reward.PromotionStatus{1: reward.PromotionCancelled, 3: reward.Paused}
-		if diff := cmp.Diff(want, c.statuses()); diff != "" {
-			t.Errorf("views (-want +got):\n%s", diff)
-		}
+		fixture.Equal(t, want, c.statuses())
 		if changed, _ := f.take(); !changed[1] || !changed[2] || !changed[3] {
 			t.Errorf("the followers heard of %v", changed)
 		}

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
@@ -368,9 +366,7 @@ func TestRecordsOfArchivedPromotions(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	process(point(1, 1, 100), point(2, 1, 100), point(1, 2, 100), point(1, 3, 100))
-	if diff := cmp.Diff(map[string]string{"2": "ARCHIVED", "4": "ARCHIVED", "5": "ARCHIVED"}, d.deadLetters(t)); diff != "" {
-		t.Errorf("dead letters (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, map[string]string{"2": "ARCHIVED", "4": "ARCHIVED", "5": "ARCHIVED"}, d.deadLetters(t))
 	for id, want := range map[reward.PromotionID]int{1: 0, 2: 1} {
 		if list, err := d.rows.PayoutList(ctx, store.PayoutListParams{PromotionID: id, Limit: 10}); err != nil || len(list) != want {
 			t.Errorf("promotion %d has %d payouts, want %d; %v", id, len(list), want, err)

@@ -3,8 +3,7 @@ package store
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -13,9 +12,7 @@ func TestRounds(t *testing.T) {
 	items := []PayoutID{{2, 1}, {1, 9}, {1, 3}, {1, 9}, {2, 1}, {1, 9}}
 	got := Rounds(items, func(id *PayoutID) PayoutID { return *id })
 	want := [][]int{{2, 1, 0}, {3, 4}, {5}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rounds (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 	if got := Rounds(nil, func(id *PayoutID) PayoutID { return *id }); len(got) != 0 {
 		t.Errorf("an empty batch has rounds: %v", got)
 	}
@@ -36,9 +33,7 @@ func TestMergeRegistrations(t *testing.T) {
 		{ID: 7, Type: reward.Point, Started: true},
 		{ID: 7, Type: reward.Voucher, Started: true, ExpectedCount: &four},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("merged (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 }
 
 func TestText(t *testing.T) {

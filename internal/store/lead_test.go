@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -117,10 +118,7 @@ type leader struct {
 func startLeader(t *testing.T, rows Leases, owner string, returnsNow bool) *leader {
 	t.Helper()
 	l := &leader{done: make(chan struct{}), returnsNow: returnsNow}
-	log, err := obs.NewLog(&l.log, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(&l.log, "info", "text"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	l.stop = cancel
 	go func() {

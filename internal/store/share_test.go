@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -250,10 +251,7 @@ func TestShare(t *testing.T) {
 
 	bubble(t, "AShortOutageOfTheDatabaseChangesNothingAndIsLogged", func(t *testing.T) {
 		var text bytes.Buffer
-		log, err := obs.NewLog(&text, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		rows := &fakeLeases{}
 		s := NewShare(rows, "work", "one", always, log)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,16 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestMutations checks that every patch applies to the tree, that the test it names is
 // one that `make test` runs, and that the page has the table.
 func TestMutations(t *testing.T) {
 	t.Chdir("../..")
-	all, err := readMutations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := fixture.Must(readMutations())(t)
 	if len(all) < 20 {
 		t.Errorf("there are %d mutations", len(all))
 	}
@@ -28,10 +27,7 @@ func TestMutations(t *testing.T) {
 			t.Errorf("%s: no file without a build tag in %s has a test %s", m.name, m.pkg, name)
 		}
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(page))(t)
 	if !strings.Contains(string(text), begin+table(all)+end) {
 		t.Errorf("%s has another table of mutations: run go run ./scripts/mutations -update", page)
 	}
@@ -40,15 +36,9 @@ func TestMutations(t *testing.T) {
 // hasUntagged reports whether a package has a test in a file without a build tag.
 func hasUntagged(t *testing.T, pkg, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := fixture.Must(filepath.Glob(filepath.Join(pkg, "*_test.go")))(t)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(os.ReadFile(file))(t)
 		if !strings.HasPrefix(string(text), "//go:build") && strings.Contains(string(text), "\nfunc "+name+"(t *testing.T)") {
 			return true
 		}

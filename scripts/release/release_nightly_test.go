@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // TestNightlyAReleaseCanBeMadeAgain checks that two clones in different directories give the same
@@ -17,10 +19,7 @@ import (
 func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	const version = "v0.0.1-rc.1"
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := fixture.Must(filepath.Abs("../.."))(t)
 	made := [2]string{filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "another", "and", "deeper")}
 	for _, dir := range made {
 		call(t, root, "git", "clone", "-q", "--no-hardlinks", root, dir)
@@ -45,9 +44,7 @@ func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 		}
 	}
 	program := filepath.Join(t.TempDir(), "largesse")
-	if err := os.WriteFile(program, []byte(files[path.Join(name, "largesse")]), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, os.WriteFile(program, []byte(files[path.Join(name, "largesse")]), 0o700))
 	if said := call(t, root, program, "--version"); !strings.Contains(said, version) {
 		t.Errorf("--version prints %q, want %s", said, version)
 	}
@@ -67,9 +64,6 @@ func call(t *testing.T, dir, name string, args ...string) string {
 
 func read(t *testing.T, parts ...string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(parts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fixture.Must(os.ReadFile(filepath.Join(parts...)))(t)
 	return text
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 func TestArchives(t *testing.T) {
@@ -23,9 +23,7 @@ func TestArchives(t *testing.T) {
 	twice := func(write func(io.Writer, string, []member) error) []byte {
 		t.Helper()
 		var first, second bytes.Buffer
-		if err := write(&first, "top", members); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, write(&first, "top", members))
 		if err := write(&second, "top", members); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
 			t.Fatalf("the second archive has other bytes (%v)", err)
 		}
@@ -33,30 +31,17 @@ func TestArchives(t *testing.T) {
 	}
 
 	packed := twice(r.zip)
-	z, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := fixture.Must(zip.NewReader(bytes.NewReader(packed), int64(len(packed))))(t)
 	var got []entry
 	for _, f := range z.File {
-		content, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := fixture.Must(f.Open())(t)
+		text := fixture.Must(io.ReadAll(content))(t)
 		got = append(got, entry{f.Name, string(text), f.Mode().Perm(), f.Modified.UTC()})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("zip (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 
 	got = unpack(t, twice(r.tarball))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tar (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 }
 
 func TestCheckOfTheVersion(t *testing.T) {
@@ -84,10 +69,7 @@ type entry struct {
 // unpack returns the files of a tar.gz archive.
 func unpack(t *testing.T, packed []byte) []entry {
 	t.Helper()
-	plain, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := fixture.Must(gzip.NewReader(bytes.NewReader(packed)))(t)
 	var all []entry
 	for archive := tar.NewReader(plain); ; {
 		h, err := archive.Next()
@@ -97,10 +79,7 @@ func unpack(t *testing.T, packed []byte) []entry {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(io.ReadAll(archive))(t)
 		all = append(all, entry{h.Name, string(text), h.FileInfo().Mode().Perm(), h.ModTime.UTC()})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/test/instance"
 )
@@ -52,14 +53,8 @@ var usedUp = []string{
 // and LARGESSE_SCHEMATHESIS_EXAMPLES replace the values of schemathesis.toml.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	install, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	python, err := install.PythonWith(t.Context(), "schemathesis", requirements)
-	if err != nil {
-		t.Fatal(err)
-	}
+	install := fixture.Must(fleet.NewInstaller(t.Output()))(t)
+	python := fixture.Must(install.PythonWith(t.Context(), "schemathesis", requirements))(t)
 	// Without webhook.secret nothing calls the invented webhook addresses.
 	in := instance.Start(t, map[string]string{"approval.codes-above": "100000"})
 	upload := seed(t, in)
@@ -84,14 +79,9 @@ func schemathesis(t *testing.T, python string, in *instance.Instance, upload str
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"schemathesis.toml", "schemathesis_hooks.py"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fixture.Must(os.ReadFile(name))(t)
 		text = []byte(strings.ReplaceAll(string(text), "UPLOAD", upload))
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	args := []string{
 		"-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run", in.URL + "/openapi.json", "--no-color",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/test/instance"
 )
@@ -53,22 +54,10 @@ type report struct {
 // playwright runs a project of playwright.config.mjs on new instances.
 func playwright(t *testing.T, project string, instances int) {
 	t.Helper()
-	root, err := fleet.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	install, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	npm, err := install.Node(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	chromium, err := install.Chromium(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := fixture.Must(fleet.ModuleRoot())(t)
+	install := fixture.Must(fleet.NewInstaller(t.Output()))(t)
+	npm := fixture.Must(install.Node(t.Context()))(t)
+	chromium := fixture.Must(install.Chromium(t.Context()))(t)
 	dir := t.TempDir()
 	binary, file := filepath.Join(dir, "largesse"), filepath.Join(dir, "report.json")
 	if text, err := fleet.Output(t.Context(), "", nil, "go", "build", "-o", binary, filepath.Join(root, "cmd", "largesse")); err != nil {
@@ -81,10 +70,7 @@ func playwright(t *testing.T, project string, instances int) {
 	for n := range targets {
 		targets[n] = start(t)
 	}
-	list, err := json.Marshal(targets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := fixture.Must(json.Marshal(targets))(t)
 	pictures := os.Getenv("LARGESSE_PICTURES")
 	if pictures != "" && !filepath.IsAbs(pictures) {
 		pictures = filepath.Join(root, pictures)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
@@ -13,10 +14,7 @@ import (
 // build is what its sources give.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	root, err := fleet.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := fixture.Must(fleet.ModuleRoot())(t)
 	if text, err := fleet.Output(t.Context(), root, nil, filepath.Join("scripts", "console"), "--check"); err != nil {
 		t.Errorf("%v\n%s", err, fleet.Tail(text, 40))
 	}

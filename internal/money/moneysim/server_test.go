@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -142,9 +141,7 @@ func TestPaysOncePerKey(t *testing.T) {
 		t.Errorf("%d transaction keys, at most %d charges for a key", got, b.sim.MaxChargesPerKey())
 	}
 	want := moneysim.Stats{Charges: keys, Requests: 2 * keys * callers, DuplicateKeys: 2*keys*callers - keys, Amount: 10 * keys}
-	if diff := cmp.Diff(want, b.sim.Stats()); diff != "" {
-		t.Errorf("stats (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, b.sim.Stats())
 	var overWire moneysim.Stats
 	if b.get("/stats", &overWire); overWire != want {
 		t.Errorf("/stats: %+v, want %+v", overWire, want)

@@ -59,10 +59,7 @@ func TestAPoolerIsRefused(t *testing.T) {
 func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 	t.Parallel()
 	admin := fixture.NewSchema(t)
-	role, err := url.Parse(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	role := fixture.Must(url.Parse(admin))(t)
 	schema := role.Query().Get("search_path")
 	role.User = url.UserPassword(schema+"_r", "secret")
 	do := func(sql string) {
@@ -76,9 +73,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := migrate(t.Context(), admin); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, migrate(t.Context(), admin))
 	do(strings.ReplaceAll("CREATE ROLE $_r LOGIN PASSWORD 'secret' CONNECTION LIMIT 4; GRANT USAGE ON SCHEMA $ TO $_r; GRANT ALL ON ALL TABLES IN SCHEMA $ TO $_r", "$", schema))
 	t.Cleanup(func() { do("DROP OWNED BY " + schema + "_r; DROP ROLE " + schema + "_r") })
 	s := openFor(t, role.String(), 8)
@@ -90,10 +85,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 		t.Helper()
 		var held []*pgxpool.Conn
 		for range n {
-			conn, err := s.connection(t.Context(), pool)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := fixture.Must(s.connection(t.Context(), pool))(t)
 			held = append(held, conn)
 		}
 		return func() {
@@ -143,10 +135,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 func TestASessionThatWasIdle(t *testing.T) {
 	t.Parallel()
 	at := fixture.Schema(t, migrate)
-	s, err := Open(t.Context(), Config{URL: at, ApplicationName: fixture.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixture.Must(Open(t.Context(), Config{URL: at, ApplicationName: fixture.Name()}))(t)
 	defer s.Close()
 	admin := acquire(t, openFor(t, at, 1))
 	for range 5 {
