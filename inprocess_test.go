@@ -97,7 +97,10 @@ func TestTransportAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := &closeTold{Reader: strings.NewReader("a long body"), closed: make(chan struct{})}
-			res := fixture.Must(through(tc.handler).Do(request(t.Context(), t, tc.method, body)))(t)
+			res, err := through(tc.handler).Do(request(t.Context(), t, tc.method, body))
+			if err != nil {
+				t.Fatal(err)
+			}
 			text, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != tc.status || string(text) != tc.body || res.ContentLength != tc.length {
 				t.Errorf("%d %q %d, %v", res.StatusCode, text, res.ContentLength, err)

@@ -124,7 +124,10 @@ func TestAnUploadIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture.OK(t, conn.CloseWrite())
-	res := fixture.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `"BODY_BROKEN"`) ||

@@ -35,7 +35,10 @@ func TestServeHTTPS(t *testing.T) {
 		t.Errorf("serve says %q", first)
 	}
 	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/readyz", nil))(t)
-	res := fixture.Must(borrowed.Client().Do(req))(t)
+	res, err := borrowed.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("status %d", res.StatusCode)

@@ -302,7 +302,10 @@ func TestErrorCodesArrive(t *testing.T) {
 // rawAnswer sends the bytes of a request and reads its answer.
 func (b *bundle) rawAnswer(t *testing.T, text string) answer {
 	t.Helper()
-	res := fixture.Must(http.ReadResponse(bufio.NewReader(b.raw(t, text)), nil))(t)
+	res, err := http.ReadResponse(bufio.NewReader(b.raw(t, text)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer res.Body.Close()
 	body := fixture.Must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}

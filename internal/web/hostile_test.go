@@ -80,7 +80,10 @@ func TestSlowReaders(t *testing.T) {
 				}
 			})
 			conn := b.raw(t, "GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-			res := fixture.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer res.Body.Close()
 			for got := int64(0); ; time.Sleep(partTimeout / 3) {
 				n, err := io.CopyN(io.Discard, res.Body, 32<<10)

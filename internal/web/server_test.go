@@ -39,7 +39,10 @@ func TestServer(t *testing.T) {
 		for range 20 {
 			fixture.OK(t, errors.Join(s.Start(t.Context(), b.api), s.Start(t.Context(), b.api)))
 			req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/readyz", nil))(t)
-			res := fixture.Must(client.Do(req))(t)
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusOK {
 				t.Fatalf("status %d", res.StatusCode)
