@@ -26,8 +26,9 @@ type WebhookEndpoint struct {
 	PendingCount   int        `json:"pendingCount"`          // deliveries that are pending
 	DroppedCount   int64      `json:"droppedCount"`          // events dropped because too many deliveries were pending
 	DroppedAt      *time.Time `json:"droppedAt,omitempty"`
-	// Secret verifies deliveries; see VerifyWebhook. Only the results of
-	// CreateWebhookEndpoint and RotateWebhookSecret have it.
+	// Secret verifies deliveries; see VerifyWebhook. Only the result of the call that made
+	// it has it: CreateWebhookEndpoint, RotateWebhookSecret, or ChangeWebhookEndpoint if
+	// the URL is another than before.
 	Secret string `json:"secret,omitempty"`
 	// Notice says why Secret is empty in the response to a repeated request.
 	Notice string `json:"notice,omitempty"`
@@ -91,7 +92,9 @@ func (c *Client) CreateWebhookEndpoint(ctx context.Context, e NewWebhookEndpoint
 	return c.writeEndpoint(ctx, http.MethodPost, e, "")
 }
 
-// ChangeWebhookEndpoint changes, disables or enables a webhook endpoint.
+// ChangeWebhookEndpoint changes, disables or enables a webhook endpoint. If that changes
+// its URL, it gets a new secret, which only this result has, and the old one is not valid
+// any more.
 func (c *Client) ChangeWebhookEndpoint(ctx context.Context, id string, change WebhookEndpointChange) (WebhookEndpoint, error) {
 	return c.writeEndpoint(ctx, http.MethodPatch, change, change.IfMatch, id)
 }

@@ -218,8 +218,11 @@ func (c *cli) webhookUpdateCommand() *cobra.Command {
 		Short:   "Change, disable or enable a webhook endpoint",
 		Long: `Change a webhook endpoint. Only the settings with a flag change; --events replaces
 all events. While an endpoint is disabled, no event is recorded for it, and pending
-deliveries wait. --enable also forgets past failures.`,
+deliveries wait. --enable also forgets past failures. With another URL the endpoint
+gets a new secret, which is shown once. All deliveries, also those that were pending,
+then go to the new URL and are signed with the new secret alone.`,
 		Example: `  largesse webhook update 3 --events promotion.completed,payout.failed
+  largesse webhook update 3 --url https://new.example.com/largesse
   largesse webhook update 3 --disable`,
 		Args: webhookArgs(),
 	}
@@ -260,6 +263,9 @@ deliveries wait. --enable also forgets past failures.`,
 		}
 		if c.output == outputJSON {
 			return c.printJSON(e)
+		}
+		if e.Secret != "" {
+			return c.printSecret(e, "The URL of webhook endpoint "+printable(e.ID)+" has changed, and this is its new secret; the previous one is not valid any more.")
 		}
 		_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("webhook endpoint %s is %s", e.ID, e.State)))
 		return err

@@ -24,6 +24,7 @@ func TestWebhookCommands(t *testing.T) {
 		"GET " + endpoints:                                             {body: `{"items":[` + endpointJSON + `]}`},
 		"GET " + endpoints + "/3":                                      {body: endpointJSON},
 		"PATCH " + endpoints + "/3":                                    {body: endpointJSON},
+		"PATCH " + endpoints + "/4":                                    {body: strings.Replace(endpointJSON, `"id"`, `"secret":"whsec_y","id"`, 1)},
 		"DELETE " + endpoints + "/3":                                   {status: 204},
 		"POST " + endpoints + "/3/rotate-secret":                       {body: secret},
 		"POST " + endpoints + "/3/test":                                {202, deliveryJSON},
@@ -53,6 +54,10 @@ created by        kim
 `, ""}},
 		{[]string{"update", "3", "--enable", "--events", "coupon.used"}, result{exitDone, "webhook endpoint 3 is DISABLED\n", ""}},
 		{[]string{"update", "3", "--disable", "--url", "https://x", "--description", ""}, result{exitDone, "webhook endpoint 3 is DISABLED\n", ""}},
+		{[]string{"update", "4", "--url", "https://y"}, result{
+			exitDone, "whsec_y\n", "The URL of webhook endpoint 3 has changed, and this is its new secret; the previous one is not valid any more. " +
+				"It is not shown again: give it to the receiver, which verifies deliveries with it.\n",
+		}},
 		{[]string{"delete", "3"}, result{exitWrongUse, "", "largesse: this would delete webhook endpoint 3 (https://crm.example/in) with its deliveries, 1,500 of them pending; add --yes to confirm\n"}},
 		{[]string{"delete", "3", "--yes"}, result{exitDone, "webhook endpoint 3 is deleted\n", ""}},
 		{[]string{"rotate-secret", "3"}, result{exitWrongUse, "", "largesse: this would replace the secret of webhook endpoint 3; the present one ends in 24 hours; add --yes to confirm\n"}},
@@ -76,6 +81,7 @@ created by        kim
 		"GET " + endpoints, "GET " + endpoints + "/3",
 		"PATCH " + endpoints + `/3 {"events":["coupon.used"],"enabled":true}`,
 		"PATCH " + endpoints + `/3 {"url":"https://x","description":"","enabled":false}`,
+		"PATCH " + endpoints + `/4 {"url":"https://y"}`,
 		"GET " + endpoints + "/3", "DELETE " + endpoints + "/3", "POST " + endpoints + "/3/rotate-secret", "POST " + endpoints + "/3/test",
 		"GET " + endpoints + "/3/deliveries?limit=200&state=ABANDONED",
 		"POST " + endpoints + "/3/deliveries/71/resend", "POST " + endpoints + "/3/deliveries/72/resend",

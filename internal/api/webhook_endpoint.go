@@ -51,7 +51,7 @@ type WebhookEndpoint struct {
 	PendingCount        int       `json:"pendingCount" doc:"At most 100000"`
 	DroppedCount        int64     `json:"droppedCount"`
 	DroppedAt           time.Time `json:"droppedAt,omitzero"`
-	Secret              string    `json:"secret,omitempty" doc:"Only in the response that creates or rotates it"`
+	Secret              string    `json:"secret,omitempty" doc:"Only in the response to a request that made it: a creation, a rotation or a change of url"`
 	Notice              string    `json:"notice,omitempty" doc:"In a repeated response: why it has no secret"`
 	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"The previous secret signs until then"`
 	CreatedAt           time.Time `json:"createdAt"`
@@ -151,7 +151,7 @@ func (b *CreateWebhookEndpoint) Resolve(huma.Context) []error {
 
 // ChangeWebhookEndpoint is the body of PATCH /v1/webhook-endpoints/{id}.
 type ChangeWebhookEndpoint struct {
-	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000"`
+	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
 	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
 	Description *string  `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"`
@@ -403,7 +403,10 @@ func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput
 			return nil, err
 		}
 	}
-	change := store.WebhookEndpointChange{URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled}
+	secret := webhook.NewSecret()
+	change := store.WebhookEndpointChange{
+		URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled, NewSecret: secret,
+	}
 	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
 		return nil, err
@@ -421,7 +424,14 @@ func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput
 	if _, err := a.cfg.Webhooks.WebhookEndpointChange(ctx, id, change); err != nil {
 		return nil, err
 	}
-	return a.getWebhookEndpoint(ctx, &endpointIDInput{in.ID})
+	e, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, pendingShown)
+	if err != nil {
+		return nil, err
+	}
+	if e.Secret != secret {
+		e.Secret = "" // made by an earlier request, or by one since
+	}
+	return withSecret(ctx, e), nil
 }
 
 func (a *API) deleteWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*struct{}, error) {

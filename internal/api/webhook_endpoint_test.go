@@ -12,6 +12,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/web"
@@ -151,6 +152,13 @@ func TestWebhookEndpoints(t *testing.T) {
 	rotated.want(t, http.StatusOK)
 	if second := rotated.text(t, "secret"); second == secret || rotated.text(t, "previousSecretUntil") == "" {
 		t.Errorf("%s", rotated.body)
+	}
+	for _, change := range []string{`{"url":"https://hooks.example/in/T0K3N?key=hunter2"}`, `{"enabled":true}`, `{"url":"https://other.example/"}`} {
+		made, _ := b.jsonAs(t, "admin", "PATCH", path+"/"+id, change).object(t)["secret"].(string)
+		kept := fixture.Must(s.WebhookEndpointList(t.Context(), 0))(t)[0]
+		if moved := strings.Contains(change, "other"); moved != (made != "") || moved && made != kept.Secret || moved == (kept.PreviousSecret != "") {
+			t.Errorf("%s: the secret %q, %+v", change, made, kept)
+		}
 	}
 	if audit := b.jsonAs(t, "viewer", "GET", "/v1/audit", ""); strings.Contains(audit.body, "hunter2") || strings.Contains(audit.body, "T0K3N") ||
 		strings.Contains(audit.body, "whsec_") || strings.Count(audit.body, "webhook") < 8 {

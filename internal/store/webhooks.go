@@ -45,7 +45,8 @@ type WebhookEndpoints interface {
 	// WebhookEndpointGet returns an endpoint, or CodeEndpointNotFound.
 	WebhookEndpointGet(ctx context.Context, id int64, limit int) (WebhookEndpoint, error)
 	// WebhookEndpointChange changes what p names. Enabling an endpoint forgets why it
-	// was disabled, and its failures. Its pending deliveries are due as they were.
+	// was disabled, and its failures. Its pending deliveries are due as they were. Another
+	// URL comes with p.NewSecret, and no earlier secret is valid.
 	WebhookEndpointChange(ctx context.Context, id int64, p WebhookEndpointChange) (WebhookEndpoint, error)
 	// WebhookEndpointRotate replaces the secret. The previous one is valid for a time.
 	WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (WebhookEndpoint, error)
@@ -116,6 +117,7 @@ type WebhookEndpointChange struct {
 	Description *string
 	Events      []string
 	Enabled     *bool
+	NewSecret   string // replaces all secrets if URL is another than the present one
 	// Was is the endpoint as the caller has seen it; nil means any. If something that can
 	// change is not as in Was, nothing changes, and the error is CodePreconditionFailed.
 	Was *WebhookEndpoint

@@ -39,7 +39,10 @@ WHERE (SELECT count(*) FROM webhook_endpoints) < CAST($9 AS bigint) ON CONFLICT 
   disabled_at = CASE WHEN CAST($5 AS boolean) IS NULL OR CAST($5 AS boolean) = enabled THEN disabled_at WHEN enabled THEN :clock END,
   failing_since = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN NULL ELSE failing_since END,
   failures = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN 0 ELSE failures END,
-  last_error = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN '' ELSE last_error END
+  last_error = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN '' ELSE last_error END,
+  secret = CASE WHEN url <> CAST($2 AS text) THEN CAST($10 AS text) ELSE secret END,
+  previous_secret = CASE WHEN url <> CAST($2 AS text) THEN '' ELSE previous_secret END,
+  previous_until = CASE WHEN url <> CAST($2 AS text) THEN NULL ELSE previous_until END
 WHERE id = $1 AND (CAST($6 AS text) IS NULL OR url = CAST($6 AS text) AND description = CAST($7 AS text) AND events = CAST($8 AS bigint)
   AND enabled = CAST($9 AS boolean)) RETURNING id`
 
@@ -267,7 +270,7 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 		url, description, bits, enabled = &p.Was.URL, &p.Was.Description, new(store.WebhookEventBits(p.Was.Events)), &p.Was.Enabled
 	}
 	e, changed, err := t.updated(ctx, "change a webhook endpoint", id, t.webhooks.change, p.URL, p.Description, events, p.Enabled,
-		url, description, bits, enabled)
+		url, description, bits, enabled, p.NewSecret)
 	if err == nil && !changed {
 		err = rules.CheckTag([]string{}, "", "webhook endpoint", id)
 	}

@@ -181,7 +181,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		_, err := b.WebhookEndpointCreate(b.ctx, made)
 		b.wantCode(err, reward.CodeExists)
 		text := "for " + hostile
-		e := must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &text, Description: &text}))(b)
+		e := must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &text, Description: &text, NewSecret: "whsec_1"}))(b)
 		want.URL, want.Description = text, text
 		same(b, "changed", want, e)
 		was := e
@@ -207,6 +207,13 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		}
 		e = must(b.WebhookEndpointRotate(b.ctx, 7, "whsec_3", 0))(b)
 		same(b, "secrets", []any{"whsec_3", "", true}, []any{e.Secret, e.PreviousSecret, e.PreviousUntil.IsZero()})
+		must(b.WebhookEndpointRotate(b.ctx, 7, "whsec_4", time.Hour))(b)
+		for _, p := range []store.WebhookEndpointChange{{Description: &text, NewSecret: "whsec_5"}, {URL: &text, NewSecret: "whsec_5"}} {
+			e = must(b.WebhookEndpointChange(b.ctx, 7, p))(b)
+			same(b, "secrets at the same URL", []string{"whsec_4", "whsec_3"}, []string{e.Secret, e.PreviousSecret})
+		}
+		e = must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: new("https://other.test"), NewSecret: "whsec_5"}))(b)
+		same(b, "secrets at another URL", []any{"https://other.test", "whsec_5", "", true}, []any{e.URL, e.Secret, e.PreviousSecret, e.PreviousUntil.IsZero()})
 		for id := int64(8); id < 7+store.WebhookEndpointsMax; id++ {
 			b.endpoint(id)
 		}
