@@ -79,7 +79,7 @@ type Config struct {
 	Idempotencies store.Idempotencies
 	IDs           *service.IDs
 	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
-	// headers name the client.
+	// headers name the client, and whose traceparent names the trace.
 	TrustedProxies []netip.Prefix
 	// Webhooks are the webhook endpoints. WebhookAllowPrivate allows receivers whose
 	// address is not public.

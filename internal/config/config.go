@@ -252,7 +252,7 @@ type HTTP struct {
 	// AllowedOrigins lists the origins of web pages that may call the API.
 	AllowedOrigins []string `koanf:"allowed-origins"`
 	// TrustedProxies lists the networks (CIDR) of proxies that name the client of a
-	// request in Forwarded or X-Forwarded-For.
+	// request in Forwarded or X-Forwarded-For, and its trace in traceparent.
 	TrustedProxies []string `koanf:"trusted-proxies"`
 }
 

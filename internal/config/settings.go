@@ -122,7 +122,7 @@ var Settings = []Setting{
 	{Name: "http.rate-limit", Default: "0", Kind: KindInt, Doc: "calls per second per caller (API key or token subject) on this instance, with bursts of twice as many; 0: unlimited"},
 	{Name: "http.rate-limit-per-user", Default: "20", Kind: KindInt, Doc: "coupon requests per second per user on this instance, whichever caller sends them, and calls with a shopper's token; bursts of twice as many; 0: unlimited"},
 	{Name: "http.allowed-origins", Kind: KindList, Doc: "comma-separated origins of web pages that may call the API, e.g. https://shop.example"},
-	{Name: "http.trusted-proxies", Kind: KindList, Doc: "comma-separated networks of proxies whose Forwarded or X-Forwarded-For header names the client, e.g. 10.0.0.0/8; an address is a network of one"},
+	{Name: "http.trusted-proxies", Kind: KindList, Doc: "comma-separated networks of proxies whose Forwarded or X-Forwarded-For header names the client and whose traceparent the trace, e.g. 10.0.0.0/8; an address is a network of one"},
 	{Name: "auth.mode", Default: "none", Kind: KindText, Doc: "how callers authenticate: none (loopback only), apikey, or jwt (tokens and API keys)"},
 	{Name: "auth.jwt.jwks", Kind: KindText, Doc: "location of the token issuer's keys: an https:// URL (http:// on loopback) or a file"},
 	{Name: "auth.jwt.issuer", Kind: KindText, Doc: "required value of a token's iss claim"},

@@ -63,14 +63,16 @@ func (r *traceRig) start(t *testing.T, change func(cfg *config.Config)) *Engine 
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL = t.TempDir(), r.provider.URL
 	cfg.Otel.Endpoint, cfg.Otel.SampleOneIn = r.collector.URL, 0
+	cfg.HTTP.TrustedProxies = []string{"192.0.2.1"} // the peer of httptest.NewRequest
 	change(&cfg)
 	return start(t, cfg, obs.Log{}, WithoutListener())
 }
 
-// pay has six targets paid through api, with headers that reach them by HTTP and by
+// pay has seven targets paid through api, with headers that reach them by HTTP and by
 // Kafka. It returns the headers that the provider got, by idempotency key.
 func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 	t.Helper()
+	peer := "192.0.2.1:1234"
 	do := func(path, body string, traces ...string) {
 		t.Helper()
 		req := httptest.NewRequest(http.MethodPost, "http://any.example/v1/promotions"+path, strings.NewReader(body))
@@ -78,7 +80,7 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 		if strings.HasSuffix(path, "/targets") {
 			req.Header.Set("Content-Type", "text/csv")
 		}
-		req.Header["Traceparent"] = traces
+		req.Header["Traceparent"], req.RemoteAddr = traces, peer
 		w := httptest.NewRecorder()
 		if api.Handler().ServeHTTP(w, req); w.Code >= 300 {
 			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
@@ -88,6 +90,8 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 	do("/77/targets", "targetId\n1\n", httpTrace)
 	do("/77/targets", "targetId\n2\n", httpTrace[:53]+"00") // not sampled
 	do("/77/targets", "targetId\n3\n", httpTrace, httpTrace)
+	peer = "192.0.2.2:1234" // no proxy of ours
+	do("/77/targets", "targetId\n7\n", httpTrace)
 	do("/77/start", "")
 	record := func(target string, headers ...bus.Header) bus.Record {
 		value := fixture.Must(json.Marshal(map[string]any{"promotionId": 77, "targetId": json.Number(target), "userId": "u", "amount": 5}))(t)
@@ -99,8 +103,8 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 		record("6"),
 	}))
 	got := make(map[string][]string)
-	for len(got) < 6 {
-		fixture.Until(t, "the provider is asked for six targets", func() bool { return len(r.calls) > 0 })
+	for len(got) < 7 {
+		fixture.Until(t, "the provider is asked for seven targets", func() bool { return len(r.calls) > 0 })
 		h := <-r.calls
 		got[h.Get("Idempotency-Key")] = h.Values("traceparent")
 	}
@@ -142,7 +146,7 @@ func (r *traceRig) check(t *testing.T, calls map[string][]string) {
 			t.Errorf("%s: steps %v below %s-%s, want %v below %s", key, steps, trace, span, want.steps, want.header)
 		}
 	}
-	for _, key := range []string{"77:2", "77:3", "77:5", "77:6"} {
+	for _, key := range []string{"77:2", "77:3", "77:5", "77:6", "77:7"} {
 		if _, asked := calls[key]; !asked || len(calls[key]) > 0 {
 			t.Errorf("%s: asked %v, with the traces %v", key, asked, calls[key])
 		}
@@ -152,7 +156,7 @@ func (r *traceRig) check(t *testing.T, calls map[string][]string) {
 	}
 }
 
-// A trace goes from the header of a request or a record to the request to the provider.
+// A trace goes from the header of a proxy's request or of a record to the request to the provider.
 // Other headers change nothing.
 func TestATraceReachesTheProvider(t *testing.T) {
 	t.Parallel()

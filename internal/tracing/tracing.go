@@ -1,7 +1,7 @@
 // Package tracing makes the spans of a trace (OpenTelemetry) and exports them by OTLP.
-// A trace comes with the header traceparent of an HTTP request or a Kafka record. The
-// row of a payout carries it on to the consumer that charges the payout, and the header
-// traceparent of the charge carries it to the provider.
+// A trace comes with the header traceparent of a Kafka record, or of an HTTP request from
+// a trusted proxy. The row of a payout carries it on to the consumer that charges the
+// payout, and the header traceparent of the charge carries it to the provider.
 //
 // Spans never delay work: a span for which the queue of the exporter has no space is
 // counted and dropped. Only sampled traces are followed. The header of a trace that is
@@ -138,13 +138,13 @@ func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, at
 	return inner, Span{span}
 }
 
-// Request begins the span of an HTTP request. The trace is that of its header, or a new
-// one. route is the pattern of the request, such as "POST /v1/promotions".
-func (t *Tracer) Request(r *http.Request, route, requestID string) (*http.Request, Span) {
+// Request begins the span of an HTTP request. The trace is the one that the headers
+// name, or a new one. route is the pattern of the request, such as "POST /v1/promotions".
+func (t *Tracer) Request(r *http.Request, route, requestID string, headers ...string) (*http.Request, Span) {
 	if t == nil {
 		return r, Span{}
 	}
-	ctx, span := t.start(remote(r.Context(), Parse(r.Header.Values(Header)...)), route, trace.SpanKindServer,
+	ctx, span := t.start(remote(r.Context(), Parse(headers...)), route, trace.SpanKindServer,
 		attribute.String("http.request.method", r.Method), attribute.String("http.route", route),
 		attribute.String("largesse.request_id", requestID))
 	if span.span == nil {

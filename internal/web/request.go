@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/tracing"
 )
 
 const requestIDHeader = "X-Request-Id"
@@ -63,6 +64,17 @@ func (a *Router) identified(w http.ResponseWriter, r *http.Request) *http.Reques
 	return withClient(withRequestID(w, r), a.proxies)
 }
 
+// traceHeaders returns the headers that name the trace of a request, if a trusted proxy
+// sent it. Other callers do not decide which requests are traced: their spans would crowd
+// out those of others, and they can choose trace IDs that any ratio samples.
+func (a *Router) traceHeaders(r *http.Request) []string {
+	values := r.Header.Values(tracing.Header)
+	if len(values) > 0 && !fromProxy(r, a.proxies) {
+		return nil
+	}
+	return values
+}
+
 // ServeHTTP answers one request. It gives the request an ID, asks the gate, turns
 // panics and unknown routes into problems, and calls the operation.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +113,7 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	if strings.HasPrefix(path, "/v1/") {
-		traced, span := a.tracer.Request(admitted, pattern, id)
+		traced, span := a.tracer.Request(admitted, pattern, id, a.traceHeaders(r)...)
 		admitted = traced
 		defer func() { span.Answered(tw.status) }()
 	}

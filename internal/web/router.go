@@ -34,7 +34,7 @@ type RouterConfig struct {
 	// Metrics counts the responses. Nil counts nothing.
 	Metrics *obs.Metrics
 	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
-	// headers count.
+	// headers name the client, and whose traceparent names the trace.
 	TrustedProxies []netip.Prefix
 	// Refused is called for requests that are answered with 401, 403 or 421 although the
 	// gate let them pass or was not asked. Nil means nobody.
