@@ -18,7 +18,7 @@ type AuditLine struct {
 	TokenSubject string     `json:"tokenSubject,omitempty"`
 	Action       string     `json:"action"`           // operation ID of the call, e.g. start-promotion
 	Subject      string     `json:"subject"`          // path of the call
-	Detail       string     `json:"detail,omitempty"` // first 8 KiB of the call's JSON body
+	Detail       string     `json:"detail,omitempty"` // first 8 KiB of the call's JSON body, or 500 characters if it was refused
 	RequestID    string     `json:"requestId"`
 	Address      string     `json:"address,omitempty"` // IP address of the client; empty if it is not known
 	EndedAt      *time.Time `json:"endedAt,omitempty"` // nil: the outcome is unknown

@@ -107,6 +107,14 @@ func (f *fakeRows) AuditEnd(_ context.Context, id int64, status int, code string
 	return f.away
 }
 
+func (f *fakeRows) AuditDrop(_ context.Context, id int64) error {
+	defer f.lock()()
+	if f.away == nil {
+		f.audit = slices.DeleteFunc(f.audit, func(l store.AuditLine) bool { return l.ID == id && l.EndedAt.IsZero() })
+	}
+	return f.away
+}
+
 func (f *fakeRows) AuditList(_ context.Context, p store.AuditListParams) ([]store.AuditLine, error) {
 	defer f.lock()()
 	var out []store.AuditLine

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // TestActsOfStaffAreCounted requests coupons and leaves lines with keys of the staff and as
@@ -62,6 +64,61 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			t.Errorf("%+v", b.rows.audit[0])
 		}
 	}, guarded)
+}
+
+// TestRefusedChangesAreCounted checks that refused changes of a caller do not flood the
+// audit, that none is missing in its numbers, and that changes which are made have entries.
+func TestRefusedChangesAreCounted(t *testing.T) {
+	t.Parallel()
+	inMemory(t, func(t *testing.T, b *bundle) {
+		b.api.Start(t.Context())
+		t.Cleanup(b.api.Stop)
+		start := func(role string) {
+			b.jsonAs(t, role, "POST", "/v1/promotions/9/start", "").want(t, http.StatusNotFound)
+		}
+		for range refusedMax + 7 {
+			start("operator")
+		}
+		start("admin")
+		b.jsonAs(t, "operator", "POST", "/v1/promotions", `{"id":7,"name":"x","type":"POINT"}`).want(t, http.StatusCreated)
+		b.jsonAs(t, "operator", "PATCH", "/v1/promotions/8", `{"name":"x"}`).want(t, http.StatusNotFound)
+		time.Sleep(actsWindow + time.Second)
+		start("operator")
+		synctest.Wait()
+		got := map[string]int{}
+		for _, l := range b.audit(t) {
+			if !strings.Contains(l, "create-promotion") {
+				got[l]++
+			} else if !strings.Contains(l, " 201 ") {
+				t.Error(l)
+			}
+		}
+		fixture.Equal(t, map[string]int{
+			"start-promotion by the operator: /v1/promotions/9/start 404 ":                                           refusedMax + 1,
+			"start-promotion by the admin: /v1/promotions/9/start 404 ":                                              1,
+			`start-promotion by the operator:  404 {"count":7,"note":"refused, beyond the first 20 of the minute"}`:  1,
+			`change-promotion by the operator:  404 {"count":1,"note":"refused, beyond the first 20 of the minute"}`: 1,
+		}, got)
+		if entries := b.audit(t); len(entries) != refusedMax+5 {
+			t.Errorf("%d entries", len(entries))
+		}
+	}, guarded)
+}
+
+// TestChangesMadeInPartHaveEntries checks that a flood of refused changes hides no file of
+// which some targets were saved.
+func TestChangesMadeInPartHaveEntries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range refusedMax + 2 {
+		err := b.api.audited(t.Context(), "upload-targets", "", func() (int, error) { return 0, partly{reward.NewError(reward.KindInvalid, "X", "too much")} })
+		if p, ok := errors.AsType[*web.Problem](err); !ok || p.Status != http.StatusUnprocessableEntity || p.Code != "X" {
+			t.Fatal(err)
+		}
+	}
+	if got := len(b.audit(t)); got != refusedMax+2 {
+		t.Errorf("%d entries", got)
+	}
 }
 
 // TestActsOfManyTemplates checks that acts on many templates within a minute do not flood

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -34,7 +35,9 @@ var unaudited = map[string]bool{"issue-coupon": true, "leave-line": true}
 
 // audited makes a change and records it in the audit: an entry before the change,
 // and its end afterwards. If the entry cannot be written, the change is not made.
-// An entry without an end means that the change may have been made.
+// An entry without an end means that the change may have been made. Entries of changes
+// that were refused beyond refusedMax are dropped, and acts counts them, unless the error
+// is partly.
 func (a *API) audited(ctx context.Context, operation, detail string, change func() (status int, err error)) error {
 	c := callerOf(ctx)
 	line := lineOf(c.Principal)
@@ -44,11 +47,19 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
 		return err
 	}
-	status, code := http.StatusInternalServerError, web.CodeInternal
+	status, code, changed := http.StatusInternalServerError, web.CodeInternal, false
 	defer func() { // also after a panic
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
 		defer cancel()
-		if err := a.cfg.Audits.AuditEnd(ctx, line.ID, status, code, time.Now()); err != nil {
+		var err error
+		if status/100 == 4 && !changed && a.acts.refusedOften(c.Principal) {
+			if err = a.cfg.Audits.AuditDrop(ctx, line.ID); err == nil {
+				a.acts.add(act{caller: c.Principal, operation: operation, status: status, code: code}, 1, line.At)
+			}
+		} else {
+			err = a.cfg.Audits.AuditEnd(ctx, line.ID, status, code, time.Now())
+		}
+		if err != nil {
 			a.log.Warn("completing audit entry failed", err, "request_id", line.RequestID)
 		}
 	}()
@@ -59,8 +70,14 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	}
 	p := a.ProblemOf(ctx, err)
 	status, code = p.Status, p.Code
+	_, changed = errors.AsType[partly](err)
 	return p
 }
+
+// partly is the error of a change that was made in part.
+type partly struct{ error }
+
+func (e partly) Unwrap() error { return e.error }
 
 // lineOf returns an audit entry that names a caller.
 func lineOf(p auth.Principal) store.AuditLine {
@@ -112,9 +129,9 @@ type AuditLine struct {
 	Role         string    `json:"role"`
 	KeyID        string    `json:"keyId,omitempty" doc:"API key of the actor"`
 	TokenSubject string    `json:"tokenSubject,omitempty" doc:"Person in the actor's token"`
-	Action       string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation" example:"start-promotion"`
+	Action       string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation; with no subject: detail counts refused changes" example:"start-promotion"`
 	Subject      string    `json:"subject" example:"/v1/promotions/12345/start"`
-	Detail       string    `json:"detail,omitempty" doc:"First 8 KiB of the body"`
+	Detail       string    `json:"detail,omitempty" doc:"First 8 KiB of the body; 500 characters if the change was refused"`
 	RequestID    string    `json:"requestId"`
 	Address      string    `json:"address,omitempty" example:"192.0.2.7"`
 	EndedAt      time.Time `json:"endedAt,omitzero" doc:"Absent: outcome unknown"`

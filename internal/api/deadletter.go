@@ -182,7 +182,7 @@ func (a *API) addDeadLetters() {
 			}
 			res, err := act.many(ctx, selection, actor(ctx))
 			if err != nil {
-				return nil, err
+				return nil, partly{err} // perhaps
 			}
 			out := &deadLettersOutput{}
 			out.Body.Count, out.Body.Skipped = res.Count, res.Skipped

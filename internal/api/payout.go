@@ -340,7 +340,10 @@ func (a *API) retryPayouts(ctx context.Context, in *payoutRetryInput) (*payoutRe
 		return nil, err
 	}
 	n, err := a.cfg.Promotions.RetryFailed(ctx, id, in.Body.Code)
-	if err != nil {
+	switch {
+	case err != nil && n > 0:
+		return nil, partly{err}
+	case err != nil:
 		return nil, err
 	}
 	out := &payoutRetryOutput{}

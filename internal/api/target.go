@@ -126,6 +126,9 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	var res campaign.UploadResult
 	upload := func() (status int, err error) {
 		res, err = a.cfg.Uploads.Upload(ctx, cmd)
+		if err != nil && res.UploadID != 0 {
+			err = partly{err}
+		}
 		return http.StatusOK, err
 	}
 	if cmd.DryRun {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/web"

@@ -55,6 +55,10 @@ type APIKeyMaker struct {
 	ExpiresAt, RevokedAt time.Time // as in APIKey
 }
 
+// AuditRefusedMax is the number of characters of AuditLine.Detail that are kept of a
+// change that was refused.
+const AuditRefusedMax = 500
+
 // Audits stores who changed what, and when. A line is added before the change
 // and ended after it. A line without an end means that the change may have
 // happened.
@@ -63,8 +67,12 @@ type Audits interface {
 	// CodeExists. An ID below 1 and a text that the database cannot store are
 	// CodeInvalid.
 	AuditBegin(ctx context.Context, l AuditLine) error
-	// AuditEnd ends a line. An unknown or ended line stays as it is.
+	// AuditEnd ends a line. An unknown or ended line stays as it is. If status says that
+	// the change was refused, only AuditRefusedMax characters of Detail are kept.
 	AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error
+	// AuditDrop deletes a line that has no end, of a change that was refused and is counted
+	// elsewhere.
+	AuditDrop(ctx context.Context, id int64) error
 	// AuditList returns a page of lines by descending ID. A text that no line can
 	// have is CodeInvalid.
 	AuditList(ctx context.Context, p AuditListParams) ([]AuditLine, error)

@@ -52,7 +52,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
 		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
 		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
-		"use an API key": {"api_keys_pkey"}, "end an audit line": {"audit_pkey"},
+		"use an API key": {"api_keys_pkey"}, "end an audit line": {"audit_pkey"}, "drop an audit line": {"audit_pkey"},
 		"forget audit lines": {"audit_pkey"}, "forget dead letters": {"dead_letters_status", "dead_letters_pkey"},
 		"read a key": {"idempotency_keys_pkey"}, "delete expired keys": {"idempotency_keys_first", "idempotency_keys_pkey"},
 		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},

@@ -23,7 +23,16 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING RET
 	return err
 }
 
-const endAudit = `UPDATE audit SET ended_at = $2, status = $3, code = $4 WHERE id = $1 AND ended_at IS NULL`
+var endAudit = `UPDATE audit SET ended_at = $2, status = CAST($3 AS integer), code = $4,
+  detail = CASE WHEN CAST($3 AS integer) BETWEEN 400 AND 499 THEN substr(detail, 1, ` + strconv.Itoa(store.AuditRefusedMax) + `) ELSE detail END
+WHERE id = $1 AND ended_at IS NULL`
+
+const dropAudit = `DELETE FROM audit WHERE id = $1 AND ended_at IS NULL`
+
+// AuditDrop deletes a line of the audit.
+func (t *Tables) AuditDrop(ctx context.Context, id int64) error {
+	return t.exec(ctx, "drop an audit line", dropAudit, id)
+}
 
 // AuditEnd ends a line of the audit.
 func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error {

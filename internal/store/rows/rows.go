@@ -125,7 +125,7 @@ func (d Dialect) Statements() map[string]string {
 		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
 		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
 		"audit of an actor with an action": audit(store.AuditListParams{Actor: "a", Action: "a"}),
-		"end an audit line":                endAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
+		"end an audit line":                endAudit, "drop an audit line": dropAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
 		"drop a key": dropKey, "release a key": releaseKey, "claim webhook deliveries": t.claimWebhooks,
 		"dead letters": letters(store.DeadLetterListParams{}), "dead letters with a status": letters(store.DeadLetterListParams{Status: "OPEN"}),
 		"dead letters of a source":                            letters(store.DeadLetterListParams{Source: "a"}),

@@ -191,6 +191,7 @@ func TestPlans(t *testing.T) {
 		"audit of an actor":                {"SEARCH audit USING INDEX audit_actor (actor=? AND rowid<?)"},
 		"audit of an action":               {"SEARCH audit USING INDEX audit_action (action=? AND rowid<?)"},
 		"end an audit line":                {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
+		"drop an audit line":               {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)"},
 		"forget audit lines":               {"SEARCH audit USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH audit USING INTEGER PRIMARY KEY (rowid>?)"},
 		"forget dead letters": {
 			"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH dead_letters USING COVERING INDEX dead_letters_status (status=?)",

@@ -276,6 +276,19 @@ func exerciseAudits(t *testing.T, open Open) {
 		if got[1] != empty {
 			b.Fatal("the second line was changed")
 		}
+		for id, status := range map[int64]int{2: 422, 3: 503} {
+			long := auditLine(id)
+			long.Detail = strings.Repeat("é", 2*store.AuditRefusedMax)
+			b.must(b.AuditBegin(b.ctx, long))
+			b.must(b.AuditEnd(b.ctx, id, status, "MADE_UP", at(12)))
+		}
+		got = b.audit(store.AuditListParams{Before: 4, Limit: 2})
+		same(b, "details of a failure and a refusal", []int{4 * store.AuditRefusedMax, 2 * store.AuditRefusedMax}, []int{len(got[0].Detail), len(got[1].Detail)})
+		b.must(b.AuditBegin(b.ctx, auditLine(4)))
+		for id := range int64(5) {
+			b.must(b.AuditDrop(b.ctx, id+2)) // the others have ended, or are unknown
+		}
+		same(b, "left", []int64{open.ID, 3, 2, 1}, b.auditIDs(store.AuditListParams{}))
 		b.must(b.AuditEnd(b.ctx, empty.ID, 0, "bad\x00\xff", at(12)))
 		last := b.audit(store.AuditListParams{Before: 2})[0]
 		same(b, "code", reward.SanitizeText("bad\x00\xff"), last.Code)
