@@ -96,7 +96,7 @@ var errorCodes = []errorCode{
 	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
 	{campaign.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The CSV header has a column twice", "Remove one of them"},
 	{campaign.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
-	{campaign.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
+	{reward.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
 	{campaign.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for the dry run; an upload has no size limit"},
 	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", "Use a new key for each new resource"},
 	{CodeRateLimited, http.StatusTooManyRequests, "The caller, the user, or an address with invalid keys sent too many requests", "Wait for Retry-After seconds"},
@@ -156,7 +156,7 @@ var operationCodes = map[string][]string{
 
 	"upload-targets": {
 		reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
-		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, campaign.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
+		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, reward.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
 		CodeTooManyUploads, reward.CodeArchived,
 	},
 	"get-upload-report": {reward.CodeUploadNotFound},

@@ -263,7 +263,7 @@ func TestErrorCodesArrive(t *testing.T) {
 			b.serveHTTP(t, web.Limits{})
 			return b.rawAnswer(t, "GET /v1/promotions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 		}},
-		campaign.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
+		reward.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
 			b.store.edit(12345, func(v *store.PromotionView) {
 				v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, math.MaxInt64-4

@@ -36,7 +36,6 @@ const (
 const (
 	CodeBodyBroken        = "BODY_BROKEN"
 	CodeUploadInterrupted = "UPLOAD_INTERRUPTED"
-	CodeAmountOverflow    = "AMOUNT_OVERFLOW"
 	CodeDryRunTooLarge    = "DRY_RUN_TOO_LARGE"
 )
 
@@ -277,7 +276,7 @@ func (t *tally) fits(b targetBatch) error {
 	left := t.amountLeft - t.result.Amount
 	for i, r := range b.rows {
 		if r.Amount > left {
-			return reward.NewError(reward.KindInvalid, CodeAmountOverflow,
+			return reward.NewError(reward.KindInvalid, reward.CodeAmountOverflow,
 				"line %d would make the promotion's total amount exceed %d; no target from line %d on was accepted",
 				b.lines[i], int64(math.MaxInt64), b.lines[0])
 		}
@@ -378,6 +377,9 @@ func (u *upload) save(ctx context.Context, b targetBatch) error {
 		}
 		u.trace(ctx, b.rows)
 		res, err := u.cfg.Saver.Save(ctx, u.promotion.Type, store.PayoutSaveParams{Rows: b.rows})
+		if e, ok := errors.AsType[*reward.Error](err); ok && e.Code == reward.CodeAmountOverflow { // others added targets meanwhile
+			return reward.NewError(e.Kind, e.Code, "%s; no target from line %d on was accepted", e.Detail, b.lines[0])
+		}
 		if err != nil {
 			return fmt.Errorf("save targets: %w", err)
 		}

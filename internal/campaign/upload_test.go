@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -32,12 +33,14 @@ type fakeUploadRows struct {
 	failAt int // the save (from 1) that fails; 0 means none
 	// archived makes every save find that the promotion was archived.
 	archived bool
-	opened   []store.Upload
-	extends  []time.Time
-	closed   []store.Upload
-	errs     []store.LineError
-	hints    int
-	ahead    time.Duration // of the clock
+	// overflows makes every save find that the amounts of others and its own are too much.
+	overflows bool
+	opened    []store.Upload
+	extends   []time.Time
+	closed    []store.Upload
+	errs      []store.LineError
+	hints     int
+	ahead     time.Duration // of the clock
 }
 
 func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
@@ -77,6 +80,9 @@ func (f *fakeUploadRows) Save(ctx context.Context, t reward.PromotionType, p sto
 	f.saves++
 	if ctx.Err() != nil || f.saves == f.failAt || t != f.view.Type || len(p.Rows) > store.BatchMax {
 		return store.PayoutSaveResult{}, errors.New("the database is away")
+	}
+	if f.overflows {
+		return store.PayoutSaveResult{}, rules.AmountOverflow(f.view.ID)
 	}
 	var res store.PayoutSaveResult
 	for _, r := range p.Rows {
@@ -292,9 +298,15 @@ func TestUpload(t *testing.T) {
 			f.view.Counts.Amounts[reward.Succeeded] = math.MaxInt64 - 10
 			cmd := command(strings.NewReader("targetId,amount\n1,10\n2,1\n"))
 			cmd.DryRun = dry
-			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, CodeAmountOverflow) || len(f.rows) != 0 || !strings.Contains(err.Error(), "line 3 would") {
+			if _, err := f.uploads().Upload(t.Context(), cmd); !reward.HasCode(err, reward.CodeAmountOverflow) || len(f.rows) != 0 || !strings.Contains(err.Error(), "line 3 would") {
 				t.Fatalf("dry %v: error %v, rows %v", dry, err, f.rows)
 			}
+		}
+		f := newFakeUploadRows(pointPromotion)
+		f.overflows = true
+		_, err := f.uploads().Upload(t.Context(), command(strings.NewReader("targetId,amount\n1,10\n")))
+		if !reward.HasCode(err, reward.CodeAmountOverflow) || !strings.Contains(err.Error(), "split the targets across promotions; no target from line 2 on was accepted; 0 targets") {
+			t.Fatalf("with another upload: %v", err)
 		}
 	})
 }

@@ -102,6 +102,8 @@ const (
 	CodeArchived       = "ARCHIVED"
 	CodeNeverGiven     = "NEVER_GIVEN" // a record of a coupon request has a ticket that no gate gave
 	CodeConflict       = "CONFLICT"
+	// CodeAmountOverflow means that the amounts of a promotion would exceed 63 bits.
+	CodeAmountOverflow = "AMOUNT_OVERFLOW"
 	// CodeImmutable means that a field cannot change, or not in this state.
 	CodeImmutable          = "IMMUTABLE"
 	CodePreconditionFailed = "PRECONDITION_FAILED"

@@ -106,6 +106,17 @@ func Worth(a, b reward.Amount) reward.Amount {
 	return a + b
 }
 
+// AmountOverflow returns the error of targets whose amounts would make the total of a
+// promotion exceed 63 bits. No promotion means one of several.
+func AmountOverflow[ID ~int64](promotions ...ID) error {
+	of := "a promotion"
+	if len(promotions) == 1 {
+		of = fmt.Sprintf("promotion %d", promotions[0])
+	}
+	return reward.NewError(reward.KindInvalid, reward.CodeAmountOverflow,
+		"the total amount of %s would exceed %d minor units: split the targets across promotions", of, int64(math.MaxInt64))
+}
+
 // AwaitsApproval reports whether a promotion waits until somebody approves it: it is
 // DRAFT or PAUSED, it needs an approval of its targets, and nobody has rejected it.
 func AwaitsApproval(p reward.Promotion, c reward.Counts, above reward.Amount) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -165,8 +166,10 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		e := reward.NewError(reward.KindNotFound, reward.CodeNotFound, "a payout names a promotion that does not exist")
 		e.Err = err
 		return store.PayoutSaveResult{}, e
-	case hasState(err, "22003", "22021", "22P05"):
-		// A sum exceeds 63 bits, or the encoding of the database lacks a character.
+	case hasState(err, "22003"):
+		return store.PayoutSaveResult{}, rules.AmountOverflow(batch.ids...)
+	case hasState(err, "22021", "22P05"):
+		// The encoding of the database lacks a character.
 		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a payout of the batch")
 		e.Err = err
 		return store.PayoutSaveResult{}, e

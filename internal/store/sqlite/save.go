@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"maps"
 	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -37,7 +39,9 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 				res.Queued = append(res.Queued, inserted)
 			}
 		}
-		if err := tx.writeMoves(); err != nil {
+		if err := tx.writeMoves(); errors.Is(err, errOverflow) || hasCode(err, badType, badCheck) {
+			return rules.AmountOverflow(slices.Collect(maps.Keys(sv.promotions))...)
+		} else if err != nil {
 			return err
 		}
 		if err := sv.finish(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -118,7 +119,7 @@ func (t *tx) writeMoves() error {
 }
 
 // errOverflow means that the amounts of a promotion exceed 63 bits.
-var errOverflow = reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the amounts of a promotion exceed 63 bits")
+var errOverflow = errors.New("the amounts of a promotion exceed 63 bits")
 
 // recount adds up the rows of a promotion, by summary. The ID 0 has the sum of
 // all rows.
