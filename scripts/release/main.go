@@ -1,7 +1,8 @@
 // Command release builds the archives of a release: for each target a tar.gz or zip
-// file with the program, its documents and the licences of everything in it, a list
-// of its parts (SBOM, CycloneDX), and one file with all checksums. The same commit
-// gives the same bytes, on any machine with the same Go.
+// file with the program, its documents and the licences of everything in it, Go modules
+// and npm packages of the console, a list of its parts (SBOM, CycloneDX), and one file
+// with all checksums. The same commit gives the same bytes, on any machine with the
+// same Go.
 //
 //	go run ./scripts/release -version v1.2.3 -out dist
 package main
@@ -14,10 +15,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,6 +31,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/largesse/largesse/console"
 )
 
 // targets are what a release has by default, as GOOS/GOARCH.
@@ -148,7 +153,68 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 		"-json", "-licenses", "-noserial", "-notimestamp", "-version", r.version, "-output", parts, program); err != nil {
 		return nil, err
 	}
+	text, err := os.ReadFile(parts)
+	if err != nil {
+		return nil, err
+	}
+	packages, err := consolePackages()
+	if err != nil {
+		return nil, err
+	}
+	if text, err = withPackages(text, packages); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(parts, text, 0o644); err != nil { //nolint:gosec // everybody may read a release
+		return nil, err
+	}
 	return []string{archive, parts}, nil
+}
+
+// npmPackage is a package whose code is in the build of the console.
+type npmPackage struct{ Name, Version, License, Text string }
+
+// consolePackages returns the packages in the console, which its build lists.
+func consolePackages() ([]npmPackage, error) {
+	text, err := fs.ReadFile(console.Files(), "assets/licences.json")
+	if err != nil {
+		return nil, err
+	}
+	var all []npmPackage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("read the licences of the console: %w", err)
+	}
+	for _, p := range all {
+		if p.Name == "" || p.Version == "" || p.License == "" || p.Text == "" {
+			return nil, fmt.Errorf("the npm package %q %s has no licence: see console/dist/assets/licences.json", p.Name, p.Version)
+		}
+	}
+	return all, nil
+}
+
+// withPackages adds npm packages to the components of an SBOM.
+func withPackages(sbom []byte, packages []npmPackage) ([]byte, error) {
+	var all map[string]json.RawMessage
+	var parts []any
+	err := json.Unmarshal(sbom, &all)
+	if err == nil {
+		err = json.Unmarshal(all["components"], &parts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the SBOM: %w", err)
+	}
+	for _, p := range packages {
+		address := "pkg:npm/" + strings.Replace(p.Name, "@", "%40", 1) + "@" + p.Version
+		parts = append(parts, map[string]any{
+			"bom-ref": address, "purl": address, "type": "library", "name": p.Name, "version": p.Version, "scope": "required",
+			"licenses": []any{map[string]any{"license": map[string]string{"id": p.License}}},
+		})
+	}
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return nil, err
+	}
+	all["components"] = text
+	return json.MarshalIndent(all, "", "  ")
 }
 
 // member is a file of an archive.
@@ -176,6 +242,13 @@ func (r *release) members(ctx context.Context, program string) ([]member, error)
 		if err := add(name, name, 0o644); err != nil {
 			return nil, err
 		}
+	}
+	packages, err := consolePackages()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		all = append(all, member{path.Join("licences", "npm", p.Name+"@"+p.Version, "LICENSE"), []byte(p.Text), 0o644})
 	}
 	licences, err := licencesOf(ctx, program)
 	if err != nil {

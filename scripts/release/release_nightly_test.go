@@ -43,6 +43,16 @@ func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 			t.Errorf("the archive has no %s", want)
 		}
 	}
+	packages, err := consolePackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		id := p.Name + "@" + p.Version
+		if files[path.Join(name, "licences/npm", id, "LICENSE")] != p.Text || !strings.Contains(string(read(t, made[0], "dist", name+".cdx.json")), "pkg:npm/"+id) {
+			t.Errorf("the release does not have %s", id)
+		}
+	}
 	program := filepath.Join(t.TempDir(), "largesse")
 	fixture.OK(t, os.WriteFile(program, []byte(files[path.Join(name, "largesse")]), 0o700))
 	if said := call(t, root, program, "--version"); !strings.Contains(said, version) {

@@ -5,9 +5,11 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +58,35 @@ func TestCheckOfTheVersion(t *testing.T) {
 	}
 	if err := (&release{version: "v1.2.3"}).check([]string{"linux"}); err == nil {
 		t.Error("an argument is taken")
+	}
+}
+
+// TestConsolePackages checks that the packages in the console have their licences, and are in an SBOM
+// in which nothing else changes.
+func TestConsolePackages(t *testing.T) {
+	t.Parallel()
+	packages, err := consolePackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range packages {
+		names = append(names, p.Name)
+		if p.License != "MIT" || !strings.Contains(p.Text, "Permission is hereby granted") {
+			t.Errorf("%+v", p)
+		}
+	}
+	fixture.Equal(t, []string{"clsx", "openapi-fetch", "svelte", "tailwindcss", "uplot"}, names)
+	got, err := withPackages([]byte(`{"version":1,"components":[{"name":"a"}]}`), []npmPackage{{Name: "@b/c", Version: "1.2.3", License: "ISC"}})
+	want := `{"components": [{"name": "a"}, {"bom-ref": "pkg:npm/%40b/c@1.2.3", "licenses": [{"license": {"id": "ISC"}}], "name": "@b/c",` +
+		` "purl": "pkg:npm/%40b/c@1.2.3", "scope": "required", "type": "library", "version": "1.2.3"}], "version": 1}`
+	var a, b any
+	if err := errors.Join(err, json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Equal(t, b, a)
+	if _, err := withPackages([]byte(`{}`), packages); err == nil {
+		t.Error("a file that is no SBOM gives no error")
 	}
 }
 
