@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,24 +32,29 @@ func TestChart(t *testing.T) {
 	if text, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("helm lint: %v\n%s", err, text)
 	}
-	plain := []string{"ConfigMap", "ConfigMap", "Deployment", "Deployment", "Job", "PodDisruptionBudget", "PodDisruptionBudget", "Service", "ServiceAccount"}
+	plain := []string{"ConfigMap", "ConfigMap", "Deployment", "Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "PodDisruptionBudget", "Service", "ServiceAccount"}
+	pods := []any{map[string]any{"namespaceSelector": map[string]any{}}}
+	prometheus := []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]any{"app": "prometheus"}}}}
 	for name, tc := range map[string]struct {
-		set  []string
-		want []string
+		set          []string
+		want         []string
+		from, probes any // what the network policy lets in; nil is everybody
 	}{
-		"defaults": {nil, plain},
+		"defaults": {nil, plain, pods, pods},
 		"everything": {
 			[]string{
 				"keda.enabled=true", "keda.prometheus.enabled=true", "keda.kafka.authentication=kafka", "ingress.enabled=true",
-				"ingress.tlsSecret=tls", "networkPolicy.enabled=true", "files[0].name=money", "files[0].secret=largesse-money",
+				"ingress.tlsSecret=tls", "networkPolicy.probesFrom[0].podSelector.matchLabels.app=prometheus", "files[0].name=money", "files[0].secret=largesse-money",
 				"image.pullSecrets[0]=registry", "settings.approval.above=10000000",
 			},
-			slices.Sorted(slices.Values(append(slices.Clone(plain), "Ingress", "NetworkPolicy", "ScaledObject"))),
+			slices.Sorted(slices.Values(append(slices.Clone(plain), "Ingress", "ScaledObject"))), nil, prometheus,
 		},
 		"one kind of instance": {
-			[]string{"workers.enabled=false", "migrate.enabled=false"},
-			[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"},
+			[]string{"workers.enabled=false", "migrate.enabled=false", "networkPolicy.enabled=false"},
+			[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}, nil, nil,
 		},
+		"a balancer":   {[]string{"service.type=LoadBalancer"}, plain, nil, pods},
+		"some callers": {[]string{"service.type=LoadBalancer", "networkPolicy.from[0].namespaceSelector.matchLabels.team=shop"}, plain, []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"team": "shop"}}}}, pods},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,6 +80,13 @@ func TestChart(t *testing.T) {
 				kinds = append(kinds, o["kind"].(string))
 				if o["kind"] == "ConfigMap" {
 					checkChartSettings(t, o)
+				}
+				if o["kind"] == "NetworkPolicy" {
+					rules := o["spec"].(map[string]any)["ingress"].([]any)
+					from, probes := rules[0].(map[string]any)["from"], rules[1].(map[string]any)["from"]
+					if len(rules) != 2 || !reflect.DeepEqual(from, tc.from) || !reflect.DeepEqual(probes, tc.probes) {
+						t.Errorf("the network policy lets in %v", rules)
+					}
 				}
 			}
 			slices.Sort(kinds)
