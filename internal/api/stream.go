@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -71,7 +72,8 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 	if err != nil {
 		return nil, &reward.Error{
 			Kind: reward.KindUnavailable, Code: web.CodeUnavailable, Err: err,
-			Detail: "the work queue does not answer; its payouts are safe in the database, try again later",
+			Detail: cmp.Or(service.Refusal(err, "Redis", "the work queue needs", "its payouts are safe in the database"),
+				"the work queue does not answer; its payouts are safe in the database, try again later"),
 		}
 	}
 	out := &PromotionStream{
