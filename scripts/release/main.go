@@ -20,7 +20,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,8 +30,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/largesse/largesse/console"
 )
 
 // targets are what a release has by default, as GOOS/GOARCH.
@@ -157,7 +154,7 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	packages, err := consolePackages()
+	packages, err := consolePackages(".")
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +170,10 @@ func (r *release) target(ctx context.Context, system, machine string) ([]string,
 // npmPackage is a package whose code is in the build of the console.
 type npmPackage struct{ Name, Version, License, Text string }
 
-// consolePackages returns the packages in the console, which its build lists.
-func consolePackages() ([]npmPackage, error) {
-	text, err := fs.ReadFile(console.Files(), "assets/licences.json")
+// consolePackages returns the packages in the console, which its build lists. root is the
+// top of the repository.
+func consolePackages(root string) ([]npmPackage, error) {
+	text, err := os.ReadFile(filepath.Join(root, "console", "dist", "assets", "licences.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +241,7 @@ func (r *release) members(ctx context.Context, program string) ([]member, error)
 			return nil, err
 		}
 	}
-	packages, err := consolePackages()
+	packages, err := consolePackages(".")
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 			t.Errorf("the archive has no %s", want)
 		}
 	}
-	packages, err := consolePackages()
+	packages, err := consolePackages("../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestCheckOfTheVersion(t *testing.T) {
 // in which nothing else changes.
 func TestConsolePackages(t *testing.T) {
 	t.Parallel()
-	packages, err := consolePackages()
+	packages, err := consolePackages("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
