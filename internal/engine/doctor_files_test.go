@@ -163,11 +163,11 @@ func TestJudgeOpenFiles(t *testing.T) {
 // program.
 func TestLookAtHTTPSIsTheSame(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewTLSServer(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7"}))
+	server := httptest.NewTLSServer(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7.0.0"}))
 	defer server.Close()
 	cfg := config.Default()
 	cfg.HTTP.Listen, cfg.HTTP.TLSCert = server.Listener.Addr().String(), "tls.crt"
-	if c := lookAtHTTP(t.Context(), cfg); len(c) != 1 || c[0].Status != CheckOK || !strings.Contains(c[0].Found, "version v7") {
+	if c := lookAtHTTP(t.Context(), cfg); len(c) != 1 || c[0].Status != CheckOK || !strings.Contains(c[0].Found, "version 7.0.0") {
 		t.Errorf("%+v", c)
 	}
 	other := httptest.NewTLSServer(http.NotFoundHandler())

@@ -535,7 +535,7 @@ func TestLookAtHTTP(t *testing.T) {
 	otherAPI := listen(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"info":{"title":"Petstore","version":"1"}}`))
 	}))
-	ours := listen(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7"}))
+	ours := listen(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7.0.0"}))
 	free := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	free.Close()
 	for _, tc := range []struct {
@@ -546,7 +546,7 @@ func TestLookAtHTTP(t *testing.T) {
 	}{
 		{free.Addr().String(), []string{config.RoleAPI}, CheckOK, "the API can listen on " + free.Addr().String()},
 		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API uses any free port of 127.0.0.1"},
-		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version v7) listens on " + ours},
+		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version 7.0.0) listens on " + ours},
 		{other, []string{config.RoleAPI}, CheckWarn, "http.listen " + other + " is in use by another program"},
 		{otherAPI, []string{config.RoleAPI}, CheckWarn, "http.listen " + otherAPI + " is in use by another program"},
 		{other, []string{config.RolePayout}, CheckOK, "http.listen is not needed without the role api"},
