@@ -23,7 +23,7 @@ func TestMoneyCredentials(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	_, warnings, err = config.Load(config.LoadParams{Flags: map[string]string{"money.url": "http://pay", "money.token-file": "t"}})
-	if err != nil || len(warnings) != 2 || !strings.HasPrefix(warnings[0], "money.url is http://, so credentials") || !strings.HasPrefix(warnings[1], "money.url is http:// to pay") {
+	if err != nil || len(warnings) != 2 || !strings.HasPrefix(warnings[0], "money.url is http:// to pay") || !strings.HasPrefix(warnings[1], "money.url is http://, so credentials") {
 		t.Errorf("error %v, warnings %q", err, warnings)
 	}
 }
