@@ -51,7 +51,8 @@ func TestChart(t *testing.T) {
 		},
 		"one kind of instance": {
 			[]string{"workers.enabled=false", "migrate.enabled=false", "networkPolicy.enabled=false"},
-			[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}, nil, nil,
+			[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"},
+			nil, nil,
 		},
 		"a balancer":   {[]string{"service.type=LoadBalancer"}, plain, nil, pods},
 		"some callers": {[]string{"service.type=LoadBalancer", "networkPolicy.from[0].namespaceSelector.matchLabels.team=shop"}, plain, []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"team": "shop"}}}}, pods},
