@@ -118,7 +118,10 @@ func describe(ctx context.Context, err error, server string) (text string, code 
 // HTTP, or not over TLS as it should.
 func isNoWebServer(err error) bool {
 	var noTLS tls.RecordHeaderError
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &noTLS) ||
+	if strings.Contains(err.Error(), "readLoopPeekFailLocked") { // of net/http: it spoke before it was asked
+		return true
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &noTLS) ||
 		strings.Contains(err.Error(), "malformed HTTP ") || strings.Contains(err.Error(), "TLS handshake timeout")
 }
 
