@@ -138,15 +138,15 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 // awaitApproval pauses a promotion that needs an approval, unless its authors have
 // enough left for the day, or it has approved payouts left. It reports whether it paused the promotion.
 func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool, error) {
+	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
+		return false, nil
+	}
 	if rules.AsksForGrant(v.Promotion, v.Counts.AmountTotal(), g.cfg.ApprovalAbove, g.cfg.ApprovalPerDay) {
 		granted, err := g.cfg.Store.PromotionGrant(ctx, store.PromotionGrantParams{ID: v.ID, PerDay: g.cfg.ApprovalPerDay, Now: time.Now()})
 		if err != nil || granted {
 			g.cfg.Cache.Hint()
 			return false, err
 		}
-	}
-	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
-		return false, nil
 	}
 	reason := fmt.Sprintf("waits for an approval: it %s; ask someone who did not create, change or fill it to approve it, then resume",
 		rules.WhyApproval(v.Promotion, v.Counts, g.cfg.ApprovalAbove))
