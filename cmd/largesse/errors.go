@@ -118,11 +118,14 @@ func describe(ctx context.Context, err error, server string) (text string, code 
 // HTTP, or not over TLS as it should.
 func isNoWebServer(err error) bool {
 	var noTLS tls.RecordHeaderError
-	if strings.Contains(err.Error(), "readLoopPeekFailLocked") { // of net/http: it spoke before it was asked
-		return true
+	// net/http has no value for these errors. The first one is of a server that spoke before it was asked.
+	for _, text := range []string{"readLoopPeekFailLocked", "malformed HTTP ", "TLS handshake timeout"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
 	}
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &noTLS) ||
-		strings.Contains(err.Error(), "malformed HTTP ") || strings.Contains(err.Error(), "TLS handshake timeout")
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, &noTLS)
 }
 
 // withoutRepeats removes repeated lines: pgx reports every attempt to connect,

@@ -73,12 +73,11 @@ func (c *cli) decided(t client.Template, how string, err error) error {
 	return err
 }
 
-// printAwaiting says that a quantity waits for another person, if one does.
-func (c *cli) printAwaiting(t client.Template) error {
-	if t.AwaitingQuantity == 0 {
-		return nil
+// awaiting is a line that says that a quantity of a template waits for another person. It
+// is empty if none does.
+func awaiting(id string, inForce, waits int64) string {
+	if waits == 0 {
+		return ""
 	}
-	_, err := fmt.Fprintf(c.stdout, "its quantity is %s until another person approves %s: largesse template approve %s\n",
-		number(t.TotalQuantity), number(t.AwaitingQuantity), printable(t.ID))
-	return err
+	return fmt.Sprintf("its quantity is %s until another person approves %s: largesse template approve %s\n", number(inForce), number(waits), printable(id))
 }

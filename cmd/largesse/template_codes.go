@@ -45,12 +45,10 @@ compressed; - reads from stdin.`,
 			if c.output == outputJSON {
 				return c.printJSON(result)
 			}
-			_, err = fmt.Fprintf(c.stdout, "%s imported, from %s to %s; template %s has %s\n", countOf(result.Accepted, "code"),
-				printable(result.FirstCode), printable(result.LastCode), printable(args[0]), codesLeft(result.ImportedCodes))
-			if err != nil {
-				return err
-			}
-			return c.printAwaiting(client.Template{ID: args[0], TotalQuantity: result.TotalQuantity, AwaitingQuantity: result.AwaitingQuantity})
+			_, err = fmt.Fprintf(c.stdout, "%s imported, from %s to %s; template %s has %s\n%s", countOf(result.Accepted, "code"),
+				printable(result.FirstCode), printable(result.LastCode), printable(args[0]), codesLeft(result.ImportedCodes),
+				awaiting(args[0], result.TotalQuantity, result.AwaitingQuantity))
+			return err
 		},
 	}
 }

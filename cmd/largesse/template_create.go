@@ -169,12 +169,9 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		if made.OpensAt != nil {
 			opens = "opens at " + moment(made.OpensAt)
 		}
-		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it with: largesse template watch %s\n",
-			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID))
-		if err != nil {
-			return err
-		}
-		return c.printAwaiting(made)
+		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it with: largesse template watch %s\n%s",
+			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID), awaiting(made.ID, made.TotalQuantity, made.AwaitingQuantity))
+		return err
 	}
 	return cmd
 }

@@ -49,11 +49,9 @@ higher quantity may wait for another person. The mode can change only before the
 		if c.output == outputJSON {
 			return c.printJSON(t)
 		}
-		_, err = fmt.Fprintf(c.stdout, "template %s is changed; show it with: largesse template show %s\n", printable(t.ID), printable(t.ID))
-		if err != nil {
-			return err
-		}
-		return c.printAwaiting(t)
+		_, err = fmt.Fprintf(c.stdout, "template %s is changed; show it with: largesse template show %s\n%s", printable(t.ID), printable(t.ID),
+			awaiting(t.ID, t.TotalQuantity, t.AwaitingQuantity))
+		return err
 	}
 	return cmd
 }

@@ -46,11 +46,11 @@ func AsksForGrant(p reward.Promotion, worth, above, perDay reward.Amount) bool {
 }
 
 // NeedsGrants returns promotion p as it starts to run: with nothing granted yet, or
-// with everything if there is no limit per day. It keeps what was granted before.
-func NeedsGrants(p reward.Promotion, perDay reward.Amount) reward.Promotion {
+// with everything if it is not limited per day. It keeps what was granted before.
+func NeedsGrants(p reward.Promotion, limited bool) reward.Promotion {
 	if p.Approval.Granted == nil {
 		p.Approval.Granted = new(reward.Amount(math.MaxInt64))
-		if perDay > 0 {
+		if limited {
 			*p.Approval.Granted = 0
 		}
 	}

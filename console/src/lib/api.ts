@@ -30,6 +30,18 @@ export class Problem extends Error {
   }
 }
 
+/** approveSeen approves what the caller looks at, and reads it again. If it has changed since, nothing is approved. */
+export async function approveSeen(approve: () => Promise<unknown>, seen: { now: () => Promise<unknown> }): Promise<void> {
+  try {
+    await approve();
+  } catch (err) {
+    if (!(err instanceof Problem && err.status === 412)) throw err;
+    await seen.now();
+    throw new Error('It has changed since you looked at it. Look at it again, and then approve.');
+  }
+  await seen.now();
+}
+
 export const api = createClient<paths>({ baseUrl: location.origin + base.replace(/\/$/, '') });
 
 api.use({

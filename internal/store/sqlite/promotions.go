@@ -210,7 +210,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 						return err
 					}
 					if authored {
-						p = rules.NeedsGrants(p, 1)
+						p = rules.NeedsGrants(p, true)
 					}
 				}
 				if p.ExpectedCount == nil {
@@ -375,7 +375,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 			return err
 		}
 		if p.To == reward.Running {
-			next = rules.NeedsGrants(next, p.ApprovalPerDay)
+			next = rules.NeedsGrants(next, p.ApprovalPerDay > 0)
 		}
 		*m = next
 		return tx.recordEvent(m, p.Event, p.Now)

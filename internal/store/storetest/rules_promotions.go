@@ -70,7 +70,7 @@ func rulesOfMove(a *arena) {
 		}
 		a.must(err)
 		if move.To == reward.Running {
-			next = rules.NeedsGrants(next, move.ApprovalPerDay)
+			next = rules.NeedsGrants(next, move.ApprovalPerDay > 0)
 		}
 		same(a.bundle, fmt.Sprintf("moved by %+v", move), next, got)
 		a.promotions[id] = next
