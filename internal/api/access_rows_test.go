@@ -1,183 +1,69 @@
 package api
 
 import (
-	"bytes"
 	"context"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"testing"
 	"time"
 
-	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-// fakeRows stores API keys, the audit and idempotency keys in memory, with the
-// behavior of the store.
-type fakeRows struct {
-	mu       sync.Mutex // protects what follows
-	away     error      // answer of every call while set
-	keys     []store.APIKey
-	keyReads int
-	audit    []store.AuditLine
-	records  map[string]store.IdempotencyRecord
-	// dies makes the next IdempotencyFinish fail, as if the instance had crashed.
-	dies error
+// faultyStore is a database of its own, whose calls fail as a test sets it.
+type faultyStore struct {
+	*sqlite.Store
+
+	mu      sync.Mutex       // protects what follows
+	faults  map[string]error // by call
+	answers []string         // that IdempotencyFinish was given
 }
 
-func (f *fakeRows) lock() func() {
-	f.mu.Lock()
-	return f.mu.Unlock
+func openStore(t testing.TB) *faultyStore {
+	t.Helper()
+	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
+	t.Cleanup(s.Close)
+	return &faultyStore{Store: s, faults: make(map[string]error)}
 }
 
-func (f *fakeRows) APIKeyCreate(_ context.Context, k store.APIKey) error {
-	defer f.lock()()
-	f.keys = append(f.keys, k)
-	return f.away
+// fail sets the answer of all calls of a method; nil lets the database answer again.
+func (s *faultyStore) fail(call string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[call] = err
 }
 
-func (f *fakeRows) APIKeyByHash(_ context.Context, hash []byte) (store.APIKey, error) {
-	defer f.lock()()
-	f.keyReads++
-	if f.away != nil {
-		return store.APIKey{}, f.away
+func (s *faultyStore) fault(call string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults[call]
+}
+
+func (s *faultyStore) AuditBegin(ctx context.Context, l store.AuditLine) error {
+	if err := s.fault("AuditBegin"); err != nil {
+		return err
 	}
-	for _, k := range f.keys {
-		if bytes.Equal(k.Hash, hash) {
-			return k, nil
-		}
-	}
-	return store.APIKey{}, noAPIKey()
+	return s.Store.AuditBegin(ctx, l)
 }
 
-func noAPIKey() error {
-	return reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key")
-}
-
-func (f *fakeRows) APIKeyList(_ context.Context, before int64, limit int) ([]store.APIKey, error) {
-	defer f.lock()()
-	var out []store.APIKey
-	for _, k := range slices.Backward(f.keys) {
-		if (before == 0 || k.ID < before) && len(out) < limit {
-			out = append(out, k)
-		}
-	}
-	return out, f.away
-}
-
-func (f *fakeRows) APIKeyRevoke(_ context.Context, id int64, by string, now time.Time) (store.APIKey, error) {
-	defer f.lock()()
-	for i := range f.keys {
-		if k := &f.keys[i]; k.ID == id {
-			if k.RevokedAt.IsZero() {
-				k.RevokedAt, k.RevokedBy = now, by
-			}
-			return *k, nil
-		}
-	}
-	return store.APIKey{}, noAPIKey()
-}
-
-func (f *fakeRows) APIKeyMakers(context.Context) ([]store.APIKeyMaker, error) {
-	defer f.lock()()
-	var out []store.APIKeyMaker
-	for _, k := range f.keys {
-		out = append(out, store.APIKeyMaker{ID: k.ID, Name: k.Name, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt})
-	}
-	return out, f.away
-}
-
-func (f *fakeRows) APIKeyUsed(context.Context, map[int64]time.Time) error { return nil }
-
-func (f *fakeRows) AuditBegin(_ context.Context, l store.AuditLine) error {
-	defer f.lock()()
-	if f.away == nil {
-		f.audit = append(f.audit, l)
-	}
-	return f.away
-}
-
-func (f *fakeRows) AuditEnd(_ context.Context, id int64, status int, code string, now time.Time) error {
-	defer f.lock()()
-	for i := range f.audit {
-		if l := &f.audit[i]; l.ID == id && l.EndedAt.IsZero() {
-			l.EndedAt, l.Status, l.Code = now, status, code
-		}
-	}
-	return f.away
-}
-
-func (f *fakeRows) AuditDrop(_ context.Context, id int64) error {
-	defer f.lock()()
-	if f.away == nil {
-		f.audit = slices.DeleteFunc(f.audit, func(l store.AuditLine) bool { return l.ID == id && l.EndedAt.IsZero() })
-	}
-	return f.away
-}
-
-func (f *fakeRows) AuditList(_ context.Context, p store.AuditListParams) ([]store.AuditLine, error) {
-	defer f.lock()()
-	var out []store.AuditLine
-	for _, l := range slices.Backward(f.audit) {
-		below := l.Subject == p.Subject || strings.HasSuffix(p.Subject, "/") && strings.HasPrefix(l.Subject, p.Subject)
-		if (p.Before == 0 || l.ID < p.Before) && (p.Actor == "" || l.Actor == p.Actor) && (p.Action == "" || l.Action == p.Action) &&
-			(p.Subject == "" || below) && len(out) < p.Limit {
-			out = append(out, l)
-		}
-	}
-	return out, f.away
-}
-
-func (f *fakeRows) IdempotencyBegin(_ context.Context, p store.IdempotencyBeginParams) (store.IdempotencyRecord, error) {
-	defer f.lock()()
-	if f.away != nil {
-		return store.IdempotencyRecord{}, f.away
-	}
-	if f.records == nil {
-		f.records = make(map[string]store.IdempotencyRecord)
-	}
-	r, known := f.records[string(p.Key)]
-	switch {
-	case !known || p.Now.Sub(r.FirstAt) > p.Kept:
-		r = store.IdempotencyRecord{ID: p.ID, Fingerprint: p.Fingerprint, FirstAt: p.Now, BegunAt: p.Now}
-	case r.Done || !bytes.Equal(r.Fingerprint, p.Fingerprint) || p.Now.Sub(r.BegunAt) < p.Lease:
-		return r, nil
-	default:
-		r.BegunAt, r.Again = p.Now, true
-	}
-	f.records[string(p.Key)] = r
-	r.Claimed = true
-	return r, nil
-}
-
-func (f *fakeRows) IdempotencyFinish(_ context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error) {
-	defer f.lock()()
-	if err := f.dies; err != nil {
-		f.dies = nil
+func (s *faultyStore) IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error) {
+	s.mu.Lock()
+	s.answers = append(s.answers, string(answer))
+	s.mu.Unlock()
+	if err := s.fault("IdempotencyFinish"); err != nil {
 		return false, err
 	}
-	r, known := f.records[string(key)]
-	if !known || r.Done || !r.BegunAt.Equal(begunAt) {
-		return false, nil
-	}
-	r.Done, r.Answer = true, answer
-	f.records[string(key)] = r
-	return true, nil
+	return s.Store.IdempotencyFinish(ctx, key, begunAt, answer)
 }
 
-func (f *fakeRows) IdempotencyDrop(_ context.Context, key []byte, begunAt time.Time) error {
-	defer f.lock()()
-	if r, known := f.records[string(key)]; known && !r.Done && r.BegunAt.Equal(begunAt) {
-		delete(f.records, string(key))
-	}
-	return nil
-}
-
-func (f *fakeRows) IdempotencyRelease(_ context.Context, key []byte, begunAt time.Time) error {
-	defer f.lock()()
-	if r, known := f.records[string(key)]; known && !r.Done && r.BegunAt.Equal(begunAt) {
-		r.BegunAt = time.Time{}
-		f.records[string(key)] = r
-	}
-	return nil
+// audit returns the entries of the audit with an action, or all for "", oldest first.
+func (s *faultyStore) audit(t *testing.T, action string) []store.AuditLine {
+	t.Helper()
+	lines := fixture.Must(s.AuditList(t.Context(), store.AuditListParams{Limit: 1000, Action: action}))(t)
+	slices.Reverse(lines)
+	return lines
 }

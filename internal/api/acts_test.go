@@ -41,13 +41,9 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			t.Errorf("within the minute: %q", got)
 		}
 
-		rows := func(away error) {
-			defer b.rows.lock()()
-			b.rows.away = away
-		}
-		rows(reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
+		b.rows.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
 		time.Sleep(actsWindow + time.Second)
-		rows(nil)
+		b.rows.fail("AuditBegin", nil)
 		time.Sleep(actsWindow)
 		synctest.Wait()
 		got := map[string]bool{}
@@ -60,8 +56,8 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			want[fmt.Sprintf(`%s: /v1/coupon-templates/42 200 {"count":%s}`, l[:at], l[at+1:])] = true
 		}
 		fixture.Equal(t, want, got)
-		if b.rows.audit[0].KeyID != 5 {
-			t.Errorf("%+v", b.rows.audit[0])
+		if first := b.rows.audit(t, "")[0]; first.KeyID != 5 {
+			t.Errorf("%+v", first)
 		}
 	}, guarded)
 }

@@ -44,7 +44,7 @@ type bundle struct {
 	queue *fakeStreams
 	kafka *fakePublisher
 	shop  *fakeShop
-	rows  *fakeRows
+	rows  *faultyStore
 	api   *API
 	url   string
 	http  *http.Client
@@ -61,7 +61,7 @@ func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	f := newFakeStore()
 	b := &bundle{
-		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: &fakeRows{}, log: &fixture.Buffer{},
+		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: openStore(t), log: &fixture.Buffer{},
 		dial: new(net.Dialer).DialContext,
 	}
 	log := fixture.Must(obs.NewLog(b.log, "info", "text"))(t)

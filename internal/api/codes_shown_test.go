@@ -87,9 +87,9 @@ func TestCodesByRole(t *testing.T) {
 				time.Sleep(shownWindow)
 			}
 		}
-		b.rows.away = reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows")
+		b.rows.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
 		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
-		b.rows.away = nil
+		b.rows.fail("AuditBegin", nil)
 		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").want(t, http.StatusOK)
 	}, guarded)
 }
@@ -97,9 +97,9 @@ func TestCodesByRole(t *testing.T) {
 // audit returns the entries of the audit, oldest first.
 func (b *bundle) audit(t *testing.T) []string {
 	t.Helper()
-	defer b.rows.lock()()
-	out := make([]string, len(b.rows.audit))
-	for i, l := range b.rows.audit {
+	lines := b.rows.audit(t, "")
+	out := make([]string, len(lines))
+	for i, l := range lines {
 		out[i] = fmt.Sprintf("%s by %s: %s %d %s", l.Action, l.Actor, l.Subject, l.Status, l.Detail)
 	}
 	return out

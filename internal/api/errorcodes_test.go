@@ -287,7 +287,7 @@ func TestErrorCodesArrive(t *testing.T) {
 
 	fixture.OnFakeTime(t, CodeTooManyUploads, func(t *testing.T) {
 		rows := newFakeStore()
-		b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: &fakeRows{}, IDs: service.NewIDs()})}
+		b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: openStore(t), IDs: service.NewIDs()})}
 		b.api.uploads <- struct{}{}
 		out := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))

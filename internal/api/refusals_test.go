@@ -37,11 +37,7 @@ func behindProxy(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParseP
 // used before from the same address.
 func TestWhoGuessesIsSlowedDown(t *testing.T) {
 	t.Parallel()
-	b := setup(t, behindProxy)
-	synctest.Test(t, func(t *testing.T) {
-		cfg := b.api.cfg
-		cfg.Verifier = auth.Authenticator{Keys: auth.NewKeys(b.rows, obs.Log{})}
-		b.api = New(cfg)  // its channels belong to the bubble
+	inMemory(t, func(t *testing.T, b *bundle) {
 		var mu sync.Mutex // protects got
 		got := map[int]int{}
 		guess := func() {
@@ -67,7 +63,7 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 		if a := b.send("GET", "/v1/promotions", string(text), "198.51.100.1"); a.Code != http.StatusOK {
 			t.Errorf("a new key from the same address: %d %s", a.Code, a.Body)
 		}
-	})
+	}, behindProxy, byKeys)
 }
 
 // TestRefusalsAreRecorded floods the API with requests that it refuses, from many
@@ -76,19 +72,9 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 func TestRefusalsAreRecorded(t *testing.T) {
 	t.Parallel()
 	metrics := obs.NewMetrics()
-	b := setup(t, guarded, behindProxy, func(c *Config) { c.Metrics = metrics })
-	synctest.Test(t, func(t *testing.T) {
-		b.api = New(b.api.cfg) // its channels belong to the bubble
+	inMemory(t, func(t *testing.T, b *bundle) {
 		b.api.Start(t.Context())
-		entries := func() (lines []store.AuditLine) {
-			defer b.rows.lock()()
-			for _, l := range b.rows.audit {
-				if l.Action == refusalAction {
-					lines = append(lines, l)
-				}
-			}
-			return lines
-		}
+		entries := func() []store.AuditLine { return b.rows.audit(t, refusalAction) }
 		if a := b.send("POST", "/v1/promotions/12/start", "viewer", "2001:db8::7"); a.Code != http.StatusForbidden {
 			t.Fatalf("%d %s", a.Code, a.Body)
 		}
@@ -145,11 +131,11 @@ func TestRefusalsAreRecorded(t *testing.T) {
 		if warned := strings.Count(b.log.String(), "access refused"); warned != len(lines) {
 			t.Errorf("%d warnings for %d entries", warned, len(lines))
 		}
-	})
-	if page := b.do(t, "GET", "/metrics", nil).body; !strings.Contains(page, `largesse_http_refusals_total{status="401"} 3001`) {
-		_, counts, _ := strings.Cut(page, "# TYPE largesse_http_refusals_total")
-		t.Errorf("the metrics do not count them: %.300s", counts)
-	}
+		if page := b.do(t, "GET", "/metrics", nil).body; !strings.Contains(page, `largesse_http_refusals_total{status="401"} 3001`) {
+			_, counts, _ := strings.Cut(page, "# TYPE largesse_http_refusals_total")
+			t.Errorf("the metrics do not count them: %.300s", counts)
+		}
+	}, guarded, behindProxy, func(c *Config) { c.Metrics = metrics })
 }
 
 // TestChangesNameTheClient checks that the audit has the address of each client, as a
@@ -160,13 +146,13 @@ func TestChangesNameTheClient(t *testing.T) {
 	for _, path := range []string{"/v1/promotions/12/start", "/v1/coupon-templates/42/close", "/v1/promotions/12/cancel"} {
 		b.send("POST", path, "operator", "203.0.113.9, 198.51.100.1")
 	}
-	defer b.rows.lock()()
-	for _, l := range b.rows.audit {
+	audit := b.rows.audit(t, "")
+	for _, l := range audit {
 		if l.Address != "198.51.100.1" {
 			t.Errorf("%+v", l)
 		}
 	}
-	if len(b.rows.audit) != 3 {
-		t.Errorf("%d entries", len(b.rows.audit))
+	if len(audit) != 3 {
+		t.Errorf("%d entries", len(audit))
 	}
 }
