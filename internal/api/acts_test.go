@@ -41,9 +41,9 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			t.Errorf("within the minute: %q", got)
 		}
 
-		b.rows.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
+		b.store.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
 		time.Sleep(actsWindow + time.Second)
-		b.rows.fail("AuditBegin", nil)
+		b.store.fail("AuditBegin", nil)
 		time.Sleep(actsWindow)
 		synctest.Wait()
 		got := map[string]bool{}
@@ -56,7 +56,7 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 			want[fmt.Sprintf(`%s: /v1/coupon-templates/42 200 {"count":%s}`, l[:at], l[at+1:])] = true
 		}
 		fixture.Equal(t, want, got)
-		if first := b.rows.audit(t, "")[0]; first.KeyID != 5 {
+		if first := b.store.audit(t, "")[0]; first.KeyID != 5 {
 			t.Errorf("%+v", first)
 		}
 	}, guarded)

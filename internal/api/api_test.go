@@ -22,6 +22,7 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -38,13 +39,12 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// bundle is an API over a store of its own, behind a server.
+// bundle is an API over a database of its own, behind a server.
 type bundle struct {
-	store *fakeStore
+	store *faultyStore
 	queue *fakeStreams
 	kafka *fakePublisher
 	shop  *fakeShop
-	rows  *faultyStore
 	api   *API
 	url   string
 	http  *http.Client
@@ -56,29 +56,30 @@ type bundle struct {
 	operations map[string]*huma.Operation
 }
 
-// newBundle returns an API without a server.
+// newBundle returns an API without a server. Nothing is dispatched.
 func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
-	f := newFakeStore()
+	s := openStore(t)
 	b := &bundle{
-		store: f, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(f), rows: openStore(t), log: &fixture.Buffer{},
-		dial: new(net.Dialer).DialContext,
+		store: s, queue: newFakeStreams(), kafka: &fakePublisher{}, shop: newFakeShop(), log: &fixture.Buffer{}, dial: new(net.Dialer).DialContext,
 	}
 	log := fixture.Must(obs.NewLog(b.log, "info", "text"))(t)
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
-		ApprovalAbove: 1000,
-		Promotions:    campaign.NewPromotions(campaign.PromotionsConfig{Store: f, IDs: ids, Hint: hint, ApprovalAbove: 1000, Webhooks: true}),
-		Uploads:       campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: ids, Hint: hint}),
-		DeadLetters:   campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: f, Publisher: b.kafka, Hint: hint}),
-		Reconciler:    &fakeReconciler{rows: f},
-		Templates:     b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: f},
-		Keys: b.rows, Audits: b.rows, Idempotencies: b.rows, IDs: ids, Webhooks: noEndpoints{},
-		Rows: f, Streams: b.queue, Version: "1.2.3", Log: log,
+		Uploads: campaign.NewUploads(campaign.UploadsConfig{
+			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
+		}),
+		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: s, Publisher: b.kafka, Hint: hint}),
+		Reconciler:  &fakeReconciler{rows: s},
+		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: s},
+		Keys: s, Audits: s, Idempotencies: s, Webhooks: s, Rows: s, IDs: ids, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
 		e(&cfg)
+	}
+	if cfg.Promotions == nil {
+		cfg.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: s, IDs: ids, Hint: hint, ApprovalAbove: cfg.ApprovalAbove, Webhooks: true})
 	}
 	b.api = New(cfg)
 	return b
@@ -129,7 +130,7 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 }
 
 // fakeReconciler returns a report about the command, and stores it.
-type fakeReconciler struct{ rows *fakeStore }
+type fakeReconciler struct{ rows *faultyStore }
 
 func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {
 	five, four := int64(5), int64(4)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -25,7 +26,7 @@ func TestCodesByRole(t *testing.T) {
 		b.shop.coupons = []reward.Coupon{one}
 		b.shop.history = coupon.History{Outcomes: []reward.IssueOutcome{{TemplateID: 42, UserID: "u7", Ticket: 3, Coupon: one, At: testTime}}}
 		b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: one}, nil)
-		b.store.letters = []reward.DeadLetter{{ID: 1, Source: "t", Reason: "MALFORMED", Status: reward.DeadLetterOpen, Value: []byte(`{"voucherCode":"` + voucher + `",`)}}
+		fixture.OK(t, b.store.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "t", Reason: "MALFORMED", Value: []byte(`{"voucherCode":"` + voucher + `",`), At: testTime}}))
 		operator := []string{"Authorization", "Bearer operator", "Content-Type", "application/json"}
 		b.do(t, "POST", "/v1/promotions", strings.NewReader(`{"id":7,"name":"x","type":"VOUCHER","voucherCode":"`+voucher+`"}`), operator...).want(t, http.StatusCreated)
 		operator[3] = "text/csv"
@@ -87,9 +88,9 @@ func TestCodesByRole(t *testing.T) {
 				time.Sleep(shownWindow)
 			}
 		}
-		b.rows.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
+		b.store.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
 		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
-		b.rows.fail("AuditBegin", nil)
+		b.store.fail("AuditBegin", nil)
 		b.do(t, "GET", "/v1/coupons/1", nil, "Authorization", "Bearer issuer").want(t, http.StatusOK)
 	}, guarded)
 }
@@ -97,7 +98,7 @@ func TestCodesByRole(t *testing.T) {
 // audit returns the entries of the audit, oldest first.
 func (b *bundle) audit(t *testing.T) []string {
 	t.Helper()
-	lines := b.rows.audit(t, "")
+	lines := b.store.audit(t, "")
 	out := make([]string, len(lines))
 	for i, l := range lines {
 		out[i] = fmt.Sprintf("%s by %s: %s %d %s", l.Action, l.Actor, l.Subject, l.Status, l.Detail)

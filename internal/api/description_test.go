@@ -235,7 +235,7 @@ func TestDescription(t *testing.T) {
 
 	t.Run("HasBodiesThatAreTaken", func(t *testing.T) {
 		t.Parallel()
-		b, _ := setupSQLite(t)
+		b := setup(t)
 		for pattern, op := range describedOperations(b.api) {
 			if op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
 				continue
@@ -255,8 +255,8 @@ func TestDescription(t *testing.T) {
 
 	t.Run("HasCursorsOfItsLists", func(t *testing.T) {
 		t.Parallel()
-		b, _ := setupSQLite(t)
-		b.api.cfg.Webhooks = anEndpoint{}
+		b := setup(t)
+		fixture.Must(b.store.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 42, URL: "https://hooks.example/", Events: []string{"payout.failed"}, CreatedAt: testTime}))(t)
 		b.create(t, `{"id":12345,"name":"x","type":"POINT"}`)
 		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"x","totalQuantity":5}`).want(t, 201)
 		b.shop.mu.Lock()

@@ -235,8 +235,8 @@ func TestErrorCodesArrive(t *testing.T) {
 		return b.do(t, "POST", path, strings.NewReader(body), append([]string{"Content-Type", contentType}, headers...)...)
 	}
 	small := func(c *Config) { // with dry runs of at most two targets
-		f, _ := c.Rows.(*fakeStore)
-		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: f, Saver: f, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
+		rows, _ := c.Rows.(*faultyStore)
+		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {}, DryRunTargetsMax: 2})
 	}
 	ends := func(reason string) func(*testing.T, *bundle) answer {
 		return func(t *testing.T, b *bundle) answer {
@@ -265,9 +265,8 @@ func TestErrorCodesArrive(t *testing.T) {
 		}},
 		reward.CodeAmountOverflow: {422, nil, func(t *testing.T, b *bundle) answer {
 			b.create(t, spring)
-			b.store.edit(12345, func(v *store.PromotionView) {
-				v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, math.MaxInt64-4
-			})
+			rows := []store.NewPayout{{PromotionID: 12345, TargetID: 2, Amount: math.MaxInt64 - 4}}
+			fixture.Must(b.store.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: rows}))(t)
 			return post(t, b, "/v1/promotions/12345/targets", asCSV, "targetId\n1\n")
 		}},
 		campaign.CodeDryRunTooLarge: {422, small, func(t *testing.T, b *bundle) answer {
@@ -286,8 +285,7 @@ func TestErrorCodesArrive(t *testing.T) {
 	}
 
 	fixture.OnFakeTime(t, CodeTooManyUploads, func(t *testing.T) {
-		rows := newFakeStore()
-		b := &bundle{api: New(Config{UploadsMost: 1, Rows: rows, Audits: openStore(t), IDs: service.NewIDs()})}
+		b := newBundle(t, func(c *Config) { c.UploadsMost = 1 })
 		b.api.uploads <- struct{}{}
 		out := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))

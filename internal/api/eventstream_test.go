@@ -18,7 +18,6 @@ import (
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -306,10 +305,9 @@ func TestEventStreamsOverTheNetwork(t *testing.T) {
 	defer leaveSecond()
 	await(second, "event: state")
 	leave() // the other one continues
-	n := fixture.Must(reward.ParsePromotionID(id))(t)
-	b.store.edit(n, func(v *store.PromotionView) { v.Status = reward.Running })
+	b.json(t, "POST", "/v1/promotions/"+id+"/start", "").want(t, http.StatusAccepted)
 	await(second, "event: state")
-	b.store.edit(n, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready]++ })
+	b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n").want(t, http.StatusOK)
 	await(second, "event: progress")
 	server.Stop()
 	if _, err := io.ReadAll(second); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -30,7 +30,7 @@ func TestHealth(t *testing.T) {
 	b.api.Drain()
 	b.json(t, "GET", "/readyz", "").wantProblem(t, http.StatusServiceUnavailable, "DRAINING")
 	b.api.Undrain()
-	b.store.away = errors.New("dial tcp 10.0.0.1: refused")
+	b.store.fail("Ping", errors.New("dial tcp 10.0.0.1: refused"))
 	a = b.json(t, "GET", "/readyz", "")
 	a.wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	if strings.Contains(a.body, "10.0.0.1") || a.header.Get("Retry-After") == "" {

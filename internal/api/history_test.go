@@ -15,7 +15,8 @@ import (
 // the payout, however it came to an end.
 func TestHistoryIsAsThePayoutItself(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	ctx := t.Context()
 	for _, id := range []string{"5", "9"} {
 		b.create(t, `{"id":`+id+`,"name":"P`+id+`","type":"POINT","amount":10}`)

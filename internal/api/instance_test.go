@@ -15,12 +15,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// busy gives a promotion dispatched work.
-func (b *bundle) busy(id reward.PromotionID, queued int64) queue.Stream {
-	b.store.edit(id, func(v *store.PromotionView) {
-		v.ID, v.Type, v.Status = id, reward.Point, reward.Running
-		v.Counts.Payouts[reward.Queued] = queued
-	})
+// busy starts a promotion with so many dispatched payouts.
+func (b *bundle) busy(t *testing.T, id reward.PromotionID, dispatched int) queue.Stream {
+	t.Helper()
+	fixture.Must(b.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, testTime))(t)
+	rows := make([]store.NewPayout, dispatched)
+	for i := range rows {
+		rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i), Amount: 1}
+	}
+	fixture.Must(b.store.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: dispatched, Now: testTime}))(t)
 	return queue.Stream{Type: reward.Point, PromotionID: id}
 }
 
@@ -30,9 +33,9 @@ func TestInstances(t *testing.T) {
 	t.Run("Shape", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, named)
-		b.busy(1, 0)
-		b.busy(2, 5)
-		s := b.busy(3, 8)
+		b.busy(t, 1, 0)
+		b.busy(t, 2, 5)
+		s := b.busy(t, 3, 8)
 		b.queue.infos[s] = queue.Info{Exists: true, Len: 8, Pending: 3, OldestPendingAt: time.Now().Add(-time.Hour)}
 		b.queue.consumers[s] = []queue.ConsumerInfo{{Name: "host-1-0"}, {Name: "host-1-1"}}
 		b.queue.infos[queue.Stream{Type: reward.Point, PromotionID: 2}] = queue.Info{OldestPendingAt: time.Now().Add(time.Hour)}
@@ -102,8 +105,8 @@ func TestInstances(t *testing.T) {
 	t.Run("TheBusiestStreamsAFewAtATime", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		for id := reward.PromotionID(1); id <= streamsMax+20; id++ {
-			b.busy(id, int64(id))
+		for id := reward.PromotionID(1); id <= streamsMax+3; id++ {
+			b.busy(t, id, int(id))
 		}
 		b.queue.gathered = make(chan struct{})
 		got := b.json(t, "GET", "/v1/instances", "").object(t)
@@ -112,7 +115,7 @@ func TestInstances(t *testing.T) {
 			t.Fatalf("%d streams, want %d: %v", len(streams), streamsMax, got["degraded"])
 		}
 		for i, s := range streams {
-			if id := s.(map[string]any)["promotionId"]; id != fmt.Sprint(streamsMax+20-i) {
+			if id := s.(map[string]any)["promotionId"]; id != fmt.Sprint(streamsMax+3-i) {
 				t.Fatalf("stream %d is of promotion %v", i, id)
 			}
 		}
@@ -131,7 +134,7 @@ func TestInstances(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.busy(1, 1)
+			b.busy(t, 1, 1)
 			b.store.present = []store.Instance{{Name: "host-1"}}
 			tt.fail(b.queue)
 			a := b.json(t, "GET", "/v1/instances", "")
@@ -150,7 +153,7 @@ func TestInstances(t *testing.T) {
 	t.Run("TheStoreIsAway", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.store.away = reward.NewError(reward.KindUnavailable, "UNAVAILABLE", "the database does not answer")
+		b.store.fail("InstanceList", reward.NewError(reward.KindUnavailable, "UNAVAILABLE", "the database does not answer"))
 		b.json(t, "GET", "/v1/instances", "").wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	})
 }

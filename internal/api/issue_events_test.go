@@ -21,17 +21,17 @@ import (
 // wire is an API whose requests pass through no network, so that time in a
 // synctest bubble can be waited for.
 type wire struct {
-	api  *API
-	shop *fakeShop
+	api   *API
+	shop  *fakeShop
+	views *fakeViews // of promotions, unless it is nil
 }
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	log := fixture.Must(obs.NewLog(io.Discard, "error", "text"))(t)
-	f := newFakeStore()
-	w := &wire{shop: newFakeShop(f)}
+	w := &wire{shop: newFakeShop()}
 	w.shop.template(42, 10)
-	w.api = New(Config{Templates: w.shop, Coupons: w.shop, Issuing: w.shop, Watch: w.shop.Watch, Rows: f, Log: log})
+	w.api = New(Config{Templates: w.shop, Coupons: w.shop, Issuing: w.shop, Watch: w.shop.Watch, Log: log})
 	return w
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // as sends a JSON request with an actor.
@@ -94,7 +94,7 @@ func TestPayable(t *testing.T) {
 	fixture.Equal(t, []string{"currency"}, fields(p))
 	for id, move := range map[reward.PromotionID]string{6: "start", 7: "resume"} {
 		status := map[string]reward.PromotionStatus{"start": reward.Draft, "resume": reward.Paused}[move]
-		b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Currency, v.Status = id, reward.Point, "JPY", status })
+		b.store.promotion(t, id, status, func(p *reward.Promotion) { p.Currency = "JPY" })
 		p := euros.json(t, "POST", fmt.Sprintf("/v1/promotions/%d/%s", id, move), "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
 		if !strings.Contains(p.Detail, "cannot "+move+": its currency must be one that the provider pays, not JPY") {
 			t.Error(p.Detail)
@@ -125,19 +125,22 @@ func TestActors(t *testing.T) {
 func TestRetryPayouts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for id, status := range map[reward.PromotionID]reward.PromotionStatus{1: reward.Completed, 2: reward.PromotionCancelled, 3: reward.Draft} {
-		b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Status = id, status })
+	for id, status := range map[reward.PromotionID]reward.PromotionStatus{1: reward.Running, 2: reward.PromotionCancelled, 3: reward.Draft} {
+		b.store.promotion(t, id, status)
 	}
-	for target := range reward.TargetID(2500) {
-		code, state := "A", reward.Failed
-		if target%5 == 0 {
+	outcomes := make([]rules.Outcome, 2500)
+	for i := range outcomes {
+		code, kind := "A", rules.OutcomeRefused
+		if i%5 == 0 {
 			code = "B"
 		}
-		if target%100 == 1 {
-			state = reward.Succeeded
+		if i%100 == 1 {
+			kind = rules.OutcomePaid
 		}
-		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{PromotionID: 1, TargetID: target, State: state, ErrorCode: code}
+		outcomes[i] = ended(reward.TargetID(i), kind, code)
 	}
+	b.store.pay(t, 1, testTime, outcomes...)
+	b.store.complete(t, 1)
 	for _, want := range []struct {
 		body     string
 		requeued int
@@ -167,10 +170,8 @@ func TestRetryPayouts(t *testing.T) {
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.edit(1, func(v *store.PromotionView) { v.ID, v.Status = 1, reward.Running })
-	for target, state := range map[reward.TargetID]reward.State{1: reward.Unknown, 2: reward.Unknown, 3: reward.Queued} {
-		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{PromotionID: 1, TargetID: target, State: state}
-	}
+	b.store.promotion(t, 1, reward.Running)
+	b.store.pay(t, 1, testTime, ended(1, rules.OutcomeNoLookup, ""), ended(2, rules.OutcomeNoLookup, ""), ended(3, queued, ""))
 	a := b.as(t, "kim", "POST", "/v1/promotions/1/payouts/1/resolve", `{"outcome":"SUCCEEDED","transactionKey":"T-9","note":"on the statement"}`)
 	a.want(t, http.StatusOK)
 	got := a.object(t)
@@ -208,24 +209,25 @@ func TestResolve(t *testing.T) {
 }
 
 // letters returns dead letters of every kind, with IDs from 1.
-func (b *bundle) letters() {
+func (b *bundle) letters(t *testing.T) {
+	t.Helper()
 	message := []byte(`{"promotionId":1,"targetId":7,"userId":"u7","amount":5}`)
 	other := []byte(`{"promotionId":1,"targetId":8,"userId":"u8","amount":5}`)
 	const stream = "campaign-promotion-stream:POINT:1"
-	b.store.edit(1, func(v *store.PromotionView) { v.ID, v.Status = 1, reward.Completed })
-	b.store.rows[store.PayoutID{PromotionID: 1, TargetID: 7}] = reward.Payout{PromotionID: 1, TargetID: 7, State: reward.Failed}
-	b.store.rows[store.PayoutID{PromotionID: 1, TargetID: 8}] = reward.Payout{PromotionID: 1, TargetID: 8, State: reward.Unknown}
-	b.store.letters = []reward.DeadLetter{
-		{ID: 1, Source: bus.TopicPointPublish, Key: []byte("7"), Value: []byte("{\xff"), Reason: "MALFORMED"},
-		{ID: 2, Source: stream, Value: message, Reason: "POISON"},
-		{ID: 3, Source: stream, Value: other, Reason: "POISON"},
-		{ID: 4, Source: stream, Value: message, Reason: "NO_ROW"},
-		{ID: 5, Source: "topic-of-yore", Value: message, Reason: "MALFORMED"},
-		{ID: 6, Source: stream, Value: []byte("x"), Reason: "POISON"},
-		{ID: 7, Source: bus.TopicStarted, Value: message, Reason: "TYPE_MISMATCH"},
-	}
-	for i := range b.store.letters {
-		b.store.letters[i].Status = reward.DeadLetterOpen
+	b.store.promotion(t, 1, reward.Running)
+	b.store.pay(t, 1, testTime, ended(7, rules.OutcomeRefused, ""), ended(8, rules.OutcomeNoLookup, ""))
+	b.store.complete(t, 1)
+	for i, l := range []reward.DeadLetter{
+		{Source: bus.TopicPointPublish, Key: []byte("7"), Value: []byte("{\xff"), Reason: "MALFORMED"},
+		{Source: stream, Value: message, Reason: "POISON"},
+		{Source: stream, Value: other, Reason: "POISON"},
+		{Source: stream, Value: message, Reason: "NO_ROW"},
+		{Source: "topic-of-yore", Value: message, Reason: "MALFORMED"},
+		{Source: stream, Value: []byte("x"), Reason: "POISON"},
+		{Source: bus.TopicStarted, Value: message, Reason: "TYPE_MISMATCH"},
+	} {
+		l.Offset, l.At = fmt.Sprint(i), testTime
+		fixture.OK(t, b.store.DeadLetterAdd(t.Context(), []reward.DeadLetter{l})) // several would be sorted
 	}
 }
 
@@ -235,7 +237,7 @@ func TestDeadLetterReplay(t *testing.T) {
 	t.Run("PublishesTheRawRecordOnce", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.letters()
+		b.letters(t)
 		a := b.as(t, "kim", "POST", "/v1/dead-letters/1/replay", "")
 		a.want(t, http.StatusAccepted)
 		if got := a.object(t); got["status"] != "REPLAYED" || got["settledBy"] != "kim" || got["settledAt"] == nil {
@@ -250,7 +252,7 @@ func TestDeadLetterReplay(t *testing.T) {
 	t.Run("StaysOpenWhenKafkaIsAway", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.letters()
+		b.letters(t)
 		b.kafka.away = errors.New("hunter2")
 		a := b.json(t, "POST", "/v1/dead-letters/1/replay", "")
 		a.wantProblem(t, http.StatusServiceUnavailable, "NOT_PUBLISHED")
@@ -270,7 +272,7 @@ func TestDeadLetterReplay(t *testing.T) {
 	t.Run("RequeuesAPoisonousPayout", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.letters()
+		b.letters(t)
 		b.json(t, "POST", "/v1/dead-letters/2/replay", "").want(t, http.StatusAccepted)
 		if got := b.json(t, "GET", "/v1/promotions/1/payouts/7", "").text(t, "state"); got != "READY" {
 			t.Errorf("state %s", got)
@@ -284,7 +286,7 @@ func TestDeadLetterReplay(t *testing.T) {
 	t.Run("SaysWhyNot", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		b.letters()
+		b.letters(t)
 		for id, why := range map[string]string{"4": "nothing to replay", "5": "Largesse does not read", "6": "names no payout"} {
 			p := b.json(t, "POST", "/v1/dead-letters/"+id+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")
 			if !strings.Contains(p.Detail, why) || !strings.HasSuffix(p.Detail, "discard it") {
@@ -314,7 +316,7 @@ func TestDeadLettersInBulk(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.letters()
+			b.letters(t)
 			a := b.as(t, "kim", "POST", "/v1/dead-letters/"+tt.verb, tt.body)
 			a.want(t, http.StatusAccepted)
 			want := map[string]any{"count": json.Number(tt.count), "skipped": json.Number(tt.skipped)}
@@ -331,9 +333,11 @@ func TestDeadLettersInBulk(t *testing.T) {
 	t.Run("OfManyBatches", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		for id := range int64(250) {
-			b.store.letters = append(b.store.letters, reward.DeadLetter{ID: id + 1, Source: bus.TopicPointPublish, Status: reward.DeadLetterOpen})
+		letters := make([]reward.DeadLetter, 250)
+		for i := range letters {
+			letters[i] = reward.DeadLetter{Source: bus.TopicPointPublish, Offset: fmt.Sprint(i), At: testTime}
 		}
+		fixture.OK(t, b.store.DeadLetterAdd(t.Context(), letters))
 		if got := b.json(t, "POST", "/v1/dead-letters/replay", `{"all":true}`).object(t)["count"]; got != json.Number("250") || len(b.kafka.records) != 250 {
 			t.Errorf("count %v, %d published", got, len(b.kafka.records))
 		}

@@ -7,8 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 // pages walks a list to its end and returns one field of all items.
@@ -34,16 +35,17 @@ func TestLists(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for id := reward.PromotionID(1); id <= 6; id++ {
-		b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Status = id, reward.Point, reward.Draft })
+		b.store.promotion(t, id, map[bool]reward.PromotionStatus{true: reward.Running, false: reward.Draft}[id == 1])
 	}
 	for target := reward.TargetID(0); target < 5; target++ {
-		state := reward.Succeeded
-		code := ""
+		kind, code := rules.OutcomePaid, ""
 		if target%2 == 1 {
-			state, code = reward.Failed, "NO_ACCOUNT"
+			kind, code = rules.OutcomeRefused, "NO_ACCOUNT"
 		}
-		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{PromotionID: 1, TargetID: target, State: state, ErrorCode: code}
-		b.store.letters = append(b.store.letters, reward.DeadLetter{ID: int64(target) + 1, Source: "t", Reason: code, Status: reward.DeadLetterOpen, Value: []byte("{"), Key: []byte{0xff}})
+		b.store.pay(t, 1, testTime, ended(target, kind, code))
+		fixture.OK(t, b.store.DeadLetterAdd(t.Context(), []reward.DeadLetter{
+			{Source: "t", Offset: target.String(), Reason: code, Value: []byte("{"), Key: []byte{0xff}, At: testTime},
+		}))
 	}
 	for _, tt := range []struct {
 		path, field string
@@ -52,7 +54,8 @@ func TestLists(t *testing.T) {
 	}{
 		{"/v1/promotions?limit=2", "id", []string{"6", "5", "4", "3", "2", "1"}, 3},
 		{"/v1/promotions?limit=1000", "id", []string{"6", "5", "4", "3", "2", "1"}, 1},
-		{"/v1/promotions?status=RUNNING", "id", nil, 1},
+		{"/v1/promotions?status=RUNNING", "id", []string{"1"}, 1},
+		{"/v1/promotions?status=PAUSED", "id", nil, 1},
 		{"/v1/promotions/1/payouts?limit=2", "targetId", []string{"0", "1", "2", "3", "4"}, 3},
 		{"/v1/promotions/1/payouts?state=failed", "targetId", []string{"1", "3"}, 1},
 		{"/v1/promotions/1/payouts?state=FAILED&code=OTHER", "targetId", nil, 1},

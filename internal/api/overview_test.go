@@ -13,12 +13,14 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
 func TestOverview(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	b.create(t, `{"id":1,"name":"p","type":"POINT","amount":10}`)
 	b.upload(t, "/v1/promotions/1/targets", "targetId\n1\n2\n").result(t)
 	b.json(t, "POST", "/v1/promotions/1/start", "").want(t, 202)
@@ -79,8 +81,10 @@ func TestOverviewNamesWhatIsAway(t *testing.T) {
 			return []bus.TopicLag{{Topic: "t", Group: "g", Records: 3}, {Topic: "u", Group: "h", Records: 4}}, kafka
 		}
 	})
-	b.store.oldest = store.OldestPayouts{ReadySince: testTime, UnknownSince: testTime.Add(time.Hour)}
-	s := b.busy(1, 5)
+	s := b.busy(t, 1, 5)
+	b.store.pay(t, 1, testTime.Add(time.Hour), ended(100, rules.OutcomeNoLookup, ""))
+	ready := []store.NewPayout{{PromotionID: 1, TargetID: 101, Amount: 1}}
+	fixture.Must(b.store.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: ready, Now: testTime}))(t)
 	b.queue.infos[s] = queue.Info{Exists: true, Len: 5, Pending: 3}
 	for _, test := range []struct {
 		name         string

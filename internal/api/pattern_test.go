@@ -15,7 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// noAudits is an audit that keeps nothing: commits for thousands of requests take seconds.
+// noAudits is an audit that keeps nothing.
 type noAudits struct{ store.Audits }
 
 func (noAudits) AuditBegin(context.Context, store.AuditLine) error             { return nil }
@@ -27,6 +27,7 @@ func (noAudits) AuditDrop(context.Context, int64) error                        {
 func TestPatternsHold(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *Config) { c.Audits = noAudits{} })
+	b.store.Close() // what is accepted fails there, which is quicker than thousands of commits
 	schemas := b.described(t)["components"].(tree)["schemas"].(tree)
 	characters := []rune{'a', 'É', 'ß', '漢', '😀', 0x85, 0xA0, 0xAD, 0x1680, 0x2003, 0x200B, 0x2028, 0x202E, 0x3000, 0xFEFF}
 	for c := range rune(0x80) {

@@ -7,26 +7,23 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/rules"
 )
 
 func TestPayoutWithAttempts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
-	id := store.PayoutID{PromotionID: 1, TargetID: 7}
-	b.store.rows[id] = reward.Payout{
-		PromotionID: 1, TargetID: 7, SummaryID: 4, UserID: "u7", Amount: 1000, State: reward.Retrying, Attempts: 1,
-		ErrorCode: "HTTP_500", ErrorMessage: "oops", UpdatedAt: at,
-	}
-	b.store.attempts[id] = []reward.Attempt{{Dispatch: 1, At: at, Class: reward.AnswerFailed, Code: "HTTP_500", Message: "oops"}}
+	b.store.promotion(t, 1, reward.Running)
+	failed := ended(7, rules.OutcomeFailed, "HTTP_500")
+	failed.Message = "oops"
+	failed.Attempts = []reward.Attempt{{Dispatch: 1, At: testTime, Class: reward.AnswerFailed, Code: "HTTP_500", Message: "oops"}}
+	b.store.pay(t, 1, testTime, failed)
 	got := b.json(t, "GET", "/v1/promotions/1/payouts/7", "").object(t)
 	want := map[string]any{
-		"targetId": "7", "userId": "u7", "promotionSummaryId": "4", "amount": json.Number("1000"), "state": "RETRYING", "attempts": json.Number("1"),
+		"targetId": "7", "userId": "u", "promotionSummaryId": "3", "amount": json.Number("5"), "state": "RETRYING", "attempts": json.Number("1"),
 		"errorCode": "HTTP_500", "errorMessage": "oops", "updatedAt": "2026-11-21T01:02:03Z",
 		"attemptLog": []any{map[string]any{"dispatch": json.Number("1"), "at": "2026-11-21T01:02:03Z", "class": "FAILED", "code": "HTTP_500", "message": "oops"}},
 	}
@@ -36,20 +33,20 @@ func TestPayoutWithAttempts(t *testing.T) {
 func TestPayoutExport(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.edit(1, func(v *store.PromotionView) { v.ID = 1 })
-	at := time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
-	for target := reward.TargetID(0); target < 2500; target++ {
-		b.store.rows[store.PayoutID{PromotionID: 1, TargetID: target}] = reward.Payout{
-			PromotionID: 1, TargetID: target, UserID: "u", Amount: 5, State: reward.Failed, ErrorCode: "C", ErrorMessage: "=cmd(),\"x\"", UpdatedAt: at,
-		}
+	b.store.promotion(t, 1, reward.Running)
+	outcomes := make([]rules.Outcome, 2500)
+	for i := range outcomes {
+		outcomes[i] = ended(reward.TargetID(i), rules.OutcomeRefused, "C")
+		outcomes[i].Message = "=cmd(),\"x\""
 	}
+	b.store.pay(t, 1, testTime, outcomes...)
 	const head = "targetId,userId,amount,voucherCode,state,attempts,transactionKey,errorCode,errorMessage,updatedAt\n"
 	a := b.do(t, "GET", "/v1/promotions/1/payouts?state=FAILED", nil, "Accept", "text/csv")
 	a.want(t, http.StatusOK)
 	if lines := strings.Count(a.body, "\n"); lines != 2501 {
 		t.Errorf("%d lines", lines)
 	}
-	if want := head + "0,u,5,,FAILED,0,,C,\"'=cmd(),\"\"x\"\"\",2026-11-21T01:02:03Z\n"; !strings.HasPrefix(a.body, want) {
+	if want := head + "0,u,5,,FAILED,1,,C,\"'=cmd(),\"\"x\"\"\",2026-11-21T01:02:03Z\n"; !strings.HasPrefix(a.body, want) {
 		t.Errorf("begins %q", a.body[:len(want)])
 	}
 	if got := a.header.Get("Content-Type"); got != "text/csv; charset=utf-8" {
@@ -65,9 +62,7 @@ func TestPayoutExport(t *testing.T) {
 	b.do(t, "GET", "/v1/promotions/1/payouts?state=x", nil, "Accept", "text/csv").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 
 	// The store goes away after the first page: the caller must notice.
-	b.store.mu.Lock()
-	b.store.away, b.store.awayFrom = errors.New("secret address"), 1
-	b.store.mu.Unlock()
+	b.store.fail("PayoutList", errors.New("secret address"))
 	req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/1/payouts", nil))(t)
 	req.Header.Set("Accept", "text/csv")
 	res, err := b.http.Do(req)

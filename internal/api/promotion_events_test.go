@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,17 +19,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
-
-func (f *fakeStore) PromotionViews(_ context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
-	defer f.lock()()
-	var out []store.PromotionView
-	for _, id := range slices.Sorted(slices.Values(ids)) {
-		if v, ok := f.ps[id]; ok {
-			out = append(out, v)
-		}
-	}
-	return out, f.away
-}
 
 // sentEvent is an event as a reader gets it.
 type sentEvent struct{ name, id, data string }
@@ -85,17 +73,20 @@ func told(t *testing.T, events []sentEvent) (out []string) {
 func promotionWire(t *testing.T, status reward.PromotionStatus) *wire {
 	t.Helper()
 	w := newWire(t)
-	w.shop.rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Name: "S", Type: reward.Point, Status: status, CreatedAt: testTime}}
-	w.shop.rows.sums = []reward.Summary{{PromotionID: 7, ID: 1}}
+	w.views = newFakeViews(7)
+	w.views.edit(7, func(v *store.PromotionView) {
+		v.Name, v.Type, v.Status, v.CreatedAt = "S", reward.Point, status, testTime
+	})
+	w.api.progress.read = w.views.read
 	return w
 }
 
 func (w *wire) paid(n int64) {
-	w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Succeeded] = n })
+	w.views.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Succeeded] = n })
 }
 
 func (w *wire) become(s reward.PromotionStatus) {
-	w.shop.rows.edit(7, func(v *store.PromotionView) { v.Status = s })
+	w.views.edit(7, func(v *store.PromotionView) { v.Status = s })
 }
 
 // wantNobody fails if a promotion still has watchers.
@@ -145,7 +136,7 @@ func TestPromotionEvents(t *testing.T) {
 		pass()
 		w.paid(1) // a late yes
 		pass()
-		w.shop.rows.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
+		w.views.edit(7, func(v *store.PromotionView) { v.FinishedAt = testTime })
 		<-r.done
 		want := []string{"state RUNNING 0", "state CANCELLED 0", "progress CANCELLED 1", "done CANCELLED 1"}
 		fixture.Equal(t, want, told(t, sentEvents(t, r.text())))
@@ -253,7 +244,7 @@ func TestPromotionEvents(t *testing.T) {
 
 	fixture.OnFakeTime(t, "SayOnceThatTheTimeLeftIsNotKnownAnyMore", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
-		w.shop.rows.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
+		w.views.edit(7, func(v *store.PromotionView) { v.Counts.Payouts[reward.Ready] = 1000 })
 		ctx, leave := context.WithCancel(t.Context())
 		r := w.send(ctx, "GET", promotionEvents, "")
 		for n := range int64(150) {
@@ -290,9 +281,7 @@ func TestPromotionEvents(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		r := w.send(t.Context(), "GET", promotionEvents, "")
 		pass()
-		w.shop.rows.mu.Lock()
-		w.shop.rows.away = errors.New("password=hunter2")
-		w.shop.rows.mu.Unlock()
+		w.views.set(errors.New("password=hunter2"), nil)
 		<-r.done
 		again := w.send(t.Context(), "GET", promotionEvents, "")
 		<-again.done
@@ -332,13 +321,11 @@ func TestPromotionEvents(t *testing.T) {
 // FuzzLastEventID: with any Last-Event-ID, a reader gets the current state, or learns
 // that it has seen it.
 func FuzzLastEventID(f *testing.F) {
-	b := &wire{}
-	rows := newFakeStore()
-	b.shop = newFakeShop(rows)
-	rows.ps[7] = store.PromotionView{Promotion: reward.Promotion{ID: 7, Status: reward.Completed}}
+	b := &wire{shop: newFakeShop(), views: newFakeViews(7)}
+	b.views.edit(7, func(v *store.PromotionView) { v.Status = reward.Completed })
 	b.shop.stand("42:u7", coupon.Status{Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}, nil)
-	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, Rows: rows})
-	seen := b.api.progress.frame(rows.ps[7]).id
+	b.api = New(Config{Templates: b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch})
+	seen := b.api.progress.frame(b.views.views[7]).id
 	for _, s := range []string{
 		seen, strings.ToLower(seen), seen + " ", seen[:len(seen)-1], "COMPLETED.", "." + strings.Repeat("0", 16), "9.REJECTED", "9.0", "", "\x00\r\nSet-Cookie: a=b",
 		"é.0123456789abcdef", strings.Repeat("9", 1<<16), "-0.+000000000000001", "\xff\xfe",
@@ -347,6 +334,7 @@ func FuzzLastEventID(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, last string) {
 		b.api.progress = newPromotionHub(b.api) // the one before rests for a moment
+		b.api.progress.read = b.views.read
 		for _, tc := range []struct{ path, end, seen string }{
 			{"/v1/promotions/7/events", "event: done\nid: " + seen + "\n", seen},
 			{"/v1/issue-requests/42:u7/events", "event: result\nid: 9.REJECTED\n", "9.REJECTED"},

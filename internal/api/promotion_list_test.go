@@ -11,7 +11,7 @@ import (
 
 func TestFindPromotions(t *testing.T) {
 	t.Parallel()
-	b, _ := setupSQLite(t)
+	b := setup(t)
 	for _, p := range []struct{ who, body string }{
 		{"kim", `{"id":1,"name":"b","type":"POINT","metadata":{"team":"Growth"}}`},
 		{"lee", `{"id":2,"name":"a 100%","type":"POINT"}`},

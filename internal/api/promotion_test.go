@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -188,9 +189,7 @@ func TestPromotionMoves(t *testing.T) {
 		for _, move := range all {
 			id++
 			promotion := reward.PromotionID(id)
-			b.store.edit(promotion, func(v *store.PromotionView) {
-				v.ID, v.Type, v.Status = promotion, reward.Point, reward.PromotionStatus(status)
-			})
+			b.store.promotion(t, promotion, reward.PromotionStatus(status))
 			t.Run(status+"/"+move, func(t *testing.T) {
 				t.Parallel()
 				a := b.json(t, "POST", fmt.Sprintf("/v1/promotions/%d/%s", promotion, move), "")
@@ -222,15 +221,16 @@ func TestPromotionGet(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	expected := int64(10)
-	b.store.edit(7, func(v *store.PromotionView) {
-		v.ID, v.Type, v.Status, v.ExpectedCount, v.PauseReason = 7, reward.Voucher, reward.Paused, &expected, "money.url answers 401"
+	b.store.promotion(t, 7, reward.Running)
+	b.store.pay(t, 7, testTime, ended(1, rules.OutcomePaid, ""), ended(2, rules.OutcomePaid, ""))
+	b.store.shown = func(v *store.PromotionView) {
+		v.Type, v.Status, v.ExpectedCount, v.PauseReason = reward.Voucher, reward.Paused, &expected, "money.url answers 401"
 		v.CreatedAt = time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("KST", 9*3600))
 		v.StartedAt = v.CreatedAt.Add(time.Hour)
 		for i := range reward.StateCount {
 			v.Counts.Payouts[i], v.Counts.Amounts[i] = int64(i)+1, reward.Amount(i+1)*100
 		}
-	})
-	b.store.sums = []reward.Summary{{PromotionID: 7, ID: 3, Counts: reward.Counts{Payouts: [reward.StateCount]int64{reward.Succeeded: 2}, Amounts: [reward.StateCount]reward.Amount{reward.Succeeded: 50}}}}
+	}
 	got := b.json(t, "GET", "/v1/promotions/7", "").object(t)
 	n := func(i int) json.Number { return json.Number(fmt.Sprint(i)) }
 	for field, want := range map[string]any{
@@ -238,7 +238,7 @@ func TestPromotionGet(t *testing.T) {
 		"createdAt": "2026-11-21T03:00:00Z", "startedAt": "2026-11-21T04:00:00Z", "finishedAt": nil, "etaSeconds": nil,
 		"counts": map[string]any{"ready": n(1), "queued": n(2), "retrying": n(3), "unknown": n(4), "succeeded": n(5), "failed": n(6), "cancelled": n(7)},
 		"summaries": []any{map[string]any{
-			"promotionSummaryId": "3", "totalCount": n(2), "amountSucceeded": n(50),
+			"promotionSummaryId": "3", "totalCount": n(2), "amountSucceeded": n(10),
 			"counts": map[string]any{"ready": n(0), "queued": n(0), "retrying": n(0), "unknown": n(0), "succeeded": n(2), "failed": n(0), "cancelled": n(0)},
 		}},
 	} {

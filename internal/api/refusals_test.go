@@ -59,7 +59,7 @@ func TestWhoGuessesIsSlowedDown(t *testing.T) {
 			t.Errorf("guesses were answered %v", got)
 		}
 		key, text := auth.NewKey(7, "till", auth.RoleViewer, "admin", nil, time.Now())
-		fixture.OK(t, b.rows.APIKeyCreate(t.Context(), key))
+		fixture.OK(t, b.store.APIKeyCreate(t.Context(), key))
 		if a := b.send("GET", "/v1/promotions", string(text), "198.51.100.1"); a.Code != http.StatusOK {
 			t.Errorf("a new key from the same address: %d %s", a.Code, a.Body)
 		}
@@ -74,7 +74,7 @@ func TestRefusalsAreRecorded(t *testing.T) {
 	metrics := obs.NewMetrics()
 	inMemory(t, func(t *testing.T, b *bundle) {
 		b.api.Start(t.Context())
-		entries := func() []store.AuditLine { return b.rows.audit(t, refusalAction) }
+		entries := func() []store.AuditLine { return b.store.audit(t, refusalAction) }
 		if a := b.send("POST", "/v1/promotions/12/start", "viewer", "2001:db8::7"); a.Code != http.StatusForbidden {
 			t.Fatalf("%d %s", a.Code, a.Body)
 		}
@@ -146,7 +146,7 @@ func TestChangesNameTheClient(t *testing.T) {
 	for _, path := range []string{"/v1/promotions/12/start", "/v1/coupon-templates/42/close", "/v1/promotions/12/cancel"} {
 		b.send("POST", path, "operator", "203.0.113.9, 198.51.100.1")
 	}
-	audit := b.rows.audit(t, "")
+	audit := b.store.audit(t, "")
 	for _, l := range audit {
 		if l.Address != "198.51.100.1" {
 			t.Errorf("%+v", l)

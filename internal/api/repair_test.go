@@ -26,7 +26,8 @@ func (noCharges) Charges(context.Context, reward.PromotionID, string) (money.Cha
 // to them: each request succeeds, or says that the database is busy.
 func TestRepairsAmongUploads(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	b.api.cfg.Reconciler = books.New(books.Config{Store: s, Charges: noCharges{}, DispatchHorizon: time.Second, Interval: time.Hour, Metrics: obs.NewMetrics()})
 	const promotions, files, lines = 3, 40, 1500
 	for id := range promotions {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 func TestRequestIDs(t *testing.T) {
@@ -29,14 +28,14 @@ func TestRequestIDs(t *testing.T) {
 func TestErrorsOfOursDoNotLeak(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.edit(1, func(v *store.PromotionView) { v.ID = 1 })
-	b.store.away = errors.New("password=hunter2")
+	b.store.promotion(t, 1, reward.Draft)
+	b.store.fail("PromotionGet", errors.New("password=hunter2"))
 	a := b.json(t, "GET", "/v1/promotions/1", "")
 	p := a.wantProblem(t, http.StatusInternalServerError, "INTERNAL")
 	if strings.Contains(a.body, "hunter2") {
 		t.Errorf("leaked: %s", a.body)
 	}
-	b.store.away = &reward.Error{Kind: reward.KindUnavailable, Code: "UNAVAILABLE", Detail: "the store is away", Err: errors.New("hunter2")}
+	b.store.fail("PromotionGet", &reward.Error{Kind: reward.KindUnavailable, Code: "UNAVAILABLE", Detail: "the store is away", Err: errors.New("hunter2")})
 	a = b.json(t, "GET", "/v1/promotions/1", "")
 	a.wantProblem(t, http.StatusServiceUnavailable, "UNAVAILABLE")
 	if strings.Contains(a.body, "hunter2") || a.header.Get("Retry-After") == "" {

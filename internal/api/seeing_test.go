@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -58,10 +59,10 @@ func TestSettings(t *testing.T) {
 func TestReconciliationList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for id := range int64(3) {
-		b.store.reports[id+1] = store.Reconciliation{ID: id + 1, At: testTime, Checked: 5, Drifts: id, Repaired: 0}
+	for _, r := range []store.Reconciliation{{ID: 1, Checked: -1, Drifts: -1, Repaired: -1}, {ID: 2, Checked: 5, Drifts: 1}, {ID: 3, Checked: 5, Drifts: 2}} {
+		r.Report, r.At = []byte("{}"), testTime
+		fixture.OK(t, b.store.ReconciliationSave(t.Context(), r))
 	}
-	b.store.reports[1] = store.Reconciliation{ID: 1, At: testTime, Checked: -1, Drifts: -1, Repaired: -1}
 	const second = `{"items":[{"id":"1","at":"2026-11-21T01:02:03Z"}]}`
 	first := `{"items":[{"id":"3","at":"2026-11-21T01:02:03Z","checked":5,"drifts":2,"repaired":0},{"id":"2","at":"2026-11-21T01:02:03Z","checked":5,"drifts":1,"repaired":0}],"nextCursor":"` +
 		encodeCursor(cursorReconciliations, 2) + `"}`
@@ -77,7 +78,8 @@ func TestReconciliationList(t *testing.T) {
 // come from real rows.
 func TestUnknownAndErrors(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	for _, id := range []string{"1", "2"} {
 		b.create(t, `{"id":`+id+`,"name":"p","type":"POINT","amount":10}`)
 		b.upload(t, "/v1/promotions/"+id+"/targets", "targetId,userId\n1,u1\n2,u2\n3,u3\n").result(t)

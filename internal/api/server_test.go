@@ -7,7 +7,6 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -15,7 +14,7 @@ import (
 func TestAStopWaitsForUploads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.edit(1, func(v *store.PromotionView) { v.ID, v.Type, v.Amount = 1, reward.Point, 5 })
+	b.store.promotion(t, 1, reward.Draft)
 	s := b.serveHTTP(t, web.Limits{})
 	body, feed := io.Pipe()
 	done := make(chan UploadResult, 1)
@@ -25,7 +24,7 @@ func TestAStopWaitsForUploads(t *testing.T) {
 	if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadBytesMin)); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Until(t, "the upload has begun", func() bool { defer b.store.lock()(); return b.store.gets > 0 })
+	fixture.Until(t, "the upload has begun", func() bool { return len(b.api.uploads) > 0 })
 	stopped := make(chan struct{})
 	go func() { s.Stop(); close(stopped) }()
 	fixture.Until(t, "the server drains", b.api.IsDraining)

@@ -18,8 +18,6 @@ import (
 // fakeShop stores templates and coupons in memory, and answers requests as the test
 // configured it.
 type fakeShop struct {
-	rows *fakeStore
-
 	codesAbove int64 // the setting; set before the first call
 
 	mu        sync.Mutex // protects what follows
@@ -42,9 +40,9 @@ type fakeShop struct {
 	watchers sync.WaitGroup
 }
 
-func newFakeShop(rows *fakeStore) *fakeShop {
+func newFakeShop() *fakeShop {
 	return &fakeShop{
-		rows: rows, templates: make(map[reward.TemplateID]coupon.View), statuses: make(map[string]coupon.Status), refusals: make(map[string]error),
+		templates: make(map[reward.TemplateID]coupon.View), statuses: make(map[string]coupon.Status), refusals: make(map[string]error),
 		news: make(chan coupon.Status), begun: make(chan int64, 10),
 	}
 }
@@ -359,7 +357,7 @@ func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
 }
 
 // fakeCouponReconciler returns a report about the command, and stores it.
-type fakeCouponReconciler struct{ rows *fakeStore }
+type fakeCouponReconciler struct{ rows *faultyStore }
 
 func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error) {
 	five, four := int64(5), int64(4)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,42 +11,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/largesse/largesse/internal/bus"
-	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/sqlite"
-	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 var testTime = time.Date(2026, 11, 21, 1, 2, 3, 0, time.UTC)
-
-// setupSQLite is an API over a database of its own; nothing is dispatched. No promotion
-// needs an approval, unless there is an amount above which they do.
-func setupSQLite(t *testing.T, approvalAbove ...reward.Amount) (*bundle, *sqlite.Store) {
-	t.Helper()
-	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
-	t.Cleanup(s.Close)
-	ids := service.NewIDs()
-	hint := func(reward.PromotionID) {}
-	return setup(t, func(c *Config) {
-		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{Store: s, IDs: ids, Hint: hint, ApprovalAbove: slices.Max(append(approvalAbove, 0))})
-		c.Uploads = campaign.NewUploads(campaign.UploadsConfig{
-			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
-		})
-		c.DeadLetters = campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: s, Publisher: &fakePublisher{}, Hint: hint})
-		c.Rows = s
-	}), s
-}
 
 func TestOverSQLite(t *testing.T) {
 	t.Parallel()
 
 	t.Run("LifeOfAPromotion", func(t *testing.T) {
 		t.Parallel()
-		b, s := setupSQLite(t)
+		b := setup(t)
+		s := b.store
 		id := b.create(t, `{"id":12345,"name":"Spring","type":"POINT","amount":10}`)
 		path := "/v1/promotions/" + id
 		b.json(t, "POST", "/v1/promotions", `{"id":12345,"name":"Spring","type":"POINT"}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")
@@ -122,7 +98,7 @@ func TestOverSQLite(t *testing.T) {
 
 	t.Run("DeleteTakesTargetsAndUploadsWithIt", func(t *testing.T) {
 		t.Parallel()
-		b, _ := setupSQLite(t)
+		b := setup(t)
 		path := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","amount":10}`)
 		r := b.upload(t, path+"/targets", "targetId\n1\nx\n").result(t)
 		b.json(t, "DELETE", path, "").want(t, http.StatusNoContent)
@@ -134,7 +110,8 @@ func TestOverSQLite(t *testing.T) {
 
 	t.Run("LongDeadLettersAreCut", func(t *testing.T) {
 		t.Parallel()
-		b, s := setupSQLite(t)
+		b := setup(t)
+		s := b.store
 		const long = 900_000
 		value := []byte("x" + strings.Repeat("é", long/2-1) + "x")
 		letters := make([]reward.DeadLetter, 50)
@@ -167,7 +144,8 @@ func TestOverSQLite(t *testing.T) {
 
 	t.Run("WhatKafkaRegistered", func(t *testing.T) {
 		t.Parallel()
-		b, s := setupSQLite(t)
+		b := setup(t)
+		s := b.store
 		expected := int64(3)
 		if _, err := s.PromotionRegister(t.Context(), []store.Registration{
 			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: &expected}, {ID: 8, Type: reward.Voucher},
@@ -197,7 +175,8 @@ func TestOverSQLite(t *testing.T) {
 // tell which targets were paid are gone.
 func TestAnArchivedPromotionTakesNothing(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	id := b.create(t, `{"id":77,"name":"Last year","type":"POINT","amount":10}`)
 	path := "/v1/promotions/" + id
 	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)

@@ -13,7 +13,7 @@ import (
 
 func TestChangeOfAPromotion(t *testing.T) {
 	t.Parallel()
-	b, _ := setupSQLite(t)
+	b := setup(t)
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
 	path := "/v1/promotions/" + b.create(t, `{"id":7,"name":"Spring","type":"VOUCHER","maxAmount":5,"metadata":{"team":"growth","cost centre":"42"}}`)
 	fields := func(a answer, names ...string) map[string]any {
@@ -124,7 +124,7 @@ func entries(n int) string {
 // one that was created later under its ID.
 func TestAPromotionMadeAgainHasAnotherTag(t *testing.T) {
 	t.Parallel()
-	b, _ := setupSQLite(t)
+	b := setup(t)
 	const body = `{"id":7,"name":"Spring","type":"POINT","amount":10}`
 	path := "/v1/promotions/" + b.create(t, body)
 	tags := []string{b.json(t, "GET", path, "").header.Get("ETag")}
@@ -146,7 +146,7 @@ func TestAPromotionMadeAgainHasAnotherTag(t *testing.T) {
 
 func TestChangesExpectAVersion(t *testing.T) {
 	t.Parallel()
-	b, _ := setupSQLite(t)
+	b := setup(t)
 	path := "/v1/promotions/" + b.create(t, `{"name":"Spring","type":"POINT","amount":10}`)
 	change := func(name, tag string) answer {
 		t.Helper()
@@ -181,8 +181,7 @@ func TestChangesExpectAVersion(t *testing.T) {
 
 func TestChangesOfTemplatesAndEndpointsExpectATag(t *testing.T) {
 	t.Parallel()
-	_, rows := setupSQLite(t)
-	b := setup(t, func(c *Config) { c.Webhooks = rows })
+	b := setup(t)
 	for collection, tt := range map[string]struct{ body, field, other string }{
 		"/v1/coupon-templates":  {`{"name":"x","totalQuantity":9,"metadata":{"b":"1","a":"2"}}`, "name", ""},
 		"/v1/webhook-endpoints": {`{"url":"https://hooks.example/x","events":["promotion.completed","balance.breach"]}`, "description", "/rotate-secret"},
@@ -219,7 +218,7 @@ func TestChangesOfTemplatesAndEndpointsExpectATag(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	t.Parallel()
-	b, _ := setupSQLite(t)
+	b := setup(t)
 	for _, path := range []string{"/v1/promotions", "/v1/coupon-templates"} {
 		rest := `"name":"x","type":"POINT"`
 		if path == "/v1/coupon-templates" {

@@ -84,7 +84,7 @@ func TestPromotionStream(t *testing.T) {
 	t.Run("Shape", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, named)
-		b.store.edit(7, func(v *store.PromotionView) { v.ID, v.Type, v.Status = 7, reward.Voucher, reward.Running })
+		b.store.promotion(t, 7, reward.Running, func(p *reward.Promotion) { p.Type = reward.Voucher })
 		b.store.present = []store.Instance{{Name: "host-1", Alive: true}, {Name: "host-1.2"}, {Name: "host-12", Alive: true}}
 		s := queue.Stream{Type: reward.Voucher, PromotionID: 7}
 		oldest := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("KST", 9*3600))

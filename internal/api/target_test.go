@@ -28,6 +28,14 @@ func (b *bundle) upload(t *testing.T, path, body string, headers ...string) answ
 	return b.do(t, "POST", path, strings.NewReader(body), headers...)
 }
 
+// saved returns the payouts and the uploads of a promotion.
+func (b *bundle) saved(t *testing.T, promotion string) ([]reward.Payout, []store.Upload) {
+	t.Helper()
+	id := fixture.Must(reward.ParsePromotionID(promotion))(t)
+	rows := fixture.Must(b.store.PayoutList(t.Context(), store.PayoutListParams{PromotionID: id, Limit: 9}))(t)
+	return rows, fixture.Must(b.store.UploadList(t.Context(), id, 0, 9))(t)
+}
+
 func gzipped(t *testing.T, text string) string {
 	t.Helper()
 	var buf bytes.Buffer
@@ -92,8 +100,8 @@ func TestUploadTargets(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", dry, diff)
 			}
 			if dry == "?dryRun=true" {
-				if r.ReportURL != "" || len(b.store.rows) != 0 || len(b.store.uploads) != 0 {
-					t.Errorf("a dry run left %q, %d rows, %d uploads", r.ReportURL, len(b.store.rows), len(b.store.uploads))
+				if rows, uploads := b.saved(t, id); r.ReportURL != "" || len(rows) != 0 || len(uploads) != 0 {
+					t.Errorf("a dry run left %q, %d rows, %d uploads", r.ReportURL, len(rows), len(uploads))
 				}
 				continue
 			}
@@ -155,7 +163,7 @@ func TestUploadTargets(t *testing.T) {
 		b := setup(t)
 		for i, status := range []reward.PromotionStatus{reward.Draft, reward.Running, reward.Paused, reward.Completed, reward.PromotionCancelled} {
 			id := reward.PromotionID(i + 1)
-			b.store.edit(id, func(v *store.PromotionView) { v.ID, v.Type, v.Status, v.Amount = id, reward.Point, status, 5 })
+			b.store.promotion(t, id, status)
 			if r := b.upload(t, fmt.Sprintf("/v1/promotions/%d/targets", id), "targetId\n1\n").result(t); r.Accepted != 1 {
 				t.Errorf("%s: %+v", status, r)
 			}
@@ -243,9 +251,7 @@ func TestUploadTargets(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-		b.store.mu.Lock()
-		b.store.away, b.store.awayFrom = io.ErrClosedPipe, 1
-		b.store.mu.Unlock()
+		b.store.fail("PayoutSave", io.ErrClosedPipe)
 		a := b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n")
 		p := a.wantProblem(t, http.StatusServiceUnavailable, "UPLOAD_INTERRUPTED")
 		if a.header.Get("Retry-After") == "" || !strings.Contains(p.Detail, "sending the same file again is safe") {
@@ -308,13 +314,12 @@ func TestUploadWithABrokenBody(t *testing.T) {
 				t.Errorf("%q is not in %s", want, text)
 			}
 		}
-		if _, cut := b.store.rows[store.PayoutID{PromotionID: 1, TargetID: 34}]; cut || len(b.store.rows) != 2 {
-			t.Errorf("rows %v", b.store.rows)
+		rows, uploads := b.saved(t, id)
+		if len(rows) != 2 || rows[0].TargetID != 1 || rows[1].TargetID != 2 {
+			t.Errorf("rows %v", rows)
 		}
-		for _, u := range b.store.uploads {
-			if u.FinishedAt.IsZero() || u.Accepted != 2 {
-				t.Errorf("the upload stays open: %+v", u)
-			}
+		if len(uploads) != 1 || uploads[0].FinishedAt.IsZero() || uploads[0].Accepted != 2 {
+			t.Errorf("the upload stays open: %+v", uploads)
 		}
 		// The whole file brings the rest.
 		if r := b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n2\n345\n").result(t); r.Accepted != 1 || r.Duplicates != 2 {

@@ -13,7 +13,8 @@ import (
 
 func TestTimeline(t *testing.T) {
 	t.Parallel()
-	b, s := setupSQLite(t)
+	b := setup(t)
+	s := b.store
 	b.create(t, `{"id":1,"name":"p","type":"POINT","amount":10}`)
 	begin := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	point := func(second int, succeeded int64) store.PromotionPoint {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -12,73 +11,14 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/web"
 )
 
-// noEndpoints is a store.WebhookEndpoints without endpoints.
-type noEndpoints struct{ store.WebhookEndpoints }
-
-var errNoEndpoint = reward.NewError(reward.KindNotFound, reward.CodeEndpointNotFound, "there is no webhook endpoint 12")
-
-func (noEndpoints) WebhookEndpointCreate(_ context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
-	return e, nil
-}
-
-func (noEndpoints) WebhookEndpointList(context.Context, int) ([]store.WebhookEndpoint, error) {
-	return nil, nil
-}
-
-func (noEndpoints) WebhookEndpointGet(context.Context, int64, int) (store.WebhookEndpoint, error) {
-	return store.WebhookEndpoint{}, errNoEndpoint
-}
-
-func (noEndpoints) WebhookEndpointChange(context.Context, int64, store.WebhookEndpointChange) (store.WebhookEndpoint, error) {
-	return store.WebhookEndpoint{}, errNoEndpoint
-}
-
-func (noEndpoints) WebhookEndpointRotate(context.Context, int64, string, time.Duration) (store.WebhookEndpoint, error) {
-	return store.WebhookEndpoint{}, errNoEndpoint
-}
-
-func (noEndpoints) WebhookEndpointDelete(context.Context, int64) error { return errNoEndpoint }
-
-func (noEndpoints) WebhookDeliveryTest(context.Context, int64) (store.EndpointDelivery, error) {
-	return store.EndpointDelivery{}, errNoEndpoint
-}
-
-func (noEndpoints) WebhookDeliveryGet(context.Context, int64, int64) (store.EndpointDelivery, error) {
-	return store.EndpointDelivery{}, reward.NewError(reward.KindNotFound, reward.CodeDeliveryNotFound, "webhook endpoint 12 has no delivery 5")
-}
-
-func (noEndpoints) WebhookDeliveryResend(context.Context, int64, int64) (store.EndpointDelivery, error) {
-	return store.EndpointDelivery{}, errNoEndpoint
-}
-
-// anEndpoint is a store.WebhookEndpoints with any endpoint and no deliveries.
-type anEndpoint struct{ noEndpoints }
-
-func (anEndpoint) WebhookEndpointGet(_ context.Context, id int64, _ int) (store.WebhookEndpoint, error) {
-	return store.WebhookEndpoint{ID: id}, nil
-}
-
-func (anEndpoint) WebhookDeliveryList(context.Context, store.WebhookDeliveryListParams) ([]store.EndpointDelivery, error) {
-	return nil, nil
-}
-
-// setupEndpoints is an API with webhook endpoints in a database, and callers whose token
-// is a role.
-func setupEndpoints(t *testing.T) (*bundle, *sqlite.Store) {
-	t.Helper()
-	_, s := setupSQLite(t)
-	return setup(t, guarded, func(c *Config) { c.Webhooks = s }), s
-}
-
 func TestWebhookEndpoints(t *testing.T) {
 	t.Parallel()
-	b, s := setupEndpoints(t)
+	b := setup(t, guarded)
+	s := b.store
 	const path = "/v1/webhook-endpoints"
 	made := b.jsonAs(t, "admin", "POST", path, `{"url":"https://hooks.example/in/T0K3N?key=hunter2","events":["payout.failed","promotion.started"],"description":"CRM"}`)
 	made.want(t, http.StatusCreated)
@@ -170,7 +110,8 @@ func TestWebhookEndpoints(t *testing.T) {
 
 func TestWebhookEndpointsAreChecked(t *testing.T) {
 	t.Parallel()
-	b, s := setupEndpoints(t)
+	b := setup(t, guarded)
+	s := b.store
 	const path = "/v1/webhook-endpoints"
 	for body, field := range map[string]string{
 		`{"url":"ftp://hooks.example","events":["coupon.used"]}`:                            "url",

@@ -48,7 +48,7 @@ func TestViewersSeeNoSecretURLs(t *testing.T) {
 // the description has their pattern, which package webhook tests.
 func TestReceiverURLs(t *testing.T) {
 	t.Parallel()
-	b, _ := setupEndpoints(t)
+	b := setup(t, guarded)
 	schemas := b.described(t)["components"].(tree)["schemas"].(tree)
 	change := "/v1/webhook-endpoints/" + b.jsonAs(t, "admin", "POST", "/v1/webhook-endpoints", `{"url":"https://hooks.example/","events":["payout.failed"]}`).text(t, "id")
 	for _, door := range []struct{ role, method, path, schema, field, pattern, body string }{
@@ -72,7 +72,8 @@ func TestReceiverURLs(t *testing.T) {
 // TestStoredURLsStay checks that an endpoint with a URL of an earlier version works on.
 func TestStoredURLsStay(t *testing.T) {
 	t.Parallel()
-	b, s := setupEndpoints(t)
+	b := setup(t, guarded)
+	s := b.store
 	const old = "https://old~receiver.example/in"
 	e := fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: old, Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime}))(t)
 	path := fmt.Sprintf("/v1/webhook-endpoints/%d", e.ID)
@@ -86,7 +87,8 @@ func TestStoredURLsStay(t *testing.T) {
 // TestViewersSeeNoInternalAddresses checks the errors that earlier versions stored.
 func TestViewersSeeNoInternalAddresses(t *testing.T) {
 	t.Parallel()
-	b, s := setupEndpoints(t)
+	b := setup(t, guarded)
+	s := b.store
 	e := fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 7, URL: "https://hooks.example/", Events: []string{"payout.failed"}, Enabled: true, Secret: "whsec_x", CreatedAt: testTime}))(t)
 	d := fixture.Must(s.WebhookDeliveryTest(t.Context(), e.ID))(t)
 	if _, err := s.WebhookDeliveryRecord(t.Context(), store.WebhookAttemptRecord{
