@@ -296,9 +296,12 @@ var keyIDs = []int64{
 // the second payout for a repetition of the first, and never pay it.
 func (p *custom) checkKeys() error {
 	type payout struct{ promotion, target int64 }
-	known := make(map[string]payout, len(keyIDs)*len(keyIDs))
-	for _, promotion := range keyIDs[1:] { // a promotion's ID is at least 1
-		for _, target := range keyIDs {
+	ids := append(p.literalIDs(), keyIDs...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	known := make(map[string]payout, len(ids)*len(ids))
+	for _, promotion := range ids[1:] { // a promotion's ID is at least 1
+		for _, target := range ids {
 			key, err := p.keyOf(reward.PromotionID(promotion), reward.TargetID(target))
 			if err != nil {
 				return fmt.Errorf("fails for promotion %d and target %d: %w", promotion, target, err)
@@ -312,6 +315,76 @@ func (p *custom) checkKeys() error {
 		}
 	}
 	return nil
+}
+
+// literalIDs returns IDs whose keys may be equal because of the digits that the key's
+// expression adds itself.
+func (p *custom) literalIDs() []int64 {
+	found := digits{}
+	node := p.key.Node()
+	ast.Walk(&node, found)
+	found.between(p.with.Key)
+	var ids []int64
+	add := func(text string) {
+		if id, err := strconv.ParseInt(text, 10, 64); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	for d := range found {
+		add("1" + d + "1") // 1, d, 1d1 and 1d1, d, 1 are the same text
+		for period := 1; period <= len(d); period++ {
+			if strings.HasPrefix(d, d[period:]) { // if d is eee: 1, eee, e1 and 1e, eee, 1
+				add("1" + d[:period])
+				add(d[len(d)-period:] + "1")
+			}
+		}
+		if n, err := strconv.ParseInt(d, 10, 64); err == nil && n < math.MaxInt64 {
+			ids = append(ids, n, n+1) // as a factor or a divisor
+		}
+	}
+	return ids
+}
+
+// digits collects the digits that stand together in the literals of an expression.
+type digits map[string]bool
+
+var digitsText = regexp.MustCompile(`[0-9]+`)
+
+// Visit implements ast.Visitor.
+func (d digits) Visit(node *ast.Node) {
+	text := ""
+	switch n := (*node).(type) {
+	case *ast.StringNode:
+		text = n.Value
+	case *ast.IntegerNode:
+		text = strconv.Itoa(n.Value)
+	case *ast.ConstantNode:
+		text = fmt.Sprint(n.Value)
+	}
+	for _, found := range digitsText.FindAllString(text, -1) {
+		d[found] = true
+	}
+}
+
+// between adds the digits that the expression puts between the two IDs, possibly from
+// several literals. It leaves out hashes, which would hide them.
+func (d digits) between(key string) {
+	const promotion, target = "7203685477580314159", "7161803398874989485"
+	same := func(args ...any) (any, error) { return args[0], nil }
+	program, err := expr.Compile(key, append(slices.Clone(customOptions), expr.Env(keyEnv{}),
+		expr.Function("uuid", same, new(func(string) string)), expr.Function("hash", same, new(func(string, int) string)))...)
+	if err != nil {
+		return
+	}
+	value, err := expr.Run(program, keyEnv{PromotionID: promotion, TargetID: target})
+	if err != nil {
+		return
+	}
+	for _, order := range []string{promotion + "([0-9]+)" + target, target + "([0-9]+)" + promotion} {
+		for _, found := range regexp.MustCompile(order).FindAllStringSubmatch(fmt.Sprint(value), -1) {
+			d[found[1]] = true
+		}
+	}
 }
 
 // customOptions hold what expressions may not do, and the functions they have in

@@ -219,6 +219,12 @@ func TestCustomMistakes(t *testing.T) {
 		"short hash":          {func(c *Custom) { c.Key = `hash(targetId, 8)` }, "money.request.key", "24 to 64"},
 		"joined":              {func(c *Custom) { c.Key = `promotionId + targetId` }, "money.request.key", `1 and target 11, and promotion 11 and target 1, the same key "111"`},
 		"joined with a digit": {func(c *Custom) { c.Key = `"k" + promotionId + "0" + targetId` }, "money.request.key", `1 and target 101, and promotion 101 and target 1, the same key`},
+		"joined with zeros":   {func(c *Custom) { c.Key = `promotionId + "000" + targetId` }, "money.request.key", `the same key "100010001"`},
+		"joined with 42":      {func(c *Custom) { c.Key = `hash(targetId + "-42" [1:] + promotionId, 24)` }, "money.request.key", "the same key"},
+		"joined with parts":   {func(c *Custom) { c.Key = `let by = "0"; uuid(promotionId + by + "0" + repeat(by, 2) + targetId)` }, "money.request.key", "the same key"},
+		"joined at length":    {func(c *Custom) { c.Key = `promotionId + "42424242424242424242" + targetId` }, "money.request.key", "the same key"},
+		"joined in base64":    {func(c *Custom) { c.Key = `replace(toBase64(promotionId + "007" + targetId), "=", "")` }, "money.request.key", "the same key"},
+		"a scale":             {func(c *Custom) { c.Key = `string(int(promotionId) % 1000003 * 5000 + int(targetId) % 1000003)` }, "money.request.key", "the same key"},
 		"one ID":              {func(c *Custom) { c.Key = `"k-" + targetId` }, "money.request.key", "promotion 1 and target 0, and promotion 2 and target 0, the same key"},
 		"a sum":               {func(c *Custom) { c.Key = `string(int(promotionId) % 1000003 + int(targetId) % 1000003)` }, "money.request.key", "the same key"},
 		"a product":           {func(c *Custom) { c.Key = `string(int(promotionId) % 1000003 * (int(targetId) % 1000003))` }, "money.request.key", "the same key"},
@@ -246,6 +252,25 @@ func TestCustomMistakes(t *testing.T) {
 		_, problems := CheckCustom(c)
 		if len(problems) == 0 || problems[0].Setting != tc.setting || !strings.Contains(problems[0].Detail, tc.detail) || strings.Contains(problems[0].Detail, "\n") {
 			t.Errorf("%s: %+v", name, problems)
+		}
+	}
+}
+
+// TestCustomKeys: keys that tell all payouts apart are accepted, also those whose
+// literals have digits.
+func TestCustomKeys(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{
+		`promotionId + "-000-" + targetId`,
+		`"v1:" + promotionId + ":" + targetId + "42"`,
+		`promotionId + repeat("0", 19 - len(targetId)) + targetId`,
+		`promotionId + "00000000000000000000" + targetId`,
+		`hash("2026" + promotionId + "x7" + targetId, 32)`,
+	} {
+		c := goodCustom()
+		c.Key = key
+		if _, problems := CheckCustom(c); len(problems) > 0 {
+			t.Errorf("%s: %v", key, problems)
 		}
 	}
 }
