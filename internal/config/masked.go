@@ -99,7 +99,7 @@ func (s Setting) Shown(text string) string {
 	case s.Name == "money.request.path" || s.Name == "money.lookup.path":
 		return pathSecret.ReplaceAllString(text, "${1}"+mask)
 	case s.Name == "money.request.body":
-		return literalSecret.ReplaceAllString(text, "${1}"+`"`+mask+`"`)
+		return maskExpression(text)
 	}
 	return maskSecrets(text)
 }
@@ -118,13 +118,9 @@ var (
 	secretQuery  = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|pwd|secret|token|key|auth)[^=&]*=)[^&#]*`)
 )
 
-var (
-	// pathSecret finds the literal value of a query parameter with such a name, and
-	// literalSecret a text that an object of an expression has under such a name. A
-	// placeholder or an expression is no secret.
-	pathSecret    = regexp.MustCompile(`(?i)([?&][^=&{]*(?:pass|pwd|secret|token|key|auth)[^=&{]*=)[^&#{][^&#]*`)
-	literalSecret = regexp.MustCompile(`(?i)((?:"[^"]*(?:pass|pwd|secret|token|key|auth)[^"]*"|\w*(?:pass|pwd|secret|token|key|auth)\w*)\s*:\s*)(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')`)
-)
+// pathSecret finds the literal value of a query parameter with such a name. A placeholder
+// is no secret.
+var pathSecret = regexp.MustCompile(`(?i)([?&][^=&{]*(?:pass|pwd|secret|token|key|auth)[^=&{]*=)[^&#{][^&#]*`)
 
 var headerStart = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}: `)
 
