@@ -49,7 +49,6 @@ func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := a.cfg.Rows.Ping(ctx); err != nil {
-		a.log.Warn("database unavailable", err)
 		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the database does not answer")
 	}
 	out := Health{Status: "ok", Degraded: []string{}}

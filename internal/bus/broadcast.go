@@ -155,6 +155,7 @@ func (b *Broadcast) work(ctx context.Context, polled []*kgo.Record) bool {
 	if len(records) == 0 {
 		return ctx.Err() == nil
 	}
+	report := b.log.Streak("handling records failed", "")
 	for attempt := 0; ; attempt++ {
 		err := b.cfg.Handle(ctx, records)
 		if err == nil {
@@ -163,7 +164,7 @@ func (b *Broadcast) work(ctx context.Context, polled []*kgo.Record) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		b.log.Warn("handling records failed", err, "topic", b.cfg.Topic, "count", len(records), "attempt", attempt+1)
+		report(err, "topic", b.cfg.Topic, "count", len(records))
 		if !service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit)) {
 			return false
 		}

@@ -165,6 +165,7 @@ func (l *Listener) work(ctx context.Context, kafka *kgo.Client, m *membership, b
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	polled := maps.Clone(m.owned)
+	report := l.log.Streak("handling records failed", "")
 	for attempt := 0; len(batch) > 0; attempt++ {
 		err := l.cfg.Handle(ctx, l.records(batch))
 		if err == nil {
@@ -174,7 +175,7 @@ func (l *Listener) work(ctx context.Context, kafka *kgo.Client, m *membership, b
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.Warn("handling records failed", err, "topic", l.cfg.Topic, "count", len(batch), "attempt", attempt+1)
+		report(err, "topic", l.cfg.Topic, "count", len(batch))
 
 		// Between attempts, the group may move partitions. The records of a moved
 		// partition are then another member's work, even if it comes back.

@@ -2,7 +2,6 @@ package payout
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -28,9 +27,6 @@ type Producer struct {
 	Streams *streamHealth
 	Log     obs.Log
 	clock   *queueClock // nil: all clocks are right
-
-	once   sync.Once // sets report
-	report func(error, ...any)
 }
 
 // addTimeout limits an add, also during a stop.
@@ -80,13 +76,10 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	added, err := p.Queue.Add(ctx, queue.AddParams{
 		Stream: s, MaxLen: p.MaxLen, Deadline: p.clock.deadline(s, payouts[0].DueAt, p.DispatchHorizon), Entries: entries,
 	})
-	p.once.Do(func() { p.report = log.Streak("work queue unavailable", "work queue available again") })
 	if err != nil {
-		p.report(err, "promotion_id", s.PromotionID, "count", len(entries))
 		p.Streams.failed(s, err)
 		return 0
 	}
-	p.report(nil)
 	p.Streams.works(s)
 	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
