@@ -84,6 +84,12 @@ func (r *rig) issue(template string, from, n int) {
 	}
 }
 
+// waiting returns how many users are in line at a template.
+func (r *rig) waiting(template string) int64 {
+	r.t.Helper()
+	return fixture.Must(r.api.Template(r.t.Context(), template))(r.t).Counters.Waiting
+}
+
 // onePerUser checks that a template has issued one coupon to each of n users.
 func (r *rig) onePerUser(template string, n int) {
 	r.t.Helper()

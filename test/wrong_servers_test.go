@@ -1,3 +1,5 @@
+//go:build ci
+
 package test
 
 import (
@@ -6,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,6 +100,32 @@ func (r *rig) refuses(name string, want promise, call func() error) {
 	})
 }
 
+// standstill creates a promotion that is RUNNING and waits for its target.
+func (r *rig) standstill() (id string) {
+	r.t.Helper()
+	announce(r.t, r.publishing(4711, 1), 4711, 1)
+	return r.until("4711", "RUNNING", func(p client.Promotion) bool { return p.Status == "RUNNING" }).ID
+}
+
+// watch starts `promotion watch`, which ends with the test, and returns what it prints
+// from its first line on.
+func (r *rig) watch(promotion string) *fixture.Buffer {
+	r.t.Helper()
+	var said fixture.Buffer
+	watch := exec.Command(fixture.Must(program())(r.t), "promotion", "watch", promotion, "--server", r.api.Server())
+	watch.Stdout, watch.Stderr = &said, &said
+	fixture.OK(r.t, watch.Start())
+	r.t.Cleanup(func() { _ = watch.Process.Kill(); _ = watch.Wait() })
+	fixture.Until(r.t, "promotion watch prints a line", func() bool { return said.String() != "" })
+	return &said
+}
+
+// explains waits until a watch gives the reason of a row, while calls go on.
+func (r *rig) explains(name string, said *fixture.Buffer, why string, call func() error) {
+	r.t.Helper()
+	fixture.Until(r.t, name+": promotion watch prints "+why, func() bool { _ = call(); return strings.Contains(said.String(), why) })
+}
+
 // doctorSays checks that doctor fails the check of a row, with an advice.
 func doctorSays(t *testing.T, name string, want promise, flags map[string]string) {
 	t.Helper()
@@ -136,6 +165,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 	r.issue(waits, 0, 1) // loads its gate
 	number = fixture.Must(strconv.ParseInt(waits, 10, 64))(t)
 	otherLine := redisgate.LineKey(r.cfg.Redis.KeyPrefix, reward.TemplateID(number))
+	still := r.standstill()
 	issued := 0
 	issue := func(n int) { r.issue(templateID, issued, n); issued += n }
 	issue(5)
@@ -194,12 +224,8 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 				key := redisstream.StreamKey(r.cfg.Redis.KeyPrefix, queue.Stream{Type: reward.Point, PromotionID: id})
 				do("SET", key, "mine")
 				file := strings.NewReader("targetId,userId,amount\n1,ann,100\n")
-				if _, err := r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := r.api.StartPromotion(t.Context(), made.ID); err != nil {
-					t.Fatal(err)
-				}
+				fixture.Must(r.api.UploadTargets(t.Context(), made.ID, file, client.UploadOptions{}))(t)
+				fixture.Must(r.api.StartPromotion(t.Context(), made.ID))(t)
 			},
 			func() {
 				keys := fixture.Must(admin.Do(t.Context(), admin.B().Keys().Pattern(r.cfg.Redis.KeyPrefix+"campaign-promotion-stream:*").Build()).AsStrSlice())(t)
@@ -222,7 +248,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 			t.Errorf("the table says nothing of %q", name)
 			continue
 		}
-		said := len(r.lines.String())
+		said, watched := len(r.lines.String()), r.watch(still)
 		fault.broken()
 		r.says(name, want, said)
 		doctorSays(t, name, want, map[string]string{
@@ -233,6 +259,7 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 			call = ask
 		}
 		r.refuses(name, want, call)
+		r.explains(name, watched, want.words, call)
 		if fault.call == nil {
 			issue(3)
 			if got, err := r.api.Template(t.Context(), templateID); err != nil || got.Path != "DATABASE" {
@@ -247,16 +274,6 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 		issue(2)
 	}
 	r.onePerUser(templateID, issued)
-}
-
-// waiting returns how many users are in line at a template.
-func (r *rig) waiting(template string) int64 {
-	r.t.Helper()
-	got, err := r.api.Template(r.t.Context(), template)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return got.Counters.Waiting
 }
 
 // ownPostgres starts a PostgreSQL with a database of an ordinary user, and returns the
@@ -330,12 +347,13 @@ func TestADatabaseThatAnswersAndRefuses(t *testing.T) {
 			func() error { _, err := r.api.Ready(t.Context()); return err },
 		},
 	}
+	still := r.standstill()
 	table := promises(t, "refusals of PostgreSQL")
 	if len(table) != len(faults) {
 		t.Errorf("the table has %d rows, the test %d", len(table), len(faults))
 	}
 	for name, fault := range faults {
-		said, want := len(r.lines.String()), table[name]
+		said, watched, want := len(r.lines.String()), r.watch(still), table[name]
 		fault.broken()
 		if want.refused == "" {
 			fixture.Until(t, name+": reads continue", func() bool { return fault.call() == nil && len(r.degraded()) > 0 })
@@ -343,6 +361,11 @@ func TestADatabaseThatAnswersAndRefuses(t *testing.T) {
 			r.refuses(name, want, fault.call)
 		}
 		r.says(name, want, said)
+		why := want.words
+		if name == "PostgreSQL hangs" { // so /readyz is a 503
+			why = want.refused
+		}
+		r.explains(name, watched, why, fault.call)
 		doctorSays(t, name, want, map[string]string{"database.url": at, "data.dir": t.TempDir(), "money.url": r.simURL})
 		fault.repaired()
 		fixture.Until(t, name+": everything works again", func() bool { return len(r.degraded()) == 0 && create() == nil })

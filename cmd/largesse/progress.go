@@ -76,6 +76,7 @@ type snapshot struct {
 	// still is the time since the last payout became final while others are
 	// open; 0: too short to report.
 	still time.Duration
+	away  bool     // whether the server does not answer, so that it is unknown what was paid
 	parts []string // what does not work on the server, only if still is set
 }
 
@@ -94,7 +95,11 @@ var partNames = map[string]string{"queue": "the work queue", "kafka": "Kafka"}
 func (s *snapshot) pace() string {
 	var b strings.Builder
 	if s.still > 0 {
-		fmt.Fprintf(&b, "nothing paid for %s", s.still.Truncate(time.Second))
+		what := "nothing paid"
+		if s.away {
+			what = "no news"
+		}
+		fmt.Fprintf(&b, "%s for %s", what, s.still.Truncate(time.Second))
 		for _, part := range s.parts {
 			fmt.Fprintf(&b, ", %s", printable(part))
 		}

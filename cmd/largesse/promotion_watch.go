@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,8 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 		Long: `Follow a promotion until it is completed or cancelled. On a terminal, a bar shows
 its states; elsewhere, each change prints a line, or a JSON object with --output
 json. If nothing was paid for 3 s, the output says so and names each part of the
-server that does not work as it should, and why, also on other instances. Ctrl-C
+server that does not work as it should, and why, also on other instances, or that
+the server does not answer. Ctrl-C
 ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
@@ -57,6 +59,7 @@ type watch struct {
 	told  string        // latest line without the parts that change with the clock
 	still time.Duration // still of the latest line
 
+	away  bool      // whether the server does not answer
 	asked time.Time // time of the latest read of the degraded parts
 	parts []string  // result of that read
 }
@@ -70,13 +73,13 @@ func (w *watch) run(ctx context.Context) error {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	var latest *client.Promotion
-	for away := false; ; {
+	for {
 		select {
 		case n := <-news:
 			if n.over {
 				return n.err
 			}
-			if away = n.away; n.promotion == nil {
+			if w.away = n.away; n.promotion == nil {
 				continue
 			}
 			changed := latest == nil || latest.Status != n.promotion.Status
@@ -85,7 +88,7 @@ func (w *watch) run(ctx context.Context) error {
 			}
 		case <-tick.C:
 			// Only a RUNNING promotion changes its line with the clock.
-			if latest == nil || away || latest.Status != "RUNNING" && !w.live() {
+			if latest == nil || latest.Status != "RUNNING" && !w.live() {
 				continue
 			}
 		case <-ctx.Done():
@@ -130,6 +133,7 @@ func (w *watch) follow(ctx context.Context) <-chan watchNews {
 
 func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) error {
 	s := w.rate.look(p, now)
+	s.away = w.away
 	if s.still > 0 && w.output != outputJSON {
 		s.parts = w.degraded(ctx, now)
 	}
@@ -137,8 +141,8 @@ func (w *watch) look(ctx context.Context, p client.Promotion, now time.Time) err
 }
 
 // degraded reads which parts of the server do not work as they should, and why, and
-// what degrades other instances, at most every few seconds. It returns nil if the
-// server does not answer.
+// what degrades other instances, or that the server does not answer, at most every few
+// seconds.
 func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 	if now.Sub(w.asked) < stillMin {
 		return w.parts
@@ -148,7 +152,11 @@ func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 	defer cancel()
 	ready, err := w.client.Ready(ctx)
 	if err != nil {
-		return nil
+		w.parts = []string{"the server does not answer"}
+		if problem, ok := errors.AsType[*client.Problem](err); ok {
+			w.parts = []string{problem.Detail}
+		}
+		return w.parts
 	}
 	reasons := make(map[string]string, len(ready.Troubles))
 	for _, t := range ready.Troubles {
@@ -253,8 +261,8 @@ type look struct {
 }
 
 func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
-	done := p.Counts.Done()
-	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == p.TotalCount {
+	s, done := &snapshot{Promotion: p}, p.Counts.Done()
+	if last := len(m.looks) - 1; last < 0 || done != m.looks[last].done || p.Status != "RUNNING" || done == s.total() {
 		if now.Sub(m.moved) >= stillMin {
 			m.looks = m.looks[max(last, 0):] // after a standstill, the rate starts again
 		}
@@ -264,7 +272,6 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 	for len(m.looks) > 2 && now.Sub(m.looks[1].at) >= rateWindow {
 		m.looks = m.looks[1:]
 	}
-	s := &snapshot{Promotion: p}
 	if still := now.Sub(m.moved); still >= stillMin {
 		s.still = still
 		return s
