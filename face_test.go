@@ -253,9 +253,7 @@ func TestRunOnce(t *testing.T) {
 	lines := slog.New(slog.NewTextHandler(&log, nil))
 	dir := t.TempDir()
 	e, end := embed(t, largesse.Config{DataDir: dir, Listen: "127.0.0.1:0"}, largesse.WithProvider(bankProvider{&bank{}}), largesse.WithLogger(lines))
-	if _, err := e.Client().Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(e.Client().Ready(t.Context()))(t)
 	if err := e.Run(t.Context()); err == nil {
 		t.Error("Run ran twice")
 	}
@@ -319,9 +317,7 @@ func TestClientIsAnAdmin(t *testing.T) {
 	e, _ := embed(t, largesse.Config{Settings: map[string]string{"auth.mode": "apikey", "http.rate-limit": "1"}}, largesse.WithProvider(bankProvider{&bank{}}))
 	api := e.Client()
 	for n := range 5 {
-		if _, err := api.CreateAPIKey(t.Context(), client.NewAPIKey{Name: fmt.Sprint("till ", n), Role: "viewer"}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(api.CreateAPIKey(t.Context(), client.NewAPIKey{Name: fmt.Sprint("till ", n), Role: "viewer"}))(t)
 	}
 	p, err := api.CreatePromotion(t.Context(), client.NewPromotion{Name: "spring", Type: "POINT", Amount: 1})
 	if err != nil || p.CreatedBy != "in-process" {
@@ -341,9 +337,7 @@ func TestClientIsAnAdmin(t *testing.T) {
 func TestHandlerIsMounted(t *testing.T) {
 	t.Parallel()
 	e, end := embed(t, largesse.Config{}, largesse.WithProvider(bankProvider{&bank{}}))
-	if _, err := e.Client().Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(e.Client().Ready(t.Context()))(t)
 	mux := http.NewServeMux()
 	mux.Handle("/rewards/", http.StripPrefix("/rewards", e.Handler()))
 	server := httptest.NewServer(mux)
@@ -448,9 +442,7 @@ func TestEveryAnswerOfAProvider(t *testing.T) {
 	if res, err := api.UploadTargets(t.Context(), p.ID, strings.NewReader(file.String()), client.UploadOptions{}); err != nil || res.Accepted != 9 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if _, err := api.StartPromotion(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(api.StartPromotion(t.Context(), p.ID))(t)
 	fixture.Until(t, "the promotion is settled", func() bool {
 		if p, err = api.Promotion(t.Context(), p.ID); err != nil {
 			t.Fatalf("%+v, %v", p, err)
@@ -487,12 +479,8 @@ func TestAMisconfiguredProviderPauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.UploadTargets(t.Context(), p.ID, strings.NewReader("targetId\n1\n"), client.UploadOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := api.StartPromotion(t.Context(), p.ID); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(api.UploadTargets(t.Context(), p.ID, strings.NewReader("targetId\n1\n"), client.UploadOptions{}))(t)
+	fixture.Must(api.StartPromotion(t.Context(), p.ID))(t)
 	for p, err = range api.WatchPromotion(t.Context(), p.ID, client.WatchOptions{}) {
 		if err != nil {
 			t.Fatal(err)

@@ -40,12 +40,9 @@ func TestTheACLOfTheDocsSuffices(t *testing.T) {
 	url := strings.Replace(server.Address(), "redis://", "redis://largesse:secret@", 1)
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL, cfg.Redis.KeyPrefix = url, prefix }, patient)
 
-	checks, err := engine.Doctor(t.Context(), engine.DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+	checks := fixture.Must(engine.Doctor(t.Context(), engine.DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
 		"redis.url": url, "redis.key-prefix": prefix, "data.dir": t.TempDir(), "money.url": r.simURL,
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	for _, c := range checks {
 		if strings.HasPrefix(c.Name, "redis") && c.Status == engine.CheckFail {
 			t.Errorf("%+v", c)

@@ -326,9 +326,7 @@ func TestNightlyAlertsFire(t *testing.T) {
 			away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
 			t.Cleanup(away.Close)
 			r := newRig(t, embedded, moneysim.Faults{RefuseRate: 0.4}, func(cfg *config.Config) { cfg.Webhook.AllowPrivate = true })
-			if _, err := r.api.CreateWebhookEndpoint(t.Context(), client.NewWebhookEndpoint{URL: away.URL, Events: []string{"payout.failed"}}); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(r.api.CreateWebhookEndpoint(t.Context(), client.NewWebhookEndpoint{URL: away.URL, Events: []string{"payout.failed"}}))(t)
 			id, _ := r.create(28_000, false, client.NewPromotion{})
 			r.until(id, "refused", func(p client.Promotion) bool { return p.Counts.Failed > 10_500 })
 			r.stop() // the backlog is measured at the start, and once a minute

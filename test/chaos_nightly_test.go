@@ -41,9 +41,7 @@ func tell(t *testing.T, s *fleet.Server, command string) string {
 	t.Helper()
 	conn := fixture.Must(net.Dial("tcp", strings.TrimPrefix(s.Address(), "redis://")))(t)
 	defer func() { _ = conn.Close() }()
-	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(fmt.Fprintf(conn, "%s\r\n", command))(t)
 	line := fixture.Must(bufio.NewReader(conn).ReadString('\n'))(t)
 	return strings.TrimSpace(line)
 }

@@ -143,9 +143,7 @@ func TestLevers(t *testing.T) {
 		r := newRig(t, embedded, moneysim.Faults{}, func(c *config.Config) { c.Approval.Above = 999 })
 		kim, lee := r.as("kim"), r.as("lee")
 		made := fixture.Must(kim.CreatePromotion(t.Context(), client.NewPromotion{Name: "x", Type: "POINT", Amount: 500}))(t)
-		if _, err := kim.UploadTargets(t.Context(), made.ID, strings.NewReader("targetId\n1\n2\n"), client.UploadOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(kim.UploadTargets(t.Context(), made.ID, strings.NewReader("targetId\n1\n2\n"), client.UploadOptions{}))(t)
 		_, err := lee.StartPromotion(t.Context(), made.ID)
 		wantProblem(t, err, "APPROVAL_NEEDED")
 		_, err = kim.ApprovePromotion(t.Context(), made.ID)
@@ -153,9 +151,7 @@ func TestLevers(t *testing.T) {
 		if p, err := lee.ApprovePromotion(t.Context(), made.ID); err != nil || p.CreatedBy != "kim" || p.ApprovedBy != "lee" {
 			t.Errorf("%+v: %v", p, err)
 		}
-		if _, err := kim.StartPromotion(t.Context(), made.ID); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(kim.StartPromotion(t.Context(), made.ID))(t)
 		r.until(made.ID, "paid", func(p client.Promotion) bool { return p.Status == "COMPLETED" && p.AmountSucceeded == 1000 })
 		_, err = kim.CreatePromotion(t.Context(), client.NewPromotion{Name: "x", Type: "POINT", WebhookURL: "https://hooks.example/x"})
 		wantProblem(t, err, "INVALID") // webhook.secret is not set

@@ -188,9 +188,7 @@ func couponStorm(t *testing.T, mode string) {
 	redis := fixture.Own(t, fleet.NewRedis)
 	r := newCouponRig(t, 3, redis.Address())
 	db := r.db()
-	if _, err := db.Exec(t.Context(), historySQL); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(db.Exec(t.Context(), historySQL))(t)
 	id := r.create(client.NewTemplate{TotalQuantity: stock, PerUserLimit: limit, HoldSeconds: 2, Mode: mode})
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
@@ -244,15 +242,11 @@ func couponStorm(t *testing.T, mode string) {
 		case 2:
 			r.members[0].suspend(t, 3*time.Second) // nobody else changes the members
 		case 3: // as if the clock of the database were set forward
-			if _, err := db.Exec(t.Context(), `UPDATE coupons SET held_until = held_until - interval '1 hour' WHERE status = 4`); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(db.Exec(t.Context(), `UPDATE coupons SET held_until = held_until - interval '1 hour' WHERE status = 4`))(t)
 		}
 	}
 	wg.Wait()
-	if _, err := r.any().ChangeTemplate(t.Context(), id, client.TemplateChange{HoldSeconds: client.Clear[int64]()}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.any().ChangeTemplate(t.Context(), id, client.TemplateChange{HoldSeconds: client.Clear[int64]()}))(t)
 	r.until(db, 0, `SELECT count(*) FROM coupons WHERE status = 4`)
 	holds.check(r, db)
 	t.Logf("%d asks, %d leaves, %d cancels, %d uses, %d ranks seen", asked.Load(), left.Load(), cancelled.Load(), used.Load(), ranks.Load())

@@ -60,9 +60,7 @@ func TestNightlyEveryFaultAtOnce(t *testing.T) {
 				left++
 			}
 			if ok && id == cancelled && !wasCancelled && p.Counts.Succeeded > int64(each)/4 {
-				if _, err := c.members[0].api.CancelPromotion(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
+				fixture.Must(c.members[0].api.CancelPromotion(t.Context(), id))(t)
 				wasCancelled = true
 			}
 			if ok && id == nervous && time.Now().After(moveAt) && (p.Status == "RUNNING" || p.Status == "PAUSED") {

@@ -36,9 +36,7 @@ func TestTheDiskOfPostgreSQLIsFull(t *testing.T) {
 	fixture.OK(t, postgres.Fill(true))
 	upload := func() (client.UploadResult, error) {
 		var file bytes.Buffer
-		if _, err := lab.WriteTargets(&file, 1000, false); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(lab.WriteTargets(&file, 1000, false))(t)
 		return r.api.UploadTargets(t.Context(), refused.ID, &file, client.UploadOptions{})
 	}
 	_, err := upload()
@@ -110,13 +108,9 @@ func TestAHangingProviderStopsNoOtherWork(t *testing.T) {
 	r.issue(template, 0, 20)
 	r.onePerUser(template, 20)
 	other, workload := r.create(200, false, client.NewPromotion{Name: "uploaded meanwhile"})
-	if _, err := r.api.PausePromotion(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.api.PausePromotion(t.Context(), other))(t)
 	r.until(other, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
-	if _, err := r.api.ResumePromotion(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.api.ResumePromotion(t.Context(), other))(t)
 	unwanted, _ := r.create(200, false, client.NewPromotion{Name: "unwanted"})
 	if _, err := r.api.CancelPromotion(t.Context(), unwanted); err != nil {
 		t.Errorf("a cancel while the provider hangs: %v", err)

@@ -166,9 +166,7 @@ func TestNightlySlowLoris(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&file, "%d,%0250d\n", i, i)
 	}
-	if _, err := b.api.UploadTargets(t.Context(), big, &file, client.UploadOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(b.api.UploadTargets(t.Context(), big, &file, client.UploadOptions{}))(t)
 	b.settle()
 	end := b.others()
 	var ended atomic.Int64

@@ -107,9 +107,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		id, workload := r.create(300, false, client.NewPromotion{})
 		r.balance(id, workload)
 		var again bytes.Buffer
-		if _, err := lab.WriteTargets(&again, 300, false); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(lab.WriteTargets(&again, 300, false))(t)
 		res, err := r.api.UploadTargets(t.Context(), id, &again, client.UploadOptions{})
 		if err != nil || res.Accepted != 0 || res.Duplicates != 300 {
 			t.Fatalf("second upload: %+v, %v", res, err)
@@ -203,9 +201,7 @@ var payouts = map[string]func(t *testing.T, w world){
 			t.Errorf("paused with %q, counts %+v", p.PauseReason, p.Counts)
 		}
 		denied.Store(false)
-		if _, err := r.api.ResumePromotion(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.api.ResumePromotion(t.Context(), id))(t)
 		account := r.balance(id, workload)
 		if account.Attempts != 50 {
 			t.Errorf("%d attempts counted, want 50: a 401 is none", account.Attempts)
@@ -215,18 +211,14 @@ var payouts = map[string]func(t *testing.T, w world){
 		r := newRig(t, w, moneysim.Faults{LatencyMs: 30}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
 		id, workload := r.create(2000, false, client.NewPromotion{})
 		r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 20 })
-		if _, err := r.api.PausePromotion(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.api.PausePromotion(t.Context(), id))(t)
 		// A promotion without a pool and without an open call stays so while it is paused.
 		fixture.Until(t, "nothing works any more", func() bool {
 			now := r.scrape()
 			return value(now, "largesse_pools") == 0 && value(now, "largesse_provider_calls_open") == 0
 		})
 		before := r.sim.Stats().Requests
-		if _, err := r.api.CancelPromotion(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.api.CancelPromotion(t.Context(), id))(t)
 		p := r.until(id, "cancelled whole", func(p client.Promotion) bool {
 			return p.Status == "CANCELLED" && p.FinishedAt != nil && p.Counts.Unknown == 0
 		})
@@ -247,9 +239,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		}
 		r.balance("900", workload)
 		// Publish the whole campaign again: every record is known, and no payout runs again.
-		if _, err := publish.Publish(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(publish.Publish(t.Context()))(t)
 		marker := r.publishing(901, 1)
 		more, err := marker.Publish(t.Context())
 		if err != nil {
@@ -281,9 +271,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		if p, err := r.api.Promotion(t.Context(), "78"); err != nil || p.Status != "RUNNING" {
 			t.Errorf("below its expected count: %+v, %v", p, err)
 		}
-		if _, err := r.api.ClosePromotion(t.Context(), "78"); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.api.ClosePromotion(t.Context(), "78"))(t)
 		r.balance("78", part)
 	},
 	"ARestartInTheMiddleLosesAndRepeatsNothing": func(t *testing.T, w world) {

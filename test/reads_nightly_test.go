@@ -48,9 +48,7 @@ func TestNightlyReadsOfLargeTables(t *testing.T) {
 	defer db.Close(context.Background())
 	began := time.Now()
 	for _, sql := range bigLists {
-		if _, err := db.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(db.Exec(t.Context(), sql))(t)
 	}
 	t.Logf("the rows were made in %.0f s", time.Since(began).Seconds())
 

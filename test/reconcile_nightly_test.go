@@ -117,9 +117,7 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 		`ANALYZE coupons`,
 	} {
 		sql = strings.NewReplacer("TEMPLATE", id, "HOLDERS", strconv.Itoa(holders), "PLACES", strconv.Itoa(line+10_000)).Replace(sql)
-		if _, err := db.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(db.Exec(t.Context(), sql))(t)
 	}
 	l := newTicker(t, r, id, redis.Address(), r.prefix())
 	before := redisCPU(t, redis)
@@ -130,9 +128,7 @@ func reconcileAMillion(t *testing.T, roles string, line int) {
 		for i := range users {
 			users[i] = fmt.Sprint("waits-", from+i)
 		}
-		if _, err := l.gate.Admit(t.Context(), l.id, users, true); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(l.gate.Admit(t.Context(), l.id, users, true))(t)
 	}
 	if h, err := l.gate.Headers(t.Context(), []reward.TemplateID{l.id}); err != nil || h[0].Waiting != int64(line) {
 		t.Fatal(h, err)

@@ -176,9 +176,7 @@ func (r *rig) pay(p client.NewPromotion, file io.Reader) (id string, res client.
 	if res, err = r.api.UploadTargets(r.t.Context(), made.ID, file, client.UploadOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.api.StartPromotion(r.t.Context(), made.ID); err != nil {
-		r.t.Fatal(err)
-	}
+	fixture.Must(r.api.StartPromotion(r.t.Context(), made.ID))(r.t)
 	return made.ID, res
 }
 

@@ -75,9 +75,7 @@ func TestKilledWhileUploading(t *testing.T) {
 	if err != nil || res.Accepted+res.Duplicates != 6000 || res.Duplicates < before {
 		t.Fatalf("the same file again: %+v, %v", res, err)
 	}
-	if _, err := p.api.StartPromotion(t.Context(), made.ID); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(p.api.StartPromotion(t.Context(), made.ID))(t)
 	r.balance(made.ID, workload)
 }
 

@@ -120,9 +120,7 @@ func TestAnUploadIsCut(t *testing.T) {
 	}
 	id, conn := begin()
 	var lines wideLines
-	if _, err := io.CopyN(conn, &lines, 20_000_000); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.CopyN(conn, &lines, 20_000_000))(t)
 	fixture.OK(t, conn.CloseWrite())
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -140,15 +138,11 @@ func TestAnUploadIsCut(t *testing.T) {
 	}
 
 	id, conn = begin()
-	if _, err := io.CopyN(conn, &wideLines{}, 1_000_000); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.CopyN(conn, &wideLines{}, 1_000_000))(t)
 	r.until(id, "begun", func(p client.Promotion) bool { return p.TotalCount > 0 })
 	fixture.OK(t, conn.SetLinger(0))
 	_ = conn.Close()
-	if _, err := r.api.StartPromotion(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.api.StartPromotion(t.Context(), id))(t)
 	done := r.until(id, "completed", func(p client.Promotion) bool { return p.Status == "COMPLETED" })
 	if done.Counts.Succeeded == 0 || done.Counts.Succeeded != done.TotalCount {
 		t.Errorf("%+v", done)

@@ -154,9 +154,7 @@ func gzipped(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(z.Write([]byte(text)))(t)
 	fixture.OK(t, z.Close())
 	return b.String()
 }

@@ -188,9 +188,7 @@ func TestProfileAsksForAKey(t *testing.T) {
 		mode, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 		return err == nil && mode.Lflag&unix.ECHO == 0
 	})
-	if _, err := terminal.person.WriteString("lgs_typed\n"); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(terminal.person.WriteString("lgs_typed\n"))(t)
 	if got := <-code; got != exitDone {
 		t.Errorf("it ends with %d", got)
 	}

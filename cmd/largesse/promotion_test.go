@@ -405,9 +405,7 @@ func TestPromotionUpload(t *testing.T) {
 	t.Parallel()
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
-	if _, err := io.WriteString(z, targetsCSV); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(z, targetsCSV))(t)
 	fixture.OK(t, z.Close())
 	for _, tc := range []struct {
 		name, file, text string

@@ -79,9 +79,7 @@ func TestQuestions(t *testing.T) {
 				"GET /v1/promotions/7": {body: draftJSON}, "GET /v1/coupon-templates/42": {body: `{"id":"42","name":"Autumn","totalQuantity":5,"awaitingQuantity":9}`},
 			})
 			term := openTerminal(t, 80, 24)
-			if _, err := io.WriteString(term.person, "n\n"); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(io.WriteString(term.person, "n\n"))(t)
 			var stdout, stderr strings.Builder
 			code := run(t.Context(), args, world{stdin: term.File, stdout: &stdout, stderr: &stderr, environ: env})
 			term.Close()

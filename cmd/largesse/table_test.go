@@ -116,13 +116,9 @@ func TestTable(t *testing.T) {
 			var out bytes.Buffer
 			tab.out = &out
 			for range rapid.IntRange(1, 5).Draw(rt, "rows") {
-				if err := tab.add(draw("row")...); err != nil {
-					rt.Fatal(err)
-				}
+				fixture.OK(rt, tab.add(draw("row")...))
 			}
-			if err := tab.flush(); err != nil {
-				rt.Fatal(err)
-			}
+			fixture.OK(rt, tab.flush())
 			for line := range strings.Lines(out.String()) {
 				if got := runewidth.StringWidth(strings.TrimSuffix(line, "\n")); got > width {
 					rt.Fatalf("%d cells of %d: %q", got, width, line)

@@ -208,9 +208,7 @@ func TestConfirmOnATerminal(t *testing.T) {
 			go func() {
 				answered <- run(ctx, []string{"deadletter", "discard", "--all"}, world{stdin: term.File, stdout: &strings.Builder{}, stderr: &stderr, environ: env})
 			}()
-			if _, err := term.person.WriteString(said); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(term.person.WriteString(said))(t)
 			if code := <-answered; code != want || !strings.HasPrefix(stderr.String(), "This will discard all open dead letters. Continue? [y/N] ") {
 				t.Errorf("code %d, stderr %q", code, &stderr)
 			}

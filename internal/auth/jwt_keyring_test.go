@@ -595,9 +595,7 @@ func packed(t testing.TB, doc []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	if _, err := w.Write(doc); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(w.Write(doc))(t)
 	fixture.OK(t, w.Close())
 	return out.Bytes()
 }

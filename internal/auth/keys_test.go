@@ -107,9 +107,7 @@ func TestKeys(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "RevokeTakesHoldWithinASecond", func(t *testing.T) {
 		rows, k, text := setup()
-		if _, err := k.Verify(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(k.Verify(t.Context(), text))(t)
 		rows.edit(func() { rows.keys[0].RevokedAt = time.Now() })
 		time.Sleep(time.Second)
 		if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "revoked") {
@@ -119,9 +117,7 @@ func TestKeys(t *testing.T) {
 	fixture.OnFakeTime(t, "Expires", func(t *testing.T) {
 		rows, k, text := setup()
 		rows.edit(func() { rows.keys[0].ExpiresAt = time.Now().Add(200 * time.Millisecond) })
-		if _, err := k.Verify(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(k.Verify(t.Context(), text))(t)
 		time.Sleep(200 * time.Millisecond)
 		if _, err := k.Verify(t.Context(), text); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("remembered past its end: %v", err)
@@ -131,9 +127,7 @@ func TestKeys(t *testing.T) {
 		rows, k, text := setup()
 		for range 10 {
 			for range 1000 {
-				if _, err := k.Verify(t.Context(), text); err != nil {
-					t.Fatal(err)
-				}
+				fixture.Must(k.Verify(t.Context(), text))(t)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -199,9 +193,7 @@ func TestKeys(t *testing.T) {
 	fixture.OnFakeTime(t, "WritesDownTheLastUse", func(t *testing.T) {
 		rows, k, text := setup()
 		k.Start(t.Context())
-		if _, err := k.Verify(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(k.Verify(t.Context(), text))(t)
 		at := time.Now()
 		time.Sleep(usedInterval + time.Second)
 		rows.edit(func() {
@@ -210,9 +202,7 @@ func TestKeys(t *testing.T) {
 			}
 			rows.used = nil
 		})
-		if _, err := k.Verify(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(k.Verify(t.Context(), text))(t)
 		k.Stop()
 		if rows.used[7].IsZero() {
 			t.Error("the last use before the stop is lost")

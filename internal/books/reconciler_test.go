@@ -210,9 +210,7 @@ func (l *ledger) save(from, to int) {
 	for i := from; i <= to; i++ {
 		rows = append(rows, store.NewPayout{PromotionID: promotion, TargetID: reward.TargetID(i), UserID: "u", Amount: 100})
 	}
-	if _, err := l.rows.PayoutSave(l.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1000, Now: time.Now()}); err != nil {
-		l.t.Fatal(err)
-	}
+	fixture.Must(l.rows.PayoutSave(l.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1000, Now: time.Now()}))(l.t)
 }
 
 // finish ends the first dispatch of a target.
@@ -634,9 +632,7 @@ func (l *ledger) sql(statement string) {
 		l.t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(l.t.Context(), statement); err != nil {
-		l.t.Fatal(err)
-	}
+	fixture.Must(db.ExecContext(l.t.Context(), statement))(l.t)
 }
 
 func TestReconcileOnDemand(t *testing.T) {

@@ -380,9 +380,7 @@ func TestDryRun(t *testing.T) {
 	const file = "targetId,amount\n1,5\n1,5\n1,6\n2,7\n3,8\n3,9\n4,\nx,1\n"
 	f := newFakeUploadRows(pointPromotion)
 	u := f.uploads()
-	if _, err := u.Upload(t.Context(), command(strings.NewReader("targetId,amount\n2,7\n3,9\n"))); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(u.Upload(t.Context(), command(strings.NewReader("targetId,amount\n2,7\n3,9\n"))))(t)
 	rows, opened := len(f.rows), len(f.opened)
 	cmd := command(strings.NewReader(file))
 	cmd.DryRun = true

@@ -459,9 +459,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 			{From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "the books do not balance", Event: store.EventBreach},
 		} {
 			m.ID, m.Now = promotion, time.Now()
-			if _, err := rows.PromotionMove(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(rows.PromotionMove(t.Context(), m))(t)
 		}
 		w := newSender(rows, nil)
 		w.Start(t.Context())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -124,18 +125,14 @@ func TestAQuantityWaitsForAnotherPerson(t *testing.T) {
 			_, err := i.Catalog.Change(r.Context(), p)
 			return err
 		}
-		if err := change(rules.TemplateChange{TotalQuantity: new(int64(4)), By: "bob"}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.OK(r, change(rules.TemplateChange{TotalQuantity: new(int64(4)), By: "bob"}))
 		for _, author := range []string{"kim", "bob"} {
 			if err := change(rules.TemplateChange{Approvers: []string{author}}); !reward.HasCode(err, reward.CodeSamePerson) {
 				r.Errorf("%s approves: %v", author, err)
 			}
 		}
 		r.want(i, id, "cid", reward.CodeSoldOut)
-		if err := change(rules.TemplateChange{Approvers: []string{"lee"}}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.OK(r, change(rules.TemplateChange{Approvers: []string{"lee"}}))
 		r.takeWhenFree(i, id, "cid")
 		r.takeWhenFree(i, id, "dan")
 		r.want(i, id, "eve", reward.CodeSoldOut)
@@ -166,9 +163,7 @@ func TestImportedCodesWaitForAnotherPerson(t *testing.T) {
 		if err := approve("kim"); !reward.HasCode(err, reward.CodeSamePerson) {
 			r.Errorf("who imported the codes approves them: %v", err)
 		}
-		if err := approve("lee"); err != nil {
-			r.Fatal(err)
-		}
+		fixture.OK(r, approve("lee"))
 		if c := r.takeWhenFree(i, id, "bob"); c.Code != "TWO" {
 			r.Errorf("bob has %s", c.Code)
 		}

@@ -75,9 +75,7 @@ func TestRanksAreThrottled(t *testing.T) {
 			t.Fatal(s, err)
 		}
 		for n := range people {
-			if _, err := g.Admit(t.Context(), 42, []string{fmt.Sprint("u", n+1)}, true); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(g.Admit(t.Context(), 42, []string{fmt.Sprint("u", n+1)}, true))(t)
 		}
 		n := newNotifier(rows, g, newTemplateCache(rows, time.Hour, log))
 		type told struct {
@@ -111,9 +109,7 @@ func TestRanksAreThrottled(t *testing.T) {
 			now := rows.settle(each)
 			state := stateOf(&now)
 			state.Version, state.Live, state.Used = v, state.Settled, state.Settled
-			if _, err := g.Apply(t.Context(), gate.ApplyParams{TemplateID: 42, From: v - 1, State: state}); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(g.Apply(t.Context(), gate.ApplyParams{TemplateID: 42, From: v - 1, State: state}))(t)
 			n.hint(42)
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -264,9 +264,7 @@ func TestARemakeDuringALoad(t *testing.T) {
 		var loads sync.WaitGroup
 		loads.Go(func() { h.must(h.loader.ensure(t.Context(), h.id)) })
 		synctest.Wait() // the load waits for its snapshot
-		if _, err := h.gate.Ack(t.Context(), h.id, lost, []int64{2}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(h.gate.Ack(t.Context(), h.id, lost, []int64{2}))(t)
 		for range 3 {
 			loads.Go(func() { h.must(h.loader.remake(t.Context(), h.id, lost)) })
 		}
@@ -449,9 +447,7 @@ func TestAShrinkThatCrashes(t *testing.T) {
 	t.Parallel()
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 3}, nil)
 	h.waits("ann", 1)
-	if _, err := h.gate.Shrink(t.Context(), h.id); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(h.gate.Shrink(t.Context(), h.id))(t)
 	h.waits("bob", 2)
 	h.waits("cid", 3)
 	h.wantIssued("ann", "bob", "cid")

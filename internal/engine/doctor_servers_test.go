@@ -226,9 +226,7 @@ func TestDoctorRedis(t *testing.T) {
 		address := ownRedis(t, "--cluster-enabled", "yes")
 		conn := fixture.Must(new(net.Dialer).DialContext(t.Context(), "tcp", address))(t)
 		defer conn.Close()
-		if _, err := conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")))(t)
 		// A cluster takes its time before it says that it is well, and with a
 		// slot too few it never does.
 		settled := func(want CheckStatus) {
@@ -243,9 +241,7 @@ func TestDoctorRedis(t *testing.T) {
 			}
 		}
 		settled(CheckFail)
-		if _, err := conn.Write([]byte("CLUSTER ADDSLOTS 16383\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(conn.Write([]byte("CLUSTER ADDSLOTS 16383\r\n")))(t)
 		settled(CheckOK)
 	})
 
@@ -299,12 +295,8 @@ func TestDoctorKafka(t *testing.T) {
 	}
 
 	hour, compact := "3600000", "compact"
-	if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &hour}, point); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.CreateTopic(t.Context(), 2, 1, map[string]*string{"cleanup.policy": &compact}, voucher); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &hour}, point))(t)
+	fixture.Must(admin.CreateTopic(t.Context(), 2, 1, map[string]*string{"cleanup.policy": &compact}, voucher))(t)
 	client := fixture.Must(bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{})))(t)
 	defer client.Close()
 	fixture.OK(t, client.EnsureTopics(t.Context()))

@@ -504,9 +504,7 @@ func TestLookAtEmbedded(t *testing.T) {
 		// Everything behind the page that lists the tables.
 		info := fixture.Must(f.Stat())(t)
 		const page = 4096
-		if _, err := f.WriteAt(slices.Repeat([]byte{0xAB}, int(info.Size())-page), page); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(f.WriteAt(slices.Repeat([]byte{0xAB}, int(info.Size())-page), page))(t)
 		f.Close()
 		if v := verdict(t, look(t, cfg), "database"); v != CheckFail {
 			t.Error(v)

@@ -31,9 +31,7 @@ func TestProbesHaveTheirOwnPort(t *testing.T) {
 	for range 2 * cfg.HTTP.MaxConnections {
 		conn := fixture.Must(net.Dial("tcp", e.Addr()))(t)
 		defer conn.Close()
-		if _, err := conn.Write([]byte("POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(conn.Write([]byte("POST /v1/promotions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")))(t)
 	}
 	for _, path := range probePaths {
 		if got := get(e.probes.Addr(), path); got != 200 {

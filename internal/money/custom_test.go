@@ -61,10 +61,7 @@ func TestCustomBodies(t *testing.T) {
 			}
 			rt.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://h"+q.path, nil)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://h"+q.path, nil))(rt)
 		if req.URL.Path != "/v2/accounts/"+user+"/orders" || req.URL.Query().Get("ref") != user || len(req.URL.Query()) != 1 || req.URL.Fragment != "" {
 			rt.Fatalf("%q became %q", user, q.path)
 		}

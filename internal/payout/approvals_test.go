@@ -15,6 +15,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -76,10 +77,7 @@ func (o *office) may(err error) bool {
 
 func (o *office) all() []reward.Payout {
 	o.Helper()
-	list, err := o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax})
-	if err != nil {
-		o.Fatal(err)
-	}
+	list := fixture.Must(o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax}))(o)
 	return list
 }
 
@@ -103,10 +101,7 @@ func (o *office) queued(list []reward.Payout) {
 		total += p.Amount
 		unknown = unknown || p.Amount == 0 && !o.approved[p.TargetID]
 	}
-	v, err := o.promotions.Get(o.ctx, o.id)
-	if err != nil {
-		o.Fatal(err)
-	}
+	v := fixture.Must(o.promotions.Get(o.ctx, o.id))(o)
 	for _, p := range list {
 		if by := o.addedBy[p.TargetID]; by != "" && !o.approved[p.TargetID] && !o.counted[p.TargetID] {
 			key := by + " " + v.Currency
@@ -306,11 +301,8 @@ func (o *office) replay(by string) {
 	}
 	o.authors[by] = true
 	for _, r := range published.records {
-		m, err := reward.ParsePublishMessage(o.kind, r.Value)
-		if err != nil {
-			o.Fatal(err)
-		}
-		_, err = o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, time.Now())
+		m := fixture.Must(reward.ParsePublishMessage(o.kind, r.Value))(o)
+		_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, time.Now())
 		if !o.may(err) {
 			return
 		}

@@ -20,9 +20,7 @@ func (s *stage) createAs(n int, change func(p *reward.Promotion)) {
 	s.t.Helper()
 	p := reward.Promotion{ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, MaxRetries: 5, CreatedAt: time.Now()}
 	change(&p)
-	if _, err := s.store.PromotionCreate(s.t.Context(), p); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.Must(s.store.PromotionCreate(s.t.Context(), p))(s.t)
 	s.save(1, n)
 	s.move(reward.Draft, reward.Running)
 }
@@ -39,9 +37,7 @@ func (s *stage) saveOf(id reward.PromotionID, from, n int) {
 		for i := range rows {
 			rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(from + at + i), UserID: "u", Amount: 100}
 		}
-		if _, err := s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, Now: time.Now()}); err != nil {
-			s.t.Fatal(err)
-		}
+		fixture.Must(s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, Now: time.Now()}))(s.t)
 	}
 }
 

@@ -74,9 +74,7 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	saving := newFlowStore(d.rows, 0, Breaches{})
 	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
 	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
-	if _, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
 	return d
 }
 
@@ -179,9 +177,7 @@ func TestPublishListener(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, -1)
 		count := int64(2)
-		if _, err := d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, time.Now()))(t)
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))))
 		entries, err := d.queue.Range(t.Context(), queue.Stream{Type: reward.Point, PromotionID: 8}, 10)
 		if err != nil || len(entries) != 2 || entries[0].Dispatch != 1 {
@@ -231,9 +227,7 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 			outcomes = append(outcomes, rules.Outcome{Ref: rows[i].Ref(), Kind: rules.OutcomeFailed, RetryAt: at})
 			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
 		}
-		if _, err := s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}))(t)
 		retry := s.flow.retry
 		retry.Start(t.Context(), retry.run)
 		retry.wait(reward.Point, messages)
@@ -271,9 +265,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		read := func(log namedLogs, value string) {
 			t.Helper()
 			l := NewPublishListener(reward.Point, d.rows, d.listener.intake, log, d.publisher, func() {}, obs.Log{})
-			if _, err := l.Offsets(t.Context(), bus.TopicPointPublish); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(l.Offsets(t.Context(), bus.TopicPointPublish))(t)
 			d.offset = 0
 			fixture.OK(t, l.ProcessTopicMessages(t.Context(), d.records(value)))
 		}
@@ -340,25 +332,17 @@ func TestRecordsOfArchivedPromotions(t *testing.T) {
 		t.Helper()
 		fixture.OK(t, d.listener.ProcessTopicMessages(ctx, d.records(targets...)))
 	}
-	if _, err := d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, time.Now()))(t)
 	process(point(1, 1, 100), point(1, 2, 100))
 	var outcomes []rules.Outcome
 	for target := reward.TargetID(1); target <= 2; target++ {
 		outcomes = append(outcomes, rules.Outcome{Ref: reward.Ref{PromotionID: 1, TargetID: target, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t"})
 	}
 	later := time.Now().Add(time.Hour)
-	if _, err := d.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Now: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.rows.PromotionComplete(ctx, 1, time.Minute, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(d.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Now: time.Now()}))(t)
+	fixture.Must(d.rows.PromotionComplete(ctx, 1, time.Minute, time.Now()))(t)
 	ended := fixture.Must(d.rows.PromotionGet(ctx, 1))(t)
-	if _, err := d.rows.PromotionStreamDestroyed(ctx, 1, ended.LastDispatchedAt); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(d.rows.PromotionStreamDestroyed(ctx, 1, ended.LastDispatchedAt))(t)
 	if archived, err := d.rows.PromotionArchive(ctx, 1, later, later); err != nil || !archived {
 		t.Fatalf("archived: %v, %v", archived, err)
 	}

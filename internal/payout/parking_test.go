@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -203,9 +204,7 @@ func (r *recorder) feed(promotions, entries int) {
 		for j := range list {
 			list[j] = queue.NewEntry{TargetID: reward.TargetID(j + 1), Dispatch: 1, Message: []byte("{}")}
 		}
-		if _, err := r.queue.Add(r.t.Context(), queue.AddParams{Stream: s, MaxLen: entries, Deadline: time.Now().Add(time.Hour), Entries: list}); err != nil {
-			r.t.Fatal(err)
-		}
+		fixture.Must(r.queue.Add(r.t.Context(), queue.AddParams{Stream: s, MaxLen: entries, Deadline: time.Now().Add(time.Hour), Entries: list}))(r.t)
 		specs = append(specs, pool.Spec{Stream: s, Total: int64(entries), Work: true})
 	}
 	r.pools.Converge(specs)

@@ -309,18 +309,14 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		// Heartbeats use the database's clock, which is real: an hour of
 		// fake time takes a moment there.
 		beat := func(name string, ttl time.Duration) {
-			if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(s.store.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: time.Now()}, ttl))(t)
 		}
 		beat("dead-1", time.Microsecond)
 		beat("alive-2", time.Hour)
 		if rows := s.enqueued(s.flow, 1); rows[0].TargetID != 1 {
 			t.Fatalf("dispatched %v", rows)
 		}
-		if _, err := s.queue.Create(t.Context(), theStream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.queue.Create(t.Context(), theStream, []string{"alive-2-0", "dead-1-0", "dead-1-1"}))(t)
 		if got, err := s.queue.Read(t.Context(), theStream, []queue.ReadParams{{Consumer: "dead-1-0", Count: 1}}); err != nil || len(got) != 1 {
 			t.Fatalf("read %v, %v", got, err)
 		}
@@ -328,9 +324,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		evictor := s.flow.sweeper.evictor
 		fixture.OK(t, evictor.alive.Read(t.Context()))
-		if _, err := evictor.evict(t.Context(), s.view()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(evictor.evict(t.Context(), s.view()))(t)
 		left, err := s.queue.Consumers(t.Context(), theStream)
 		if err != nil || len(left) != 1 || left[0].Name != "alive-2-0" || left[0].Pending != 1 {
 			t.Fatalf("consumers %+v, %v; want the living one with the pending entries of the dead one", left, err)

@@ -139,16 +139,12 @@ func (r *realRows) create(id reward.PromotionID, targets int) {
 	r.t.Helper()
 	expected := int64(targets + 1)
 	registration := store.Registration{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}
-	if _, err := r.store.PromotionRegister(r.t.Context(), []store.Registration{registration}, time.Now()); err != nil {
-		r.t.Fatal(err)
-	}
+	fixture.Must(r.store.PromotionRegister(r.t.Context(), []store.Registration{registration}, time.Now()))(r.t)
 	rows := make([]store.NewPayout, targets)
 	for i := range rows {
 		rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i + 1), UserID: "u", Amount: 5}
 	}
-	if _, err := r.flow.Save(r.t.Context(), reward.Point, store.PayoutSaveParams{Rows: rows}); err != nil {
-		r.t.Fatal(err)
-	}
+	fixture.Must(r.flow.Save(r.t.Context(), reward.Point, store.PayoutSaveParams{Rows: rows}))(r.t)
 	r.flow.Hint(id)
 }
 
@@ -198,9 +194,7 @@ func (r *realRows) lock(id reward.PromotionID) (unlock func()) {
 	}
 	unlock = func() { _ = tx.Rollback(context.Background()) } // a second one does nothing
 	r.t.Cleanup(unlock)
-	if _, err := tx.Exec(r.t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, id); err != nil {
-		r.t.Fatal(err)
-	}
+	fixture.Must(tx.Exec(r.t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, id))(r.t)
 	return unlock
 }
 
@@ -218,9 +212,7 @@ func TestOnePromotionsBrokenCountsStopNoOther(t *testing.T) {
 	const targets, good = 300, 1000
 	r := newRealRows(t, queue.NewMemory(), nil)
 	r.begin(targets)
-	if _, err := r.db.Exec(t.Context(), `UPDATE summaries SET queued = 0 WHERE promotion_id = $1 AND summary_id = 0`, sick); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.db.Exec(t.Context(), `UPDATE summaries SET queued = 0 WHERE promotion_id = $1 AND summary_id = 0`, sick))(t)
 	r.open()
 	r.create(healthy, good)
 	r.pay(healthy, good)
@@ -235,9 +227,7 @@ func TestOnePromotionsBrokenCountsStopNoOther(t *testing.T) {
 	if calls := r.callsOf(sick); calls > 2*64 {
 		t.Errorf("%d calls although nothing was recorded", calls)
 	}
-	if _, err := r.store.SummaryCompare(t.Context(), sick, true); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(r.store.SummaryCompare(t.Context(), sick, true))(t)
 	r.moveOf(sick, reward.Paused, reward.Running)
 	r.pay(sick, targets)
 	r.end()

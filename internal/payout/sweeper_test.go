@@ -90,9 +90,7 @@ func (s *stage) started(id reward.PromotionID, n, maxLen int) {
 		for i := from; i < min(n, from+store.BatchMax); i++ {
 			rows = append(rows, store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i + 1), UserID: "u", Amount: 5})
 		}
-		if _, err := s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: time.Now()}); err != nil {
-			s.t.Fatal(err)
-		}
+		fixture.Must(s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: time.Now()}))(s.t)
 	}
 }
 
@@ -105,9 +103,7 @@ func (s *stage) paid(id reward.PromotionID, n int) {
 			Ref: reward.Ref{PromotionID: id, TargetID: reward.TargetID(i + 1), Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "T",
 		})
 	}
-	if _, err := s.store.PayoutFinish(s.t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Lease: time.Second, Now: time.Now()}); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.Must(s.store.PayoutFinish(s.t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Lease: time.Second, Now: time.Now()}))(s.t)
 }
 
 func (s *stage) cancelled(id reward.PromotionID) {

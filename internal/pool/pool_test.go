@@ -326,12 +326,8 @@ func TestManager(t *testing.T) {
 		defer m.StopAll()
 		// a consumer that crashes after its read
 		add(t, q, 1, 1)
-		if _, err := q.Queue.Create(t.Context(), stream, []string{"gone"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := q.Queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "gone", Count: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(q.Queue.Create(t.Context(), stream, []string{"gone"}))(t)
+		fixture.Must(q.Queue.Read(t.Context(), stream, []queue.ReadParams{{Consumer: "gone", Count: 1}}))(t)
 		add(t, q, 2, 1)
 		m.Converge(work(2))
 		time.Sleep(40 * time.Second) // fake time

@@ -44,9 +44,7 @@ func TestMemoryLeases(t *testing.T) {
 		if got := claim(t, q, lease, 10); len(got) != 0 {
 			t.Fatalf("claimed a nanosecond before the lease is over: %+v", got)
 		}
-		if _, err := q.Extend(t.Context(), stream, "a", []string{first[0].ID}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(q.Extend(t.Context(), stream, "a", []string{first[0].ID}))(t)
 		time.Sleep(time.Nanosecond)
 		if got := claim(t, q, lease, 10); len(got) != 1 || got[0].TargetID != 1 {
 			t.Fatalf("only target 1 is idle, claimed %+v", got)

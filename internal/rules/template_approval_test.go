@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -38,12 +39,9 @@ func TestAQuantityNeedsTwoPeople(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template, err := NewTemplate(reward.CouponTemplate{
+			template := fixture.Must(NewTemplate(reward.CouponTemplate{
 				ID: 1, Name: "drop", TotalQuantity: 50, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackWait, Authors: reward.Authors("").Add("ann"),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			for i, s := range steps {
 				if s.change.CodesAbove == 0 {
 					s.change.CodesAbove = 100

@@ -29,17 +29,13 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	t.Cleanup(s.Stop)
 	busy := fixture.Must(net.Dial("tcp", s.Addr()))(t)
 	defer busy.Close()
-	if _, err := busy.Write([]byte("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(busy.Write([]byte("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")))(t)
 	<-began
 	for n := range idle {
 		conn := fixture.Must(net.Dial("tcp", s.Addr()))(t)
 		defer conn.Close()
 		if n%2 == 0 && n < most {
-			if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")))(t)
 		}
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -133,8 +133,6 @@ func (b *site) raw(t *testing.T, text string) net.Conn {
 	t.Helper()
 	conn := fixture.Must(b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://")))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(conn, text))(t)
 	return conn
 }

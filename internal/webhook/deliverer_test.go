@@ -15,6 +15,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -410,9 +411,7 @@ func TestDeliveriesOfAStore(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PromotionCreate(t.Context(), reward.Promotion{ID: 42, Name: "spring", Type: reward.Point, Currency: "EUR", CreatedAt: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionCreate(t.Context(), reward.Promotion{ID: 42, Name: "spring", Type: reward.Point, Currency: "EUR", CreatedAt: time.Now()}))(t)
 	if _, err := s.PromotionMove(t.Context(), store.PromotionMoveParams{ID: 42, From: []reward.PromotionStatus{reward.Draft}, To: reward.PromotionCancelled, Now: time.Now()}); err != nil {
 		t.Fatal(err)
 	}

@@ -43,10 +43,7 @@ func TestNightlyAReleaseCanBeMadeAgain(t *testing.T) {
 			t.Errorf("the archive has no %s", want)
 		}
 	}
-	packages, err := consolePackages("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := fixture.Must(consolePackages("../.."))(t)
 	for _, p := range packages {
 		id := p.Name + "@" + p.Version
 		if files[path.Join(name, "licences/npm", id, "LICENSE")] != p.Text || !strings.Contains(string(read(t, made[0], "dist", name+".cdx.json")), "pkg:npm/"+id) {

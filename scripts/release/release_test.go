@@ -65,10 +65,7 @@ func TestCheckOfTheVersion(t *testing.T) {
 // in which nothing else changes.
 func TestConsolePackages(t *testing.T) {
 	t.Parallel()
-	packages, err := consolePackages("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := fixture.Must(consolePackages("../.."))(t)
 	var names []string
 	for _, p := range packages {
 		names = append(names, p.Name)
@@ -81,9 +78,7 @@ func TestConsolePackages(t *testing.T) {
 	want := `{"components": [{"name": "a"}, {"bom-ref": "pkg:npm/%40b/c@1.2.3", "licenses": [{"license": {"id": "ISC"}}], "name": "@b/c",` +
 		` "purl": "pkg:npm/%40b/c@1.2.3", "scope": "required", "type": "library", "version": "1.2.3"}], "version": 1}`
 	var a, b any
-	if err := errors.Join(err, json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, errors.Join(err, json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)))
 	fixture.Equal(t, b, a)
 	if _, err := withPackages([]byte(`{}`), packages); err == nil {
 		t.Error("a file that is no SBOM gives no error")

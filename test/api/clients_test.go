@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/test/instance"
 )
@@ -25,22 +26,15 @@ var clientRequirements []byte
 // a drop.
 func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
-	install, err := fleet.NewInstaller(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	install := fixture.Must(fleet.NewInstaller(t.Output()))(t)
 	in := instance.Start(t, nil)
 	description := in.Send(in.Token, http.MethodGet, "/openapi.json", "", "")
 	// generate runs command lines in a copy of the folder clients.
 	generate := func(t *testing.T, steps ...[]string) (said string) {
 		t.Helper()
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS("clients")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(description), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, os.CopyFS(dir, os.DirFS("clients")))
+		fixture.OK(t, os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(description), 0o600))
 		for _, step := range steps {
 			text, err := fleet.Output(t.Context(), dir, nil, step[0], step[1:]...)
 			if err != nil {
@@ -52,10 +46,7 @@ func TestGeneratedClients(t *testing.T) {
 	}
 	t.Run("openapi-typescript", func(t *testing.T) {
 		t.Parallel()
-		npm, err := install.Node(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		npm := fixture.Must(install.Node(t.Context()))(t)
 		generate(t,
 			[]string{npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"},
 			[]string{"npx", "openapi-typescript", "openapi.json", "--output", "api.ts"},
@@ -64,10 +55,7 @@ func TestGeneratedClients(t *testing.T) {
 	})
 	t.Run("openapi-python-client", func(t *testing.T) {
 		t.Parallel()
-		python, err := install.PythonWith(t.Context(), "openapi-python-client", clientRequirements)
-		if err != nil {
-			t.Fatal(err)
-		}
+		python := fixture.Must(install.PythonWith(t.Context(), "openapi-python-client", clientRequirements))(t)
 		said := generate(t,
 			// As pip does.
 			[]string{"python3", "-c", `import json; from pip._vendor.packaging.version import Version; Version(json.load(open("openapi.json"))["info"]["version"])`},

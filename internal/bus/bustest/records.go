@@ -24,9 +24,7 @@ func testTopics(t *testing.T, b *bench) {
 	// Use another prefix, where only one topic exists, with other settings.
 	b.prefix = "x" + b.prefix
 	admin := b.admin(t)
-	if _, err := admin.CreateTopic(t.Context(), 7, -1, nil, b.prefix+bus.TopicPointRetry); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(admin.CreateTopic(t.Context(), 7, -1, nil, b.prefix+bus.TopicPointRetry))(t)
 	var group sync.WaitGroup
 	for range 4 {
 		client := b.open(t)
@@ -185,9 +183,7 @@ func testLarge(t *testing.T, b *bench) {
 	// Random bytes do not compress.
 	value := make([]byte, 900_000)
 	random := rand.NewChaCha8([32]byte{})
-	if _, err := random.Read(value); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(random.Read(value))(t)
 	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{{Topic: topic, Key: []byte("1"), Value: value}}))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)

@@ -24,9 +24,7 @@ func testRecreated(t *testing.T, b *bench) {
 	b.waitNoLag(t)
 
 	admin, names := b.admin(t), []string{b.prefix + topic, b.prefix + bus.TopicStarted}
-	if _, err := admin.DeleteTopics(t.Context(), names...); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(admin.DeleteTopics(t.Context(), names...))(t)
 	fixture.Until(t, "the topics are gone", func() bool {
 		details := fixture.Must(admin.ListTopics(t.Context(), names...))(t)
 		for _, name := range names {

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -416,10 +417,7 @@ func (w *walker) ack(t *rapid.T) {
 		return
 	}
 	r := rapid.SampledFrom(w.requests).Draw(t, "request")
-	acked, err := w.g.Ack(w.ctx.Context(), w.id, r.Generation, []int64{r.Ticket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	acked := fixture.Must(w.g.Ack(w.ctx.Context(), w.id, r.Generation, []int64{r.Ticket}))(t)
 	want := 0
 	if w.gate != nil && (!w.gate.closed || w.gate.state.Mode != reward.ModeKafka) {
 		w.gate.requests = slices.DeleteFunc(w.gate.requests, func(m modelRequest) bool {
@@ -469,10 +467,7 @@ func (w *walker) loadBegin(t *rapid.T) {
 		l = rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	}
 	called := time.Now()
-	begun, err := w.g.LoadBegin(w.ctx.Context(), w.id, l.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	begun := fixture.Must(w.g.LoadBegin(w.ctx.Context(), w.id, l.Token))(t)
 	if w.keepMarker(called, begun.Held); w.stalled {
 		return
 	}
@@ -597,9 +592,7 @@ func (w *walker) loadCopy(t *rapid.T) {
 		users = append(users, r.UserID)
 	}
 	l.read += len(page)
-	if err := w.g.LoadCopy(w.ctx.Context(), l.Load, l.at.state.Generation, first, users); err != nil {
-		t.Fatal(err)
-	}
+	fixture.OK(t, w.g.LoadCopy(w.ctx.Context(), l.Load, l.at.state.Generation, first, users))
 }
 
 func (w *walker) loadSwap(t *rapid.T) {
@@ -608,12 +601,9 @@ func (w *walker) loadSwap(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.loaders).Draw(t, "loader")
 	copied := int64(len(l.copied))
-	result, err := w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
+	result := fixture.Must(w.g.LoadSwap(w.ctx.Context(), gate.SwapParams{
 		Load: l.Load, Kind: l.kind, Old: l.old, State: l.at.state, Holdings: len(l.at.holdings), Copied: copied,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if w.keepMarker(time.Now(), false); w.stalled {
 		return
 	}

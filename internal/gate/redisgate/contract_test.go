@@ -35,9 +35,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		if group := r.do("XINFO", "GROUPS", RequestsKey(r.prefix, r.id)).([]any); len(group) != 1 {
 			t.Fatalf("groups %v", group)
 		}
-		if _, err := r.g.Read(t.Context(), r.id, "host-1-1", 1); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.g.Read(t.Context(), r.id, "host-1-1", 1))(t)
 		r.equal("pending", r.do("XPENDING", RequestsKey(r.prefix, r.id), "coupon-issue-group").([]any)[0], int64(1))
 
 		s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 3, 5
@@ -55,9 +53,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			[]any{"requestId", "42:a", "templateId", "42", "userId", "a", "ticket", "1", "status", "SUCCESS", "couponId", fmt.Sprint(1<<62 + 1), "reason", ""},
 			[]any{"requestId", "42:b:c", "templateId", "42", "userId", "b:c", "ticket", "2", "status", "FAILED", "couponId", "0", "reason", "USER_LIMIT"},
 		})
-		if _, err := r.g.Shrink(t.Context(), r.id); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.g.Shrink(t.Context(), r.id))(t)
 		stock("without places, which the counter ignores", "7", "3", "5")
 		s.Version, s.Live, s.Total = 3, 9, 4 // more live coupons than the total
 		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s})
@@ -81,9 +77,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		r.equal("lock", r.do("GET", LockKey(r.prefix, r.id)), any(fmt.Sprint(token)))
 		r.ok(r.g.Unlock(t.Context(), r.id, token))
 
-		if _, err := r.g.Ack(t.Context(), r.id, 7, []int64{1, 2}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.g.Ack(t.Context(), r.id, 7, []int64{1, 2}))(t)
 		if gone, err := r.g.Retire(t.Context(), r.id, 0); err != nil || !gone {
 			t.Fatal(gone, err)
 		}

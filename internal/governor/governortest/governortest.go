@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // World runs a test on an empty Rates. wait moves the clock of the Rates on; nothing
@@ -56,10 +57,7 @@ type bundle struct {
 
 func (b *bundle) lease(name string, perSecond float64, count int) governor.Run {
 	b.Helper()
-	run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: name, PerSecond: perSecond, Count: count})
-	if err != nil {
-		b.Fatal(err)
-	}
+	run := fixture.Must(b.rates.Lease(b.Context(), governor.LeaseParams{Name: name, PerSecond: perSecond, Count: count}))(b)
 	if run.In < 0 || run.Count < 0 || run.Count > count || run.Every <= 0 {
 		b.Fatalf("asked for %d, got %+v", count, run)
 	}
@@ -180,10 +178,7 @@ func exerciseCancelled(b *bundle) {
 // tell exchanges news without a lease.
 func (b *bundle) tell(n governor.News) governor.Shared {
 	b.Helper()
-	run, err := b.rates.Lease(b.Context(), governor.LeaseParams{Name: governor.NameOfAll, PerSecond: 10, News: &n})
-	if err != nil {
-		b.Fatal(err)
-	}
+	run := fixture.Must(b.rates.Lease(b.Context(), governor.LeaseParams{Name: governor.NameOfAll, PerSecond: 10, News: &n}))(b)
 	if run.Count != 0 {
 		b.Fatalf("asked for no send times, got %+v", run)
 	}

@@ -34,9 +34,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	r := newRig(t, cluster.Address())
 	fixture.OK(t, r.q.Ping(t.Context()))
 	for i := range manyStreams {
-		if _, err := r.q.Add(t.Context(), r.paramsOf(streamOf(i), 1)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.q.Add(t.Context(), r.paramsOf(streamOf(i), 1)))(t)
 	}
 
 	away := cluster.Nodes()[1]
@@ -86,9 +84,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 		if err := r.raw.Do(t.Context(), r.raw.B().Del().Key(StreamKey(r.prefix, later)).Build()).Error(); err != nil {
 			return false
 		}
-		if _, err := r.q.Add(t.Context(), r.paramsOf(later, 1)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.q.Add(t.Context(), r.paramsOf(later, 1)))(t)
 		for {
 			select {
 			case s := <-r.q.Wakes():

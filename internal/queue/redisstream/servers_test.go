@@ -539,9 +539,7 @@ func TestADrainedStreamKeepsItsGroupUntilItIsDestroyed(t *testing.T) {
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)
 		r.add(0, 1)
-		if _, err := r.q.Create(t.Context(), r.s, []string{"a"}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(r.q.Create(t.Context(), r.s, []string{"a"}))(t)
 		got := r.read(1)
 		fixture.OK(t, r.q.Ack(t.Context(), r.s, []string{got[0].ID}))
 		for range 3 {

@@ -25,9 +25,7 @@ func registered(t testing.TB, n int) *Store {
 		for id := from; id <= min(n, from+store.BatchMax-1); id++ {
 			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true})
 		}
-		if _, err := s.PromotionRegister(t.Context(), rs, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PromotionRegister(t.Context(), rs, time.Now()))(t)
 	}
 	return s
 }
@@ -58,9 +56,7 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 			late := holding(t, s, begin...)
 			never := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 4`)
 			for range 3 { // each gets a higher ID, and a reader sees it
-				if _, err := s.PromotionClose(ctx, 2); err != nil {
-					t.Fatal(err)
-				}
+				fixture.Must(s.PromotionClose(ctx, 2))(t)
 				follow()
 				if f.Read != 1 || !f.Views[2].Closed || f.Views[1].Status != reward.Running {
 					t.Fatalf("%d promotions read: %+v", f.Read, f.Views)
@@ -126,9 +122,7 @@ func TestRestoredNotesCostNothing(t *testing.T) {
 	if err := f.Follow(ctx, s); err != nil || f.Read != 0 || f.Whole {
 		t.Errorf("%d promotions read, whole list %t, %v", f.Read, f.Whole, err)
 	}
-	if _, err := s.PromotionClose(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionClose(ctx, 2))(t)
 	if err := f.Follow(ctx, s); err != nil || f.Read != 1 || !f.Views[2].Closed {
 		t.Errorf("after a change %d promotions were read, %v", f.Read, err)
 	}
@@ -156,9 +150,7 @@ func TestAnOldSnapshotHidesNoChange(t *testing.T) {
 	for _, old := range []string{`SELECT count(*) FROM promotions`, `SELECT pg_current_xact_id()`} {
 		tx := fixture.Must(s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-		if _, err := tx.Exec(ctx, old); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(tx.Exec(ctx, old))(t)
 	}
 	var f storetest.Follower
 	for round := range rounds {

@@ -77,9 +77,7 @@ func TestASweepIsKilled(t *testing.T) {
 	ctx := t.Context()
 	tx := holding(t, s, `SELECT 1 FROM coupons WHERE id = 2 FOR UPDATE`)
 	backend, swept := sweepWhileLocked(t, s)
-	if _, err := tx.Exec(ctx, `SELECT pg_terminate_backend($1)`, backend); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(tx.Exec(ctx, `SELECT pg_terminate_backend($1)`, backend))(t)
 	if err := <-swept; !hasState(err, "57P01") {
 		t.Fatalf("the killed sweep: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -250,9 +251,7 @@ func planOf(t *testing.T, conn *pgxpool.Conn, name, sql string) string {
 	most := 0
 	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
 		var n int
-		if _, err := fmt.Sscan(m[1], &n); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(fmt.Sscan(m[1], &n))(t)
 		most = max(most, n)
 	}
 	nulls := ""

@@ -139,9 +139,7 @@ func TestASessionThatWasIdle(t *testing.T) {
 	defer s.Close()
 	admin := acquire(t, openFor(t, at, 1))
 	for range 5 {
-		if _, err := s.Clock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.Clock(t.Context()))(t)
 		fixture.Until(t, "the server ends the sessions", func() bool {
 			// Only those that are open now: a new one may be slow.
 			for _, idle := range slices.Concat(s.pool.AcquireAllIdle(t.Context()), s.viewers.AcquireAllIdle(t.Context())) {

@@ -103,9 +103,7 @@ END $$`)
 func run(t testing.TB, s *Store, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
-		if _, err := s.pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.pool.Exec(t.Context(), sql))(t)
 	}
 }
 
@@ -211,9 +209,7 @@ func holding(t *testing.T, s *Store, statements ...string) pgx.Tx {
 	tx := fixture.Must(s.pool.Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 	for _, sql := range append([]string{`SET LOCAL idle_in_transaction_session_timeout = 0`}, statements...) {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(tx.Exec(t.Context(), sql))(t)
 	}
 	return tx
 }
@@ -311,18 +307,14 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 			return err
 		}))
 		reader, builder := holding(t, s, "LOCK TABLE coupons IN ROW EXCLUSIVE MODE"), acquire(t, s)
-		if _, err := builder.Exec(ctx, "SET lock_timeout = '50ms'"); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(builder.Exec(ctx, "SET lock_timeout = '50ms'"))(t)
 		for _, index := range []string{"UNIQUE INDEX CONCURRENTLY coupons_code_of_template ON coupons (code, template_id)", "INDEX CONCURRENTLY coupons_held ON coupons (template_id)"} {
 			if _, err := builder.Exec(ctx, "CREATE "+index); !hasState(err, "55P03") {
 				t.Fatalf("the build of the index ended with %v", err)
 			}
 		}
 		release(t, reader)
-		if _, err := builder.Exec(ctx, "RESET lock_timeout"); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(builder.Exec(ctx, "RESET lock_timeout"))(t)
 		const invalid = `SELECT count(*) FROM pg_index WHERE indrelid = 'coupons'::regclass AND NOT indisvalid`
 		if n := one(t, s, invalid); n != 2 {
 			t.Fatalf("the builds left %d invalid indexes", n)
@@ -361,9 +353,7 @@ func TestUsersOfPayouts(t *testing.T) {
 	ctx := t.Context()
 	do := func(sql string) {
 		t.Helper()
-		if _, err := s.pool.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.pool.Exec(ctx, sql))(t)
 	}
 	want := func(what, user string, targets ...reward.TargetID) {
 		t.Helper()
@@ -530,9 +520,7 @@ func TestLocks(t *testing.T) {
 		t.Helper()
 		s := registered(t, 1)
 		rows := []store.NewPayout{{PromotionID: 1, TargetID: 1, Amount: 5}}
-		if _, err := s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1, Now: now}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1, Now: now}))(t)
 		return s, holding(t, s, setting, "SELECT 1 FROM payouts WHERE promotion_id = 1 FOR UPDATE")
 	}
 	finish := func(t *testing.T, s *Store) <-chan error {
@@ -582,9 +570,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, now))(t)
 	s.tryTimeout = 300 * time.Millisecond
 	line.silent.Store(true)
 	_, err := s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
@@ -600,9 +586,7 @@ func TestAnUnreachableDatabase(t *testing.T) {
 	line, through := newSilentLine(t, fixture.Schema(t, migrate))
 	s := fixture.Must(Open(t.Context(), Config{URL: through, MaxConnections: 2}))(t)
 	defer s.Close()
-	if _, err := s.Clock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.Clock(t.Context()))(t)
 	line.cut()
 	for name, call := range map[string]func() error{
 		"read": func() error { _, err := s.PromotionGet(t.Context(), 1); return err },
@@ -687,9 +671,7 @@ func (l *silentLine) hand(from, to net.Conn) {
 func TestFinishSaysThatItsRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	s, ctx := registered(t, 1), t.Context()
-	if _, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1, Amount: 1}}, MaxLen: 1, Now: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PayoutSave(ctx, store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1, Amount: 1}}, MaxLen: 1, Now: time.Now()}))(t)
 	holding(t, s, `SELECT FROM summaries FOR UPDATE`)
 	r := reward.Ref{PromotionID: 1, TargetID: 1, Dispatch: 1}
 	_, err := s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{{Ref: r, Kind: rules.OutcomePaid}}, Now: time.Now()})
@@ -714,9 +696,7 @@ func TestRowsBelowTheLowWaterMarkAreDispatched(t *testing.T) {
 			next++
 			rows[i] = store.NewPayout{PromotionID: 1, TargetID: next, UserID: "u", Amount: 1}
 		}
-		if _, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: at}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, Now: at}))(t)
 	}
 	dispatch := func(limit, want int) {
 		t.Helper()

@@ -64,9 +64,7 @@ const longDue = `now() - interval '1 hour' + i * interval '1 ms'`
 // payoutsOf inserts payouts i of a RUNNING promotion in one state, and their counts.
 func payoutsOf(t *testing.T, s *Store, id reward.PromotionID, state reward.State, flagged bool, rows int, due string) {
 	t.Helper()
-	if _, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, time.Now()))(t)
 	run(t, s, fmt.Sprintf(`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, settle_from,
   dispatch, attempts, state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
 SELECT %d, i, 0, 1, %s, now(), now(), now(), 1, 0, %d, %t, 'u', '', '', '', '' FROM generate_series(1, %d) i`,
@@ -83,18 +81,14 @@ func TestWorkStaysTheSame(t *testing.T) {
 	old := fixture.Must(pgx.Connect(ctx, s.pool.Config().ConnString()))(t)
 	defer func() { _ = old.Close(context.WithoutCancel(ctx)) }()
 	for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1"} {
-		if _, err := old.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(old.Exec(ctx, sql))(t)
 	}
 
 	t.Run("EachCancelledRowIsReadOnce", func(t *testing.T) {
 		const id, chunks = 1, 10
 		payoutsOf(t, s, id, reward.Ready, false, chunks*store.BatchMax, longDue)
 		move := store.PromotionMoveParams{ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.PromotionCancelled, Now: time.Now()}
-		if _, err := s.PromotionMove(ctx, move); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PromotionMove(ctx, move))(t)
 		var each []work
 		for range chunks {
 			each = append(each, workOf(t, s, func() { cancelChunk(t, s, id, store.BatchMax) }))

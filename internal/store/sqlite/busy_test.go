@@ -33,9 +33,7 @@ func TestABusyDatabaseIsUnavailable(t *testing.T) {
 		other := fixture.Must(sql.Open("sqlite", dsn(path, "_txlock=immediate")))(t)
 		t.Cleanup(func() { other.Close() })
 		tx := fixture.Must(other.BeginTx(t.Context(), nil))(t)
-		if _, err := s.writer.ExecContext(t.Context(), `PRAGMA busy_timeout = 1`); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.writer.ExecContext(t.Context(), `PRAGMA busy_timeout = 1`))(t)
 		wantBusy(t, save(t.Context(), s))
 		fixture.OK(t, tx.Rollback())
 		if err := save(t.Context(), s); err != nil {

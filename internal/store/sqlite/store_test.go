@@ -349,9 +349,7 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 	s := fixture.Must(Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db")))(t)
 	t.Cleanup(s.Close)
 	p := fixture.Must(s.migrations())(t)
-	if _, err := p.UpTo(t.Context(), storetest.ApprovedBefore); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(p.UpTo(t.Context(), storetest.ApprovedBefore))(t)
 	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return strconv.Itoa(second * 1_000_000) }, func(sql string) error {
 		_, err := s.writer.ExecContext(t.Context(), sql)
 		return err
@@ -366,9 +364,7 @@ func TestMigrate(t *testing.T) {
 	s := fixture.Must(Open(ctx, filepath.Join(t.TempDir(), "largesse.db")))(t)
 	t.Cleanup(s.Close)
 	p := fixture.Must(s.migrations())(t)
-	if _, err := p.UpTo(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(p.UpTo(ctx, 1))(t)
 	for _, query := range []string{
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, created_at, stream_gone)
 VALUES (1, 'old', 'POINT', 'RUNNING', 5, '', 'KRW', 3, 0, 0, 0)`,
@@ -377,16 +373,12 @@ VALUES (1, 'old', 'POINT', 'RUNNING', 5, '', 'KRW', 3, 0, 0, 0)`,
   maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at)
 VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 	} {
-		if _, err := s.writer.ExecContext(ctx, query); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.writer.ExecContext(ctx, query))(t)
 	}
 	for range 2 {
 		fixture.OK(t, s.Migrate(ctx))
 		storetest.AfterMigration(t, s)
-		if _, err := p.DownTo(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(p.DownTo(ctx, 1))(t)
 	}
 	var rows int
 	if err := s.reader.QueryRowContext(ctx, `SELECT count(*) FROM payouts WHERE target_id = 7`).Scan(&rows); err != nil || rows != 1 {
@@ -475,15 +467,11 @@ func TestFull(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
 	ctx, now := t.Context(), time.Now()
 	const promotion reward.PromotionID = 1
-	if _, err := s.PromotionRegister(ctx, []store.Registration{{ID: promotion, Type: reward.Point, Started: true}}, now); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionRegister(ctx, []store.Registration{{ID: promotion, Type: reward.Point, Started: true}}, now))(t)
 	// limit sets how many pages the file may have. SQLite never goes below what it has.
 	limit := func(pages int) {
 		t.Helper()
-		if _, err := s.writer.ExecContext(ctx, "PRAGMA max_page_count = "+strconv.Itoa(pages)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.writer.ExecContext(ctx, "PRAGMA max_page_count = "+strconv.Itoa(pages)))(t)
 	}
 	saved := 0
 	save := func() error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -15,9 +16,7 @@ import (
 // stream.
 func (b *bundle) completes(id reward.PromotionID, now time.Time) {
 	b.Helper()
-	if _, err := b.PromotionComplete(b.ctx, id, settleAfter, now); err != nil {
-		b.Fatal(err)
-	}
+	fixture.Must(b.PromotionComplete(b.ctx, id, settleAfter, now))(b)
 	v := b.view(id)
 	if v.FinishedAt.IsZero() {
 		return
