@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, w world) int {
 	c := &cli{world: w}
 	root := c.rootCommand()
 	root.SetArgs(slices.Concat([]string{}, args)) // nil would mean os.Args
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, w world) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailed // nobody reads the output any more
 	}
-	text, code := describe(ctx, err, c.called)
+	text, code := describe(ctx, cmd, err, c.called)
 	fmt.Fprintln(w.stderr, "largesse: "+text)
 	return code
 }

@@ -283,6 +283,16 @@ func TestFailures(t *testing.T) {
 		}
 	})
 
+	t.Run("NameFlagsInsteadOfFields", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"PATCH /v1/promotions/7": {422, `{"code":"VALIDATION_FAILED","detail":"2 fields are invalid","errors":[
+			{"field":"ratePerSecond","detail":"must be at most 1000000"},{"field":"canary.targets","detail":"must be at least 1"}]}`}})
+		r := largesseRun(t.Context(), "", env, "promotion", "set", "7", "--rate", "99999999")
+		if want := "--rate must be at most 1000000, --canary-targets must be at least 1 ("; r.code != exitFailed || !strings.Contains(r.stderr, want) {
+			t.Errorf("%+v", r)
+		}
+	})
+
 	t.Run("PointToTheServersLog", func(t *testing.T) {
 		t.Parallel()
 		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7": {500, `{"code":"INTERNAL","detail":"sorry","requestId":"r9"}`}})

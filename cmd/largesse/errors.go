@@ -78,9 +78,36 @@ func flagError(cmd *cobra.Command, err error) error {
 	return wrongUse("%s; see %s --help", text, cmd.CommandPath())
 }
 
-// describe turns an error into one line with a remedy, and an exit code. server
-// is the server that the command calls; empty: none.
-func describe(ctx context.Context, err error, server string) (text string, code int) {
+// fieldFlags are the flags whose names differ from those of their fields in the API.
+var fieldFlags = map[string]string{
+	"codes.alphabet": "code-alphabet",
+	"codes.length":   "code-length",
+	"codes.prefix":   "code-prefix",
+	"perUserLimit":   "per-user",
+	"ratePerSecond":  "rate",
+	"totalQuantity":  "quantity",
+	"voucherCode":    "voucher",
+}
+
+// withFlags names the flags of a command instead of the fields that the server refused.
+func withFlags(cmd *cobra.Command, text string, refused []client.FieldError) string {
+	for _, e := range refused {
+		name := fieldFlags[e.Field]
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.ReplaceAll(f.Name, "-", "") == strings.ToLower(strings.ReplaceAll(e.Field, ".", "")) {
+				name = f.Name
+			}
+		})
+		if name != "" && cmd.Flags().Lookup(name) != nil {
+			text = strings.Replace(text, e.Field, "--"+name, 1)
+		}
+	}
+	return text
+}
+
+// describe turns an error of a command into one line with a remedy, and an exit code.
+// server is the server that the command calls; empty: none.
+func describe(ctx context.Context, cmd *cobra.Command, err error, server string) (text string, code int) {
 	code = exitFailed
 	text = withoutRepeats(err.Error())
 	var (
@@ -89,6 +116,9 @@ func describe(ctx context.Context, err error, server string) (text string, code 
 		problem  *client.Problem
 		dial     *net.OpError
 	)
+	if errors.As(err, &problem) {
+		text = withFlags(cmd, text, problem.Errors)
+	}
 	switch {
 	case errors.As(err, &usage), errors.As(err, &settings):
 		code = exitWrongUse

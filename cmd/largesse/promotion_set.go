@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -207,7 +208,8 @@ func clearableFlag[T any](changed func(string) bool, flag, value string, parse f
 	}
 	parsed, err := parse(value)
 	if err != nil || value == "" {
-		return wrongUse("--%s %q is not valid; see largesse promotion set --help", flag, value)
+		kind := cmp.Or(valueKinds[fmt.Sprintf("%T", parsed)], "a valid value")
+		return wrongUse("--%s %q must be %s, or none; see largesse promotion set --help", flag, value, kind)
 	}
 	*to = client.Set(parsed)
 	return nil

@@ -83,7 +83,7 @@ func TestSim(t *testing.T) {
 		if err == nil {
 			t.Fatalf("nothing is found:\n%s", &stdout)
 		}
-		text, code := describe(t.Context(), err, "")
+		text, code := describe(t.Context(), (&cli{}).rootCommand(), err, "")
 		want := "the books do not balance; the data, the engine's log and the trace are in " + dir + "; repeat the run with: largesse sim --seed 1 --steps 30"
 		if text != want || code != exitFailed {
 			t.Errorf("code %d, %q", code, text)
