@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -69,6 +71,9 @@ var outages = map[string]outage{
 func (o outage) reason(err error) string {
 	if reason := service.Refusal(err, o.server, "this instance needs", o.effect); reason != "" {
 		return reason
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return o.server + " accepts no connection: " + o.effect + "; check its address, and that it runs"
 	}
 	return o.server + " did not answer within 1 s: " + o.effect
 }

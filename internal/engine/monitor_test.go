@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +118,7 @@ func TestARefusalIsReportedWithinASecond(t *testing.T) {
 		words  string
 	}{
 		"Refused": {replied{errors.New("READONLY it says so")}, time.Second, "READONLY it says so"},
+		"Gone":    {fmt.Errorf("dial: %w", syscall.ECONNREFUSED), 3 * time.Second, "Redis accepts no connection"},
 		"Silent":  {nil, 3 * time.Second, "Redis did not answer within 1 s"},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
