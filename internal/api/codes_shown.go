@@ -1,11 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,25 +36,58 @@ func codeFor(ctx context.Context, code string) string {
 
 func seesCodes(ctx context.Context) bool { return slices.Contains(requesters, callerOf(ctx).Role) }
 
-// codeInRecord finds a voucher's code in a record that need not be JSON, or was cut.
-var codeInRecord = regexp.MustCompile(`(?is)("voucherCode"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",}\]]+)`)
-
-// recordFor returns a record as the caller may see it, by codeFor. Of a code that is cut
-// or no text, viewers see nothing.
-func recordFor(ctx context.Context, record []byte) []byte {
-	if seesCodes(ctx) {
+// recordMasked returns what viewers see of a record that became a dead letter, and need
+// not be JSON: all of it if it has no voucher's code, or all but the code if that is
+// a text where it belongs. Of any other record they see only that there is one.
+func recordMasked(source string, record []byte) []byte {
+	ofVouchers := strings.Contains(strings.ToLower(source), "voucher")
+	var members map[string]any
+	d := json.NewDecoder(bytes.NewReader(record))
+	d.UseNumber()
+	_, err := reward.CheckJSON(record)
+	if err == nil && json.Valid(record) && d.Decode(&members) == nil {
+		switch masked, all := maskCodes(members); {
+		case all && masked > 0:
+			var b bytes.Buffer
+			e := json.NewEncoder(&b)
+			e.SetEscapeHTML(false)
+			_ = e.Encode(members) // what was decoded has a JSON form
+			return bytes.TrimSpace(b.Bytes())
+		case all && !ofVouchers:
+			return record
+		}
+	} else if !ofVouchers && !codeName.Match(record) && !bytes.Contains(record, []byte(`\u`)) {
 		return record
 	}
-	return codeInRecord.ReplaceAllFunc(record, func(found []byte) []byte {
-		parts := codeInRecord.FindSubmatch(found)
-		shown := "…"
-		var code string
-		if json.Unmarshal(parts[2], &code) == nil {
-			shown = reward.MaskCode(code)
+	if len(record) == 0 {
+		return record
+	}
+	return []byte("…")
+}
+
+// codeName finds what may be the name of a voucher's code.
+var codeName = regexp.MustCompile(`(?i)voucher[_ -]?code`)
+
+// maskCodes masks the codes of an object and returns their number. It reports whether
+// these are all that it can have: texts of the object itself.
+func maskCodes(members map[string]any) (masked int, all bool) {
+	for name, value := range members {
+		if !codeName.MatchString(name) {
+			if text, err := json.Marshal(value); err != nil || codeName.Match(text) {
+				return 0, false
+			}
+			continue
 		}
-		text, _ := json.Marshal(shown) // a text has a JSON form
-		return slices.Concat(parts[1], text)
-	})
+		text, isText := value.(string)
+		if !isText {
+			return 0, false
+		}
+		if text != "" {
+			members[name] = reward.MaskCode(text)
+			masked++
+		}
+	}
+	return masked, true
 }
 
 // codeHolder is the response of a read that can show codes.

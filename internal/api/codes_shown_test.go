@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
@@ -19,14 +20,16 @@ import (
 func TestCodesByRole(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, b *bundle) {
-		const code, voucher = "SPRING-7KQ2", "VOUCHER-9XYZ"
+		const code, voucher, malformed = "SPRING-7KQ2", "VOUCHER-9XYZ", "VSECRET-0004"
 		b.shop.template(42, 10)
 		one := issued(1, 42, "u7", 3)
 		one.Code = code
 		b.shop.coupons = []reward.Coupon{one}
 		b.shop.history = coupon.History{Outcomes: []reward.IssueOutcome{{TemplateID: 42, UserID: "u7", Ticket: 3, Coupon: one, At: testTime}}}
 		b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: one}, nil)
-		fixture.OK(t, b.store.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "t", Reason: "MALFORMED", Value: []byte(`{"voucherCode":"` + voucher + `",`), At: testTime}}))
+		for i, value := range []string{`{"voucherCode":"` + voucher + `"}`, "voucherCode=" + malformed} {
+			fixture.OK(t, b.store.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "t", Offset: fmt.Sprint(i), Reason: "MALFORMED", Value: []byte(value), At: testTime}}))
+		}
 		operator := []string{"Authorization", "Bearer operator", "Content-Type", "application/json"}
 		b.do(t, "POST", "/v1/promotions", strings.NewReader(`{"id":7,"name":"x","type":"VOUCHER","voucherCode":"`+voucher+`"}`), operator...).want(t, http.StatusCreated)
 		operator[3] = "text/csv"
@@ -58,6 +61,7 @@ func TestCodesByRole(t *testing.T) {
 			{path: "/v1/promotions/7/payouts/1", code: voucher, operation: "get-payout"},
 			{path: "/v1/dead-letters/1", code: voucher, operation: "get-dead-letter"},
 			{path: "/v1/dead-letters", code: voucher, operation: "list-dead-letters"},
+			{path: "/v1/dead-letters/2", code: malformed, operation: "get-dead-letter"},
 		} {
 			for _, role := range []string{"viewer", "issuer", "operator", "admin", "shopper"} {
 				before := len(b.audit(t))
@@ -69,7 +73,7 @@ func TestCodesByRole(t *testing.T) {
 					continue // TestWhoMayCallWhat says who may
 				}
 				a.want(t, http.StatusOK)
-				whole, masked := strings.Contains(a.body, door.code), strings.Contains(a.body, "…"+door.code[len(door.code)-4:])
+				whole, masked := strings.Contains(a.body, door.code), strings.Contains(a.body, "…"+door.code[len(door.code)-4:]) || strings.Contains(a.body, `"value":"…"`)
 				if whole == (role == "viewer") || masked != (role == "viewer") {
 					t.Errorf("%s by %s: %s", door.path, role, a.body)
 				}
@@ -127,18 +131,35 @@ func TestCodesShownOfMany(t *testing.T) {
 // letter, whatever its form.
 func TestVouchersInRecords(t *testing.T) {
 	t.Parallel()
-	for record, want := range map[string]string{
-		`{"targetId":"1","voucherCode":"GIFT-2026"}`:                `{"targetId":"1","voucherCode":"…2026"}`,
-		"{\"VOUCHERcode\" :\n\"GIFT-\\u0032026\",\"userId\":\"u\"}": "{\"VOUCHERcode\" :\n\"…2026\",\"userId\":\"u\"}",
-		`{"voucherCode":"A\"B-GIFT","voucherCode":"two-GIFT"`:       `{"voucherCode":"…GIFT","voucherCode":"…GIFT"`,
-		`{"voucherCode":"GIFT-20`:                                   `{"voucherCode":"…"`,
-		`{"voucherCode":20261128}`:                                  `{"voucherCode":"…"}`,
-		"{\"voucherCode\":\"GIFT-\xff2026\"}":                       `{"voucherCode":"…2026"}`,
-		`{"voucherCode":""}`:                                        `{"voucherCode":""}`,
-		`nothing`:                                                   `nothing`,
+	const point, stream = bus.TopicPointPublish, "campaign-promotion-stream:VOUCHER:1"
+	for _, tt := range []struct{ source, record, want string }{
+		{bus.TopicVoucherPublish, `{"targetId":"1","voucherCode":"GIFT-2026"}`, `{"targetId":"1","voucherCode":"…2026"}`},
+		{bus.TopicVoucherRetry, "{\"VOUCHERcode\" :\n\"GIFT-\\u0032026\",\"userId\":\"<u>\"}", `{"VOUCHERcode":"…2026","userId":"<u>"}`},
+		{stream, `{"voucher\u0043ode":"GIFT-2026", "amount": 12345678901234567890}`, `{"amount":12345678901234567890,"voucherCode":"…2026"}`},
+		{stream, "{\"voucherCode\":\"GIFT-\xff2026\"}", `{"voucherCode":"…2026"}`},
+		{stream, `{"voucherCode":"A-GIFT","voucherCode":"B-GIFT"}`, "…"},
+		{stream, `{"voucherCode":"GIFT-20`, "…"},
+		{stream, `{"voucherCode":20261128}`, "…"},
+		{stream, `{"voucherCode":["VSECRET-0004"]}`, "…"},
+		{stream, `{"voucherCode":{"code":"VSECRET-0004"}}`, "…"},
+		{stream, `{"voucherCode":"VSECRET-0004","more":{"voucherCode":"VSECRET-0005"}}`, "…"},
+		{stream, `{'voucherCode':'VSECRET-0004'}`, "…"},
+		{stream, `voucherCode=VSECRET-0004`, "…"},
+		{stream, `{"code":"VSECRET-0004"}`, "…"},
+		{stream, `VSECRET-0004`, "…"},
+		{stream, `{"voucherCode":""}`, "…"},
+		{stream, "", ""},
+		{point, `{"voucherCode":"GIFT-2026","targetId":1}`, `{"targetId":1,"voucherCode":"…2026"}`},
+		{point, `{"voucherCode":["VSECRET-0004"]}`, "…"},
+		{point, `[{"voucherCode":"VSECRET-0004"}]`, "…"},
+		{point, `{'voucher_code':'VSECRET-0004'}`, "…"},
+		{point, `{"voucher\u0043ode":"VSECRET-`, "…"},
+		{point, `{ "userId": "u", "amount": -1 }`, `{ "userId": "u", "amount": -1 }`},
+		{point, `nothing`, `nothing`},
+		{bus.TopicStarted, `{"promotionId":1,"promotionType":"VOUCHER"}`, `{"promotionId":1,"promotionType":"VOUCHER"}`},
 	} {
-		if got := string(recordFor(t.Context(), []byte(record))); got != want {
-			t.Errorf("%s is shown as %s, want %s", record, got, want)
+		if got := string(recordMasked(tt.source, []byte(tt.record))); got != tt.want {
+			t.Errorf("%s of %s is shown as %s, want %s", tt.record, tt.source, got, tt.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -25,7 +26,7 @@ type DeadLetter struct {
 	Offset         string    `json:"offset" doc:"Or stream entry ID"`
 	Key            string    `json:"key,omitempty"`
 	KeyBase64      []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
-	Value          string    `json:"value,omitempty" doc:"For viewers, a voucherCode in it is … and its last four characters"`
+	Value          string    `json:"value,omitempty" doc:"For viewers, its voucherCode is … and the last four characters, and a value that may have a code elsewhere is …"`
 	ValueBase64    []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
 	ValueBytes     int64     `json:"valueBytes" doc:"Length of the whole"`
 	ValueTruncated bool      `json:"valueTruncated,omitempty" doc:"Lists show 1024 bytes, get-dead-letter up to 65536"`
@@ -35,6 +36,8 @@ type DeadLetter struct {
 	Status         string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
 	SettledAt      time.Time `json:"settledAt,omitzero"`
 	SettledBy      string    `json:"settledBy,omitempty"`
+
+	holdsCode bool // may have a code that viewers do not see
 }
 
 func deadLetterOf(ctx context.Context, l reward.DeadLetter) DeadLetter {
@@ -44,7 +47,12 @@ func deadLetterOf(ctx context.Context, l reward.DeadLetter) DeadLetter {
 	}
 	out.Key, out.KeyBase64 = textOrBytes(l.Key)
 	out.ValueBytes, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
-	out.Value, out.ValueBase64 = textOrBytes(recordFor(ctx, l.Value))
+	masked := recordMasked(l.Source, l.Value)
+	if seesCodes(ctx) {
+		out.holdsCode = !bytes.Equal(masked, l.Value)
+		masked = l.Value
+	}
+	out.Value, out.ValueBase64 = textOrBytes(masked)
 	return out
 }
 
@@ -93,14 +101,10 @@ type deadLetterOutput struct {
 	Body DeadLetter
 }
 
-func (l *DeadLetter) holdsCode() bool {
-	return codeInRecord.MatchString(l.Value) || codeInRecord.Match(l.ValueBase64)
-}
-
-func (out *deadLetterOutput) holdsCodes() bool { return out.Body.holdsCode() }
+func (out *deadLetterOutput) holdsCodes() bool { return out.Body.holdsCode }
 
 func (out *deadLetterListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(l DeadLetter) bool { return l.holdsCode() })
+	return slices.ContainsFunc(out.Body.Items, func(l DeadLetter) bool { return l.holdsCode })
 }
 
 // SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
