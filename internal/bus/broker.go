@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -84,6 +85,9 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 			return new(net.ListenConfig).Listen(ctx, network, address)
 		}
 	}
+	if err := CheckLog(cfg.Dir); err != nil {
+		return nil, err
+	}
 	log := cfg.Log.For(obs.Broker)
 	login, err := brokerLogin(cfg)
 	if err != nil {
@@ -113,6 +117,38 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 	b.keeping.Start(context.WithoutCancel(ctx), b.keepRetention)
 	b.log.Info("embedded broker started", "listen", b.addr, "dir", cfg.Dir)
 	return b, nil
+}
+
+// logFiles lists the files of a log that a broker must understand to start, and
+// logVersion is the newest version of meta.json that it does.
+var logFiles = []string{"meta.json", "topics.json", "broker_configs.json", "acls.json", "quotas.json", "seq_windows.json"}
+
+const logVersion = 1
+
+// CheckLog returns an error if no broker could start on the log in the directory, and
+// changes nothing. It does not read the records: a broker drops those that are damaged.
+func CheckLog(dir string) error {
+	for _, name := range logFiles {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var file struct{ Version int }
+		if err == nil {
+			err = json.Unmarshal(text, &file)
+		}
+		if err != nil {
+			return fmt.Errorf("the log of the embedded broker is damaged: %s: %w", filepath.Join(dir, name), err)
+		}
+		if name == "meta.json" && file.Version > logVersion {
+			return fmt.Errorf("the log of the embedded broker in %s has version %d, from a newer version of Largesse; this one knows version %d", dir, file.Version, logVersion)
+		}
+	}
+	partitions := filepath.Join(dir, "partitions")
+	if _, err := os.ReadDir(partitions); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the log of the embedded broker is damaged: %w", err)
+	}
+	return nil
 }
 
 // checkLoopback returns an error for an address that other machines could

@@ -17,6 +17,8 @@ const (
 	fileMode fs.FileMode = 0o600
 	// openBits are the bits of a mode that admit other users.
 	openBits fs.FileMode = 0o077
+	// everybodyWrites is the bit of a mode that lets every user change the file.
+	everybodyWrites fs.FileMode = 0o002
 )
 
 // Names in data.dir.
@@ -28,6 +30,9 @@ const (
 // brokerDir returns the directory of the embedded broker.
 func brokerDir(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, brokerName) }
 
+// dataFiles lists the files that instances store in data.dir itself.
+var dataFiles = []string{lockName, databaseName, databaseName + "-journal", databaseName + "-wal", databaseName + "-shm"}
+
 // makeDataDir creates data.dir. It does not change the mode of an existing one, which may
 // be any directory that checkDataDir accepts.
 func makeDataDir(dir string) error {
@@ -37,21 +42,119 @@ func makeDataDir(dir string) error {
 	return checkDataDir(dir, os.Getuid())
 }
 
-// checkDataDir refuses a data.dir in which another user than uid and root decides what the
-// files are: by symbolic links there, an instance would write to any file that it may
-// write to.
+// unusable says why data.dir cannot be used, and what to do.
+type unusable struct{ found, advice string }
+
+func (u *unusable) Error() string { return u.found + ": " + u.advice }
+
+// checkDataDir refuses a data.dir that user uid cannot use, or in which another user than
+// uid and root decides what the files are: by a symbolic link there, an instance would
+// write to any file that it may write to. It looks at everything that instances store
+// there, and at no other file. A missing directory is usable: makeDataDir creates it.
+// Both serve and doctor ask it, before they open anything in data.dir.
 func checkDataDir(dir string, uid int) error {
-	stat, err := os.Stat(dir)
-	if err != nil {
+	link, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	stat, statErr := os.Stat(dir)
+	if errors.Is(statErr, fs.ErrNotExist) {
+		return nil // a link to nothing, below which nothing can be created
+	}
+	if err := errors.Join(err, statErr); err != nil {
 		return fmt.Errorf("reading data.dir failed: %w", err)
 	}
-	if owner, ok := stat.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != uid {
-		return fmt.Errorf("data.dir %s belongs to the user with ID %d: run Largesse as that user, or set data.dir to a directory of user %d", dir, owner.Uid, uid)
+	if !stat.IsDir() {
+		return &unusable{fmt.Sprintf("data.dir %s is not a directory", dir), "set data.dir to a directory"}
 	}
-	for _, name := range []string{lockName, databaseName, databaseName + "-wal", databaseName + "-shm", brokerName} {
-		path := filepath.Join(dir, name)
-		if file, err := os.Lstat(path); err == nil && file.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%s is a symbolic link, which Largesse does not follow: move the file there, or set data.dir to where it is", path)
+	for _, of := range []fs.FileInfo{link, stat} {
+		if owner, foreign := foreignOwner(of, uid); foreign {
+			return &unusable{
+				fmt.Sprintf("data.dir %s belongs to the user with ID %d", dir, owner),
+				fmt.Sprintf("run Largesse as that user, or set data.dir to a directory of user %d", uid),
+			}
+		}
+	}
+	if stat.Mode().Perm()&everybodyWrites != 0 {
+		return &unusable{
+			fmt.Sprintf("every user of this machine may change data.dir %s (mode %04o)", dir, stat.Mode().Perm()),
+			"run chmod 700 on it, or set data.dir to a new directory in it, which Largesse creates for its own user",
+		}
+	}
+	if err := allowed(dir, stat); err != nil {
+		return err
+	}
+	for _, name := range append([]string{brokerName}, dataFiles...) {
+		top := filepath.Join(dir, name)
+		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+			var info fs.FileInfo
+			if err == nil {
+				info, err = entry.Info()
+			}
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // an instance that is running has removed it
+				return nil
+			case err != nil:
+				return fmt.Errorf("reading data.dir failed: %w", err)
+			case path == top && info.IsDir() && name != brokerName:
+				return &unusable{path + " is a directory, and Largesse stores a file there", "move it away, or set data.dir to another directory"}
+			case path == top && info.Mode().IsRegular() && name == brokerName:
+				return &unusable{path + " is not a directory", "move it away, or set data.dir to another directory"}
+			}
+			return checkStored(path, info, uid)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStored refuses something in data.dir that is no file or directory of user uid or
+// root, or that others may change.
+func checkStored(path string, info fs.FileInfo, uid int) error {
+	owner, foreign := foreignOwner(info, uid)
+	switch mode := info.Mode(); {
+	case mode&fs.ModeSymlink != 0:
+		return &unusable{path + " is a symbolic link, which Largesse does not follow", "move the file there, or set data.dir to where it is"}
+	case !mode.IsRegular() && !mode.IsDir():
+		return &unusable{path + " is neither a file nor a directory", "remove it"}
+	case foreign:
+		return &unusable{
+			fmt.Sprintf("%s belongs to the user with ID %d", path, owner),
+			fmt.Sprintf("remove it, or make user %d its owner if you know that the content is right", uid),
+		}
+	case mode.Perm()&everybodyWrites != 0:
+		return &unusable{
+			fmt.Sprintf("every user of this machine may change %s (mode %04o)", path, mode.Perm()),
+			"remove it, or run chmod o-w on it if you know that the content is right",
+		}
+	}
+	return allowed(path, info)
+}
+
+// foreignOwner returns the owner of a file, and whether that is another user than uid and
+// root.
+func foreignOwner(info fs.FileInfo, uid int) (owner int, foreign bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	owner = int(stat.Uid)
+	return owner, owner != 0 && owner != uid
+}
+
+// allowed returns an error if this process may not read and write a file or directory.
+func allowed(path string, info fs.FileInfo) error {
+	const execute, write, read = 1, 2, 4 // of access(2)
+	mode := uint32(read | write)
+	if info.IsDir() {
+		mode |= execute
+	}
+	if err := syscall.Access(path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &unusable{
+			fmt.Sprintf("this user cannot read and write %s (%v)", path, err),
+			"make this user its owner, or set data.dir to another directory",
 		}
 	}
 	return nil
@@ -62,9 +165,8 @@ func checkDataDir(dir string, uid int) error {
 // broker creates later are in a directory that only this user may enter.
 func closeDataDir(cfg config.Config) error {
 	var failed error
-	db := sqlitePath(cfg)
-	for _, path := range []string{filepath.Join(cfg.Data.Dir, lockName), db, db + "-wal", db + "-shm"} {
-		failed = errors.Join(failed, closePath(path, fileMode))
+	for _, name := range dataFiles {
+		failed = errors.Join(failed, closePath(filepath.Join(cfg.Data.Dir, name), fileMode))
 	}
 	kafka := brokerDir(cfg)
 	if len(cfg.Kafka.Brokers) == 0 {

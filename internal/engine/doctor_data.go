@@ -42,25 +42,21 @@ func lookAtAccess(dir string) Check {
 // lookAtDir checks whether an instance could use data.dir, or uses it.
 func lookAtDir(dir string) Check {
 	c := passed("data", "data.dir %s is writable and not in use", dir)
-	stat, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if err := checkDataDir(dir, os.Getuid()); err != nil {
+		c.Found = oneLine(err)
+		if u, ok := errors.AsType[*unusable](err); ok {
+			c.Found = u.found
+			return c.but(CheckFail, "%s", u.advice)
+		}
+		return c.but(CheckFail, "let this user read it, or set data.dir to another directory")
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		c.Found = fmt.Sprintf("data.dir %s does not exist yet; the first start creates it", dir)
 		if err := tryDir(existing(dir)); err != nil {
 			c.Found = fmt.Sprintf("data.dir %s does not exist and cannot be created: %s", dir, oneLine(err))
 			return c.but(CheckFail, "create it, let this user write to its parent directory, or set data.dir to another directory")
 		}
 		return c
-	case err != nil:
-		c.Found = oneLine(err)
-		return c.but(CheckFail, "let this user read it, or set data.dir to another directory")
-	case !stat.IsDir():
-		c.Found = fmt.Sprintf("data.dir %s is not a directory", dir)
-		return c.but(CheckFail, "set data.dir to a directory")
-	}
-	if err := writable(dir); err != nil {
-		c.Found = oneLine(err)
-		return c.but(CheckFail, "let this user write to it, or set data.dir to another directory")
 	}
 	holder, err := dirHolder(dir)
 	if err != nil {
@@ -71,6 +67,15 @@ func lookAtDir(dir string) Check {
 		c.Found = fmt.Sprintf("data.dir %s is in use by %s", dir, holder)
 	}
 	return c
+}
+
+// skipUnusable returns the check of a part whose files are in a data.dir that cannot be
+// used, or nil. Nothing there is opened: it may be a link of another user.
+func skipUnusable(part, dir string) []Check {
+	if checkDataDir(dir, os.Getuid()) == nil {
+		return nil
+	}
+	return []Check{passed(part, "not checked, because data.dir cannot be used").but(CheckWarn, "correct data.dir first")}
 }
 
 // dirHolder returns the instance that holds the lock of a data directory, or "" if no
@@ -118,15 +123,6 @@ func tryDir(dir string) error {
 		return err
 	}
 	return os.Remove(made)
-}
-
-// writable returns an error if this user cannot write to dir.
-func writable(dir string) error {
-	const writeAndEnter = 2 | 1 // W_OK and X_OK of access(2)
-	if err := syscall.Access(dir, writeAndEnter); err != nil {
-		return fmt.Errorf("this user cannot write to %s: %w", dir, err)
-	}
-	return nil
 }
 
 func lookAtDisk(dir string) Check {

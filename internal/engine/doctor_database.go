@@ -58,6 +58,9 @@ func databaseAdvice(err error) string {
 }
 
 func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
+	if skipped := skipUnusable("database", cfg.Data.Dir); skipped != nil {
+		return skipped
+	}
 	path := sqlitePath(cfg)
 	facts, err := sqlite.Inspect(ctx, path)
 	switch {

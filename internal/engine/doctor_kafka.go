@@ -26,6 +26,13 @@ const retentionNeeded = 24 * time.Hour
 
 func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 	if len(cfg.Kafka.Brokers) == 0 {
+		if skipped := skipUnusable("kafka", cfg.Data.Dir); skipped != nil {
+			return skipped
+		}
+		if err := bus.CheckLog(brokerDir(cfg)); err != nil {
+			return []Check{passed("kafka", "%s", oneLine(err)).
+				but(CheckFail, "restore %s from a copy; if there is none, move it away, and records that no instance has read are lost", brokerDir(cfg))}
+		}
 		return []Check{lookAtListen(ctx, cfg)}
 	}
 	facts, err := bus.Inspect(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -263,6 +264,9 @@ func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.
 // openStore is OpenStore for a store whose calls m counts, unless it is nil.
 func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
 	if cfg.Database.URL == "" {
+		if err := checkDataDir(cfg.Data.Dir, os.Getuid()); err != nil {
+			return nil, err
+		}
 		s, err := sqlite.Open(ctx, sqlitePath(cfg))
 		if err != nil {
 			return nil, err

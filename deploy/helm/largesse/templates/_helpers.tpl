@@ -54,7 +54,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 envFrom:
   - secretRef: {name: {{ .Values.existingSecret }}}
 env:
-  - {name: LARGESSE_DATA_DIR, value: /var/lib/largesse}
+  - {name: LARGESSE_DATA_DIR, value: /var/lib/largesse/data} # in a volume that others may write to, one for this user alone
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
