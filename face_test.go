@@ -62,10 +62,11 @@ func TestTheFaceShowsNothingOfTheHouse(t *testing.T) {
 }
 
 // checkedPackage returns the root package with its types. It reads the types of its
-// imports from the export data of the compiler.
+// imports from the export data of the compiler, with the tag of the tests, so that
+// nothing is compiled again.
 func checkedPackage(t *testing.T) *types.Package {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".")
+	list := exec.CommandContext(t.Context(), "go", "list", "-tags", "synctests", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".")
 	list.Stderr = os.Stderr
 	text, err := list.Output()
 	if err != nil {
