@@ -149,7 +149,7 @@ func TestOverSQLite(t *testing.T) {
 		expected := int64(3)
 		if _, err := s.PromotionRegister(t.Context(), []store.Registration{
 			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: &expected}, {ID: 8, Type: reward.Voucher},
-		}, testTime); err != nil {
+		}, 0, testTime); err != nil {
 			t.Fatal(err)
 		}
 		fixture.OK(t, s.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "topic", Partition: 2, Offset: "5", Value: []byte("{"), Reason: "MALFORMED", At: testTime}}))

@@ -21,7 +21,8 @@ import (
 type flowStore struct {
 	store.Store
 	clock *clock
-	// approvalAbove is the setting approval.above. Every save and dispatch obeys it.
+	// approvalAbove is the setting approval.above. Every start by a record, save and
+	// dispatch obeys it.
 	approvalAbove reward.Amount
 	breaches      Breaches
 	latest        confirmations
@@ -67,6 +68,16 @@ func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID
 	}
 	c.now[key] = id
 	return id, false
+}
+
+// PromotionRegister registers promotions with the time of the database, so that no
+// record starts one early.
+func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration, _ reward.Amount, _ time.Time) ([]reward.Promotion, error) {
+	now, _, err := s.clock.between(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Store.PromotionRegister(ctx, rs, s.approvalAbove, now)
 }
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the

@@ -81,7 +81,7 @@ func (q *watchedQueue) noted() []string {
 func (s *stage) started(id reward.PromotionID, n, maxLen int) {
 	s.t.Helper()
 	expected := int64(n)
-	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now())
+	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, 0, time.Now())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestSweeper(t *testing.T) {
 		for i := range 100 {
 			id := reward.PromotionID(1 + i)
 			expected := int64(10) // of which five have not arrived
-			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, time.Now()); err != nil {
+			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, 0, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			s.started(id, 5, 5)

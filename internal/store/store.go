@@ -188,12 +188,13 @@ type Promotions interface {
 	// fields of p.Canary are ignored.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that the promotions named by Kafka records
-	// exist, in one transaction. Registration says what changes.
+	// exist, in one transaction. Registration says what changes. No DRAFT starts that is
+	// rejected or, with approvalAbove, rules.StartsEarly at now.
 	//
 	// It returns one promotion per registration, in order, as it is afterwards. A
 	// registration of another type changes nothing and is no error: the caller
 	// compares the types.
-	PromotionRegister(ctx context.Context, rs []Registration, now time.Time) ([]reward.Promotion, error)
+	PromotionRegister(ctx context.Context, rs []Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error)
 	// PromotionGet returns a promotion with its counts, or CodeNotFound.
 	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
 	// PromotionViews returns the promotions among ids that exist, ordered by ID.
@@ -295,8 +296,8 @@ type Promotions interface {
 type Registration struct {
 	ID   reward.PromotionID
 	Type reward.PromotionType
-	// Started moves DRAFT → RUNNING and stores ExpectedCount. A promotion in
-	// another status keeps its status.
+	// Started moves a DRAFT that may start to RUNNING, and stores ExpectedCount. Another
+	// promotion keeps its status.
 	Started bool
 	// ExpectedCount is the announced number of targets; nil means unknown. The
 	// first count that is stored stays.

@@ -38,6 +38,12 @@ const (
 // worth is the amount of all payouts that the summary row s counts.
 var worth = rows.Worth
 
+// startsEarly returns the condition rules.StartsEarly for promotion m.
+func startsEarly(above, now string) string {
+	return `(` + above + `::int8 > 0 AND m.status = 'DRAFT' AND coalesce(m.starts_at > ` + now + `::timestamptz, false)
+  AND (m.unvalued_rounds > 0 OR ` + worth + ` > least(` + above + `::int8, m.day_granted)))`
+}
+
 // approvalNeeded returns the condition rules.ApprovalNeeded for promotion m.
 func approvalNeeded(worth, above string) string {
 	return above + `::int8 > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(least(` + above + `::int8, m.day_granted), m.approved_amount))`

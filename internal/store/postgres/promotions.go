@@ -124,8 +124,11 @@ SELECT id FROM made`,
 	return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
 }
 
+// mayBegin says that a record may start promotion m under an approval.above of $6, at $5.
+var mayBegin = `(m.status = 'DRAFT' AND m.rejected_by = '' AND NOT ` + startsEarly("$6", "$5") + `)`
+
 // PromotionRegister makes sure that the promotions named by Kafka exist.
-func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error) {
 	merged := store.MergeRegistrations(rs)
 	if len(merged) == 0 {
 		return nil, nil
@@ -151,18 +154,19 @@ ORDER BY i.id, i.ord ON CONFLICT DO NOTHING`, ids, types, reward.MaxRetries, ins
 		b.Queue(addTotals, ids)
 		// Lock in the order of IDs first. A repeat has nothing to lock.
 		b.Queue(`WITH known AS MATERIALIZED (
-  SELECT m.id, i.expected FROM unnest($1::int8[], $2::text[], $3::bool[], $4::int8[]) AS i(id, type, started, expected)
-  JOIN promotions m ON m.id = i.id
-  WHERE m.type = i.type AND i.started AND ((m.status = 'DRAFT' AND m.rejected_by = '') OR (m.expected_count IS NULL AND i.expected IS NOT NULL))
+  SELECT m.id, i.expected, `+mayBegin+` AS begins
+  FROM unnest($1::int8[], $2::text[], $3::bool[], $4::int8[]) AS i(id, type, started, expected)
+  JOIN promotions m ON m.id = i.id JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0
+  WHERE m.type = i.type AND i.started AND (`+mayBegin+` OR (m.expected_count IS NULL AND i.expected IS NOT NULL))
   ORDER BY m.id FOR NO KEY UPDATE OF m)
 UPDATE promotions m SET
-  status = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN 'RUNNING' ELSE m.status END,
-  started_at = CASE WHEN m.status = 'DRAFT' AND m.rejected_by = '' THEN $5::timestamptz ELSE m.started_at END,
-  stream_gone = m.stream_gone AND NOT (m.status = 'DRAFT' AND m.rejected_by = ''),
-  day_granted = coalesce(m.day_granted, CASE WHEN m.status = 'DRAFT' AND m.rejected_by = ''
+  status = CASE WHEN k.begins THEN 'RUNNING' ELSE m.status END,
+  started_at = CASE WHEN k.begins THEN $5::timestamptz ELSE m.started_at END,
+  stream_gone = m.stream_gone AND NOT k.begins,
+  day_granted = coalesce(m.day_granted, CASE WHEN k.begins
     AND EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = m.id) THEN 0 END),
   expected_count = coalesce(m.expected_count, k.expected)
-FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now))
+FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now), int64(approvalAbove))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
 			Query(each(func(rows pgx.Rows) error {
 				err := scan(rows)
@@ -306,7 +310,7 @@ var moveSQL = `WITH moved AS (
   FROM summaries s
   WHERE m.id = $1 AND m.status = ANY($2::text[]) AND s.promotion_id = $1 AND s.summary_id = 0
     AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = ''
-      AND NOT (m.status = 'DRAFT' AND coalesce(m.starts_at > $5::timestamptz, false) AND (m.unvalued_rounds > 0 OR ` + worth + ` > least($7::int8, m.day_granted)))
+      AND NOT ` + startsEarly("$7", "$5") + `
       AND (NOT (` + approvalNeeded(worth, "$7") + `)
       OR m.approved_rounds > 0 AND (s.queued > 0 OR s.ready + s.retrying > ` + count + ` - m.approved_count)))
   RETURNING m.id, m.webhook_url

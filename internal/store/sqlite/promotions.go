@@ -187,7 +187,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 }
 
 // PromotionRegister makes sure that the promotions named by Kafka exist.
-func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, now time.Time) ([]reward.Promotion, error) {
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error) {
 	stand := make(map[reward.PromotionID]reward.Promotion)
 	err := s.write(ctx, "register promotions", func(tx *tx) error {
 		for _, r := range store.MergeRegistrations(rs) {
@@ -203,7 +203,7 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 				return err
 			}
 			if p.Type == r.Type && r.Started {
-				if p.Status == reward.Draft && p.RejectedBy == "" {
+				if p.Status == reward.Draft && p.RejectedBy == "" && !rules.StartsEarly(p, v.Counts, approvalAbove, now) {
 					p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false
 					_, authored, err := one(tx.ctx, tx, scanInt, `SELECT 1 FROM promotion_authors WHERE promotion_id = ?`, int64(p.ID))
 					if err != nil {

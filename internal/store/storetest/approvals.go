@@ -119,7 +119,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 	})
 	run(t, open, "AnApprovalDoesNotOutliveWhatItWasOf", func(b *bundle) {
-		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, epoch))(b)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, 0, epoch))(b)
 		b.saveWorth(1, 1, 500)
 		b.approve(1, "kim")
 		p := must(b.PromotionCreate(b.ctx, reward.Promotion{
@@ -329,7 +329,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 	})
 	run(t, open, "WhoFillsAPromotionOfKafkaNeedsAGrant", func(b *bundle) {
 		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true}}
-		must(b.PromotionRegister(b.ctx, started, at(1)))(b)
+		must(b.PromotionRegister(b.ctx, started, 0, at(1)))(b)
 		b.saveWorth(1, 1, 60)
 		same(b, "of records", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
@@ -338,7 +338,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.draft(2)
 		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
 		started[0].ID = 2
-		same(b, "started by a record", reward.Amount(0), *must(b.PromotionRegister(b.ctx, started, at(1)))(b)[0].Approval.Granted)
+		same(b, "started by a record", reward.Amount(0), *must(b.PromotionRegister(b.ctx, started, 0, at(1)))(b)[0].Approval.Granted)
 	})
 	run(t, open, "EndpointsHearOfANeededApproval", func(b *bundle) {
 		b.endpoint(1, "promotion.approval_needed", "promotion.paused")
@@ -394,7 +394,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.wantCode(create(1, reward.Point, "ann"), reward.CodeExists)
 		b.wantCode(create(1, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(1, "kim")
-		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, epoch))(b)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, 0, epoch))(b)
 		b.wantCode(create(2, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(2)
 		b.must(create(2, reward.Point, "kim"))
@@ -422,7 +422,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 				must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: "kim", CreatedAt: at(1)}))(b)
 			},
 			func() {
-				must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, at(2)))(b)
+				must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, 0, at(2)))(b)
 			},
 		} {
 			b.draft(1)
@@ -444,13 +444,37 @@ func exerciseApprovals(t *testing.T, open Open) {
 		must(b.PromotionReject(b.ctx, reject))(b)
 		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}}
 		for range 2 {
-			must(b.PromotionRegister(b.ctx, started, at(6)))(b)
+			must(b.PromotionRegister(b.ctx, started, 0, at(6)))(b)
 			same(b, "status", reward.Draft, b.asRead(1).Status)
 			same(b, "expected", 3, *b.asRead(1).ExpectedCount)
 		}
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim")) // a change ends the rejection
-		must(b.PromotionRegister(b.ctx, started, at(7)))(b)
+		must(b.PromotionRegister(b.ctx, started, 0, at(7)))(b)
 		same(b, "status", reward.Running, b.asRead(1).Status)
+	})
+	run(t, open, "ARecordStartsNoDraftBeforeItsApprovedStart", func(b *bundle) {
+		for id := reward.PromotionID(1); id <= 3; id++ {
+			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, StartsAt: at(50), CreatedAt: epoch}))(b)
+			b.saveWorth(id, 1, 500)
+		}
+		b.approve(1, "lee")
+		b.saveWorth(3, 2, 0) // unknown worth
+		register := func(id reward.PromotionID, above reward.Amount, second int) reward.PromotionStatus {
+			b.Helper()
+			start := store.Registration{ID: id, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}
+			p := must(b.PromotionRegister(b.ctx, []store.Registration{start}, above, at(second)))(b)[0]
+			same(b, "as it is read", b.asRead(id).Promotion, p)
+			same(b, "expected", 3, *p.ExpectedCount)
+			same(b, "not started", p.Status == reward.Draft, p.StartedAt.IsZero() && p.StreamDestroyed)
+			return p.Status
+		}
+		same(b, "approved, and early", reward.Draft, register(1, 499, 6))
+		same(b, "early again", reward.Draft, register(1, 499, 49))
+		same(b, "at its start", reward.Running, register(1, 499, 50))
+		same(b, "needs an approval, and is early", reward.Draft, register(2, 499, 6))
+		same(b, "needs no approval", reward.Running, register(2, 500, 6))
+		same(b, "of unknown worth", reward.Draft, register(3, 5000, 6))
+		same(b, "no limit", reward.Running, register(3, 0, 6))
 	})
 	run(t, open, "ThoseThatAwaitAnApprovalAreListed", func(b *bundle) {
 		for id := reward.PromotionID(1); id <= 9; id++ {
