@@ -76,7 +76,7 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 			return lookAtDatabase(ctx, cfg, p.Version)
 		}},
 		{"files", nil, func(ctx context.Context, cfg config.Config) []Check { return lookAtFiles(ctx, cfg, p.Settings.File) }},
-		{"http", []string{"http.listen", "roles"}, lookAtHTTP},
+		{"http", []string{"http.listen", "http.probe-listen", "roles"}, lookAtHTTP},
 		{"redis", []string{"redis.url", "redis.password-file", "redis.ca-file", "redis.key-prefix"}, lookAtRedis},
 		{"kafka", []string{
 			"data.dir", "kafka.brokers", "kafka.topic-prefix", "kafka.embedded-listen", "kafka.tls", "kafka.ca-file", "kafka.client-cert", "kafka.client-key",

@@ -558,6 +558,25 @@ func TestLookAtHTTP(t *testing.T) {
 	}
 }
 
+// TestLookAtProbes checks that a port in use is a warning, unless an instance uses it.
+func TestLookAtProbes(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Data.Dir, cfg.Money.URL = closedDir(t), "http://127.0.0.1:9"
+	cfg.HTTP.Listen, cfg.HTTP.ProbeListen, cfg.Kafka.EmbeddedListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	onlyBut(t, lookAtHTTP(t.Context(), cfg), CheckOK)
+	cfg.HTTP.ProbeListen = start(t, cfg, obs.Log{}).probes.Addr()
+	checks := lookAtHTTP(t.Context(), cfg)
+	onlyBut(t, checks, CheckOK)
+	if want := "the listener for probes of a running instance listens on " + cfg.HTTP.ProbeListen; checks[1].Found != want {
+		t.Errorf("%+v, want %q", checks[1], want)
+	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	cfg.HTTP.ProbeListen = other.Listener.Addr().String()
+	onlyBut(t, lookAtHTTP(t.Context(), cfg), CheckWarn, "http.probes")
+}
+
 // TestLookAtKafka looks at an embedded broker as at one elsewhere.
 func TestLookAtKafka(t *testing.T) {
 	t.Parallel()
