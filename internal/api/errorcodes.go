@@ -118,10 +118,10 @@ type lineCode struct{ Code, Meaning string }
 var lineCodes = []lineCode{
 	{campaign.LineMissingID, "The line has no targetId"},
 	{campaign.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
-	{campaign.LineBadUser, "userId is too long, or looks like another one: with control or invisible characters, spaces at its ends, or characters that are not composed (NFC)"},
+	{campaign.LineBadUser, "userId is too long, or looks like another one: with control or invisible characters, spaces at its ends, or characters that are not composed (NFC); or a spreadsheet has broken it, as in #N/A, ######## or 4.9E+12"},
 	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
 	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range; with amounts=major, not an amount with at most as many digits as the currency has"},
-	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, or is for a promotion of points"},
+	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, was broken by a spreadsheet (as in #N/A, ######## or 4.9E+12), or is for a promotion of points"},
 	{campaign.LineFormula, "voucherCode starts like a spreadsheet formula"},
 	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
 	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},

@@ -97,6 +97,11 @@ func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 			c.voucher = reward.UnguardCell(text)
 		}
 	}
+	for _, cell := range []struct{ code, column, text string }{{LineBadUser, columnUser, c.user}, {LineBadVoucher, columnVoucher, c.voucher}} {
+		if wrong := reward.CheckCell(cell.text); wrong != "" {
+			return cells{}, faultf(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
+		}
+	}
 	return c, nil, nil
 }
 

@@ -17,12 +17,8 @@ import (
 // codeLineMax is the greatest length of a line of a file of codes, in bytes.
 const codeLineMax = 4096
 
-var (
-	// codeHeader matches the header of a file of codes.
-	codeHeader = regexp.MustCompile(`(?i)^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$`)
-	// roundedNumber matches a code of digits as spreadsheets show it.
-	roundedNumber = regexp.MustCompile(`^[0-9]([.,][0-9]+)?[Ee]\+[0-9]+$`)
-)
+// codeHeader matches the header of a file of codes.
+var codeHeader = regexp.MustCompile(`(?i)^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$`)
 
 // codeFile reads a CSV file with one code per line, and an optional header. It
 // holds one batch of codes.
@@ -90,9 +86,8 @@ func (f *codeFile) code(line []byte) (string, error) {
 	if code == "" || header {
 		return "", nil
 	}
-	if roundedNumber.MatchString(code) {
-		return "", badCode(f.number, "code %s is a number that a spreadsheet has rounded, so the code itself is lost; export the codes again, with the column as text",
-			reward.Quote(code))
+	if wrong := reward.CheckCell(code); wrong != "" {
+		return "", badCode(f.number, "code %s %s, so the code itself is lost; export the codes again, with the column as text", reward.Quote(code), wrong)
 	}
 	if wrong := reward.CheckCode(code); wrong != "" {
 		return "", badCode(f.number, "code %s %s", reward.Quote(code), wrong)

@@ -231,6 +231,8 @@ func TestFilesOfCodes(t *testing.T) {
 			"open quote":      {"A\n\"B\"\"\n", reward.CodeBadCodes, "line 2: code"},
 			"control":         {"A\nB\x1b[0m\n", reward.CodeBadCodes, "line 2: code"},
 			"rounded":         {"A\n2.19E+26\n", reward.CodeBadCodes, "line 2: code \"2.19E+26\" is a number that a spreadsheet has rounded, so the code itself is lost"},
+			"too narrow":      {"A\n########\n", reward.CodeBadCodes, "line 2: code \"########\" is what a spreadsheet shows in a column that is too narrow, so the code itself is lost"},
+			"an error":        {"A\n\"#N/A\"\n", reward.CodeBadCodes, "line 2: code \"#N/A\" is an error of a spreadsheet, so the code itself is lost"},
 			"rounded, comma":  {"A\n2,19E+26\n", reward.CodeBadCodes, "line 2: code \"2,19E+26\" is a number that a spreadsheet has rounded"},
 			"formula":         {"A\n=B\n", reward.CodeBadCodes, "line 2: code \"=B\" begins like a spreadsheet formula"},
 			"latin 1":         {"A\nK\xd6LN\n", reward.CodeBadCodes, "line 2: it is not UTF-8 text"},

@@ -1,6 +1,10 @@
 package reward
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // formulaStarts are the characters with which a spreadsheet begins a formula.
 const formulaStarts = "=+-@\t\r"
@@ -27,4 +31,24 @@ func UnguardCell(s string) string {
 		return bare
 	}
 	return s
+}
+
+var (
+	// roundedNumber matches a number of many digits as spreadsheets show it.
+	roundedNumber = regexp.MustCompile(`^[0-9]([.,][0-9]+)?[Ee]\+[0-9]+$`)
+	cellErrors    = []string{"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"}
+)
+
+// CheckCell says what a spreadsheet has made of the text that was in a cell of a CSV file
+// before, or returns "". The text itself is lost.
+func CheckCell(s string) string {
+	switch {
+	case len(s) > 1 && strings.Trim(s, "#") == "":
+		return "is what a spreadsheet shows in a column that is too narrow"
+	case slices.Contains(cellErrors, s):
+		return "is an error of a spreadsheet"
+	case strings.Contains(s, "+") && roundedNumber.MatchString(s):
+		return "is a number that a spreadsheet has rounded"
+	}
+	return ""
 }
