@@ -127,8 +127,10 @@ func TestTargetReaderLines(t *testing.T) {
 			[]string{"2: 1 =HYPERLINK() 100 ", "3: 2 +1 100 ", "4: 3 -1 100 ", "5: 4 @x 100 ", "6: BAD_USER", "7: BAD_USER", "8: 7 a=b 100 "},
 		},
 		{"LookAlikes", FormatCSV, pointPromotion, "targetId,userId\n1,ann \n2, ann\n3,a\u200bnn\n4,Andre\u0301\n5,Andr\u00e9\n", []string{"2: BAD_USER", "3: BAD_USER", "4: BAD_USER", "5: BAD_USER", "6: 5 Andr\u00e9 100 "}},
-		{"Spreadsheet", FormatCSV, pointPromotion, "targetId,userId\n1,########\n2,#N/A\n3,4.9171E+12\n####,u\n5,#\n6,#NAME\n7,49171E+12\n",
-			[]string{"2: BAD_USER", "3: BAD_USER", "4: BAD_USER", "5: BAD_ID", "6: 5 # 100 ", "7: 6 #NAME 100 ", "8: 7 49171E+12 100 "}},
+		{
+			"Spreadsheet", FormatCSV, pointPromotion, "targetId,userId\n1,########\n2,#N/A\n3,4.9171E+12\n####,u\n5,#\n6,#NAME\n7,49171E+12\n",
+			[]string{"2: BAD_USER", "3: BAD_USER", "4: BAD_USER", "5: BAD_ID", "6: 5 # 100 ", "7: 6 #NAME 100 ", "8: 7 49171E+12 100 "},
+		},
 		{"SpreadsheetVouchers", FormatCSV, voucherPromotion, "targetId,voucherCode\n1,#REF!\n2,#REF-1\n", []string{"2: BAD_VOUCHER", "3: 2 2 0 #REF-1"}},
 		{"SpreadsheetObjects", FormatNDJSON, pointPromotion, `{"targetId":1,"userId":"#N/A"}` + "\n", []string{"1: 1 #N/A 100 "}},
 		{"LookAlikeObjects", FormatNDJSON, pointPromotion, `{"targetId":1,"userId":"ann "}` + "\n" + `{"targetId":2,"userId":"ann\u202e"}` + "\n", []string{"1: BAD_USER", "2: BAD_USER"}},
