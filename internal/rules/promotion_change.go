@@ -95,7 +95,8 @@ func widens[T cmp.Ordered](from, to T) bool {
 // Apply returns promotion p with the change and the next version. That ends a
 // rejection, and an approval if Voids says so. c and flagged are
 // as in Allow. An unexpected version is CodePreconditionFailed. A field that only a
-// DRAFT may change is CodeImmutable. A new budget below what is spent is
+// DRAFT may change is CodeImmutable, and so is a currency in which there are amounts that
+// do not change with it. A new budget below what is spent is
 // CodeConflict. Metadata that has too many entries afterwards is CodeInvalid. The
 // caller has checked the other values.
 func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagged reward.Amount) (reward.Promotion, error) {
@@ -110,6 +111,22 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 			err.Fields = append(err.Fields, reward.FieldError{Field: f, Detail: "can change only while the promotion is a DRAFT"})
 		}
 		return p, err
+	}
+	if c.Currency != nil && p.Currency != "" && *c.Currency != p.Currency {
+		detail := ""
+		switch {
+		case counts.AmountTotal() > 0:
+			detail = "cannot change: targets have amounts in " + p.Currency + ", so create another promotion"
+		case p.Amount > 0 && c.Amount == nil:
+			detail = "can change only together with amount, which is in " + p.Currency
+		case p.MaxAmount > 0 && c.MaxAmount == nil:
+			detail = "can change only together with maxAmount, which is in " + p.Currency
+		}
+		if detail != "" {
+			err := reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d: currency %s", p.ID, detail)
+			err.Fields = []reward.FieldError{{Field: "currency", Detail: detail}}
+			return p, err
+		}
 	}
 	spent := Spent(counts, flagged)
 	if c.MaxAmount != nil && *c.MaxAmount > 0 && *c.MaxAmount < spent && *c.MaxAmount != p.MaxAmount {

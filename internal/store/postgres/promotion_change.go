@@ -31,6 +31,7 @@ var (
   day_granted = CASE WHEN m.currency = $14 THEN m.day_granted END
 FROM summaries s
 WHERE m.id = $1 AND s.promotion_id = $1 AND s.summary_id = 0 AND m.version = $2 AND m.status = $3 AND m.created_at = $20
+  AND (m.currency = '' OR m.currency = $14 OR ` + worth + ` = 0)
   AND ($4::int8 = 0 OR s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + ` + flaggedSQL + ` <= $4::int8)
 RETURNING m.id), ` + authoredSQL("changed", "$19") + ` SELECT id FROM changed`
 
@@ -53,7 +54,7 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 	}
 	for {
 		was := stands
-		to, err := c.Apply(was.Promotion, reward.Counts{}, 0) // the statement compares what is spent
+		to, err := c.Apply(was.Promotion, reward.Counts{}, 0) // the statement compares what the counts decide
 		if err != nil {
 			return store.PromotionView{}, err
 		}

@@ -133,7 +133,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "dispatched", []reward.TargetID{}, b.dispatchTargets(100, 9))
 	})
 	run(t, open, "AChangeOfWhatTargetsGetVoidsTheApproval", func(b *bundle) {
-		b.draft(1)
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedAt: epoch}))(b)
 		b.saveWorth(1, 1, 500)
 		change := func(c rules.PromotionChange) store.PromotionView {
 			b.Helper()

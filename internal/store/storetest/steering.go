@@ -95,6 +95,33 @@ func exerciseSteering(t *testing.T, open Open) {
 		now := b.view(1)
 		same(b, "promotion", was, now)
 	})
+	run(t, open, "ACurrencyStaysWhileAmountsAreInIt", func(b *bundle) {
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, Amount: 1050, MaxAmount: 9000, Currency: "EUR", CreatedAt: epoch}))(b)
+		change := func(code, currency string, amount, budget *reward.Amount) {
+			b.Helper()
+			was := b.view(1)
+			_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Currency: &currency, Amount: amount, MaxAmount: budget})
+			if code != "" {
+				b.wantCode(err, code)
+				same(b, "as before", was, b.view(1))
+				return
+			}
+			b.must(err)
+			same(b, "currency", currency, b.view(1).Currency)
+		}
+		some := new(reward.Amount(7000))
+		change(reward.CodeImmutable, "KRW", nil, some)
+		change(reward.CodeImmutable, "KRW", some, nil)
+		change("", "KRW", some, some)
+		b.saveWorth(1, 1, 500)
+		change(reward.CodeImmutable, "EUR", some, some)
+		change(reward.CodeImmutable, "", some, some)
+		change("", "KRW", nil, nil)
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 2, Type: reward.Point, CreatedAt: epoch}))(b)
+		b.saveWorth(2, 1, 500)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 2, Currency: new("EUR")}))(b)
+		same(b, "the first currency", "EUR", b.view(2).Currency)
+	})
 	// Every status, with budgets around what is spent: 400 by rows of four states,
 	// and 50 by a READY row that may have been charged.
 	run(t, open, "TheStatusAndWhatIsSpentLimitAChange", func(b *bundle) {
@@ -109,7 +136,7 @@ func exerciseSteering(t *testing.T, open Open) {
 					change := rules.PromotionChange{ID: id, MaxAmount: &budget, MaxRetries: new(0)}
 					if draft {
 						change = everything(id)
-						change.MaxAmount = &budget
+						change.MaxAmount, change.Currency = &budget, nil // there are amounts
 					}
 					got, err := b.PromotionChange(b.ctx, change)
 					flagged := reward.Amount(50)
