@@ -90,8 +90,7 @@ func checkedPackage(t *testing.T) *types.Package {
 	check := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})}
-	pkg := fixture.Must(check.Check(module, fset, files, nil))(t)
-	return pkg
+	return fixture.Must(check.Check(module, fset, files, nil))(t)
 }
 
 // typeWalk visits the types that a program meets when it uses a name.

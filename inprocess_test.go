@@ -24,8 +24,7 @@ func through(h http.HandlerFunc) *http.Client {
 
 func request(ctx context.Context, t *testing.T, method string, body io.Reader) *http.Request {
 	t.Helper()
-	req := fixture.Must(http.NewRequestWithContext(ctx, method, "http://in-process/a%2Fb?q=1", body))(t)
-	return req
+	return fixture.Must(http.NewRequestWithContext(ctx, method, "http://in-process/a%2Fb?q=1", body))(t)
 }
 
 func TestTransportStreamsBothWays(t *testing.T) {

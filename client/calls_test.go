@@ -48,7 +48,9 @@ func fill(v reflect.Value) {
 			return
 		}
 		for i := range v.NumField() {
-			fill(v.Field(i))
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
 		}
 	default:
 		panic("there is no value for " + v.Type().String())

@@ -28,8 +28,7 @@ func serve(t *testing.T, o client.Options, handler http.HandlerFunc) *client.Cli
 	transport := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	o.Transport = transport
-	c := fixture.Must(client.New(server.URL, o))(t)
-	return c
+	return fixture.Must(client.New(server.URL, o))(t)
 }
 
 func TestNew(t *testing.T) {

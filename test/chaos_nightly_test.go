@@ -49,8 +49,7 @@ func tell(t *testing.T, s *fleet.Server, command string) string {
 // keys is everything that is in a Redis.
 func keys(t *testing.T, raw rueidis.Client) []string {
 	t.Helper()
-	all := fixture.Must(raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice())(t)
-	return all
+	return fixture.Must(raw.Do(t.Context(), raw.B().Keys().Pattern("*").Build()).AsStrSlice())(t)
 }
 
 // crowd is the instances of a chaos run.

@@ -17,11 +17,7 @@ import (
 // as is a client that acts in somebody's name.
 func (r *rig) as(who string) *client.Client {
 	r.t.Helper()
-	c, err := client.New("http://"+r.engine.Addr(), client.Options{Actor: who})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return c
+	return fixture.Must(client.New("http://"+r.engine.Addr(), client.Options{Actor: who}))(r.t)
 }
 
 func wantProblem(t *testing.T, err error, code string) {

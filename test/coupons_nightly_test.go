@@ -54,10 +54,7 @@ func (r *couponRig) start() *process { return r.startAs("api,issuer,housekeeping
 func (r *couponRig) startAs(roles string) *process {
 	r.t.Helper()
 	p := serve(r.t, append([]string{"--data-dir", r.t.TempDir(), "--roles", roles}, r.args...)...)
-	api, err := client.New(p.address, client.Options{Transport: r.transport})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	api := fixture.Must(client.New(p.address, client.Options{Transport: r.transport}))(r.t)
 	p.api = api
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,10 +114,7 @@ func (r *couponRig) ask(ctx context.Context, template, user string) (req client.
 
 func (r *couponRig) db() *pgx.Conn {
 	r.t.Helper()
-	db, err := pgx.Connect(r.t.Context(), r.database)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(r.t.Context(), r.database))(r.t)
 	r.t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return db
 }

@@ -59,11 +59,7 @@ func explains(troubles []client.Trouble, part string) bool {
 func (r *rig) template(t client.NewTemplate) string {
 	r.t.Helper()
 	t.Name, t.TotalQuantity = r.t.Name(), 1000
-	made, err := r.api.CreateTemplate(r.t.Context(), t)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return made.ID
+	return fixture.Must(r.api.CreateTemplate(r.t.Context(), t))(r.t).ID
 }
 
 // issue requests n coupons, one per user, and repeats what got a 503 or a 429 or still waits.

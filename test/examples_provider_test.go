@@ -83,9 +83,7 @@ func (s *sample) start() {
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	cmd.Env = append(os.Environ(), "PORT="+s.port)
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.OK(s.t, cmd.Start())
 	go func() {
 		_ = cmd.Wait()
 		close(ended)
@@ -150,15 +148,10 @@ func (s *sample) charges(promotion string) int {
 		}
 		return len(seen)
 	}
-	db, err := sql.Open("sqlite", s.rows())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	db := fixture.Must(sql.Open("sqlite", s.rows()))(s.t)
 	defer db.Close()
 	var n int
-	if err := db.QueryRowContext(s.t.Context(), "SELECT count(*) FROM charges WHERE key LIKE ? || ':%'", promotion).Scan(&n); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.OK(s.t, db.QueryRowContext(s.t.Context(), "SELECT count(*) FROM charges WHERE key LIKE ? || ':%'", promotion).Scan(&n))
 	return n
 }
 
@@ -175,9 +168,7 @@ func (s *sample) found(key string) string {
 	}
 	defer res.Body.Close()
 	var body struct{ TransactionKey string }
-	if err := json.NewDecoder(res.Body).Decode(&body); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.OK(s.t, json.NewDecoder(res.Body).Decode(&body))
 	return body.TransactionKey
 }
 
@@ -187,10 +178,7 @@ func (s *sample) check() {
 	s.t.Helper()
 	cfg := config.Default()
 	cfg.Money.URL = s.url
-	checks, err := engine.CheckProvider(s.t.Context(), cfg, engine.ProviderCheckParams{User: "u7", RefuseUser: "closed-1", VoucherCode: "V"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	checks := fixture.Must(engine.CheckProvider(s.t.Context(), cfg, engine.ProviderCheckParams{User: "u7", RefuseUser: "closed-1", VoucherCode: "V"}))(s.t)
 	optional := map[string]bool{"credentials": true, "list": true, "latency": true}
 	for _, c := range checks {
 		if c.Status == engine.CheckFail || c.Status == engine.CheckWarn && !optional[c.Name] {

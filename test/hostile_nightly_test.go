@@ -61,11 +61,7 @@ func (b *besieged) keptWithin(allowed int64) {
 
 func (b *besieged) promotion(kind string) string {
 	b.t.Helper()
-	made, err := b.api.CreatePromotion(b.t.Context(), client.NewPromotion{Name: "besieged", Type: kind, Amount: 5})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return made.ID
+	return fixture.Must(b.api.CreatePromotion(b.t.Context(), client.NewPromotion{Name: "besieged", Type: kind, Amount: 5}))(b.t).ID
 }
 
 // othersWithin is how long others may wait for an answer meanwhile, on a machine
@@ -201,7 +197,5 @@ func TestNightlySlowLoris(t *testing.T) {
 func (b *besieged) settle() {
 	b.t.Helper()
 	b.idle = memory(b.t, b.cmd.Process.Pid, "VmRSS")
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	fixture.OK(b.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.cmd.Process.Pid), []byte("5"), 0o600))
 }

@@ -92,10 +92,7 @@ func TestInstanceCutOffFromTheDatabase(t *testing.T) {
 // it to operators.
 func (r *rig) troubled(part string) bool {
 	r.t.Helper()
-	all, err := r.api.Instances(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	all := fixture.Must(r.api.Instances(r.t.Context()))(r.t)
 	return slices.ContainsFunc(all.Items, func(i client.Instance) bool { return explains(i.Troubles, part) })
 }
 

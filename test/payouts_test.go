@@ -176,10 +176,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		denied.Store(true)
 		front := httptest.NewUnstartedServer(nil)
 		r := newRig(t, w, moneysim.Faults{}, func(c *config.Config) {
-			back, err := url.Parse(c.Money.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			back := fixture.Must(url.Parse(c.Money.URL))(t)
 			proxy := httputil.NewSingleHostReverseProxy(back)
 			transport := &http.Transport{}
 			proxy.Transport = transport
@@ -233,18 +230,12 @@ var payouts = map[string]func(t *testing.T, w world){
 	"KafkaInAnyOrder": func(t *testing.T, w world) {
 		r := newRig(t, w, moneysim.Faults{}, patient)
 		publish := r.publishing(900, 500)
-		workload, err := publish.Publish(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		workload := fixture.Must(publish.Publish(t.Context()))(t)
 		r.balance("900", workload)
 		// Publish the whole campaign again: every record is known, and no payout runs again.
 		fixture.Must(publish.Publish(t.Context()))(t)
 		marker := r.publishing(901, 1)
-		more, err := marker.Publish(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		more := fixture.Must(marker.Publish(t.Context()))(t)
 		r.balance("901", more)
 		r.balance("900", workload)
 		if n := r.sim.Stats().Requests; n != 501 {
@@ -254,19 +245,13 @@ var payouts = map[string]func(t *testing.T, w world){
 	"AnAnnouncedPromotionWaitsForItsTargets": func(t *testing.T, w world) {
 		r := newRig(t, w, moneysim.Faults{})
 		first := r.publishing(77, 10)
-		workload, err := first.Publish(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		workload := fixture.Must(first.Publish(t.Context()))(t)
 		r.balance("77", workload)
 		// A bigger campaign, of which only a part has come, stays open.
 		announce(t, first, 78, 25)
 		second := r.publishing(78, 10)
 		second.Unannounced = true
-		part, err := second.Publish(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		part := fixture.Must(second.Publish(t.Context()))(t)
 		r.until("78", "paid as far as it came", func(p client.Promotion) bool { return p.Counts.Succeeded == 10 })
 		if p, err := r.api.Promotion(t.Context(), "78"); err != nil || p.Status != "RUNNING" {
 			t.Errorf("below its expected count: %+v, %v", p, err)
@@ -288,10 +273,7 @@ var payouts = map[string]func(t *testing.T, w world){
 		r := newRig(t, w, moneysim.Faults{LatencyMs: 500}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 4 })
 		id, workload := r.create(1200, false, client.NewPromotion{})
 		r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 20 })
-		promotion, err := reward.ParsePromotionID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		promotion := fixture.Must(reward.ParsePromotionID(id))(t)
 		// Everything that waits in the stream vanishes, as with a lost Redis.
 		s := queue.Stream{Type: reward.Point, PromotionID: promotion}
 		entries, err := r.engine.Queue().Range(t.Context(), s, 2000)
@@ -302,21 +284,14 @@ var payouts = map[string]func(t *testing.T, w world){
 		for i, e := range entries {
 			ids[i] = e.ID
 		}
-		if err := r.engine.Queue().Ack(t.Context(), s, ids); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.sim.SetFaults(moneysim.Faults{}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.OK(t, r.engine.Queue().Ack(t.Context(), s, ids))
+		fixture.OK(t, r.sim.SetFaults(moneysim.Faults{}))
 		r.balance(id, workload)
 	},
 	"AForeignEntryIsADeadLetter": func(t *testing.T, w world) {
 		r := newRig(t, w, moneysim.Faults{LatencyMs: 50}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 1 })
 		id, workload := r.create(30, false, client.NewPromotion{})
-		promotion, err := reward.ParsePromotionID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		promotion := fixture.Must(reward.ParsePromotionID(id))(t)
 		added, err := r.engine.Queue().Add(t.Context(), queue.AddParams{
 			Stream: queue.Stream{Type: reward.Point, PromotionID: promotion}, MaxLen: 1000, Deadline: time.Now().Add(time.Minute),
 			Entries: []queue.NewEntry{{TargetID: 5, Dispatch: 1, Message: []byte(`{"targetId":5}`)}},

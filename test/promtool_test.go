@@ -13,6 +13,5 @@ import (
 func installedPromtool(t *testing.T) string {
 	t.Helper()
 	in := fixture.Must(fleet.NewInstaller(t.Output()))(t)
-	path := fixture.Must(in.Promtool(t.Context()))(t)
-	return path
+	return fixture.Must(in.Promtool(t.Context()))(t)
 }

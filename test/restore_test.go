@@ -51,10 +51,7 @@ func (b *restored) untilPaid(n int64) {
 // are paid, and checks that each target has exactly one charge in the end.
 func (b *restored) goOn(least int64) {
 	b.t.Helper()
-	path, err := program()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	path := fixture.Must(program())(b.t)
 	// The command also looks at the provider and Kafka; only its mark matters here.
 	said, _ := exec.CommandContext(b.t.Context(), path, append([]string{"doctor", "--after-restore", "--listen", "127.0.0.1:0"}, b.args...)...).CombinedOutput()
 	if !strings.Contains(string(said), "every payout is looked up before it is charged") {
@@ -84,14 +81,9 @@ func run(t *testing.T, name string, args ...string) {
 
 func (b *restored) ask(url, sql string) (answer string) {
 	b.t.Helper()
-	db, err := pgx.Connect(b.t.Context(), url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(b.t.Context(), url))(b.t)
 	defer db.Close(b.t.Context())
-	if err := db.QueryRow(b.t.Context(), sql).Scan(&answer); err != nil {
-		b.t.Fatal(err)
-	}
+	fixture.OK(b.t, db.QueryRow(b.t.Context(), sql).Scan(&answer))
 	return answer
 }
 

@@ -129,9 +129,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.engine.Start(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	fixture.OK(r.t, r.engine.Start(r.t.Context()))
 	r.api, err = client.New("http://"+r.engine.Addr(), client.Options{})
 	if err != nil {
 		r.t.Fatal(err)
@@ -151,10 +149,7 @@ func (r *rig) stop() {
 func (r *rig) create(n int, mistakes bool, p client.NewPromotion) (string, lab.Workload) {
 	r.t.Helper()
 	var file bytes.Buffer
-	workload, err := lab.WriteTargets(&file, n, mistakes)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	workload := fixture.Must(lab.WriteTargets(&file, n, mistakes))(r.t)
 	if p.Name == "" {
 		p.Name = r.t.Name()
 	}
@@ -201,14 +196,8 @@ func settled(p client.Promotion) bool { return p.Status == "COMPLETED" && p.Coun
 func (r *rig) balance(id string, workload lab.Workload) lab.Account {
 	r.t.Helper()
 	r.until(id, "settled", settled)
-	ledger, err := lab.ReadLedger(r.t.Context(), r.simURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	account, err := lab.CheckBooks(r.t.Context(), r.api, id, workload, ledger)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	ledger := fixture.Must(lab.ReadLedger(r.t.Context(), r.simURL))(r.t)
+	account := fixture.Must(lab.CheckBooks(r.t.Context(), r.api, id, workload, ledger))(r.t)
 	for _, v := range account.Verdicts {
 		if !v.Holds {
 			r.t.Errorf("promotion %s: %s: %s", id, v.Invariant, v.Detail)

@@ -87,10 +87,7 @@ func (x *trade) instance(path string) *process {
 func (x *trade) open(targets, quantity int) {
 	x.t.Helper()
 	x.promotion, x.workload = x.create(targets, true, client.NewPromotion{RatePerSecond: 100})
-	template, err := x.api.CreateTemplate(x.t.Context(), client.NewTemplate{Name: "drop", TotalQuantity: int64(quantity)})
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	template := fixture.Must(x.api.CreateTemplate(x.t.Context(), client.NewTemplate{Name: "drop", TotalQuantity: int64(quantity)}))(x.t)
 	x.template, x.quantity = template.ID, quantity
 }
 
@@ -125,16 +122,11 @@ func (x *trade) close(url string) {
 		x.t.Errorf("a key was charged %d times", n)
 	}
 	x.shopping.Wait()
-	db, err := pgx.Connect(x.t.Context(), url)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	db := fixture.Must(pgx.Connect(x.t.Context(), url))(x.t)
 	defer db.Close(context.WithoutCancel(x.t.Context()))
 	number := func(sql string) (n int) {
 		x.t.Helper()
-		if err := db.QueryRow(x.t.Context(), sql).Scan(&n); err != nil {
-			x.t.Fatal(err)
-		}
+		fixture.OK(x.t, db.QueryRow(x.t.Context(), sql).Scan(&n))
 		return n
 	}
 	fixture.Until(x.t, "all coupons are issued", func() bool { return number(`SELECT count(*) FROM coupons WHERE status <> 2`) == x.quantity })

@@ -171,13 +171,6 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 	issue(5)
 	fixture.Until(t, "nobody waits", func() bool { return r.waiting(templateID) == 0 })
 
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	asked := 0
 	ask := func() error { // another user each time: one who has a coupon needs no write
 		asked++
@@ -206,8 +199,8 @@ func TestAServerThatAnswersAndRefuses(t *testing.T) {
 			func() { do("ACL", "SETUSER", "largesse", "+time") }, nil,
 		},
 		"Redis hangs": {
-			func() { must(redis.Hang()) },
-			func() { must(redis.Resume()) }, nil,
+			func() { fixture.OK(t, redis.Hang()) },
+			func() { fixture.OK(t, redis.Resume()) }, nil,
 		},
 		"another program has stored something under a key of a gate": {
 			func() {

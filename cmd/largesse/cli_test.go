@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -246,6 +247,20 @@ func TestWrongUse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// serveInTurn starts a server that gives one answer after the other, the last one again
+// and again, and returns its URL.
+func serveInTurn(t *testing.T, answers []answer) string {
+	t.Helper()
+	var n atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := answers[min(int(n.Add(1)), len(answers))-1]
+		w.WriteHeader(max(a.status, 200))
+		_, _ = io.WriteString(w, a.body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func TestFailures(t *testing.T) {

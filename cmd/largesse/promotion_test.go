@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -465,20 +464,10 @@ func TestPromotionWatch(t *testing.T) {
 		{body: `{"id":"7","name":"S","status":"PAUSED","pauseReason":"the Money API says 401","totalCount":4,"counts":{"ready":3,"failed":1}}`},
 		{body: `{"id":"7","name":"S","status":"COMPLETED","totalCount":4,"counts":{"succeeded":3,"failed":1}}`},
 	}
-	serve := func(t *testing.T) (url string) {
-		var n atomic.Int32
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			a := steps[min(int(n.Add(1)), len(steps))-1]
-			w.WriteHeader(max(a.status, 200))
-			_, _ = io.WriteString(w, a.body)
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
-	}
 
 	t.Run("WritesALineForEachChange", func(t *testing.T) {
 		t.Parallel()
-		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--server", serve(t))
+		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--server", serveInTurn(t, steps))
 		lines := strings.Split(r.stdout, "\n")
 		if r.code != exitDone || r.stderr != "" || len(lines) != 4 ||
 			lines[0] != "RUNNING 0% of 4, ready 4" ||
@@ -490,7 +479,7 @@ func TestPromotionWatch(t *testing.T) {
 
 	t.Run("WritesAnObjectForEachChange", func(t *testing.T) {
 		t.Parallel()
-		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--output", "json", "--server", serve(t))
+		r := largesseRun(t.Context(), "", nil, "promotion", "watch", "7", "--every", "10ms", "--output", "json", "--server", serveInTurn(t, steps))
 		var statuses []string
 		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
 			var p struct{ Status string }

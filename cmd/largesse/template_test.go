@@ -2,13 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,20 +305,10 @@ func TestTemplateWatch(t *testing.T) {
 		{body: closed},
 		{body: strings.Replace(strings.Replace(closed, `"waiting":2`, `"waiting":0`, 1), `"count":8`, `"count":10`, 1)},
 	}
-	serve := func(t *testing.T) string {
-		var n atomic.Int32
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			a := steps[min(int(n.Add(1)), len(steps))-1]
-			w.WriteHeader(max(a.status, 200))
-			_, _ = io.WriteString(w, a.body)
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
-	}
 
 	t.Run("WritesALineForEachChange", func(t *testing.T) {
 		t.Parallel()
-		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--server", serve(t))
+		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--server", serveInTurn(t, steps))
 		lines := strings.Split(r.stdout, "\n")
 		if r.code != exitDone || r.stderr != "" || len(lines) != 5 ||
 			lines[0] != "OPEN 0% of 10, live 0, waiting 0, stock 10" ||
@@ -335,7 +321,7 @@ func TestTemplateWatch(t *testing.T) {
 
 	t.Run("WritesAnObjectForEachChange", func(t *testing.T) {
 		t.Parallel()
-		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--output", "json", "--server", serve(t))
+		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--output", "json", "--server", serveInTurn(t, steps))
 		var live []int64
 		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
 			var one client.Template

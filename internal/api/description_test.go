@@ -296,8 +296,7 @@ var cursorExamples = map[string]string{
 
 func atoi(t *testing.T, s string) int {
 	t.Helper()
-	n := fixture.Must(strconv.Atoi(s))(t)
-	return n
+	return fixture.Must(strconv.Atoi(s))(t)
 }
 
 func TestIDPattern(t *testing.T) {

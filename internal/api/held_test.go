@@ -20,10 +20,7 @@ func TestHeldAnswersAreLimited(t *testing.T) {
 	open := func(token string) *http.Response {
 		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/promotions/"+id+"/events", nil))(t)
 		req.Header.Set("Authorization", "Bearer "+token)
-		res, err := b.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := fixture.Must(b.http.Do(req))(t)
 		t.Cleanup(func() { _ = res.Body.Close() })
 		return res
 	}

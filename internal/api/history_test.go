@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -28,12 +29,10 @@ func TestHistoryIsAsThePayoutItself(t *testing.T) {
 		t.Fatalf("%d dispatched, %v", len(rows), err)
 	}
 	answer := reward.Attempt{Dispatch: 1, At: testTime, Class: reward.AnswerUnknown, Code: "RESET", Message: "it broke"}
-	if _, err := s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{
+	fixture.Must(s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{
 		{Ref: reward.Ref{PromotionID: 9, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t-1"},
 		{Ref: reward.Ref{PromotionID: 9, TargetID: 2, Dispatch: 1}, Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer}},
-	}, Now: testTime}); err != nil {
-		t.Fatal(err)
-	}
+	}, Now: testTime}))(t)
 	history := func(user string) []any {
 		list, _ := b.json(t, "GET", "/v1/users/"+user+"/history", "").object(t)["payouts"].([]any)
 		return list

@@ -147,11 +147,9 @@ func TestOverSQLite(t *testing.T) {
 		b := setup(t)
 		s := b.store
 		expected := int64(3)
-		if _, err := s.PromotionRegister(t.Context(), []store.Registration{
+		fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{
 			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: &expected}, {ID: 8, Type: reward.Voucher},
-		}, 0, testTime); err != nil {
-			t.Fatal(err)
-		}
+		}, 0, testTime))(t)
 		fixture.OK(t, s.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "topic", Partition: 2, Offset: "5", Value: []byte("{"), Reason: "MALFORMED", At: testTime}}))
 		got := b.json(t, "GET", "/v1/promotions/7", "").object(t)
 		if got["status"] != "RUNNING" || fmt.Sprint(got["expectedCount"]) != "3" {

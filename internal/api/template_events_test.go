@@ -203,6 +203,5 @@ func TestTemplateEvents(t *testing.T) {
 // badge returns the principal of a token of badges.
 func badge(t *testing.T, token string) auth.Principal {
 	t.Helper()
-	p := fixture.Must(badges{}.Verify(t.Context(), token))(t)
-	return p
+	return fixture.Must(badges{}.Verify(t.Context(), token))(t)
 }

@@ -56,11 +56,9 @@ func TestWebhookEndpoints(t *testing.T) {
 	if err != nil || len(claimed) != 1 {
 		t.Fatalf("%v, %v", claimed, err)
 	}
-	if _, err := s.WebhookDeliveryRecord(t.Context(), store.WebhookAttemptRecord{
+	fixture.Must(s.WebhookDeliveryRecord(t.Context(), store.WebhookAttemptRecord{
 		EndpointID: e[0].ID, DeliveryID: claimed[0].ID, Status: 410, Took: 7 * time.Millisecond, Error: "gone", State: store.WebhookAbandoned, DisableNow: true, DisableReason: "GONE",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	list := b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries?state=ABANDONED", "")
 	list.want(t, http.StatusOK)
 	for _, want := range []string{`"number":1`, `"status":410`, `"millis":7`, `"error":"gone"`, `"state":"ABANDONED"`} {

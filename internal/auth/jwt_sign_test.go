@@ -39,8 +39,7 @@ func (o object) and(other object) object {
 
 func (o object) json(t testing.TB) []byte {
 	t.Helper()
-	raw := fixture.Must(json.Marshal(o))(t)
-	return raw
+	return fixture.Must(json.Marshal(o))(t)
 }
 
 func b64(raw []byte) string { return base64.RawURLEncoding.EncodeToString(raw) }

@@ -171,11 +171,9 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), began: time.Now()}
 	rows := storetest.OpenFile(t, l.path, sqlite.Open)
 	l.rows, l.queue = &comparing{Store: rows}, queue.NewMemory()
-	if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
+	fixture.Must(rows.PromotionCreate(t.Context(), reward.Promotion{
 		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: "https://example.com/hook",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	l.move(reward.Draft, reward.Running)
 	l.save(1, n)
 	for i := 1; i <= paid; i++ {
@@ -238,19 +236,12 @@ func (l *ledger) pay(target int) {
 
 func (l *ledger) move(from, to reward.PromotionStatus) {
 	l.t.Helper()
-	_, err := l.rows.PromotionMove(l.t.Context(), store.PromotionMoveParams{ID: promotion, From: []reward.PromotionStatus{from}, To: to, Now: time.Now()})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fixture.Must(l.rows.PromotionMove(l.t.Context(), store.PromotionMoveParams{ID: promotion, From: []reward.PromotionStatus{from}, To: to, Now: time.Now()}))(l.t)
 }
 
 func (l *ledger) view() store.PromotionView {
 	l.t.Helper()
-	v, err := l.rows.PromotionGet(l.t.Context(), promotion)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return v
+	return fixture.Must(l.rows.PromotionGet(l.t.Context(), promotion))(l.t)
 }
 
 // logged counts what the log says.
@@ -627,10 +618,7 @@ func TestReconciler(t *testing.T) {
 // sql changes the database without the store.
 func (l *ledger) sql(statement string) {
 	l.t.Helper()
-	db, err := sql.Open("sqlite", "file:"+l.path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	db := fixture.Must(sql.Open("sqlite", "file:"+l.path+"?_pragma=busy_timeout(5000)"))(l.t)
 	defer db.Close()
 	fixture.Must(db.ExecContext(l.t.Context(), statement))(l.t)
 }

@@ -47,10 +47,7 @@ func (f *files) issue(name string) {
 // pair returns the certificate and key of a name.
 func (f *files) pair(name string) []tls.Certificate {
 	f.t.Helper()
-	pair, err := tls.LoadX509KeyPair(f.path(name+".crt"), f.path(name+".key"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	pair := fixture.Must(tls.LoadX509KeyPair(f.path(name+".crt"), f.path(name+".key")))(f.t)
 	return []tls.Certificate{pair}
 }
 

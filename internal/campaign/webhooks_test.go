@@ -449,11 +449,9 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 		defer receiver.Close()
 		rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 		defer rows.Close()
-		if _, err := rows.PromotionCreate(t.Context(), reward.Promotion{
+		fixture.Must(rows.PromotionCreate(t.Context(), reward.Promotion{
 			ID: promotion, Name: "spring", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: receiver.URL,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		for _, m := range []store.PromotionMoveParams{
 			{From: []reward.PromotionStatus{reward.Draft}, To: reward.Running},
 			{From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "the books do not balance", Event: store.EventBreach},

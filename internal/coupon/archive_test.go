@@ -40,8 +40,7 @@ func (r *rig) archive(mode reward.IssueMode) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		archived := fixture.Must(r.rows.TemplateArchive(ctx, id, later, later))(r)
-		return archived
+		return fixture.Must(r.rows.TemplateArchive(ctx, id, later, later))(r)
 	})
 	fixture.OK(r, i.gate.Remove(ctx, id))
 	p := store.TemplateForgetParams{TemplateID: id, Limit: 10}

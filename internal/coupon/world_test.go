@@ -241,8 +241,7 @@ func (r *rig) startAll(n int) {
 // connect returns a new connection to the brokers.
 func (r *rig) connect(name string) *bus.Client {
 	r.Helper()
-	client := fixture.Must(bus.Open(r.Context(), bus.Config{Brokers: r.brokers, Dial: r.dial, TopicPrefix: r.prefix, ClientID: name, Partitions: 3}))(r)
-	return client
+	return fixture.Must(bus.Open(r.Context(), bus.Config{Brokers: r.brokers, Dial: r.dial, TopicPrefix: r.prefix, ClientID: name, Partitions: 3}))(r)
 }
 
 // create creates a template.
@@ -252,8 +251,7 @@ func (r *rig) create(t reward.CouponTemplate) reward.TemplateID {
 	if t.PerUserLimit == 0 {
 		t.PerUserLimit = 1
 	}
-	v := fixture.Must(r.instances[0].Catalog.Create(r.Context(), t))(r)
-	return v.ID
+	return fixture.Must(r.instances[0].Catalog.Create(r.Context(), t))(r).ID
 }
 
 // request requests a coupon until the result is not CodeUnavailable. It returns the

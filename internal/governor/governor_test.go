@@ -187,8 +187,7 @@ func newTest(t testing.TB, cfg Config) *Governor {
 
 func acquire(t testing.TB, g *Governor, job Job) *Permit {
 	t.Helper()
-	p := fixture.Must(g.Acquire(t.Context(), job))(t)
-	return p
+	return fixture.Must(g.Acquire(t.Context(), job))(t)
 }
 
 // ended is an Acquire that has returned.

@@ -46,8 +46,7 @@ func (b *books) check(t *testing.T) Account {
 	t.Cleanup(server.Close)
 	transport := &http.Transport{DisableKeepAlives: true}
 	c := fixture.Must(client.New(server.URL, client.Options{Transport: transport}))(t)
-	account := fixture.Must(CheckBooks(t.Context(), c, "1", b.expected, b.ledger))(t)
-	return account
+	return fixture.Must(CheckBooks(t.Context(), c, "1", b.expected, b.ledger))(t)
 }
 
 func TestCheckBooks(t *testing.T) {

@@ -195,8 +195,7 @@ func series(t *testing.T, m *obs.Metrics, name string) float64 {
 	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	for line := range strings.SplitSeq(w.Body.String(), "\n") {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {
-			value := fixture.Must(strconv.ParseFloat(text, 64))(t)
-			return value
+			return fixture.Must(strconv.ParseFloat(text, 64))(t)
 		}
 	}
 	return -1

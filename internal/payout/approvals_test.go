@@ -77,8 +77,7 @@ func (o *office) may(err error) bool {
 
 func (o *office) all() []reward.Payout {
 	o.Helper()
-	list := fixture.Must(o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax}))(o)
-	return list
+	return fixture.Must(o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax}))(o)
 }
 
 // saves is a batch that becomes QUEUED at once as far as it may.
@@ -381,7 +380,8 @@ func walkApprovals(t *testing.T, rows store.Store) {
 		})})
 		o.guard = NewGuard(GuardConfig{Store: o.rows, Cache: NewStatusCache(o.rows, obs.Log{}), ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
 		for _, first := range rapid.SampledFrom([][]string{
-			nil, {"ann create", "ann upload", "ann start", "ann dispatch"},
+			nil,
+			{"ann create", "ann upload", "ann start", "ann dispatch"},
 			{"ann create", "ann upload", "ann schedule", "bob approve", "ann start record", "ann dispatch"},
 		}).Draw(rt, "first") {
 			by, name, _ := strings.Cut(first, " ")

@@ -184,9 +184,7 @@ func (s *stage) moveOf(id reward.PromotionID, from, to reward.PromotionStatus) {
 
 func (s *stage) start() {
 	s.t.Helper()
-	if err := s.flow.Start(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	fixture.OK(s.t, s.flow.Start(s.t.Context()))
 }
 
 func (s *stage) close() {

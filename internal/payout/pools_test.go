@@ -60,10 +60,7 @@ func (q *awayQueue) count() int {
 
 func (s *stage) deadLetters(reason string) int {
 	s.t.Helper()
-	all, err := s.store.DeadLetterList(s.t.Context(), store.DeadLetterListParams{Limit: 100})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	all := fixture.Must(s.store.DeadLetterList(s.t.Context(), store.DeadLetterListParams{Limit: 100}))(s.t)
 	n := 0
 	for _, l := range all {
 		if l.Reason == reason {
@@ -351,11 +348,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		if exists, err := s.queue.Create(t.Context(), theStream, []string{"dead-1-0", "dead-1-1"}); err != nil || !exists {
 			t.Fatal(exists, err)
 		}
-		if _, err := s.store.InstanceHeartbeat(t.Context(), store.Instance{
+		fixture.Must(s.store.InstanceHeartbeat(t.Context(), store.Instance{
 			Name: "dead-1", StartedAt: time.Now(), Pools: []store.InstancePool{{PromotionID: promotion, Type: reward.Point, Consumers: 2}},
-		}, time.Microsecond); err != nil {
-			t.Fatal(err)
-		}
+		}, time.Microsecond))(t)
 		s.with(func(*Config) {}, dropPublisher{})
 		s.start()
 		time.Sleep(4 * testLimits().Lease)

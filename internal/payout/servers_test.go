@@ -188,10 +188,7 @@ func (r *realRows) trouble(part string) string {
 // lock locks the counts of a promotion until unlock, or the test's end.
 func (r *realRows) lock(id reward.PromotionID) (unlock func()) {
 	r.t.Helper()
-	tx, err := r.db.Begin(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	tx := fixture.Must(r.db.Begin(r.t.Context()))(r.t)
 	unlock = func() { _ = tx.Rollback(context.Background()) } // a second one does nothing
 	r.t.Cleanup(unlock)
 	fixture.Must(tx.Exec(r.t.Context(), `SELECT FROM summaries WHERE promotion_id = $1 FOR UPDATE`, id))(r.t)

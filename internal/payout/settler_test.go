@@ -177,12 +177,10 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 				if here {
 					rows, now = s.flow.cfg.Store, time.Now()
 				}
-				if _, err := rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+				fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
 					Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomeNoAnswer, GiveUp: true}},
 					Lease:    testLimits().Lease, Now: now,
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				s.start()
 				s.until("settled", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Failed] == 1 })
 				took, want := time.Since(began), testLimits().Lease+testLimits().SettleAfter
@@ -207,11 +205,9 @@ func TestASecondChargeIsReported(t *testing.T) {
 		ref := reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}
 		confirm := func(key string) {
 			t.Helper()
-			if _, err := rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+			fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
 				Outcomes: []rules.Outcome{{Ref: ref, Kind: rules.OutcomePaid, TransactionKey: key}}, Lease: testLimits().Lease,
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 		}
 		confirm("one")
 		confirm("one") // the same charge
@@ -220,11 +216,9 @@ func TestASecondChargeIsReported(t *testing.T) {
 		}
 		confirm("two")
 		time.Sleep(time.Millisecond)
-		if _, err := rows.PayoutSettle(t.Context(), store.PayoutSettleParams{
+		fixture.Must(rows.PayoutSettle(t.Context(), store.PayoutSettleParams{
 			Lookups: []rules.Lookup{{Ref: ref, Found: true, TransactionKey: "three", BeganAt: time.Now()}},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		want := []store.SecondCharge{{Ref: ref, Recorded: "one", TransactionKey: "two"}, {Ref: ref, Recorded: "one", TransactionKey: "three"}}
 		if !slices.Equal(reported, want) {
 			t.Errorf("reported %+v, want %+v", reported, want)

@@ -113,11 +113,7 @@ func (s *stage) cancelled(id reward.PromotionID) {
 
 func (s *stage) of(id reward.PromotionID) store.PromotionView {
 	s.t.Helper()
-	v, err := s.store.PromotionGet(s.t.Context(), id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return v
+	return fixture.Must(s.store.PromotionGet(s.t.Context(), id))(s.t)
 }
 
 // soon lets up to d of fake time pass until the condition holds.
@@ -295,11 +291,9 @@ func TestSweeper(t *testing.T) {
 		s.move(reward.Running, reward.Paused)
 		s.start()
 		time.Sleep(10 * time.Second) // its payouts are not lost yet
-		if _, err := s.queue.Add(t.Context(), queue.AddParams{
+		fixture.Must(s.queue.Add(t.Context(), queue.AddParams{
 			Stream: theStream, MaxLen: 10, Deadline: time.Now().Add(time.Hour), Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1}},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		from := len(quiet.noted())
 		time.Sleep(10 * time.Minute)
 		if got := quiet.noted()[from:]; len(got) < 15 || len(got) > 30 {

@@ -155,8 +155,7 @@ func (w *world) open(q queue.Queue, s queue.Stream) {
 // info looks at a stream as another instance would.
 func (w *world) info(in *instance, s queue.Stream) queue.Info {
 	w.Helper()
-	info := fixture.Must(in.q.Info(w.Context(), s))(w)
-	return info
+	return fixture.Must(in.q.Info(w.Context(), s))(w)
 }
 
 // consumers returns the names of the consumers of a stream.

@@ -77,12 +77,10 @@ func TestMemoryKeepsItsOwnCopy(t *testing.T) {
 	q := queue.NewMemory()
 	t.Cleanup(q.Close)
 	message := []byte(`{"amount":1}`)
-	if _, err := q.Add(t.Context(), queue.AddParams{
+	fixture.Must(q.Add(t.Context(), queue.AddParams{
 		Stream: stream, MaxLen: 1, Deadline: time.Now().Add(time.Minute),
 		Entries: []queue.NewEntry{{TargetID: 1, Dispatch: 1, Message: message}},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	message[10] = '9'
 	if got := read(t, q, 1); string(got[0].Message) != `{"amount":1}` {
 		t.Fatalf("the caller's buffer is the queue's: %s", got[0].Message)
@@ -153,6 +151,5 @@ func read(t *testing.T, q queue.Queue, n int) []queue.Entry {
 
 func claim(t *testing.T, q queue.Queue, idle time.Duration, n int) []queue.Entry {
 	t.Helper()
-	got := fixture.Must(q.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "b", MinIdle: idle, Count: n}))(t)
-	return got.Entries
+	return fixture.Must(q.Claim(t.Context(), queue.ClaimParams{Stream: stream, Consumer: "b", MinIdle: idle, Count: n}))(t).Entries
 }

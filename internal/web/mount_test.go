@@ -16,8 +16,7 @@ import (
 
 func newMount(t *testing.T, origins ...string) *Mount {
 	t.Helper()
-	m := fixture.Must(NewMount(origins, "not yet"))(t)
-	return m
+	return fixture.Must(NewMount(origins, "not yet"))(t)
 }
 
 func ask(m *Mount, method, target string, headers ...string) *httptest.ResponseRecorder {

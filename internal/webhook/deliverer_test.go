@@ -406,11 +406,9 @@ func TestDeliveriesOfAStore(t *testing.T) {
 		bodies <- string(body)
 	}))
 	t.Cleanup(receiver.Close)
-	if _, err := s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{
+	fixture.Must(s.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{
 		ID: 1, URL: receiver.URL, Events: store.WebhookEvents[1:], Enabled: true, Secret: secret, CreatedAt: time.Now(), CreatedBy: "kim",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	fixture.Must(s.PromotionCreate(t.Context(), reward.Promotion{ID: 42, Name: "spring", Type: reward.Point, Currency: "EUR", CreatedAt: time.Now()}))(t)
 	if _, err := s.PromotionMove(t.Context(), store.PromotionMoveParams{ID: 42, From: []reward.PromotionStatus{reward.Draft}, To: reward.PromotionCancelled, Now: time.Now()}); err != nil {
 		t.Fatal(err)

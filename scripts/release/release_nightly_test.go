@@ -71,6 +71,5 @@ func call(t *testing.T, dir, name string, args ...string) string {
 
 func read(t *testing.T, parts ...string) []byte {
 	t.Helper()
-	text := fixture.Must(os.ReadFile(filepath.Join(parts...)))(t)
-	return text
+	return fixture.Must(os.ReadFile(filepath.Join(parts...)))(t)
 }

@@ -119,9 +119,7 @@ func (in *Instance) signTokens(jwks string) {
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	keys := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":%q}]}`, encode(public))
-	if err := os.WriteFile(jwks, []byte(keys), 0o600); err != nil {
-		in.t.Fatal(err)
-	}
+	fixture.OK(in.t, os.WriteFile(jwks, []byte(keys), 0o600))
 	now := time.Now()
 	token := func(person, role string) string {
 		text := encode([]byte(`{"alg":"EdDSA","typ":"JWT","kid":"1"}`)) + "." + encode(fmt.Appendf(nil, `{"iss":%q,"aud":%q,"sub":%q,"role":%q,"iat":%d,"exp":%d}`,
@@ -147,10 +145,7 @@ func (in *Instance) Call(token, method, path, contentType, body string) (status 
 		in.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	text := fixture.Must(io.ReadAll(res.Body))(in.t)
 	return res.StatusCode, string(text)
 }
 
@@ -218,9 +213,7 @@ func (in *Instance) UnknownPayouts(promotion int) {
 
 func (in *Instance) setFaults(f moneysim.Faults) {
 	in.t.Helper()
-	if err := in.sim.SetFaults(f); err != nil {
-		in.t.Fatal(err)
-	}
+	fixture.OK(in.t, in.sim.SetFaults(f))
 }
 
 // Publish publishes records to a topic.
@@ -267,9 +260,5 @@ func (in *Instance) KeepPublishing(topic, value string) (stop func() error) {
 func (in *Instance) publisher() *kgo.Client {
 	in.t.Helper()
 	login := scram.Auth{User: kafkaUser, Pass: kafkaPassword}
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.broker), kgo.SASL(login.AsSha256Mechanism()))
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	return kafka
+	return fixture.Must(kgo.NewClient(kgo.SeedBrokers(in.broker), kgo.SASL(login.AsSha256Mechanism())))(in.t)
 }

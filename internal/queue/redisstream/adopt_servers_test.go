@@ -70,8 +70,7 @@ func TestAnEntryThatNobodyHoldsIsClaimedALeaseLater(t *testing.T) {
 				}
 				claim := func() []queue.Entry {
 					t.Helper()
-					got := fixture.Must(r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "c", MinIdle: lease, Count: 1000}))(t)
-					return got.Entries
+					return fixture.Must(r.q.Claim(t.Context(), queue.ClaimParams{Stream: r.s, Consumer: "c", MinIdle: lease, Count: 1000}))(t).Entries
 				}
 				adopt(lease)
 				if consumers, err := r.q.Consumers(t.Context(), r.s); err != nil || slices.ContainsFunc(consumers, func(c queue.ConsumerInfo) bool { return c.Name == "c" }) {

@@ -56,8 +56,7 @@ func TestANodeOfAClusterGoesAwayAndComesBack(t *testing.T) {
 	for i := range manyStreams {
 		s := streamOf(i)
 		read := func() []queue.Entry {
-			got := fixture.Must(r.q.Read(t.Context(), s, []queue.ReadParams{{Consumer: "a", Count: 10}}))(t)
-			return got
+			return fixture.Must(r.q.Read(t.Context(), s, []queue.ReadParams{{Consumer: "a", Count: 10}}))(t)
 		}
 		switch got := read(); {
 		case len(got) == 0:

@@ -110,8 +110,7 @@ func (r *rig) age(s queue.Stream, d time.Duration) {
 
 func (r *rig) read(n int) []queue.Entry {
 	r.Helper()
-	got := fixture.Must(r.q.Read(r.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: n}}))(r)
-	return got
+	return fixture.Must(r.q.Read(r.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: n}}))(r)
 }
 
 // run is the run of the server that has the rig's stream.
@@ -139,11 +138,9 @@ func plain(t testing.TB, m rueidis.RedisMessage) any {
 		return out
 	}
 	if m.IsInt64() {
-		n := fixture.Must(m.ToInt64())(t)
-		return n
+		return fixture.Must(m.ToInt64())(t)
 	}
-	text := fixture.Must(m.ToString())(t)
-	return text
+	return fixture.Must(m.ToString())(t)
 }
 
 // logged counts what the log of the driver says.

@@ -16,17 +16,13 @@ func holdTwo(t *testing.T) *Store {
 	t.Helper()
 	s := lend(t)
 	now := time.Now()
-	if _, err := s.TemplateCreate(t.Context(), reward.CouponTemplate{
+	fixture.Must(s.TemplateCreate(t.Context(), reward.CouponTemplate{
 		ID: 1, Name: "spring", TotalQuantity: 2, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase,
 		HoldFor: time.Hour, CreatedAt: now,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.CouponSettle(t.Context(), store.CouponSettleParams{TemplateID: 1, Now: now, Requests: []rules.CouponRequest{
+	}))(t)
+	fixture.Must(s.CouponSettle(t.Context(), store.CouponSettleParams{TemplateID: 1, Now: now, Requests: []rules.CouponRequest{
 		{UserID: "a", Ticket: 1, CouponID: 1, Code: "1"}, {UserID: "b", Ticket: 2, CouponID: 2, Code: "2"},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	run(t, s, `UPDATE coupons SET held_until = now() - interval '1 minute'`)
 	return s
 }

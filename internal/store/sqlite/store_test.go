@@ -452,10 +452,8 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 				t.Fatalf("%d active promotions, %v, want %d", len(list), err, id-1)
 			}
 		}
-		if _, err := other.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0,
-			time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(other.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0,
+			time.Now()))(t)
 	}
 }
 

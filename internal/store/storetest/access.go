@@ -59,8 +59,7 @@ func apiKey(id int64) store.APIKey {
 
 func (b *bundle) keyOf(hash []byte) store.APIKey {
 	b.Helper()
-	k := must(b.APIKeyByHash(b.ctx, hash))(b)
-	return k
+	return must(b.APIKeyByHash(b.ctx, hash))(b)
 }
 
 func exerciseAPIKeys(t *testing.T, open Open) {
@@ -235,8 +234,7 @@ func (b *bundle) audit(p store.AuditListParams) []store.AuditLine {
 	if p.Limit == 0 {
 		p.Limit = 100
 	}
-	list := must(b.AuditList(b.ctx, p))(b)
-	return list
+	return must(b.AuditList(b.ctx, p))(b)
 }
 
 func (b *bundle) auditIDs(p store.AuditListParams) []int64 {
@@ -410,14 +408,12 @@ func claim(key, body string, id int64, now time.Time) store.IdempotencyBeginPara
 
 func (b *bundle) begin(p store.IdempotencyBeginParams) store.IdempotencyRecord {
 	b.Helper()
-	r := must(b.IdempotencyBegin(b.ctx, p))(b)
-	return r
+	return must(b.IdempotencyBegin(b.ctx, p))(b)
 }
 
 func (b *bundle) finishKey(key string, begunAt time.Time, answer string) bool {
 	b.Helper()
-	kept := must(b.IdempotencyFinish(b.ctx, sum(key), begunAt, []byte(answer)))(b)
-	return kept
+	return must(b.IdempotencyFinish(b.ctx, sum(key), begunAt, []byte(answer)))(b)
 }
 
 func exerciseIdempotencies(t *testing.T, open Open) {

@@ -138,8 +138,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		change := func(c rules.PromotionChange) store.PromotionView {
 			b.Helper()
 			c.ID, c.By = 1, "mia"
-			v := must(b.PromotionChange(b.ctx, c))(b)
-			return v
+			return must(b.PromotionChange(b.ctx, c))(b)
 		}
 		for _, c := range []rules.PromotionChange{{Amount: new(reward.Amount(7))}, {VoucherCode: new("V")}, {Currency: new("EUR")}} {
 			was := b.approve(1, "lee")
@@ -230,8 +229,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.running(1)
 		await := func(above reward.Amount) bool {
 			b.Helper()
-			paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)}))(b)
-			return paused
+			return must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)}))(b)
 		}
 		same(b, "nothing waits", false, await(100))
 		b.saveWorth(1, 1, 500)
@@ -531,8 +529,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 		page := func(before int64, limit int) []store.Upload {
 			b.Helper()
-			list := must(b.UploadList(b.ctx, 1, before, limit))(b)
-			return list
+			return must(b.UploadList(b.ctx, 1, before, limit))(b)
 		}
 		same(b, "first page", []store.Upload{uploads[9], uploads[8]}, page(0, 2))
 		same(b, "second page", []store.Upload{uploads[5], uploads[3]}, page(8, 9))

@@ -26,8 +26,7 @@ func (b *bundle) completes(id reward.PromotionID, now time.Time) {
 
 func (b *bundle) archive(id reward.PromotionID, before int) bool {
 	b.Helper()
-	archived := must(b.PromotionArchive(b.ctx, id, at(before), at(1000)))(b)
-	return archived
+	return must(b.PromotionArchive(b.ctx, id, at(before), at(1000)))(b)
 }
 
 // forget removes payouts of a promotion that changed before a time, page by page, and

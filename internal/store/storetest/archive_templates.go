@@ -26,8 +26,7 @@ func couponOf(id reward.TemplateID, user string, ticket int64) rules.CouponReque
 // archiveTemplate archives a template that is over since before second 50.
 func (b *bundle) archiveTemplate(id reward.TemplateID) bool {
 	b.Helper()
-	archived := must(b.TemplateArchive(b.ctx, id, at(50), at(1000)))(b)
-	return archived
+	return must(b.TemplateArchive(b.ctx, id, at(50), at(1000)))(b)
 }
 
 // forgetTemplate removes the rows of a template page by page, and returns how many.

@@ -30,8 +30,7 @@ func stock(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.
 // template creates a template.
 func (b *bundle) template(id reward.TemplateID, change ...func(*reward.CouponTemplate)) reward.CouponTemplate {
 	b.Helper()
-	t := must(b.TemplateCreate(b.ctx, stock(id, change...)))(b)
-	return t
+	return must(b.TemplateCreate(b.ctx, stock(id, change...)))(b)
 }
 
 // codeNames returns n codes.
@@ -70,8 +69,7 @@ func fromNow(d time.Duration) time.Time { return time.Now().UTC().Truncate(time.
 // stands reads a template.
 func (b *bundle) stands(id reward.TemplateID) reward.CouponTemplate {
 	b.Helper()
-	t := must(b.TemplateGet(b.ctx, id))(b)
-	return t
+	return must(b.TemplateGet(b.ctx, id))(b)
 }
 
 // ask returns the request of a user with a ticket of generation 0. The ID of
@@ -161,8 +159,7 @@ func (b *bundle) changeTemplate(c rules.TemplateChange) {
 
 func (b *bundle) coupon(id reward.CouponID) reward.Coupon {
 	b.Helper()
-	c := must(b.CouponGet(b.ctx, id))(b)
-	return c
+	return must(b.CouponGet(b.ctx, id))(b)
 }
 
 // told returns the results in short: "issued", the reason of a rejection, or
@@ -208,8 +205,7 @@ func (b *bundle) snapshot(id reward.TemplateID) (t reward.CouponTemplate, facts 
 // coupons reads every coupon of a template.
 func (b *bundle) coupons(id reward.TemplateID) []reward.Coupon {
 	b.Helper()
-	list := must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: id, Limit: plenty}))(b)
-	return list
+	return must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: id, Limit: plenty}))(b)
 }
 
 // couponBooks fails the test unless the stored counts of a template match its
@@ -524,8 +520,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 		b.template(2)
 		own := func(owner string, ids ...reward.TemplateID) map[reward.TemplateID]int64 {
 			b.Helper()
-			epochs := must(b.TemplateAssign(b.ctx, ids, owner))(b)
-			return epochs
+			return must(b.TemplateAssign(b.ctx, ids, owner))(b)
 		}
 		same(b, "first", map[reward.TemplateID]int64{1: 1}, own("a", 1))
 		same(b, "both, one twice, one that is not there", map[reward.TemplateID]int64{1: 2, 2: 1}, own("b", 2, 1, 9, 1))

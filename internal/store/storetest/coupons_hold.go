@@ -109,8 +109,7 @@ func rulesOfEndedHolds(a *arena) {
 
 	templates := func(after reward.TemplateID, limit int) []reward.TemplateID {
 		a.Helper()
-		list := must(a.HoldsEnded(a.ctx, after, limit))(a)
-		return list
+		return must(a.HoldsEnded(a.ctx, after, limit))(a)
 	}
 	same(a.bundle, "templates", []reward.TemplateID{1, 2}, templates(0, 10))
 	same(a.bundle, "one template", []reward.TemplateID{1}, templates(0, 1))

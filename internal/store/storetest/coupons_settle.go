@@ -148,8 +148,7 @@ func (b *bundle) generation(path reward.IssuePath) {
 // offsets are those of topic t.
 func (b *bundle) offsets() map[int32]int64 {
 	b.Helper()
-	got := must(b.OffsetsGet(b.ctx, "t"))(b)
-	return got
+	return must(b.OffsetsGet(b.ctx, "t"))(b)
 }
 
 // outcome returns the latest outcome of a user at template 1.
@@ -516,8 +515,7 @@ func exerciseLeave(t *testing.T, open Open) {
 		wait = must(b.CouponWaiting(b.ctx, 1, 1, []store.LineTicket{{UserID: "d", Ticket: 9, Generation: 1}}))(b)
 		same(b, "left a later gate", []bool{false}, wait)
 		page := func(ticket, generation int64, limit int) []store.LineTicket {
-			list := must(b.CouponLeft(b.ctx, 1, ticket, generation, limit))(b)
-			return list
+			return must(b.CouponLeft(b.ctx, 1, ticket, generation, limit))(b)
 		}
 		all := []store.LineTicket{{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "c", Ticket: 3, Generation: 1}, {UserID: "d", Ticket: 4, Generation: 2}}
 		same(b, "left", all, page(0, 0, 9))

@@ -29,8 +29,7 @@ func exerciseDispatch(t *testing.T, open Open) {
 	dispatch := func(b *bundle, p store.PayoutDispatchParams) []reward.Payout {
 		b.Helper()
 		p.PromotionID = 1
-		list := must(b.PayoutDispatch(b.ctx, p))(b)
-		return list
+		return must(b.PayoutDispatch(b.ctx, p))(b)
 	}
 	run(t, open, "QueuesTheOldestWithinTheRoom", func(b *bundle) {
 		b.running(1)

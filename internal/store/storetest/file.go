@@ -59,6 +59,5 @@ func OpenFile[S driver](t testing.TB, path string, open func(ctx context.Context
 		t.Fatal(blank.err)
 	}
 	fixture.OK(t, os.WriteFile(path, blank.bytes, 0o600))
-	s := fixture.Must(open(t.Context(), path))(t)
-	return s
+	return fixture.Must(open(t.Context(), path))(t)
 }

@@ -276,8 +276,7 @@ func (b *bundle) breach(id reward.PromotionID, now time.Time) error {
 // takeHooks claims every delivery that is due at now, until then.
 func (b *bundle) takeHooks(now, until time.Time) []store.WebhookDelivery {
 	b.Helper()
-	list := must(b.WebhookClaim(b.ctx, 100, until, now))(b)
-	return list
+	return must(b.WebhookClaim(b.ctx, 100, until, now))(b)
 }
 
 // deliveries is takeHooks without the IDs.
@@ -485,8 +484,7 @@ func exerciseReconciliations(t *testing.T, open Open) {
 	run(t, open, "TheRestoreMarkIsTheLatest", func(b *bundle) {
 		mark := func() time.Time {
 			b.Helper()
-			m := must(b.RestoreMark(b.ctx))(b)
-			return m
+			return must(b.RestoreMark(b.ctx))(b)
 		}
 		same(b, "never", time.Time{}, mark())
 		for _, step := range []struct{ set, want int }{{5, 5}, {9, 9}, {7, 9}, {9, 9}, {10, 10}} {

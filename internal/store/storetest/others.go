@@ -134,8 +134,7 @@ func exerciseLeases(t *testing.T, open Open) {
 	run(t, open, "OneOwnerAtATime", func(b *bundle) {
 		take := func(owner string, ttl time.Duration) store.Lease {
 			b.Helper()
-			l := must(b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "data", Owner: owner, TTL: ttl}))(b)
-			return l
+			return must(b.LeaseTake(b.ctx, store.LeaseTakeParams{Name: "data", Owner: owner, TTL: ttl}))(b)
 		}
 		first := take("a", time.Hour)
 		same(b, "taken", true, first.OK)
@@ -255,8 +254,7 @@ func exerciseInstances(t *testing.T, open Open) {
 	run(t, open, "DieOnce", func(b *bundle) {
 		dead := func() []string {
 			b.Helper()
-			names := must(b.InstanceReportDead(b.ctx))(b)
-			return names
+			return must(b.InstanceReportDead(b.ctx))(b)
 		}
 		beat(b, store.Instance{Name: "a", StartedAt: epoch}, time.Hour)
 		for _, name := range []string{"c", "b"} {

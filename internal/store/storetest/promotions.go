@@ -152,8 +152,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		b.saveQueued(1, 1)
 		gone := func(last time.Time) bool {
 			b.Helper()
-			ok := must(b.PromotionStreamDestroyed(b.ctx, 1, last))(b)
-			return ok
+			return must(b.PromotionStreamDestroyed(b.ctx, 1, last))(b)
 		}
 		same(b, "of a running one", false, gone(epoch))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})

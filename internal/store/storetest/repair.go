@@ -16,8 +16,7 @@ import (
 // repair is set.
 func (b *bundle) compare(id reward.PromotionID, repair bool) store.Comparison {
 	b.Helper()
-	c := must(b.SummaryCompare(b.ctx, id, repair))(b)
-	return c
+	return must(b.SummaryCompare(b.ctx, id, repair))(b)
 }
 
 // exerciseRepair changes counts as no method can, and checks that a

@@ -364,8 +364,7 @@ func (f *fields) text() string {
 }
 
 func (f *fields) number() int64 {
-	n := must(strconv.ParseInt(f.text(), 10, 64))(f)
-	return n
+	return must(strconv.ParseInt(f.text(), 10, 64))(f)
 }
 
 func (f *fields) flag() bool { s := f.text(); return s == "1" || s == "t" }

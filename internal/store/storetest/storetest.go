@@ -196,16 +196,14 @@ func (b *bundle) move(id reward.PromotionID, to reward.PromotionStatus) reward.P
 // view reads a promotion.
 func (b *bundle) view(id reward.PromotionID) store.PromotionView {
 	b.Helper()
-	v := must(b.PromotionGet(b.ctx, id))(b)
-	return v
+	return must(b.PromotionGet(b.ctx, id))(b)
 }
 
 // complete completes a promotion at a second if nothing of it is open, and reports
 // whether it did.
 func (b *bundle) complete(id reward.PromotionID, second int) bool {
 	b.Helper()
-	done := must(b.PromotionComplete(b.ctx, id, settleAfter, at(second)))(b)
-	return done
+	return must(b.PromotionComplete(b.ctx, id, settleAfter, at(second)))(b)
 }
 
 // row returns a payout to insert. Its user, amount and summary (0, 1 or 2)
@@ -246,8 +244,7 @@ func (b *bundle) save(maxLen int, id reward.PromotionID, targets ...reward.Targe
 	for i, target := range targets {
 		rows[i] = row(id, target)
 	}
-	res := must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch}))(b)
-	return res
+	return must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: epoch}))(b)
 }
 
 func (b *bundle) payout(id reward.PromotionID, target reward.TargetID) reward.Payout {
@@ -279,8 +276,7 @@ func (b *bundle) finish(o rules.Outcome) store.FinishResult {
 // prove.
 func (b *bundle) settleLookups(p store.PayoutSettleParams) []store.SecondCharge {
 	b.Helper()
-	twice := must(b.PayoutSettle(b.ctx, p))(b)
-	return twice
+	return must(b.PayoutSettle(b.ctx, p))(b)
 }
 
 // all reads every payout of a promotion, page by page.

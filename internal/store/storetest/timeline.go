@@ -24,8 +24,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 	}
 	read := func(b *bundle, id reward.PromotionID, step time.Duration) []store.PromotionPoint {
 		b.Helper()
-		list := must(b.PromotionTimeline(b.ctx, id, store.TimelineSpan{From: begin, To: begin.Add(100 * time.Hour), Step: step}))(b)
-		return list
+		return must(b.PromotionTimeline(b.ctx, id, store.TimelineSpan{From: begin, To: begin.Add(100 * time.Hour), Step: step}))(b)
 	}
 	run(t, open, "InstancesAddUp", func(b *bundle) {
 		b.must(b.TimelineWrite(b.ctx, "a", []store.PromotionPoint{point(1, 0, 1), point(1, 20, 2), point(2, 0, 9)}, nil))
@@ -95,8 +94,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 		}
 		fold := func(from, to time.Duration, before time.Time, limit int) int {
 			b.Helper()
-			n := must(b.TimelineFold(b.ctx, store.TimelineFoldParams{From: from, To: to, Before: before, Limit: limit}))(b)
-			return n
+			return must(b.TimelineFold(b.ctx, store.TimelineFoldParams{From: from, To: to, Before: before, Limit: limit}))(b)
 		}
 		// Some points are folded in two stages, some in one, in portions that cut
 		// through steps.

@@ -63,14 +63,12 @@ func (b *bundle) tests(n int) {
 
 func (b *bundle) claim(id int64, limit int, lease time.Duration) []store.EndpointDelivery {
 	b.Helper()
-	list := must(b.WebhookDeliveryClaim(b.ctx, id, limit, lease))(b)
-	return list
+	return must(b.WebhookDeliveryClaim(b.ctx, id, limit, lease))(b)
 }
 
 func (b *bundle) endpointOf(id int64) store.WebhookEndpoint {
 	b.Helper()
-	e := must(b.WebhookEndpointGet(b.ctx, id, 100))(b)
-	return e
+	return must(b.WebhookEndpointGet(b.ctx, id, 100))(b)
 }
 
 func (b *bundle) dueEndpoints() []int64 {
@@ -254,8 +252,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 				RetryAfter: time.Hour, Body: []byte("first"), DisableAfter: time.Hour, DisableFailures: 3, DisableReason: "FAILING",
 			}
 			change(&a)
-			disabled := must(b.WebhookDeliveryRecord(b.ctx, a))(b)
-			return disabled
+			return must(b.WebhookDeliveryRecord(b.ctx, a))(b)
 		}
 		get := func(d store.EndpointDelivery) store.EndpointDelivery {
 			b.Helper()
@@ -336,8 +333,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		p := store.WebhookTrimParams{EndpointID: 1, Kept: time.Hour, PendingMax: 8, Limit: 100}
 		trim := func() store.WebhookTrimResult {
 			b.Helper()
-			r := must(b.WebhookDeliveryTrim(b.ctx, p))(b)
-			return r
+			return must(b.WebhookDeliveryTrim(b.ctx, p))(b)
 		}
 		same(b, "four too many", store.WebhookTrimResult{Dropped: 4, Pending: 12}, trim())
 		b.wantTold(1, "promotion.started 1", "coupon.issued 5", "coupon.issued 6", "coupon.issued 7", "coupon.issued 8", "coupon.issued 9",
