@@ -24,8 +24,7 @@ func (c *cli) promotionWatchCommand() *cobra.Command {
 its states; elsewhere, each change prints a line, or a JSON object with --output
 json. If nothing was paid for 3 s, the output says so and names each part of the
 server that does not work as it should, and why, also on other instances, or that
-the server does not answer. Ctrl-C
-ends only the command, not the promotion.`,
+the server does not answer. Ctrl-C ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),

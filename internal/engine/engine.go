@@ -258,15 +258,18 @@ func (e *Engine) openStore(ctx context.Context) error {
 // OpenStore opens the configured database without migrating it. The caller must close
 // it.
 func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.Log) (store.Store, error) {
-	return openStore(ctx, cfg, instance, nil, log)
-}
-
-// openStore is OpenStore for a store whose calls m counts, unless it is nil.
-func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
 	if cfg.Database.URL == "" {
 		if err := checkDataDir(cfg.Data.Dir, os.Getuid()); err != nil {
 			return nil, err
 		}
+	}
+	return openStore(ctx, cfg, instance, nil, log)
+}
+
+// openStore is OpenStore for a store whose calls m counts, unless it is nil. The caller has
+// checked data.dir.
+func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
+	if cfg.Database.URL == "" {
 		s, err := sqlite.Open(ctx, sqlitePath(cfg))
 		if err != nil {
 			return nil, err
