@@ -69,7 +69,6 @@ const (
 	schemaUserID    = "UserID"
 	schemaCursor    = "Cursor"
 	schemaAnyID     = "AnyID"
-	schemaSum       = "Sum"
 )
 
 // sharedParameters maps the path parameters with a shared schema to its name.
@@ -189,23 +188,13 @@ func (a *API) finishDescription() []byte {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		shareEnums(all[name], all)
 	}
-	walkTree(whole, shorten)
-	for _, name := range smallSchemas {
-		for _, property := range below(all, name, "properties") {
-			if isInteger(property.(tree)) {
-				delete(property.(tree), "format")
-			}
-		}
-	}
 	shareAnyID(all)
 	canary := below(all, "ChangePromotion", "properties")
 	canary["canary"] = tree{"$ref": schemaPrefix + "CreateCanary", "description": below(canary, "canary")["description"]}
 	bodies := bodySchemas(whole["paths"].(tree), all)
 	narrow(all, bodies)
 	open(all, bodies)
-	addBases(all)
-	shareFields(all)
-	share(whole)
+	shareErrors(whole)
 	if text, err = json.Marshal(whole); err != nil {
 		panic(err)
 	}
@@ -238,59 +227,19 @@ func shareAnyID(schemas tree) {
 	}
 }
 
-// describeBigNumbers marks the fields of bigNumbers. Those without a text and limits
-// share a schema.
+// describeBigNumbers says of the fields of bigNumbers what they are.
 func describeBigNumbers(schemas tree) {
-	const mark = "ay exceed 2^53"
-	schemas[schemaSum] = tree{"type": "integer", "format": "int64", "description": "M" + mark}
 	for name, fields := range bigNumbers {
 		properties := below(schemas, name, "properties")
 		for _, field := range fields {
 			property := properties[field].(tree)
-			text, ok := property["description"].(string)
-			switch {
-			case ok:
-				property["description"] = text + "; m" + mark
-			case len(property) == 2: // type and format
-				properties[field] = refTree("schemas", schemaSum)
-			default:
-				property["description"] = "M" + mark
+			if text, ok := property["description"].(string); ok {
+				property["description"] = text + "; may exceed 2^53"
+			} else {
+				property["description"] = "May exceed 2^53"
 			}
 		}
 	}
-}
-
-// small are the names of properties with integers that fit 32 bits, in every schema.
-var small = []string{
-	"accepted", "approvedCount", "attempts", "cancelled", "checked", "conflicts", "consumers", "consumersPerInstance", "count", "dispatch", "dispatched",
-	"drifts", "duplicates", "etaSeconds", "expectedCount", "failed", "failedAttempts", "holdSeconds", "imported", "inHand", "issuedTotal", "lag", "left",
-	"length", "line", "maxRetries", "millis", "missing", "number", "partition", "pending", "pendingCount", "perUserLimit", "queued", "queueRank",
-	"ratePerSecond", "ready", "rejected", "released", "repaired", "requeued", "retrying", "running", "skipped", "status", "stepSeconds", "stock",
-	"succeeded", "targets", "totalCount", "totalQuantity", "unknown", "waiting", "weight",
-}
-
-// smallSchemas are the schemas of which all integers fit 32 bits.
-var smallSchemas = []string{"PromotionPoint", "TemplatePoint", "GovernorState", "InstanceCount"}
-
-// shorten drops the formats of integers that fit 32 bits, and what format: binary says.
-func shorten(at tree) {
-	if at["format"] == "binary" {
-		delete(at, "contentMediaType")
-	}
-	properties, _ := at["properties"].(tree)
-	for _, name := range small {
-		if one, _ := properties[name].(tree); one != nil && isInteger(one) {
-			delete(one, "format")
-		}
-	}
-	if highest, ok := at["maximum"].(float64); ok && highest <= math.MaxInt32 && isInteger(at) {
-		delete(at, "format")
-	}
-}
-
-func isInteger(schema tree) bool {
-	kinds, _ := schema["type"].([]any)
-	return schema["type"] == "integer" || slices.Contains(kinds, any("integer"))
 }
 
 // walkTree calls f for each object in a part of the description.
@@ -460,7 +409,7 @@ const schemaPrefix = "#/components/schemas/"
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
 
-// describeErrors lists the statuses of errors, for tests; see share. It adds the error
+// describeErrors lists the statuses of errors, for tests; see shareErrors. It adds the error
 // codes of the operation itself to its text.
 func describeErrors(op *huma.Operation) {
 	delete(op.Responses, "default")
@@ -545,3 +494,105 @@ func idSchema(pattern string, lowest int64) *huma.Schema {
 		Type: huma.TypeString, Pattern: "^" + pattern + "$", Description: fmt.Sprintf("%d to %d", lowest, int64(math.MaxInt64)),
 	}
 }
+
+// shareErrors makes one response of all errors of all operations. It also says which
+// operations are public.
+func shareErrors(doc tree) {
+	doc["components"].(tree)["responses"] = tree{"Problem": problemResponse()}
+	for _, item := range doc["paths"].(tree) {
+		for _, op := range item.(tree) {
+			if op := op.(tree); op["security"] == nil {
+				op["security"] = []any{}
+			} else {
+				delete(op, "security") // that of the document
+			}
+			answers := op.(tree)["responses"].(tree)
+			maps.DeleteFunc(answers, func(status string, _ any) bool { return status >= "400" })
+			answers["default"] = refTree("responses", "Problem")
+		}
+	}
+}
+
+// problemResponse returns the response of every error.
+func problemResponse() tree {
+	header := func(kind, doc string) tree {
+		return tree{"description": doc, "schema": tree{"type": kind}}
+	}
+	return tree{
+		"description": "The request failed",
+		"content":     tree{web.ProblemType: tree{"schema": refTree("schemas", "Problem")}},
+		"headers": tree{
+			"Retry-After": header("integer", "Seconds to wait; with 429, 503 and IDEMPOTENCY_IN_PROGRESS"),
+		},
+	}
+}
+
+// enums are the lists of values that several fields and parameters have, by the name of
+// their schema. Generators make one type of each.
+var enums = map[string]string{
+	"PromotionType":    "POINT,VOUCHER",
+	"PromotionStatus":  "DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED",
+	"PayoutState":      "READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED",
+	"IssueMode":        "STREAM,KAFKA,SYNC",
+	"RedisFallback":    "DATABASE,WAIT",
+	"IssuePath":        "GATE,DATABASE",
+	"DeadLetterStatus": "OPEN,REPLAYED,DISCARDED",
+	"Role":             "viewer,issuer,operator,admin",
+	"ContentEncoding":  "gzip,identity",
+	"WebhookEvent":     "promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used",
+	"DeliveryState":    "PENDING,DELIVERED,ABANDONED",
+}
+
+// enumTexts describe enums whose values need it, wherever they occur.
+var enumTexts = map[string]string{
+	"IssueMode":     "STREAM: served in order; KAFKA: accepted once the broker has them, in no order; SYNC: issued under a lock, with the outcome in the response",
+	"RedisFallback": "During a Redis outage, DATABASE issues through the database; WAIT answers 503",
+	"IssuePath":     "How requests are handled now; DATABASE: without Redis, nobody waits in line",
+	"Role":          "viewer reads; issuer issues, uses and cancels coupons; operator does everything that is not for admin only",
+}
+
+// shareEnums replaces the lists of values in a part of the description by references to
+// enums, and adds the ones that it finds to schemas.
+func shareEnums(at any, schemas tree) {
+	switch at := at.(type) {
+	case []any:
+		for _, one := range at {
+			shareEnums(one, schemas)
+		}
+	case tree:
+		for _, one := range at {
+			shareEnums(one, schemas)
+		}
+		values, _ := at["enum"].([]any)
+		for name, list := range enums {
+			if joined(values) == list {
+				schemas[name] = tree{"type": "string", "enum": values}
+				if text := enumTexts[name]; text != "" {
+					schemas[name].(tree)["description"] = text
+				}
+				delete(at, "enum")
+				delete(at, "type")
+				at["$ref"] = schemaPrefix + name
+			}
+		}
+	}
+}
+
+// joined returns the values of an enum as a text.
+func joined(values []any) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, ",")
+}
+
+// below returns the part of t at the end of a path, or nil.
+func below(t tree, path ...string) tree {
+	for _, key := range path {
+		t, _ = t[key].(tree)
+	}
+	return t
+}
+
+func refTree(kind, name string) tree { return tree{"$ref": "#/components/" + kind + "/" + name} }
