@@ -116,18 +116,18 @@ type lineCode struct{ Code, Meaning string }
 
 // lineCodes lists all line codes. docs/errors.md and /openapi.json contain them too.
 var lineCodes = []lineCode{
-	{campaign.LineMissingID, "The line has no targetId"},
-	{campaign.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
-	{campaign.LineBadUser, "userId is too long, or looks like another one: with control or invisible characters, spaces at its ends, or characters that are not composed (NFC); or a spreadsheet has broken it, as in #N/A, ######## or 4.9E+12"},
-	{campaign.LineMissingAmount, "Neither the line nor the promotion has an amount"},
-	{campaign.LineBadAmount, "amount is not a whole number of minor units in its range; with amounts=major, not an amount with at most as many digits as the currency has"},
-	{campaign.LineBadVoucher, "voucherCode is missing, too long, holds a control character, was broken by a spreadsheet (as in #N/A, ######## or 4.9E+12), or is for a promotion of points"},
-	{campaign.LineFormula, "voucherCode starts like a spreadsheet formula"},
+	{reward.LineMissingID, "targetId is missing"},
+	{reward.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
+	{reward.LineBadUser, "userId is too long, or looks like another one: with control or invisible characters, spaces at its ends, or characters that are not composed (NFC); or a spreadsheet has broken it, as in #N/A, ######## or 4.9E+12"},
+	{reward.LineMissingAmount, "Neither the line nor the promotion has an amount"},
+	{reward.LineBadAmount, "amount is not a whole number of minor units in its range, in digits after an optional sign; with amounts=major, not an amount with at most as many digits as the currency has"},
+	{reward.LineBadVoucher, "voucherCode is missing, too long, holds a control character, was broken by a spreadsheet (as in #N/A, ######## or 4.9E+12), or is for a promotion of points"},
+	{campaign.LineFormula, "voucherCode in a CSV file starts like a spreadsheet formula; if it is none, write an apostrophe before it"},
 	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
 	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
-	{campaign.LineInvalidUTF8, "The line is not valid UTF-8, or contains U+0000 or a lone surrogate"},
-	{campaign.LineTooLong, "The line exceeds the length limit"},
-	{campaign.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once"},
+	{reward.LineInvalidUTF8, "The line or record is not valid UTF-8, or contains U+0000 or a lone surrogate"},
+	{reward.LineTooLong, "The line or record is longer than 64 KiB"},
+	{reward.LineBadJSON, "The line of NDJSON is not one JSON object with known fields, each once, or a Kafka record is no JSON object with each known field once"},
 	{campaign.LineConflict, "The target exists with another amount, user or voucher code and was not changed"},
 }
 

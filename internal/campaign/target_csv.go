@@ -68,41 +68,44 @@ func parseHeader(l line) (csvHeader, error) {
 }
 
 // parseCSV splits a line into its cells.
-func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
+func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error) {
 	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
 	switch quotes {
 	case quotesBroken:
-		return cells{}, faultf(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
+		return reward.TargetText{}, faultf(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
 	case quotesOpen:
 		fault, err := t.spanning(l)
-		return cells{}, fault, err
+		return reward.TargetText{}, fault, err
 	}
 	switch {
 	case !storable(l.text):
-		return cells{}, faultf(LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
+		return reward.TargetText{}, faultf(reward.LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
 	case n != len(t.csv.columns):
-		return cells{}, faultf(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
+		return reward.TargetText{}, faultf(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
 	}
-	var c cells
+	var x reward.TargetText
 	for i, name := range t.csv.columns {
 		text := string(found[i])
 		switch name {
 		case columnTarget:
-			c.target = text
+			x.TargetID = text
 		case columnUser:
-			c.user = reward.UnguardCell(text)
+			x.UserID = reward.UnguardCell(text)
 		case columnAmount:
-			c.amount = text
+			x.Amount = text
 		case columnVoucher:
-			c.voucher = reward.UnguardCell(text)
+			if reward.StartsFormula(text) {
+				return reward.TargetText{}, faultf(LineFormula, "%s begins like a spreadsheet formula; if it is none, write an apostrophe before it", columnVoucher), nil
+			}
+			x.VoucherCode = reward.UnguardCell(text)
 		}
 	}
-	for _, cell := range []struct{ code, column, text string }{{LineBadUser, columnUser, c.user}, {LineBadVoucher, columnVoucher, c.voucher}} {
+	for _, cell := range []struct{ code, column, text string }{{reward.LineBadUser, columnUser, x.UserID}, {reward.LineBadVoucher, columnVoucher, x.VoucherCode}} {
 		if wrong := reward.CheckCell(cell.text); wrong != "" {
-			return cells{}, faultf(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
+			return reward.TargetText{}, faultf(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
 		}
 	}
-	return c, nil, nil
+	return x, nil, nil
 }
 
 // spanning handles a line whose quoted cell is open at its end. If a later line
@@ -111,7 +114,7 @@ func (t *TargetReader) parseCSV(l line) (cells, *lineFault, error) {
 // line end. None is read as a record of its own, because an attacker may
 // control the text in the quoted cell. If nothing closes the quote, only its
 // own line is refused.
-func (t *TargetReader) spanning(first line) (*lineFault, error) {
+func (t *TargetReader) spanning(first line) (*reward.Error, error) {
 	var under []line
 	size := len(first.text)
 	closed := false

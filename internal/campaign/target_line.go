@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // lineMax is the maximum length of a line in bytes, without its line end.
-const lineMax = 64 << 10
+const lineMax = reward.MessageMax
 
 // line is one line without its end (LF or CRLF). Its text is valid until the
 // next call of the reader.

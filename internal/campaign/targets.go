@@ -43,20 +43,12 @@ const (
 	MajorUnits Units = "major"
 )
 
-// Codes of rejected lines. The other lines of the file are read.
+// Codes of rejected lines, in addition to those of [reward.TargetText]. The other lines of
+// the file are read.
 const (
-	LineMissingID     = "MISSING_ID"
-	LineBadID         = "BAD_ID"
-	LineBadUser       = "BAD_USER"
-	LineMissingAmount = "MISSING_AMOUNT"
-	LineBadAmount     = "BAD_AMOUNT"
-	LineBadVoucher    = "BAD_VOUCHER"
-	LineFormula       = "FORMULA"
-	LineWrongColumns  = "WRONG_COLUMNS"
-	LineBadQuote      = "BAD_QUOTE"
-	LineInvalidUTF8   = "INVALID_UTF8"
-	LineTooLong       = "LINE_TOO_LONG"
-	LineBadJSON       = "BAD_JSON"
+	LineFormula      = "FORMULA"
+	LineWrongColumns = "WRONG_COLUMNS"
+	LineBadQuote     = "BAD_QUOTE"
 	// LineConflict means that the target exists with another amount, user or
 	// voucher code. Only saving finds it.
 	LineConflict = "CONFLICT"
@@ -79,7 +71,7 @@ type TargetReader struct {
 	lines    *lineReader
 	defaults reward.Promotion
 	units    Units
-	parse    func(l line) (cells, *lineFault, error)
+	parse    func(l line) (reward.TargetText, *reward.Error, error)
 	header   bool // the next line must be a header
 	csv      csvHeader
 	any      bool              // a line with content has been read
@@ -134,17 +126,17 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 			t.csv, t.err = parseHeader(l)
 			continue
 		}
-		c, fault, err := t.read(l)
+		x, fault, err := t.read(l)
 		if err != nil {
 			t.err = t.end(err)
 			break
 		}
 		var row store.NewPayout
 		if fault == nil {
-			row, fault = t.row(c)
+			row, fault = t.row(x)
 		}
 		if fault != nil {
-			return store.NewPayout{}, l.number, &store.LineError{Line: l.number, Code: fault.code, Detail: fault.detail}, nil
+			return store.NewPayout{}, l.number, &store.LineError{Line: l.number, Code: fault.Code, Detail: fault.Detail}, nil //nolint:nilerr // the line is refused, not the file
 		}
 		return row, l.number, nil, nil
 	}
@@ -152,9 +144,9 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 }
 
 // read parses a line.
-func (t *TargetReader) read(l line) (cells, *lineFault, error) {
+func (t *TargetReader) read(l line) (reward.TargetText, *reward.Error, error) {
 	if l.tooLong {
-		return cells{}, faultf(LineTooLong, "the line has more than %d bytes", lineMax), nil
+		return reward.TargetText{}, faultf(reward.LineTooLong, "the line has more than %d bytes", lineMax), nil
 	}
 	return t.parse(l)
 }
@@ -170,111 +162,40 @@ func (t *TargetReader) end(err error) error {
 	return io.EOF
 }
 
-// cells holds the texts of a line. An empty text counts as missing.
-type cells struct {
-	target, user, amount, voucher string
-}
-
-// lineFault is the reason why a line is refused.
-type lineFault struct{ code, detail string }
-
-// faultf returns a lineFault with a formatted detail.
-func faultf(code, format string, args ...any) *lineFault {
-	return &lineFault{code: code, detail: fmt.Sprintf(format, args...)}
+// faultf returns the reason why a line is refused.
+func faultf(code, format string, args ...any) *reward.Error {
+	return reward.NewError(reward.KindInvalid, code, format, args...)
 }
 
 // row returns the payout of a line.
-func (t *TargetReader) row(c cells) (store.NewPayout, *lineFault) {
-	if c.target == "" {
-		return store.NewPayout{}, faultf(LineMissingID, "%s is missing", columnTarget)
-	}
-	id, err := reward.ParseTargetID(c.target)
-	if err != nil {
-		return store.NewPayout{}, faultf(LineBadID, "%v", err)
-	}
-	row := store.NewPayout{PromotionID: t.defaults.ID, TargetID: id, UserID: c.user}
-	if row.UserID == "" {
-		row.UserID = c.target
-	} else if fault := checkUser(c.user); fault != nil {
-		return store.NewPayout{}, fault
-	}
-	var fault *lineFault
-	if row.Amount, fault = t.amount(c.amount); fault != nil {
-		return store.NewPayout{}, fault
-	}
-	if row.VoucherCode, fault = t.voucher(c.voucher); fault != nil {
-		return store.NewPayout{}, fault
-	}
-	return row, nil
-}
-
-// checkUser checks a user id. It may begin like a spreadsheet formula, as phone
-// numbers do with a plus; exports quote such cells.
-func checkUser(s string) *lineFault {
-	switch {
-	case len(s) > reward.UserIDMax:
-		return faultf(LineBadUser, "%s is longer than %d bytes", columnUser, reward.UserIDMax)
-	}
-	if err := reward.CheckSeen(s); err != nil {
-		return faultf(LineBadUser, "%s %s %v", columnUser, reward.Quote(s), err)
-	}
-	return nil
-}
-
-// amount returns the amount of a line, or the promotion's.
-func (t *TargetReader) amount(s string) (reward.Amount, *lineFault) {
-	least := reward.AmountMin(t.defaults.Type)
-	if s == "" {
-		switch {
-		case t.defaults.Amount < least:
-			return 0, faultf(LineMissingAmount, "neither the line nor the promotion has an %s", columnAmount)
-		case t.defaults.Amount > reward.AmountMax: // of a promotion that is older than the limit
-			return 0, faultf(LineBadAmount, "the promotion's %s %d is above %d", columnAmount, t.defaults.Amount, reward.AmountMax)
-		}
-		return t.defaults.Amount, nil
-	}
-	if t.units == MajorUnits {
-		amount, err := reward.ParseMajor(s, t.defaults.Currency)
+func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error) {
+	text := x.Amount
+	if t.units == MajorUnits && text != "" {
+		amount, err := reward.ParseMajor(text, t.defaults.Currency)
+		least := reward.AmountMin(t.defaults.Type)
 		switch {
 		case err != nil:
-			return 0, faultf(LineBadAmount, "%s %s %v", columnAmount, reward.Quote(s), err)
+			return store.NewPayout{}, faultf(reward.LineBadAmount, "%s %s %v", columnAmount, reward.Quote(text), err)
 		case amount < least || amount > reward.AmountMax:
-			return 0, faultf(LineBadAmount, "%s %s is not from %s to %s", columnAmount, reward.Quote(s), least.In(t.defaults.Currency), reward.AmountMax.In(t.defaults.Currency))
+			return store.NewPayout{}, faultf(reward.LineBadAmount, "%s %s is not from %s to %s",
+				columnAmount, reward.Quote(text), least.In(t.defaults.Currency), reward.AmountMax.In(t.defaults.Currency))
 		}
-		return amount, nil
+		x.Amount = strconv.FormatInt(int64(amount), 10)
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	amount := reward.Amount(n)
-	if err != nil || amount < least || amount > reward.AmountMax || strconv.FormatInt(n, 10) != s {
-		advice := ""
-		if strings.Contains(s, ".") {
-			advice = "; if the file has amounts such as 10.50 EUR, upload it with amounts=major (--amounts major)"
+	m, fault := x.Target(&t.defaults)
+	if fault != nil {
+		if fault.Code == reward.LineBadAmount && strings.Contains(x.Amount, ".") {
+			fault.Detail += "; if the file has amounts such as 10.50 EUR, upload it with amounts=major (--amounts major)"
 		}
-		return 0, faultf(LineBadAmount, "%s %s is not a whole number of minor units from %d to %d%s",
-			columnAmount, reward.Quote(s), least, reward.AmountMax, advice)
+		return store.NewPayout{}, fault
 	}
-	return amount, nil
+	return store.NewPayout{PromotionID: m.PromotionID, TargetID: m.TargetID, UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode}, nil
 }
 
-// voucher returns the voucher code of a line, or the promotion's.
-func (t *TargetReader) voucher(s string) (string, *lineFault) {
-	switch {
-	case t.defaults.Type != reward.Voucher && s != "":
-		return "", faultf(LineBadVoucher, "a %s promotion has no %s", t.defaults.Type, columnVoucher)
-	case t.defaults.Type != reward.Voucher:
-		return "", nil
-	case s == "" && t.defaults.VoucherCode == "":
-		return "", faultf(LineBadVoucher, "neither the line nor the promotion has a %s", columnVoucher)
-	case s == "":
-		return t.defaults.VoucherCode, nil
-	case reward.StartsFormula(s):
-		return "", faultf(LineFormula, "%s %s begins like a spreadsheet formula", columnVoucher, reward.Quote(s))
-	case len(s) > reward.VoucherCodeMax:
-		return "", faultf(LineBadVoucher, "%s is longer than %d bytes", columnVoucher, reward.VoucherCodeMax)
-	case reward.HasControl(s):
-		return "", faultf(LineBadVoucher, "%s %s contains a control character", columnVoucher, reward.Quote(s))
-	}
-	return s, nil
+// parseNDJSON parses a line with one JSON object.
+func (t *TargetReader) parseNDJSON(l line) (reward.TargetText, *reward.Error, error) {
+	x, fault := reward.ParseTargetText(l.text)
+	return x, fault, nil
 }
 
 // storable reports whether the databases can store the text unchanged.

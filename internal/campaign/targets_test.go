@@ -113,14 +113,14 @@ func TestTargetReaderLines(t *testing.T) {
 		{
 			"BadAmounts", FormatCSV, pointPromotion,
 			"targetId,amount\n1,-5\n2,9223372036854775808\n3,1.5\n4,1e3\n5,0\n6,010\n7,x\n",
-			[]string{"2: BAD_AMOUNT", "3: BAD_AMOUNT", "4: BAD_AMOUNT", "5: BAD_AMOUNT", "6: BAD_AMOUNT", "7: BAD_AMOUNT", "8: BAD_AMOUNT"},
+			[]string{"2: BAD_AMOUNT", "3: BAD_AMOUNT", "4: BAD_AMOUNT", "5: BAD_AMOUNT", "6: BAD_AMOUNT", "7: 6 6 10 ", "8: BAD_AMOUNT"},
 		},
 		{"AmountsAboveTheBound", FormatCSV, pointPromotion, "targetId,amount\n1,1000000000000001\n2,9223372036854775807\n3,5\n", []string{"2: BAD_AMOUNT", "3: BAD_AMOUNT", "4: 3 3 5 "}},
 		{"NDJSONAmountAboveTheBound", FormatNDJSON, voucherPromotion, `{"targetId":1,"voucherCode":"V","amount":1000000000000001}`, []string{"1: BAD_AMOUNT"}},
 		{"ADefaultAboveTheBound", FormatCSV, reward.Promotion{ID: 9, Type: reward.Point, Amount: reward.AmountMax + 1}, "targetId,amount\n1,\n2,5\n", []string{"2: BAD_AMOUNT", "3: 2 2 5 "}},
 		{"MissingAmount", FormatCSV, noAmount, "targetId,amount\n1,\n2,5\n", []string{"2: MISSING_AMOUNT", "3: 2 2 5 "}},
 		{"VouchersMayBeWorthNothing", FormatCSV, withCode, "targetId,amount,voucherCode\n1,0,\n2,,V-2\n", []string{"2: 1 1 0 V-1", "3: 2 2 5 V-2"}},
-		{"BadVouchers", FormatCSV, voucherPromotion, "targetId,voucherCode\n1,\n2,=V\n3,V-3\n4," + strings.Repeat("V", 256) + "\n", []string{"2: BAD_VOUCHER", "3: FORMULA", "4: 3 3 0 V-3", "5: BAD_VOUCHER"}},
+		{"BadVouchers", FormatCSV, voucherPromotion, "targetId,voucherCode\n1,\n2,=V\n3,'=V\n4," + strings.Repeat("V", 256) + "\n", []string{"2: BAD_VOUCHER", "3: FORMULA", "4: 3 3 0 =V", "5: BAD_VOUCHER"}},
 		{"AVoucherForPointsIsWrong", FormatCSV, pointPromotion, "targetId,voucherCode\n1,V-1\n", []string{"2: BAD_VOUCHER"}},
 		{
 			"Formulas", FormatCSV, pointPromotion, "targetId,userId\n1,=HYPERLINK()\n2,+1\n3,-1\n4,@x\n5,\"\tx\"\n6,\"\rx\"\n7,a=b\n",
@@ -167,7 +167,7 @@ func TestTargetReaderLines(t *testing.T) {
 			"NDJSONValues", FormatNDJSON, voucherPromotion,
 			`{"targetId":1.0}` + "\n" + `{"targetId":true}` + "\n" + `{"targetId":1,"amount":[]}` + "\n" + `{"targetId":1,"userId":{}}` + "\n" + `{"targetId":1,"voucherCode":5}` + "\n" +
 				`{"targetId":1,"userId":1.5}` + "\n" + `{"targetId":1,"voucherCode":"@V"}` + "\n" + `{"targetId":1,"voucherCode":"V"}`,
-			[]string{"1: BAD_ID", "2: BAD_ID", "3: BAD_AMOUNT", "4: BAD_USER", "5: BAD_VOUCHER", "6: BAD_USER", "7: FORMULA", "8: 1 1 0 V"},
+			[]string{"1: BAD_ID", "2: BAD_ID", "3: BAD_AMOUNT", "4: BAD_USER", "5: BAD_VOUCHER", "6: BAD_USER", "7: 1 1 0 @V", "8: 1 1 0 V"},
 		},
 		{
 			"NDJSONText", FormatNDJSON, pointPromotion,
@@ -337,8 +337,8 @@ func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion
 			}
 			continue
 		}
-		if err := reward.CheckTarget(p.Type, row.UserID, row.Amount, row.VoucherCode); err != nil || row.TargetID < 0 {
-			t.Fatalf("line %d gave %+v: %v", number, row, err)
+		if row.Amount < reward.AmountMin(p.Type) || row.Amount > reward.AmountMax || (row.VoucherCode == "") == (p.Type == reward.Voucher) || reward.CheckNewUserID(row.UserID) != nil || row.TargetID < 0 {
+			t.Fatalf("line %d gave %+v", number, row)
 		}
 	}
 	for number := range want {

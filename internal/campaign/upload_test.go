@@ -285,7 +285,7 @@ func TestUpload(t *testing.T) {
 			cmd.DryRun = dry
 			got, err := newFakeUploadRows(pointPromotion).uploads().Upload(t.Context(), cmd)
 			if err != nil || got.Accepted != 2 || len(got.Errors) != 1 || got.Errors[0].Line != 3 ||
-				got.Errors[0].Code != LineBadAmount || !strings.Contains(got.Errors[0].Detail, "to 1000000000000000") {
+				got.Errors[0].Code != reward.LineBadAmount || !strings.Contains(got.Errors[0].Detail, "to 1000000000000000") {
 				t.Errorf("dry %v: %+v, %v", dry, got, err)
 			}
 		}

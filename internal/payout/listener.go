@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -252,7 +253,8 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	case len(good) == 0:
 		return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 	case len(good) == 1:
-		dead = append(dead, bus.DeadRecord{Record: good[0].record, Reason: reward.CodeInvalid, Detail: err.Error()})
+		refused, _ := errors.AsType[*reward.Error](err)
+		dead = append(dead, bus.DeadRecord{Record: good[0].record, Reason: refused.Code, Detail: refused.Detail})
 		return l.save(ctx, nil, dead, offsets)
 	}
 	half := len(good) / 2

@@ -3,6 +3,7 @@ package payout
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -154,6 +155,14 @@ func TestPublishListener(t *testing.T) {
 		if offsets, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil || offsets[3] != 40 {
 			t.Errorf("offsets %v, %v", offsets, err)
 		}
+	})
+	t.Run("AnAmountThatOverflowsHasItsCode", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, -1)
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100))))
+		fixture.Must(d.rows.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 2, UserID: "u", Amount: math.MaxInt64 - 150}}}))(t)
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 50), point(1, 4, 1))))
+		fixture.Equal(t, map[string]string{"2": reward.CodeAmountOverflow}, d.deadLetters(t))
 	})
 	t.Run("AnotherTypeAndAnotherAmountChangeNothing", func(t *testing.T) {
 		t.Parallel()

@@ -61,7 +61,7 @@ func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, 
 func (r *RetryProcessor) publish(retries []retryOf) {
 	records := make([]bus.Record, 0, len(retries))
 	for _, x := range retries {
-		message, err := reward.ParsePublishMessage(x.item.Stream.Type, x.item.Message)
+		message, err := reward.ParseEntry(x.item.Stream.Type, x.item.Message)
 		if err != nil {
 			continue // another program added the entry; the feeder dispatches the payout
 		}

@@ -341,7 +341,7 @@ func ParseCouponIssueEvent(value []byte) (CouponIssueEvent, error) {
 		CouponID   *TemplateID `json:"couponId"`
 		Username   string      `json:"username"`
 	}
-	if err := decode(value, &m); err != nil {
+	if err := decode(value, &m, true); err != nil {
 		return CouponIssueEvent{}, err
 	}
 	out := m.CouponIssueEvent

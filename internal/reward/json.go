@@ -30,9 +30,7 @@ var errJSONDepth = fmt.Errorf("the JSON is nested more than %d levels deep", jso
 // whose names differ in case only.
 func DecodeJSON(data []byte, into any) error { return decodeJSON(data, into, true) }
 
-// DecodeExactJSON is DecodeJSON for an object that has no other members: it refuses them.
-func DecodeExactJSON(data []byte, into any) error { return decodeJSON(data, into, false) }
-
+// decodeJSON is DecodeJSON that refuses other members unless others is set.
 func decodeJSON(data []byte, into any, others bool) error {
 	names := jsonNames(reflect.TypeOf(into).Elem())
 	var seen uint64
@@ -191,25 +189,30 @@ func jsonText(quoted []byte) []byte {
 // MessageMax limits a message, in bytes.
 const MessageMax = 64 << 10
 
-func decode(value []byte, into any) error {
+// decode decodes a message, or a line of a file. It ignores other members if others is
+// set, and refuses them otherwise. The error has the code of the line.
+func decode(value []byte, into any, others bool) *Error {
 	switch {
 	case len(bytes.TrimSpace(value)) == 0:
-		return fmt.Errorf("the value is empty")
+		return refuseLine(LineBadJSON, "the value is empty")
 	case len(value) > MessageMax:
-		return fmt.Errorf("the value has %d bytes, more than %d", len(value), MessageMax)
+		return refuseLine(LineTooLong, "the value has %d bytes, more than %d", len(value), MessageMax)
 	}
 	if err := CheckJSONText(value); err != nil {
-		return fmt.Errorf("the value %w", err)
+		return refuseLine(LineInvalidUTF8, "the value %v", err)
 	}
-	if err := DecodeJSON(value, into); err != nil {
+	if !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")) {
+		return refuseLine(LineBadJSON, "the value is not a JSON object")
+	}
+	if err := decodeJSON(value, into, others); err != nil {
 		if errors.Is(err, ErrJSONTwice) || errors.Is(err, errJSONDepth) {
-			return err
+			return refuseLine(LineBadJSON, "%v", err)
 		}
 		field, err := JSONError(err)
-		if field == "" {
-			return fmt.Errorf("the value is not the expected JSON: %w", err)
+		if field != "" {
+			field += " "
 		}
-		return fmt.Errorf("the value is not the expected JSON: %s %w", field, err)
+		return refuseLine(LineBadJSON, "the value is not the expected JSON: %s%v", field, err)
 	}
 	return nil
 }

@@ -96,87 +96,45 @@ func AmountMin(t PromotionType) Amount {
 	return 0
 }
 
-// numberText is a JSON number, bare or as a string, as written.
-type numberText string
-
-func (n *numberText) UnmarshalJSON(b []byte) error {
-	*n = numberText(unquoteID(b))
-	return nil
-}
-
 // ParsePublishMessage parses the value of a publish record and validates it for
-// its type. It ignores unknown fields, which other systems may use.
+// its type. It ignores unknown fields, which other systems may use, and the voucher code
+// of points. The error is an [Error] with the code that a line of a file would get, unless
+// the ID of the promotion or the summary is wrong.
 func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
-	m, err := ParseEntry(t, value)
-	if err != nil {
-		return PublishMessage{}, err
-	}
-	if err := CheckNewUserID(m.UserID); err != nil {
-		return PublishMessage{}, err
-	}
-	return m, nil
+	return parseMessage(t, value, TargetText.Target)
 }
 
 // ParseEntry parses the message of a payout that Largesse has accepted, for example
 // the value of a stream entry.
 func ParseEntry(t PromotionType, value []byte) (PublishMessage, error) {
-	var m struct {
-		PublishMessage
-		PromotionID *PromotionID `json:"promotionId"`
-		TargetID    *TargetID    `json:"targetId"`
-		Amount      *numberText  `json:"amount"`
-	}
-	if err := decode(value, &m); err != nil {
-		return PublishMessage{}, err
-	}
-	switch {
-	case m.PromotionID == nil:
-		return PublishMessage{}, fmt.Errorf("promotionId is missing")
-	case m.TargetID == nil:
-		return PublishMessage{}, fmt.Errorf("targetId is missing")
-	case m.Amount == nil && t == Point:
-		return PublishMessage{}, fmt.Errorf("amount is missing")
-	}
-	out := m.PublishMessage
-	out.PromotionID, out.TargetID = *m.PromotionID, *m.TargetID
-	if m.Amount != nil {
-		n, err := strconv.ParseInt(string(*m.Amount), 10, 64)
-		if err != nil {
-			return PublishMessage{}, fmt.Errorf("amount %s is not a whole number of minor units from %d to %d", Quote(string(*m.Amount)), AmountMin(t), AmountMax)
-		}
-		out.Amount = Amount(n)
-	}
-	if out.UserID == "" {
-		out.UserID = out.TargetID.String()
-	}
-	if err := CheckTarget(t, out.UserID, out.Amount, out.VoucherCode); err != nil {
-		return PublishMessage{}, err
-	}
-	if t == Point {
-		out.VoucherCode = ""
-	}
-	return out, nil
+	return parseMessage(t, value, TargetText.target)
 }
 
-// CheckTarget returns an error for an invalid payout, whatever its source.
-func CheckTarget(t PromotionType, userID string, amount Amount, voucherCode string) error {
-	switch {
-	case amount < AmountMin(t) || amount > AmountMax:
-		return fmt.Errorf("amount %d is not from %d to %d", amount, AmountMin(t), AmountMax)
-	case t == Voucher && voucherCode == "":
-		return fmt.Errorf("voucherCode is missing")
-	case len(voucherCode) > VoucherCodeMax:
-		return fmt.Errorf("voucherCode is longer than %d bytes", VoucherCodeMax)
-	case len(userID) > UserIDMax:
-		return fmt.Errorf("userId is longer than %d bytes", UserIDMax)
+func parseMessage(t PromotionType, value []byte, target func(TargetText, *Promotion) (PublishMessage, *Error)) (PublishMessage, error) {
+	var m struct {
+		PromotionID *PromotionID `json:"promotionId"`
+		SummaryID   SummaryID    `json:"promotionSummaryId"`
+		targetJSON
 	}
-	if err := CheckText(userID); err != nil {
-		return fmt.Errorf("userId %w", err)
+	if err := decode(value, &m, true); err != nil {
+		return PublishMessage{}, err
 	}
-	if err := CheckText(voucherCode); err != nil {
-		return fmt.Errorf("voucherCode %w", err)
+	if m.PromotionID == nil {
+		return PublishMessage{}, fmt.Errorf("promotionId is missing")
 	}
-	return nil
+	if t != Voucher {
+		m.Voucher = nil
+	}
+	x, err := m.text()
+	if err != nil {
+		return PublishMessage{}, err
+	}
+	out, err := target(x, &Promotion{ID: *m.PromotionID, Type: t})
+	if err != nil {
+		return PublishMessage{}, err
+	}
+	out.SummaryID = m.SummaryID
+	return out, nil
 }
 
 // CheckText returns an error for text that a database or a provider could not
@@ -217,7 +175,7 @@ func ParseStartedMessage(value []byte) (StartedMessage, error) {
 		PromotionType string       `json:"promotionType"`
 		TotalCount    *int64       `json:"totalCount"`
 	}
-	if err := decode(value, &m); err != nil {
+	if err := decode(value, &m, true); err != nil {
 		return StartedMessage{}, err
 	}
 	if m.PromotionID == nil {
@@ -239,7 +197,7 @@ func ParseRetryMessage(value []byte) (RetryMessage, error) {
 		RetryMessage
 		TargetID *TargetID `json:"targetId"`
 	}
-	if err := decode(value, &m); err != nil {
+	if err := decode(value, &m, true); err != nil {
 		return RetryMessage{}, err
 	}
 	if m.PromotionID == 0 || m.TargetID == nil || m.Dispatch <= 0 || m.NotBefore.IsZero() {
