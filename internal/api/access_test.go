@@ -110,9 +110,7 @@ func strangers(t *testing.T, rows *faultyStore) map[string]string {
 	for _, key := range []store.APIKey{expired, revoked} {
 		fixture.OK(t, rows.APIKeyCreate(t.Context(), key))
 	}
-	if _, err := rows.APIKeyRevoke(t.Context(), revoked.ID, "cli", past); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(rows.APIKeyRevoke(t.Context(), revoked.ID, "cli", past))(t)
 	return map[string]string{
 		"": "has no API key", "Bearer " + string(expiredText): "expired", "Bearer " + string(revokedText): "revoked",
 		"Bearer nobody": "no such API key",
@@ -387,9 +385,7 @@ func TestALongCallEndsWithItsKey(t *testing.T) {
 		if err := admitted.Context().Err(); err != nil {
 			t.Fatalf("it ended before: %v", err)
 		}
-		if _, err := b.store.APIKeyRevoke(t.Context(), 1, "admin", time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(b.store.APIKeyRevoke(t.Context(), 1, "admin", time.Now()))(t)
 		revoked := time.Now()
 		<-admitted.Context().Done()
 		if took := time.Since(revoked); took > 2*time.Second {

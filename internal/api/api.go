@@ -35,7 +35,7 @@ const Title = "Largesse"
 type Config struct {
 	Promotions *campaign.Promotions
 	// ApprovalAbove is the setting approval.above.
-	ApprovalAbove reward.Amount
+	ApprovalAbove reward.Limits
 	Uploads       *campaign.Uploads
 	// DeadLetters are messages that could not be parsed or processed.
 	DeadLetters *campaign.DeadLetters

@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/largesse/largesse/internal/reward"
 )
 
 // needsApproval makes a DRAFT of kim that is worth 5000, above the limit.
 func needsApproval(t *testing.T) (b *bundle, path string) {
 	t.Helper()
-	b = setup(t, func(c *Config) { c.ApprovalAbove = 1000 })
+	b = setup(t, func(c *Config) { c.ApprovalAbove = reward.Limits{Default: 1000} })
 	path = "/v1/promotions/" + b.as(t, "kim", "POST", "/v1/promotions", `{"name":"x","type":"POINT"}`).text(t, "id")
 	b.add(t, "kim", path, "1,2000\n2,3000\n")
 	return b, path

@@ -18,7 +18,7 @@ import (
 // busy starts a promotion with so many dispatched payouts.
 func (b *bundle) busy(t *testing.T, id reward.PromotionID, dispatched int) queue.Stream {
 	t.Helper()
-	fixture.Must(b.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0, testTime))(t)
+	fixture.Must(b.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, testTime))(t)
 	rows := make([]store.NewPayout, dispatched)
 	for i := range rows {
 		rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i), Amount: 1}

@@ -32,13 +32,9 @@ func TestOverview(t *testing.T) {
 	for name, g := range map[string]store.InstanceGovernor{
 		"a": {Limit: 100, InFlight: 7, Waiting: 3, BreakerOpen: true, BlockedUntil: until}, "b": {Limit: 50, InFlight: 5, RatesUnshared: true, BlockedUntil: testTime},
 	} {
-		if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: testTime, Troubles: troubles[name], Governor: &g}, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.InstanceHeartbeat(t.Context(), store.Instance{Name: name, StartedAt: testTime, Troubles: troubles[name], Governor: &g}, time.Hour))(t)
 	}
-	if _, err := s.InstanceHeartbeat(t.Context(), store.Instance{Name: "dead", StartedAt: testTime, Governor: &store.InstanceGovernor{Limit: 9}, Troubles: []obs.Trouble{{Part: "view"}}}, -time.Second); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.InstanceHeartbeat(t.Context(), store.Instance{Name: "dead", StartedAt: testTime, Governor: &store.InstanceGovernor{Limit: 9}, Troubles: []obs.Trouble{{Part: "view"}}}, -time.Second))(t)
 	now := time.Now().Truncate(store.TimelineStep)
 	for n, step := range []time.Duration{4, 3, 2, 1, 400} {
 		p := store.PromotionPoint{At: now.Add(-step * store.TimelineStep), Step: store.TimelineStep, PromotionSums: obs.PromotionSums{Succeeded: 150}}

@@ -88,9 +88,7 @@ func TestUnknownAndErrors(t *testing.T) {
 	now := time.Now()
 	for promotion := range reward.PromotionID(2) {
 		id := promotion + 1
-		if _, err := s.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: id, Limit: 9, MaxLen: 9, Now: now}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: id, Limit: 9, MaxLen: 9, Now: now}))(t)
 		var outcomes []rules.Outcome
 		for target := range reward.TargetID(3) {
 			o := rules.Outcome{Ref: reward.Ref{PromotionID: id, TargetID: target + 1, Dispatch: 1}, Kind: rules.OutcomeNoAnswer, GiveUp: true, Code: "TIMEOUT", Message: "no response"}
@@ -100,9 +98,7 @@ func TestUnknownAndErrors(t *testing.T) {
 			}
 			outcomes = append(outcomes, o)
 		}
-		if _, err := s.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Lease: time.Second, Now: now.Add(time.Duration(id) * time.Millisecond)}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(s.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Lease: time.Second, Now: now.Add(time.Duration(id) * time.Millisecond)}))(t)
 	}
 	promotions, pages := b.pages(t, "/v1/payouts?state=UNKNOWN&limit=3", "promotionId")
 	targets, _ := b.pages(t, "/v1/payouts?state=UNKNOWN&limit=3", "targetId")

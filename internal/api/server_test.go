@@ -21,16 +21,12 @@ func TestAStopWaitsForUploads(t *testing.T) {
 	go func() {
 		done <- b.do(t, "POST", "/v1/promotions/1/targets", body, "Content-Type", "text/csv").result(t)
 	}()
-	if _, err := io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadBytesMin)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(feed, "targetId\n"+strings.Repeat("1\n", uploadBytesMin)))(t)
 	fixture.Until(t, "the upload has begun", func() bool { return len(b.api.uploads) > 0 })
 	stopped := make(chan struct{})
 	go func() { s.Stop(); close(stopped) }()
 	fixture.Until(t, "the server drains", b.api.IsDraining)
-	if _, err := io.WriteString(feed, "2\n"); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(feed, "2\n"))(t)
 	_ = feed.Close()
 	if r := <-done; r.Accepted != 2 {
 		t.Errorf("%+v", r)

@@ -149,7 +149,7 @@ func TestOverSQLite(t *testing.T) {
 		expected := int64(3)
 		fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{
 			{ID: 7, Type: reward.Point, Started: true, ExpectedCount: &expected}, {ID: 8, Type: reward.Voucher},
-		}, 0, testTime))(t)
+		}, reward.Limits{}, testTime))(t)
 		fixture.OK(t, s.DeadLetterAdd(t.Context(), []reward.DeadLetter{{Source: "topic", Partition: 2, Offset: "5", Value: []byte("{"), Reason: "MALFORMED", At: testTime}}))
 		got := b.json(t, "GET", "/v1/promotions/7", "").object(t)
 		if got["status"] != "RUNNING" || fmt.Sprint(got["expectedCount"]) != "3" {
@@ -180,12 +180,8 @@ func TestAnArchivedPromotionTakesNothing(t *testing.T) {
 	b.json(t, "POST", path+"/start", "").want(t, http.StatusAccepted)
 	b.json(t, "POST", path+"/close", "").want(t, http.StatusAccepted)
 	later := time.Now().Add(time.Hour)
-	if _, err := s.PromotionComplete(t.Context(), 77, 0, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.PromotionStreamDestroyed(t.Context(), 77, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionComplete(t.Context(), 77, 0, time.Now()))(t)
+	fixture.Must(s.PromotionStreamDestroyed(t.Context(), 77, time.Time{}))(t)
 	if archived, err := s.PromotionArchive(t.Context(), 77, later, later); err != nil || !archived {
 		t.Fatalf("archive: %v, %v", archived, err)
 	}

@@ -40,9 +40,7 @@ func gzipped(t *testing.T, text string) string {
 	t.Helper()
 	var buf bytes.Buffer
 	w := gzip.NewWriter(&buf)
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(w, text))(t)
 	fixture.OK(t, w.Close())
 	return buf.String()
 }
@@ -292,9 +290,7 @@ func (b *bundle) raw(t *testing.T, text string) net.Conn {
 	t.Helper()
 	conn := fixture.Must(b.dial(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://")))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(io.WriteString(conn, text))(t)
 	return conn
 }
 

@@ -40,9 +40,7 @@ func TestTimeline(t *testing.T) {
 	if got := b.json(t, "GET", path+"40Z&points=2", "").body; !strings.HasPrefix(got, `{"stepSeconds":20,"points":[{"at":"2026-11-23T12:00:00Z","succeeded":12,`) {
 		t.Errorf("two points: %s", got)
 	}
-	if _, err := s.TimelineFold(t.Context(), store.TimelineFoldParams{From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Hour), Limit: 9}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.TimelineFold(t.Context(), store.TimelineFoldParams{From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Hour), Limit: 9}))(t)
 	if got := b.json(t, "GET", path+"40Z", "").body; !strings.HasPrefix(got, `{"stepSeconds":60,"points":[{"at":"2026-11-23T12:00:00Z","succeeded":12,"failed":0,"retrying":0,"unknown":0,"inFlight":1,`) {
 		t.Errorf("folded: %s", got)
 	}

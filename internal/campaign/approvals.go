@@ -134,6 +134,6 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 // PausedByLargesse reports whether Largesse has paused a promotion, and a person must
 // resume it. One that a person paused or rejected, or that waits for an approval, waits as
 // it should.
-func PausedByLargesse(v *store.PromotionView, above reward.Amount) bool {
+func PausedByLargesse(v *store.PromotionView, above reward.Limits) bool {
 	return v.Status == reward.Paused && v.PausedBy == "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
 }

@@ -24,11 +24,11 @@ type PromotionsConfig struct {
 	// MaxRetries is the default of promotions; nil means reward.MaxRetries.
 	MaxRetries *int
 	// ApprovalAbove is the worth above which another person must approve a
-	// promotion before it pays, in minor units. Zero means never.
-	ApprovalAbove reward.Amount
+	// promotion before it pays. Zero means never.
+	ApprovalAbove reward.Limits
 	// ApprovalPerDay is the worth of the promotions of one author that start within
 	// rules.GrantsDay above which that is so, too. Zero means no limit.
-	ApprovalPerDay reward.Amount
+	ApprovalPerDay reward.Limits
 	// Payable says which promotions the provider can pay.
 	Payable reward.Payable
 	// Webhooks means that deliveries can be signed. Without it a promotion

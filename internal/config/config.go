@@ -5,6 +5,8 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -180,11 +182,18 @@ type Approval struct {
 	// AbovePerDay is the value of all promotions of an author that start within 24 hours,
 	// in minor units, above which another person must approve them. 0 means no limit.
 	AbovePerDay int `koanf:"above-per-day"`
+	// Currencies have, as CODE:ABOVE or CODE:ABOVE:PER-DAY, what replaces Above and
+	// AbovePerDay for a currency; see Limits.
+	Currencies []string `koanf:"currencies"`
 }
 
 // String returns the settings as instances compare them.
 func (a Approval) String() string {
-	return fmt.Sprintf("approval.above: %d, approval.above-per-day: %d, approval.codes-above: %d", a.Above, a.AbovePerDay, a.CodesAbove)
+	text := fmt.Sprintf("approval.above: %d, approval.above-per-day: %d, approval.codes-above: %d", a.Above, a.AbovePerDay, a.CodesAbove)
+	if len(a.Currencies) > 0 {
+		text += ", approval.currencies: " + strings.Join(slices.Sorted(slices.Values(a.Currencies)), ",")
+	}
+	return text
 }
 
 // Webhook configures webhooks. Without a Secret, those of a promotion's webhookUrl are

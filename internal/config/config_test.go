@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 var ignoreSources = cmpopts.IgnoreUnexported(Config{})
@@ -45,6 +46,7 @@ func TestLoadConfig(t *testing.T) {
 					Misconfigured: "status in [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 413, 415]", Throttled: "status == 429",
 				},
 			},
+			Approval: Approval{Currencies: []string{}},
 			Coupon: Coupon{
 				ConsumerConcurrency: 10, LockWait: 2 * time.Second, LockLease: 5 * time.Second, AvailabilityTTL: 30 * time.Second, LapsedHolds: 1,
 				FallbackAfter: 3 * time.Second, QueueTTL: 24 * time.Hour,
@@ -303,6 +305,13 @@ func TestValidate(t *testing.T) {
 		{"approval.codes-above", "-1", "must be from 0 to 1000000000"},
 		{"approval.above-per-day", "-1", "must be at least 0"},
 		{"approval.above-per-day", "1", "needs approval.above"},
+		{"approval.currencies", "KRW:1", "needs approval.above, for the currencies that it does not have"},
+		{"approval.currencies", "KRW", `has "KRW"; each must be CODE:ABOVE or CODE:ABOVE:PER-DAY`},
+		{"approval.currencies", "EUR:1:2,KRV:1", `has "KRV:1"`},
+		{"approval.currencies", "KRW:1:2:3", `has "KRW:1:2:3"`},
+		{"approval.currencies", "EUR:1,KRW:1:0", `has "KRW:1:0"; its amounts must be whole numbers of minor units, at least 1`},
+		{"approval.currencies", "EUR:1.50", `has "EUR:1.50"; its amounts`},
+		{"approval.currencies", "EUR:1,EUR:2", "has EUR twice"},
 		{"webhook.secret", "0123456789abcdef", ""},
 		{"webhook.secret", strings.Repeat("x", 1001), `webhook.secret = "xxxxx" (flag --webhook-secret) must have at most 1000 characters`},
 		{"http.listen", "127.0.0.1:0", ""},
@@ -354,6 +363,26 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("LimitsOfCurrencies", func(t *testing.T) {
+		t.Parallel()
+		c, _, err := Load(LoadParams{Flags: map[string]string{
+			"approval.above": "100", "approval.above-per-day": "300", "approval.currencies": "XXX:7, KRW:1000:5000",
+		}})
+		above, perDay, wrong := c.Approval.Limits()
+		if err != nil || wrong != nil {
+			t.Fatal(err, wrong)
+		}
+		want := [...]reward.Amount{7, 300, 7, 300, 1000, 5000, 100, 300}
+		if got := [...]reward.Amount{
+			above.Of(""), perDay.Of(""), above.Of("XXX"), perDay.Of("XXX"), above.Of("KRW"), perDay.Of("KRW"), above.Of("EUR"), perDay.Of("EUR"),
+		}; got != want {
+			t.Errorf("%v, not %v", got, want)
+		}
+		if got := c.Approval.String(); got != "approval.above: 100, approval.above-per-day: 300, approval.codes-above: 0, approval.currencies: KRW:1000:5000,XXX:7" {
+			t.Error(got)
+		}
+	})
 
 	t.Run("OneCurrencyOfARequestThatNamesNone", func(t *testing.T) {
 		t.Parallel()

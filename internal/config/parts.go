@@ -1,8 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
@@ -47,6 +50,34 @@ func (c HTTP) Proxies() ([]netip.Prefix, error) {
 		networks[i] = network
 	}
 	return networks, nil
+}
+
+// Limits returns approval.above and approval.above-per-day. The error continues a sentence
+// that begins with approval.currencies.
+func (a Approval) Limits() (above, perDay reward.Limits, err error) {
+	above = reward.Limits{Default: reward.Amount(a.Above), Own: make(map[string]reward.Amount)}
+	perDay = reward.Limits{Default: reward.Amount(a.AbovePerDay), Own: make(map[string]reward.Amount)}
+	for _, text := range a.Currencies {
+		parts := strings.Split(text, ":")
+		code := parts[0]
+		if _, known := reward.CurrencyDigits(code); !known || len(parts) < 2 || len(parts) > 3 {
+			return above, perDay, fmt.Errorf("has %q; each must be CODE:ABOVE or CODE:ABOVE:PER-DAY with a currency of ISO 4217, e.g. KRW:1000000", text)
+		}
+		if _, twice := above.Own[code]; twice {
+			return above, perDay, fmt.Errorf("has %s twice", code)
+		}
+		for i, into := range []reward.Limits{above, perDay}[:len(parts)-1] {
+			limit, err := strconv.ParseInt(parts[i+1], 10, 64)
+			if err != nil || limit <= 0 {
+				return above, perDay, fmt.Errorf("has %q; its amounts must be whole numbers of minor units, at least 1", text)
+			}
+			into.Own[code] = reward.Amount(limit)
+		}
+	}
+	if len(a.Currencies) > 0 && a.Above <= 0 {
+		return above, perDay, errors.New("needs approval.above, for the currencies that it does not have")
+	}
+	return above, perDay, nil
 }
 
 // Tokens returns the configuration for the verification of tokens.

@@ -98,6 +98,7 @@ var Settings = []Setting{
 	{Name: "approval.above", Default: "0", Kind: KindInt, Doc: "worth of a promotion, in minor units, above which another person must approve its targets; 0: never"},
 	{Name: "approval.codes-above", Default: "0", Kind: KindInt, Doc: "quantity of a coupon template above which another person must approve it; at most 1000000000; 0: never"},
 	{Name: "approval.above-per-day", Default: "0", Kind: KindInt, Doc: "worth of all promotions of one author that start within 24 hours, in minor units and per currency, above which another person must approve the next one; needs approval.above; 0: no limit"},
+	{Name: "approval.currencies", Kind: KindList, Doc: "comma-separated CODE:ABOVE or CODE:ABOVE:PER-DAY, such as KRW:1000000,EUR:50000:200000: what replaces approval.above and approval.above-per-day for a currency of ISO 4217, in its minor units; XXX: points; needs approval.above"},
 	{Name: "webhook.secret", Secret: true, Kind: KindText, Doc: "key that signs webhooks to a promotion's webhookUrl (HMAC-SHA256); at most 1000 characters, at least 16 random ones advised; empty: a promotion can have none"},
 	{Name: "webhook.allow-private", Default: "false", Kind: KindBool, Doc: "send webhooks to private and loopback addresses, too; metadata addresses of clouds are always refused"},
 	{Name: "coupon.consumer-concurrency", Default: "10", Kind: KindInt, Doc: "maximum concurrent transactions of this instance for KAFKA mode, and as many again during a Redis outage; 1 to 1000, below database.max-connections"},

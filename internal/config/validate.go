@@ -320,6 +320,9 @@ func (v *validation) controls(c Config) {
 	case per > 0 && c.Approval.Above <= 0:
 		v.wrong("approval.above-per-day", "needs approval.above")
 	}
+	if _, _, err := c.Approval.Limits(); err != nil {
+		v.wrong("approval.currencies", err.Error())
+	}
 	if v.url("otel.endpoint", c.Otel.Endpoint, "http", "https") {
 		if u, err := url.Parse(c.Otel.Endpoint); err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
 			v.wrong("otel.endpoint", "must not have a user, a query or a fragment: let a collector on your side add what its backend asks for")

@@ -25,12 +25,8 @@ func (r *rig) archive(mode reward.IssueMode) {
 	i := r.start()
 	id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: mode})
 	c := r.take(i, id, "ann")
-	if _, err := i.Catalog.Cancel(ctx, c.ID); err != nil {
-		r.Fatal(err)
-	}
-	if _, err := i.Catalog.Close(ctx, id); err != nil {
-		r.Fatal(err)
-	}
+	fixture.Must(i.Catalog.Cancel(ctx, c.ID))(r)
+	fixture.Must(i.Catalog.Close(ctx, id))(r)
 	later := time.Now().Add(time.Hour)
 	r.until("the template is archived", func() bool {
 		row, err := r.rows.TemplateGet(ctx, id)

@@ -62,9 +62,7 @@ func exerciseHolds(r *rig, mode reward.IssueMode) {
 // holdFor changes how long the next coupons are held, on every instance.
 func (r *rig) holdFor(id reward.TemplateID, d time.Duration) {
 	r.Helper()
-	if _, err := r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, HoldFor: &d}); err != nil {
-		r.Fatal(err)
-	}
+	fixture.Must(r.instances[0].Catalog.Change(r.Context(), rules.TemplateChange{ID: id, HoldFor: &d}))(r)
 }
 
 // holdEnds waits until the hold of a coupon has ended.
@@ -174,9 +172,7 @@ func TestHoldsWithoutApplies(t *testing.T) {
 		r.holdFor(id, time.Hour)
 		for n := range coupons {
 			c := r.takeWhenFree(issues, id, fmt.Sprint("v", n))
-			if _, err := issues.Catalog.Confirm(r.Context(), c.ID); err != nil {
-				r.Fatal(err)
-			}
+			fixture.Must(issues.Catalog.Confirm(r.Context(), c.ID))(r)
 		}
 		r.want(issues, id, "late", reward.CodeSoldOut)
 		r.balanced(id)

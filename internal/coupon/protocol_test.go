@@ -661,9 +661,7 @@ func TestLoweringThatGrantsOvertake(t *testing.T) {
 		// Or the changing instance crashes after its shrink.
 		i.gate.set(func(g *faultyGate) { g.onShrink = nil })
 		fixture.OK(r, i.gate.PauseGrants(r.Context(), id, changePause))
-		if _, err := i.gate.Shrink(r.Context(), id); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.gate.Shrink(r.Context(), id))(r)
 		r.want(other, id, "last", "")
 	})
 }
@@ -678,9 +676,7 @@ func TestLoweringAfterALoss(t *testing.T) {
 		r.want(i, id, "ann", "")
 		r.flush(r)
 		lower := int64(1)
-		if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &lower}))(r)
 		r.want(i, id, "bob", "")
 		if _, code := r.request(i, id, "ann"); code != reward.CodeSoldOut {
 			r.Errorf("ann got %q", code)

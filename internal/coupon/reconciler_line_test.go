@@ -70,9 +70,7 @@ func (r *rig) overwrite(i *instance, id reward.TemplateID, change func(*gate.App
 	r.Helper()
 	p := gate.ApplyParams{TemplateID: id, State: r.stateAt(id), Repair: true}
 	change(&p)
-	if _, err := i.gate.Apply(r.Context(), p); err != nil {
-		r.Fatal(err)
-	}
+	fixture.Must(i.gate.Apply(r.Context(), p))(r)
 }
 
 // inLine returns the users in line with their tickets.
@@ -117,9 +115,7 @@ func TestReconcileRepairsTheLine(t *testing.T) {
 		r.overwrite(i, id, func(*gate.ApplyParams) {})
 		r.wantRepair(i, id, "a user who left", "line u6 -/6")
 
-		if _, err := i.gate.Ack(r.Context(), id, generation, []int64{7}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.gate.Ack(r.Context(), id, generation, []int64{7}))(r)
 		r.overwrite(i, id, func(p *gate.ApplyParams) { p.Left = []gate.Request{{UserID: "u3", Ticket: 3, Generation: generation}} })
 		r.wantRepair(i, id, "a lost request", "line u3 3/-", "line u7 7/-")
 		if r.stateAt(id).Generation == generation {
@@ -250,9 +246,7 @@ func TestALoadPutsUsersBackInLine(t *testing.T) {
 			generation = r.stateAt(id).Generation
 			r.overwrite(i, id, func(p *gate.ApplyParams) { p.Left = []gate.Request{{UserID: "u4", Ticket: 4, Generation: generation}} })
 		}
-		if _, err := i.gate.Ack(r.Context(), id, generation, []int64{2}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.gate.Ack(r.Context(), id, generation, []int64{2}))(r)
 		r.start(func(c *FlowConfig) { c.Housekeeping = false })
 		for _, user := range want {
 			if s := r.outcome(i, id, user); s.Kind != StatusIssued {

@@ -25,9 +25,7 @@ func TestModeIsChanged(t *testing.T) {
 				from, to = kafka, &stream
 			}
 			id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: from})
-			if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, Mode: to}); err != nil {
-				r.Fatal(err)
-			}
+			fixture.Must(i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, Mode: to}))(r)
 			r.take(i, id, "ann")
 			r.take(i, id, "bob")
 			r.balanced(id)
@@ -46,9 +44,7 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 		})
 		r.want(i, id, "ann", "")
 		r.until("it is assigned", func() bool { return len(i.issuers.epochs()) == 1 })
-		if _, err := r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"))(r)
 		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
 			r.Errorf("%+v", s)
 		}

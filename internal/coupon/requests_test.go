@@ -56,9 +56,7 @@ func TestAnswers(t *testing.T) {
 
 		// A cancelled coupon is available within 2 s, even on an instance that has
 		// just refused a request.
-		if _, err := b.Catalog.Cancel(r.Context(), c.ID); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(b.Catalog.Cancel(r.Context(), c.ID))(r)
 		began := time.Now()
 		r.until("the coupon is free", func() bool {
 			_, code := r.request(a, id, "cid")
@@ -85,9 +83,7 @@ func TestAnswers(t *testing.T) {
 
 		// New stock is available to a user who was just refused.
 		five := int64(3)
-		if _, err := b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &five}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &five}))(r)
 		r.until("the new stock is available", func() bool {
 			_, code := r.request(a, id, "ann")
 			return code == ""
@@ -111,9 +107,7 @@ func TestAnswers(t *testing.T) {
 				_, code := r.request(a, id, "ann")
 				return code == reward.CodeUserLimit
 			})
-			if _, err := a.Catalog.Cancel(r.Context(), first.ID); err != nil {
-				r.Fatal(err)
-			}
+			fixture.Must(a.Catalog.Cancel(r.Context(), first.ID))(r)
 			want := reward.CodeUserLimit
 			if again {
 				want = ""
@@ -142,9 +136,7 @@ func TestAnswers(t *testing.T) {
 		})
 		r.outcome(b, id, "ann")
 		r.sleep(time.Millisecond) // it closes after the instant of its opening
-		if _, err := a.Catalog.Close(r.Context(), id); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(a.Catalog.Close(r.Context(), id))(r)
 		r.until("it closes", func() bool {
 			_, code := r.request(b, id, "bob")
 			return code == reward.CodeClosed

@@ -55,9 +55,7 @@ func (r *rig) recreateTopic() {
 	admin, done := r.admin()
 	defer done()
 	topic := r.prefix + bus.TopicCouponIssue
-	if _, err := admin.DeleteTopics(r.Context(), topic); err != nil {
-		r.Fatal(err)
-	}
+	fixture.Must(admin.DeleteTopics(r.Context(), topic))(r)
 	r.until("the topic is gone", func() bool {
 		details, err := admin.ListTopics(r.Context(), topic)
 		d, listed := details[topic]

@@ -75,13 +75,9 @@ func TestDoctorPostgres(t *testing.T) {
 
 		rows := fixture.Must(OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
 		defer rows.Close()
-		if _, err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute))(t)
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances")
-		if _, err := rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: config.Roles, StartedAt: time.Now()}, time.Microsecond); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "killed-1", Version: "v1", Roles: config.Roles, StartedAt: time.Now()}, time.Microsecond))(t)
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances", "instances.lost")
 	})
 

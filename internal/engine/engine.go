@@ -448,6 +448,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	promotions := e.promotions(service.NewIDs())
+	above, perDay, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	limits := payout.Limits{
 		MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
 		IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
@@ -465,7 +466,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
 			Rates: rates, Instances: heart.instances,
 		},
-		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), ApprovalPerDay: reward.Amount(e.cfg.Approval.AbovePerDay),
+		ApprovalAbove: above, ApprovalPerDay: perDay,
 		Start: func(ctx context.Context, id reward.PromotionID) error {
 			_, err := promotions.Start(ctx, id)
 			return err
@@ -649,9 +650,10 @@ const probeConnections = 64
 // promotions returns the operations on promotions, for the API and for schedules.
 func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
+	above, perDay, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
-		ApprovalAbove: reward.Amount(e.cfg.Approval.Above), ApprovalPerDay: reward.Amount(e.cfg.Approval.AbovePerDay), Webhooks: e.cfg.Webhook.Secret != "",
+		ApprovalAbove: above, ApprovalPerDay: perDay, Webhooks: e.cfg.Webhook.Secret != "",
 		Payable: e.cfg.Money.Payable(),
 	})
 }
@@ -687,6 +689,10 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err // Validate refuses them
 	}
+	above, _, err := e.cfg.Approval.Limits()
+	if err != nil {
+		return err
+	}
 	pages, err := web.ReadPages(console.Files())
 	if err != nil {
 		return err
@@ -697,7 +703,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		Webhooks: e.store, WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
-		Promotions: e.promotions(ids), ApprovalAbove: reward.Amount(e.cfg.Approval.Above),
+		Promotions: e.promotions(ids), ApprovalAbove: above,
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),

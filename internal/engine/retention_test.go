@@ -89,7 +89,7 @@ func TestRetentionOfPayouts(t *testing.T) {
 	now := time.Now()
 	const targets = retentionBatch + 1
 	for id, ended := range map[reward.PromotionID]time.Time{1: now.Add(-50 * time.Hour), 2: now.Add(-time.Hour), 3: now.Add(-50 * time.Hour)} {
-		fixture.Must(rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0, ended))(t)
+		fixture.Must(rows.PromotionRegister(ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, ended))(t)
 		all := make([]store.NewPayout, targets)
 		var outcomes []rules.Outcome
 		for i := range all {

@@ -30,7 +30,7 @@ type waits struct {
 	}
 	// promotions returns the active promotions as of the latest read.
 	promotions    func() map[reward.PromotionID]*store.PromotionView
-	approvalAbove reward.Amount
+	approvalAbove reward.Limits
 	metrics       *obs.Metrics
 	report        func(error, ...any)
 }
@@ -40,8 +40,9 @@ func (e *Engine) startWaits(ctx context.Context) {
 	if !e.plays(config.RoleHousekeeping) {
 		return
 	}
+	above, _, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	w := &waits{
-		rows: e.store, promotions: e.flow.Views, approvalAbove: reward.Amount(e.cfg.Approval.Above), metrics: e.metrics,
+		rows: e.store, promotions: e.flow.Views, approvalAbove: above, metrics: e.metrics,
 		report: e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"),
 	}
 	w.Start(context.WithoutCancel(ctx), w.run)

@@ -65,7 +65,7 @@ func TestWaits(t *testing.T) {
 			promotions[reward.PromotionID(len(promotions)+1)] = v
 		}
 		w := &waits{
-			rows: rows, promotions: func() map[reward.PromotionID]*store.PromotionView { return promotions }, approvalAbove: 1000, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) },
+			rows: rows, promotions: func() map[reward.PromotionID]*store.PromotionView { return promotions }, approvalAbove: reward.Limits{Default: 1000}, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) },
 		}
 		w.Start(t.Context(), w.run)
 		defer w.Stop()

@@ -113,7 +113,7 @@ func StartPromotions(ctx context.Context, rows store.Promotions, first, last int
 		for id := first; id <= min(last, first+store.BatchMax-1); id++ {
 			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true, ExpectedCount: &expected})
 		}
-		if _, err := rows.PromotionRegister(ctx, rs, 0, time.Now()); err != nil {
+		if _, err := rows.PromotionRegister(ctx, rs, reward.Limits{}, time.Now()); err != nil {
 			return err
 		}
 	}

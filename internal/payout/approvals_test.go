@@ -26,7 +26,7 @@ import (
 )
 
 // approvalAbove and approvalPerDay are the limits of the walks. People try to pay more.
-const approvalAbove, approvalPerDay = 100, 100
+var approvalAbove, approvalPerDay = reward.Limits{Default: 100, Own: map[string]reward.Amount{"KRW": 60}}, reward.Limits{Default: 100, Own: map[string]reward.Amount{"KRW": 80}}
 
 // inAnHour is a time that no walk reaches.
 var inAnHour = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
@@ -105,15 +105,15 @@ func (o *office) queued(list []reward.Payout) {
 		if by := o.addedBy[p.TargetID]; by != "" && !o.approved[p.TargetID] && !o.counted[p.TargetID] {
 			key := by + " " + v.Currency
 			o.counted[p.TargetID] = true
-			if o.alone[key] += p.Amount; o.alone[key] > approvalPerDay {
+			if o.alone[key] += p.Amount; o.alone[key] > approvalPerDay.Of(v.Currency) {
 				o.Fatalf("%s has %d paid that nobody approved", key, o.alone[key])
 			}
 		}
-		if !o.approved[p.TargetID] && (unknown || total > max(approvalAbove, o.worth)) {
+		if !o.approved[p.TargetID] && (unknown || total > max(approvalAbove.Of(v.Currency), o.worth)) {
 			o.Fatalf("target %s of %d is dispatched: the promotion is worth %d, and %d is approved for %v", p.TargetID, p.Amount, total, o.worth, o.approved)
 		}
 	}
-	if total > approvalAbove {
+	if total > approvalAbove.Of(v.Currency) {
 		o.asApproved()
 	}
 }
@@ -133,7 +133,7 @@ func (o *office) asApproved() {
 		form.Canary.Targets > 0 && v.Canary.MaxFailureRate > form.Canary.MaxFailureRate {
 		o.Fatalf("pays as %+v, and was approved as %+v", v.Promotion, *form)
 	}
-	if o.form.Status == reward.Draft && o.worth > approvalAbove && o.form.StartsAt.After(time.Now()) {
+	if o.form.Status == reward.Draft && o.worth > approvalAbove.Of(v.Currency) && o.form.StartsAt.After(time.Now()) {
 		o.Fatalf("pays now, and was approved for a start at %s", o.form.StartsAt)
 	}
 	if spent := rules.Spent(v.Counts, 0); o.form.MaxAmount > 0 && spent > o.form.MaxAmount {
@@ -189,7 +189,7 @@ func (o *office) step(by, name string) {
 			}
 		},
 		"records": func() {
-			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: rapid.Bool().Draw(o.T, "started")}}, 0, time.Now())
+			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: rapid.Bool().Draw(o.T, "started")}}, reward.Limits{}, time.Now())
 			if !o.may(err) {
 				return
 			}
@@ -259,7 +259,7 @@ func (o *office) step(by, name string) {
 		},
 		"start": func() { _, err := o.promotions.Start(o.ctx, o.id); o.may(err) },
 		"start record": func() {
-			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: true}}, 0, time.Now())
+			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: true}}, reward.Limits{}, time.Now())
 			o.may(err)
 		},
 		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann"); o.may(err) },
@@ -310,7 +310,7 @@ func (o *office) replay(by string) {
 	o.authors[by] = true
 	for _, r := range published.records {
 		m := fixture.Must(reward.ParsePublishMessage(o.kind, r.Value))(o)
-		_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, 0, time.Now())
+		_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, reward.Limits{}, time.Now())
 		if !o.may(err) {
 			return
 		}
@@ -398,7 +398,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 					paid += p.Amount
 				}
 			}
-			if most := max(approvalAbove, o.highest); paid > most {
+			if most := max(approvalAbove.Default, o.highest); paid > most {
 				rt.Fatalf("%d is paid, more than %d", paid, most)
 			}
 		}

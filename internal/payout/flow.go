@@ -44,12 +44,11 @@ type Config struct {
 	// process. The queue starts empty, so Start returns all QUEUED payouts to
 	// READY.
 	QueueIsLocal bool
-	// ApprovalAbove is an amount in minor units. A running promotion with a
-	// larger total is paused until a second person has approved it. Zero means
-	// no limit.
-	ApprovalAbove reward.Amount
+	// ApprovalAbove is the setting approval.above: a running promotion with a
+	// larger total is paused until a second person has approved it.
+	ApprovalAbove reward.Limits
 	// ApprovalPerDay is the setting approval.above-per-day; see rules.AsksForGrant.
-	ApprovalPerDay reward.Amount
+	ApprovalPerDay reward.Limits
 	// Start starts a scheduled promotion. If it is nil, none is started.
 	Start func(ctx context.Context, id reward.PromotionID) error
 	// Ingest, Payout and Housekeeping are the roles that this instance runs.

@@ -49,11 +49,11 @@ type Guard struct {
 type GuardConfig struct {
 	Store store.Promotions
 	Cache *StatusCache
-	// ApprovalAbove is an amount in minor units. A promotion with a larger total
-	// needs a second person's approval. Zero means no limit.
-	ApprovalAbove reward.Amount
+	// ApprovalAbove is the setting approval.above: a promotion with a larger total
+	// needs a second person's approval.
+	ApprovalAbove reward.Limits
 	// ApprovalPerDay is the setting approval.above-per-day; see rules.AsksForGrant.
-	ApprovalPerDay reward.Amount
+	ApprovalPerDay reward.Limits
 	// Start starts a promotion as an operator would; nil starts none.
 	Start func(ctx context.Context, id reward.PromotionID) error
 	Log   obs.Log

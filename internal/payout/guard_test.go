@@ -175,13 +175,14 @@ func TestGuard(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
-		s.with(func(cfg *Config) { cfg.ApprovalAbove = 1000 }, dropPublisher{})
-		s.createAs(10, func(p *reward.Promotion) { p.CreatedBy = "ann" })
+		above := reward.Limits{Default: 10, Own: map[string]reward.Amount{"KRW": 1000}}
+		s.with(func(cfg *Config) { cfg.ApprovalAbove = above }, dropPublisher{})
+		s.createAs(10, func(p *reward.Promotion) { p.CreatedBy, p.Currency = "ann", "KRW" })
 		s.start()
 		s.until("paid out", paidOut)
 		s.save(100, 1) // 1,100 in total: above the limit
 		v := s.until("paused", paused)
-		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1,100, above 1,000 (approval.above)") {
+		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1,100 KRW, above 1,000 KRW (approval.above)") {
 			t.Errorf("pauseReason %q", v.PauseReason)
 		}
 	})
@@ -348,7 +349,7 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 		c, stop := startCache(t, rows)
 		defer stop()
 		moving := &stubbornRows{rows: rows, refusals: 2}
-		g := NewGuard(GuardConfig{Store: moving, Cache: c, ApprovalAbove: 999})
+		g := NewGuard(GuardConfig{Store: moving, Cache: c, ApprovalAbove: reward.Limits{Default: 999}})
 		g.Start(t.Context(), g.run)
 		time.Sleep(10 * time.Second)
 		g.Stop()

@@ -151,7 +151,7 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	}
 	l.mu.Unlock()
 	if len(unknown) > 0 {
-		promotions, err := l.store.PromotionRegister(ctx, unknown, 0, time.Now())
+		promotions, err := l.store.PromotionRegister(ctx, unknown, reward.Limits{}, time.Now())
 		if err != nil {
 			return nil, nil, fmt.Errorf("register the promotions of %s: %w", l.kind.publishTopic, err)
 		}
@@ -198,7 +198,7 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 	if len(begun) == 0 {
 		return nil
 	}
-	if _, err := l.store.PromotionRegister(ctx, begun, 0, time.Now()); err != nil {
+	if _, err := l.store.PromotionRegister(ctx, begun, reward.Limits{}, time.Now()); err != nil {
 		return fmt.Errorf("start the promotions of %s: %w", l.kind.publishTopic, err)
 	}
 	l.hint()
@@ -323,7 +323,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	}
 	for len(rs) > 0 {
 		n := min(len(rs), store.BatchMax)
-		promotions, err := l.store.PromotionRegister(ctx, rs[:n], 0, time.Now())
+		promotions, err := l.store.PromotionRegister(ctx, rs[:n], reward.Limits{}, time.Now())
 		if err != nil {
 			return fmt.Errorf("register started promotions: %w", err)
 		}

@@ -72,7 +72,7 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()
-	saving := newFlowStore(d.rows, 0, Breaches{})
+	saving := newFlowStore(d.rows, reward.Limits{}, Breaches{})
 	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
 	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
 	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
@@ -186,7 +186,7 @@ func TestPublishListener(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, -1)
 		count := int64(2)
-		fixture.Must(d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, 0, time.Now()))(t)
+		fixture.Must(d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, reward.Limits{}, time.Now()))(t)
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))))
 		entries, err := d.queue.Range(t.Context(), queue.Stream{Type: reward.Point, PromotionID: 8}, 10)
 		if err != nil || len(entries) != 2 || entries[0].Dispatch != 1 {
@@ -341,7 +341,7 @@ func TestRecordsOfArchivedPromotions(t *testing.T) {
 		t.Helper()
 		fixture.OK(t, d.listener.ProcessTopicMessages(ctx, d.records(targets...)))
 	}
-	fixture.Must(d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, 0, time.Now()))(t)
+	fixture.Must(d.rows.PromotionRegister(ctx, []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, reward.Limits{}, time.Now()))(t)
 	process(point(1, 1, 100), point(1, 2, 100))
 	var outcomes []rules.Outcome
 	for target := reward.TargetID(1); target <= 2; target++ {

@@ -348,7 +348,7 @@ func TestOutages(t *testing.T) {
 		})
 		expected := int64(10)
 		registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
-		fixture.Must(s.store.PromotionRegister(t.Context(), []store.Registration{registration}, 0, time.Now()))(t)
+		fixture.Must(s.store.PromotionRegister(t.Context(), []store.Registration{registration}, reward.Limits{}, time.Now()))(t)
 		s.start()
 		time.Sleep(time.Minute)
 		if n := tries.steps(); n != 0 {

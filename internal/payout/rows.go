@@ -1,7 +1,6 @@
 package payout
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -23,7 +22,7 @@ type flowStore struct {
 	clock *clock
 	// approvalAbove is the setting approval.above. Every start by a record, save and
 	// dispatch obeys it.
-	approvalAbove reward.Amount
+	approvalAbove reward.Limits
 	breaches      Breaches
 	latest        confirmations
 }
@@ -40,7 +39,7 @@ type Breaches struct {
 }
 
 // newFlowStore returns the store of a flow.
-func newFlowStore(s store.Store, approvalAbove reward.Amount, breaches Breaches) *flowStore {
+func newFlowStore(s store.Store, approvalAbove reward.Limits, breaches Breaches) *flowStore {
 	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, breaches: breaches}
 }
 
@@ -72,7 +71,7 @@ func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID
 
 // PromotionRegister registers promotions with the time of the database, so that no
 // record starts one early.
-func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration, _ reward.Amount, _ time.Time) ([]reward.Promotion, error) {
+func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration, _ reward.Limits, _ time.Time) ([]reward.Promotion, error) {
 	now, _, err := s.clock.between(ctx)
 	if err != nil {
 		return nil, err
@@ -106,7 +105,9 @@ func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (s
 	if err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	p.Now, p.ApprovalAbove = now, cmp.Or(p.ApprovalAbove, s.approvalAbove)
+	if p.Now = now; p.ApprovalAbove.Default == 0 {
+		p.ApprovalAbove = s.approvalAbove
+	}
 	return s.Store.PayoutSave(ctx, p)
 }
 
@@ -116,7 +117,9 @@ func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchPa
 	if err != nil {
 		return nil, err
 	}
-	p.Now, p.ApprovalAbove = now, cmp.Or(p.ApprovalAbove, s.approvalAbove)
+	if p.Now = now; p.ApprovalAbove.Default == 0 {
+		p.ApprovalAbove = s.approvalAbove
+	}
 	return s.Store.PayoutDispatch(ctx, p)
 }
 

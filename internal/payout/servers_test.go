@@ -139,7 +139,7 @@ func (r *realRows) create(id reward.PromotionID, targets int) {
 	r.t.Helper()
 	expected := int64(targets + 1)
 	registration := store.Registration{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}
-	fixture.Must(r.store.PromotionRegister(r.t.Context(), []store.Registration{registration}, 0, time.Now()))(r.t)
+	fixture.Must(r.store.PromotionRegister(r.t.Context(), []store.Registration{registration}, reward.Limits{}, time.Now()))(r.t)
 	rows := make([]store.NewPayout, targets)
 	for i := range rows {
 		rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i + 1), UserID: "u", Amount: 5}

@@ -98,7 +98,7 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
-			s := NewSettler(newFlowStore(rows, 0, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+			s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 			running.Go(func() { s.run(ctx) })
 		}
 		time.Sleep(5 * time.Minute)
@@ -126,7 +126,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		permit := fixture.Must(g.Acquire(t.Context(), governor.Job{PromotionID: 7}))(t)
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
 		ctx, stop := context.WithCancel(t.Context())
-		s := NewSettler(newFlowStore(rows, 0, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+		s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
 		var running sync.WaitGroup
 		running.Go(func() { s.run(ctx) })
 		time.Sleep(time.Minute)
@@ -201,7 +201,7 @@ func TestASecondChargeIsReported(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.create(1, 0)
 		var reported []store.SecondCharge
-		rows := newFlowStore(s.store, 0, Breaches{ChargedTwice: func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) }})
+		rows := newFlowStore(s.store, reward.Limits{}, Breaches{ChargedTwice: func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) }})
 		ref := reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}
 		confirm := func(key string) {
 			t.Helper()
@@ -238,7 +238,7 @@ func TestAKeyOfTwoPayoutsIsReported(t *testing.T) {
 		s := newStage(t, newProvider(nil), nil)
 		s.create(3, 0)
 		var reported []string
-		rows := newFlowStore(s.store, 0, Breaches{KeyShared: func(_ context.Context, key string, first, second store.PayoutID) {
+		rows := newFlowStore(s.store, reward.Limits{}, Breaches{KeyShared: func(_ context.Context, key string, first, second store.PayoutID) {
 			reported = append(reported, fmt.Sprint(key, " of ", first.TargetID, " and ", second.TargetID))
 		}})
 		ref := func(target reward.TargetID) reward.Ref {

@@ -81,7 +81,7 @@ func (q *watchedQueue) noted() []string {
 func (s *stage) started(id reward.PromotionID, n, maxLen int) {
 	s.t.Helper()
 	expected := int64(n)
-	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, 0, time.Now())
+	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, reward.Limits{}, time.Now())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -271,9 +271,7 @@ func TestSweeper(t *testing.T) {
 		for i := range 100 {
 			id := reward.PromotionID(1 + i)
 			expected := int64(10) // of which five have not arrived
-			if _, err := s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, 0, time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(s.store.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, reward.Limits{}, time.Now()))(t)
 			s.started(id, 5, 5)
 			s.paid(id, 5)
 		}
@@ -415,7 +413,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 		cache := NewStatusCache(rows, obs.Log{})
 		memory := queue.NewMemory()
 		defer memory.Close()
-		s := NewSweeper(newFlowStore(rows, 0, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
+		s := NewSweeper(newFlowStore(rows, reward.Limits{}, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
 		var looked atomic.Int64
 		s.ownsRows = func(reward.PromotionID) bool { looked.Add(1); return true }
 		s.ownsStreams = s.ownsRows

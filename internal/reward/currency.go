@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -47,6 +48,22 @@ func CurrencyDigits(code string) (digits int, ok bool) {
 		return 0, false
 	}
 	return 2, true
+}
+
+// Limits are limits of amounts in each currency. The zero value is zero for all.
+type Limits struct {
+	// Default is the limit of each currency that has none of its own, in minor units.
+	Default Amount
+	// Own has the limits of currencies, in minor units. That of NoCurrency is for points.
+	Own map[string]Amount
+}
+
+// Of returns the limit of a currency; "" is points.
+func (l Limits) Of(code string) Amount {
+	if own, ok := l.Own[cmp.Or(code, NoCurrency)]; ok {
+		return own
+	}
+	return l.Default
 }
 
 // In returns the amount as people read it, in major units: "10.50 EUR",

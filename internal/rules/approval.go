@@ -12,20 +12,21 @@ import (
 // of its targets, needs an approval before a target that is not approved may be
 // dispatched. That is so if it is worth more than what was approved, and more than above
 // or what its authors had left for the day; or if a target that is not approved has no
-// amount, so that nobody knows what the promotion is worth. An above of zero means never.
+// amount, so that nobody knows what the promotion is worth. In each function, above and perDay
+// count by the currency of the promotion, and zero means no limit.
 //
 // So the rows that were ever dispatched are never worth more than above or more than
 // the largest approval: they existed when the latest of them was dispatched.
-func ApprovalNeeded(p reward.Promotion, worth, above reward.Amount) bool {
-	return above > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
+func ApprovalNeeded(p reward.Promotion, worth reward.Amount, above reward.Limits) bool {
+	return above.Of(p.Currency) > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
 }
 
 // unapprovedMax is what promotion p may be worth without an approval.
-func unapprovedMax(p reward.Promotion, above reward.Amount) reward.Amount {
+func unapprovedMax(p reward.Promotion, above reward.Limits) reward.Amount {
 	if p.Approval.Granted != nil {
-		return min(above, *p.Approval.Granted)
+		return min(above.Of(p.Currency), *p.Approval.Granted)
 	}
-	return above
+	return above.Of(p.Currency)
 }
 
 // GrantsDay is the time for which a grant counts against the amount per day of the
@@ -33,14 +34,14 @@ func unapprovedMax(p reward.Promotion, above reward.Amount) reward.Amount {
 const GrantsDay = 24 * time.Hour
 
 // AsksForGrant reports whether a promotion that is to run needs a grant from the amount
-// per day of its authors (perDay; zero means no limit): it is worth more than what it was
-// granted and than what was approved, and a grant is enough.
-func AsksForGrant(p reward.Promotion, worth, above, perDay reward.Amount) bool {
-	if above <= 0 || worth > above || worth <= p.Approval.Amount || p.Approval.Unvalued > p.Approval.Rounds {
+// per day of its authors: it is worth more than what it was granted and than what was
+// approved, and a grant is enough.
+func AsksForGrant(p reward.Promotion, worth reward.Amount, above, perDay reward.Limits) bool {
+	if limit := above.Of(p.Currency); limit <= 0 || worth > limit || worth <= p.Approval.Amount || p.Approval.Unvalued > p.Approval.Rounds {
 		return false
 	}
 	if p.Approval.Granted == nil {
-		return perDay > 0
+		return perDay.Of(p.Currency) > 0
 	}
 	return worth > *p.Approval.Granted
 }
@@ -65,31 +66,31 @@ func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
 }
 
 // MayRun reports whether a promotion may start or resume: nobody has rejected it, it
-// needs no approval or has approved rows left, and it is not StartsEarly. An above of
-// zero means always.
+// needs no approval or has approved rows left, and it is not StartsEarly.
 //
 // Rows that are QUEUED are charged without another look at their approval. So a
 // promotion whose approval was withdrawn must not run.
-func MayRun(p reward.Promotion, c reward.Counts, above reward.Amount, now time.Time) bool {
-	return above <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
+func MayRun(p reward.Promotion, c reward.Counts, above reward.Limits, now time.Time) bool {
+	return above.Of(p.Currency) <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
 }
 
 // StartsEarly reports whether promotion p is a DRAFT that runs only with an approval, and
 // starts later: the approval is of a start at StartsAt. An earlier StartsAt, or none, needs
 // a new approval.
-func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Amount, now time.Time) bool {
-	return above > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > unapprovedMax(p, above))
+func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Limits, now time.Time) bool {
+	return above.Of(p.Currency) > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > unapprovedMax(p, above))
 }
 
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
-func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Amount) string {
-	worth := fmt.Sprintf("is worth %s, above %s (approval.above)", c.AmountTotal().In(p.Currency), above.In(p.Currency))
+func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Limits) string {
+	limit := above.Of(p.Currency)
+	worth := fmt.Sprintf("is worth %s, above %s (approval.above)", c.AmountTotal().In(p.Currency), limit.In(p.Currency))
 	switch {
-	case p.Approval.Unvalued <= p.Approval.Rounds && c.AmountTotal() <= above:
+	case p.Approval.Unvalued <= p.Approval.Rounds && c.AmountTotal() <= limit:
 		worth = fmt.Sprintf("is worth %s, more than its authors have left for 24 hours (approval.above-per-day)", c.AmountTotal().In(p.Currency))
 	case p.Approval.Unvalued > p.Approval.Rounds:
-		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %s)", above.In(p.Currency))
+		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %s)", limit.In(p.Currency))
 	}
 	if p.Approval.Rounds > 0 {
 		worth += fmt.Sprintf(", of which %d targets worth %s are approved", p.Approval.Count, p.Approval.Amount.In(p.Currency))
@@ -119,7 +120,7 @@ func AmountOverflow[ID ~int64](promotions ...ID) error {
 
 // AwaitsApproval reports whether a promotion waits until somebody approves it: it is
 // DRAFT or PAUSED, it needs an approval of its targets, and nobody has rejected it.
-func AwaitsApproval(p reward.Promotion, c reward.Counts, above reward.Amount) bool {
+func AwaitsApproval(p reward.Promotion, c reward.Counts, above reward.Limits) bool {
 	return (p.Status == reward.Draft || p.Status == reward.Paused) && p.RejectedBy == "" && ApprovalNeeded(p, c.AmountTotal(), above)
 }
 

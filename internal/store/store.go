@@ -194,7 +194,7 @@ type Promotions interface {
 	// It returns one promotion per registration, in order, as it is afterwards. A
 	// registration of another type changes nothing and is no error: the caller
 	// compares the types.
-	PromotionRegister(ctx context.Context, rs []Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error)
+	PromotionRegister(ctx context.Context, rs []Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
 	// PromotionGet returns a promotion with its counts, or CodeNotFound.
 	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
 	// PromotionViews returns the promotions among ids that exist, ordered by ID.
@@ -340,7 +340,7 @@ type PromotionListParams struct {
 	// AwaitingApproval selects promotions for which rules.AwaitsApproval holds with
 	// ApprovalAbove, the setting approval.above.
 	AwaitingApproval bool
-	ApprovalAbove    reward.Amount
+	ApprovalAbove    reward.Limits
 }
 
 // PromotionPosition is the place of a promotion in every order.
@@ -381,10 +381,10 @@ type PromotionMoveParams struct {
 	Event string
 	// ApprovalAbove is the setting approval.above, for a promotion that becomes RUNNING;
 	// see rules.MayRun.
-	ApprovalAbove reward.Amount
+	ApprovalAbove reward.Limits
 	// ApprovalPerDay is the setting approval.above-per-day, for a promotion that becomes
 	// RUNNING; see rules.NeedsGrants.
-	ApprovalPerDay reward.Amount
+	ApprovalPerDay reward.Limits
 	Now            time.Time
 }
 
@@ -425,14 +425,14 @@ type PromotionRejectParams struct {
 // PromotionGrantParams names a promotion that asks for a grant.
 type PromotionGrantParams struct {
 	ID     reward.PromotionID
-	PerDay reward.Amount // the setting approval.above-per-day; zero means no limit
+	PerDay reward.Limits // the setting approval.above-per-day; zero means no limit
 	Now    time.Time
 }
 
 // PromotionAwaitApprovalParams names a promotion that may wait for an approval.
 type PromotionAwaitApprovalParams struct {
 	ID            reward.PromotionID
-	ApprovalAbove reward.Amount // the setting approval.above
+	ApprovalAbove reward.Limits // the setting approval.above
 	Reason        string        // becomes PauseReason
 	Event         string        // recorded for the webhook, as in PromotionMoveParams
 	Now           time.Time
@@ -597,7 +597,7 @@ type PayoutSaveParams struct {
 	MaxLen int
 	// ApprovalAbove is the setting approval.above; see rules.ApprovalNeeded. New rows
 	// are not approved.
-	ApprovalAbove reward.Amount
+	ApprovalAbove reward.Limits
 	Now           time.Time
 }
 
@@ -632,7 +632,7 @@ type PayoutDispatchParams struct {
 	Limit  int
 	MaxLen int // limits the QUEUED rows of the promotion
 	// ApprovalAbove is the setting approval.above; see rules.ApprovalNeeded.
-	ApprovalAbove reward.Amount
+	ApprovalAbove reward.Limits
 	Now           time.Time
 }
 

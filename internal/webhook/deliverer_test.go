@@ -410,9 +410,7 @@ func TestDeliveriesOfAStore(t *testing.T) {
 		ID: 1, URL: receiver.URL, Events: store.WebhookEvents[1:], Enabled: true, Secret: secret, CreatedAt: time.Now(), CreatedBy: "kim",
 	}))(t)
 	fixture.Must(s.PromotionCreate(t.Context(), reward.Promotion{ID: 42, Name: "spring", Type: reward.Point, Currency: "EUR", CreatedAt: time.Now()}))(t)
-	if _, err := s.PromotionMove(t.Context(), store.PromotionMoveParams{ID: 42, From: []reward.PromotionStatus{reward.Draft}, To: reward.PromotionCancelled, Now: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(s.PromotionMove(t.Context(), store.PromotionMoveParams{ID: 42, From: []reward.PromotionStatus{reward.Draft}, To: reward.PromotionCancelled, Now: time.Now()}))(t)
 	list, err := s.WebhookDeliveryList(t.Context(), store.WebhookDeliveryListParams{EndpointID: 1, Limit: 9})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v, %v", list, err)

@@ -99,7 +99,7 @@ func (s *Store) PromotionAwaitApproval(ctx context.Context, p store.PromotionAwa
 	var paused bool
 	err := s.send(ctx, "pause a promotion for its approval", func(b *pgx.Batch) {
 		paused = false
-		b.Queue(awaitSQL, int64(p.ID), reward.SanitizeText(p.Reason), int64(p.ApprovalAbove), p.Event, instant(p.Now)).
+		b.Queue(awaitSQL, int64(p.ID), reward.SanitizeText(p.Reason), rows.Limits(p.ApprovalAbove), p.Event, instant(p.Now)).
 			Query(each(func(pgx.Rows) error {
 				paused = true
 				return nil

@@ -25,7 +25,7 @@ func registered(t testing.TB, n int) *Store {
 		for id := from; id <= min(n, from+store.BatchMax-1); id++ {
 			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true})
 		}
-		fixture.Must(s.PromotionRegister(t.Context(), rs, 0, time.Now()))(t)
+		fixture.Must(s.PromotionRegister(t.Context(), rs, reward.Limits{}, time.Now()))(t)
 	}
 	return s
 }

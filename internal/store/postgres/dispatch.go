@@ -38,15 +38,19 @@ const (
 // worth is the amount of all payouts that the summary row s counts.
 var worth = rows.Worth
 
+// limit returns the limit of the currency of promotion m, in the row that the statement
+// sees, from a parameter of rows.Limits.
+func limit(param string) string { return dialect.Limit(param, `m.currency`) }
+
 // startsEarly returns the condition rules.StartsEarly for promotion m.
 func startsEarly(above, now string) string {
-	return `(` + above + `::int8 > 0 AND m.status = 'DRAFT' AND coalesce(m.starts_at > ` + now + `::timestamptz, false)
-  AND (m.unvalued_rounds > 0 OR ` + worth + ` > least(` + above + `::int8, m.day_granted)))`
+	return `(` + limit(above) + ` > 0 AND m.status = 'DRAFT' AND coalesce(m.starts_at > ` + now + `::timestamptz, false)
+  AND (m.unvalued_rounds > 0 OR ` + worth + ` > least(` + limit(above) + `, m.day_granted)))`
 }
 
 // approvalNeeded returns the condition rules.ApprovalNeeded for promotion m.
 func approvalNeeded(worth, above string) string {
-	return above + `::int8 > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(least(` + above + `::int8, m.day_granted), m.approved_amount))`
+	return limit(above) + ` > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(least(` + limit(above) + `, m.day_granted), m.approved_amount))`
 }
 
 // dispatchSQL returns the statement that queues rows of from in the given
@@ -159,7 +163,7 @@ func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low 
 		due = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 	}
 	sql := dispatchDue
-	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due, int64(p.ApprovalAbove)}
+	args := []any{int64(p.PromotionID), int16(p.From), int64(max(p.Limit, 0)), int64(p.MaxLen), now, due, rows.Limits(p.ApprovalAbove)}
 	if p.Refs == nil {
 		from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 		if !low.IsZero() {

@@ -128,7 +128,7 @@ SELECT id FROM made`,
 var mayBegin = `(m.status = 'DRAFT' AND m.rejected_by = '' AND NOT ` + startsEarly("$6", "$5") + `)`
 
 // PromotionRegister makes sure that the promotions named by Kafka exist.
-func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error) {
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error) {
 	merged := store.MergeRegistrations(rs)
 	if len(merged) == 0 {
 		return nil, nil
@@ -166,7 +166,7 @@ UPDATE promotions m SET
   day_granted = coalesce(m.day_granted, CASE WHEN k.begins
     AND EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = m.id) THEN 0 END),
   expected_count = coalesce(m.expected_count, k.expected)
-FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now), int64(approvalAbove))
+FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now), rows.Limits(approvalAbove))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
 			Query(each(func(rows pgx.Rows) error {
 				err := scan(rows)
@@ -294,7 +294,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 		by, reason = p.By, reward.SanitizeText(p.Reason)
 	}
 	return s.change(ctx, "change the status of a promotion", p.ID, moveSQL,
-		int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, int64(p.ApprovalAbove), by, int64(p.ApprovalPerDay))
+		int64(p.ID), from, string(p.To), reason, instant(p.Now), p.Event, rows.Limits(p.ApprovalAbove), by, rows.Limits(p.ApprovalPerDay))
 }
 
 // moveSQL changes the status of a promotion, by rules.Move and rules.MayRun. It needs no
@@ -306,10 +306,10 @@ var moveSQL = `WITH moved AS (
     started_at = CASE WHEN m.status = 'DRAFT' AND $3::text = 'RUNNING' THEN $5::timestamptz ELSE m.started_at END,
     finished_at = CASE WHEN $3::text = 'COMPLETED' THEN $5::timestamptz END,
     stream_gone = m.stream_gone AND $3::text <> 'RUNNING',
-    day_granted = coalesce(m.day_granted, CASE WHEN $3::text = 'RUNNING' THEN CASE WHEN $9::int8 > 0 THEN 0 ELSE 9223372036854775807 END END)
+    day_granted = coalesce(m.day_granted, CASE WHEN $3::text = 'RUNNING' THEN CASE WHEN ` + limit(`$9`) + ` > 0 THEN 0 ELSE 9223372036854775807 END END)
   FROM summaries s
   WHERE m.id = $1 AND m.status = ANY($2::text[]) AND s.promotion_id = $1 AND s.summary_id = 0
-    AND ($3::text <> 'RUNNING' OR $7::int8 <= 0 OR m.rejected_by = ''
+    AND ($3::text <> 'RUNNING' OR ` + limit(`$7`) + ` <= 0 OR m.rejected_by = ''
       AND NOT ` + startsEarly("$7", "$5") + `
       AND (NOT (` + approvalNeeded(worth, "$7") + `)
       OR m.approved_rounds > 0 AND (s.queued > 0 OR s.ready + s.retrying > ` + count + ` - m.approved_count)))

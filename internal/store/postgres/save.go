@@ -38,7 +38,7 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
     CASE WHEN row_number() OVER front = 1 AND m.status = 'RUNNING' AND m.max_amount > 0
         AND ` + budgetUnspent + ` < s.ready_amount + sum(i.amount) OVER (PARTITION BY i.promotion_id)
       THEN ` + budgetCapacity + ` END AS budget,
-    m.status = 'RUNNING' AND $12::int8 > 0 AND (bool_or(i.amount = 0) OVER (PARTITION BY i.promotion_id)
+    m.status = 'RUNNING' AND ` + limit(`$12`) + ` > 0 AND (bool_or(i.amount = 0) OVER (PARTITION BY i.promotion_id)
       OR ` + approvalNeeded(worth+` + sum(i.amount) OVER (PARTITION BY i.promotion_id)`, "$12") + `) AS blocked
   FROM probed i
   JOIN promotions m ON m.id = i.promotion_id
@@ -134,7 +134,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 			b.Queue(lockTotals, batch.ids)
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
 			b.Queue(insertSQL, batch.promotions, batch.targets, batch.summaries, batch.users, batch.amounts, batch.codes,
-				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts, int64(p.ApprovalAbove), batch.traces).Query(each(func(rows pgx.Rows) error {
+				int64(p.MaxLen), now, offsets.topics, offsets.parts, offsets.nexts, rows.Limits(p.ApprovalAbove), batch.traces).Query(each(func(rows pgx.Rows) error {
 				var id store.PayoutID
 				var user, code *string
 				var amount *int64

@@ -570,7 +570,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, 0, now))(t)
+	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point, Started: true}}, reward.Limits{}, now))(t)
 	s.tryTimeout = 300 * time.Millisecond
 	line.silent.Store(true)
 	_, err := s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1}}, Now: now})
@@ -591,7 +591,7 @@ func TestAnUnreachableDatabase(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"read": func() error { _, err := s.PromotionGet(t.Context(), 1); return err },
 		"write": func() error {
-			_, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point}}, 0, time.Now())
+			_, err := s.PromotionRegister(t.Context(), []store.Registration{{ID: 1, Type: reward.Point}}, reward.Limits{}, time.Now())
 			return err
 		},
 		"view": func() error { _, err := s.PromotionGet(store.ForViewer(t.Context()), 1); return err },

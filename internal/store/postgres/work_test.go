@@ -64,7 +64,7 @@ const longDue = `now() - interval '1 hour' + i * interval '1 ms'`
 // payoutsOf inserts payouts i of a RUNNING promotion in one state, and their counts.
 func payoutsOf(t *testing.T, s *Store, id reward.PromotionID, state reward.State, flagged bool, rows int, due string) {
 	t.Helper()
-	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0, time.Now()))(t)
+	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, time.Now()))(t)
 	run(t, s, fmt.Sprintf(`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, settle_from,
   dispatch, attempts, state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
 SELECT %d, i, 0, 1, %s, now(), now(), now(), 1, 0, %d, %t, 'u', '', '', '', '' FROM generate_series(1, %d) i`,

@@ -2,6 +2,8 @@ package rows
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -49,18 +51,34 @@ func authored(id reward.PromotionID, author string) []Statement {
 const lockGrants = `INSERT INTO leases (name, owner, until) VALUES ('approval.above-per-day', '', $1)
 ON CONFLICT (name) DO UPDATE SET until = excluded.until`
 
-var (
-	// grantDay grants promotion $1 its worth if that, and the grants since $4 to the other
-	// promotions of its authors, are at most $2. It grants everything if there is no limit.
-	// A promotion without an author needs no grant.
-	grantDay = `WITH q AS MATERIALIZED (
-  SELECT p.*, CAST($2 AS bigint) <= 0 AS free, coalesce(p.day_granted < p.worth, true) AS asks,
+// Limits returns limits as a parameter of Limit: an object of JSON with those of the
+// currencies by code, and that of all others as "*".
+func Limits(l reward.Limits) string {
+	all := map[string]reward.Amount{"*": l.Default}
+	maps.Copy(all, l.Own)
+	text, _ := json.Marshal(all) // a map of numbers never fails
+	return string(text)
+}
+
+// Limit returns the limit of a currency, as SQL, from a parameter of Limits. It is
+// Limits.Of of package reward. SQLite finds nothing by an empty text.
+func (d Dialect) Limit(param, currency string) string {
+	param += d.JSON
+	return `CAST(coalesce(` + param + ` ->> coalesce(nullif(` + currency + `, ''), '` + reward.NoCurrency + `'), ` + param + ` ->> '*') AS bigint)`
+}
+
+// grantSQL grants promotion $1 its worth if that, and the grants since $4 to the other
+// promotions of its authors, are at most the limit of its currency in $2. It grants
+// everything if there is no limit. A promotion without an author needs no grant.
+func (d Dialect) grantSQL() string {
+	return `WITH q AS MATERIALIZED (
+  SELECT p.*, p.per_day <= 0 AS free, coalesce(p.day_granted < p.worth, true) AS asks,
     NOT EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = p.id) AS nobody,
-    p.worth <= CAST($2 AS bigint) - (SELECT coalesce(sum(o.day_granted), 0) FROM promotions o
+    p.worth <= p.per_day - (SELECT coalesce(sum(o.day_granted), 0) FROM promotions o
       WHERE o.day_granted_at > $4 AND o.id <> p.id AND o.currency = p.currency AND EXISTS (
         SELECT 1 FROM promotion_authors a JOIN promotion_authors b ON b.promotion_id = o.id AND lower(b.author) = lower(a.author)
         WHERE a.promotion_id = p.id)) AS fits
-  FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, ` + Worth + ` AS worth
+  FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, ` + d.Limit(`$2`, `m.currency`) + ` AS per_day, ` + Worth + ` AS worth
     FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1) p
 ), g AS MATERIALIZED (
   SELECT id, currency, CASE WHEN nobody THEN NULL WHEN free THEN 9223372036854775807 WHEN asks AND fits THEN worth ELSE coalesce(day_granted, 0) END AS granted,
@@ -69,10 +87,10 @@ var (
 )
 UPDATE promotions AS m SET day_granted = g.granted, day_granted_at = g.at
 FROM g WHERE m.id = g.id AND m.currency = g.currency AND m.day_granted IS DISTINCT FROM g.granted`
+}
 
-	isGranted = `SELECT coalesce(m.day_granted >= ` + Worth + `, true)
+var isGranted = `SELECT coalesce(m.day_granted >= ` + Worth + `, true)
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1`
-)
 
 // PromotionGrant grants a promotion its worth from the amount per day of its authors.
 func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error) {
@@ -80,7 +98,7 @@ func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParam
 		granted = false
 		return []Statement{
 			{SQL: lockGrants, Args: []any{p.Now}},
-			{SQL: grantDay, Args: []any{int64(p.ID), int64(p.PerDay), p.Now, p.Now.Add(-rules.GrantsDay)}},
+			{SQL: t.grantDay, Args: []any{int64(p.ID), Limits(p.PerDay), p.Now, p.Now.Add(-rules.GrantsDay)}},
 			{SQL: isGranted, Args: []any{int64(p.ID)}, Row: func(scan Scan) error { return scan(&granted) }},
 		}
 	})

@@ -72,7 +72,7 @@ func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []
 		where = append(where, searchedText+" LIKE "+arg("%"+literal.Replace(strings.ToLower(p.Search))+"%")+` ESCAPE '\'`)
 	}
 	if p.AwaitingApproval {
-		above := "CAST(" + arg(int64(p.ApprovalAbove)) + " AS bigint)"
+		above := d.Limit(arg(Limits(p.ApprovalAbove)), "m.currency")
 		where = append(where, "m.status IN ('DRAFT', 'PAUSED') AND m.rejected_by = '' AND "+above+" > 0 AND (m.unvalued_rounds > m.approved_rounds OR "+
 			Worth+" > m.approved_amount AND ("+Worth+" > "+above+" OR "+Worth+" > m.day_granted))")
 	}

@@ -75,6 +75,8 @@ type Dialect struct {
 	// PayoutsOfUser is a FROM clause with the payouts of user $6 of the latest
 	// promotions, as p.
 	PayoutsOfUser string
+	// JSON is the type of a parameter with an object of JSON, as SQL that follows it.
+	JSON string
 }
 
 // Tables implements the shared part of store.Store. Its methods are safe for
@@ -91,7 +93,7 @@ func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.t
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors, reportDead string
+	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay string
 
 	webhooks webhookTexts
 }
@@ -102,7 +104,7 @@ func (d Dialect) texts() texts {
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
-		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead),
+		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -138,7 +140,7 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
-		"grant a promotion its worth": grantDay, "read a grant": isGranted,
+		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts":  oldestPayouts,

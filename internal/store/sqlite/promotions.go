@@ -187,7 +187,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 }
 
 // PromotionRegister makes sure that the promotions named by Kafka exist.
-func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Amount, now time.Time) ([]reward.Promotion, error) {
+func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error) {
 	stand := make(map[reward.PromotionID]reward.Promotion)
 	err := s.write(ctx, "register promotions", func(tx *tx) error {
 		for _, r := range store.MergeRegistrations(rs) {
@@ -375,7 +375,7 @@ func (s *Store) PromotionMove(ctx context.Context, p store.PromotionMoveParams) 
 			return err
 		}
 		if p.To == reward.Running {
-			next = rules.NeedsGrants(next, p.ApprovalPerDay > 0)
+			next = rules.NeedsGrants(next, p.ApprovalPerDay.Of(next.Currency) > 0)
 		}
 		*m = next
 		return tx.recordEvent(m, p.Event, p.Now)

@@ -452,7 +452,7 @@ func TestActiveSeesAnotherProcess(t *testing.T) {
 				t.Fatalf("%d active promotions, %v, want %d", len(list), err, id-1)
 			}
 		}
-		fixture.Must(other.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0,
+		fixture.Must(other.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{},
 			time.Now()))(t)
 	}
 }
@@ -465,7 +465,7 @@ func TestFull(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "largesse.db"))
 	ctx, now := t.Context(), time.Now()
 	const promotion reward.PromotionID = 1
-	fixture.Must(s.PromotionRegister(ctx, []store.Registration{{ID: promotion, Type: reward.Point, Started: true}}, 0, now))(t)
+	fixture.Must(s.PromotionRegister(ctx, []store.Registration{{ID: promotion, Type: reward.Point, Started: true}}, reward.Limits{}, now))(t)
 	// limit sets how many pages the file may have. SQLite never goes below what it has.
 	limit := func(pages int) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -20,6 +21,11 @@ func (b *bundle) approve(id reward.PromotionID, by string) store.PromotionView {
 	return v
 }
 
+// worthLimit returns limits of n in KRW and in points, and of 1 in other currencies.
+func worthLimit(n reward.Amount) reward.Limits {
+	return reward.Limits{Default: 1, Own: map[string]reward.Amount{"KRW": n, reward.NoCurrency: n}}
+}
+
 // saveWorth saves one READY target of an amount.
 func (b *bundle) saveWorth(id reward.PromotionID, target reward.TargetID, amount reward.Amount) {
 	b.Helper()
@@ -33,7 +39,7 @@ func (b *bundle) saveWorth(id reward.PromotionID, target reward.TargetID, amount
 func (b *bundle) dispatchTargets(above reward.Amount, limit int) []reward.TargetID {
 	b.Helper()
 	list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
-		PromotionID: 1, From: reward.Ready, Limit: limit, MaxLen: plenty, ApprovalAbove: above, Now: at(100),
+		PromotionID: 1, From: reward.Ready, Limit: limit, MaxLen: plenty, ApprovalAbove: worthLimit(above), Now: at(100),
 	}))(b)
 	sortPayouts(list)
 	targets := []reward.TargetID{}
@@ -76,7 +82,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		retries := func() int {
 			b.Helper()
 			list := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
-				PromotionID: 1, From: reward.Retrying, Limit: 9, MaxLen: plenty, ApprovalAbove: 100, Now: at(1000),
+				PromotionID: 1, From: reward.Retrying, Limit: 9, MaxLen: plenty, ApprovalAbove: worthLimit(100), Now: at(1000),
 			}))(b)
 			return len(list)
 		}
@@ -119,7 +125,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		}
 	})
 	run(t, open, "AnApprovalDoesNotOutliveWhatItWasOf", func(b *bundle) {
-		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, 0, epoch))(b)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, reward.Limits{}, epoch))(b)
 		b.saveWorth(1, 1, 500)
 		b.approve(1, "kim")
 		p := must(b.PromotionCreate(b.ctx, reward.Promotion{
@@ -229,7 +235,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.running(1)
 		await := func(above reward.Amount) bool {
 			b.Helper()
-			return must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: above, Reason: "waits", Now: at(9)}))(b)
+			return must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: worthLimit(above), Reason: "waits", Now: at(9)}))(b)
 		}
 		same(b, "nothing waits", false, await(100))
 		b.saveWorth(1, 1, 500)
@@ -246,26 +252,20 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "an approved one is QUEUED", false, await(499))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})
 		same(b, "an approved one is RETRYING", false, await(499))
-		must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 9, ApprovalAbove: 499, Now: at(1000)}))(b)
+		must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: 9, ApprovalAbove: worthLimit(499), Now: at(1000)}))(b)
 		must(b.PayoutReturn(b.ctx, store.PayoutReturnParams{Refs: []reward.Ref{ref(1, 1, 2)}, Now: at(1000)}))(b)
 		same(b, "an approved one was returned", false, await(499))
 		same(b, "dispatched again", []reward.TargetID{1}, b.dispatchTargets(499, 9))
 		b.finish(rules.Outcome{Ref: ref(1, 1, 3), Kind: rules.OutcomeRefused})
 		same(b, "none is left", true, await(499))
-		paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: 1, Now: at(9)}))(b)
+		paused := must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 9, ApprovalAbove: worthLimit(1), Now: at(9)}))(b)
 		same(b, "a missing one", false, paused)
 	})
 	run(t, open, "AnAuthorHasAnAmountPerDay", func(b *bundle) {
-		authors := map[reward.PromotionID][]string{1: {"ann"}, 2: {"Ann"}, 3: {"bob"}, 4: {"ann", "bob"}, 5: {"ann"}, 6: nil, 7: {"ann"}}
-		for id := range reward.PromotionID(8) {
-			if id == 0 {
-				continue
-			}
-			p := reward.Promotion{ID: id, Type: reward.Point, Currency: "EUR", CreatedAt: epoch}
-			if id == 5 {
-				p.Currency = "KRW"
-			}
-			must(b.PromotionCreate(b.ctx, p))(b)
+		authors := map[reward.PromotionID][]string{1: {"ann"}, 2: {"Ann"}, 3: {"bob"}, 4: {"ann", "bob"}, 5: {"ann"}, 6: nil, 7: {"ann"}, 8: {"ann"}}
+		for id := reward.PromotionID(1); id <= 8; id++ {
+			code := []string{1: "EUR", "EUR", "EUR", "EUR", "KRW", "EUR", "EUR", ""}[id]
+			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, Currency: code, CreatedAt: epoch}))(b)
 			for _, author := range authors[id] {
 				b.must(b.PromotionAuthorAdd(b.ctx, id, author))
 			}
@@ -274,14 +274,10 @@ func exerciseApprovals(t *testing.T, open Open) {
 		const day = int(rules.GrantsDay / time.Second)
 		grant := func(id reward.PromotionID, perDay reward.Amount, second int) bool {
 			b.Helper()
-			return must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: id, PerDay: perDay, Now: at(second)}))(b)
+			return must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: id, PerDay: reward.Limits{Default: perDay, Own: map[string]reward.Amount{"KRW": 2 * perDay, reward.NoCurrency: 3 * perDay}}, Now: at(second)}))(b)
 		}
 		granted := func(id reward.PromotionID) reward.Amount {
-			b.Helper()
-			if g := b.asRead(id).Approval.Granted; g != nil {
-				return *g
-			}
-			return -1
+			return *cmp.Or(b.asRead(id).Approval.Granted, new(reward.Amount(-1)))
 		}
 		same(b, "not asked", reward.Amount(-1), granted(1))
 		same(b, "more than the limit", false, grant(1, 59, 0))
@@ -293,7 +289,8 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "of another author", true, grant(3, 119, 1))
 		same(b, "of both authors", false, grant(4, 179, 1))
 		same(b, "of both authors", true, grant(4, 180, 1))
-		same(b, "in another currency", true, grant(5, 60, 1))
+		same(b, "in another currency, with its own limit", true, grant(5, 30, 1))
+		same(b, "in points, with their own limit", true, grant(8, 20, 1))
 		same(b, "of nobody", true, grant(6, 1, 1))
 		same(b, "granted to nobody", reward.Amount(-1), granted(6))
 		b.saveWorth(1, 2, 1)
@@ -313,21 +310,21 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.draft(1)
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
 		same(b, "moved", reward.Amount(0), *must(b.PromotionMove(b.ctx, store.PromotionMoveParams{
-			ID: 1, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, ApprovalAbove: 100, ApprovalPerDay: 90, Now: at(1),
+			ID: 1, From: []reward.PromotionStatus{reward.Draft}, To: reward.Running, ApprovalAbove: worthLimit(100), ApprovalPerDay: worthLimit(90), Now: at(1),
 		}))(b).Approval.Granted)
 		b.saveWorth(1, 1, 60)
 		same(b, "nothing is granted", []reward.TargetID{}, b.dispatchTargets(100, 9))
-		same(b, "granted", true, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: 90, Now: at(1)}))(b))
+		same(b, "granted", true, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: worthLimit(90), Now: at(1)}))(b))
 		same(b, "granted", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 		b.saveWorth(1, 2, 31)
 		same(b, "more is not", []reward.TargetID{}, b.dispatchTargets(100, 9))
-		same(b, "not granted", false, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: 90, Now: at(1)}))(b))
+		same(b, "not granted", false, must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 1, PerDay: worthLimit(90), Now: at(1)}))(b))
 		b.approve(1, "lee")
 		same(b, "approved", []reward.TargetID{2}, b.dispatchTargets(100, 9))
 	})
 	run(t, open, "WhoFillsAPromotionOfKafkaNeedsAGrant", func(b *bundle) {
 		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true}}
-		must(b.PromotionRegister(b.ctx, started, 0, at(1)))(b)
+		must(b.PromotionRegister(b.ctx, started, reward.Limits{}, at(1)))(b)
 		b.saveWorth(1, 1, 60)
 		same(b, "of records", []reward.TargetID{1}, b.dispatchTargets(100, 9))
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
@@ -336,7 +333,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.draft(2)
 		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
 		started[0].ID = 2
-		same(b, "started by a record", reward.Amount(0), *must(b.PromotionRegister(b.ctx, started, 0, at(1)))(b)[0].Approval.Granted)
+		same(b, "started by a record", reward.Amount(0), *must(b.PromotionRegister(b.ctx, started, reward.Limits{}, at(1)))(b)[0].Approval.Granted)
 	})
 	run(t, open, "EndpointsHearOfANeededApproval", func(b *bundle) {
 		b.endpoint(1, "promotion.approval_needed", "promotion.paused")
@@ -345,7 +342,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.saveWorth(1, 1, 500)
 		b.move(1, reward.Running)
 		for range 2 {
-			_, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: 1, Reason: "waits", Event: store.EventApproval, Now: at(9)})
+			_, err := b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: worthLimit(1), Reason: "waits", Event: store.EventApproval, Now: at(9)})
 			b.must(err)
 		}
 		told := b.told(1)
@@ -392,7 +389,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.wantCode(create(1, reward.Point, "ann"), reward.CodeExists)
 		b.wantCode(create(1, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(1, "kim")
-		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, 0, epoch))(b)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point}}, reward.Limits{}, epoch))(b)
 		b.wantCode(create(2, reward.Voucher, "bob"), reward.CodeTypeMismatch)
 		wantAuthors(2)
 		b.must(create(2, reward.Point, "kim"))
@@ -420,7 +417,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 				must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, CreatedBy: "kim", CreatedAt: at(1)}))(b)
 			},
 			func() {
-				must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, 0, at(2)))(b)
+				must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 1, Type: reward.Point}}, reward.Limits{}, at(2)))(b)
 			},
 		} {
 			b.draft(1)
@@ -442,12 +439,12 @@ func exerciseApprovals(t *testing.T, open Open) {
 		must(b.PromotionReject(b.ctx, reject))(b)
 		started := []store.Registration{{ID: 1, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}}
 		for range 2 {
-			must(b.PromotionRegister(b.ctx, started, 0, at(6)))(b)
+			must(b.PromotionRegister(b.ctx, started, reward.Limits{}, at(6)))(b)
 			same(b, "status", reward.Draft, b.asRead(1).Status)
 			same(b, "expected", 3, *b.asRead(1).ExpectedCount)
 		}
 		b.must(b.PromotionAuthorAdd(b.ctx, 1, "kim")) // a change ends the rejection
-		must(b.PromotionRegister(b.ctx, started, 0, at(7)))(b)
+		must(b.PromotionRegister(b.ctx, started, reward.Limits{}, at(7)))(b)
 		same(b, "status", reward.Running, b.asRead(1).Status)
 	})
 	run(t, open, "ARecordStartsNoDraftBeforeItsApprovedStart", func(b *bundle) {
@@ -460,7 +457,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		register := func(id reward.PromotionID, above reward.Amount, second int) reward.PromotionStatus {
 			b.Helper()
 			start := store.Registration{ID: id, Type: reward.Point, Started: true, ExpectedCount: new(int64(3))}
-			p := must(b.PromotionRegister(b.ctx, []store.Registration{start}, above, at(second)))(b)[0]
+			p := must(b.PromotionRegister(b.ctx, []store.Registration{start}, worthLimit(above), at(second)))(b)[0]
 			same(b, "as it is read", b.asRead(id).Promotion, p)
 			same(b, "expected", 3, *p.ExpectedCount)
 			same(b, "not started", p.Status == reward.Draft, p.StartedAt.IsZero() && p.StreamDestroyed)
@@ -496,15 +493,15 @@ func exerciseApprovals(t *testing.T, open Open) {
 			}
 			return got
 		}
-		same(b, "all", []reward.PromotionID{8, 3, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 90}))
-		same(b, "a page", []reward.PromotionID{8, 3}, ids(store.PromotionListParams{Limit: 2, ApprovalAbove: 90}))
-		same(b, "the next page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Last: store.PromotionPosition{ID: 3}, ApprovalAbove: 90}))
-		same(b, "PAUSED ones", []reward.PromotionID{8}, ids(store.PromotionListParams{Limit: 9, Status: reward.Paused, ApprovalAbove: 90}))
-		same(b, "more", []reward.PromotionID{8, 5, 4, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 50}))
+		same(b, "all", []reward.PromotionID{8, 3, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: worthLimit(90)}))
+		same(b, "a page", []reward.PromotionID{8, 3}, ids(store.PromotionListParams{Limit: 2, ApprovalAbove: worthLimit(90)}))
+		same(b, "the next page", []reward.PromotionID{1}, ids(store.PromotionListParams{Limit: 2, Last: store.PromotionPosition{ID: 3}, ApprovalAbove: worthLimit(90)}))
+		same(b, "PAUSED ones", []reward.PromotionID{8}, ids(store.PromotionListParams{Limit: 9, Status: reward.Paused, ApprovalAbove: worthLimit(90)}))
+		same(b, "more", []reward.PromotionID{8, 5, 4, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: worthLimit(50)}))
 		same(b, "no limit", []reward.PromotionID{}, ids(store.PromotionListParams{Limit: 9}))
 		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
-		must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 2, PerDay: 59, Now: at(1)}))(b)
-		same(b, "refused a grant", []reward.PromotionID{8, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: 90}))
+		must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 2, PerDay: worthLimit(59), Now: at(1)}))(b)
+		same(b, "refused a grant", []reward.PromotionID{8, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: worthLimit(90)}))
 	})
 	run(t, open, "UploadsAreListed", func(b *bundle) {
 		b.draft(1)

@@ -72,7 +72,7 @@ VALUES (%d, %d, 0, 'u', %d, '', 0, 0, 0, false, %s, '', '', '', %[4]s)`, id, tar
 		same(b, fmt.Sprintf("authors of promotion %d", id), want.authors, strings.Join(authors, " "))
 	}
 	b.move(5, reward.Running)
-	const above = 60
+	above := worthLimit(60)
 	for id := reward.PromotionID(1); id <= 5; id++ {
 		amount := reward.Amount(100)
 		if id == 3 || id == 4 {

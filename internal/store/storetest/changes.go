@@ -159,7 +159,7 @@ func (b *bundle) someChange(id reward.PromotionID, n int) (err error) {
 		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{ID: id, From: []reward.PromotionStatus{from}, To: to, Now: at(n)})
 		return err
 	}
-	if _, err = b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0, epoch); err != nil {
+	if _, err = b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, epoch); err != nil {
 		return err
 	}
 	switch rand.IntN(9) {

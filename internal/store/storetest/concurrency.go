@@ -232,7 +232,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 		b.must(together(workers, func(w int) error {
 			for n := range 10 {
 				id := reward.PromotionID(100*w + n + 1)
-				if _, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, 0, epoch); err != nil {
+				if _, err := b.PromotionRegister(b.ctx, []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, epoch); err != nil {
 					return err
 				}
 				list, err := b.PromotionActive(b.ctx)
@@ -280,7 +280,7 @@ func exerciseConcurrency(t *testing.T, open Open) {
 			for i := range rs {
 				rs[i] = store.Registration{ID: reward.PromotionID(1 + i/2), Type: reward.Point, Started: w%2 == 0}
 			}
-			_, err := b.PromotionRegister(b.ctx, shuffled(rs), 0, epoch)
+			_, err := b.PromotionRegister(b.ctx, shuffled(rs), reward.Limits{}, epoch)
 			return err
 		}))
 		list := must(b.PromotionActive(b.ctx))(b)

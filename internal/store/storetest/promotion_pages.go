@@ -82,7 +82,7 @@ func (b *bundle) manyPromotions() []store.PromotionView {
 			b.move(id, reward.Running)
 		}
 	}
-	must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 12, Type: reward.Point}}, 0, at(2)))(b)
+	must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 12, Type: reward.Point}}, reward.Limits{}, at(2)))(b)
 	var all []store.PromotionView
 	for id := range reward.PromotionID(122) {
 		if v, err := b.PromotionGet(b.ctx, id); err == nil {

@@ -67,7 +67,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		two := int64(2)
 		_, err := b.PromotionRegister(b.ctx, []store.Registration{
 			{ID: 1, Type: reward.Point, Started: true, ExpectedCount: &two}, {ID: 2, Type: reward.Voucher, Started: true},
-		}, 0, epoch)
+		}, reward.Limits{}, epoch)
 		b.must(err)
 		list := must(b.PromotionActive(b.ctx))(b)
 		clear(list)
@@ -196,7 +196,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 	run(t, open, "ARecordMakesADraftAndAStartRunsItOnce", func(b *bundle) {
 		register := func(now time.Time, rs ...store.Registration) []reward.Promotion {
 			b.Helper()
-			list := must(b.PromotionRegister(b.ctx, rs, 0, now))(b)
+			list := must(b.PromotionRegister(b.ctx, rs, reward.Limits{}, now))(b)
 			same(b, "results", len(rs), len(list))
 			return list
 		}
@@ -228,7 +228,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			{ID: 3, Type: reward.Voucher, Started: true},
 			{ID: 8, Type: reward.Point, Started: true},
 			{ID: 3, Type: reward.Point, Started: true, ExpectedCount: count(4)},
-		}, 0, epoch))(b)
+		}, reward.Limits{}, epoch))(b)
 		var got []string
 		for _, p := range list {
 			got = append(got, p.ID.String()+" "+string(p.Type)+" "+string(p.Status))
@@ -237,14 +237,14 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			"9 VOUCHER RUNNING", "8 POINT RUNNING", "9 VOUCHER RUNNING", "3 POINT RUNNING", "8 POINT RUNNING", "3 POINT RUNNING",
 		}, got)
 		same(b, "expected of 3", *count(4), *list[5].ExpectedCount)
-		list = must(b.PromotionRegister(b.ctx, nil, 0, epoch))(b)
+		list = must(b.PromotionRegister(b.ctx, nil, reward.Limits{}, epoch))(b)
 		same(b, "nothing", 0, len(list))
 	})
 	run(t, open, "CreateCompletesARegisteredDraftOnce", func(b *bundle) {
 		must(b.PromotionRegister(b.ctx, []store.Registration{
 			{ID: 7, Type: reward.Point},
 			{ID: 8, Type: reward.Point, Started: true, ExpectedCount: count(10)},
-		}, 0, epoch))(b)
+		}, reward.Limits{}, epoch))(b)
 		_, err := b.PromotionCreate(b.ctx, reward.Promotion{ID: 7, Type: reward.Voucher, CreatedAt: at(1)})
 		b.wantCode(err, reward.CodeTypeMismatch)
 		want := reward.Promotion{

@@ -64,7 +64,7 @@ func (a *arena) spent(id reward.PromotionID, state reward.State) {
 
 // allow returns the allowance of a promotion by the rules, before targets worth
 // added are saved.
-func (a *arena) allow(id reward.PromotionID, above, added reward.Amount, capacity int64) *rules.Allowance {
+func (a *arena) allow(id reward.PromotionID, above reward.Limits, added reward.Amount, capacity int64) *rules.Allowance {
 	flagged := reward.Amount(0)
 	for _, r := range a.of(id) {
 		if r.State == reward.Ready && r.MaybeCalled {
@@ -90,7 +90,7 @@ func (a *arena) dispatches(id reward.PromotionID, rows, first int64) {
 
 // dispatched applies the rules to a dispatch of candidates, in order, and
 // returns the rows that become QUEUED.
-func (a *arena) dispatched(id reward.PromotionID, above reward.Amount, capacity int64, candidates []rules.Row) []reward.Payout {
+func (a *arena) dispatched(id reward.PromotionID, above reward.Limits, capacity int64, candidates []rules.Row) []reward.Payout {
 	allowed := a.allow(id, above, 0, capacity)
 	list := []reward.Payout{}
 	first := int64(0)
@@ -120,7 +120,7 @@ func rulesOfDispatch(a *arena) {
 		candidates []rules.Row
 	}
 	var calls []call
-	above := reward.Amount(0)
+	above := reward.Limits{}
 	add := func(p reward.Promotion, from reward.State, named bool, limit, maxLen int, candidates []rules.Row) {
 		params := store.PayoutDispatchParams{PromotionID: p.ID, From: from, Limit: limit, MaxLen: maxLen, ApprovalAbove: above, Now: now}
 		if named {
@@ -208,7 +208,7 @@ func rulesOfDispatch(a *arena) {
 		}
 		o := odometer(j)
 		p := promotion(reward.PromotionID(2_000_000+j), reward.Running)
-		above = oneOf[reward.Amount](&o, 0, 5, 6)
+		above = worthLimit(oneOf[reward.Amount](&o, 0, 5, 6))
 		p.Approval = oneOf(&o, reward.Approval{}, reward.Approval{Round: 1, Rounds: 1, Amount: 2, Count: 2}, reward.Approval{Round: 2, Rounds: 2, Amount: 6, Count: 4})
 		if o.flag() {
 			p.Approval.Unvalued = 2
@@ -310,9 +310,9 @@ func rulesOfSave(a *arena) {
 		if k.tight {
 			maxLen = 2 // one is QUEUED
 		}
-		above := reward.Amount(0)
+		above := worthLimit(0)
 		if k.turn%2 == 0 {
-			above = 5
+			above = worthLimit(5)
 		}
 		got := must(a.PayoutSave(a.ctx, store.PayoutSaveParams{Rows: batch, MaxLen: maxLen, ApprovalAbove: above, Now: now}))(a)
 		added := make(map[reward.PromotionID]reward.Amount)

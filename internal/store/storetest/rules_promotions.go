@@ -25,7 +25,7 @@ func rulesOfMove(a *arena) {
 		if p.StreamDestroyed = o.flag(); o.flag() && p.Status == reward.PromotionCancelled {
 			p.FinishedAt = at(-10)
 		}
-		move.ApprovalAbove = oneOf[reward.Amount](&o, 0, 100)
+		move.ApprovalAbove = worthLimit(oneOf[reward.Amount](&o, 0, 100))
 		if o.flag() {
 			p.RejectedBy, p.RejectReason = "mia", "no"
 		}
@@ -48,7 +48,7 @@ func rulesOfMove(a *arena) {
 		}
 		p.StartsAt = oneOf(&o, time.Time{}, now, now.Add(time.Microsecond))
 		p.Approval.Granted = oneOf(&o, nil, new(reward.Amount(0)), new(reward.Amount(129)))
-		move.ApprovalPerDay = oneOf[reward.Amount](&o, 0, 100)
+		move.ApprovalPerDay = worthLimit(oneOf[reward.Amount](&o, 0, 100))
 		if i >= 5*5*2*2*2 && move.To != reward.Running {
 			continue // no approval matters
 		}
@@ -70,7 +70,7 @@ func rulesOfMove(a *arena) {
 		}
 		a.must(err)
 		if move.To == reward.Running {
-			next = rules.NeedsGrants(next, move.ApprovalPerDay > 0)
+			next = rules.NeedsGrants(next, move.ApprovalPerDay.Of(next.Currency) > 0)
 		}
 		same(a.bundle, fmt.Sprintf("moved by %+v", move), next, got)
 		a.promotions[id] = next

@@ -97,7 +97,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		done := b.complete(1, 20)
 		same(b, "completed", true, done)
 		b.complete(1, 21)
-		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, 0, at(1)))(b)
+		must(b.PromotionRegister(b.ctx, []store.Registration{{ID: 2, Type: reward.Point, Started: true}}, reward.Limits{}, at(1)))(b)
 		b.move(2, reward.PromotionCancelled)
 		_, err := b.PromotionMove(b.ctx, store.PromotionMoveParams{ID: 1, To: reward.Paused, From: []reward.PromotionStatus{reward.Running}, Event: store.EventBreach, Now: at(30)})
 		b.wantCode(err, reward.CodeIllegalState)
