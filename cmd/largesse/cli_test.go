@@ -268,9 +268,7 @@ func TestFailures(t *testing.T) {
 
 	t.Run("NameTheCureWhenNoServerIsThere", func(t *testing.T) {
 		t.Parallel()
-		server := httptest.NewServer(http.NotFoundHandler())
-		server.Close()
-		r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", server.URL)
+		r := largesseRun(t.Context(), "", nil, "promotion", "list", "--server", "http://127.0.0.1:1")
 		if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "start it (largesse serve)") {
 			t.Errorf("%+v", r)
 		}
@@ -278,10 +276,7 @@ func TestFailures(t *testing.T) {
 
 	t.Run("SpeakOfNoServerWhereNoneIsCalled", func(t *testing.T) {
 		t.Parallel()
-		gone := httptest.NewServer(http.NotFoundHandler())
-		gone.Close()
-		address := strings.TrimPrefix(gone.URL, "http://")
-		r := largesseRun(t.Context(), "", nil, "migrate", "--database-url", "postgres://u:hunter2@"+address+"/x")
+		r := largesseRun(t.Context(), "", nil, "migrate", "--database-url", "postgres://u:hunter2@127.0.0.1:1/x")
 		if r.code != exitFailed || strings.Contains(r.stderr, "largesse serve") || strings.Contains(r.stderr, "hunter2") ||
 			strings.Count(r.stderr, "connection refused") != 1 {
 			t.Errorf("%+v", r)

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -514,10 +512,7 @@ func TestWebhooksOverTheNetwork(t *testing.T) {
 
 	t.Run("ErrorsDoNotShowTheAddress", func(t *testing.T) {
 		t.Parallel()
-		l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		l.Close()
-		u := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/secret-path", RawQuery: "token=secret"}
-		for _, address := range []string{u.String(), "http://\x7f/secret"} {
+		for _, address := range []string{"http://127.0.0.1:1/secret-path?token=secret", "http://\x7f/secret"} {
 			if _, err := post(t, address); err == nil || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%v", err)
 			}

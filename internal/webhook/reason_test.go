@@ -54,8 +54,6 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		receiver.StartTLS()
 		return receiver
 	}
-	refusing := httptest.NewServer(http.NotFoundHandler())
-	refusing.Close()
 	silent := errors.New("i/o trouble at 10.255.255.53")
 	resolver := func(err error) *http.Transport {
 		return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -71,7 +69,7 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		"ADeadResolver": {resolver(&net.DNSError{Err: "i/o timeout", Name: "x.example", Server: "10.255.255.53:53", IsTimeout: true}), "https://x.example/", "the host name of the URL could not be looked up"},
 		"SomethingElse": {resolver(silent), "https://x.example/", "no response"},
 		"APrivateOne":   {NewTransport(false), "http://127.0.0.1:9/", errPrivate.Error()},
-		"Nobody":        {NewTransport(true), refusing.URL, "the receiver refused the connection"},
+		"Nobody":        {NewTransport(true), "http://127.0.0.1:1", "the receiver refused the connection"},
 		"AClosedOne":    {NewTransport(true), serve(httptest.NewServer, closing("")), "the receiver closed the connection without a response"},
 		"NoHTTP":        {NewTransport(true), serve(httptest.NewServer, closing("SSH-2.0-OpenSSH\r\n")), "the response of the receiver is not HTTP"},
 		"NoTLS":         {NewTransport(true), strings.Replace(serve(httptest.NewServer, closing("")), "http:", "https:", 1), ""},
