@@ -282,7 +282,8 @@ var publishTypes = map[string]reward.PromotionType{bus.TopicPointPublish: reward
 func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, by string) error {
 	authored := make(map[reward.PromotionID]bool)
 	for _, l := range letters {
-		m, err := reward.ParsePublishMessage(publishTypes[l.Source], l.Value)
+		// By the widest rule: an instance of another version may accept more than this one.
+		m, err := reward.ParseEntry(publishTypes[l.Source], l.Value)
 		if publishTypes[l.Source] == "" || err != nil || authored[m.PromotionID] {
 			continue // it adds no target
 		}

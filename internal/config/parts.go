@@ -68,7 +68,7 @@ func (a Approval) Limits() (above, perDay reward.Limits, err error) {
 		}
 		for i, into := range []reward.Limits{above, perDay}[:len(parts)-1] {
 			limit, err := strconv.ParseInt(parts[i+1], 10, 64)
-			if err != nil || limit <= 0 {
+			if err != nil || limit <= 0 || strconv.FormatInt(limit, 10) != parts[i+1] {
 				return above, perDay, fmt.Errorf("has %q; its amounts must be whole numbers of minor units, at least 1", text)
 			}
 			into.Own[code] = reward.Amount(limit)

@@ -214,7 +214,7 @@ func NewMetrics() *Metrics {
 	for _, o := range []WebhookOutcome{WebhookDelivered, WebhookRetried, WebhookAbandoned} {
 		m.webhooks.WithLabelValues(string(o))
 	}
-	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison, reward.CodeNeverGiven} {
+	for _, reason := range []string{reward.CodeMalformed, reward.CodeTypeMismatch, reward.CodeConflict, reward.CodeInvalid, reward.CodePoison, reward.CodeNeverGiven, reward.CodeAmountOverflow, reward.CodeArchived, reward.CodeTemplateNotFound} {
 		m.deadLetters.WithLabelValues(reason)
 	}
 	return m

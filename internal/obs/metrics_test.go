@@ -112,7 +112,7 @@ func TestMetrics(t *testing.T) {
 			"largesse_pool_starts_total": {"": 1},
 			"largesse_idle_stops_total":  {"": 1},
 			"largesse_dead_letters_total": zeroed(map[string]float64{"POISON": 2},
-				"MALFORMED", "TYPE_MISMATCH", "CONFLICT", "INVALID", "NEVER_GIVEN"),
+				"MALFORMED", "TYPE_MISMATCH", "CONFLICT", "INVALID", "NEVER_GIVEN", "AMOUNT_OVERFLOW", "ARCHIVED", "TEMPLATE_NOT_FOUND"),
 			"largesse_payouts_total": zeroed(map[string]float64{"SUCCEEDED": 5}, "FAILED", "RETRYING", "UNKNOWN", "CANCELLED"),
 			"largesse_provider_calls_total": zeroed(map[string]float64{"PAID": 1, "LOOKUP_OPEN": 1},
 				"REFUSED", "FAILED", "UNKNOWN", "THROTTLED", "MISSET", "UNSENT", "LOOKUP_FOUND", "LOOKUP_NOT_FOUND"),

@@ -182,7 +182,7 @@ func TestGuard(t *testing.T) {
 		s.until("paid out", paidOut)
 		s.save(100, 1) // 1,100 in total: above the limit
 		v := s.until("paused", paused)
-		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1,100 KRW, above 1,000 KRW (approval.above)") {
+		if !strings.Contains(v.PauseReason, "waits for an approval: it is worth 1,100 KRW, above 1,000 KRW (approval.currencies)") {
 			t.Errorf("pauseReason %q", v.PauseReason)
 		}
 	})

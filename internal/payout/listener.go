@@ -254,7 +254,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 		return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 	case len(good) == 1:
 		refused, _ := errors.AsType[*reward.Error](err)
-		dead = append(dead, bus.DeadRecord{Record: good[0].record, Reason: refused.Code, Detail: refused.Detail})
+		dead = append(dead, bus.DeadRecord{Record: good[0].record, Reason: refused.Code, Detail: err.Error()})
 		return l.save(ctx, nil, dead, offsets)
 	}
 	half := len(good) / 2

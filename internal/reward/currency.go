@@ -66,6 +66,15 @@ func (l Limits) Of(code string) Amount {
 	return l.Default
 }
 
+// Setting returns the name of the setting that has the limit of a currency, for errors;
+// name is that of the default.
+func (l Limits) Setting(name, code string) string {
+	if _, own := l.Own[cmp.Or(code, NoCurrency)]; own {
+		return "approval.currencies"
+	}
+	return name
+}
+
 // In returns the amount as people read it, in major units: "10.50 EUR",
 // "1,050 KRW". Without a currency, it is a plain number: "1,050". An amount of an
 // unknown currency stays in minor units.

@@ -201,6 +201,9 @@ func decode(value []byte, into any, others bool) *Error {
 	if err := CheckJSONText(value); err != nil {
 		return refuseLine(LineInvalidUTF8, "the value %v", err)
 	}
+	if bytes.IndexByte(value, 0) >= 0 {
+		return refuseLine(LineInvalidUTF8, "the value contains U+0000")
+	}
 	if !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")) {
 		return refuseLine(LineBadJSON, "the value is not a JSON object")
 	}

@@ -99,18 +99,18 @@ func AmountMin(t PromotionType) Amount {
 // ParsePublishMessage parses the value of a publish record and validates it for
 // its type. It ignores unknown fields, which other systems may use, and the voucher code
 // of points. The error is an [Error] with the code that a line of a file would get, unless
-// the ID of the promotion or the summary is wrong.
+// the ID of the promotion is missing.
 func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) {
-	return parseMessage(t, value, TargetText.Target)
+	return parseMessage(t, value, true)
 }
 
 // ParseEntry parses the message of a payout that Largesse has accepted, for example
 // the value of a stream entry.
 func ParseEntry(t PromotionType, value []byte) (PublishMessage, error) {
-	return parseMessage(t, value, TargetText.target)
+	return parseMessage(t, value, false)
 }
 
-func parseMessage(t PromotionType, value []byte, target func(TargetText, *Promotion) (PublishMessage, *Error)) (PublishMessage, error) {
+func parseMessage(t PromotionType, value []byte, fresh bool) (PublishMessage, error) {
 	var m struct {
 		PromotionID *PromotionID `json:"promotionId"`
 		SummaryID   SummaryID    `json:"promotionSummaryId"`
@@ -129,7 +129,7 @@ func parseMessage(t PromotionType, value []byte, target func(TargetText, *Promot
 	if err != nil {
 		return PublishMessage{}, err
 	}
-	out, err := target(x, &Promotion{ID: *m.PromotionID, Type: t})
+	out, err := x.target(&Promotion{ID: *m.PromotionID, Type: t}, fresh)
 	if err != nil {
 		return PublishMessage{}, err
 	}

@@ -86,22 +86,11 @@ func refuseLine(code, format string, args ...any) *Error {
 
 // Target returns the target as a message of a promotion, whose amount and voucher code
 // stand for missing ones. The error has the code of the line.
-func (x TargetText) Target(of *Promotion) (PublishMessage, *Error) {
-	m, err := x.target(of)
-	if err != nil {
-		return PublishMessage{}, err
-	}
-	if err := CheckNewUserID(m.UserID); err != nil {
-		return PublishMessage{}, refuseLine(LineBadUser, "%v", err)
-	}
-	if HasControl(x.VoucherCode) {
-		return PublishMessage{}, refuseLine(LineBadVoucher, "voucherCode contains a control character")
-	}
-	return m, nil
-}
+func (x TargetText) Target(of *Promotion) (PublishMessage, *Error) { return x.target(of, true) }
 
-// target is Target for texts that came in before there were the rules of how they look.
-func (x TargetText) target(of *Promotion) (PublishMessage, *Error) {
+// target is Target, without the rules of how texts look unless they are fresh: others
+// may have come in before there were these rules.
+func (x TargetText) target(of *Promotion, fresh bool) (PublishMessage, *Error) {
 	refuse := func(code, format string, args ...any) (PublishMessage, *Error) {
 		return PublishMessage{}, refuseLine(code, format, args...)
 	}
@@ -113,7 +102,11 @@ func (x TargetText) target(of *Promotion) (PublishMessage, *Error) {
 		return refuse(LineBadID, "%v", err)
 	}
 	m := PublishMessage{PromotionID: of.ID, TargetID: id, UserID: cmp.Or(x.UserID, x.TargetID), Amount: of.Amount}
-	if err := CheckUserID(m.UserID); err != nil {
+	check := CheckUserID
+	if fresh {
+		check = CheckNewUserID
+	}
+	if err := check(m.UserID); err != nil {
 		return refuse(LineBadUser, "%v", err)
 	}
 	least := AmountMin(of.Type)
@@ -139,6 +132,8 @@ func (x TargetText) target(of *Promotion) (PublishMessage, *Error) {
 		return refuse(LineBadVoucher, "voucherCode is missing")
 	case len(m.VoucherCode) > VoucherCodeMax:
 		return refuse(LineBadVoucher, "voucherCode is longer than %d bytes", VoucherCodeMax)
+	case fresh && HasControl(x.VoucherCode):
+		return refuse(LineBadVoucher, "voucherCode contains a control character")
 	}
 	return m, nil
 }

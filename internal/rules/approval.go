@@ -84,13 +84,13 @@ func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Limits, now t
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Limits) string {
-	limit := above.Of(p.Currency)
-	worth := fmt.Sprintf("is worth %s, above %s (approval.above)", c.AmountTotal().In(p.Currency), limit.In(p.Currency))
+	limit, setting := above.Of(p.Currency), above.Setting("approval.above", p.Currency)
+	worth := fmt.Sprintf("is worth %s, above %s (%s)", c.AmountTotal().In(p.Currency), limit.In(p.Currency), setting)
 	switch {
 	case p.Approval.Unvalued <= p.Approval.Rounds && c.AmountTotal() <= limit:
 		worth = fmt.Sprintf("is worth %s, more than its authors have left for 24 hours (approval.above-per-day)", c.AmountTotal().In(p.Currency))
 	case p.Approval.Unvalued > p.Approval.Rounds:
-		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (approval.above is %s)", limit.In(p.Currency))
+		worth = fmt.Sprintf("has vouchers without an amount, so that its worth is unknown (%s is %s)", setting, limit.In(p.Currency))
 	}
 	if p.Approval.Rounds > 0 {
 		worth += fmt.Sprintf(", of which %d targets worth %s are approved", p.Approval.Count, p.Approval.Amount.In(p.Currency))

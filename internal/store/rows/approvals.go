@@ -64,7 +64,12 @@ func Limits(l reward.Limits) string {
 // Limits.Of of package reward. SQLite finds nothing by an empty text.
 func (d Dialect) Limit(param, currency string) string {
 	param += d.JSON
-	return `CAST(coalesce(` + param + ` ->> coalesce(nullif(` + currency + `, ''), '` + reward.NoCurrency + `'), ` + param + ` ->> '*') AS bigint)`
+	return `CAST(coalesce(` + param + ` ->> ` + currencyOf(currency) + `, ` + param + ` ->> '*') AS bigint)`
+}
+
+// currencyOf returns the currency of a column, as SQL: an empty one is that of points.
+func currencyOf(column string) string {
+	return `coalesce(nullif(` + column + `, ''), '` + reward.NoCurrency + `')`
 }
 
 // grantSQL grants promotion $1 its worth if that, and the grants since $4 to the other
@@ -75,7 +80,7 @@ func (d Dialect) grantSQL() string {
   SELECT p.*, p.per_day <= 0 AS free, coalesce(p.day_granted < p.worth, true) AS asks,
     NOT EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = p.id) AS nobody,
     p.worth <= p.per_day - (SELECT coalesce(sum(o.day_granted), 0) FROM promotions o
-      WHERE o.day_granted_at > $4 AND o.id <> p.id AND o.currency = p.currency AND EXISTS (
+      WHERE o.day_granted_at > $4 AND o.id <> p.id AND ` + currencyOf(`o.currency`) + ` = ` + currencyOf(`p.currency`) + ` AND EXISTS (
         SELECT 1 FROM promotion_authors a JOIN promotion_authors b ON b.promotion_id = o.id AND lower(b.author) = lower(a.author)
         WHERE a.promotion_id = p.id)) AS fits
   FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, ` + d.Limit(`$2`, `m.currency`) + ` AS per_day, ` + Worth + ` AS worth

@@ -262,9 +262,9 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "a missing one", false, paused)
 	})
 	run(t, open, "AnAuthorHasAnAmountPerDay", func(b *bundle) {
-		authors := map[reward.PromotionID][]string{1: {"ann"}, 2: {"Ann"}, 3: {"bob"}, 4: {"ann", "bob"}, 5: {"ann"}, 6: nil, 7: {"ann"}, 8: {"ann"}}
-		for id := reward.PromotionID(1); id <= 8; id++ {
-			code := []string{1: "EUR", "EUR", "EUR", "EUR", "KRW", "EUR", "EUR", ""}[id]
+		authors := map[reward.PromotionID][]string{1: {"ann"}, 2: {"Ann"}, 3: {"bob"}, 4: {"ann", "bob"}, 5: {"ann"}, 6: nil, 7: {"ann"}, 8: {"ann"}, 9: {"ann"}}
+		for id := reward.PromotionID(1); id <= 9; id++ {
+			code := []string{1: "EUR", "EUR", "EUR", "EUR", "KRW", "EUR", "EUR", "", reward.NoCurrency}[id]
 			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, Currency: code, CreatedAt: epoch}))(b)
 			for _, author := range authors[id] {
 				b.must(b.PromotionAuthorAdd(b.ctx, id, author))
@@ -291,6 +291,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "of both authors", true, grant(4, 180, 1))
 		same(b, "in another currency, with its own limit", true, grant(5, 30, 1))
 		same(b, "in points, with their own limit", true, grant(8, 20, 1))
+		same(b, "in points by their code", false, grant(9, 39, 1))
 		same(b, "of nobody", true, grant(6, 1, 1))
 		same(b, "granted to nobody", reward.Amount(-1), granted(6))
 		b.saveWorth(1, 2, 1)
