@@ -14,9 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/largesse/largesse/client"
@@ -31,15 +29,12 @@ type sample struct {
 	t       *testing.T
 	command []string
 	dir     string // has the file of its charges
-	port    string
+	address string
 	url     string
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when cmd has ended
 	log     fixture.Buffer
 }
-
-// samplePorts counts the ports that newSample has tried.
-var samplePorts atomic.Int64
 
 // samples are the providers of examples/.
 func samples(t *testing.T) map[string][]string {
@@ -53,19 +48,11 @@ func samples(t *testing.T) map[string][]string {
 	}
 }
 
-// newSample starts a sample in an empty folder. Its port is below those of
-// outgoing connections, one of which could take it while the sample is down.
+// newSample starts a sample in an empty folder.
 func newSample(t *testing.T, command []string) *sample {
 	t.Helper()
-	s := &sample{t: t, command: command, dir: t.TempDir()}
-	for s.port == "" {
-		port := 16384 + (int64(os.Getpid())*16+samplePorts.Add(1))%16384
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			s.port, s.url = strconv.FormatInt(port, 10), "http://"+l.Addr().String()
-			_ = l.Close()
-		}
-	}
+	s := &sample{t: t, command: command, dir: t.TempDir(), address: fixture.FreeAddress(t)}
+	s.url = "http://" + s.address
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
@@ -82,7 +69,7 @@ func (s *sample) start() {
 	cmd, ended := exec.CommandContext(s.t.Context(), s.command[0], s.command[1:]...), make(chan struct{})
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
-	cmd.Env = append(os.Environ(), "PORT="+s.port)
+	cmd.Env = append(os.Environ(), "PORT="+strings.TrimPrefix(s.address, "127.0.0.1:"))
 	fixture.OK(s.t, cmd.Start())
 	go func() {
 		_ = cmd.Wait()
@@ -95,7 +82,7 @@ func (s *sample) start() {
 			s.t.Fatal("it ended")
 		default:
 		}
-		conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", "127.0.0.1:"+s.port)
+		conn, err := new(net.Dialer).DialContext(s.t.Context(), "tcp", s.address)
 		if err == nil {
 			_ = conn.Close()
 		}

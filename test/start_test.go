@@ -20,7 +20,7 @@ import (
 // TestATakenPortIsFoundOutFirst: nothing is begun, and nothing left open.
 func TestATakenPortIsFoundOutFirst(t *testing.T) {
 	t.Parallel()
-	taken := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	taken := fixture.Must(net.Listen("tcp", fixture.FreeAddress(t)))(t)
 	defer taken.Close()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.HTTP.Listen, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), taken.Addr().String(), "http://127.0.0.1:1"

@@ -142,9 +142,7 @@ func TestDoctorPostgres(t *testing.T) {
 // ownRedis starts a Redis that ends with the test, and returns its address.
 func ownRedis(t *testing.T, settings ...string) string {
 	t.Helper()
-	l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	address := l.Addr().String()
-	l.Close()
+	address := fixture.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	dir := t.TempDir()
 	server := exec.CommandContext(t.Context(), "redis-server", slices.Concat([]string{

@@ -534,15 +534,14 @@ func TestLookAtHTTP(t *testing.T) {
 		_, _ = w.Write([]byte(`{"info":{"title":"Petstore","version":"1"}}`))
 	}))
 	ours := listen(api.New(api.Config{Promotions: campaign.NewPromotions(campaign.PromotionsConfig{}), Version: "v7.0.0"}))
-	free := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	free.Close()
+	free := fixture.FreeAddress(t)
 	for _, tc := range []struct {
 		address string
 		roles   []string
 		status  CheckStatus
 		found   string
 	}{
-		{free.Addr().String(), []string{config.RoleAPI}, CheckOK, "the API can listen on " + free.Addr().String()},
+		{free, []string{config.RoleAPI}, CheckOK, "the API can listen on " + free},
 		{"127.0.0.1:0", []string{config.RoleAPI}, CheckOK, "the API uses any free port of 127.0.0.1"},
 		{ours, []string{config.RoleAPI}, CheckOK, "the API of a running instance (version 7.0.0) listens on " + ours},
 		{other, []string{config.RoleAPI}, CheckWarn, "http.listen " + other + " is in use by another program"},

@@ -107,7 +107,7 @@ func TestServer(t *testing.T) {
 
 	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
 		t.Parallel()
-		s := fixture.Must(NewServer(ServerConfig{Listen: "127.0.0.1:0", AuthMode: auth.ModeNone}))(t)
+		s := fixture.Must(NewServer(ServerConfig{Listen: fixture.FreeAddress(t), AuthMode: auth.ModeNone}))(t)
 		fixture.OK(t, s.Bind(t.Context()))
 		s.Stop()
 		s.Stop()

@@ -57,7 +57,7 @@ func TestAServerDiesWithItsParent(t *testing.T) {
 // TestFreePorts finds ports outside the range of outgoing connections.
 func TestFreePorts(t *testing.T) {
 	t.Parallel()
-	ports, err := freePorts(8)
+	ports, err := FreePorts(8)
 	if err != nil {
 		t.Fatal(err)
 	}

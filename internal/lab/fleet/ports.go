@@ -21,8 +21,8 @@ const portTries = 1000
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns n different loopback ports on which nothing listens.
-func freePorts(n int) ([]int, error) {
+// FreePorts returns n different loopback ports on which nothing listens.
+func FreePorts(n int) ([]int, error) {
 	var ports []int
 	var held []net.Listener
 	var err error

@@ -164,7 +164,7 @@ func (s *Server) killEnded() error { return s.process.kill() }
 
 // settle chooses a place and prepares it.
 func (s *Server) settle(ctx context.Context) error {
-	ports, err := freePorts(s.ports)
+	ports, err := FreePorts(s.ports)
 	if err != nil {
 		return err
 	}
