@@ -217,7 +217,8 @@ func TestDoctorRedis(t *testing.T) {
 
 	t.Run("ACluster", func(t *testing.T) {
 		t.Parallel()
-		address := ownRedis(t, "--cluster-enabled", "yes")
+		_, clusterPort, _ := net.SplitHostPort(fixture.FreeAddress(t))
+		address := ownRedis(t, "--cluster-enabled", "yes", "--cluster-port", clusterPort)
 		conn := fixture.Must(new(net.Dialer).DialContext(t.Context(), "tcp", address))(t)
 		defer conn.Close()
 		fixture.Must(conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")))(t)
