@@ -305,8 +305,14 @@ func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, 
 	status.busy.Store(true)
 	m.tasks.Go(func() {
 		defer status.busy.Store(false)
+		began := time.Now()
 		if err := task(ctx); ctx.Err() == nil {
 			status.report(err, "template_id", t.ID)
+			if err != nil {
+				// A call to the gate may have failed, and no round has asked for this template
+				// meanwhile. The task may have lasted much longer than its latest call.
+				m.suspect(t.ID, time.Now().Add(-min(time.Since(began), gateTimeout)), err)
+			}
 		}
 	})
 }

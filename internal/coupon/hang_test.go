@@ -136,6 +136,27 @@ func TestPromisesHoldWhileRedisHangs(t *testing.T) {
 	})
 }
 
+// TestAHangThatOnlyATaskMeets lets the gate hang within the care of a template: the outage
+// begins with that call, although nobody requests a coupon and no other call is due.
+func TestAHangThatOnlyATaskMeets(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		const fallbackAfter = 3 * time.Second
+		i := r.start(func(c *FlowConfig) { c.FallbackAfter = fallbackAfter })
+		id := r.create(reward.CouponTemplate{TotalQuantity: 10})
+		r.served(id, r.rush(i, id, "u", 3))
+		hung := make(chan func(), 1)
+		i.gate.set(func(g *faultyGate) { g.onShrink = sync.OnceFunc(func() { hung <- r.memory.hang() }) })
+		resume := <-hung
+		defer resume()
+		began := time.Now()
+		r.onPath(id, reward.PathDatabase)
+		if moved := r.since(began); moved > fallbackAfter+2*maintainInterval {
+			r.Errorf("the database path began after %v", moved)
+		}
+	})
+}
+
 // TestTheDatabasePathBeginsWithoutAnIssuer checks the same for instances without the role
 // issuer, when no other instance is there. Nobody is served before an issuer starts, but
 // everyone who asks during the hang gets a coupon.
