@@ -500,13 +500,14 @@ func idSchema(pattern string, lowest int64) *huma.Schema {
 func shareErrors(doc tree) {
 	doc["components"].(tree)["responses"] = tree{"Problem": problemResponse()}
 	for _, item := range doc["paths"].(tree) {
-		for _, op := range item.(tree) {
-			if op := op.(tree); op["security"] == nil {
+		for _, one := range item.(tree) {
+			op := one.(tree)
+			if op["security"] == nil {
 				op["security"] = []any{}
 			} else {
 				delete(op, "security") // that of the document
 			}
-			answers := op.(tree)["responses"].(tree)
+			answers := op["responses"].(tree)
 			maps.DeleteFunc(answers, func(status string, _ any) bool { return status >= "400" })
 			answers["default"] = refTree("responses", "Problem")
 		}

@@ -51,15 +51,19 @@ func unmarshalStrict(data []byte, v any) error {
 }
 
 // values returns how many values a JSON text has, at most.
-func values(data []byte) int {
-	n, quoted := 1, false
+func values(data []byte) int { return 1 + outsideStrings(data, ",[{") }
+
+// outsideStrings counts those of some characters that are not within the strings of a
+// JSON text.
+func outsideStrings(data []byte, chars string) (n int) {
+	quoted := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case quoted && c == '\\':
 			i++
 		case c == '"':
 			quoted = !quoted
-		case !quoted && (c == ',' || c == '[' || c == '{'):
+		case !quoted && strings.IndexByte(chars, c) >= 0:
 			n++
 		}
 	}
