@@ -72,16 +72,16 @@ func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error
 	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
 	switch quotes {
 	case quotesBroken:
-		return reward.TargetText{}, faultf(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
+		return reward.TargetText{}, reward.RefuseLine(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
 	case quotesOpen:
 		fault, err := t.spanning(l)
 		return reward.TargetText{}, fault, err
 	}
 	switch {
 	case !storable(l.text):
-		return reward.TargetText{}, faultf(reward.LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
+		return reward.TargetText{}, reward.RefuseLine(reward.LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
 	case n != len(t.csv.columns):
-		return reward.TargetText{}, faultf(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
+		return reward.TargetText{}, reward.RefuseLine(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
 	}
 	var x reward.TargetText
 	for i, name := range t.csv.columns {
@@ -95,14 +95,14 @@ func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error
 			x.Amount = text
 		case columnVoucher:
 			if reward.StartsFormula(text) {
-				return reward.TargetText{}, faultf(LineFormula, "%s begins like a spreadsheet formula; if it is none, write an apostrophe before it", columnVoucher), nil
+				return reward.TargetText{}, reward.RefuseLine(LineFormula, "%s begins like a spreadsheet formula; if it is none, write an apostrophe before it", columnVoucher), nil
 			}
 			x.VoucherCode = reward.UnguardCell(text)
 		}
 	}
 	for _, cell := range []struct{ code, column, text string }{{reward.LineBadUser, columnUser, x.UserID}, {reward.LineBadVoucher, columnVoucher, x.VoucherCode}} {
 		if wrong := reward.CheckCell(cell.text); wrong != "" {
-			return reward.TargetText{}, faultf(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
+			return reward.TargetText{}, reward.RefuseLine(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
 		}
 	}
 	return x, nil, nil
@@ -140,7 +140,7 @@ func (t *TargetReader) spanning(first line) (*reward.Error, error) {
 	}
 	if !closed {
 		t.lines.push(under)
-		return faultf(LineBadQuote, "a quote is not closed"), nil
+		return reward.RefuseLine(LineBadQuote, "a quote is not closed"), nil
 	}
 	for _, l := range under {
 		if len(l.text) > 0 {
@@ -150,7 +150,7 @@ func (t *TargetReader) spanning(first line) (*reward.Error, error) {
 			})
 		}
 	}
-	return faultf(LineBadQuote, "a quoted cell continues past the end of the line"), nil
+	return reward.RefuseLine(LineBadQuote, "a quoted cell continues past the end of the line"), nil
 }
 
 // quotes is the state of the quotes at the end of a line.

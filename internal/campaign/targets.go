@@ -146,7 +146,7 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 // read parses a line.
 func (t *TargetReader) read(l line) (reward.TargetText, *reward.Error, error) {
 	if l.tooLong {
-		return reward.TargetText{}, faultf(reward.LineTooLong, "the line has more than %d bytes", lineMax), nil
+		return reward.TargetText{}, reward.RefuseLine(reward.LineTooLong, "the line has more than %d bytes", lineMax), nil
 	}
 	return t.parse(l)
 }
@@ -162,11 +162,6 @@ func (t *TargetReader) end(err error) error {
 	return io.EOF
 }
 
-// faultf returns the reason why a line is refused.
-func faultf(code, format string, args ...any) *reward.Error {
-	return reward.NewError(reward.KindInvalid, code, format, args...)
-}
-
 // row returns the payout of a line.
 func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error) {
 	text := x.Amount
@@ -175,9 +170,9 @@ func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error)
 		least := reward.AmountMin(t.defaults.Type)
 		switch {
 		case err != nil:
-			return store.NewPayout{}, faultf(reward.LineBadAmount, "%s %s %v", columnAmount, reward.Quote(text), err)
+			return store.NewPayout{}, reward.RefuseLine(reward.LineBadAmount, "%s %s %v", columnAmount, reward.Quote(text), err)
 		case amount < least || amount > reward.AmountMax:
-			return store.NewPayout{}, faultf(reward.LineBadAmount, "%s %s is not from %s to %s",
+			return store.NewPayout{}, reward.RefuseLine(reward.LineBadAmount, "%s %s is not from %s to %s",
 				columnAmount, reward.Quote(text), least.In(t.defaults.Currency), reward.AmountMax.In(t.defaults.Currency))
 		}
 		x.Amount = strconv.FormatInt(int64(amount), 10)

@@ -63,6 +63,8 @@ type Engine struct {
 	provider payout.Provider
 	local    money.LocalProvider // nil: none
 	unbound  bool                // the API has no listener
+	above    reward.Limits       // approval.above, with approval.currencies
+	perDay   reward.Limits       // approval.above-per-day, likewise
 	// ensureTopics replaces bus.Client.EnsureTopics in tests; nil: it does not.
 	ensureTopics func(context.Context) error
 
@@ -126,15 +128,17 @@ func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
 	for _, p := range Problems(cfg, e.provider != nil || e.local != nil) {
 		return nil, errors.New(p.String())
 	}
+	var err error
+	if e.above, e.perDay, err = cfg.Approval.Limits(); err != nil {
+		return nil, err
+	}
 	why := notUp
 	if !e.plays(config.RoleAPI) {
 		why = "this instance does not have the role " + config.RoleAPI
 	}
-	mount, err := web.NewMount(cfg.HTTP.AllowedOrigins, why)
-	if err != nil {
+	if e.mount, err = web.NewMount(cfg.HTTP.AllowedOrigins, why); err != nil {
 		return nil, err
 	}
-	e.mount = mount
 	return e, nil
 }
 
@@ -448,7 +452,6 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	promotions := e.promotions(service.NewIDs())
-	above, perDay, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	limits := payout.Limits{
 		MoneyTimeout: e.cfg.Money.Timeout, Lease: stream.Lease(), SettleAfter: e.cfg.Money.SettleAfter,
 		IdempotencyWindow: e.cfg.Money.IdempotencyWindow, GiveUpAfter: e.cfg.Money.GiveUpAfter,
@@ -466,7 +469,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 			MaxConcurrency: e.cfg.Money.MaxConcurrency, RatePerSecond: e.cfg.Money.RatePerSecond,
 			Rates: rates, Instances: heart.instances,
 		},
-		ApprovalAbove: above, ApprovalPerDay: perDay,
+		ApprovalAbove: e.above, ApprovalPerDay: e.perDay,
 		Start: func(ctx context.Context, id reward.PromotionID) error {
 			_, err := promotions.Start(ctx, id)
 			return err
@@ -650,10 +653,9 @@ const probeConnections = 64
 // promotions returns the operations on promotions, for the API and for schedules.
 func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
-	above, perDay, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	return campaign.NewPromotions(campaign.PromotionsConfig{
 		Store: e.store, IDs: ids, Log: e.log, Hint: func(id reward.PromotionID) { e.flow.Hint(id) }, MaxRetries: &maxRetries,
-		ApprovalAbove: above, ApprovalPerDay: perDay, Webhooks: e.cfg.Webhook.Secret != "",
+		ApprovalAbove: e.above, ApprovalPerDay: e.perDay, Webhooks: e.cfg.Webhook.Secret != "",
 		Payable: e.cfg.Money.Payable(),
 	})
 }
@@ -689,10 +691,6 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err // Validate refuses them
 	}
-	above, _, err := e.cfg.Approval.Limits()
-	if err != nil {
-		return err
-	}
 	pages, err := web.ReadPages(console.Files())
 	if err != nil {
 		return err
@@ -703,7 +701,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
 		Webhooks: e.store, WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
-		Promotions: e.promotions(ids), ApprovalAbove: above,
+		Promotions: e.promotions(ids), ApprovalAbove: e.above,
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
 		}),

@@ -40,9 +40,8 @@ func (e *Engine) startWaits(ctx context.Context) {
 	if !e.plays(config.RoleHousekeeping) {
 		return
 	}
-	above, _, _ := e.cfg.Approval.Limits() // Validate refuses an error
 	w := &waits{
-		rows: e.store, promotions: e.flow.Views, approvalAbove: above, metrics: e.metrics,
+		rows: e.store, promotions: e.flow.Views, approvalAbove: e.above, metrics: e.metrics,
 		report: e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"),
 	}
 	w.Start(context.WithoutCancel(ctx), w.run)

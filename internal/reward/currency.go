@@ -60,19 +60,16 @@ type Limits struct {
 
 // Of returns the limit of a currency; "" is points.
 func (l Limits) Of(code string) Amount {
-	if own, ok := l.Own[cmp.Or(code, NoCurrency)]; ok {
+	if own, ok := l.OwnOf(code); ok {
 		return own
 	}
 	return l.Default
 }
 
-// Setting returns the name of the setting that has the limit of a currency, for errors;
-// name is that of the default.
-func (l Limits) Setting(name, code string) string {
-	if _, own := l.Own[cmp.Or(code, NoCurrency)]; own {
-		return "approval.currencies"
-	}
-	return name
+// OwnOf returns the limit that a currency has for itself; "" is points.
+func (l Limits) OwnOf(code string) (limit Amount, ok bool) {
+	limit, ok = l.Own[cmp.Or(code, NoCurrency)]
+	return limit, ok
 }
 
 // In returns the amount as people read it, in major units: "10.50 EUR",

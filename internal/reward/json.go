@@ -194,28 +194,28 @@ const MessageMax = 64 << 10
 func decode(value []byte, into any, others bool) *Error {
 	switch {
 	case len(bytes.TrimSpace(value)) == 0:
-		return refuseLine(LineBadJSON, "the value is empty")
+		return RefuseLine(LineBadJSON, "the value is empty")
 	case len(value) > MessageMax:
-		return refuseLine(LineTooLong, "the value has %d bytes, more than %d", len(value), MessageMax)
+		return RefuseLine(LineTooLong, "the value has %d bytes, more than %d", len(value), MessageMax)
 	}
 	if err := CheckJSONText(value); err != nil {
-		return refuseLine(LineInvalidUTF8, "the value %v", err)
+		return RefuseLine(LineInvalidUTF8, "the value %v", err)
 	}
 	if bytes.IndexByte(value, 0) >= 0 {
-		return refuseLine(LineInvalidUTF8, "the value contains U+0000")
+		return RefuseLine(LineInvalidUTF8, "the value contains U+0000")
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")) {
-		return refuseLine(LineBadJSON, "the value is not a JSON object")
+		return RefuseLine(LineBadJSON, "the value is not a JSON object")
 	}
 	if err := decodeJSON(value, into, others); err != nil {
 		if errors.Is(err, ErrJSONTwice) || errors.Is(err, errJSONDepth) {
-			return refuseLine(LineBadJSON, "%v", err)
+			return RefuseLine(LineBadJSON, "%v", err)
 		}
 		field, err := JSONError(err)
 		if field != "" {
 			field += " "
 		}
-		return refuseLine(LineBadJSON, "the value is not the expected JSON: %s%v", field, err)
+		return RefuseLine(LineBadJSON, "the value is not the expected JSON: %s%v", field, err)
 	}
 	return nil
 }

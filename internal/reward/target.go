@@ -65,14 +65,14 @@ func (m *targetJSON) text() (x TargetText, err *Error) {
 			continue
 		case '"':
 			if strings.IndexByte(text, 0) >= 0 {
-				return TargetText{}, refuseLine(LineInvalidUTF8, "%s contains U+0000", member.name)
+				return TargetText{}, RefuseLine(LineInvalidUTF8, "%s contains U+0000", member.name)
 			}
 		case '{', '[', 't', 'f':
-			return TargetText{}, refuseLine(member.code, "%s must be a string or a number", member.name)
+			return TargetText{}, RefuseLine(member.code, "%s must be a string or a number", member.name)
 		default:
 			// A voucher code would lose its leading zeros, and a user ID has no one way to be written.
 			if member.into == &x.VoucherCode || member.into == &x.UserID && strings.ContainsAny(text, ".eE-") {
-				return TargetText{}, refuseLine(member.code, "%s must be a string", member.name)
+				return TargetText{}, RefuseLine(member.code, "%s must be a string", member.name)
 			}
 		}
 		*member.into = text
@@ -80,7 +80,8 @@ func (m *targetJSON) text() (x TargetText, err *Error) {
 	return x, nil
 }
 
-func refuseLine(code, format string, args ...any) *Error {
+// RefuseLine returns the reason why a line or message with a target is refused; code is a Line code.
+func RefuseLine(code, format string, args ...any) *Error {
 	return NewError(KindInvalid, code, format, args...)
 }
 
@@ -92,7 +93,7 @@ func (x TargetText) Target(of *Promotion) (PublishMessage, *Error) { return x.ta
 // may have come in before there were these rules.
 func (x TargetText) target(of *Promotion, fresh bool) (PublishMessage, *Error) {
 	refuse := func(code, format string, args ...any) (PublishMessage, *Error) {
-		return PublishMessage{}, refuseLine(code, format, args...)
+		return PublishMessage{}, RefuseLine(code, format, args...)
 	}
 	if x.TargetID == "" {
 		return refuse(LineMissingID, "targetId is missing")

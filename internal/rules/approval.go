@@ -84,7 +84,10 @@ func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Limits, now t
 // WhyApproval says why a promotion needs an approval, as the end of a sentence about
 // it.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Limits) string {
-	limit, setting := above.Of(p.Currency), above.Setting("approval.above", p.Currency)
+	limit, setting := above.Of(p.Currency), "approval.above"
+	if _, own := above.OwnOf(p.Currency); own {
+		setting = "approval.currencies"
+	}
 	worth := fmt.Sprintf("is worth %s, above %s (%s)", c.AmountTotal().In(p.Currency), limit.In(p.Currency), setting)
 	switch {
 	case p.Approval.Unvalued <= p.Approval.Rounds && c.AmountTotal() <= limit:
