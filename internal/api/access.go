@@ -16,9 +16,9 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// Groups of roles that may call an operation.
+// Groups of roles that may call an operation. Everybody may call a public one.
 var (
-	public     = []auth.Role(nil)
+	public     = []auth.Role{}
 	readers    = []auth.Role{auth.RoleViewer, auth.RoleOperator, auth.RoleAdmin}
 	staff      = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin}
 	everyRole  = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
@@ -27,39 +27,6 @@ var (
 	operators  = []auth.Role{auth.RoleOperator, auth.RoleAdmin}
 	admins     = []auth.Role{auth.RoleAdmin}
 )
-
-// permissions lists the roles that may call each operation. The operations
-// themselves limit shoppers to their own coupons and requests.
-var permissions = map[string][]auth.Role{
-	"alive": public, "ready": public, "metrics": public, "describe": public, "docs": public, "console": public,
-
-	"list-promotions": readers, "get-promotion": readers, "watch-promotion": readers, "get-promotion-stream": readers,
-	"get-upload-report": readers, "list-uploads": readers, "list-payouts": readers, "get-payout": readers,
-	"list-dead-letters": readers, "get-dead-letter": readers, "list-instances": readers, "get-reconciliation": readers,
-	"list-reconciliations": readers, "list-unknown-payouts": readers, "list-promotion-errors": readers, "get-overview": readers, "get-promotion-timeline": readers, "get-template-timeline": readers, "watch-template": readers, "get-me": everyRole,
-	"list-audit": readers,
-
-	"create-promotion": operators, "change-promotion": operators, "delete-promotion": operators, "start-promotion": operators, "pause-promotion": operators,
-	"resume-promotion": operators, "cancel-promotion": operators, "close-promotion": operators, "approve-promotion": operators, "reject-promotion": operators,
-	"upload-targets": operators, "retry-payouts": operators, "resolve-payout": operators,
-	"replay-dead-letter": operators, "discard-dead-letter": operators, "replay-dead-letters": operators, "discard-dead-letters": operators,
-	"reconcile": operators, "create-template": operators, "change-template": operators, "import-codes": operators, "close-template": operators, "release-places": operators,
-	"approve-template": operators, "reject-template": operators,
-
-	"list-templates": staff, "get-template": everyRole, "list-template-coupons": staff, "list-template-entrants": staff,
-	"issue-coupon": requesters, "leave-line": requesters, "get-issue-request": everyRole, "watch-issue-request": everyRole,
-	"find-coupons": staff, "get-coupon": everyRole, "list-user-coupons": everyRole, "get-user-history": everyRole,
-	"confirm-coupon": issuers, "use-coupon": issuers, "cancel-coupon": issuers,
-
-	"list-webhook-endpoints": readers, "get-webhook-endpoint": readers, "list-webhook-deliveries": readers, "get-webhook-delivery": readers,
-	"test-webhook-endpoint": operators, "resend-webhook-delivery": operators,
-	"create-webhook-endpoint": admins, "change-webhook-endpoint": admins, "delete-webhook-endpoint": admins, "rotate-webhook-secret": admins,
-
-	"unblock-provider": operators,
-
-	"create-api-key": admins, "list-api-keys": admins, "revoke-api-key": admins,
-	"list-settings": admins,
-}
 
 // Intervals at which the caller of a long operation is verified again. A key can be
 // revoked at any time. A token only expires, and verifying it costs the check of a
@@ -105,9 +72,8 @@ var secured = []map[string][]string{{bearer: {}}, {}}
 
 // describeAccess adds the roles that may call an operation to its description, except
 // those that the introduction names: operators, admins, and viewers who read.
-func describeAccess(op *huma.Operation) {
-	allowed := permissions[op.OperationID]
-	if allowed == nil {
+func describeAccess(op *huma.Operation, allowed []auth.Role) {
+	if len(allowed) == 0 {
 		return
 	}
 	op.Security = secured
@@ -127,38 +93,30 @@ func describeAccess(op *huma.Operation) {
 	op.Description = strings.TrimSpace(op.Description + "\n\n" + roles + ".")
 }
 
-// describe adds an operation that huma does not handle to /openapi.json.
-func (a *API) describe(op huma.Operation) {
-	describeAccess(&op)
-	a.OpenAPI().AddOperation(&op)
-}
-
 // admit authenticates a caller and checks permissions and rate limits. It is the
 // Gate of the Router.
 func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), error) {
-	allowed, known := permissions[operation]
+	op, known := a.declared[operation]
 	if !known {
-		return nil, nil, fmt.Errorf("permissions has no entry for operation %q", operation)
+		return nil, nil, fmt.Errorf("operation %q is not declared", operation)
 	}
+	free := len(op.roles) == 0
 	ctx, cancel := context.WithCancel(r.Context())
-	principal, token, err := a.identify(r, allowed == nil)
-	if err == nil && allowed != nil && !auth.IsInProcess(r.Context()) {
-		err = a.permit(principal, allowed)
+	principal, token, err := a.identify(r, free)
+	if err == nil && !free && !auth.IsInProcess(r.Context()) {
+		err = a.permit(principal, op.roles)
 	}
 	if err != nil {
 		cancel()
 		a.refuse(r, operation, principal, token, err)
 		return nil, nil, err
 	}
-	if token != "" && long[operation] {
+	if token != "" && op.long {
 		a.reverify(ctx, token, cancel)
 	}
 	ctx = context.WithValue(ctx, callerKey{}, caller{principal, auditPath(r.URL), r.Header.Values(web.IdempotencyHeader), token})
 	return r.WithContext(ctx), cancel, nil
 }
-
-// long contains the operations that can take hours.
-var long = map[string]bool{"watch-promotion": true, "watch-template": true, "watch-issue-request": true, "upload-targets": true, "import-codes": true, "list-payouts": true}
 
 // identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {

@@ -6,11 +6,9 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -131,6 +129,7 @@ type Streams interface {
 type API struct {
 	*web.Router
 	cfg      Config
+	declared map[string]operation // by ID
 	log      obs.Log
 	spec     []byte // GET /openapi.json
 	rates    *estimator
@@ -184,7 +183,8 @@ func New(cfg Config) *API {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
 	a := &API{
-		cfg: cfg, log: cfg.Log.For(obs.API), rates: newEstimator(),
+		cfg: cfg, log: cfg.Log.For(obs.API),
+		declared: map[string]operation{"describe": {roles: public}, "docs": {roles: public}, "console": {roles: public}}, rates: newEstimator(),
 		uploads: make(chan struct{}, cfg.UploadsMost),
 		reads:   newReadLimits(cfg.ReadsPerCaller), shoppers: make(chan struct{}, shopperReads),
 	}
@@ -254,50 +254,6 @@ func (a *API) Start(ctx context.Context) {
 func (a *API) Stop() {
 	a.refusals.Stop()
 	a.acts.Stop()
-}
-
-// call adds a JSON operation. If it changes something, it is audited. If it only
-// reads, it has the limits of reads. See operationCodes for its errors.
-func call[I, O any](a *API, op huma.Operation, f func(ctx context.Context, in *I) (*O, error)) {
-	op.BodyReadTimeout, op.MaxBodyBytes = a.cfg.BodyWait, bodyMax
-	read := op.Method == http.MethodGet
-	describeAccess(&op)
-	if read && strings.HasPrefix(op.Path, "/v1/") && !long[op.OperationID] {
-		web.ETag(&op)
-	}
-	if read && !unlimited[op.OperationID] {
-		show := f
-		f = func(ctx context.Context, in *I) (out *O, err error) {
-			err = a.read(ctx, func(ctx context.Context) error {
-				out, err = show(ctx, in)
-				return err
-			})
-			if shown, can := any(out).(codeHolder); err == nil && can && shown.holdsCodes() {
-				err = a.recordShown(ctx, op.OperationID)
-			}
-			return out, err
-		}
-	}
-	if !read && !unaudited[op.OperationID] {
-		change := f
-		f = func(ctx context.Context, in *I) (out *O, err error) {
-			err = a.audited(ctx, op.OperationID, bodyOf(in), func() (int, error) {
-				out, err = change(ctx, in)
-				return statusOf(out, cmp.Or(op.DefaultStatus, http.StatusOK)), err
-			})
-			return out, err
-		}
-	}
-	if creating[op.OperationID] {
-		op.Parameters = append(op.Parameters, idempotencyParam())
-		op.Middlewares = append(op.Middlewares, withReplayed)
-		carry := f
-		f = func(ctx context.Context, in *I) (*O, error) { return once(ctx, a, op.OperationID, in, carry) }
-	}
-	if !read {
-		op.Parameters = append(op.Parameters, actorParam())
-	}
-	web.Register(a.Router, op, f)
 }
 
 func promotionID(s string) (reward.PromotionID, error) {

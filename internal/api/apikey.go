@@ -84,19 +84,22 @@ type apiKeyListOutput struct {
 
 func (a *API) addAPIKeys() {
 	const path = "/v1/api-keys"
-	tags := []string{"api-keys"}
-	call(a, huma.Operation{
-		OperationID: "create-api-key", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create an API key", DefaultStatus: http.StatusCreated,
-		Description: "No other key that is in use may have the name.",
+	const tag = "api-keys"
+	call(a, operation{
+		id: "create-api-key", method: http.MethodPost, path: path, tag: tag, roles: admins, creates: true,
+		summary: "Create an API key", status: http.StatusCreated,
+		description: "No other key that is in use may have the name.",
+		errors:      []string{reward.CodeKeyNameTaken},
+		example:     tree{"name": "till 4", "role": "issuer"},
 	}, a.createAPIKey)
-	call(a, huma.Operation{
-		OperationID: "list-api-keys", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List API keys",
+	call(a, operation{
+		id: "list-api-keys", method: http.MethodGet, path: path, tag: tag, roles: admins,
+		summary: "List API keys",
 	}, a.listAPIKeys)
-	call(a, huma.Operation{
-		OperationID: "revoke-api-key", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Revoke an API key", DefaultStatus: http.StatusNoContent,
+	call(a, operation{
+		id: "revoke-api-key", method: http.MethodDelete, path: path + "/{id}", tag: tag, roles: admins,
+		summary: "Revoke an API key", status: http.StatusNoContent,
+		errors: []string{reward.CodeAPIKeyNotFound},
 	}, a.revokeAPIKey)
 }
 

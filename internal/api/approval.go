@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
@@ -72,19 +70,23 @@ type uploadListOutput struct {
 
 func (a *API) addApprovals() {
 	const path = "/v1/promotions/{id}"
-	call(a, huma.Operation{
-		OperationID: "approve-promotion", Method: http.MethodPost, Path: path + "/approve", Tags: []string{"promotions"},
-		Summary:       "Approve the present targets as another person",
-		DefaultStatus: http.StatusAccepted,
+	call(a, operation{
+		id: "approve-promotion", method: http.MethodPost, path: path + "/approve", tag: "promotions", roles: operators,
+		summary: "Approve the present targets as another person",
+		status:  http.StatusAccepted,
+		errors:  append([]string{reward.CodeSamePerson, reward.CodePreconditionFailed}, promotionMoves...),
 	}, a.approve)
-	call(a, huma.Operation{
-		OperationID: "reject-promotion", Method: http.MethodPost, Path: path + "/reject", Tags: []string{"promotions"},
-		Summary:       "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
-		DefaultStatus: http.StatusAccepted,
+	call(a, operation{
+		id: "reject-promotion", method: http.MethodPost, path: path + "/reject", tag: "promotions", roles: operators,
+		summary: "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
+		status:  http.StatusAccepted,
+		errors:  promotionMoves,
+		example: tree{"reason": "the budget of this month is used up"},
 	}, a.reject)
-	call(a, huma.Operation{
-		OperationID: "list-uploads", Method: http.MethodGet, Path: path + "/uploads", Tags: []string{"targets"},
-		Summary: "List uploads",
+	call(a, operation{
+		id: "list-uploads", method: http.MethodGet, path: path + "/uploads", tag: "targets", roles: readers,
+		summary: "List uploads",
+		errors:  []string{reward.CodeNotFound},
 	}, a.listUploads)
 }
 

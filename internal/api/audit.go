@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -27,11 +25,6 @@ const (
 	// existing things are shorter.
 	auditSubjectMax = 1 << 10
 )
-
-// unaudited contains the operations that change something without an audit entry.
-// Coupon requests, and those that left the line, would bury all other entries: they are
-// in the history of each user, and acts counts those of the staff.
-var unaudited = map[string]bool{"issue-coupon": true, "leave-line": true}
 
 // audited makes a change and records it in the audit: an entry before the change,
 // and its end afterwards. If the entry cannot be written, the change is not made.
@@ -155,9 +148,9 @@ type auditListOutput struct {
 }
 
 func (a *API) addAudit() {
-	call(a, huma.Operation{
-		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
-		Summary: "List changes and who made them, latest first",
+	call(a, operation{
+		id: "list-audit", method: http.MethodGet, path: "/v1/audit", tag: "audit", roles: readers,
+		summary: "List changes and who made them, latest first",
 	}, a.listAudit)
 }
 

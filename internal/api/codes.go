@@ -44,24 +44,24 @@ func importedCodesOf(t *reward.CouponTemplate) *ImportedCodes {
 
 func (a *API) addCodes() {
 	const path = "/v1/coupon-templates/{id}/codes"
-	a.Handle("import-codes", "POST "+path, a.importCodes)
 	str := &huma.Schema{Type: huma.TypeString}
-	a.describe(huma.Operation{
-		OperationID: "import-codes", Method: http.MethodPost, Path: path, Tags: []string{"coupon templates"},
-		Summary: "Import codes",
-		Description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
+	a.handle(operation{
+		id: "import-codes", method: http.MethodPost, path: path, tag: "coupon templates", roles: operators, long: true,
+		summary: "Import codes",
+		description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
 			"The first import precedes the first coupon and has a code for each; later ones add codes. The type may also be text/csv.",
-		Parameters: []*huma.Param{
+		parameters: []*huma.Param{
 			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
 			{Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}},
 		},
-		RequestBody: fileBody(map[string]*huma.Example{"CSV": {Value: "code\nSPRING-7KQ2\nSPRING-M4XD\n"}}),
-		Responses: map[string]*huma.Response{
+		body: fileBody(map[string]*huma.Example{"CSV": {Value: "code\nSPRING-7KQ2\nSPRING-M4XD\n"}}),
+		responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[CodesResult](), true, "CodesResult")},
 			}},
 		},
-	})
+		errors: []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip, campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived},
+	}, a.importCodes)
 }
 
 // importCodes imports the codes of a file to a template.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -103,52 +101,59 @@ func (out *couponListOutput) holdsCodes() bool {
 
 func (a *API) addCoupons() {
 	const path = "/v1/coupons/{couponId}"
-	tags := []string{"coupons"}
-	call(a, huma.Operation{
-		OperationID: "get-coupon", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "Get a coupon",
+	const tag = "coupons"
+	call(a, operation{
+		id: "get-coupon", method: http.MethodGet, path: path, tag: tag, roles: everyRole,
+		summary: "Get a coupon",
+		errors:  []string{reward.CodeCouponNotFound},
 	}, a.couponCall(func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 		return a.cfg.Coupons.Coupon(ctx, id)
 	}))
 	for _, act := range []struct {
 		name, summary string
+		errors        []string
 		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
 		{
 			"confirm", "Confirm a HELD coupon, which becomes ISSUED",
+			[]string{reward.CodeHoldExpired},
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Confirm(ctx, id)
 			},
 		},
 		{
 			"use", "Use a coupon",
+			[]string{reward.CodeCouponHeld},
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Use(ctx, id)
 			},
 		},
 		{
-			"cancel", "Cancel a HELD or ISSUED coupon",
+			"cancel", "Cancel a HELD or ISSUED coupon", nil,
 			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
 				return a.cfg.Coupons.Cancel(ctx, id)
 			},
 		},
 	} {
-		call(a, huma.Operation{
-			OperationID: act.name + "-coupon", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags, Summary: act.summary,
+		call(a, operation{
+			id: act.name + "-coupon", method: http.MethodPost, path: path + "/" + act.name, tag: tag, roles: issuers,
+			summary: act.summary,
+			errors:  slices.Concat(act.errors, couponMoves),
 		}, a.couponCall(act.do))
 	}
-	call(a, huma.Operation{
-		OperationID: "find-coupons", Method: http.MethodGet, Path: "/v1/coupons", Tags: tags,
-		Summary:     "Find coupons by code",
-		Description: "At most 100, lowest template ID first.",
+	call(a, operation{
+		id: "find-coupons", method: http.MethodGet, path: "/v1/coupons", tag: tag, roles: staff,
+		summary:     "Find coupons by code",
+		description: "At most 100, lowest template ID first.",
 	}, a.findCoupons)
-	call(a, huma.Operation{
-		OperationID: "list-template-coupons", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/coupons", Tags: tags,
-		Summary: "List the coupons of a template by ticket",
+	call(a, operation{
+		id: "list-template-coupons", method: http.MethodGet, path: "/v1/coupon-templates/{id}/coupons", tag: tag, roles: staff,
+		summary: "List the coupons of a template by ticket",
+		errors:  []string{reward.CodeTemplateNotFound},
 	}, a.listTemplateCoupons)
-	call(a, huma.Operation{
-		OperationID: "list-user-coupons", Method: http.MethodGet, Path: "/v1/users/{userId}/coupons", Tags: tags,
-		Summary: "List user coupons",
+	call(a, operation{
+		id: "list-user-coupons", method: http.MethodGet, path: "/v1/users/{userId}/coupons", tag: tag, roles: everyRole,
+		summary: "List user coupons",
 	}, a.listUserCoupons)
 }
 

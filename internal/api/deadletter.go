@@ -155,30 +155,40 @@ type deadLettersOutput struct {
 
 func (a *API) addDeadLetters() {
 	const path = "/v1/dead-letters"
-	tags := []string{"dead letters"}
-	call(a, huma.Operation{
-		OperationID: "list-dead-letters", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List dead letters",
+	const tag = "dead letters"
+	call(a, operation{
+		id: "list-dead-letters", method: http.MethodGet, path: path, tag: tag, roles: readers,
+		summary: "List dead letters",
 	}, a.listDeadLetters)
-	call(a, huma.Operation{
-		OperationID: "get-dead-letter", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Get a dead letter",
+	call(a, operation{
+		id: "get-dead-letter", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
+		summary: "Get a dead letter",
+		errors:  []string{reward.CodeDeadLetterNotFound},
 	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
 	for _, act := range []struct {
 		name, summary, summaryMany string
+		errors, errorsMany         []string
 		one                        func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
 		many                       func(ctx context.Context, s campaign.DeadLetterSelection, by string) (campaign.LettersResult, error)
 	}{
-		{"replay", "Publish the record of a dead letter again, or requeue its payout", "Replay OPEN dead letters by ids, by source and reason, or all", a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany},
-		{"discard", "Discard a dead letter", "Discard OPEN dead letters by ids, by source and reason, or all", a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
+		{
+			"replay", "Publish the record of a dead letter again, or requeue its payout", "Replay OPEN dead letters by ids, by source and reason, or all",
+			[]string{campaign.CodeNotReplayable, campaign.CodeNotPublished},
+			[]string{campaign.CodeNotPublished},
+			a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany,
+		},
+		{"discard", "Discard a dead letter", "Discard OPEN dead letters by ids, by source and reason, or all", nil, nil, a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
 	} {
-		call(a, huma.Operation{
-			OperationID: act.name + "-dead-letter", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
-			Summary: act.summary, DefaultStatus: http.StatusAccepted,
+		call(a, operation{
+			id: act.name + "-dead-letter", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
+			summary: act.summary, status: http.StatusAccepted,
+			errors: slices.Concat(act.errors, []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}),
 		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return act.one(ctx, id, actor(ctx)) }))
-		call(a, huma.Operation{
-			OperationID: act.name + "-dead-letters", Method: http.MethodPost, Path: path + "/" + act.name, Tags: tags,
-			Summary: act.summaryMany, DefaultStatus: http.StatusAccepted,
+		call(a, operation{
+			id: act.name + "-dead-letters", method: http.MethodPost, path: path + "/" + act.name, tag: tag, roles: operators,
+			summary: act.summaryMany, status: http.StatusAccepted,
+			errors:  slices.Concat(act.errorsMany, []string{campaign.CodePartlyDone}),
+			example: tree{"reason": "MALFORMED"},
 		}, func(ctx context.Context, in *deadLettersInput) (*deadLettersOutput, error) {
 			selection, err := in.Body.selection()
 			if err != nil {

@@ -102,24 +102,6 @@ var patterns = map[string]map[string]string{
 	"ResolvePayout":         {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
 }
 
-// bodyExamples are example bodies by operation.
-var bodyExamples = map[string]tree{
-	"create-promotion":        {"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
-	"retry-payouts":           {"state": "FAILED"},
-	"resolve-payout":          {"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
-	"change-promotion":        {"ratePerSecond": 200},
-	"create-template":         {"name": "Spring", "totalQuantity": 1000},
-	"change-template":         {"totalQuantity": 2000},
-	"issue-coupon":            {"userId": "u7"},
-	"replay-dead-letters":     {"reason": "MALFORMED"},
-	"discard-dead-letters":    {"reason": "MALFORMED"},
-	"reconcile":               {"promotionId": "12345"},
-	"create-api-key":          {"name": "till 4", "role": "issuer"},
-	"create-webhook-endpoint": {"url": "https://hooks.example/largesse", "events": []any{"promotion.completed"}},
-	"change-webhook-endpoint": {"enabled": false},
-	"reject-promotion":        {"reason": "the budget of this month is used up"},
-}
-
 // tagPattern matches an ETag of If-Match.
 const tagPattern = `(W/)?"[!#-+\-.-~]*"`
 
@@ -137,7 +119,7 @@ func (a *API) finishDescription() []byte {
 	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
 	doc.Info.Description += " Operations name their own. A path to nothing is 404 with the code of its kind, such as `" + reward.CodeNotFound +
-		"`; POST and DELETE below an ID can answer `" + reward.CodeIllegalState + "`. Each operation can also answer " + quotedCodes(sharedCodes(doc)) + "."
+		"`; POST and DELETE below an ID can answer `" + reward.CodeIllegalState + "`. Each operation can also answer " + quotedCodes(a.sharedCodes()) + "."
 	doc.Info.License = &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}
 	doc.Servers = []*huma.Server{{URL: serverURL}}
 	doc.Security = secured
@@ -158,10 +140,10 @@ func (a *API) finishDescription() []byte {
 	for _, item := range doc.Paths {
 		for _, op := range operationsOf(item) {
 			describeParameters(op)
-			if example := bodyExamples[op.OperationID]; example != nil {
+			if example := a.declared[op.OperationID].example; example != nil {
 				op.RequestBody.Content["application/json"].Example = example
 			}
-			describeErrors(op)
+			a.describeErrors(op)
 		}
 	}
 	whole := tree{}
@@ -411,18 +393,18 @@ func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix +
 
 // describeErrors lists the statuses of errors, for tests; see shareErrors. It adds the error
 // codes of the operation itself to its text.
-func describeErrors(op *huma.Operation) {
+func (a *API) describeErrors(op *huma.Operation) {
 	delete(op.Responses, "default")
 	for status := range op.Responses {
 		if status >= "400" {
 			delete(op.Responses, status)
 		}
 	}
-	for status := range codesOf(op) {
+	for status := range a.codesOf(op) {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
 	}
 	var own []string
-	for _, code := range operationCodes[op.OperationID] {
+	for _, code := range a.declared[op.OperationID].errors {
 		if !implied(op.Method, op.Path, code) {
 			own = append(own, code)
 		}
@@ -441,11 +423,11 @@ func implied(method, path, code string) bool {
 
 // sharedCodes returns the codes that depend on how operations are called, in the
 // order of errorCodes.
-func sharedCodes(doc *huma.OpenAPI) []string {
+func (a *API) sharedCodes() []string {
 	common := map[string]bool{}
-	for _, item := range doc.Paths {
+	for _, item := range a.OpenAPI().Paths {
 		for _, op := range operationsOf(item) {
-			for _, code := range commonCodes(op) {
+			for _, code := range a.commonCodes(op) {
 				common[code] = true
 			}
 		}

@@ -55,7 +55,7 @@ func TestDescription(t *testing.T) {
 				t.Errorf("%s has the summary %q and the tags %v, of which one is in tags", pattern, op.Summary, op.Tags)
 			}
 			for status, answer := range op.Responses {
-				if answer.Description == "" || status >= "400" && len(codesOf(op)[atoi(t, status)]) == 0 {
+				if answer.Description == "" || status >= "400" && len(b.api.codesOf(op)[atoi(t, status)]) == 0 {
 					t.Errorf("%s does not document %s", pattern, status)
 				}
 			}
@@ -171,7 +171,7 @@ func TestDescription(t *testing.T) {
 			_, text, _ = strings.Cut(text, "Errors: ")
 			named := strings.Split(strings.TrimSuffix(text, "."), ", ")
 			method, path, _ := strings.Cut(pattern, " ")
-			for _, code := range operationCodes[id] {
+			for _, code := range b.api.declared[id].errors {
 				// The introduction has some codes of what a path names.
 				inIntroduction := strings.Contains(path, "{") &&
 					(strings.HasSuffix(code, "_NOT_FOUND") || code == reward.CodeIllegalState && (method == "POST" || method == "DELETE"))
@@ -231,7 +231,7 @@ func TestDescription(t *testing.T) {
 			}
 			text, err := json.Marshal(op.RequestBody.Content["application/json"].Example)
 			if err != nil || string(text) == "null" {
-				t.Errorf("%s has no example of a body, %v: add it to bodyExamples", pattern, err)
+				t.Errorf("%s has no example of a body, %v: add it to the operation", pattern, err)
 				continue
 			}
 			method, path, _ := strings.Cut(pattern, " ")

@@ -135,85 +135,13 @@ var lineCodes = []lineCode{
 var (
 	promotionMoves = []string{reward.CodeNotFound, reward.CodeIllegalState}
 	couponMoves    = []string{reward.CodeCouponNotFound, reward.CodeCouponUsed, reward.CodeCouponCancelled, reward.CodeCouponExpired}
-	letterMoves    = []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}
-	lettersMoves   = []string{campaign.CodePartlyDone}
-	health         = []string{reward.CodeUnavailable, reward.CodeInvalid}
+	healthErrors   = []string{reward.CodeUnavailable, reward.CodeInvalid}
 )
 
-// operationCodes lists the codes that depend on what an operation does. commonCodes
-// adds those that depend on how it is called.
-var operationCodes = map[string][]string{
-	"alive": health, "ready": append([]string{CodeDraining}, health...), "metrics": nil,
-
-	"create-promotion": {reward.CodeExists, reward.CodeTypeMismatch}, "list-promotions": nil, "get-promotion": {reward.CodeNotFound},
-	"change-promotion": {reward.CodeNotFound, reward.CodeConflict, reward.CodePreconditionFailed, reward.CodeImmutable},
-	"delete-promotion": promotionMoves, "pause-promotion": promotionMoves, "cancel-promotion": promotionMoves, "close-promotion": promotionMoves,
-	"start-promotion":   append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
-	"resume-promotion":  append([]string{campaign.CodeApprovalNeeded}, promotionMoves...),
-	"approve-promotion": append([]string{reward.CodeSamePerson, reward.CodePreconditionFailed}, promotionMoves...),
-	"reject-promotion":  promotionMoves, "list-uploads": {reward.CodeNotFound},
-	"get-promotion-stream": {reward.CodeNotFound}, "watch-promotion": {reward.CodeNotFound},
-
-	"upload-targets": {
-		reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
-		campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, reward.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
-		CodeTooManyUploads, reward.CodeArchived,
-	},
-	"get-upload-report": {reward.CodeUploadNotFound},
-	"list-payouts":      {reward.CodeNotFound}, "get-payout": {reward.CodePayoutNotFound},
-	"list-unknown-payouts": nil, "list-promotion-errors": {reward.CodeNotFound}, "get-me": nil, "list-settings": nil,
-	"list-reconciliations": nil, "get-overview": nil, "unblock-provider": nil, "get-promotion-timeline": {reward.CodeNotFound}, "get-template-timeline": {reward.CodeTemplateNotFound},
-	"watch-template": {reward.CodeTemplateNotFound},
-	"retry-payouts":  append([]string{reward.CodeArchived}, promotionMoves...),
-	"resolve-payout": {reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
-
-	"create-template": {reward.CodeExists}, "list-templates": nil, "get-template": {reward.CodeTemplateNotFound},
-	"change-template": {reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
-	"import-codes": {
-		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip,
-		campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived,
-	},
-	"approve-template": {
-		reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeSamePerson, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed,
-	},
-	"reject-template":        {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
-	"close-template":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeArchived},
-	"release-places":         {reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
-	"list-template-entrants": {reward.CodeTemplateNotFound, reward.CodeIllegalState}, "list-template-coupons": {reward.CodeTemplateNotFound},
-
-	"issue-coupon": {
-		reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.CodeHoldLapsed, reward.ReasonNotDrawn, reward.ReasonLeft, reward.ReasonError,
-		reward.CodeArchived,
-	},
-	"leave-line":          {reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeRequestEnded, reward.CodeIllegalState, reward.CodeArchived},
-	"get-issue-request":   {reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeArchived},
-	"watch-issue-request": {reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeArchived},
-	"find-coupons":        nil,
-	"get-coupon":          {reward.CodeCouponNotFound}, "cancel-coupon": couponMoves,
-	"confirm-coupon": append([]string{reward.CodeHoldExpired}, couponMoves...), "use-coupon": append([]string{reward.CodeCouponHeld}, couponMoves...),
-	"list-user-coupons": nil, "get-user-history": {reward.CodeTemplateNotFound},
-
-	"list-dead-letters": nil, "get-dead-letter": {reward.CodeDeadLetterNotFound}, "discard-dead-letter": letterMoves,
-	"replay-dead-letter":  append([]string{campaign.CodeNotReplayable, campaign.CodeNotPublished}, letterMoves...),
-	"replay-dead-letters": append([]string{campaign.CodeNotPublished}, lettersMoves...), "discard-dead-letters": lettersMoves,
-
-	"reconcile": {reward.CodeNotFound, reward.CodeTemplateNotFound}, "get-reconciliation": {reward.CodeReconciliationNotFound},
-	"list-instances": nil, "list-audit": nil,
-	"create-webhook-endpoint": {reward.CodeExists, reward.CodeTooManyEndpoints}, "list-webhook-endpoints": nil,
-	"get-webhook-endpoint": {reward.CodeEndpointNotFound}, "change-webhook-endpoint": {reward.CodeEndpointNotFound, reward.CodePreconditionFailed},
-	"delete-webhook-endpoint": {reward.CodeEndpointNotFound}, "rotate-webhook-secret": {reward.CodeEndpointNotFound},
-	"test-webhook-endpoint":   {reward.CodeEndpointNotFound, reward.CodeEndpointDisabled},
-	"list-webhook-deliveries": {reward.CodeEndpointNotFound},
-	"get-webhook-delivery":    {reward.CodeDeliveryNotFound},
-	"resend-webhook-delivery": {reward.CodeEndpointNotFound, reward.CodeDeliveryNotFound, reward.CodeEndpointDisabled},
-
-	"create-api-key": {reward.CodeKeyNameTaken}, "list-api-keys": nil, "revoke-api-key": {reward.CodeAPIKeyNotFound},
-}
-
 // commonCodes returns the codes that depend on how an operation is called.
-func commonCodes(op *huma.Operation) []string {
+func (a *API) commonCodes(op *huma.Operation) []string {
 	codes := []string{web.CodeWrongHost, web.CodeHeadersTooLarge, web.CodeTooManyHeaders, web.CodeInternal}
-	if permissions[op.OperationID] != nil {
+	if len(a.declared[op.OperationID].roles) > 0 {
 		codes = append(codes, CodeUnauthenticated, CodeForbidden, CodeRateLimited, reward.CodeUnavailable)
 	}
 	if strings.HasPrefix(op.Path, "/v1/") {
@@ -231,15 +159,15 @@ func commonCodes(op *huma.Operation) []string {
 	if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
 		codes = append(codes, web.CodeTooLarge)
 	}
-	if creating[op.OperationID] {
+	if a.declared[op.OperationID].creates {
 		codes = append(codes, CodeKeyReused, CodeInProgress)
 	}
 	return codes
 }
 
 // codesOf returns the codes of an operation by status.
-func codesOf(op *huma.Operation) map[int][]string {
-	own := slices.Concat(operationCodes[op.OperationID], commonCodes(op))
+func (a *API) codesOf(op *huma.Operation) map[int][]string {
+	own := slices.Concat(a.declared[op.OperationID].errors, a.commonCodes(op))
 	out := make(map[int][]string)
 	for _, c := range errorCodes {
 		if slices.Contains(own, c.Code) {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -27,14 +25,16 @@ type healthOutput struct {
 }
 
 func (a *API) addHealth() {
-	tags := []string{"health"}
-	call(a, huma.Operation{
-		OperationID: "alive", Method: http.MethodGet, Path: "/healthz", Tags: tags,
-		Summary: "Check that it runs",
+	const tag = "health"
+	call(a, operation{
+		id: "alive", method: http.MethodGet, path: "/healthz", tag: tag, roles: public, unlimited: true,
+		summary: "Check that it runs",
+		errors:  healthErrors,
 	}, a.healthz)
-	call(a, huma.Operation{
-		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags,
-		Summary: "Check that it can serve",
+	call(a, operation{
+		id: "ready", method: http.MethodGet, path: "/readyz", tag: tag, roles: public, unlimited: true,
+		summary: "Check that it can serve",
+		errors:  append([]string{CodeDraining}, healthErrors...),
 	}, a.ready)
 }
 

@@ -45,9 +45,10 @@ func TestHealth(t *testing.T) {
 // limits of one.
 func TestProbesAreNotLimited(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"alive", "ready"} {
-		if !unlimited[path] {
-			t.Errorf("the operation %s has the limits of reads", path)
+	b := setup(t)
+	for _, id := range []string{"alive", "ready"} {
+		if !b.api.declared[id].unlimited {
+			t.Errorf("the operation %s has the limits of reads", id)
 		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -123,9 +121,10 @@ func (out *historyOutput) holdsCodes() bool {
 }
 
 func (a *API) addHistory() {
-	call(a, huma.Operation{
-		OperationID: "get-user-history", Method: http.MethodGet, Path: "/v1/users/{userId}/history", Tags: []string{"coupons"},
-		Summary: "Show why a user got coupons and payouts or not",
+	call(a, operation{
+		id: "get-user-history", method: http.MethodGet, path: "/v1/users/{userId}/history", tag: "coupons", roles: everyRole,
+		summary: "Show why a user got coupons and payouts or not",
+		errors:  []string{reward.CodeTemplateNotFound},
 	}, a.getHistory)
 }
 

@@ -31,12 +31,6 @@ const (
 	idempotencyWriteTimeout = 5 * time.Second
 )
 
-// creating contains the operations that create something new each time.
-var creating = map[string]bool{
-	"create-promotion": true, "create-template": true, "issue-coupon": true, "reconcile": true, "create-api-key": true,
-	"create-webhook-endpoint": true,
-}
-
 // ReplayedHeader marks the response to a repeated request, which ran nothing.
 const ReplayedHeader = "Idempotent-Replayed"
 

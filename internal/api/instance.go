@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -90,9 +88,9 @@ type instanceListOutput struct {
 }
 
 func (a *API) addInstances() {
-	call(a, huma.Operation{
-		OperationID: "list-instances", Method: http.MethodGet, Path: "/v1/instances", Tags: []string{"instances"},
-		Summary: "List instances",
+	call(a, operation{
+		id: "list-instances", method: http.MethodGet, path: "/v1/instances", tag: "instances", roles: readers,
+		summary: "List instances",
 	}, a.listInstances)
 }
 

@@ -139,29 +139,35 @@ type issueRequestOutput struct {
 }
 
 func (a *API) addIssuing() {
-	tags := []string{"coupons"}
-	const path = "/v1/coupons/{templateId}/issue"
-	call(a, huma.Operation{
-		OperationID: "issue-coupon", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Request a coupon", DefaultStatus: http.StatusAccepted,
-		Description: "201: issued. 202: it waits, see GET /v1/issue-requests/{requestId}. " +
+	const path, tag = "/v1/coupons/{templateId}/issue", "coupons"
+	call(a, operation{
+		id: "issue-coupon", method: http.MethodPost, path: path, tag: tag, roles: requesters, creates: true, unaudited: true,
+		summary: "Request a coupon", status: http.StatusAccepted,
+		description: "201: issued. 202: it waits, see GET /v1/issue-requests/{requestId}. " +
 			"A repeat (duplicate: true) is 200 with the user's coupon, or 202 with the same ticket. " +
 			"NOT_DRAWN, LEFT and ERROR come after a wait.",
+		errors: []string{
+			reward.CodeTemplateNotFound, reward.CodeNotOpen, reward.CodeClosed, reward.CodeSoldOut, reward.CodeUserLimit, reward.CodeHoldLapsed,
+			reward.ReasonNotDrawn, reward.ReasonLeft, reward.ReasonError, reward.CodeArchived,
+		},
+		example: tree{"userId": "u7"},
 	}, a.issueCoupon)
 	answers := a.OpenAPI().Paths[path].Post.Responses
 	for _, status := range []string{"200", "201"} {
 		same := *answers["202"]
 		answers[status] = &same
 	}
-	call(a, huma.Operation{
-		OperationID: "get-issue-request", Method: http.MethodGet, Path: "/v1/issue-requests/{requestId}", Tags: tags,
-		Summary:     "Show a user's latest request for a template",
-		Description: "REQUEST_UNKNOWN: there is none, or Redis lost it; request the coupon again.",
+	call(a, operation{
+		id: "get-issue-request", method: http.MethodGet, path: "/v1/issue-requests/{requestId}", tag: tag, roles: everyRole, unlimited: true,
+		summary:     "Show a user's latest request for a template",
+		description: "REQUEST_UNKNOWN: there is none, or Redis lost it; request the coupon again.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeArchived},
 	}, a.getIssueRequest)
-	call(a, huma.Operation{
-		OperationID: "leave-line", Method: http.MethodDelete, Path: "/v1/issue-requests/{requestId}", Tags: tags,
-		Summary: "Leave the waiting line", DefaultStatus: http.StatusNoContent,
-		Description: "REQUEST_ENDED: it was served; cancel the coupon.",
+	call(a, operation{
+		id: "leave-line", method: http.MethodDelete, path: "/v1/issue-requests/{requestId}", tag: tag, roles: requesters, unaudited: true,
+		summary: "Leave the waiting line", status: http.StatusNoContent,
+		description: "REQUEST_ENDED: it was served; cancel the coupon.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeRequestEnded, reward.CodeIllegalState, reward.CodeArchived},
 	}, a.leaveLine)
 }
 

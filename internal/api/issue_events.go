@@ -26,10 +26,11 @@ type issueEventsInput struct {
 
 func (a *API) addIssueEvents() {
 	const path = "/v1/issue-requests/{requestId}/events"
-	call(a, huma.Operation{
-		OperationID: "watch-issue-request", Method: http.MethodGet, Path: path, Tags: []string{"coupons"},
-		Summary:     "Follow a user's latest request for a template (SSE)",
-		Description: "rank: sent first, and when the rank has changed: at most once per second, far behind at least every 12 s. result: the request has ended, and the stream ends. A lost request ends the stream, too.",
+	call(a, operation{
+		id: "watch-issue-request", method: http.MethodGet, path: path, tag: "coupons", roles: everyRole, unlimited: true, long: true,
+		summary:     "Follow a user's latest request for a template (SSE)",
+		description: "rank: sent first, and when the rank has changed: at most once per second, far behind at least every 12 s. result: the request has ended, and the stream ends. A lost request ends the stream, too.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeArchived},
 	}, a.watchIssueRequest)
 	answers := describeEvents[IssueRequest](a, path, eventRank, eventResult)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result"}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 )
 
 // Me is the caller of a request.
@@ -33,16 +31,16 @@ type settingListOutput struct {
 }
 
 func (a *API) addMe() {
-	call(a, huma.Operation{
-		OperationID: "get-me", Method: http.MethodGet, Path: "/v1/me", Tags: []string{"api-keys"},
-		Summary: "Show who the caller is",
+	call(a, operation{
+		id: "get-me", method: http.MethodGet, path: "/v1/me", tag: "api-keys", roles: everyRole,
+		summary: "Show who the caller is",
 	}, func(ctx context.Context, _ *struct{}) (*meOutput, error) {
 		c := callerOf(ctx)
 		return &meOutput{Body: Me{Name: c.Name, Role: string(c.Role), ExpiresAt: c.ExpiresAt.UTC()}}, nil
 	})
-	call(a, huma.Operation{
-		OperationID: "list-settings", Method: http.MethodGet, Path: "/v1/settings", Tags: []string{"instances"},
-		Summary: "List settings",
+	call(a, operation{
+		id: "list-settings", method: http.MethodGet, path: "/v1/settings", tag: "instances", roles: admins,
+		summary: "List settings",
 	}, func(context.Context, *struct{}) (*settingListOutput, error) {
 		out := &settingListOutput{}
 		out.Body.Items = a.cfg.Settings

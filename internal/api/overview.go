@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -113,13 +111,13 @@ type overviewOutput struct {
 }
 
 func (a *API) addOverview() {
-	call(a, huma.Operation{
-		OperationID: "get-overview", Method: http.MethodGet, Path: "/v1/overview", Tags: []string{"instances"},
-		Summary: "Get overview",
+	call(a, operation{
+		id: "get-overview", method: http.MethodGet, path: "/v1/overview", tag: "instances", roles: readers,
+		summary: "Get overview",
 	}, a.getOverview)
-	call(a, huma.Operation{
-		OperationID: "unblock-provider", Method: http.MethodPost, Path: "/v1/provider/unblock", Tags: []string{"instances"},
-		Summary: "Let calls start again that wait for a Retry-After", DefaultStatus: http.StatusNoContent,
+	call(a, operation{
+		id: "unblock-provider", method: http.MethodPost, path: "/v1/provider/unblock", tag: "instances", roles: operators,
+		summary: "Let calls start again that wait for a Retry-After", status: http.StatusNoContent,
 	}, a.unblockProvider)
 }
 

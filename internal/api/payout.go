@@ -200,12 +200,12 @@ type payoutResolveInput struct {
 }
 
 func (a *API) addPayouts() {
-	tags := []string{"payouts"}
-	list := huma.Operation{
-		OperationID: "list-payouts", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts", Tags: tags,
-		Summary: "List payouts by target ID; all of them as text/csv",
+	const path, tag = "/v1/promotions/{id}/payouts", "payouts"
+	call(a, operation{
+		id: "list-payouts", method: http.MethodGet, path: path, tag: tag, roles: readers, long: true,
+		summary: "List payouts by target ID; all of them as text/csv",
 		// An export has no limit, so huma cannot buffer it.
-		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 			if !wantsCSV(ctx.Header("Accept")) {
 				next(ctx)
 				return
@@ -213,23 +213,28 @@ func (a *API) addPayouts() {
 			r, w := humago.Unwrap(ctx)
 			a.exportPayouts(w, r)
 		}},
-	}
-	call(a, list, a.listPayouts)
-	a.OpenAPI().Paths[list.Path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
+		errors: []string{reward.CodeNotFound},
+	}, a.listPayouts)
+	a.OpenAPI().Paths[path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
 		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(payoutColumns, ", ")},
 	}
-	call(a, huma.Operation{
-		OperationID: "get-payout", Method: http.MethodGet, Path: "/v1/promotions/{id}/payouts/{targetId}", Tags: tags,
-		Summary: "Get a payout",
+	call(a, operation{
+		id: "get-payout", method: http.MethodGet, path: path + "/{targetId}", tag: tag, roles: readers,
+		summary: "Get a payout",
+		errors:  []string{reward.CodePayoutNotFound},
 	}, a.getPayout)
-	call(a, huma.Operation{
-		OperationID: "retry-payouts", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/retry", Tags: tags,
-		Summary: "Retry payouts", DefaultStatus: http.StatusAccepted,
-		Description: "Charges them again with the same idempotency keys; looks up first what the provider may have forgotten. After an error, call it again.",
+	call(a, operation{
+		id: "retry-payouts", method: http.MethodPost, path: path + "/retry", tag: tag, roles: operators,
+		summary: "Retry payouts", status: http.StatusAccepted,
+		description: "Charges them again with the same idempotency keys; looks up first what the provider may have forgotten. After an error, call it again.",
+		errors:      append([]string{reward.CodeArchived}, promotionMoves...),
+		example:     tree{"state": "FAILED"},
 	}, a.retryPayouts)
-	call(a, huma.Operation{
-		OperationID: "resolve-payout", Method: http.MethodPost, Path: "/v1/promotions/{id}/payouts/{targetId}/resolve", Tags: tags,
-		Summary: "Settle an UNKNOWN payout manually",
+	call(a, operation{
+		id: "resolve-payout", method: http.MethodPost, path: path + "/{targetId}/resolve", tag: tag, roles: operators,
+		summary: "Settle an UNKNOWN payout manually",
+		errors:  []string{reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
+		example: tree{"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
 	}, a.resolvePayout)
 }
 

@@ -246,34 +246,41 @@ type promotionCreatedOutput struct {
 
 func (a *API) addPromotions() {
 	const path = "/v1/promotions"
-	tags := []string{"promotions"}
-	call(a, huma.Operation{
-		OperationID: "create-promotion", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create a promotion", DefaultStatus: http.StatusCreated,
+	const tag = "promotions"
+	call(a, operation{
+		id: "create-promotion", method: http.MethodPost, path: path, tag: tag, roles: operators, creates: true,
+		summary: "Create a promotion", status: http.StatusCreated,
+		errors:  []string{reward.CodeExists, reward.CodeTypeMismatch},
+		example: tree{"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
 	}, a.createPromotion)
-	call(a, huma.Operation{
-		OperationID: "get-promotion", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Get a promotion",
+	call(a, operation{
+		id: "get-promotion", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
+		summary: "Get a promotion",
+		errors:  []string{reward.CodeNotFound},
 	}, a.getPromotion)
-	call(a, huma.Operation{
-		OperationID: "delete-promotion", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Delete a DRAFT and its targets", DefaultStatus: http.StatusNoContent,
+	call(a, operation{
+		id: "delete-promotion", method: http.MethodDelete, path: path + "/{id}", tag: tag, roles: operators,
+		summary: "Delete a DRAFT and its targets", status: http.StatusNoContent,
+		errors: promotionMoves,
 	}, a.deletePromotion)
+	needsApproval := []string{campaign.CodeApprovalNeeded}
 	for _, act := range []struct {
 		name, summary string
+		errors        []string
 		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
 	}{
-		{"start", "Start a promotion", a.cfg.Promotions.Start},
-		{"pause", "Pause a promotion", func(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+		{"start", "Start a promotion", needsApproval, a.cfg.Promotions.Start},
+		{"pause", "Pause a promotion", nil, func(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 			return a.cfg.Promotions.Pause(ctx, id, actor(ctx))
 		}},
-		{"resume", "Resume a promotion", a.cfg.Promotions.Resume},
-		{"cancel", "Cancel a promotion", a.cfg.Promotions.Cancel},
-		{"close", "Close a promotion", a.cfg.Promotions.Close},
+		{"resume", "Resume a promotion", needsApproval, a.cfg.Promotions.Resume},
+		{"cancel", "Cancel a promotion", nil, a.cfg.Promotions.Cancel},
+		{"close", "Close a promotion", nil, a.cfg.Promotions.Close},
 	} {
-		call(a, huma.Operation{
-			OperationID: act.name + "-promotion", Method: http.MethodPost, Path: path + "/{id}/" + act.name, Tags: tags,
-			Summary: act.summary, DefaultStatus: http.StatusAccepted,
+		call(a, operation{
+			id: act.name + "-promotion", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
+			summary: act.summary, status: http.StatusAccepted,
+			errors: slices.Concat(act.errors, promotionMoves),
 		}, func(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
 			id, err := promotionID(in.ID)
 			if err != nil {

@@ -165,10 +165,12 @@ type promotionChangeInput struct {
 }
 
 func (a *API) addPromotionChange() {
-	call(a, huma.Operation{
-		OperationID: "change-promotion", Method: http.MethodPatch, Path: "/v1/promotions/{id}", Tags: []string{"promotions"},
-		Summary:     "Change a promotion",
-		Description: "IMMUTABLE: the field cannot change, or only while DRAFT.",
+	call(a, operation{
+		id: "change-promotion", method: http.MethodPatch, path: "/v1/promotions/{id}", tag: "promotions", roles: operators,
+		summary:     "Change a promotion",
+		description: "IMMUTABLE: the field cannot change, or only while DRAFT.",
+		errors:      []string{reward.CodeNotFound, reward.CodeConflict, reward.CodePreconditionFailed, reward.CodeImmutable},
+		example:     tree{"ratePerSecond": 200},
 	}, a.changePromotion)
 }
 

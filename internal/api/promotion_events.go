@@ -25,12 +25,13 @@ type promotionEventsInput struct {
 
 func (a *API) addPromotionEvents() {
 	const path = "/v1/promotions/{id}/events"
-	call(a, huma.Operation{
-		OperationID: "watch-promotion", Method: http.MethodGet, Path: path, Tags: []string{"promotions"},
-		Summary: "Follow a promotion (SSE)",
-		Description: "state: sent first, and when the status changes. progress: other changes, at most 4 times per second. " +
+	call(a, operation{
+		id: "watch-promotion", method: http.MethodGet, path: path, tag: "promotions", roles: readers, unlimited: true, long: true,
+		summary: "Follow a promotion (SSE)",
+		description: "state: sent first, and when the status changes. progress: other changes, at most 4 times per second. " +
 			"done: COMPLETED, or CANCELLED and finished; the stream ends, though later targets or retries reopen it. " +
 			"Without summaries.",
+		errors: []string{reward.CodeNotFound},
 	}, a.watchPromotion)
 	answers := describeEvents[Promotion](a, path, eventState, eventProgress, eventDone)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, nothing has changed"}

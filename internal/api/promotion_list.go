@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -33,10 +31,10 @@ type promotionListOutput struct {
 }
 
 func (a *API) addPromotionList() {
-	call(a, huma.Operation{
-		OperationID: "list-promotions", Method: http.MethodGet, Path: "/v1/promotions", Tags: []string{"promotions"},
-		Summary:     "List promotions",
-		Description: "All filters apply. With a cursor, send filters and sort again.",
+	call(a, operation{
+		id: "list-promotions", method: http.MethodGet, path: "/v1/promotions", tag: "promotions", roles: readers,
+		summary:     "List promotions",
+		description: "All filters apply. With a cursor, send filters and sort again.",
 	}, a.listPromotions)
 }
 

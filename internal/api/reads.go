@@ -35,15 +35,6 @@ const (
 	exportTries = 10
 )
 
-// unlimited contains the operations that read and are not limited for each
-// caller. Coupon requests are followed by thousands of users with the key of one
-// shop, and event streams are read once for all watchers. All probes together have
-// no caller, and must not wait for each other. Shoppers read a template from memory.
-var unlimited = map[string]bool{
-	"get-template":      true,
-	"get-issue-request": true, "watch-issue-request": true, "watch-promotion": true, "watch-template": true, "alive": true, "ready": true,
-}
-
 // readLimits limits the reads and exports of each caller, so that one caller
 // leaves connections of the database to others. It is safe for concurrent use.
 type readLimits struct {

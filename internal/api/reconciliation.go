@@ -156,19 +156,22 @@ type reconciledOutput struct {
 
 func (a *API) addReconciliations() {
 	const path = "/v1/reconciliations"
-	tags := []string{"reconciliations"}
-	call(a, huma.Operation{
-		OperationID: "reconcile", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Compare stored counts, streams, provider and gates with the rows", DefaultStatus: http.StatusCreated,
-		Description: "Pauses a promotion whose charges differ at the provider.",
+	const tag = "reconciliations"
+	call(a, operation{
+		id: "reconcile", method: http.MethodPost, path: path, tag: tag, roles: operators, creates: true,
+		summary: "Compare stored counts, streams, provider and gates with the rows", status: http.StatusCreated,
+		description: "Pauses a promotion whose charges differ at the provider.",
+		errors:      []string{reward.CodeNotFound, reward.CodeTemplateNotFound},
+		example:     tree{"promotionId": "12345"},
 	}, a.reconcile)
-	call(a, huma.Operation{
-		OperationID: "list-reconciliations", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List reconciliations",
+	call(a, operation{
+		id: "list-reconciliations", method: http.MethodGet, path: path, tag: tag, roles: readers,
+		summary: "List reconciliations",
 	}, a.listReconciliations)
-	call(a, huma.Operation{
-		OperationID: "get-reconciliation", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Get a reconciliation",
+	call(a, operation{
+		id: "get-reconciliation", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
+		summary: "Get a reconciliation",
+		errors:  []string{reward.CodeReconciliationNotFound},
 	}, a.getReconciliation)
 }
 

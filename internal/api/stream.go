@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -48,9 +46,10 @@ type promotionStreamOutput struct {
 }
 
 func (a *API) addStreams() {
-	call(a, huma.Operation{
-		OperationID: "get-promotion-stream", Method: http.MethodGet, Path: "/v1/promotions/{id}/stream", Tags: []string{"promotions"},
-		Summary: "Get a promotion stream",
+	call(a, operation{
+		id: "get-promotion-stream", method: http.MethodGet, path: "/v1/promotions/{id}/stream", tag: "promotions", roles: readers,
+		summary: "Get a promotion stream",
+		errors:  []string{reward.CodeNotFound},
 	}, a.getPromotionStream)
 }
 

@@ -65,44 +65,47 @@ type LineError struct {
 }
 
 func (a *API) addTargets() {
-	a.Handle("upload-targets", "POST /v1/promotions/{id}/targets", a.uploadTargets)
-	a.Handle("get-upload-report", "GET /v1/promotions/{id}/uploads/{uploadId}/report", a.uploadReport)
-
 	registry := a.OpenAPI().Components.Schemas
 	text := func(name, in string, required bool, doc string, s *huma.Schema) *huma.Param {
 		return &huma.Param{Name: name, In: in, Required: required, Description: doc, Schema: s}
 	}
 	str, boolean := &huma.Schema{Type: huma.TypeString}, &huma.Schema{Type: huma.TypeBoolean}
-	a.describe(huma.Operation{
-		OperationID: "upload-targets", Method: http.MethodPost, Path: "/v1/promotions/{id}/targets", Tags: []string{"targets"},
-		Summary: "Add targets from a file",
-		Description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
+	a.handle(operation{
+		id: "upload-targets", method: http.MethodPost, path: "/v1/promotions/{id}/targets", tag: "targets", roles: operators, long: true,
+		summary: "Add targets from a file",
+		description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
 			"NDJSON an object with these names per line. A file that begins with { is NDJSON, unless its type is text/csv; the type may also be application/x-ndjson. " +
 			"Valid lines are accepted, others reported.",
-		Parameters: []*huma.Param{
+		parameters: []*huma.Param{
 			text("id", "path", true, "Promotion ID", str),
 			text("dryRun", "query", false, "", boolean),
 			text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
 			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 		},
-		RequestBody: fileBody(map[string]*huma.Example{
+		body: fileBody(map[string]*huma.Example{
 			"CSV":    {Value: "targetId,userId,amount\n7,u7,1000\n"},
 			"NDJSON": {Value: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
 		}),
-		Responses: map[string]*huma.Response{
+		responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
 			}},
 		},
-	})
-	a.describe(huma.Operation{
-		OperationID: "get-upload-report", Method: http.MethodGet, Path: "/v1/promotions/{id}/uploads/{uploadId}/report", Tags: []string{"targets"},
-		Summary:    "Get an upload report",
-		Parameters: []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
-		Responses: map[string]*huma.Response{
+		errors: []string{
+			reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
+			campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, reward.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
+			CodeTooManyUploads, reward.CodeArchived,
+		},
+	}, a.uploadTargets)
+	a.handle(operation{
+		id: "get-upload-report", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/report", tag: "targets", roles: readers,
+		summary:    "Get an upload report",
+		parameters: []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
+		responses: map[string]*huma.Response{
 			"200": {Description: "Columns line, code, detail", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
 		},
-	})
+		errors: []string{reward.CodeUploadNotFound},
+	}, a.uploadReport)
 }
 
 // uploadTargets adds the targets of a file to a promotion.

@@ -327,31 +327,38 @@ type templateChangeInput struct {
 
 func (a *API) addTemplates() {
 	const path = "/v1/coupon-templates"
-	tags := []string{"coupon templates"}
-	call(a, huma.Operation{
-		OperationID: "create-template", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create a template", DefaultStatus: http.StatusCreated,
+	const tag = "coupon templates"
+	call(a, operation{
+		id: "create-template", method: http.MethodPost, path: path, tag: tag, roles: operators, creates: true,
+		summary: "Create a template", status: http.StatusCreated,
+		errors:  []string{reward.CodeExists},
+		example: tree{"name": "Spring", "totalQuantity": 1000},
 	}, a.createTemplate)
-	call(a, huma.Operation{
-		OperationID: "list-templates", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List templates",
+	call(a, operation{
+		id: "list-templates", method: http.MethodGet, path: path, tag: tag, roles: staff,
+		summary: "List templates",
 	}, a.listTemplates)
-	call(a, huma.Operation{
-		OperationID: "get-template", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Get a template",
+	call(a, operation{
+		id: "get-template", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: everyRole, unlimited: true,
+		summary: "Get a template",
+		errors:  []string{reward.CodeTemplateNotFound},
 	}, a.templateCall(a.template))
-	call(a, huma.Operation{
-		OperationID: "change-template", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
-		Summary:     "Change a template",
-		Description: "After the first request, mode cannot change, nor opensAt of a draw.",
+	call(a, operation{
+		id: "change-template", method: http.MethodPatch, path: path + "/{id}", tag: tag, roles: operators,
+		summary:     "Change a template",
+		description: "After the first request, mode cannot change, nor opensAt of a draw.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
+		example:     tree{"totalQuantity": 2000},
 	}, a.changeTemplate)
-	call(a, huma.Operation{
-		OperationID: "approve-template", Method: http.MethodPost, Path: path + "/{id}/approve", Tags: tags,
-		Summary: "Approve the quantity that waits as another person",
+	call(a, operation{
+		id: "approve-template", method: http.MethodPost, path: path + "/{id}/approve", tag: tag, roles: operators,
+		summary: "Approve the quantity that waits as another person",
+		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeSamePerson, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
 	}, a.approveTemplate)
-	call(a, huma.Operation{
-		OperationID: "reject-template", Method: http.MethodPost, Path: path + "/{id}/reject", Tags: tags,
-		Summary: "Drop the quantity that waits for an approval",
+	call(a, operation{
+		id: "reject-template", method: http.MethodPost, path: path + "/{id}/reject", tag: tag, roles: operators,
+		summary: "Drop the quantity that waits for an approval",
+		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		v, err := a.cfg.Templates.Change(ctx, rules.TemplateChange{ID: id, Reject: true})
 		if err == nil {
@@ -359,9 +366,10 @@ func (a *API) addTemplates() {
 		}
 		return v, err
 	}))
-	call(a, huma.Operation{
-		OperationID: "close-template", Method: http.MethodPost, Path: path + "/{id}/close", Tags: tags,
-		Summary: "Close a template; waiting requests are still served",
+	call(a, operation{
+		id: "close-template", method: http.MethodPost, path: path + "/{id}/close", tag: tag, roles: operators,
+		summary: "Close a template; waiting requests are still served",
+		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeArchived},
 	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
 		v, err := a.cfg.Templates.Close(ctx, id)
 		if err == nil {
@@ -369,15 +377,17 @@ func (a *API) addTemplates() {
 		}
 		return v, err
 	}))
-	call(a, huma.Operation{
-		OperationID: "release-places", Method: http.MethodPost, Path: path + "/{id}/release-places", Tags: tags,
-		Summary:     "Release the places of a waiting line in a Redis that was removed permanently",
-		Description: "Do not call it while any instance uses Redis: users in line lose their places.",
+	call(a, operation{
+		id: "release-places", method: http.MethodPost, path: path + "/{id}/release-places", tag: tag, roles: operators,
+		summary:     "Release the places of a waiting line in a Redis that was removed permanently",
+		description: "Do not call it while any instance uses Redis: users in line lose their places.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
 	}, a.releasePlaces)
-	call(a, huma.Operation{
-		OperationID: "list-template-entrants", Method: http.MethodGet, Path: path + "/{id}/entrants", Tags: tags,
-		Summary:     "List the entrants of a draw by the bytes of userId",
-		Description: "draw.listHash is its hash. ILLEGAL_STATE: the draw is OPEN, or there is none.",
+	call(a, operation{
+		id: "list-template-entrants", method: http.MethodGet, path: path + "/{id}/entrants", tag: tag, roles: staff,
+		summary:     "List the entrants of a draw by the bytes of userId",
+		description: "draw.listHash is its hash. ILLEGAL_STATE: the draw is OPEN, or there is none.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeIllegalState},
 	}, a.listTemplateEntrants)
 }
 

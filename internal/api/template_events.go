@@ -43,10 +43,11 @@ type templateEventsInput struct {
 
 func (a *API) addTemplateEvents() {
 	const path = "/v1/coupon-templates/{id}/events"
-	call(a, huma.Operation{
-		OperationID: "watch-template", Method: http.MethodGet, Path: path, Tags: []string{"coupon templates"},
-		Summary:     "Follow a template (SSE)",
-		Description: "counters: sent first, and on changes, at most twice per second.",
+	call(a, operation{
+		id: "watch-template", method: http.MethodGet, path: path, tag: "coupon templates", roles: readers, unlimited: true, long: true,
+		summary:     "Follow a template (SSE)",
+		description: "counters: sent first, and on changes, at most twice per second.",
+		errors:      []string{reward.CodeTemplateNotFound},
 	}, func(ctx context.Context, in *templateEventsInput) (*huma.StreamResponse, error) {
 		id, err := templateID("id", in.ID)
 		if err != nil {

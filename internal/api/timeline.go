@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -54,13 +52,15 @@ type timelineOutput[P any] struct {
 }
 
 func (a *API) addTimelines() {
-	call(a, huma.Operation{
-		OperationID: "get-promotion-timeline", Method: http.MethodGet, Path: "/v1/promotions/{id}/timeline", Tags: []string{"promotions"},
-		Summary: "Get a promotion timeline",
+	call(a, operation{
+		id: "get-promotion-timeline", method: http.MethodGet, path: "/v1/promotions/{id}/timeline", tag: "promotions", roles: readers,
+		summary: "Get a promotion timeline",
+		errors:  []string{reward.CodeNotFound},
 	}, a.promotionTimeline)
-	call(a, huma.Operation{
-		OperationID: "get-template-timeline", Method: http.MethodGet, Path: "/v1/coupon-templates/{id}/timeline", Tags: []string{"coupon templates"},
-		Summary: "Get a template timeline",
+	call(a, operation{
+		id: "get-template-timeline", method: http.MethodGet, path: "/v1/coupon-templates/{id}/timeline", tag: "coupon templates", roles: readers,
+		summary: "Get a template timeline",
+		errors:  []string{reward.CodeTemplateNotFound},
 	}, a.templateTimeline)
 }
 

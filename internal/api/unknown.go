@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -56,15 +54,16 @@ type promotionErrorsOutput struct {
 }
 
 func (a *API) addUnknown() {
-	tags := []string{"payouts"}
-	call(a, huma.Operation{
-		OperationID: "list-unknown-payouts", Method: http.MethodGet, Path: "/v1/payouts", Tags: tags,
-		Summary: "List UNKNOWN payouts of all promotions, oldest first",
+	const tag = "payouts"
+	call(a, operation{
+		id: "list-unknown-payouts", method: http.MethodGet, path: "/v1/payouts", tag: tag, roles: readers,
+		summary: "List UNKNOWN payouts of all promotions, oldest first",
 	}, a.listUnknown)
-	call(a, huma.Operation{
-		OperationID: "list-promotion-errors", Method: http.MethodGet, Path: "/v1/promotions/{id}/errors", Tags: tags,
-		Summary:     "Count the payouts of a promotion by error code, most first",
-		Description: "FAILED, RETRYING and UNKNOWN payouts.",
+	call(a, operation{
+		id: "list-promotion-errors", method: http.MethodGet, path: "/v1/promotions/{id}/errors", tag: tag, roles: readers,
+		summary:     "Count the payouts of a promotion by error code, most first",
+		description: "FAILED, RETRYING and UNKNOWN payouts.",
+		errors:      []string{reward.CodeNotFound},
 	}, a.listPromotionErrors)
 }
 

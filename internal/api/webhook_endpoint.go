@@ -261,46 +261,57 @@ type deliveryListOutput struct {
 
 func (a *API) addWebhookEndpoints() {
 	const path = "/v1/webhook-endpoints"
-	tags := []string{"webhooks"}
-	call(a, huma.Operation{
-		OperationID: "create-webhook-endpoint", Method: http.MethodPost, Path: path, Tags: tags,
-		Summary: "Create a webhook endpoint", DefaultStatus: http.StatusCreated,
+	const tag = "webhooks"
+	call(a, operation{
+		id: "create-webhook-endpoint", method: http.MethodPost, path: path, tag: tag, roles: admins, creates: true,
+		summary: "Create a webhook endpoint", status: http.StatusCreated,
+		errors:  []string{reward.CodeExists, reward.CodeTooManyEndpoints},
+		example: tree{"url": "https://hooks.example/largesse", "events": []any{"promotion.completed"}},
 	}, a.createWebhookEndpoint)
-	call(a, huma.Operation{
-		OperationID: "list-webhook-endpoints", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary: "List webhook endpoints",
+	call(a, operation{
+		id: "list-webhook-endpoints", method: http.MethodGet, path: path, tag: tag, roles: readers,
+		summary: "List webhook endpoints",
 	}, a.listWebhookEndpoints)
-	call(a, huma.Operation{
-		OperationID: "get-webhook-endpoint", Method: http.MethodGet, Path: path + "/{id}", Tags: tags,
-		Summary: "Get a webhook endpoint",
+	call(a, operation{
+		id: "get-webhook-endpoint", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
+		summary: "Get a webhook endpoint",
+		errors:  []string{reward.CodeEndpointNotFound},
 	}, a.getWebhookEndpoint)
-	call(a, huma.Operation{
-		OperationID: "change-webhook-endpoint", Method: http.MethodPatch, Path: path + "/{id}", Tags: tags,
-		Summary: "Change a webhook endpoint",
+	call(a, operation{
+		id: "change-webhook-endpoint", method: http.MethodPatch, path: path + "/{id}", tag: tag, roles: admins,
+		summary: "Change a webhook endpoint",
+		errors:  []string{reward.CodeEndpointNotFound, reward.CodePreconditionFailed},
+		example: tree{"enabled": false},
 	}, a.changeWebhookEndpoint)
-	call(a, huma.Operation{
-		OperationID: "delete-webhook-endpoint", Method: http.MethodDelete, Path: path + "/{id}", Tags: tags,
-		Summary: "Delete a webhook endpoint", DefaultStatus: http.StatusNoContent,
+	call(a, operation{
+		id: "delete-webhook-endpoint", method: http.MethodDelete, path: path + "/{id}", tag: tag, roles: admins,
+		summary: "Delete a webhook endpoint", status: http.StatusNoContent,
+		errors: []string{reward.CodeEndpointNotFound},
 	}, a.deleteWebhookEndpoint)
-	call(a, huma.Operation{
-		OperationID: "rotate-webhook-secret", Method: http.MethodPost, Path: path + "/{id}/rotate-secret", Tags: tags,
-		Summary: "Replace the secret; both sign for 24 hours",
+	call(a, operation{
+		id: "rotate-webhook-secret", method: http.MethodPost, path: path + "/{id}/rotate-secret", tag: tag, roles: admins,
+		summary: "Replace the secret; both sign for 24 hours",
+		errors:  []string{reward.CodeEndpointNotFound},
 	}, a.rotateWebhookSecret)
-	call(a, huma.Operation{
-		OperationID: "test-webhook-endpoint", Method: http.MethodPost, Path: path + "/{id}/test", Tags: tags,
-		Summary: "Test a webhook endpoint", DefaultStatus: http.StatusAccepted,
+	call(a, operation{
+		id: "test-webhook-endpoint", method: http.MethodPost, path: path + "/{id}/test", tag: tag, roles: operators,
+		summary: "Test a webhook endpoint", status: http.StatusAccepted,
+		errors: []string{reward.CodeEndpointNotFound, reward.CodeEndpointDisabled},
 	}, a.testWebhookEndpoint)
-	call(a, huma.Operation{
-		OperationID: "list-webhook-deliveries", Method: http.MethodGet, Path: path + "/{id}/deliveries", Tags: tags,
-		Summary: "List webhook deliveries",
+	call(a, operation{
+		id: "list-webhook-deliveries", method: http.MethodGet, path: path + "/{id}/deliveries", tag: tag, roles: readers,
+		summary: "List webhook deliveries",
+		errors:  []string{reward.CodeEndpointNotFound},
 	}, a.listWebhookDeliveries)
-	call(a, huma.Operation{
-		OperationID: "get-webhook-delivery", Method: http.MethodGet, Path: path + "/{id}/deliveries/{deliveryId}", Tags: tags,
-		Summary: "Get a webhook delivery",
+	call(a, operation{
+		id: "get-webhook-delivery", method: http.MethodGet, path: path + "/{id}/deliveries/{deliveryId}", tag: tag, roles: readers,
+		summary: "Get a webhook delivery",
+		errors:  []string{reward.CodeDeliveryNotFound},
 	}, a.getWebhookDelivery)
-	call(a, huma.Operation{
-		OperationID: "resend-webhook-delivery", Method: http.MethodPost, Path: path + "/{id}/deliveries/{deliveryId}/resend", Tags: tags,
-		Summary: "Send a delivery again, with the same messageId", DefaultStatus: http.StatusAccepted,
+	call(a, operation{
+		id: "resend-webhook-delivery", method: http.MethodPost, path: path + "/{id}/deliveries/{deliveryId}/resend", tag: tag, roles: operators,
+		summary: "Send a delivery again, with the same messageId", status: http.StatusAccepted,
+		errors: []string{reward.CodeEndpointNotFound, reward.CodeDeliveryNotFound, reward.CodeEndpointDisabled},
 	}, a.resendWebhookDelivery)
 }
 

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/largesse/largesse/internal/auth"
+	"github.com/largesse/largesse/internal/web"
+)
+
+// operation declares an operation: what /openapi.json says of it, who may call it, and
+// what the API does before and after it.
+type operation struct {
+	id, method, path          string
+	tag, summary, description string
+	status                    int // of a success; 0: 200
+	// roles may call it. The operations themselves limit shoppers to their own coupons
+	// and requests.
+	roles []auth.Role
+	// errors are the codes that depend on what it does. commonCodes adds those that
+	// depend on how it is called.
+	errors []string
+	// example is an example of its JSON body.
+	example tree
+	// creates: it creates something new each time, and once per Idempotency-Key.
+	creates bool
+	// unaudited: it changes something without an audit entry. Coupon requests, and those
+	// that left the line, would bury all other entries: they are in the history of each
+	// user, and acts counts those of the staff.
+	unaudited bool
+	// unlimited: it reads, and is not limited for each caller. Coupon requests are followed
+	// by thousands of users with the key of one shop, and event streams are read once for
+	// all watchers. All probes together have no caller, and must not wait for each other.
+	// Shoppers read a template from memory.
+	unlimited bool
+	// long: it can take hours, so its caller is verified again, and it has no ETag.
+	long        bool
+	middlewares huma.Middlewares
+
+	// Only of operations that huma does not handle.
+	parameters []*huma.Param
+	body       *huma.RequestBody
+	responses  map[string]*huma.Response
+}
+
+// declare records an operation, and returns it for huma.
+func (a *API) declare(op operation) huma.Operation {
+	if op.roles == nil { // the operations are constant, so tests would find it
+		panic("operation " + op.id + " has no roles")
+	}
+	a.declared[op.id] = op
+	out := huma.Operation{
+		OperationID: op.id, Method: op.method, Path: op.path, Tags: []string{op.tag}, Summary: op.summary, Description: op.description,
+		DefaultStatus: op.status, Middlewares: op.middlewares, Parameters: op.parameters, RequestBody: op.body, Responses: op.responses,
+	}
+	describeAccess(&out, op.roles)
+	return out
+}
+
+// handle adds an operation that huma does not handle.
+func (a *API) handle(op operation, f http.HandlerFunc) {
+	described := a.declare(op)
+	a.OpenAPI().AddOperation(&described)
+	a.Handle(op.id, op.method+" "+op.path, f)
+}
+
+// call adds a JSON operation. If it changes something, it is audited. If it only
+// reads, it has the limits of reads.
+func call[I, O any](a *API, op operation, f func(ctx context.Context, in *I) (*O, error)) {
+	described := a.declare(op)
+	described.BodyReadTimeout, described.MaxBodyBytes = a.cfg.BodyWait, bodyMax
+	read := op.method == http.MethodGet
+	if read && strings.HasPrefix(op.path, "/v1/") && !op.long {
+		web.ETag(&described)
+	}
+	if read && !op.unlimited {
+		show := f
+		f = func(ctx context.Context, in *I) (out *O, err error) {
+			err = a.read(ctx, func(ctx context.Context) error {
+				out, err = show(ctx, in)
+				return err
+			})
+			if shown, can := any(out).(codeHolder); err == nil && can && shown.holdsCodes() {
+				err = a.recordShown(ctx, op.id)
+			}
+			return out, err
+		}
+	}
+	if !read && !op.unaudited {
+		change := f
+		f = func(ctx context.Context, in *I) (out *O, err error) {
+			err = a.audited(ctx, op.id, bodyOf(in), func() (int, error) {
+				out, err = change(ctx, in)
+				return statusOf(out, cmp.Or(op.status, http.StatusOK)), err
+			})
+			return out, err
+		}
+	}
+	if op.creates {
+		described.Parameters = append(described.Parameters, idempotencyParam())
+		described.Middlewares = append(described.Middlewares, withReplayed)
+		carry := f
+		f = func(ctx context.Context, in *I) (*O, error) { return once(ctx, a, op.id, in, carry) }
+	}
+	if !read {
+		described.Parameters = append(described.Parameters, actorParam())
+	}
+	web.Register(a.Router, described, f)
+}
