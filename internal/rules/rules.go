@@ -4,9 +4,9 @@
 // settled.
 //
 // Its functions are pure. They take a row and return the row afterwards; they
-// use no clock and no database. The SQLite driver calls them inside its
-// transaction. The PostgreSQL driver states the same rules in SQL, and
-// storetest.ExerciseRules compares the two over every case.
+// use no clock and no database. Package rows calls them for both databases, and writes
+// the result if the row is still as it was read. Where the PostgreSQL driver still states a
+// rule in SQL, storetest.ExerciseRules compares the two.
 package rules
 
 import (

@@ -502,8 +502,9 @@ type Payouts interface {
 	// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
 	// sets their DueAt to Until, so that no other caller claims them before then.
 	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
-	// PayoutSettle writes the results of lookups in one transaction, by
-	// rules.Settle. It returns those that prove a second charge.
+	// PayoutSettle writes the results of lookups, by rules.Settle. It returns those that
+	// prove a second charge. After an error, some of them may be written; to write them again
+	// changes nothing.
 	PayoutSettle(ctx context.Context, p PayoutSettleParams) ([]SecondCharge, error)
 	// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
 	// out of the work, at most BatchMax, and returns how many it moved. READY rows
@@ -682,6 +683,14 @@ type FinishResult struct {
 // SecondChargeNumber is the number of an attempt that records a second charge. The
 // number of any other attempt is its position in its outcome.
 const SecondChargeNumber = math.MaxInt16
+
+// AttemptNumber returns the number of an attempt at a position of its outcome.
+func AttemptNumber(position int, a reward.Attempt) int16 {
+	if a.Code == reward.CodeSecondCharge && a.Class == reward.AnswerPaid {
+		return SecondChargeNumber
+	}
+	return int16(position) //nolint:gosec // few attempts per outcome
+}
 
 // SecondCharge is a confirmation of a payout that was confirmed with another
 // transaction key before.

@@ -110,8 +110,8 @@ func (s *Store) CouponCancel(ctx context.Context, id reward.CouponID, now time.T
 		}))
 		queueCoupon(b, id, &change.Coupon)
 		b.Queue(holderSQL, int64(id)).Query(holdingsInto(&change.Holdings))
-		b.Queue(`SELECT `+templateColumns+` FROM coupons c JOIN coupon_templates t ON t.id = c.template_id WHERE c.id = $1`, int64(id)).
-			Query(func(rows pgx.Rows) error { return each(templateScanner(&change.Template))(rows) })
+		b.Queue(`SELECT `+rows.TemplateColumns+` FROM coupons c JOIN coupon_templates t ON t.id = c.template_id WHERE c.id = $1`, int64(id)).
+			Query(templateInto(&change.Template))
 	})
 	if err := couponError(&change.Coupon, id, cancelled, err, func(c *reward.Coupon) error { return rules.CheckCancel(c, now) }); err != nil {
 		return store.CouponChange{}, err

@@ -53,25 +53,3 @@ func (s *Store) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (sto
 	}
 	return store.Leaving(outcome, t), nil
 }
-
-const leftRequests = `SELECT r.user_id, r.ticket, r.generation FROM coupon_rejections r
-WHERE r.template_id = $1 AND (r.ticket, r.generation) > ($2, $3) AND r.reason = '` + reward.ReasonLeft + `'
-ORDER BY r.ticket, r.generation LIMIT $4`
-
-// CouponLeft returns requests that left the line.
-func (s *Store) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
-	var list []store.LineTicket
-	err := s.read(ctx, "list requests that left", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(leftRequests, int64(id), ticket, generation, int64(max(limit, 0))).Query(each(func(rows pgx.Rows) error {
-			var l store.LineTicket
-			err := rows.Scan(&l.UserID, &l.Ticket, &l.Generation)
-			list = append(list, l)
-			return err
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 const (
@@ -246,8 +247,8 @@ func (s *Store) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin 
 	var t reward.CouponTemplate
 	b := &pgx.Batch{}
 	b.Queue(oneSnapshot)
-	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error {
-		if err := each(templateScanner(&t))(rows); err != nil || t.ID == 0 {
+	b.Queue(rows.TemplateSQL, int64(id)).Query(func(found pgx.Rows) error {
+		if err := templateInto(&t)(found); err != nil || t.ID == 0 {
 			return err
 		}
 		return begin(t)

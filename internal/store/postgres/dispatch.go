@@ -3,14 +3,12 @@ package postgres
 import (
 	"context"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -199,142 +197,6 @@ func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low 
 		return dispatched{}, err
 	}
 	return d, nil
-}
-
-// withdrawSQL returns the statement that takes the rows of the CTE found out of
-// their state, by rules.Withdraw. next is the state that follows, and failures
-// is added to the failed deliveries. $1 is the current time and $2 the
-// SettleFrom of rows that become UNKNOWN. The statement returns how many rows
-// moved, and the columns of result.
-func withdrawSQL(found, next, maybeCalled, failures, result string) string {
-	return named(`WITH found AS MATERIALIZED (` + found + `
-), moved AS MATERIALIZED (
-  SELECT f.promotion_id, f.target_id, f.summary_id, f.amount, f.was, (` + next + `)::int2 AS became, 0 AS answers,
-    ` + maybeCalled + ` AS maybe_called
-  FROM found f JOIN promotions m ON m.id = f.promotion_id
-), written AS (
-  UPDATE payouts p SET state = v.became, due_at = $1::timestamptz, updated_at = $1::timestamptz,
-    maybe_called = p.maybe_called OR v.maybe_called OR v.became = :UNKNOWN,
-    settle_from = CASE v.became WHEN :UNKNOWN THEN $2::timestamptz ELSE p.settle_from END,
-    looked_at = CASE v.became WHEN :UNKNOWN THEN NULL ELSE p.looked_at END,
-    handovers = least(p.handovers + ` + failures + `, ` + strconv.Itoa(rules.FailedDeliveriesMax) + `)
-  FROM moved v WHERE p.promotion_id = v.promotion_id AND p.target_id = v.target_id
-), ` + tally("moved") + `, ` + payoutEventsSQL() + `
-SELECT (SELECT count(*) FROM moved)` + result)
-}
-
-const withdrawn = `p.promotion_id, p.target_id, p.summary_id, p.amount, p.state AS was, p.maybe_called`
-
-var (
-	returnSQL = withdrawSQL(`
-  SELECT `+withdrawn+` FROM (
-    SELECT n.*, :QUEUED AS state FROM unnest($3::int8[], $4::int8[], $5::int4[]) AS n(promotion_id, target_id, dispatch) OFFSET 0) i
-  JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id
-  WHERE p.state = i.state AND p.dispatch = i.dispatch
-  ORDER BY p.promotion_id, p.target_id FOR NO KEY UPDATE OF p`,
-		`CASE WHEN m.status <> 'CANCELLED' THEN :READY WHEN f.maybe_called OR $6::bool THEN :UNKNOWN ELSE :CANCELLED END`, `$6::bool`, `$7::int`, ``)
-
-	sweepSQL = withdrawSQL(`
-  SELECT `+withdrawn+` FROM payouts p
-  WHERE p.promotion_id = $3 AND p.state = :QUEUED AND p.state < :SUCCEEDED AND p.due_at < $4::timestamptz
-  ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE m.status WHEN 'CANCELLED' THEN :UNKNOWN ELSE :READY END`, `true`, `0`, ``)
-
-	// Two scans, each in the order of its index; READY rows first. The result ends
-	// with the last row; see marks.
-	cancelSQL = withdrawSQL(`
-  SELECT `+withdrawn+`, p.due_at FROM payouts p JOIN promotions m ON m.id = p.promotion_id AND m.status = 'CANCELLED'
-  WHERE p.promotion_id = $3 AND p.state = $4::int2 AND p.state < :SUCCEEDED AND (p.due_at, p.target_id) > ($6::timestamptz, $7::int8)
-  ORDER BY p.due_at, p.target_id LIMIT $5::int8 FOR NO KEY UPDATE OF p SKIP LOCKED`,
-		`CASE WHEN f.was = :READY AND NOT f.maybe_called THEN :CANCELLED ELSE :UNKNOWN END`, `false`, `0`,
-		`, l.due_at, l.target_id FROM found l ORDER BY l.due_at DESC, l.target_id DESC LIMIT 1`)
-)
-
-// sender is send or sendShared.
-type sender func(ctx context.Context, what string, build func(b *pgx.Batch)) error
-
-func withdraw(ctx context.Context, send sender, what, sql string, now time.Time, lease time.Duration, args ...any) (int, error) {
-	var n int
-	now = instant(now)
-	args = append([]any{now, instant(now.Add(lease))}, args...)
-	err := send(ctx, what, func(b *pgx.Batch) {
-		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error { return rows.Scan(&n) }))
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
-}
-
-// PayoutReturn returns QUEUED rows to READY.
-func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
-	promotions, targets := make([]int64, 0, len(p.Refs)), make([]int64, 0, len(p.Refs))
-	dispatches := make([]int32, 0, len(p.Refs))
-	seen := make(map[reward.Ref]bool, len(p.Refs))
-	for _, r := range p.Refs {
-		if seen[r] {
-			continue
-		}
-		seen[r] = true
-		promotions, targets = append(promotions, int64(r.PromotionID)), append(targets, int64(r.TargetID))
-		dispatches = append(dispatches, r.Dispatch)
-	}
-	if len(targets) == 0 {
-		return 0, nil
-	}
-	handovers := 0
-	if p.DeliveryFailed {
-		handovers = 1
-	}
-	return withdraw(ctx, s.sendShared, "return payouts", returnSQL, p.Now, p.Lease,
-		promotions, targets, dispatches, p.MaybeCalled, handovers)
-}
-
-// PayoutSweep returns QUEUED rows that no stream has to READY.
-func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	return withdraw(ctx, s.send, "sweep payouts", sweepSQL, p.Now, p.Lease,
-		int64(p.PromotionID), instant(p.Before), int64(store.BatchMax))
-}
-
-// PayoutCancelStep takes READY and RETRYING rows of a CANCELLED promotion out of
-// the work, READY rows first.
-func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
-	moved := 0
-	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
-		key := markKey{p.PromotionID, from}
-		for after := s.cancelled.get(key); moved < store.BatchMax; after = beginning {
-			n, last, err := s.cancelRows(ctx, p, from, store.BatchMax-moved, after)
-			if err != nil {
-				return moved, err
-			}
-			moved += n
-			s.cancelled.set(key, last)
-			if after == beginning {
-				break
-			}
-		}
-	}
-	return moved, nil
-}
-
-// cancelRows takes at most limit rows out of the work that come after a mark. It
-// returns the mark for the next chunk.
-func (s *Store) cancelRows(ctx context.Context, p store.PayoutCancelStepParams, from reward.State, limit int, after mark) (int, mark, error) {
-	var n int
-	var last mark
-	now := instant(p.Now)
-	err := s.send(ctx, "cancel payouts", func(b *pgx.Batch) {
-		n, last = 0, beginning
-		b.Queue(cancelSQL, now, instant(now.Add(p.Lease)), int64(p.PromotionID), int16(from), int64(limit), instant(after.dueAt), after.target).
-			Query(each(func(rows pgx.Rows) error { return rows.Scan(&n, &last.dueAt, &last.target) }))
-	})
-	if err != nil {
-		return 0, beginning, err
-	}
-	if n < limit {
-		last = beginning
-	}
-	return n, last, nil
 }
 
 // PayoutClaimLookups claims payouts whose lookup is due.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,20 +76,6 @@ func (s *Store) EntrantHas(ctx context.Context, id reward.TemplateID, users []st
 		return nil, err
 	}
 	return has, nil
-}
-
-// DrawClose moves a draw from OPEN to CLOSED.
-func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
-	t, _, err := s.write(ctx, "close a draw", id, `UPDATE coupon_templates t SET draw_state = 'CLOSED'
-WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'OPEN' AND t.opens_at <= clock_timestamp() RETURNING t.id`, epoch)
-	return t, err
-}
-
-// DrawDone moves a draw from CLOSED to DONE.
-func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
-	_, done, err := s.write(ctx, "end a draw", id, `UPDATE coupon_templates t SET draw_state = 'DONE', draw_list = $3, version = t.version + 1
-WHERE t.id = $1 AND t.epoch = $2 AND t.draw_state = 'CLOSED' RETURNING t.id`, epoch, slices.Clone(list))
-	return done, err
 }
 
 // recordRefusal begins, changes or ends the refusal interval of template $1.

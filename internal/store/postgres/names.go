@@ -9,10 +9,10 @@ import (
 )
 
 // named replaces names in a statement by their numbers: states of payouts
-// (:UNKNOWN), kinds of outcomes (:OUTCOME_PAID), refusals of batches
-// (:REFUSED_EPOCH), outcomes of coupon requests (:REQUEST_CLOSED) and of leaves
-// (:LEAVE_DONE), and statuses of coupons (:COUPON_CANCELLED). The numbers are literals, not parameters, so
-// that the planner can use partial indexes.
+// (:UNKNOWN), refusals of batches (:REFUSED_EPOCH), outcomes of coupon requests
+// (:REQUEST_CLOSED) and of leaves (:LEAVE_DONE), and statuses of coupons
+// (:COUPON_CANCELLED). The numbers are literals, not parameters, so that the planner can use
+// partial indexes.
 var named = func() func(string) string {
 	var pairs []string
 	name := func(prefix, name string, n int) { pairs = append(pairs, ":"+prefix+name, strconv.Itoa(n)) }
@@ -21,12 +21,6 @@ var named = func() func(string) string {
 	}
 	for s := reward.CouponIssued; s <= reward.CouponHeld; s++ {
 		name("COUPON_", s.String(), int(s))
-	}
-	for k, text := range map[rules.OutcomeKind]string{
-		rules.OutcomePaid: "PAID", rules.OutcomeRefused: "REFUSED", rules.OutcomeFailed: "FAILED", rules.OutcomeNoAnswer: "NO_ANSWER",
-		rules.OutcomeNoLookup: "NO_LOOKUP", rules.OutcomeCancelled: "CANCELLED",
-	} {
-		name("OUTCOME_", text, int(k))
 	}
 	for r, text := range map[rules.SettleRefusal]string{
 		rules.NotRefused: "NOT", rules.RefusedEpoch: "EPOCH", rules.RefusedGeneration: "GENERATION",

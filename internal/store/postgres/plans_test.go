@@ -214,24 +214,24 @@ func TestListsHaveIndexes(t *testing.T) {
 // statements returns the main statements and the shared ones.
 func statements() map[string]string {
 	all := map[string]string{
-		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "give back": returnSQL,
-		"sweep": sweepSQL, "cancel": cancelSQL, "finish": finishSQL, "finish held": finishHeldSQL, "settle": settleSQL, "heads": headsSQL,
+		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
+		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
 		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
-		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL, "retry": retryAny, "retry a code": retryCode, "retry named": retryNamed, "resolve": resolveSQL,
+		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
 		"confirm a coupon": confirmCoupon, "end holds": endHolds, "holdings after ended holds": endedHoldings, "cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
 		"coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "latest coupons": latestCoupons,
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
 		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
-		"a template": templateSQL, "active templates": activeTemplates, "change a template": changeTemplate,
+		"active templates": activeTemplates, "change a template": changeTemplate,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
 		"views": viewSQL + viewsOf, "details": detailSQL + "WHERE m.id = $1",
 		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
-		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "requests that left": leftRequests, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
+		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
 	}
 	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())

@@ -95,7 +95,6 @@ type Store struct {
 	templates               atomic.Pointer[templateList] // the latest one; nil means none yet
 	// activeCount is about how many promotions are active.
 	activeCount atomic.Int64
-	cancelled   marks // of PayoutCancelStep
 }
 
 // poolConfig returns the configuration of every connection.
@@ -177,7 +176,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{pool: pool, viewers: viewers, metrics: cfg.Metrics, schema: cfg.Schema, tryTimeout: tryTimeout}
-	s.Tables = rows.New(tables{s}, dialect)
+	s.Tables = rows.New(tables{s}, s, dialect)
 	if err := s.fits(ctx); err != nil {
 		s.Close()
 		return nil, err

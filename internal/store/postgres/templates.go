@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -17,51 +16,20 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// templateColumns are read by templateScanner.
-const templateColumns = rows.TemplateColumns
-
-const templateSQL = `SELECT ` + templateColumns + ` FROM coupon_templates t WHERE t.id = $1`
-
 // lockTemplate locks the row of a template. It comes first in every transaction
 // that changes a template, so that later statements see its latest state.
 const lockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
-
-// templateScanner returns a function that scans templateColumns into t, and the
-// columns after them into more.
-func templateScanner(t *reward.CouponTemplate, more ...any) func(pgx.Rows) error {
-	var opens, closes, from, created, archived pgtype.Timestamptz
-	var valid, hold int64
-	into := append([]any{
-		(*int64)(&t.ID), (*text)(&t.Name), &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, (*text)(&t.Mode),
-		&t.ReissueAfterCancel, (*text)(&t.WhenRedisAway), (*text)(&t.Draw.State), &from, &t.Draw.Seed, &t.Draw.List, &created,
-		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*text)(&t.Path), &t.Epoch, (*text)(&t.Owner), &t.Fence,
-		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
-		(*text)(&t.Codes.Prefix), &t.Codes.Length, (*text)(&t.Codes.Alphabet), &t.CodesImported, &t.CodesReturned, (*text)(&t.Metadata), &archived,
-		&t.AwaitingQuantity, (*text)(&t.Authors),
-	}, more...)
-	return func(rows pgx.Rows) error {
-		t.Draw.Seed, t.Draw.List = nil, nil // do not overwrite those of the previous row
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = utc(opens), utc(closes), utc(from), utc(created)
-		t.ValidFor, t.HoldFor, t.ArchivedAt = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second, utc(archived)
-		return nil
-	}
-}
 
 // queueTemplate queues a read of a template into t. If t.ID is 0 afterwards,
 // the template does not exist.
 func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate) {
 	*t = reward.CouponTemplate{}
-	b.Queue(templateSQL, int64(id)).Query(func(rows pgx.Rows) error { return each(templateScanner(t))(rows) })
+	b.Queue(rows.TemplateSQL, int64(id)).Query(templateInto(t))
 }
 
-// TemplateGet returns a template.
-func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	var t reward.CouponTemplate
-	err := s.read(ctx, "read a coupon template", func(b *pgx.Batch) { queueTemplate(b, id, &t) })
-	return t, templateError(t.ID, id, err)
+// templateInto returns a result reader that scans a template into t.
+func templateInto(t *reward.CouponTemplate) func(pgx.Rows) error {
+	return each(func(found pgx.Rows) error { return rows.ScanTemplate(found.Scan, t) })
 }
 
 // templateError returns the error of a transaction on template id that then
@@ -71,29 +39,6 @@ func templateError(read, id reward.TemplateID, err error) error {
 		return store.NoTemplate(id)
 	}
 	return err
-}
-
-// TemplateList returns templates by descending ID.
-func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
-	if before == 0 {
-		before = 1<<63 - 1
-	}
-	var list []reward.CouponTemplate
-	var t reward.CouponTemplate
-	err := s.read(ctx, "list coupon templates", func(b *pgx.Batch) {
-		list = nil
-		scan := templateScanner(&t)
-		b.Queue(`SELECT `+templateColumns+` FROM coupon_templates t WHERE t.id < $1 ORDER BY t.id DESC LIMIT $2`,
-			int64(before), max(limit, 0)).Query(each(func(rows pgx.Rows) error {
-			err := scan(rows)
-			list = append(list, t)
-			return err
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 // activeTemplates reads the templates that close after $2 or never close, with a
@@ -107,7 +52,7 @@ const activeTemplates = `WITH active AS MATERIALIZED (
 ), stand AS MATERIALIZED (
   SELECT coalesce(bit_xor(version), 0) AS version FROM active
 )
-SELECT ` + templateColumns + `, stand.version
+SELECT ` + rows.TemplateColumns + `, stand.version
 FROM stand LEFT JOIN (active JOIN coupon_templates t ON t.id = active.id) ON stand.version <> $1
 ORDER BY t.id`
 
@@ -126,16 +71,15 @@ func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]re
 	}
 	var read templateList
 	var t reward.CouponTemplate
-	scan := templateScanner(&t, &read.version)
 	err := s.send(ctx, "list active coupon templates", func(b *pgx.Batch) {
 		read.list = nil
-		b.Queue(activeTemplates, known.version, instant(closedAfter)).Query(each(func(rows pgx.Rows) error {
-			if rows.RawValues()[0] == nil { // unchanged: the row has only the version
-				into := make([]any, len(rows.FieldDescriptions()))
+		b.Queue(activeTemplates, known.version, instant(closedAfter)).Query(each(func(found pgx.Rows) error {
+			if found.RawValues()[0] == nil { // unchanged: the row has only the version
+				into := make([]any, len(found.FieldDescriptions()))
 				into[len(into)-1] = &read.version
-				return rows.Scan(into...)
+				return found.Scan(into...)
 			}
-			err := scan(rows)
+			err := rows.ScanTemplate(found.Scan, &t, &read.version)
 			read.list = append(read.list, t)
 			return err
 		}))
@@ -236,13 +180,6 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	}
 }
 
-// TemplateTouch raises the version of a template.
-func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	t, _, err := s.write(ctx, "touch a coupon template", id,
-		`UPDATE coupon_templates t SET version = t.version + 1 WHERE t.id = $1 RETURNING t.id`)
-	return t, err
-}
-
 // write runs an UPDATE of one template, which returns its ID, and then reads
 // the template. It reports whether the UPDATE found a row.
 func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (t reward.CouponTemplate, wrote bool, err error) {
@@ -283,14 +220,6 @@ func refusedAsArchived(err error) error {
 	return rules.CheckTemplateArchived(id, true)
 }
 
-// TemplateNewGeneration raises the generation of a template.
-func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
-	return s.write(ctx, "raise the generation of a coupon template", p.ID,
-		`UPDATE coupon_templates t SET generation = greatest(t.generation, $2) + 1, path = $3,
-  base = CASE WHEN $5::bool THEN greatest(t.generation, $2) ELSE t.base END
-WHERE t.id = $1 AND ($4::int8 = -1 OR t.generation = $4::int8) RETURNING t.id`, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
-}
-
 // TemplateGrant grants places to the gate of a template, by rules.Grant.
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
 	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
@@ -314,11 +243,4 @@ func (s *Store) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID)
 	return s.write(ctx, "take back all places of a template", id, `UPDATE coupon_templates t
 SET granted = t.used, grants = t.grants + 1, version = t.version + 1
 WHERE t.id = $1 AND t.path = 'DATABASE' AND t.granted > t.used RETURNING t.id`)
-}
-
-// TemplateSetFloor sets the floor of a template to its generation.
-func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
-	_, set, err := s.write(ctx, "set the floor of a coupon template", id,
-		`UPDATE coupon_templates t SET floor = t.generation WHERE t.id = $1 AND t.generation = $2 RETURNING t.id`, generation)
-	return set, err
 }

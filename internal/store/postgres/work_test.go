@@ -201,9 +201,6 @@ func TestACancelFindsRowsThatWereLocked(t *testing.T) {
 	if err != nil || v.Counts.Payouts[reward.Cancelled] != 2500 {
 		t.Errorf("%+v, %v", v.Counts, err)
 	}
-	if len(s.cancelled.at) != 0 {
-		t.Errorf("marks are left: %v", s.cancelled.at)
-	}
 }
 
 // listRows is how many rows TestListsHaveIndexes lists.

@@ -1,11 +1,12 @@
-// Package rows holds the methods of the store whose statements are the same in
-// every database: API keys, the audit, idempotency keys, dead letters, uploads,
+// Package rows holds the methods of the store that are the same in every database: what
+// rules make of payouts, API keys, the audit, idempotency keys, dead letters, uploads,
 // leases, instances, webhook endpoints and deliveries, reports, and single statements about
 // templates, draws and offsets.
 //
-// A driver embeds Tables and gives it a DB. All statements of a call are sent
-// before the first result arrives. A method therefore writes first and then reads
-// the result back; it cannot decide in between.
+// A driver embeds Tables and gives it a DB and Payouts. All statements of a transaction are
+// sent before the first result arrives, so that no lock is held while a client is silent. A
+// method that lets a rule decide reads, decides, and writes what is still as it was read;
+// what has changed meanwhile is read again.
 //
 // The texts use only what PostgreSQL and SQLite have in common: $1, CAST,
 // RETURNING without an alias, and one statement per row instead of an array.
@@ -82,18 +83,22 @@ type Dialect struct {
 // Tables implements the shared part of store.Store. Its methods are safe for
 // concurrent use.
 type Tables struct {
-	db      DB
-	dialect Dialect
+	db        DB
+	payouts   Payouts
+	dialect   Dialect
+	cancelled marks // of PayoutCancelStep
 	texts
 }
 
-// New returns the shared methods over db.
-func New(db DB, d Dialect) Tables { return Tables{db: db, dialect: d, texts: d.texts()} }
+// New returns the shared methods over db and payouts.
+func New(db DB, payouts Payouts, d Dialect) Tables {
+	return Tables{db: db, payouts: payouts, dialect: d, texts: d.texts()}
+}
 
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay string
+	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, closeDraw string
 
 	webhooks webhookTexts
 }
@@ -105,6 +110,7 @@ func (d Dialect) texts() texts {
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
+		queuedBefore: text(queuedBefore), openAfter: text(openAfter), closeDraw: text(closeDraw),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -141,9 +147,10 @@ func (d Dialect) Statements() map[string]string {
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
+		"a template": TemplateSQL, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
-		"find the oldest payouts":  oldestPayouts,
+		"find the oldest payouts": oldestPayouts, "find payouts to sweep": t.queuedBefore, "find payouts to cancel": t.openAfter,
 		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],
 		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,
 		"find due endpoints": t.webhooks.due, "claim deliveries": t.webhooks.claim, "list deliveries": listAll,

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -35,20 +33,4 @@ VALUES (?, ?, ?, ?, ?, ?, ?)`, int64(p.TemplateID), p.Ticket, p.Generation, p.Us
 		return store.CouponLeaveResult{}, err
 	}
 	return store.Leaving(outcome, t), nil
-}
-
-// CouponLeft returns requests that left the line.
-func (s *Store) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
-	list, err := collect(ctx, s.reader.as("list requests that left"), scanLineTicket, `SELECT user_id, ticket, generation FROM coupon_rejections
-WHERE template_id = ?1 AND (ticket, generation) > (?2, ?3) AND reason = '`+reward.ReasonLeft+`'
-ORDER BY ticket, generation LIMIT ?4`, int64(id), ticket, generation, max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list requests that left: %w", err)
-	}
-	return list, nil
-}
-
-func scanLineTicket(rows *sql.Rows) (l store.LineTicket, err error) {
-	err = rows.Scan(&l.UserID, &l.Ticket, &l.Generation)
-	return l, err
 }

@@ -212,3 +212,8 @@ func (i *issuer) write() error {
 	}
 	return nil
 }
+
+func scanLineTicket(rows *sql.Rows) (l store.LineTicket, err error) {
+	err = rows.Scan(&l.UserID, &l.Ticket, &l.Generation)
+	return l, err
+}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"math"
-	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -184,103 +183,6 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 		}
 	}
 	return pairs
-}
-
-// PayoutReturn returns QUEUED rows to READY.
-func (s *Store) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
-	moved := 0
-	err := s.write(ctx, "return payouts", func(tx *tx) error {
-		ids := make([]store.PayoutID, len(p.Refs))
-		for i, r := range p.Refs {
-			ids[i] = store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}
-		}
-		rw, err := tx.rewrite(ids)
-		if err != nil {
-			return err
-		}
-		defer rw.close()
-		moved = 0
-		for i, r := range p.Refs {
-			row := rw.rows[ids[i]]
-			if row == nil {
-				continue
-			}
-			next, tally := rules.Withdraw(*row, rules.Withdrawal{
-				Kind: rules.WithdrawReturn, Dispatch: r.Dispatch, MaybeCalled: p.MaybeCalled, DeliveryFailed: p.DeliveryFailed,
-			}, rw.views[r.PromotionID].Promotion, p.Lease, p.Now)
-			if tally.Changed {
-				moved++
-			}
-			if err := rw.apply(row, next, tally); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, refused(err)
-	}
-	return moved, nil
-}
-
-// withdraw applies a withdrawal to rows, and returns how many it changed.
-func (t *tx) withdraw(rows []rules.Row, why rules.Withdrawal, lease time.Duration, now time.Time) (int, error) {
-	return t.changeRows(rows, func(r rules.Row, p reward.Promotion) (rules.Row, rules.Tally) {
-		return rules.Withdraw(r, why, p, lease, now)
-	})
-}
-
-// PayoutSweep returns QUEUED rows that no stream has to READY.
-func (s *Store) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	moved := 0
-	err := s.write(ctx, "sweep payouts", func(tx *tx) error {
-		found, err := collect(tx.ctx, tx, scanRow, `SELECT `+rowColumns+` FROM payouts p
-WHERE p.promotion_id = ? AND p.state = 1 AND p.state < 4 AND p.due_at < ? ORDER BY p.due_at, p.target_id LIMIT ?`,
-			int64(p.PromotionID), micros(p.Before), store.BatchMax)
-		if err != nil {
-			return err
-		}
-		moved, err = tx.withdraw(found, rules.Withdrawal{Kind: rules.WithdrawSweep, Before: p.Before}, p.Lease, p.Now)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return moved, nil
-}
-
-// PayoutCancelStep takes READY and RETRYING rows of a CANCELLED promotion out of
-// the work, READY rows first.
-func (s *Store) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
-	moved := 0
-	err := s.write(ctx, "cancel payouts", func(tx *tx) error {
-		v, err := tx.view(p.PromotionID)
-		if reward.HasCode(err, reward.CodeNotFound) || (err == nil && v.Status != reward.PromotionCancelled) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		moved = 0
-		for _, from := range []reward.State{reward.Ready, reward.Retrying} {
-			found, err := collect(tx.ctx, tx, scanRow, `SELECT `+rowColumns+` FROM payouts p
-WHERE p.promotion_id = ? AND p.state = ? AND p.state < 4 ORDER BY p.due_at, p.target_id LIMIT ?`,
-				int64(p.PromotionID), int64(from), store.BatchMax-moved)
-			if err != nil {
-				return err
-			}
-			n, err := tx.withdraw(found, rules.Withdrawal{Kind: rules.WithdrawCancel}, p.Lease, p.Now)
-			if err != nil {
-				return err
-			}
-			moved += n
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	return moved, nil
 }
 
 // claimLookups moves the due time of payouts whose lookup is due, oldest first.

@@ -72,32 +72,6 @@ WHERE template_id = ? AND user_id IN (SELECT value FROM json_each(?))`, int64(id
 	return has, nil
 }
 
-// DrawClose moves a draw from OPEN to CLOSED.
-func (s *Store) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
-	t, _, err := s.changeTemplate(ctx, "close a draw", id, func(tx *tx, t *reward.CouponTemplate) (bool, error) {
-		now, err := tx.now()
-		if err != nil || t.Epoch != epoch || t.Draw.State != reward.DrawOpen || now.Before(t.OpensAt) {
-			return false, err
-		}
-		t.Draw.State = reward.DrawClosed
-		return true, nil
-	})
-	return t, err
-}
-
-// DrawDone moves a draw from CLOSED to DONE.
-func (s *Store) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error) {
-	_, done, err := s.changeTemplate(ctx, "end a draw", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		if t.Epoch != epoch || t.Draw.State != reward.DrawClosed {
-			return false, nil
-		}
-		t.Draw.State, t.Draw.List = reward.DrawDone, list
-		t.Version++
-		return true, nil
-	})
-	return done, err
-}
-
 // numbered is a refusal interval with its number.
 type numbered struct {
 	store.Refusal

@@ -1,270 +1,111 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// attemptWriter stores attempts. It prepares its statement at the first one.
-type attemptWriter struct {
-	tx   *tx
-	stmt *sql.Stmt
-}
-
-// write stores attempts of one payout, numbered from 0.
-func (w *attemptWriter) write(id store.PayoutID, attempts ...reward.Attempt) error {
-	for number, a := range attempts {
-		if a.Code == reward.CodeSecondCharge && a.Class == reward.AnswerPaid {
-			number = store.SecondChargeNumber
+// RowsOf returns the payouts among ids that exist, and their promotions.
+func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (found map[store.PayoutID]rules.Row, promotions map[reward.PromotionID]reward.Promotion, err error) {
+	err = s.snapshot(ctx, what, func(ctx context.Context, q querier) error {
+		found, promotions = make(map[store.PayoutID]rules.Row, len(ids)), make(map[reward.PromotionID]reward.Promotion)
+		list, err := byTargets(ctx, q, scanRow, rowColumns, ids)
+		if err != nil {
+			return err
 		}
-		if w.stmt == nil {
-			stmt, err := w.tx.PrepareContext(w.tx.ctx, `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code,
-  message) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`)
+		for _, r := range list {
+			found[store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}] = r
+			if _, ok := promotions[r.PromotionID]; ok {
+				continue
+			}
+			v, _, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(r.PromotionID))
 			if err != nil {
 				return err
 			}
-			w.stmt = stmt
-		}
-		if _, err := w.stmt.ExecContext(w.tx.ctx, int64(id.PromotionID), int64(id.TargetID), micros(a.At), a.Dispatch, number,
-			string(a.Class), a.Code, a.Message); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *attemptWriter) close() {
-	if w.stmt != nil {
-		_ = w.stmt.Close() // a failure shows at the end of the transaction
-	}
-}
-
-// rewrite is a batch of changes to payouts. It has the rows as they are inside
-// the transaction, their promotions, and the writers.
-type rewrite struct {
-	rows     map[store.PayoutID]*rules.Row
-	views    map[reward.PromotionID]store.PromotionView
-	payouts  *payoutWriter
-	attempts *attemptWriter
-}
-
-// rewrite begins a rewrite of the payouts among ids that exist.
-func (t *tx) rewrite(ids []store.PayoutID) (*rewrite, error) {
-	found, err := byTargets(t.ctx, t, scanRow, rowColumns, ids)
-	if err != nil {
-		return nil, err
-	}
-	return t.rewriteRows(found)
-}
-
-// rewriteRows begins a rewrite of rows that were read inside the transaction.
-func (t *tx) rewriteRows(found []rules.Row) (*rewrite, error) {
-	r := &rewrite{rows: make(map[store.PayoutID]*rules.Row, len(found)), attempts: &attemptWriter{tx: t}}
-	promotions := make([]store.PayoutID, len(found))
-	for i := range found {
-		promotions[i].PromotionID = found[i].PromotionID
-		r.rows[store.PayoutID{PromotionID: found[i].PromotionID, TargetID: found[i].TargetID}] = &found[i]
-	}
-	var err error
-	if r.views, err = t.views(promotions); err != nil {
-		return nil, err
-	}
-	r.payouts, err = t.payoutWriter()
-	return r, err
-}
-
-func (r *rewrite) close() {
-	r.payouts.close()
-	r.attempts.close()
-}
-
-// apply stores the result of a rule.
-func (r *rewrite) apply(row *rules.Row, next rules.Row, tally rules.Tally, attempts ...reward.Attempt) error {
-	if err := r.attempts.write(store.PayoutID{PromotionID: row.PromotionID, TargetID: row.TargetID}, attempts...); err != nil {
-		return err
-	}
-	if !tally.Changed {
-		return nil
-	}
-	err := r.payouts.write(row, &next, tally.Answers)
-	*row = next
-	return err
-}
-
-// rewriteEach applies a rule to the row of each item, in order, and stores the
-// results. rule gets the position of the item, its row and its promotion. Items
-// whose row does not exist are skipped.
-func rewriteEach[T any](t *tx, items []T, refOf func(T) reward.Ref,
-	rule func(i int, r rules.Row, p reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally),
-) error {
-	ids := make([]store.PayoutID, len(items))
-	for i, item := range items {
-		ref := refOf(item)
-		ids[i] = store.PayoutID{PromotionID: ref.PromotionID, TargetID: ref.TargetID}
-	}
-	rw, err := t.rewrite(ids)
-	if err != nil {
-		return err
-	}
-	defer rw.close()
-	for i, id := range ids {
-		row := rw.rows[id]
-		if row == nil {
-			continue
-		}
-		next, attempts, tally := rule(i, *row, rw.views[id.PromotionID].Promotion)
-		if err := rw.apply(row, next, tally, attempts...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// PayoutFinish writes the outcomes of dispatches.
-func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
-	if len(p.Outcomes) == 0 {
-		return nil, nil
-	}
-	results := make([]store.FinishResult, len(p.Outcomes))
-	err := s.write(ctx, "finish payouts", func(tx *tx) error {
-		return rewriteEach(tx, p.Outcomes, func(o rules.Outcome) reward.Ref { return o.Ref },
-			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
-				next, attempts, tally := rules.Finish(r, p.Outcomes[i], m, p.Lease, p.Now)
-				results[i] = store.FinishResult{State: next.State, Attempts: next.Attempts, DueAt: next.DueAt, Changed: tally.Changed}
-				if o := p.Outcomes[i]; o.Kind == rules.OutcomePaid && rules.SecondCharge(r, o.TransactionKey) {
-					results[i].Recorded = r.TransactionKey
-				}
-				return next, attempts, tally
-			})
-	})
-	if err != nil {
-		return nil, refused(err)
-	}
-	return results, nil
-}
-
-// PayoutSettle writes the results of lookups.
-func (s *Store) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
-	if len(p.Lookups) == 0 {
-		return nil, nil
-	}
-	terms := rules.Terms{SettleAfter: p.SettleAfter, AgainAfter: p.AgainAfter}
-	var twice []store.SecondCharge
-	err := s.write(ctx, "settle lookups", func(tx *tx) error {
-		return rewriteEach(tx, p.Lookups, func(l rules.Lookup) reward.Ref { return l.Ref },
-			func(i int, r rules.Row, m reward.Promotion) (rules.Row, []reward.Attempt, rules.Tally) {
-				l := p.Lookups[i]
-				if l.Found && rules.SecondCharge(r, l.TransactionKey) {
-					twice = append(twice, store.SecondCharge{Ref: l.Ref, Recorded: r.TransactionKey, TransactionKey: l.TransactionKey})
-				}
-				return rules.Settle(r, l, m, terms, p.Now)
-			})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return twice, nil
-}
-
-// PayoutRetry returns FAILED rows to READY.
-func (s *Store) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
-	moved := 0
-	p.Code = reward.SanitizeText(p.Code) // the stored codes are sanitized too
-	err := s.write(ctx, "retry payouts", func(tx *tx) error {
-		v, err := tx.view(p.PromotionID)
-		if err != nil {
-			return err
-		}
-		if err := cmp.Or(rules.CheckRetry(p.PromotionID, v.Status), rules.CheckArchived(p.PromotionID, !v.ArchivedAt.IsZero())); err != nil {
-			return err
-		}
-		rows, err := tx.failed(p)
-		if err != nil {
-			return err
-		}
-		moved, err = tx.changeRows(rows, func(r rules.Row, _ reward.Promotion) (rules.Row, rules.Tally) {
-			return rules.Retry(r, p.Code, p.Now)
-		})
-		if err != nil || moved == 0 {
-			return err
-		}
-		if reopened := rules.Reopen(v.Promotion); reopened.Status != v.Status {
-			return tx.put(&reopened)
+			promotions[r.PromotionID] = v.Promotion
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return moved, nil
+	return found, promotions, err
 }
 
-// changeRows applies a rule to rows that were read inside the transaction, and
-// returns how many it changed.
-func (t *tx) changeRows(rows []rules.Row, rule func(rules.Row, reward.Promotion) (rules.Row, rules.Tally)) (moved int, err error) {
-	if len(rows) == 0 {
-		return 0, nil
-	}
-	rw, err := t.rewriteRows(rows)
-	if err != nil {
-		return 0, err
-	}
-	defer rw.close()
-	for i := range rows {
-		next, tally := rule(rows[i], rw.views[rows[i].PromotionID].Promotion)
-		if tally.Changed {
-			moved++
-		}
-		if err := rw.apply(&rows[i], next, tally); err != nil {
-			return 0, err
-		}
-	}
-	return moved, nil
-}
+const (
+	rewriteSQL = `UPDATE payouts SET state = ?1, attempts = ?2, maybe_called = ?3, due_at = ?4, settle_from = ?5, transaction_key = ?6, error_code = ?7,
+  error_message = ?8, updated_at = ?9, looked_at = ?10, handovers = ?11, again = ?12
+WHERE promotion_id = ?13 AND target_id = ?14 AND state = ?15 AND dispatch = ?16 AND attempts = ?17 AND maybe_called = ?18 AND again = ?19
+  AND looked_at IS ?20 AND updated_at = ?21 AND (SELECT m.status FROM promotions m WHERE m.id = ?13) = ?22`
 
-// failed reads the FAILED rows that a retry selects.
-func (t *tx) failed(p store.PayoutRetryParams) ([]rules.Row, error) {
-	if p.Targets == nil {
-		failed := reward.Failed
-		return collect(t.ctx, t, scanRow, pageSQL(rowColumns, &failed, p.Code), int64(p.PromotionID), -1, failed, p.Code, store.BatchMax)
-	}
-	targets := slices.Clone(p.Targets)
-	slices.Sort(targets)
-	var ids []store.PayoutID
-	for _, target := range slices.Compact(targets) {
-		ids = append(ids, store.PayoutID{PromotionID: p.PromotionID, TargetID: target})
-	}
-	return byTargets(t.ctx, t, scanRow, rowColumns, ids)
-}
+	attemptSQL = `INSERT INTO attempts (promotion_id, target_id, at, dispatch, number, class, code, message)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE EXISTS (SELECT 1 FROM payouts WHERE promotion_id = ?1 AND target_id = ?2) ON CONFLICT DO NOTHING`
+)
 
-// PayoutResolve settles one UNKNOWN row as an operator decided.
-func (s *Store) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error) {
-	var settled reward.Payout
-	err := s.write(ctx, "resolve a payout", func(tx *tx) error {
-		rw, err := tx.rewrite([]store.PayoutID{p.PayoutID})
+// Rewrite writes those changes whose row is still as it was.
+func (s *Store) Rewrite(ctx context.Context, what string, _ bool, changes []rows.Change) (stale []int, err error) {
+	err = s.write(ctx, what, func(tx *tx) error {
+		stale = nil
+		payout, err := tx.PrepareContext(tx.ctx, rewriteSQL)
 		if err != nil {
 			return err
 		}
-		defer rw.close()
-		row := rw.rows[p.PayoutID]
-		if row == nil {
-			return store.NoPayout(p.PayoutID)
-		}
-		next, attempt, tally, err := rules.Resolve(*row, p.Resolution(), p.Now)
+		defer payout.Close()
+		attempt, err := tx.PrepareContext(tx.ctx, attemptSQL)
 		if err != nil {
 			return err
 		}
-		settled = next.Payout
-		return rw.apply(row, next, tally, attempt)
+		defer attempt.Close()
+		reopened := make(map[reward.PromotionID]bool)
+		for i := range changes {
+			c := &changes[i]
+			if written, err := tx.rewrite(payout, c); err != nil {
+				return err
+			} else if !written {
+				stale = append(stale, i)
+				continue
+			}
+			for n, a := range c.Attempts {
+				if _, err := attempt.ExecContext(tx.ctx, int64(c.Was.PromotionID), int64(c.Was.TargetID), micros(a.At), a.Dispatch,
+					store.AttemptNumber(n, a), string(a.Class), a.Code, a.Message); err != nil {
+					return err
+				}
+			}
+			if c.Reopens() {
+				reopened[c.Was.PromotionID] = true
+			}
+		}
+		for id := range reopened {
+			v, err := tx.view(id)
+			if err != nil {
+				return err
+			}
+			if p := rules.Reopen(v.Promotion); p.Status != v.Status {
+				if err := tx.put(&p); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
-	if err != nil {
-		return reward.Payout{}, err
+	return stale, refused(err)
+}
+
+// rewrite writes a change by rewriteSQL, and reports whether the row was as it was. A change
+// that writes no row has nothing to compare.
+func (t *tx) rewrite(stmt *sql.Stmt, c *rows.Change) (bool, error) {
+	if !c.Tally.Changed {
+		return true, nil
 	}
-	return settled, nil
+	was, next := &c.Was, &c.Next
+	written, err := changesOne(t.ctx, stmt, int64(next.State), next.Attempts, next.MaybeCalled, micros(next.DueAt), maybe(next.SettleFrom),
+		next.TransactionKey, next.ErrorCode, next.ErrorMessage, micros(next.UpdatedAt), maybe(next.LookedAt), next.FailedDeliveries, next.Again,
+		int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch, was.Attempts, was.MaybeCalled, was.Again,
+		maybe(was.LookedAt), micros(was.UpdatedAt), string(c.Status))
+	if written && err == nil {
+		t.move(&next.Payout, was.State, c.Tally.Answers)
+	}
+	return written, err
 }

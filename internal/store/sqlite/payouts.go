@@ -211,38 +211,3 @@ func (s *Store) PayoutHistory(ctx context.Context, user string, limit int) ([]st
 	}
 	return store.WithAnswers(found, answers), nil
 }
-
-// payoutWriter stores changed payouts and records the moves of their counts.
-type payoutWriter struct {
-	tx   *tx
-	stmt *sql.Stmt
-}
-
-func (t *tx) payoutWriter() (*payoutWriter, error) {
-	stmt, err := t.PrepareContext(t.ctx, `UPDATE payouts SET state = ?1, dispatch = ?2, attempts = ?3, maybe_called = ?4, due_at = ?5,
-  first_dispatched_at = ?6, settle_from = ?7, transaction_key = ?8, error_code = ?9, error_message = ?10, updated_at = ?11,
-  looked_at = ?16, handovers = ?17, again = ?18
-WHERE promotion_id = ?12 AND target_id = ?13 AND state = ?14 AND dispatch = ?15`)
-	if err != nil {
-		return nil, err
-	}
-	return &payoutWriter{tx: t, stmt: stmt}, nil
-}
-
-func (w *payoutWriter) close() { _ = w.stmt.Close() } // a failure shows at the end of the transaction
-
-// write replaces row was by next. answers is added to the counted attempts.
-func (w *payoutWriter) write(was, next *rules.Row, answers int64) error {
-	one, err := changesOne(w.tx.ctx, w.stmt, int64(next.State), next.Dispatch, next.Attempts, next.MaybeCalled,
-		micros(next.DueAt), maybe(next.FirstDispatchedAt), maybe(next.SettleFrom), next.TransactionKey, next.ErrorCode,
-		next.ErrorMessage, micros(next.UpdatedAt), int64(was.PromotionID), int64(was.TargetID), int64(was.State), was.Dispatch,
-		maybe(next.LookedAt), next.FailedDeliveries, next.Again)
-	if err != nil {
-		return err
-	}
-	if !one {
-		return fmt.Errorf("target %d of promotion %d changed inside the transaction that read it", was.TargetID, was.PromotionID)
-	}
-	w.tx.move(&next.Payout, was.State, answers)
-	return nil
-}

@@ -48,7 +48,7 @@ type tables struct {
 }
 
 func newTables(s *Store) rows.Tables {
-	return rows.New(&tables{s: s, prepared: make(map[string]*sql.Stmt)}, dialect)
+	return rows.New(&tables{s: s, prepared: make(map[string]*sql.Stmt)}, s, dialect)
 }
 
 // Write runs statements in one writing transaction.

@@ -12,25 +12,14 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const templateSQL = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t `
-
-func scanTemplate(rows *sql.Rows) (t reward.CouponTemplate, err error) {
-	var opens, closes, from, archived sql.NullInt64
-	var valid, hold, created int64
-	if err := rows.Scan(&t.ID, &t.Name, &t.TotalQuantity, &t.PerUserLimit, &opens, &closes, &valid, &t.Mode, &t.ReissueAfterCancel,
-		&t.WhenRedisAway, &t.Draw.State, &from, &t.Draw.Seed, &t.Draw.List, &created, &t.Generation, &t.Settled, &t.Version, &t.Live,
-		&t.IssuedTotal, &t.Path, &t.Epoch, &t.Owner, &t.Fence, &t.Base, &t.Floor,
-		&t.Granted, &t.Used, &t.Grants, &hold, &t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.CodesReturned, &t.Metadata, &archived, &t.AwaitingQuantity, &t.Authors); err != nil {
-		return t, err
-	}
-	t.OpensAt, t.ClosesAt, t.Draw.From, t.CreatedAt = maybeTime(opens), maybeTime(closes), maybeTime(from), timeOf(created)
-	t.ValidFor, t.HoldFor, t.ArchivedAt = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second, maybeTime(archived)
-	return t, nil
+func scanTemplate(found *sql.Rows) (t reward.CouponTemplate, err error) {
+	err = rows.ScanTemplate(found.Scan, &t)
+	return t, err
 }
 
 // templateOf returns a template, or CodeTemplateNotFound.
 func templateOf(ctx context.Context, q querier, id reward.TemplateID) (reward.CouponTemplate, error) {
-	t, found, err := one(ctx, q, scanTemplate, templateSQL+`WHERE t.id = ?`, int64(id))
+	t, found, err := one(ctx, q, scanTemplate, rows.TemplateSQL, int64(id))
 	if err == nil && !found {
 		err = store.NoTemplate(id)
 	}
@@ -78,29 +67,8 @@ func (s *Store) changeTemplate(ctx context.Context, what string, id reward.Templ
 	return t, changed, nil
 }
 
-// TemplateGet returns a template.
-func (s *Store) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	t, err := templateOf(ctx, s.reader.as("read a coupon template"), id)
-	if err != nil {
-		return reward.CouponTemplate{}, fmt.Errorf("read a coupon template: %w", err)
-	}
-	return t, nil
-}
-
-// TemplateList returns templates by descending ID.
-func (s *Store) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
-	if before == 0 {
-		before = 1<<63 - 1
-	}
-	list, err := collect(ctx, s.reader.as("list coupon templates"), scanTemplate, templateSQL+`WHERE t.id < ? ORDER BY t.id DESC LIMIT ?`, int64(before), max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list coupon templates: %w", err)
-	}
-	return list, nil
-}
-
 // activeTemplates reads the templates that close after ?1 or never close.
-const activeTemplates = templateSQL + `WHERE t.id IN (SELECT id FROM coupon_templates WHERE closes_at > ?1
+const activeTemplates = `SELECT ` + rows.TemplateColumns + ` FROM coupon_templates t WHERE t.id IN (SELECT id FROM coupon_templates WHERE closes_at > ?1
 UNION ALL SELECT id FROM coupon_templates WHERE closes_at IS NULL) ORDER BY t.id`
 
 // TemplateActive returns the templates that are not closed yet.
@@ -133,29 +101,6 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	return t, err
 }
 
-// TemplateTouch raises the version of a template.
-func (s *Store) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	t, _, err := s.changeTemplate(ctx, "touch a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		t.Version++
-		return true, nil
-	})
-	return t, err
-}
-
-// TemplateNewGeneration raises the generation of a template.
-func (s *Store) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
-	return s.changeTemplate(ctx, "raise the generation of a coupon template", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		if p.From != -1 && p.From != t.Generation {
-			return false, nil
-		}
-		t.Generation, t.Path = max(t.Generation, p.AtLeast)+1, p.Path
-		if p.NewNumbering {
-			t.Base = t.Generation - 1
-		}
-		return true, nil
-	})
-}
-
 // TemplateGrant grants places to the gate of a template.
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
 	return s.changeTemplate(ctx, "grant places to a gate", p.ID, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
@@ -175,16 +120,4 @@ func (s *Store) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID)
 	return s.changeTemplate(ctx, "take back all places of a template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
 		return rules.ReleasePlaces(t), nil
 	})
-}
-
-// TemplateSetFloor sets the floor of a template to its generation.
-func (s *Store) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
-	_, set, err := s.changeTemplate(ctx, "set the floor of a coupon template", id, func(_ *tx, t *reward.CouponTemplate) (bool, error) {
-		if t.Generation != generation {
-			return false, nil
-		}
-		t.Floor = generation
-		return true, nil
-	})
-	return set, err
 }

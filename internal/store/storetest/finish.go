@@ -7,6 +7,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // kinds are all the ways a dispatch ends.
@@ -206,4 +207,43 @@ func exerciseLookups(t *testing.T, open Open) {
 		same(b, "code", "NOT_FOUND", p.ErrorCode)
 		same(b, "counted", 0, p.Attempts)
 	})
+}
+
+// exerciseRewrite writes a change of a row that another transaction has changed since it was read.
+func exerciseRewrite(t *testing.T, open Open) {
+	for name, moved := range map[string]func(c *rows.Change){
+		"Status":      func(c *rows.Change) { c.Status = reward.PromotionCancelled },
+		"State":       func(c *rows.Change) { c.Was.State = reward.Ready },
+		"Dispatch":    func(c *rows.Change) { c.Was.Dispatch++ },
+		"Attempts":    func(c *rows.Change) { c.Was.Attempts++ },
+		"MaybeCalled": func(c *rows.Change) { c.Was.MaybeCalled = true },
+		"Again":       func(c *rows.Change) { c.Was.Again = true },
+		"LookedAt":    func(c *rows.Change) { c.Was.LookedAt = at(1) },
+		"UpdatedAt":   func(c *rows.Change) { c.Was.UpdatedAt = at(1) },
+	} {
+		run(t, open, name+"Differs", func(b *bundle) {
+			b.running(1)
+			b.saveQueued(1, 1, 2)
+			payouts, attempt := b.Store.(rows.Payouts), reward.Attempt{Dispatch: 1, At: at(9), Class: reward.AnswerRefused}
+			change := func(target reward.TargetID) rows.Change {
+				id := store.PayoutID{PromotionID: 1, TargetID: target}
+				found, promotions, err := payouts.RowsOf(b.ctx, "read", []store.PayoutID{id})
+				b.must(err)
+				c := rows.Change{Was: found[id], Status: promotions[1].Status, Attempts: []reward.Attempt{attempt}}
+				c.Next, _, c.Tally = rules.Finish(c.Was, rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeRefused}, promotions[1], lease, at(10))
+				return c
+			}
+			changes := []rows.Change{change(1), change(2)}
+			moved(&changes[0])
+			same(b, "stale", []int{0}, must(payouts.Rewrite(b.ctx, "write", false, changes))(b))
+			b.wantState(1, 1, reward.Queued)
+			b.wantState(1, 2, reward.Failed)
+			for target, want := range map[reward.TargetID][]reward.Attempt{1: nil, 2: {attempt}} {
+				_, attempts, err := b.PayoutGet(b.ctx, store.PayoutID{PromotionID: 1, TargetID: target})
+				b.must(err)
+				same(b, "attempts", want, attempts)
+			}
+			b.books(1)
+		})
+	}
 }

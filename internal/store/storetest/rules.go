@@ -42,9 +42,6 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw
 	for name, part := range map[string]func(*arena){
 		"Finish":   rulesOfFinish,
 		"Settle":   rulesOfSettle,
-		"Withdraw": rulesOfWithdraw,
-		"Retry":    rulesOfRetry,
-		"Resolve":  rulesOfResolve,
 		"Dispatch": rulesOfDispatch,
 		"Save":     rulesOfSave,
 		"Move":     rulesOfMove,

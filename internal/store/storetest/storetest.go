@@ -35,6 +35,7 @@ func Exercise(t *testing.T, open Open) {
 		"Withdraw":        exerciseWithdraw,
 		"Handovers":       exerciseHandovers,
 		"Finish":          exerciseFinish,
+		"Rewrite":         exerciseRewrite,
 		"Lookups":         exerciseLookups,
 		"Reads":           exerciseReads,
 		"PayoutHistory":   exercisePayoutHistory,
