@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,34 +72,21 @@ the settings name; create your first key this way. Instances may be running mean
 			at := time.Now().Add(expires)
 			key.ExpiresAt = &at
 		}
-		there, err := c.hasAPIKey()
+		t, err := c.target()
 		if err != nil {
 			return err
 		}
-		if there {
-			return c.createAPIKeyThere(cmd, key)
+		if t.apiKey == "" && t.apiKeyFile == "" {
+			return c.createAPIKeyHere(cmd, key, settings)
 		}
-		return c.createAPIKeyHere(cmd, key, settings)
+		cl, err := c.connect()
+		if err != nil {
+			return err
+		}
+		made, err := cl.CreateAPIKey(cmd.Context(), client.NewAPIKey{Name: key.Name, Role: key.Role, ExpiresAt: key.ExpiresAt})
+		return c.printNewKey(made, err)
 	}
 	return cmd
-}
-
-// hasAPIKey reports whether the caller has an API key for the server.
-func (c *cli) hasAPIKey() (bool, error) {
-	t, err := c.target()
-	return t.apiKey != "" || t.apiKeyFile != "", err
-}
-
-func (c *cli) createAPIKeyThere(cmd *cobra.Command, key engine.NewAPIKey) error {
-	cl, err := c.connect()
-	if err != nil {
-		return err
-	}
-	made, err := cl.CreateAPIKey(cmd.Context(), client.NewAPIKey{Name: key.Name, Role: key.Role, ExpiresAt: key.ExpiresAt})
-	if err != nil {
-		return err
-	}
-	return c.printNewKey(made)
 }
 
 func (c *cli) createAPIKeyHere(cmd *cobra.Command, key engine.NewAPIKey, settings *settingFlags) error {
@@ -106,17 +94,14 @@ func (c *cli) createAPIKeyHere(cmd *cobra.Command, key engine.NewAPIKey, setting
 	if err != nil {
 		return err
 	}
-	by := c.who()
-	if by == "" {
-		by = "largesse apikey create"
-	}
+	by := cmp.Or(c.who(), "largesse apikey create")
 	made, err := engine.CreateAPIKey(cmd.Context(), cfg, key, by)
 	if made.Key == "" {
 		return err
 	}
 	printed := c.printNewKey(client.APIKey{
 		ID: made.ID, Name: key.Name, Prefix: made.Prefix, Role: key.Role, Key: made.Key, CreatedAt: made.CreatedAt.UTC(), CreatedBy: by, ExpiresAt: key.ExpiresAt,
-	})
+	}, nil)
 	if cfg.Database.URL == "" && c.output != outputJSON {
 		_, told := fmt.Fprintf(c.stderr, "It is in the embedded database in %s, because database.url is empty: instances with another database do not know it.\n", cfg.Data.Dir)
 		printed = errors.Join(printed, told)
@@ -124,51 +109,34 @@ func (c *cli) createAPIKeyHere(cmd *cobra.Command, key engine.NewAPIKey, setting
 	return errors.Join(err, printed)
 }
 
-func (c *cli) printNewKey(k client.APIKey) error {
-	if c.output == outputJSON {
-		return c.printJSON(k)
-	}
+func (c *cli) printNewKey(k client.APIKey, err error) error {
 	until := "does not expire"
 	if k.ExpiresAt != nil {
 		until = "expires at " + moment(k.ExpiresAt)
 	}
-	if _, err := fmt.Fprintln(c.stdout, k.Key); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.stderr, "This is API key %s of %s with the role %s; it %s. It is not shown again: store it, and export it as LARGESSE_API_KEY.\n",
-		k.ID, printable(k.Name), k.Role, until)
-	return err
+	return c.showSecret(k, err, k.Key, fmt.Sprintf(
+		"This is API key %s of %s with the role %s; it %s. It is not shown again: store it, and export it as LARGESSE_API_KEY.", k.ID, k.Name, k.Role, until))
 }
 
 func (c *cli) apiKeyListCommand() *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
+	return c.limitFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List API keys without their secrets, newest first",
 		Example: `  largesse apikey list
   largesse apikey list --limit 0 --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.APIKeys(cmd.Context()), listing[client.APIKey]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			return printList(c, cl.APIKeys(ctx), listing[client.APIKey]{
 				header: []string{"ID", "NAME", "PREFIX", "ROLE", "STATE", "LAST USED", "CREATED", "BY"},
 				row: func(k client.APIKey) []string {
 					return []string{k.ID, k.Name, k.Prefix, k.Role, keyState(k, time.Now()), moment(k.LastUsedAt), moment(&k.CreatedAt), k.CreatedBy}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no API keys; create one: largesse apikey create --help",
 				cuts:  []string{"NAME", "BY"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
-	return cmd
+		}),
+	})
 }
 
 func keyState(k client.APIKey, now time.Time) string {
@@ -182,30 +150,17 @@ func keyState(k client.APIKey, now time.Time) string {
 }
 
 func (c *cli) apiKeyRevokeCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:     "revoke ID",
 		Short:   "Revoke an API key permanently; every instance refuses it within a second",
 		Example: `  largesse apikey revoke ID --yes`,
 		Args:    args("an API key ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.confirm("revoke API key " + printable(args[0]) + " permanently"); err != nil {
 				return err
 			}
-			if err := c.confirm(yes, "revoke API key "+printable(args[0])+" permanently"); err != nil {
-				return err
-			}
-			if err := cl.RevokeAPIKey(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]string{"revoked": args[0]})
-			}
-			_, err = fmt.Fprintf(c.stdout, "API key %s is revoked\n", args[0])
-			return err
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+			err := cl.RevokeAPIKey(ctx, args[0])
+			return c.show(map[string]string{"revoked": args[0]}, err, fmt.Sprintf("API key %s is revoked", args[0]))
+		}),
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -9,11 +10,8 @@ import (
 )
 
 func (c *cli) auditCommand() *cobra.Command {
-	var (
-		limit int
-		f     client.AuditFilter
-	)
-	cmd := c.talks(&cobra.Command{
+	var f client.AuditFilter
+	cmd := c.limitFlag(c.talks(&cobra.Command{
 		Use:   "audit",
 		Short: "Show who changed what, latest first",
 		Long: `Show who changed what, latest first. If a line has no status, the change began and
@@ -22,15 +20,8 @@ its outcome is unknown.`,
   largesse audit --subject /v1/promotions/12345/
   largesse audit --by alice --action start-promotion --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.Audit(cmd.Context(), f), listing[client.AuditLine]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			return printList(c, cl.Audit(ctx, f), listing[client.AuditLine]{
 				header: []string{"AT", "ACTOR", "KEY", "ROLE", "ADDRESS", "ACTION", "SUBJECT", "STATUS", "CODE", "DETAIL"},
 				row: func(l client.AuditLine) []string {
 					status := ""
@@ -39,13 +30,12 @@ its outcome is unknown.`,
 					}
 					return []string{moment(&l.At), l.Actor, l.KeyID, l.Role, l.Address, l.Action, l.Subject, status, l.Code, l.Detail}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no changes",
 				cuts:  []string{"SUBJECT", "DETAIL"},
 			})
-		},
-	})
-	limitFlag(cmd, &limit)
+		}),
+	}))
 	flags := cmd.Flags()
 	flags.StringVar(&f.Actor, "by", "", "only changes by this actor")
 	flags.StringVar(&f.Action, "action", "", "only changes by this operation, e.g. start-promotion")

@@ -45,6 +45,8 @@ type cli struct {
 	apiKeyFile, caFile string
 	profile            string // --profile
 	actor              string // --actor
+	limit              int    // --limit of the command that runs
+	yes                bool   // --yes
 	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
 	called    string // the server, with a password masked
@@ -210,25 +212,6 @@ func shortPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// promotionArgs is like args, and also checks the first argument, a promotion
-// ID, so that a malformed ID is wrong use and needs no server.
-func promotionArgs(names ...string) cobra.PositionalArgs {
-	count := args(append([]string{"a promotion ID"}, names...)...)
-	return func(cmd *cobra.Command, given []string) error {
-		if err := count(cmd, given); err != nil {
-			return err
-		}
-		return checkPromotionID(given[0])
-	}
-}
-
-func checkPromotionID(id string) error {
-	if _, err := reward.ParsePromotionID(id); err != nil {
-		return wrongUse("%q is not a promotion ID: it must be a whole number from 1; see largesse promotion list", id)
-	}
-	return nil
-}
-
 // args accepts exactly one argument per name.
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
@@ -240,6 +223,62 @@ func args(names ...string) cobra.PositionalArgs {
 		}
 		return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), strings.Join(names, " and "), countOf(int64(len(given)), "argument"), cmd.CommandPath())
 	}
+}
+
+// checkedArgs is like args, and also checks the first arguments, so that a malformed
+// ID is wrong use and needs no server.
+func checkedArgs(names []string, checks ...func(string) error) cobra.PositionalArgs {
+	count := args(names...)
+	return func(cmd *cobra.Command, given []string) error {
+		if err := count(cmd, given); err != nil {
+			return err
+		}
+		for i, check := range checks {
+			if err := check(given[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// atMostOne accepts one argument or none. takes says so.
+func atMostOne(takes string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) > 1 {
+			return wrongUse("%s takes %s, but got %s; see %s --help", shortPath(cmd), takes, countOf(int64(len(given)), "argument"), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// The checks of IDs.
+var (
+	checkPromotionID  = idCheck("a promotion ID", "promotion list")
+	checkTemplateID   = idCheck("a template ID", "template list")
+	checkCouponID     = idCheck("a coupon ID", "coupon list --help")
+	checkDeadLetterID = idCheck("a dead letter ID", "deadletter list")
+	checkWebhookID    = idCheck("an ID", "webhook list")
+)
+
+// idCheck returns the check of an ID that the command see lists.
+func idCheck(what, see string) func(string) error {
+	return func(id string) error {
+		if _, err := reward.ParsePromotionID(id); err != nil { // all IDs look alike
+			return wrongUse("%q is not %s: it must be a whole number from 1; see largesse %s", id, what, see)
+		}
+		return nil
+	}
+}
+
+// promotionArgs accepts a promotion ID, and an argument for each name.
+func promotionArgs(names ...string) cobra.PositionalArgs {
+	return checkedArgs(append([]string{"a promotion ID"}, names...), checkPromotionID)
+}
+
+// templateArgs accepts a template ID, and an argument for each name.
+func templateArgs(names ...string) cobra.PositionalArgs {
+	return checkedArgs(append([]string{"a template ID"}, names...), checkTemplateID)
 }
 
 // complete offers words to the shell as values of a flag.
@@ -300,10 +339,10 @@ func (c *cli) who() string {
 	return ""
 }
 
-// confirm asks before an action that cannot be undone. Without a terminal, yes
+// confirm asks before an action that cannot be undone. Without a terminal, --yes
 // must be set.
-func (c *cli) confirm(yes bool, what string) error {
-	if yes {
+func (c *cli) confirm(what string) error {
+	if c.yes {
 		return nil
 	}
 	f, ok := c.stdin.(*os.File)
@@ -321,16 +360,16 @@ func (c *cli) confirm(yes bool, what string) error {
 	return nil
 }
 
-// ask is like confirm. It calls what for the text, unless yes is set.
-func (c *cli) ask(yes bool, what func() (string, error)) error {
-	if yes {
+// ask is like confirm. It calls what for the text, unless --yes is set.
+func (c *cli) ask(what func() (string, error)) error {
+	if c.yes {
 		return nil
 	}
 	text, err := what()
 	if err != nil {
 		return err
 	}
-	return c.confirm(false, text)
+	return c.confirm(text)
 }
 
 // connect creates the client of the selected server.

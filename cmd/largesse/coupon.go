@@ -38,16 +38,14 @@ func (c *cli) couponCommand() *cobra.Command {
 	return cmd
 }
 
-func checkUser(where, user string) error {
-	if err := reward.CheckUserID(user); err != nil {
-		return wrongUse("%s: %v", where, err)
-	}
-	return nil
+// userFlag adds --user, with who the user is.
+func userFlag(cmd *cobra.Command, user *string, who string) {
+	cmd.Flags().StringVar(user, "user", "", "user who "+who+" (required)")
 }
 
-// checkNewUser is checkUser for a user who may be new to the server.
-func checkNewUser(where, user string) error {
-	if err := reward.CheckNewUserID(user); err != nil {
+// checkUser checks a user's ID. where is the flag or the command that has it.
+func checkUser(where, user string) error {
+	if err := reward.CheckUserID(user); err != nil {
 		return wrongUse("%s: %v", where, err)
 	}
 	return nil
@@ -69,38 +67,28 @@ the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMI
 		Example: `  largesse coupon issue 42 --user u7
   largesse coupon issue 42 --user u7 --wait 5s --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
-				return wrongUse("--user is missing: name the user who gets the coupon; see %s --help", cmd.CommandPath())
+				return wrongUse("--user is missing: name the user who gets the coupon; see largesse coupon issue --help")
 			}
-			if err := checkNewUser("--user", user); err != nil {
-				return err
+			if err := reward.CheckNewUserID(user); err != nil {
+				return wrongUse("--user: %v", err)
 			}
 			if wait < 0 || wait > couponWaitMax {
 				return wrongUse("--wait %s must be from 0s to %s", wait, couponWaitMax)
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			r, err := cl.IssueCoupon(cmd.Context(), args[0], user, wait)
-			if err != nil {
-				return err
-			}
-			return c.printIssueRequest(args[0], user, r)
-		},
+			r, err := cl.IssueCoupon(ctx, args[0], user, wait)
+			return c.show(r, err, requestLine(args[0], user, r))
+		}),
 	}
-	cmd.Flags().StringVar(&user, "user", "", "user who gets the coupon (required)")
+	userFlag(cmd, &user, "gets the coupon")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "maximum wait for the outcome; 0s to 30s")
 	return cmd
 }
 
 func (c *cli) couponLeaveCommand() *cobra.Command {
-	var (
-		user string
-		yes  bool
-	)
-	cmd := &cobra.Command{
+	var user string
+	cmd := c.yesFlag(&cobra.Command{
 		Use:   "leave TEMPLATE --user USER",
 		Short: "Take a user out of the waiting line",
 		Long: `Take the request of a user out of the waiting line. Others get the place at once. The
@@ -110,33 +98,22 @@ user has none (REQUEST_UNKNOWN).`,
 		Example: `  largesse coupon leave 42 --user u7 --yes
   largesse coupon leave 42 --user u7 --yes --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
-				return wrongUse("--user is missing: name the user who leaves the line; see %s --help", cmd.CommandPath())
+				return wrongUse("--user is missing: name the user who leaves the line; see largesse coupon leave --help")
 			}
 			if err := checkUser("--user", user); err != nil {
 				return err
 			}
-			cl, err := c.connect()
-			if err != nil {
+			if err := c.confirm(fmt.Sprintf("take user %s out of the line of template %s", printable(user), args[0])); err != nil {
 				return err
 			}
-			if err := c.confirm(yes, fmt.Sprintf("take user %s out of the line of template %s", printable(user), args[0])); err != nil {
-				return err
-			}
-			id := args[0] + ":" + user
-			if err := cl.LeaveLine(cmd.Context(), id); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(client.IssueRequest{ID: id, Status: "LEFT"})
-			}
-			_, err = fmt.Fprintf(c.stdout, "user %s has left the line of template %s\n", printable(user), printable(args[0]))
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&user, "user", "", "user who leaves the line (required)")
-	yesFlag(cmd, &yes)
+			left := client.IssueRequest{ID: args[0] + ":" + user, Status: "LEFT"}
+			err := cl.LeaveLine(ctx, left.ID)
+			return c.show(left, err, fmt.Sprintf("user %s has left the line of template %s", user, args[0]))
+		}),
+	})
+	userFlag(cmd, &user, "leaves the line")
 	return cmd
 }
 
@@ -148,58 +125,32 @@ func (c *cli) couponStatusCommand() *cobra.Command {
 		Example: `  largesse coupon status 42 --user u7
   largesse coupon status 42 --user u7 --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
-				return wrongUse("--user is missing: name the user who requested; see %s --help", cmd.CommandPath())
+				return wrongUse("--user is missing: name the user who requested; see largesse coupon status --help")
 			}
 			if err := checkUser("--user", user); err != nil {
 				return err
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			r, err := cl.IssueRequest(cmd.Context(), args[0]+":"+user)
-			if err != nil {
-				return err
-			}
-			return c.printIssueRequest(args[0], user, r)
-		},
+			r, err := cl.IssueRequest(ctx, args[0]+":"+user)
+			return c.show(r, err, requestLine(args[0], user, r))
+		}),
 	}
-	cmd.Flags().StringVar(&user, "user", "", "user who requested the coupon (required)")
+	userFlag(cmd, &user, "requested the coupon")
 	return cmd
 }
 
-func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) error {
-	if c.output == outputJSON {
-		return c.printJSON(r)
-	}
+// requestLine describes a request for a coupon.
+func requestLine(template, user string, r client.IssueRequest) string {
 	if r.Coupon != nil {
-		had := ""
-		if r.Duplicate {
-			had = ", from an earlier request"
-			if r.Coupon.Status != "ISSUED" && r.Coupon.Status != "HELD" {
-				had += "; it is " + printable(r.Coupon.Status)
-			}
-		}
-		if r.Coupon.Status == "HELD" {
-			had += fmt.Sprintf("; it is held until %s, confirm it with: largesse coupon confirm %s", moment(r.Coupon.HeldUntil), printable(r.Coupon.ID))
-		}
-		code := ""
-		if r.Coupon.Code != "" {
-			code = " with code " + printable(r.Coupon.Code)
-		}
-		_, err := fmt.Fprintf(c.stdout, "user %s has coupon %s%s%s\n", printable(r.Coupon.UserID), printable(r.Coupon.ID), code, had)
-		return err
+		return couponLine(*r.Coupon, r.Duplicate)
 	}
 	if r.Status == "REJECTED" || r.Status == "LEFT" {
 		ended := "left the line"
 		if r.Status == "REJECTED" {
 			ended = "was rejected with " + r.Reason
 		}
-		_, err := fmt.Fprintf(c.stdout, "user %s %s; request again with: largesse coupon issue %s --user %s\n",
-			printable(user), printable(ended), printable(template), shellWord(printable(user)))
-		return err
+		return fmt.Sprintf("user %s %s; request again with: largesse coupon issue %s --user %s", user, ended, template, shellWord(user))
 	}
 	standing := "takes part in the draw"
 	if r.QueueRank != nil {
@@ -208,9 +159,25 @@ func (c *cli) printIssueRequest(template, user string, r client.IssueRequest) er
 	if r.EstimatedWaitMillis > 0 {
 		standing += fmt.Sprintf(", about %s left", max((time.Duration(r.EstimatedWaitMillis)*time.Millisecond).Round(100*time.Millisecond), 100*time.Millisecond))
 	}
-	_, err := fmt.Fprintf(c.stdout, "user %s %s; to learn the outcome: largesse coupon status %s --user %s\n",
-		printable(user), standing, printable(template), shellWord(printable(user)))
-	return err
+	return fmt.Sprintf("user %s %s; to learn the outcome: largesse coupon status %s --user %s", user, standing, template, shellWord(user))
+}
+
+// couponLine describes a coupon that a request returned.
+func couponLine(one client.Coupon, duplicate bool) string {
+	line := fmt.Sprintf("user %s has coupon %s", one.UserID, one.ID)
+	if one.Code != "" {
+		line += " with code " + one.Code
+	}
+	if duplicate {
+		line += ", from an earlier request"
+		if one.Status != "ISSUED" && one.Status != "HELD" {
+			line += "; it is " + one.Status
+		}
+	}
+	if one.Status == "HELD" {
+		line += fmt.Sprintf("; it is held until %s, confirm it with: largesse coupon confirm %s", moment(one.HeldUntil), one.ID)
+	}
+	return line
 }
 
 // shellWord quotes a text unless a shell reads it as one plain word.
@@ -232,8 +199,7 @@ func people(n int64) string {
 
 // couponCallCommand creates the command of a call that returns a coupon.
 func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
-	count := args("a coupon ID")
-	cancels, confirmed, yes := verb == "cancel", "", false
+	cancels, confirmed := verb == "cancel", ""
 	if cancels {
 		confirmed = " --yes"
 	}
@@ -241,41 +207,22 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 		Use:     verb + " ID",
 		Short:   short,
 		Example: fmt.Sprintf("  largesse coupon %[1]s 12345%[2]s\n  largesse coupon %[1]s 12345%[2]s --output json", verb, confirmed),
-		Args: func(cmd *cobra.Command, given []string) error {
-			if err := count(cmd, given); err != nil {
-				return err
-			}
-			if _, err := reward.ParseCouponID(given[0]); err != nil {
-				return wrongUse("%q is not a coupon ID: it must be a whole number from 1; see largesse coupon list --help", given[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		Args:    checkedArgs([]string{"a coupon ID"}, checkCouponID),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if cancels {
-				if err := c.confirm(yes, "cancel coupon "+args[0]+" permanently"); err != nil {
+				if err := c.confirm("cancel coupon " + args[0] + " permanently"); err != nil {
 					return err
 				}
 			}
-			one, err := call(cl, cmd.Context(), args[0])
-			if err != nil {
-				return err
+			one, err := call(cl, ctx, args[0])
+			if verb == "show" {
+				return showBy(c, one, err, c.printCoupon)
 			}
-			switch {
-			case c.output == outputJSON:
-				return c.printJSON(one)
-			case verb == "show":
-				return c.printCoupon(one)
-			}
-			_, err = fmt.Fprintf(c.stdout, "coupon %s is %s\n", printable(one.ID), printable(one.Status))
-			return err
-		},
+			return c.show(one, err, fmt.Sprintf("coupon %s is %s", one.ID, one.Status))
+		}),
 	}
 	if cancels {
-		yesFlag(cmd, &yes)
+		c.yesFlag(cmd)
 	}
 	return cmd
 }
@@ -299,58 +246,29 @@ func (c *cli) printCoupon(one client.Coupon) error {
 }
 
 func (c *cli) couponListCommand() *cobra.Command {
-	var (
-		limit                int
-		template, user, code string
-	)
-	cmd := &cobra.Command{
+	var template, user, code string
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "list --template ID | --user USER | --code CODE",
 		Short: "List the coupons of a template in the order of their tickets, of a user, newest first, or with a code",
 		Example: `  largesse coupon list --template 42
   largesse coupon list --user u7 --limit 0 --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			given := 0
-			for _, filter := range []string{template, user, code} {
-				if filter != "" {
-					given++
-				}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			if countTrue(template != "", user != "", code != "") != 1 {
+				return wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see largesse coupon list --help")
 			}
-			if given != 1 {
-				return wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see %s --help", cmd.CommandPath())
-			}
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			if template != "" {
-				if err := checkTemplateID(template); err != nil {
-					return err
-				}
-			}
-			if user != "" {
+			coupons := cl.TemplateCoupons(ctx, template)
+			switch {
+			case code != "":
+				coupons = each(cl.CouponsByCode(ctx, code))
+			case user != "":
 				if err := checkUser("--user", user); err != nil {
 					return err
 				}
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			coupons := cl.TemplateCoupons(cmd.Context(), template)
-			switch {
-			case user != "":
-				coupons = cl.UserCoupons(cmd.Context(), user)
-			case code != "":
-				found, err := cl.CouponsByCode(cmd.Context(), code)
-				if err != nil {
+				coupons = cl.UserCoupons(ctx, user)
+			default:
+				if err := checkTemplateID(template); err != nil {
 					return err
-				}
-				coupons = func(yield func(client.Coupon, error) bool) {
-					for _, one := range found {
-						if !yield(one, nil) {
-							return
-						}
-					}
 				}
 			}
 			return printList(c, coupons, listing[client.Coupon]{
@@ -361,13 +279,12 @@ func (c *cli) couponListCommand() *cobra.Command {
 						moment(one.ExpiresAt),
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no coupons",
 				cuts:  []string{"USER"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
+		}),
+	})
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
 	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")
 	cmd.Flags().StringVar(&code, "code", "", "only coupons with this code")

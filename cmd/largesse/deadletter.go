@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -36,48 +35,28 @@ func (c *cli) deadLetterCommand() *cobra.Command {
 	return cmd
 }
 
-// letterStatuses lists the statuses of a dead letter, in the form that users
-// type.
-var letterStatuses = []string{"open", "replayed", "discarded"}
-
 func (c *cli) deadLetterListCommand() *cobra.Command {
-	var (
-		limit int
-		f     client.DeadLetterFilter
-	)
-	cmd := &cobra.Command{
+	var f client.DeadLetterFilter
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest first",
 		Example: `  largesse deadletter list --status open
   largesse deadletter list --reason MALFORMED --limit 0 --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			if f.Status != "" && !slices.Contains(letterStatuses, strings.ToLower(f.Status)) {
-				return wrongUse("--status %q must be one of %s", f.Status, strings.Join(letterStatuses, ", "))
-			}
-			f.Status = strings.ToUpper(f.Status)
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.DeadLetters(cmd.Context(), f), listing[client.DeadLetter]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			return printList(c, cl.DeadLetters(ctx, f), listing[client.DeadLetter]{
 				header: []string{"ID", "AT", "STATUS", "SOURCE", "PARTITION", "OFFSET", "REASON", "DETAIL"},
 				row: func(d client.DeadLetter) []string {
 					return []string{d.ID, moment(&d.At), d.Status, d.Source, strconv.Itoa(int(d.Partition)), d.Offset, d.Reason, d.Detail}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no dead letters",
 				cuts:  []string{"SOURCE", "DETAIL"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
+		}),
+	})
 	letterFilterFlags(cmd, &f.Source, &f.Reason)
-	cmd.Flags().StringVar(&f.Status, "status", "", "only dead letters with this status: "+strings.Join(letterStatuses, ", "))
-	complete(cmd, "status", letterStatuses...)
+	filterFlag(cmd, &f.Status, "status", "only dead letters with this status", "open", "replayed", "discarded")
 	return cmd
 }
 
@@ -92,25 +71,16 @@ func (c *cli) deadLetterShowCommand() *cobra.Command {
 		Short: "Show a dead letter with its bytes",
 		Example: `  largesse deadletter show 7
   largesse deadletter show 7 --output json`,
-		Args: letterArgs(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			d, err := cl.DeadLetter(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(d)
-			}
-			return c.printDeadLetter(d)
-		},
+		Args: checkedArgs([]string{"a dead letter ID"}, checkDeadLetterID),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			d, err := cl.DeadLetter(ctx, args[0])
+			return c.show(d, err, deadLetterLines(d)...)
+		}),
 	}
 }
 
-func (c *cli) printDeadLetter(d client.DeadLetter) error {
+// deadLetterLines describes a dead letter.
+func deadLetterLines(d client.DeadLetter) []string {
 	status := d.Status
 	if d.SettledAt != nil {
 		status += " by " + d.SettledBy + " at " + moment(d.SettledAt)
@@ -134,12 +104,7 @@ func (c *cli) printDeadLetter(d client.DeadLetter) error {
 	if d.ValueTruncated {
 		lines = append(lines, fmt.Sprintf("these are the first %d of %d bytes of the value", max(len(d.Value), len(d.ValueBytes)), d.ValueLength))
 	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(c.stdout, printable(line)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lines
 }
 
 // settling describes one of the two ways to settle dead letters.
@@ -153,16 +118,13 @@ type settling struct {
 const lettersMax = 1000
 
 func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
-	var (
-		selection client.DeadLetterSelection
-		yes       bool
-	)
+	var selection client.DeadLetterSelection
 	discards := s.verb == "discard"
 	asks, confirmed := "--all asks first; where no terminal can answer, add --yes.", ""
 	if discards {
 		asks, confirmed = "It asks first; where no terminal can answer, add --yes.", " --yes"
 	}
-	cmd := &cobra.Command{
+	cmd := c.yesFlag(&cobra.Command{
 		Use:   s.verb + " ID... | --source S | --reason R | --all",
 		Short: s.short,
 		Long: s.short + `.
@@ -170,93 +132,49 @@ func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
 Only OPEN ones change: those with the IDs, those of a topic or with a reason, or
 all. ` + asks,
 		Example: fmt.Sprintf("  largesse deadletter %[1]s 7%[2]s\n  largesse deadletter %[1]s --reason MALFORMED%[2]s\n  largesse deadletter %[1]s --all --yes", s.verb, confirmed),
-		Args:    letterArgs(0, lettersMax),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			filter := selection.Source != "" || selection.Reason != ""
-			switch {
-			case len(ids) == 0 && !filter && !selection.All:
-				return wrongUse("deadletter %s needs IDs, --source, --reason or --all; see %s --help", s.verb, cmd.CommandPath())
-			case len(ids) > 0 && (filter || selection.All), filter && selection.All:
-				return wrongUse("use only one of IDs, a filter (--source, --reason) and --all")
-			}
-			if selection.All {
-				if err := c.confirm(yes, s.verb+" all open dead letters"); err != nil {
-					return err
-				}
-			}
-			if discards && !selection.All {
-				if err := c.confirm(yes, discarded(ids)); err != nil {
-					return err
-				}
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if len(ids) == 1 {
-				d, err := s.one(cl, cmd.Context(), ids[0])
-				if err != nil {
-					return err
-				}
-				if c.output == outputJSON {
-					return c.printJSON(d)
-				}
-				_, err = fmt.Fprintf(c.stdout, "dead letter %s is %s\n", printable(d.ID), printable(d.Status))
-				return err
-			}
-			selection.IDs = ids
-			res, err := s.many(cl, cmd.Context(), selection)
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(res)
-			}
-			_, err = fmt.Fprintf(c.stdout, "%s %s, %s skipped\n", countOf(res.Count, "dead letter"), s.done, number(res.Skipped))
-			return err
-		},
-	}
+	})
 	letterFilterFlags(cmd, &selection.Source, &selection.Reason)
 	cmd.Flags().BoolVar(&selection.All, "all", false, "all OPEN dead letters")
-	yesFlag(cmd, &yes)
-	return cmd
-}
-
-// discarded says which dead letters would be discarded.
-func discarded(ids []string) string {
-	if len(ids) == 0 {
-		return "discard all open dead letters of this source or reason"
-	}
-	return "discard " + countOf(int64(len(ids)), "dead letter")
-}
-
-// letterArgs accepts between least and most dead letter IDs.
-func letterArgs(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, given []string) error {
-		if len(given) < least || len(given) > most {
-			want := fmt.Sprintf("at most %d dead letter IDs", most)
-			if most == least {
-				want = "a dead letter ID"
-			}
-			return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), want, countOf(int64(len(given)), "argument"), cmd.CommandPath())
+	cmd.Args = func(cmd *cobra.Command, ids []string) error {
+		if len(ids) > lettersMax {
+			return wrongUse("%s needs at most %d dead letter IDs, but got %s; see %s --help", shortPath(cmd), lettersMax, countOf(int64(len(ids)), "argument"), cmd.CommandPath())
 		}
-		for _, id := range given {
-			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < 1 || strconv.FormatInt(n, 10) != id {
-				return wrongUse("%q is not a dead letter ID: it must be a whole number from 1; see largesse deadletter list", id)
+		for _, id := range ids {
+			if err := checkDeadLetterID(id); err != nil {
+				return err
 			}
+		}
+		filter := selection.Source != "" || selection.Reason != ""
+		switch {
+		case len(ids) == 0 && !filter && !selection.All:
+			return wrongUse("deadletter %s needs IDs, --source, --reason or --all; see %s --help", s.verb, cmd.CommandPath())
+		case len(ids) > 0 && (filter || selection.All), filter && selection.All:
+			return wrongUse("use only one of IDs, a filter (--source, --reason) and --all")
 		}
 		return nil
 	}
-}
-
-// limitFlag adds the flag that limits how much of a list is shown.
-func limitFlag(cmd *cobra.Command, limit *int) {
-	cmd.Flags().IntVar(limit, "limit", 50, "maximum number of items to show; 0: all")
-}
-
-func checkLimit(limit int) error {
-	if limit < 0 {
-		return wrongUse("--limit %d must be at least 0; 0 shows all", limit)
-	}
-	return nil
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, ids []string) error {
+		what := ""
+		switch {
+		case selection.All:
+			what = s.verb + " all open dead letters"
+		case discards && len(ids) == 0:
+			what = "discard all open dead letters of this source or reason"
+		case discards:
+			what = "discard " + countOf(int64(len(ids)), "dead letter")
+		}
+		if what != "" {
+			if err := c.confirm(what); err != nil {
+				return err
+			}
+		}
+		if len(ids) == 1 {
+			d, err := s.one(cl, ctx, ids[0])
+			return c.show(d, err, fmt.Sprintf("dead letter %s is %s", d.ID, d.Status))
+		}
+		selection.IDs = ids
+		res, err := s.many(cl, ctx, selection)
+		return c.show(res, err, fmt.Sprintf("%s %s, %s skipped", countOf(res.Count, "dead letter"), s.done, number(res.Skipped)))
+	})
+	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,14 +64,7 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 
 // printChecks prints the checks and returns an error if one failed.
 func (c *cli) printChecks(checks []engine.Check) error {
-	var items iter.Seq2[engine.Check, error] = func(yield func(engine.Check, error) bool) {
-		for _, check := range checks {
-			if !yield(check, nil) {
-				return
-			}
-		}
-	}
-	err := printList(c, items, listing[engine.Check]{
+	err := printList(c, each(checks, nil), listing[engine.Check]{
 		header: []string{"STATUS", "CHECK", "FOUND"},
 		row: func(check engine.Check) []string {
 			said := check.Found

@@ -63,6 +63,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
+		if usage, ok := errors.AsType[*usageError](err); ok {
+			return wrongUse("--%s %q %s", invalid.GetFlag().Name, invalid.GetValue(), usage.text)
+		}
 		if kind := valueKinds[invalid.GetFlag().Value.Type()]; kind != "" {
 			return wrongUse("--%s %q must be %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), kind, cmd.CommandPath())
 		}

@@ -27,12 +27,7 @@ created if it does not exist. Existing pages are replaced.`,
 		Example: `  largesse man
   largesse man /usr/local/share/man/man1
   man -l man/largesse-promotion-create.1`,
-		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) > 1 {
-				return wrongUse("man takes at most one DIR, but got %s; see %s --help", countOf(int64(len(given)), "argument"), cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: atMostOne("at most one DIR"),
 		ValidArgsFunction: func(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(given) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -45,14 +40,8 @@ created if it does not exist. Existing pages are replaced.`,
 				dir = args[0]
 			}
 			pages, err := writeManPages(cmd.Root(), dir)
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(pages)
-			}
-			_, err = fmt.Fprintf(c.stdout, "%s written to %s; read one with: man -l %s/largesse.%s\n", countOf(int64(pages.Pages), "page"), dir, shellWord(dir), manSection)
-			return err
+			return c.show(pages, err, fmt.Sprintf("%s written to %s; read one with: man -l %s/largesse.%s",
+				countOf(int64(pages.Pages), "page"), dir, shellWord(dir), manSection))
 		},
 	}
 }

@@ -33,23 +33,11 @@ as webhook endpoints, is removed with its rows. Payouts, coupons and their books
 			return err
 		}
 		if cmd.Flags().Changed("to") {
-			if err := engine.MigrateBack(cmd.Context(), cfg, *to); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]int64{"version": *to})
-			}
-			_, err = fmt.Fprintf(c.stdout, "the schema of the database has version %d\n", *to)
-			return err
+			err := engine.MigrateBack(cmd.Context(), cfg, *to)
+			return c.show(map[string]int64{"version": *to}, err, fmt.Sprintf("the schema of the database has version %d", *to))
 		}
-		if err := engine.Migrate(cmd.Context(), cfg, c.waitForOlder); err != nil {
-			return err
-		}
-		if c.output == outputJSON {
-			return c.printJSON(map[string]bool{"migrated": true})
-		}
-		_, err = fmt.Fprintln(c.stdout, "the schema of the database is up to date")
-		return err
+		err = engine.Migrate(cmd.Context(), cfg, c.waitForOlder)
+		return c.show(map[string]bool{"migrated": true}, err, "the schema of the database is up to date")
 	}
 	return cmd
 }

@@ -41,6 +41,9 @@ type listing[T any] struct {
 
 // printList prints a list while it reads it: as a table, or as a JSON array.
 func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
+	if l.limit < 0 {
+		return wrongUse("--limit %d must be at least 0; 0 shows all", l.limit)
+	}
 	t := c.table(l.header...)
 	t.cuts, t.wrap = l.cuts, l.wrap
 	count, more := 0, false
@@ -80,6 +83,18 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 		fmt.Fprintf(c.stderr, "only the first %d are shown; --limit 0 shows all\n", l.limit)
 	}
 	return nil
+}
+
+// printRows prints items as a table, which is empty without items.
+func printRows[T any](c *cli, items []T, l listing[T]) error {
+	t := c.table(l.header...)
+	t.cuts, t.wrap = l.cuts, l.wrap
+	for _, item := range items {
+		if err := t.add(l.row(item)...); err != nil {
+			return err
+		}
+	}
+	return t.flush()
 }
 
 // printJSONItem prints one item of a JSON array.

@@ -80,18 +80,12 @@ for none.`,
 			if use {
 				all.Current = name
 			}
-			if err := c.saveProfiles(all); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(shownProfile(name, all))
-			}
 			hint := "use it with: largesse profile use " + name
 			if all.Current == name {
 				hint = "commands use it"
 			}
-			_, err = fmt.Fprintf(c.stdout, "profile %s is stored; %s\n", name, hint)
-			return err
+			err = c.saveProfiles(all)
+			return c.show(shownProfile(name, all), err, fmt.Sprintf("profile %s is stored; %s", name, hint))
 		},
 	}
 	flags := cmd.Flags()
@@ -188,22 +182,15 @@ func (c *cli) profileListCommand() *cobra.Command {
 		Args: args(),
 		RunE: func(*cobra.Command, []string) error {
 			all, err := c.loadProfiles()
-			if err != nil {
-				return err
+			var views []profileView
+			for _, name := range slices.Sorted(maps.Keys(all.Profiles)) {
+				views = append(views, shownProfile(name, all))
 			}
-			return printList(c, func(yield func(profileView, error) bool) {
-				for _, name := range slices.Sorted(maps.Keys(all.Profiles)) {
-					if !yield(shownProfile(name, all), nil) {
-						return
-					}
-				}
-			}, listing[profileView]{
+			return printList(c, each(views, err), listing[profileView]{
 				header: []string{"NAME", "CURRENT", "SERVER", "API KEY"},
-				row: func(v profileView) []string {
-					return []string{printable(v.Name), yesNo(v.Current), printable(v.Server), printable(v.key())}
-				},
-				empty: "there are no profiles; add one: largesse profile add --help",
-				cuts:  []string{"API KEY", "SERVER"},
+				row:    func(v profileView) []string { return []string{v.Name, yesNo(v.Current), v.Server, v.key()} },
+				empty:  "there are no profiles; add one: largesse profile add --help",
+				cuts:   []string{"API KEY", "SERVER"},
 			})
 		},
 	}
@@ -230,14 +217,8 @@ func (c *cli) profileUseCommand() *cobra.Command {
 				all.Current = args[0]
 				said = "commands use " + shownProfile(args[0], all).Server
 			}
-			if err := c.saveProfiles(all); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]string{"current": all.Current})
-			}
-			_, err = fmt.Fprintln(c.stdout, printable(said))
-			return err
+			err = c.saveProfiles(all)
+			return c.show(map[string]string{"current": all.Current}, err, said)
 		},
 	}
 	cmd.ValidArgsFunction = c.offerProfiles
@@ -259,26 +240,25 @@ func (c *cli) profileShowCommand() *cobra.Command {
 			if _, err := all.named(args[0]); err != nil {
 				return err
 			}
-			v := shownProfile(args[0], all)
-			if c.output == outputJSON {
-				return c.printJSON(v)
-			}
-			t := c.table()
-			for _, row := range [][]string{{"profile", v.Name}, {"server", v.Server}, {"API key", v.key()}, {"CA file", cmp.Or(v.CAFile, "those of the system")}, {"current", yesNo(v.Current)}} {
-				if err := t.add(row[0], printable(row[1])); err != nil {
-					return err
-				}
-			}
-			return t.flush()
+			return showBy(c, shownProfile(args[0], all), nil, c.printProfile)
 		},
 	}
 	cmd.ValidArgsFunction = c.offerProfiles
 	return cmd
 }
 
+func (c *cli) printProfile(v profileView) error {
+	d := details{out: c.stdout}
+	d.add("profile", v.Name)
+	d.add("server", v.Server)
+	d.add("API key", v.key())
+	d.add("CA file", cmp.Or(v.CAFile, "those of the system"))
+	d.add("current", yesNo(v.Current))
+	return d.flush()
+}
+
 func (c *cli) profileRemoveCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	cmd := c.yesFlag(&cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a profile with its stored key",
 		Example: `  largesse profile remove production --yes
@@ -292,37 +272,24 @@ func (c *cli) profileRemoveCommand() *cobra.Command {
 			if _, err := all.named(args[0]); err != nil {
 				return err
 			}
-			if err := c.confirm(yes, "remove profile "+args[0]+" with its stored key"); err != nil {
+			if err := c.confirm("remove profile " + args[0] + " with its stored key"); err != nil {
 				return err
 			}
 			delete(all.Profiles, args[0])
 			if all.Current == args[0] {
 				all.Current = ""
 			}
-			if err := c.saveProfiles(all); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]string{"removed": args[0]})
-			}
-			_, err = fmt.Fprintf(c.stdout, "profile %s is removed\n", args[0])
-			return err
+			err = c.saveProfiles(all)
+			return c.show(map[string]string{"removed": args[0]}, err, fmt.Sprintf("profile %s is removed", args[0]))
 		},
-	}
-	yesFlag(cmd, &yes)
+	})
 	cmd.ValidArgsFunction = c.offerProfiles
 	return cmd
 }
 
 // profileArgs accepts the name of a profile.
 func profileArgs() cobra.PositionalArgs {
-	count := args("a profile name")
-	return func(cmd *cobra.Command, given []string) error {
-		if err := count(cmd, given); err != nil {
-			return err
-		}
-		return checkProfileName(given[0])
-	}
+	return checkedArgs([]string{"a profile name"}, checkProfileName)
 }
 
 // offerProfiles completes the names of profiles.

@@ -53,9 +53,8 @@ func (c *cli) promotionCommand() *cobra.Command {
 
 // promotionMoveCommand creates the command of one change of status.
 func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
-	var yes bool
-	confirmed := ""
-	if questions[verb] != nil {
+	question, confirmed := questions[verb], ""
+	if question != nil {
 		confirmed = " --yes"
 	}
 	cmd := &cobra.Command{
@@ -63,32 +62,21 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 		Short:   short,
 		Example: fmt.Sprintf("  largesse promotion %[1]s 12345%[2]s\n  largesse promotion %[1]s 12345%[2]s --output json", verb, confirmed),
 		Args:    promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if question := questions[verb]; question != nil {
-				if err := c.ask(yes, func() (string, error) {
-					p, err := cl.Promotion(cmd.Context(), args[0])
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if question != nil {
+				if err := c.ask(func() (string, error) {
+					p, err := cl.Promotion(ctx, args[0])
 					return question(p), err
 				}); err != nil {
 					return err
 				}
 			}
-			p, err := move(cl, cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(p)
-			}
-			_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("promotion %s is %s", p.ID, p.Status)))
-			return err
-		},
+			p, err := move(cl, ctx, args[0])
+			return c.show(p, err, fmt.Sprintf("promotion %s is %s", p.ID, p.Status))
+		}),
 	}
-	if questions[verb] != nil {
-		yesFlag(cmd, &yes)
+	if question != nil {
+		c.yesFlag(cmd)
 	}
 	return cmd
 }
@@ -101,54 +89,23 @@ var questions = map[string]func(client.Promotion) string{
 	"close": func(p client.Promotion) string { return fmt.Sprintf("close %s to further targets", nameOf(p)) },
 }
 
-// promotionStatuses lists the statuses of a promotion, in the form that users
-// type.
-var promotionStatuses = []string{"draft", "running", "paused", "completed", "cancelled"}
-
 // promotionSorts lists the orders of promotions.
 var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name"}
 
 func (c *cli) promotionListCommand() *cobra.Command {
-	var (
-		limit                       int
-		f                           client.PromotionFilter
-		createdAfter, createdBefore string
-	)
-	cmd := &cobra.Command{
+	var f client.PromotionFilter
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List promotions, newest first",
 		Example: `  largesse promotion list
   largesse promotion list --status running --output json
   largesse promotion list --query summer --created-by kim --created-after 2026-06-01T00:00:00Z --sort name`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			if f.Status != "" && !slices.Contains(promotionStatuses, strings.ToLower(f.Status)) {
-				return wrongUse("--status %q must be one of %s", f.Status, strings.Join(promotionStatuses, ", "))
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if f.Sort != "" && !slices.Contains(promotionSorts, f.Sort) {
 				return wrongUse("--sort %q must be one of %s", f.Sort, strings.Join(promotionSorts, ", "))
 			}
-			for _, at := range []struct {
-				flag, value string
-				to          *time.Time
-			}{{"created-after", createdAfter, &f.CreatedAfter}, {"created-before", createdBefore, &f.CreatedBefore}} {
-				if at.value == "" {
-					continue
-				}
-				var err error
-				if *at.to, err = timeFlag(at.flag, at.value); err != nil {
-					return err
-				}
-			}
-			f.Status = strings.ToUpper(f.Status)
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.FindPromotions(cmd.Context(), f), listing[client.Promotion]{
+			return printList(c, cl.FindPromotions(ctx, f), listing[client.Promotion]{
 				header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
 				row: func(p client.Promotion) []string {
 					return []string{
@@ -156,21 +113,19 @@ func (c *cli) promotionListCommand() *cobra.Command {
 						number(p.Counts.Succeeded), number(p.Counts.Failed), money(p.AmountSucceeded, p.Currency),
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no promotions; create one: largesse promotion create --help",
 				cuts:  []string{"NAME"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
+		}),
+	})
+	filterFlag(cmd, &f.Status, "status", "only promotions with this status", "draft", "running", "paused", "completed", "cancelled")
 	flags := cmd.Flags()
-	flags.StringVar(&f.Status, "status", "", "only promotions with this status: "+strings.Join(promotionStatuses, ", "))
 	flags.StringVar(&f.Search, "query", "", "only promotions with this text in their name, ID or metadata")
 	flags.StringVar(&f.CreatedBy, "created-by", "", "only promotions of this creator")
-	flags.StringVar(&createdAfter, "created-after", "", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z")
-	flags.StringVar(&createdBefore, "created-before", "", "only promotions created before this time")
+	flags.Var((*timeValue)(&f.CreatedAfter), "created-after", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z")
+	flags.Var((*timeValue)(&f.CreatedBefore), "created-before", "only promotions created before this time")
 	flags.StringVar(&f.Sort, "sort", "", "order: "+strings.Join(promotionSorts, ", ")+"; a minus means descending; default: newest first")
-	complete(cmd, "status", promotionStatuses...)
 	complete(cmd, "sort", promotionSorts...)
 	return cmd
 }
@@ -193,17 +148,14 @@ func (c *cli) promotionShowCommand() *cobra.Command {
   largesse promotion show 12345 --stream
   largesse promotion show 12345 --output json`,
 		Args: promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			p, err := cl.Promotion(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			var out shown
-			if out.Promotion, err = cl.Promotion(cmd.Context(), args[0]); err != nil {
-				return err
-			}
+			out := shown{Promotion: p}
 			if stream {
-				s, err := cl.PromotionStream(cmd.Context(), args[0])
+				s, err := cl.PromotionStream(ctx, args[0])
 				var problem *client.Problem
 				switch {
 				case err == nil:
@@ -215,23 +167,24 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 					return fmt.Errorf("read the stream of promotion %s: %w", args[0], err)
 				}
 			}
-			if c.output == outputJSON {
-				return c.printJSON(out)
-			}
-			if err := c.printPromotion(out.Promotion); err != nil {
-				return err
-			}
-			switch {
-			case out.Stream != nil:
-				return c.printStream(*out.Stream)
-			case out.StreamProblem != "":
-				_, err = fmt.Fprintf(c.stdout, "\nstream  unknown: %s\n", printable(out.StreamProblem))
-			}
-			return err
-		},
+			return showBy(c, out, nil, c.printShown)
+		}),
 	}
 	cmd.Flags().BoolVar(&stream, "stream", false, "also show the work stream with its consumers")
 	return cmd
+}
+
+func (c *cli) printShown(out shown) error {
+	err := c.printPromotion(out.Promotion)
+	switch {
+	case err != nil:
+		return err
+	case out.Stream != nil:
+		return c.printStream(*out.Stream)
+	case out.StreamProblem != "":
+		_, err = fmt.Fprintf(c.stdout, "\nstream  unknown: %s\n", printable(out.StreamProblem))
+	}
+	return err
 }
 
 // printPromotion prints all fields of a promotion, one per line.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,10 +29,10 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		start     bool
 		canary    client.NewCanary
 		failures  float64
-		startsAt  string
+		startsAt  time.Time
 		metadata  []string
 		strict    bool
-		units     string
+		major     bool
 		amount    string
 		budget    string
 	)
@@ -62,13 +63,13 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.StringVar(&budget, "max-amount", "", "budget in minor units or points, at least 1; default: no limit")
 	flags.Int64Var(&canary.Targets, "canary-targets", 0, "number of targets to pay first, at least 1; the others follow if these succeed; default: no canary")
 	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
-	flags.StringVar(&startsAt, "starts-at", "", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
+	flags.Var((*timeValue)(&startsAt), "starts-at", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
-	unitsFlag(cmd, &units, "--amount, --max-amount and the amounts in the file")
+	unitsFlag(cmd, &major, "--amount, --max-amount and the amounts in the file")
 	metadataFlag(cmd, &metadata)
 	complete(cmd, "type", "point", "voucher")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
 		var err error
 		if p.Metadata, err = newMetadata(metadata); err != nil {
@@ -86,10 +87,6 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			}
 		}
 		changed := cmd.Flags().Changed
-		major, err := inMajorUnits(units)
-		if err != nil {
-			return err
-		}
 		if _, ok := reward.CurrencyDigits(p.Currency); major && !ok {
 			return wrongUse("--amounts major needs a --currency of ISO 4217, such as EUR, not %q", p.Currency)
 		}
@@ -124,21 +121,13 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if changed("canary-targets") {
 			p.Canary = &canary
 		}
-		if startsAt != "" {
-			at, err := time.Parse(time.RFC3339, startsAt)
-			switch {
-			case err != nil:
-				return wrongUse("--starts-at %q must look like 2026-12-24T18:00:00Z", startsAt)
-			case start:
+		if !startsAt.IsZero() {
+			if start {
 				return wrongUse("--start starts the promotion now, --starts-at later; use only one of them")
 			}
-			p.StartsAt = &at
+			p.StartsAt = &startsAt
 		}
 		if err := checkCreate(p, cmd.Flags().Changed("amount")); err != nil {
-			return err
-		}
-		cl, err := c.connect()
-		if err != nil {
 			return err
 		}
 		// Open the file first, so that a wrong name leaves no DRAFT behind.
@@ -149,7 +138,6 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			}
 			defer file.Close()
 		}
-		ctx := cmd.Context()
 		var out created
 		if out.Promotion, err = cl.CreatePromotion(ctx, p); err != nil {
 			return err
@@ -181,10 +169,8 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if err := c.printCreated(out); err != nil || c.output == outputJSON {
 			return err
 		}
-		_, err = fmt.Fprintf(c.stdout, "promotion %s is %s with %s; %s\n",
-			printable(id), printable(out.Status), countOf(out.TotalCount, "target"), printable(nextStep(out.Promotion)))
-		return err
-	}
+		return c.printLines(fmt.Sprintf("promotion %s is %s with %s; %s", id, out.Status, countOf(out.TotalCount, "target"), nextStep(out.Promotion)))
+	})
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -10,46 +11,26 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// payoutStates lists the states of a payout, in the form that users type.
-var payoutStates = []string{"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled"}
-
 func (c *cli) promotionPayoutsCommand() *cobra.Command {
 	var (
-		limit               int
-		state, code, target string
+		f      client.PayoutFilter
+		target string
 	)
-	cmd := &cobra.Command{
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "payouts ID",
 		Short: "List the payouts of a promotion, or show one with its attempts",
 		Example: `  largesse promotion payouts 12345
   largesse promotion payouts 12345 --state failed --limit 0 --output json
   largesse promotion payouts 12345 --target 7`,
 		Args: promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			if err := checkState(state); err != nil {
-				return err
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if target != "" {
 				if _, err := reward.ParseTargetID(target); err != nil {
 					return wrongUse("--target %q must be a whole number from 0", target)
 				}
+				return c.showPayout(cl.Payout(ctx, args[0], target))
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if target != "" {
-				p, err := cl.Payout(cmd.Context(), args[0], target)
-				if err != nil {
-					return err
-				}
-				return c.printPayout(p)
-			}
-			filter := client.PayoutFilter{State: strings.ToUpper(state), Code: code}
-			return printList(c, cl.Payouts(cmd.Context(), args[0], filter), listing[client.Payout]{
+			return printList(c, cl.Payouts(ctx, args[0], f), listing[client.Payout]{
 				header: []string{"TARGET", "USER", "AMOUNT", "STATE", "ATTEMPTS", "TRANSACTION", "ERROR", "UPDATED"},
 				row: func(p client.Payout) []string {
 					return []string{
@@ -57,22 +38,18 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 						strings.TrimSpace(p.ErrorCode + " " + p.ErrorMessage), moment(&p.UpdatedAt),
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no such payouts",
 				cuts:  []string{"USER", "TRANSACTION", "ERROR"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
-	payoutFilterFlags(cmd, &state, &code)
+		}),
+	})
+	payoutFilterFlags(cmd, &f)
 	cmd.Flags().StringVar(&target, "target", "", "ID of one target to show with its attempts")
 	return cmd
 }
 
-func (c *cli) printPayout(p client.PayoutDetail) error {
-	if c.output == outputJSON {
-		return c.printJSON(p)
-	}
+func (c *cli) showPayout(p client.PayoutDetail, err error) error {
 	lines := []string{fmt.Sprintf("target %s, user %s: %s, amount %s, %s, updated %s",
 		p.TargetID, p.UserID, p.State, money(p.Amount, p.Currency), countOf(p.AttemptCount, "attempt"), moment(&p.UpdatedAt))}
 	if p.VoucherCode != "" {
@@ -87,10 +64,5 @@ func (c *cli) printPayout(p client.PayoutDetail) error {
 	for _, a := range p.Log {
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %s %s %s %s", moment(&a.At), a.Class, a.Code, a.Message), " "))
 	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(c.stdout, printable(line)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.show(p, err, lines...)
 }

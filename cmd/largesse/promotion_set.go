@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -99,7 +100,7 @@ have been paid.`,
 	flags.Float64Var(&f.failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
 	flags.StringVar(&f.startsAt, "starts-at", "", "time when the promotion starts automatically, or none")
 	metadataFlag(cmd, &f.metadata)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 		change, err := f.change(cmd.Flags().Changed)
 		if err != nil {
 			return err
@@ -107,20 +108,9 @@ have been paid.`,
 		if change == (client.PromotionChange{}) {
 			return wrongUse("promotion set needs at least one flag; see %s --help", cmd.CommandPath())
 		}
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
-		p, err := cl.ChangePromotion(cmd.Context(), args[0], change)
-		if err != nil {
-			return err
-		}
-		if c.output == outputJSON {
-			return c.printJSON(p)
-		}
-		_, err = fmt.Fprintf(c.stdout, "promotion %s is changed; show it with: largesse promotion show %s\n", printable(p.ID), printable(p.ID))
-		return err
-	}
+		p, err := cl.ChangePromotion(ctx, args[0], change)
+		return c.show(p, err, fmt.Sprintf("promotion %s is changed; show it with: largesse promotion show %s", p.ID, p.ID))
+	})
 	return cmd
 }
 
@@ -216,43 +206,22 @@ func clearableFlag[T any](changed func(string) bool, flag, value string, parse f
 }
 
 func (c *cli) promotionDeleteCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:     "delete ID",
 		Short:   "Delete a DRAFT with its targets and the reports of its uploads",
 		Example: "  largesse promotion delete 12345 --yes\n  largesse promotion delete 12345 --yes --output json",
 		Args:    promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.ask(func() (string, error) {
+				p, err := cl.Promotion(ctx, args[0])
+				return fmt.Sprintf("delete %s with %s permanently", nameOf(p), countOf(p.TotalCount, "target")), err
+			}); err != nil {
 				return err
 			}
-			if !yes {
-				p, err := cl.Promotion(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				if err := c.confirm(false, fmt.Sprintf("delete %s with %s permanently", nameOf(p), countOf(p.TotalCount, "target"))); err != nil {
-					return err
-				}
-			}
-			if err := cl.DeletePromotion(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]string{"deleted": args[0]})
-			}
-			_, err = fmt.Fprintf(c.stdout, "promotion %s is deleted\n", args[0])
-			return err
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
-}
-
-// yesFlag adds --yes.
-func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVar(yes, "yes", false, "no question")
+			err := cl.DeletePromotion(ctx, args[0])
+			return c.show(map[string]string{"deleted": args[0]}, err, fmt.Sprintf("promotion %s is deleted", args[0]))
+		}),
+	})
 }
 
 // nameOf names a promotion in a question.

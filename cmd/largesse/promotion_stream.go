@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -16,11 +17,7 @@ func (c *cli) printStream(s client.PromotionStream) error {
 		d.add("stream", "none: nothing is dispatched")
 		return d.flush()
 	}
-	key := s.Key
-	if key == "" {
-		key = "in the process of the server"
-	}
-	d.add("stream", key)
+	d.add("stream", cmp.Or(s.Key, "in the process of the server"))
 	d.add("group", s.Group)
 	d.add("entries", number(s.Length))
 	d.add("  not read", number(s.Lag))
@@ -35,12 +32,11 @@ func (c *cli) printStream(s client.PromotionStream) error {
 		return err
 	}
 	fmt.Fprintln(c.stdout)
-	t := c.table("CONSUMER", "INSTANCE", "ALIVE", "PENDING", "IDLE")
-	for _, one := range s.Consumers {
-		idle := time.Duration(one.IdleMillis) * time.Millisecond
-		if err := t.add(one.Name, one.Instance, yesNo(one.Alive), number(one.Pending), idle.String()); err != nil {
-			return err
-		}
-	}
-	return t.flush()
+	return printRows(c, s.Consumers, listing[client.StreamConsumer]{
+		header: []string{"CONSUMER", "INSTANCE", "ALIVE", "PENDING", "IDLE"},
+		row: func(one client.StreamConsumer) []string {
+			idle := time.Duration(one.IdleMillis) * time.Millisecond
+			return []string{one.Name, one.Instance, yesNo(one.Alive), number(one.Pending), idle.String()}
+		},
+	})
 }

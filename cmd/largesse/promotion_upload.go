@@ -18,7 +18,7 @@ func (c *cli) promotionUploadCommand() *cobra.Command {
 		format string
 		dryRun bool
 		strict bool
-		units  string
+		major  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "upload ID FILE",
@@ -43,60 +43,28 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
   largesse promotion upload 12345 from-a-spreadsheet.csv --amounts major
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
 		Args: promotionArgs("a FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			major, err := inMajorUnits(units)
-			if err != nil {
-				return err
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			file, err := c.openTargets(args[1], format)
 			if err != nil {
 				return err
 			}
 			defer file.Close()
-			result, err := c.upload(cmd.Context(), cl, args[0], file, dryRun, major)
-			if err != nil {
+			result, err := c.upload(ctx, cl, args[0], file, dryRun, major)
+			if err := showBy(c, result, err, func(r client.UploadResult) error { return c.printUpload(r, dryRun) }); err != nil {
 				return err
 			}
-			if c.output == outputJSON {
-				err = c.printJSON(result)
-			} else {
-				err = c.printUpload(result, dryRun)
+			if refused := refusedUpload(result, strict); refused != "" {
+				return fmt.Errorf("%s; correct the file, and upload it again", refused)
 			}
-			if refused := refusedUpload(result, strict); err == nil && refused != "" {
-				err = fmt.Errorf("%s; correct the file, and upload it again", refused)
-			}
-			return err
-		},
+			return nil
+		}),
 	}
 	cmd.Flags().StringVar(&format, "format", "", "format of the file: csv or ndjson; default: by the name of the file, csv for stdin")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "validate and sum up the file without adding targets")
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail if any line of the file is not accepted")
-	unitsFlag(cmd, &units, "the amounts in the file")
+	unitsFlag(cmd, &major, "the amounts in the file")
 	complete(cmd, "format", string(client.CSV), string(client.NDJSON))
 	return cmd
-}
-
-// The values of --amounts.
-const (
-	minorUnits = "minor"
-	majorUnits = "major"
-)
-
-func unitsFlag(cmd *cobra.Command, to *string, what string) {
-	cmd.Flags().StringVar(to, "amounts", minorUnits, "units of "+what+": minor (1050 is 10.50 EUR) or major (10.50)")
-	complete(cmd, "amounts", minorUnits, majorUnits)
-}
-
-// inMajorUnits reports whether the value of --amounts is major.
-func inMajorUnits(units string) (bool, error) {
-	if units != minorUnits && units != majorUnits {
-		return false, wrongUse("--amounts %q must be %s or %s", units, minorUnits, majorUnits)
-	}
-	return units == majorUnits, nil
 }
 
 // inputFile is an open file to send.
@@ -184,7 +152,6 @@ func (c *cli) printUpload(r client.UploadResult, dryRun bool) error {
 	if dryRun {
 		verb = "would be accepted"
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s %s (amount %s), %s, %s, %s rejected\n",
-		number(r.Accepted), verb, money(r.Amount, r.Currency), countOf(r.Duplicates, "duplicate"), countOf(r.Conflicts, "conflict"), number(r.Rejected))
-	return err
+	return c.printLines(fmt.Sprintf("%s %s (amount %s), %s, %s, %s rejected",
+		number(r.Accepted), verb, money(r.Amount, r.Currency), countOf(r.Duplicates, "duplicate"), countOf(r.Conflicts, "conflict"), number(r.Rejected)))
 }

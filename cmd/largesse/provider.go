@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/engine"
 )
 
@@ -28,20 +30,10 @@ still answers payees in a row with Retry-After, calls wait again. A payout that 
 answered so itself keeps its own time.`,
 		Example: "  largesse provider unblock",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if err := cl.UnblockProvider(cmd.Context()); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]bool{"unblocked": true})
-			}
-			_, err = fmt.Fprintln(c.stdout, "calls to the provider may start")
-			return err
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			err := cl.UnblockProvider(ctx)
+			return c.show(map[string]bool{"unblocked": true}, err, "calls to the provider may start")
+		}),
 	}
 }
 
@@ -62,12 +54,7 @@ the settings of serve; URL overrides money.url.
 Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		Example: `  largesse provider check http://127.0.0.1:8090 --yes
   largesse provider check --config largesse.yaml --user test-1 --yes`,
-		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) > 1 {
-				return wrongUse("%s takes one URL, but got %s; see %s --help", shortPath(cmd), countOf(int64(len(given)), "argument"), cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: atMostOne("one URL"),
 	}
 	settings := withSettings(cmd)
 	var p engine.ProviderCheckParams
@@ -76,7 +63,7 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 	flags.StringVar(&p.RefuseUser, "refuse-user", "", "ID of a user that the provider refuses; without one, refusals are not checked")
 	flags.StringVar(&p.VoucherCode, "voucher", "LARGESSE-CHECK", "code of the voucher to give")
 	flags.DurationVar(&p.Wait, "wait", 3*time.Second, "time after which the first charge is looked up once more")
-	yes := flags.Bool("yes", false, "make the charges without asking")
+	flags.BoolVar(&c.yes, "yes", false, "make the charges without asking")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if len(given) == 1 {
 			if err := cmd.Flags().Set("money-url", given[0]); err != nil {
@@ -95,7 +82,7 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		case p.Wait < 0 || p.Wait > time.Hour:
 			return wrongUse("--wait must be from 0s to 1h")
 		}
-		if err := c.confirm(*yes, fmt.Sprintf("make about %d charges of 1 minor unit each to user %q at %s", engine.ProviderCheckCharges, p.User, cfg.Money.URL)); err != nil {
+		if err := c.confirm(fmt.Sprintf("make about %d charges of 1 minor unit each to user %q at %s", engine.ProviderCheckCharges, p.User, cfg.Money.URL)); err != nil {
 			return err
 		}
 		checks, err := engine.CheckProvider(cmd.Context(), cfg, p)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"iter"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +14,6 @@ func (c *cli) reconcileCommand() *cobra.Command {
 	var (
 		promotion, template  string
 		all, repair, earlier bool
-		limit                int
-		yes                  bool
 	)
 	cmd := c.talks(&cobra.Command{
 		Use:   "reconcile --promotion ID | --template ID | --all | --list",
@@ -35,23 +35,15 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 	cmd.Flags().BoolVar(&all, "all", false, "compare all active promotions and coupon templates")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences that can be repaired")
 	cmd.Flags().BoolVar(&earlier, "list", false, "list earlier reconciliations, newest first")
-	limitFlag(cmd, &limit)
-	yesFlag(cmd, &yes)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		given := 0
-		for _, one := range []bool{promotion != "", template != "", all, earlier} {
-			if one {
-				given++
-			}
-		}
-		if given != 1 || earlier && repair || !earlier && cmd.Flags().Changed("limit") {
+	c.yesFlag(c.limitFlag(cmd))
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+		if countTrue(promotion != "", template != "", all, earlier) != 1 || earlier && repair || !earlier && cmd.Flags().Changed("limit") {
 			return wrongUse("reconcile needs either --promotion ID, --template ID, --all or --list; see %s --help", cmd.CommandPath())
 		}
 		if earlier {
-			return c.listReconciliations(cmd, limit)
+			return c.listReconciliations(cl.Reconciliations(ctx))
 		}
-		run, thing := (*client.Client).Reconcile, "book"
-		id := ""
+		run, id, thing := (*client.Client).Reconcile, "", "book"
 		switch {
 		case promotion != "":
 			if err := checkPromotionID(promotion); err != nil {
@@ -64,58 +56,56 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 			}
 			run, id, thing = (*client.Client).ReconcileTemplate, template, "template"
 		}
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
 		if repair {
 			what := thing + " " + id
 			if all {
 				what = "all active promotions and templates"
 			}
-			if err := c.confirm(yes, "repair the books of "+what); err != nil {
+			if err := c.confirm("repair the books of " + what); err != nil {
 				return err
 			}
 		}
-		r, err := run(cl, cmd.Context(), id, repair)
-		if err != nil {
-			return err
-		}
-		if err := c.printReconciliation(r, thing); err != nil {
+		r, err := run(cl, ctx, id, repair)
+		if err := showBy(c, r, err, func(r client.Reconciliation) error { return c.printReconciliation(r, thing) }); err != nil {
 			return err
 		}
 		if left := r.Left(); left > 0 {
 			return fmt.Errorf("%s left; see the report of reconciliation %s", countOf(int64(left), "difference"), r.ID)
 		}
 		return nil
-	}
+	})
 	return cmd
+}
+
+// listReconciliations prints earlier reconciliations.
+func (c *cli) listReconciliations(all iter.Seq2[client.ReconciliationSummary, error]) error {
+	return printList(c, all, listing[client.ReconciliationSummary]{
+		header: []string{"ID", "AT", "COMPARED", "DIFFERENCES", "REPAIRED"},
+		row: func(r client.ReconciliationSummary) []string {
+			return []string{r.ID, moment(&r.At), known(r.Checked), known(r.Drifts), known(r.Repaired)}
+		},
+		limit: c.limit,
+		empty: "there are no reconciliations",
+	})
 }
 
 // printReconciliation prints a report. thing names what was compared.
 func (c *cli) printReconciliation(r client.Reconciliation, thing string) error {
-	if c.output == outputJSON {
-		return c.printJSON(r)
-	}
 	for _, s := range r.Skipped {
 		fmt.Fprintln(c.stderr, "not compared: "+printable(s))
 	}
-	if len(r.Drifts) > 0 {
-		t := c.table("OF", "WHAT", "REPAIRED", "DETAIL")
-		t.wrap = true
-		for _, d := range r.Drifts {
+	if err := printRows(c, r.Drifts, listing[client.Drift]{
+		header: []string{"OF", "WHAT", "REPAIRED", "DETAIL"},
+		row: func(d client.Drift) []string {
 			of := "promotion " + d.PromotionID
 			if d.TemplateID != "" {
 				of = "template " + d.TemplateID
 			}
-			if err := t.add(of, d.What, yesNo(d.Repaired), d.Detail); err != nil {
-				return err
-			}
-		}
-		if err := t.flush(); err != nil {
-			return err
-		}
+			return []string{of, d.What, yesNo(d.Repaired), d.Detail}
+		},
+		wrap: true,
+	}); err != nil {
+		return err
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s compared, %s\n", countOf(r.Checked, thing), countOf(int64(len(r.Drifts)), "difference"))
-	return err
+	return c.printLines(fmt.Sprintf("%s compared, %s", countOf(r.Checked, thing), countOf(int64(len(r.Drifts)), "difference")))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -17,25 +18,14 @@ func (c *cli) meCommand() *cobra.Command {
 		Example: `  largesse me
   largesse me --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			me, err := cl.Me(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(me)
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			me, err := cl.Me(ctx)
 			line := fmt.Sprintf("%s, role %s", me.Name, me.Role)
 			if me.ExpiresAt != nil {
 				line += ", until " + moment(me.ExpiresAt)
 			}
-			_, err = fmt.Fprintln(c.stdout, printable(line))
-			return err
-		},
+			return c.show(me, err, line)
+		}),
 	})
 }
 
@@ -54,11 +44,8 @@ func (c *cli) payoutCommand() *cobra.Command {
 var age = regexp.MustCompile(`^[0-9]{1,5}[smhd]$`)
 
 func (c *cli) payoutUnknownCommand() *cobra.Command {
-	var (
-		limit int
-		f     client.UnknownFilter
-	)
-	cmd := &cobra.Command{
+	var f client.UnknownFilter
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "unknown",
 		Short: "List the UNKNOWN payouts of all promotions, oldest first",
 		Long: `List the UNKNOWN payouts of all promotions, oldest first. Largesse looks them up
@@ -67,31 +54,23 @@ automatically. Settle one that stays UNKNOWN with: largesse promotion resolve`,
   largesse payout unknown --older-than 2h --output json
   largesse payout unknown --user u7`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			if f.OlderThan != "" && !age.MatchString(f.OlderThan) {
 				return wrongUse("--older-than %q must be a number and s, m, h or d, e.g. 15m", f.OlderThan)
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.UnknownPayouts(cmd.Context(), f), listing[client.UnknownPayout]{
+			return printList(c, cl.UnknownPayouts(ctx, f), listing[client.UnknownPayout]{
 				header: []string{"SINCE", "PROMOTION", "TARGET", "USER", "AMOUNT", "ATTEMPTS", "ERROR"},
 				row: func(p client.UnknownPayout) []string {
 					return []string{
 						moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, money(p.Amount, p.Currency), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no such payouts",
 				cuts:  []string{"USER", "ERROR"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
+		}),
+	})
 	cmd.Flags().StringVar(&f.OlderThan, "older-than", "", "only payouts that have been UNKNOWN for at least so long, e.g. 15m or 2d")
 	cmd.Flags().StringVar(&f.UserID, "user", "", "only payouts of this user")
 	return cmd
@@ -104,31 +83,23 @@ func (c *cli) promotionErrorsCommand() *cobra.Command {
 		Example: `  largesse promotion errors 12345
   largesse promotion errors 12345 --output json`,
 		Args: promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			errors, err := cl.PromotionErrors(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(errors)
-			}
-			if len(errors) == 0 {
-				_, err := fmt.Fprintln(c.stdout, "no payout has an error")
-				return err
-			}
-			t := c.table("CODE", "CLASS", "FAILED", "RETRYING", "UNKNOWN", "EXAMPLE")
-			for _, e := range errors {
-				if err := t.add(e.Code, e.Class, number(e.Failed), number(e.Retrying), number(e.Unknown), "target "+e.ExampleTargetID+": "+e.Example); err != nil {
-					return err
-				}
-			}
-			return t.flush()
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			errors, err := cl.PromotionErrors(ctx, args[0])
+			return showBy(c, errors, err, c.printErrors)
+		}),
 	}
+}
+
+func (c *cli) printErrors(errors []client.PromotionError) error {
+	if len(errors) == 0 {
+		return c.printLines("no payout has an error")
+	}
+	return printRows(c, errors, listing[client.PromotionError]{
+		header: []string{"CODE", "CLASS", "FAILED", "RETRYING", "UNKNOWN", "EXAMPLE"},
+		row: func(e client.PromotionError) []string {
+			return []string{e.Code, e.Class, number(e.Failed), number(e.Retrying), number(e.Unknown), "target " + e.ExampleTargetID + ": " + e.Example}
+		},
+	})
 }
 
 func (c *cli) promotionTimelineCommand() *cobra.Command {
@@ -141,33 +112,28 @@ says. A step without numbers is one in which no instance recorded anything.`,
 		Example: `  largesse promotion timeline 12345
   largesse promotion timeline 12345 --points 300 --output json`,
 		Args: promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if points < 2 || points > 1000 {
 				return wrongUse("--points %d must be from 2 to 1000", points)
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			line, err := cl.PromotionTimeline(cmd.Context(), args[0], client.TimelineSpan{Points: points})
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(line)
-			}
-			t := c.table("FROM", "SECONDS", "SUCCEEDED", "FAILED", "RETRYING", "UNKNOWN", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS")
-			for _, p := range line.Points {
-				if err := t.add(moment(&p.At), number(line.StepSeconds), known(p.Succeeded), known(p.Failed), known(p.Retrying), known(p.Unknown),
-					decimal(p.InFlight), known(p.Waiting), decimal(p.P50Millis), decimal(p.P99Millis)); err != nil {
-					return err
-				}
-			}
-			return t.flush()
-		},
+			line, err := cl.PromotionTimeline(ctx, args[0], client.TimelineSpan{Points: points})
+			return showBy(c, line, err, c.printTimeline)
+		}),
 	}
 	cmd.Flags().IntVar(&points, "points", 20, "number of steps, from 2 to 1000")
 	return cmd
+}
+
+func (c *cli) printTimeline(line client.PromotionTimeline) error {
+	return printRows(c, line.Points, listing[client.PromotionPoint]{
+		header: []string{"FROM", "SECONDS", "SUCCEEDED", "FAILED", "RETRYING", "UNKNOWN", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS"},
+		row: func(p client.PromotionPoint) []string {
+			return []string{
+				moment(&p.At), number(line.StepSeconds), known(p.Succeeded), known(p.Failed), known(p.Retrying), known(p.Unknown),
+				decimal(p.InFlight), known(p.Waiting), decimal(p.P50Millis), decimal(p.P99Millis),
+			}
+		},
+	})
 }
 
 // decimal returns a number, or nothing if it is not known.
@@ -176,25 +142,6 @@ func decimal(v *float64) string {
 		return ""
 	}
 	return strconv.FormatFloat(*v, 'f', -1, 64)
-}
-
-// listReconciliations prints earlier reconciliations.
-func (c *cli) listReconciliations(cmd *cobra.Command, limit int) error {
-	if err := checkLimit(limit); err != nil {
-		return err
-	}
-	cl, err := c.connect()
-	if err != nil {
-		return err
-	}
-	return printList(c, cl.Reconciliations(cmd.Context()), listing[client.ReconciliationSummary]{
-		header: []string{"ID", "AT", "COMPARED", "DIFFERENCES", "REPAIRED"},
-		row: func(r client.ReconciliationSummary) []string {
-			return []string{r.ID, moment(&r.At), known(r.Checked), known(r.Drifts), known(r.Repaired)}
-		},
-		limit: limit,
-		empty: "there are no reconciliations",
-	})
 }
 
 // known returns a number, or nothing if it is not known.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"strconv"
@@ -9,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 func (c *cli) templateCommand() *cobra.Command {
@@ -37,31 +37,12 @@ func (c *cli) templateCommand() *cobra.Command {
 	return cmd
 }
 
-// templateArgs accepts a template ID, and an argument for each name.
-func templateArgs(names ...string) cobra.PositionalArgs {
-	count := args(append([]string{"a template ID"}, names...)...)
-	return func(cmd *cobra.Command, given []string) error {
-		if err := count(cmd, given); err != nil {
-			return err
-		}
-		return checkTemplateID(given[0])
-	}
-}
-
-func checkTemplateID(id string) error {
-	if _, err := reward.ParseTemplateID(id); err != nil {
-		return wrongUse("%q is not a template ID: it must be a whole number from 1; see largesse template list", id)
-	}
-	return nil
-}
-
 func (c *cli) templateListCommand() *cobra.Command {
 	var (
-		limit    int
 		search   string
 		metadata []string
 	)
-	cmd := &cobra.Command{
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List coupon templates, highest ID first",
 		Example: `  largesse template list
@@ -69,19 +50,12 @@ func (c *cli) templateListCommand() *cobra.Command {
   largesse template list --metadata shop=paris
   largesse template list --limit 0 --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			wanted, err := newMetadata(metadata)
 			if err != nil {
 				return err
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, withMetadata(cl.FindTemplates(cmd.Context(), search), wanted), listing[client.Template]{
+			return printList(c, withMetadata(cl.FindTemplates(ctx, search), wanted), listing[client.Template]{
 				header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
 				row: func(t client.Template) []string {
 					n := t.Counters
@@ -90,13 +64,12 @@ func (c *cli) templateListCommand() *cobra.Command {
 						moment(t.OpensAt), moment(t.ClosesAt),
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no coupon templates; create one: largesse template create --help",
 				cuts:  []string{"NAME"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
+		}),
+	})
 	cmd.Flags().StringVar(&search, "search", "", "only templates whose name, ID or metadata contain this text")
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "only templates with this KEY=VALUE; repeat the flag to require more")
 	return cmd
@@ -156,57 +129,35 @@ func (c *cli) templateShowCommand() *cobra.Command {
 		Example: `  largesse template show 42
   largesse template show 42 --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			t, err := cl.Template(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return c.printTemplate(t)
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			t, err := cl.Template(ctx, args[0])
+			return showBy(c, t, err, c.printTemplate)
+		}),
 	}
 }
 
 func (c *cli) templateCloseCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:   "close ID",
 		Short: "Close a coupon template to further requests; waiting requests are still served",
 		Example: `  largesse template close 42 --yes
   largesse template close 42 --yes --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if err := c.ask(yes, func() (string, error) {
-				t, err := cl.Template(cmd.Context(), args[0])
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.ask(func() (string, error) {
+				t, err := cl.Template(ctx, args[0])
 				return fmt.Sprintf("close template %s (%s) to further requests", printable(t.Name), t.ID), err
 			}); err != nil {
 				return err
 			}
-			t, err := cl.CloseTemplate(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(t)
-			}
-			_, err = fmt.Fprintf(c.stdout, "template %s is closed; %s\n", printable(t.ID), whoWaits(t))
-			return err
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+			t, err := cl.CloseTemplate(ctx, args[0])
+			return c.show(t, err, fmt.Sprintf("template %s is closed; %s", t.ID, whoWaits(t)))
+		}),
+	})
 }
 
 func (c *cli) templateReleaseCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:   "release-places ID",
 		Short: "Release the places set aside for a waiting line in a Redis that was removed permanently",
 		Long: `Release the places that are set aside for the waiting line of a template, so that
@@ -217,27 +168,14 @@ places set aside, nothing changes.`,
 		Example: `  largesse template release-places 42 --yes
   largesse template release-places 42 --yes --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.confirm(yes, "give the places of users in line at template "+args[0]+" to others; if Redis comes back, they may get no coupon"); err != nil {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.confirm("give the places of users in line at template " + args[0] + " to others; if Redis comes back, they may get no coupon"); err != nil {
 				return err
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			released, err := cl.ReleasePlaces(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]int64{"released": released})
-			}
-			_, err = fmt.Fprintf(c.stdout, "%s of template %s released\n", countOf(released, "place"), printable(args[0]))
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "no question")
-	return cmd
+			released, err := cl.ReleasePlaces(ctx, args[0])
+			return c.show(map[string]int64{"released": released}, err, fmt.Sprintf("%s of template %s released", countOf(released, "place"), args[0]))
+		}),
+	})
 }
 
 func (c *cli) templateEntrantsCommand() *cobra.Command {
@@ -250,16 +188,12 @@ can verify the draw. To verify it, use --output json, which prints each ID exact
 		Example: `  largesse template entrants 42
   largesse template entrants 42 --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.TemplateEntrants(cmd.Context(), args[0]), listing[string]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			return printList(c, cl.TemplateEntrants(ctx, args[0]), listing[string]{
 				row:   func(user string) []string { return []string{user} },
 				empty: "the draw has no entrants",
 			})
-		},
+		}),
 	}
 }
 
@@ -277,9 +211,6 @@ func whoWaits(t client.Template) string {
 
 // printTemplate prints all fields of a template, one per line.
 func (c *cli) printTemplate(t client.Template) error {
-	if c.output == outputJSON {
-		return c.printJSON(t)
-	}
 	lines := details{out: c.stdout}
 	lines.add("id", t.ID)
 	lines.add("name", t.Name)

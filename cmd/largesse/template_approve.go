@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,38 +11,31 @@ import (
 
 // templateApproveCommand approves what the caller is shown, and nothing else.
 func (c *cli) templateApproveCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve the quantity of a coupon template that waits, as another person",
 		Example: `  largesse template approve 42 --yes
   largesse template approve 42 --yes --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			seen, err := cl.Template(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			seen, err := cl.Template(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if err := c.ask(yes || seen.AwaitingQuantity == 0, func() (string, error) {
+			if seen.AwaitingQuantity > 0 {
 				codes := "generated codes"
 				if seen.ImportedCodes != nil {
 					codes = countOf(seen.ImportedCodes.Imported, "imported code")
 				}
-				return fmt.Sprintf("approve %s instead of %s of template %s (%s), with %s", countOf(seen.AwaitingQuantity, "coupon"), number(seen.TotalQuantity),
-					printable(seen.Name), seen.ID, codes), nil
-			}); err != nil {
-				return err
+				if err := c.confirm(fmt.Sprintf("approve %s instead of %s of template %s (%s), with %s", countOf(seen.AwaitingQuantity, "coupon"),
+					number(seen.TotalQuantity), printable(seen.Name), seen.ID, codes)); err != nil {
+					return err
+				}
 			}
-			t, err := cl.ApproveTemplate(cmd.Context(), seen)
-			return c.decided(t, "approved", err)
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+			t, err := cl.ApproveTemplate(ctx, seen)
+			return c.showDecided(t, "approved", err)
+		}),
+	})
 }
 
 func (c *cli) templateRejectCommand() *cobra.Command {
@@ -50,27 +44,16 @@ func (c *cli) templateRejectCommand() *cobra.Command {
 		Short:   "Drop the quantity of a coupon template that waits for an approval",
 		Example: "  largesse template reject 42\n  largesse template reject 42 --output json",
 		Args:    templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			t, err := cl.RejectTemplate(cmd.Context(), args[0])
-			return c.decided(t, "rejected", err)
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			t, err := cl.RejectTemplate(ctx, args[0])
+			return c.showDecided(t, "rejected", err)
+		}),
 	}
 }
 
-// decided prints a template after a decision.
-func (c *cli) decided(t client.Template, how string, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case c.output == outputJSON:
-		return c.printJSON(t)
-	}
-	_, err = fmt.Fprintf(c.stdout, "%s: template %s has %s\n", how, printable(t.ID), countOf(t.TotalQuantity, "coupon"))
-	return err
+// showDecided shows a template after a decision.
+func (c *cli) showDecided(t client.Template, how string, err error) error {
+	return c.show(t, err, fmt.Sprintf("%s: template %s has %s", how, t.ID, countOf(t.TotalQuantity, "coupon")))
 }
 
 // awaiting is a line that says that a quantity of a template waits for another person. It
@@ -79,5 +62,5 @@ func awaiting(id string, inForce, waits int64) string {
 	if waits == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its quantity is %s until another person approves %s: largesse template approve %s\n", number(inForce), number(waits), printable(id))
+	return fmt.Sprintf("its quantity is %s until another person approves %s: largesse template approve %s", number(inForce), number(waits), id)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -25,11 +26,7 @@ compressed; - reads from stdin.`,
   largesse template codes 42 codes.csv.gz --output json
   zcat codes.csv.gz | largesse template codes 42 -`,
 		Args: templateArgs("a FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			file, err := c.openInput(args[1])
 			if err != nil {
 				return fmt.Errorf("open the file of codes: %w", err)
@@ -37,19 +34,13 @@ compressed; - reads from stdin.`,
 			defer file.Close()
 			bar := c.uploadBar(file.size)
 			gzip := strings.HasSuffix(strings.ToLower(args[1]), ".gz")
-			result, err := cl.ImportCodes(cmd.Context(), args[0], bar.reader(file), client.ImportOptions{Gzip: gzip})
+			result, err := cl.ImportCodes(ctx, args[0], bar.reader(file), client.ImportOptions{Gzip: gzip})
 			bar.finish(err == nil)
-			if err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(result)
-			}
-			_, err = fmt.Fprintf(c.stdout, "%s imported, from %s to %s; template %s has %s\n%s", countOf(result.Accepted, "code"),
-				printable(result.FirstCode), printable(result.LastCode), printable(args[0]), codesLeft(result.ImportedCodes),
+			return c.show(result, err,
+				fmt.Sprintf("%s imported, from %s to %s; template %s has %s", countOf(result.Accepted, "code"), result.FirstCode, result.LastCode,
+					args[0], codesLeft(result.ImportedCodes)),
 				awaiting(args[0], result.TotalQuantity, result.AwaitingQuantity))
-			return err
-		},
+		}),
 	}
 }
 

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,12 +10,6 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
-)
-
-// The choices of a template, in the form that users type.
-var (
-	issueModes  = []string{"stream", "kafka", "sync"}
-	awayChoices = []string{"database", "wait"}
 )
 
 // templateFlags holds the flags that template create and template set share.
@@ -40,12 +34,10 @@ func (f *templateFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.closes, "closes", "", "time when the template closes, e.g. 2026-12-31T18:00:00Z")
 	flags.DurationVar(&f.validFor, "valid-for", 0, "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire")
 	flags.DurationVar(&f.hold, "hold", 0, "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held")
-	flags.StringVar(&f.mode, "mode", "", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream")
-	flags.StringVar(&f.away, "when-redis-away", "", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database")
+	choiceFlag(cmd, &f.mode, "mode", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream", "stream", "kafka", "sync")
+	choiceFlag(cmd, &f.away, "when-redis-away", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database", "database", "wait")
 	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
 	metadataFlag(cmd, &f.metadata)
-	complete(cmd, "mode", issueModes...)
-	complete(cmd, "when-redis-away", awayChoices...)
 }
 
 // check makes the server's checks of the flags that are set, with their names.
@@ -61,28 +53,16 @@ func (f *templateFlags) check(changed func(string) bool) error {
 		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: coupons do not expire", f.validFor)
 	case f.hold < 0 || f.hold > reward.TemplateHoldMax || f.hold%time.Second != 0:
 		return wrongUse("--hold %s must be whole seconds, up to 30 days; 0: coupons are not held", f.hold)
-	case changed("mode") && !slices.Contains(issueModes, strings.ToLower(f.mode)):
-		return wrongUse("--mode %q must be one of %s", f.mode, strings.Join(issueModes, ", "))
-	case changed("when-redis-away") && !slices.Contains(awayChoices, strings.ToLower(f.away)):
-		return wrongUse("--when-redis-away %q must be one of %s", f.away, strings.Join(awayChoices, ", "))
 	}
 	return nil
 }
 
-// timeFlag parses the value of a flag that is a time.
-func timeFlag(flag, value string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
-		return at, wrongUse("--%s %q must look like 2026-12-24T18:00:00Z", flag, value)
-	}
-	return at, nil
-}
-
 func (c *cli) templateCreateCommand() *cobra.Command {
 	var (
-		f            templateFlags
-		codes        client.CodeStyle
-		id, drawFrom string
+		f        templateFlags
+		codes    client.CodeStyle
+		id       string
+		drawFrom time.Time
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --quantity N",
@@ -97,8 +77,8 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&codes.Prefix, "code-prefix", "", "start of every code, up to 20 letters, digits, - and _; a --code flag makes codes that people can type")
 	cmd.Flags().IntVar(&codes.Length, "code-length", 0, "random characters of a code, 1 to 64; default: 12")
 	cmd.Flags().StringVar(&codes.Alphabet, "code-alphabet", "", "letters and digits of a code; default: digits and capital letters that do not look alike")
-	cmd.Flags().StringVar(&drawFrom, "draw-from", "", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.Flags().Var((*timeValue)(&drawFrom), "draw-from", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		changed := cmd.Flags().Changed
 		for _, needed := range []string{"name", "quantity"} {
 			if !changed(needed) {
@@ -116,7 +96,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		t := client.NewTemplate{
 			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
 			HoldSeconds: int64(f.hold / time.Second),
-			Mode:        strings.ToUpper(f.mode), WhenRedisAway: strings.ToUpper(f.away),
+			Mode:        f.mode, WhenRedisAway: f.away,
 		}
 		if codes != (client.CodeStyle{}) {
 			t.Codes = &codes
@@ -144,34 +124,20 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		if t.OpensAt != nil && t.ClosesAt != nil && !t.ClosesAt.After(*t.OpensAt) {
 			return wrongUse("--closes must be after --opens")
 		}
-		if drawFrom != "" {
-			from, err := timeFlag("draw-from", drawFrom)
-			if err != nil {
-				return err
-			}
-			if t.OpensAt == nil || !from.Before(*t.OpensAt) {
+		if !drawFrom.IsZero() {
+			if t.OpensAt == nil || !drawFrom.Before(*t.OpensAt) {
 				return wrongUse("--draw-from needs --opens, and must be before it")
 			}
-			t.Draw = &client.NewDraw{From: from}
+			t.Draw = &client.NewDraw{From: drawFrom}
 		}
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
-		made, err := cl.CreateTemplate(cmd.Context(), t)
-		if err != nil {
-			return err
-		}
-		if c.output == outputJSON {
-			return c.printJSON(made)
-		}
+		made, err := cl.CreateTemplate(ctx, t)
 		opens := "is open"
 		if made.OpensAt != nil {
 			opens = "opens at " + moment(made.OpensAt)
 		}
-		_, err = fmt.Fprintf(c.stdout, "template %s has %s and %s; watch it with: largesse template watch %s\n%s",
-			printable(made.ID), countOf(made.TotalQuantity, "coupon"), opens, printable(made.ID), awaiting(made.ID, made.TotalQuantity, made.AwaitingQuantity))
-		return err
-	}
+		return c.show(made, err,
+			fmt.Sprintf("template %s has %s and %s; watch it with: largesse template watch %s", made.ID, countOf(made.TotalQuantity, "coupon"), opens, made.ID),
+			awaiting(made.ID, made.TotalQuantity, made.AwaitingQuantity))
+	})
 	return cmd
 }

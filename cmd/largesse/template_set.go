@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +30,7 @@ higher quantity may wait for another person. The mode can change only before the
 		Args: templateArgs(),
 	}
 	f.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 		change, err := f.change(cmd.Flags().Changed)
 		if err != nil {
 			return err
@@ -38,21 +38,10 @@ higher quantity may wait for another person. The mode can change only before the
 		if change == (client.TemplateChange{}) {
 			return wrongUse("template set needs at least one flag; see %s --help", cmd.CommandPath())
 		}
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
-		t, err := cl.ChangeTemplate(cmd.Context(), args[0], change)
-		if err != nil {
-			return err
-		}
-		if c.output == outputJSON {
-			return c.printJSON(t)
-		}
-		_, err = fmt.Fprintf(c.stdout, "template %s is changed; show it with: largesse template show %s\n%s", printable(t.ID), printable(t.ID),
+		t, err := cl.ChangeTemplate(ctx, args[0], change)
+		return c.show(t, err, fmt.Sprintf("template %s is changed; show it with: largesse template show %s", t.ID, t.ID),
 			awaiting(t.ID, t.TotalQuantity, t.AwaitingQuantity))
-		return err
-	}
+	})
 	return cmd
 }
 
@@ -83,13 +72,11 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 			change.HoldSeconds = client.Set(int64(f.hold / time.Second))
 		}
 	}
-	if changed("mode") {
-		mode := strings.ToUpper(f.mode)
-		change.Mode = &mode
+	if f.mode != "" {
+		change.Mode = &f.mode
 	}
-	if changed("when-redis-away") {
-		away := strings.ToUpper(f.away)
-		change.WhenRedisAway = &away
+	if f.away != "" {
+		change.WhenRedisAway = &f.away
 	}
 	if changed("reissue-after-cancel") {
 		change.ReissueAfterCancel = &f.reissue

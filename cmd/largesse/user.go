@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,6 @@ func (c *cli) userCommand() *cobra.Command {
 
 func (c *cli) userHistoryCommand() *cobra.Command {
 	var templates []string
-	count := args("a USER")
 	cmd := &cobra.Command{
 		Use:   "history USER",
 		Short: "Show the outcome of each request of a user, and the user's payouts",
@@ -36,28 +36,16 @@ A request that is refused at once leaves no record. Name its template with
 --template to see when the template refused everyone.`,
 		Example: `  largesse user history u7
   largesse user history u7 --template 42 --template 43 --output json`,
-		Args: func(cmd *cobra.Command, given []string) error {
-			if err := count(cmd, given); err != nil {
-				return err
-			}
-			return checkUser("user history", given[0])
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Args: checkedArgs([]string{"a USER"}, func(user string) error { return checkUser("user history", user) }),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			for _, id := range templates {
 				if err := checkTemplateID(id); err != nil {
 					return err
 				}
 			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			h, err := cl.UserHistory(cmd.Context(), args[0], templates...)
-			if err != nil {
-				return err
-			}
-			return c.printHistory(h, templates)
-		},
+			h, err := cl.UserHistory(ctx, args[0], templates...)
+			return showBy(c, h, err, func(h client.History) error { return c.printHistory(h, templates) })
+		}),
 	}
 	cmd.Flags().StringSliceVar(&templates, "template", nil, "ID of a template at which the user says they made a request; can be repeated")
 	return cmd
@@ -65,9 +53,6 @@ A request that is refused at once leaves no record. Name its template with
 
 // printHistory prints a history that was read for these templates.
 func (c *cli) printHistory(h client.History, templates []string) error {
-	if c.output == outputJSON {
-		return c.printJSON(h)
-	}
 	if len(h.Items) == 0 {
 		hint := "; with --template ID, this also shows when that template refused everyone"
 		if len(templates) > 0 {
@@ -75,20 +60,19 @@ func (c *cli) printHistory(h client.History, templates []string) error {
 		}
 		fmt.Fprintf(c.stderr, "user %s has no settled coupon request%s\n", printable(h.UserID), hint)
 	}
-	t := c.table("AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS")
-	for _, i := range h.Items {
-		id, status := "", ""
-		if i.Coupon != nil {
-			id, status = i.Coupon.ID, i.Coupon.Status
-			if i.Coupon.Reason != "" {
-				status += " (" + i.Coupon.Reason + ")"
+	if err := printRows(c, h.Items, listing[client.HistoryItem]{
+		header: []string{"AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS"},
+		row: func(i client.HistoryItem) []string {
+			id, status := "", ""
+			if i.Coupon != nil {
+				id, status = i.Coupon.ID, i.Coupon.Status
+				if i.Coupon.Reason != "" {
+					status += " (" + i.Coupon.Reason + ")"
+				}
 			}
-		}
-		if err := t.add(moment(&i.At), i.TemplateID, number(i.Ticket), i.Status, i.Reason, id, status); err != nil {
-			return err
-		}
-	}
-	if err := t.flush(); err != nil {
+			return []string{moment(&i.At), i.TemplateID, number(i.Ticket), i.Status, i.Reason, id, status}
+		},
+	}); err != nil {
 		return err
 	}
 	for _, id := range templates {
@@ -101,7 +85,7 @@ func (c *cli) printHistory(h client.History, templates []string) error {
 		if r.Until != nil {
 			until = "until " + moment(r.Until)
 		}
-		if _, err := fmt.Fprintf(c.stdout, "template %s was %s for everyone from %s %s\n", printable(r.TemplateID), printable(r.Reason), moment(&r.Since), until); err != nil {
+		if err := c.printLines(fmt.Sprintf("template %s was %s for everyone from %s %s", r.TemplateID, r.Reason, moment(&r.Since), until)); err != nil {
 			return err
 		}
 	}
@@ -118,27 +102,25 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 			return err
 		}
 	}
-	t := c.table("PROMOTION", "NAME", "STATUS", "TARGET", "AMOUNT", "STATE", "ATTEMPTS", "UPDATED", "TRANSACTION", "LAST ANSWER")
-	t.cuts = []string{"NAME", "TRANSACTION", "LAST ANSWER"}
-	var pauses []string // one line per PAUSED promotion
-	for _, p := range h.Payouts {
-		if err := t.add(p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount),
-			moment(&p.UpdatedAt), p.TransactionKey, lastAnswer(p)); err != nil {
-			return err
-		}
-		if p.PauseReason != "" {
-			pauses = append(pauses, printable(fmt.Sprintf("promotion %s is %s: %s", p.PromotionID, p.PromotionStatus, p.PauseReason)))
-		}
-	}
-	if err := t.flush(); err != nil {
+	if err := printRows(c, h.Payouts, listing[client.HistoryPayout]{
+		header: []string{"PROMOTION", "NAME", "STATUS", "TARGET", "AMOUNT", "STATE", "ATTEMPTS", "UPDATED", "TRANSACTION", "LAST ANSWER"},
+		row: func(p client.HistoryPayout) []string {
+			return []string{
+				p.PromotionID, p.PromotionName, p.PromotionStatus, p.TargetID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount),
+				moment(&p.UpdatedAt), p.TransactionKey, lastAnswer(p),
+			}
+		},
+		cuts: []string{"NAME", "TRANSACTION", "LAST ANSWER"},
+	}); err != nil {
 		return err
 	}
-	for _, line := range slices.Compact(pauses) {
-		if _, err := fmt.Fprintln(c.stdout, line); err != nil {
-			return err
+	var pauses []string // one line per PAUSED promotion
+	for _, p := range h.Payouts {
+		if p.PauseReason != "" {
+			pauses = append(pauses, fmt.Sprintf("promotion %s is %s: %s", p.PromotionID, p.PromotionStatus, p.PauseReason))
 		}
 	}
-	return nil
+	return c.printLines(slices.Compact(pauses)...)
 }
 
 // lastAnswer returns the last response of the provider, or of the person who

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -50,18 +51,11 @@ func (c *cli) versionCommand() *cobra.Command {
 		Args:    args(),
 		RunE: func(*cobra.Command, []string) error {
 			b := buildVersion()
-			if c.output == outputJSON {
-				return c.printJSON(b)
-			}
-			commit := b.Commit
-			if commit == "" {
-				commit = "unknown commit"
-			}
+			commit := cmp.Or(b.Commit, "unknown commit")
 			if b.Dirty {
 				commit += ", changed"
 			}
-			_, err := fmt.Fprintf(c.stdout, "largesse %s (%s) %s %s\n", b.Version, commit, b.Go, b.System)
-			return err
+			return c.show(b, nil, fmt.Sprintf("largesse %s (%s) %s %s", b.Version, commit, b.Go, b.System))
 		},
 	}
 }

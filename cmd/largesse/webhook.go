@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -68,7 +69,7 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "record no events until webhook update --enable")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		switch {
 		case f.url == "":
 			return wrongUse("--url is missing; see %s --help", cmd.CommandPath())
@@ -78,34 +79,20 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
 		n := client.NewWebhookEndpoint{URL: f.url, Events: f.events, Description: f.description}
 		if disabled {
 			enabled := false
 			n.Enabled = &enabled
 		}
-		e, err := cl.CreateWebhookEndpoint(cmd.Context(), n)
-		if err != nil {
-			return err
-		}
-		return c.printSecret(e, "This is the secret of webhook endpoint "+printable(e.ID)+".")
-	}
+		e, err := cl.CreateWebhookEndpoint(ctx, n)
+		return c.showEndpointSecret(e, err, "This is the secret of webhook endpoint "+e.ID+".")
+	})
 	return cmd
 }
 
-// printSecret prints a new secret to stdout, and what it is to stderr.
-func (c *cli) printSecret(e client.WebhookEndpoint, what string) error {
-	if c.output == outputJSON {
-		return c.printJSON(e)
-	}
-	if _, err := fmt.Fprintln(c.stdout, printable(e.Secret)); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(c.stderr, what+" It is not shown again: give it to the receiver, which verifies deliveries with it.")
-	return err
+// showEndpointSecret shows a new secret. what says what it is.
+func (c *cli) showEndpointSecret(e client.WebhookEndpoint, err error, what string) error {
+	return c.showSecret(e, err, e.Secret, what+" It is not shown again: give it to the receiver, which verifies deliveries with it.")
 }
 
 func (c *cli) webhookListCommand() *cobra.Command {
@@ -115,22 +102,8 @@ func (c *cli) webhookListCommand() *cobra.Command {
 		Example: `  largesse webhook list
   largesse webhook list --output json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			all, err := cl.WebhookEndpoints(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return printList(c, func(yield func(client.WebhookEndpoint, error) bool) {
-				for _, e := range all {
-					if !yield(e, nil) {
-						return
-					}
-				}
-			}, listing[client.WebhookEndpoint]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			return printList(c, each(cl.WebhookEndpoints(ctx)), listing[client.WebhookEndpoint]{
 				header: []string{"ID", "STATE", "PENDING", "DELIVERED", "URL", "EVENTS", "DESCRIPTION"},
 				row: func(e client.WebhookEndpoint) []string {
 					return []string{e.ID, e.State, number(int64(e.PendingCount)), moment(e.DeliveredAt), e.URL, strings.Join(e.Events, " "), e.Description}
@@ -138,24 +111,13 @@ func (c *cli) webhookListCommand() *cobra.Command {
 				empty: "there are no webhook endpoints; create one: largesse webhook create --help",
 				cuts:  []string{"EVENTS", "DESCRIPTION", "URL"},
 			})
-		},
+		}),
 	}
 }
 
-// webhookArgs accepts the ID of a webhook endpoint and the named arguments.
-func webhookArgs(names ...string) cobra.PositionalArgs {
-	count := args(append([]string{"a webhook endpoint ID"}, names...)...)
-	return func(cmd *cobra.Command, given []string) error {
-		if err := count(cmd, given); err != nil {
-			return err
-		}
-		for _, id := range given {
-			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < 1 {
-				return wrongUse("%q is not an ID: it must be a whole number from 1; see largesse webhook list", id)
-			}
-		}
-		return nil
-	}
+// webhookArgs accepts the ID of a webhook endpoint.
+func webhookArgs() cobra.PositionalArgs {
+	return checkedArgs([]string{"a webhook endpoint ID"}, checkWebhookID)
 }
 
 func (c *cli) webhookShowCommand() *cobra.Command {
@@ -165,24 +127,14 @@ func (c *cli) webhookShowCommand() *cobra.Command {
 		Example: `  largesse webhook show 3
   largesse webhook show 3 --output json`,
 		Args: webhookArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			e, err := cl.WebhookEndpoint(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return c.printEndpoint(e)
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			e, err := cl.WebhookEndpoint(ctx, args[0])
+			return showBy(c, e, err, c.printEndpoint)
+		}),
 	}
 }
 
 func (c *cli) printEndpoint(e client.WebhookEndpoint) error {
-	if c.output == outputJSON {
-		return c.printJSON(e)
-	}
 	d := details{out: c.stdout}
 	d.add("id", e.ID)
 	d.add("url", e.URL)
@@ -229,7 +181,7 @@ then go to the new URL and are signed with the new secret alone.`,
 	f.add(cmd)
 	cmd.Flags().BoolVar(&enable, "enable", false, "send events again")
 	cmd.Flags().BoolVar(&disable, "disable", false, "record no events")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 		var change client.WebhookEndpointChange
 		changed := cmd.Flags().Changed
 		switch {
@@ -253,61 +205,36 @@ then go to the new URL and are signed with the new secret alone.`,
 			return wrongUse("--events must name at least one event; --disable stops all")
 		}
 		change.Events = f.events
-		cl, err := c.connect()
-		if err != nil {
-			return err
-		}
-		e, err := cl.ChangeWebhookEndpoint(cmd.Context(), args[0], change)
-		if err != nil {
-			return err
-		}
-		if c.output == outputJSON {
-			return c.printJSON(e)
-		}
+		e, err := cl.ChangeWebhookEndpoint(ctx, args[0], change)
 		if e.Secret != "" {
-			return c.printSecret(e, "The URL of webhook endpoint "+printable(e.ID)+" has changed, and this is its new secret; the previous one is not valid any more.")
+			return c.showEndpointSecret(e, err, "The URL of webhook endpoint "+e.ID+" has changed, and this is its new secret; the previous one is not valid any more.")
 		}
-		_, err = fmt.Fprintln(c.stdout, printable(fmt.Sprintf("webhook endpoint %s is %s", e.ID, e.State)))
-		return err
-	}
+		return c.show(e, err, fmt.Sprintf("webhook endpoint %s is %s", e.ID, e.State))
+	})
 	return cmd
 }
 
 func (c *cli) webhookDeleteCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:     "delete ID",
 		Short:   "Delete a webhook endpoint and its deliveries",
 		Example: "  largesse webhook delete 3 --yes\n  largesse webhook delete 3 --yes --output json",
 		Args:    webhookArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			if err := c.ask(yes, func() (string, error) {
-				e, err := cl.WebhookEndpoint(cmd.Context(), args[0])
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.ask(func() (string, error) {
+				e, err := cl.WebhookEndpoint(ctx, args[0])
 				return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", args[0], printable(e.URL), number(int64(e.PendingCount))), err
 			}); err != nil {
 				return err
 			}
-			if err := cl.DeleteWebhookEndpoint(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if c.output == outputJSON {
-				return c.printJSON(map[string]string{"deleted": args[0]})
-			}
-			_, err = fmt.Fprintf(c.stdout, "webhook endpoint %s is deleted\n", args[0])
-			return err
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+			err := cl.DeleteWebhookEndpoint(ctx, args[0])
+			return c.show(map[string]string{"deleted": args[0]}, err, fmt.Sprintf("webhook endpoint %s is deleted", args[0]))
+		}),
+	})
 }
 
 func (c *cli) webhookRotateCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return c.yesFlag(&cobra.Command{
 		Use:   "rotate-secret ID",
 		Short: "Replace the secret of a webhook endpoint; the new one is shown once",
 		Long: `Replace the secret of a webhook endpoint. For 24 hours, deliveries are signed with
@@ -315,23 +242,15 @@ both, so the receiver has this time to change. If you rotate again within it, th
 secret before the last one is valid no longer.`,
 		Example: "  largesse webhook rotate-secret 3 --yes\n  largesse webhook rotate-secret 3 --yes --output json",
 		Args:    webhookArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if err := c.confirm("replace the secret of webhook endpoint " + args[0] + "; the present one ends in 24 hours"); err != nil {
 				return err
 			}
-			if err := c.confirm(yes, "replace the secret of webhook endpoint "+args[0]+"; the present one ends in 24 hours"); err != nil {
-				return err
-			}
-			e, err := cl.RotateWebhookSecret(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return c.printSecret(e, fmt.Sprintf("This is the new secret of webhook endpoint %s; the previous one is valid until %s.", printable(e.ID), moment(e.PreviousSecretUntil)))
-		},
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+			e, err := cl.RotateWebhookSecret(ctx, args[0])
+			return c.showEndpointSecret(e, err,
+				fmt.Sprintf("This is the new secret of webhook endpoint %s; the previous one is valid until %s.", e.ID, moment(e.PreviousSecretUntil)))
+		}),
+	})
 }
 
 func (c *cli) webhookTestCommand() *cobra.Command {
@@ -340,17 +259,9 @@ func (c *cli) webhookTestCommand() *cobra.Command {
 		Short:   "Send the event webhook.test to a webhook endpoint",
 		Example: "  largesse webhook test 3\n  largesse webhook test 3 --output json",
 		Args:    webhookArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			d, err := cl.TestWebhookEndpoint(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return c.printPending(d)
-		},
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			return c.showPending(cl.TestWebhookEndpoint(ctx, args[0]))
+		}),
 	}
 }
 
@@ -359,71 +270,41 @@ func (c *cli) webhookResendCommand() *cobra.Command {
 		Use:     "resend ID DELIVERY",
 		Short:   "Send a delivery again, with the same webhook-id",
 		Example: "  largesse webhook resend 3 71\n  largesse webhook resend 3 71 --output json",
-		Args:    webhookArgs("a delivery ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			d, err := cl.ResendWebhookDelivery(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			return c.printPending(d)
-		},
+		Args:    checkedArgs([]string{"a webhook endpoint ID", "a delivery ID"}, checkWebhookID, checkWebhookID),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			return c.showPending(cl.ResendWebhookDelivery(ctx, args[0], args[1]))
+		}),
 	}
 }
 
-// printPending prints a delivery that was just requested.
-func (c *cli) printPending(d client.WebhookDelivery) error {
-	if c.output == outputJSON {
-		return c.printJSON(d)
-	}
-	_, err := fmt.Fprintln(c.stdout, printable(fmt.Sprintf("delivery %s of %s is %s; see: largesse webhook deliveries %s", d.ID, d.Event, d.State, d.EndpointID)))
-	return err
+// showPending shows a delivery that was just requested.
+func (c *cli) showPending(d client.WebhookDelivery, err error) error {
+	return c.show(d, err, fmt.Sprintf("delivery %s of %s is %s; see: largesse webhook deliveries %s", d.ID, d.Event, d.State, d.EndpointID))
 }
-
-// deliveryStates are the states of a delivery, in the form that users type.
-var deliveryStates = []string{"pending", "delivered", "abandoned"}
 
 func (c *cli) webhookDeliveriesCommand() *cobra.Command {
-	var (
-		limit int
-		state string
-	)
-	cmd := &cobra.Command{
+	var state string
+	cmd := c.limitFlag(&cobra.Command{
 		Use:   "deliveries ID",
 		Short: "List the deliveries to a webhook endpoint, latest first, with their last attempt",
 		Example: `  largesse webhook deliveries 3
   largesse webhook deliveries 3 --state abandoned --limit 0 --output json`,
 		Args: webhookArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			if state != "" && !slices.Contains(deliveryStates, strings.ToLower(state)) {
-				return wrongUse("--state %q must be one of %s", state, strings.Join(deliveryStates, ", "))
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return printList(c, cl.WebhookDeliveries(cmd.Context(), args[0], strings.ToUpper(state)), listing[client.WebhookDelivery]{
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			return printList(c, cl.WebhookDeliveries(ctx, args[0], state), listing[client.WebhookDelivery]{
 				header: []string{"ID", "EVENT", "OF", "AT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "LAST RESULT"},
 				row: func(d client.WebhookDelivery) []string {
 					return []string{
 						d.ID, d.Event, subjectOf(d), moment(&d.At), d.State, strconv.Itoa(len(d.Attempts)), moment(d.NextAttemptAt), lastResult(d),
 					}
 				},
-				limit: limit,
+				limit: c.limit,
 				empty: "there are no deliveries",
 				cuts:  []string{"LAST RESULT"},
 			})
-		},
-	}
-	limitFlag(cmd, &limit)
-	cmd.Flags().StringVar(&state, "state", "", "only deliveries in this state: "+strings.Join(deliveryStates, ", "))
-	complete(cmd, "state", deliveryStates...)
+		}),
+	})
+	filterFlag(cmd, &state, "state", "only deliveries in this state", "pending", "delivered", "abandoned")
 	return cmd
 }
 
