@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
@@ -259,12 +260,13 @@ func TestUploadPlaces(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		holder := b.raw(t, head+strings.Repeat("2\n", uploadBytesMin))
+		synctest.Wait() // the server has the bytes, but may not have counted them yet
 		waited := make(chan answer, 1)
 		go func() { waited <- b.upload(t, path, "targetId\n3\n") }()
 		b.others(t)
 		time.Sleep(uploadSlotTimeout / 2)
 		if len(waited) > 0 {
-			t.Errorf("with all places taken: %+v", <-waited)
+			t.Fatalf("with all places taken: %+v", <-waited)
 		}
 		_ = holder.Close()
 		if r := (<-waited).result(t); r.Accepted != 1 {
