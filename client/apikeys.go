@@ -10,14 +10,12 @@ import (
 
 // APIKey is an API key. Only the result of CreateAPIKey has its secret.
 type APIKey struct {
-	ID     string `json:"id"`
-	Name   string `json:"name"`   // owner or purpose
-	Prefix string `json:"prefix"` // first characters of the secret
-	Role   string `json:"role"`   // viewer, issuer, operator or admin
-	// Key is the secret. Only the result of CreateAPIKey has it.
-	Key string `json:"key,omitempty"`
-	// Notice says why Key is empty in the response to a repeated request.
-	Notice     string     `json:"notice,omitempty"`
+	ID         string     `json:"id"`
+	Name       string     `json:"name" doc:"Recorded as the actor"`
+	Prefix     string     `json:"prefix"` // first characters of the secret
+	Role       string     `json:"role" enum:"viewer,issuer,operator,admin"`
+	Key        string     `json:"key,omitempty" doc:"Only in the response that creates it"`
+	Notice     string     `json:"notice,omitempty" doc:"In a repeated response: why it has no key"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	CreatedBy  string     `json:"createdBy"`
 	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`  // nil: never
@@ -28,8 +26,8 @@ type APIKey struct {
 
 // NewAPIKey describes an API key to create.
 type NewAPIKey struct {
-	Name      string     `json:"name"`
-	Role      string     `json:"role"`
+	Name      string     `json:"name" minLength:"1" maxLength:"200"`
+	Role      string     `json:"role" enum:"viewer,issuer,operator,admin"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // nil: never
 }
 

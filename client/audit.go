@@ -10,20 +10,20 @@ import (
 type AuditLine struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
-	Actor string    `json:"actor"`
+	Actor string    `json:"actor" doc:"Empty: refused and not authenticated"`
 	Role  string    `json:"role"`
-	// KeyID is the API key of the actor, and TokenSubject the person in their token: two actors
-	// can have the same name. Both are empty for callers with neither.
-	KeyID        string     `json:"keyId,omitempty"`
-	TokenSubject string     `json:"tokenSubject,omitempty"`
-	Action       string     `json:"action"`           // operation ID of the call, e.g. start-promotion
-	Subject      string     `json:"subject"`          // path of the call
-	Detail       string     `json:"detail,omitempty"` // first 8 KiB of the call's JSON body, or 500 characters if it was refused
+	// KeyID and TokenSubject differ for two actors with the same name. Both are empty for
+	// callers with neither.
+	KeyID        string     `json:"keyId,omitempty" doc:"API key of the actor"`
+	TokenSubject string     `json:"tokenSubject,omitempty" doc:"Person in the actor's token"`
+	Action       string     `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation; with no subject: detail counts refused changes" example:"start-promotion"`
+	Subject      string     `json:"subject" example:"/v1/promotions/12345/start"`
+	Detail       string     `json:"detail,omitempty" doc:"First 8 KiB of the body; 500 characters if the change was refused"`
 	RequestID    string     `json:"requestId"`
-	Address      string     `json:"address,omitempty"` // IP address of the client; empty if it is not known
-	EndedAt      *time.Time `json:"endedAt,omitempty"` // nil: the outcome is unknown
-	Status       int        `json:"status,omitempty"`  // HTTP status of the response
-	Code         string     `json:"code,omitempty"`    // code of the response's problem
+	Address      string     `json:"address,omitempty" example:"192.0.2.7"` // IP address of the client; empty if it is not known
+	EndedAt      *time.Time `json:"endedAt,omitempty" doc:"Absent: outcome unknown"`
+	Status       int        `json:"status,omitempty"` // HTTP status of the response
+	Code         string     `json:"code,omitempty"`   // code of the response's problem
 }
 
 // AuditFilter selects audit lines. Empty fields select all.

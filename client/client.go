@@ -6,6 +6,10 @@
 // call creates nothing twice, uploads are idempotent by target, a repeated coupon
 // request keeps its ticket, and a change of status that already happened returns
 // a *Problem with the code ILLEGAL_STATE.
+//
+// The server returns the types of this package. The tag doc of a field is its text in
+// /openapi.json. A field that is nil or empty is none, unknown, unlimited or not yet,
+// unless it says otherwise.
 package client
 
 import (

@@ -11,17 +11,17 @@ import (
 // Coupon is an issued coupon.
 type Coupon struct {
 	ID          string     `json:"id"`
-	Code        string     `json:"code,omitempty"` // code that the user presents; empty until the coupon is confirmed
+	Code        string     `json:"code,omitempty" doc:"Absent until it is confirmed; for viewers, … and the last four characters"` // code that the user presents; empty until the coupon is confirmed
 	TemplateID  string     `json:"templateId"`
 	UserID      string     `json:"userId"`
-	Ticket      int64      `json:"ticket"`              // number in the order of issue
-	Status      string     `json:"status"`              // HELD, ISSUED, USED, CANCELLED or EXPIRED
+	Ticket      int64      `json:"ticket"` // number in the order of issue
+	Status      string     `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: confirm before heldUntil"`
 	HeldUntil   *time.Time `json:"heldUntil,omitempty"` // end of the hold; nil: not held, or confirmed
 	IssuedAt    time.Time  `json:"issuedAt"`
 	UsedAt      *time.Time `json:"usedAt,omitempty"`
 	CancelledAt *time.Time `json:"cancelledAt,omitempty"`
-	Reason      string     `json:"reason,omitempty"`    // HOLD_EXPIRED if it is CANCELLED because nobody confirmed it in time
-	ExpiresAt   *time.Time `json:"expiresAt,omitempty"` // nil: never
+	Reason      string     `json:"reason,omitempty" doc:"HOLD_EXPIRED: not confirmed"` // HOLD_EXPIRED if it is CANCELLED because nobody confirmed it in time
+	ExpiresAt   *time.Time `json:"expiresAt,omitempty"`                                // nil: never
 }
 
 // Coupon returns a coupon.
@@ -76,9 +76,9 @@ func (c *Client) UserCoupons(ctx context.Context, user string) iter.Seq2[Coupon,
 // History explains why a user did or did not get coupons and payouts.
 type History struct {
 	UserID   string           `json:"userId"`
-	Items    []HistoryItem    `json:"items"`    // outcomes of admitted requests, latest first, at most 1000
-	Refusals []HistoryRefusal `json:"refusals"` // when templates refused everyone
-	Payouts  []HistoryPayout  `json:"payouts"`  // highest promotion ID first, at most 1000
+	Items    []HistoryItem    `json:"items" nullable:"false" doc:"The latest 1000 outcomes"`
+	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"When the templates of items and templateId refused every request"`
+	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"At most 1000"` // highest promotion ID first, at most 1000
 }
 
 // HistoryItem is the outcome of one request.
@@ -86,16 +86,16 @@ type HistoryItem struct {
 	RequestID  string    `json:"requestId"`
 	TemplateID string    `json:"templateId"`
 	Ticket     int64     `json:"ticket"`
-	Status     string    `json:"status"`           // ISSUED, REJECTED or LEFT
-	Reason     string    `json:"reason,omitempty"` // only if REJECTED
-	Coupon     *Coupon   `json:"coupon,omitempty"` // only if ISSUED; its current state
+	Status     string    `json:"status" enum:"ISSUED,REJECTED,LEFT"`
+	Reason     string    `json:"reason,omitempty" example:"SOLD_OUT"` // only if REJECTED
+	Coupon     *Coupon   `json:"coupon,omitempty"`                    // only if ISSUED; its current state
 	At         time.Time `json:"at"`
 }
 
 // HistoryRefusal is an interval in which a template refused everyone.
 type HistoryRefusal struct {
 	TemplateID string     `json:"templateId"`
-	Reason     string     `json:"reason"` // SOLD_OUT or CLOSED
+	Reason     string     `json:"reason" example:"SOLD_OUT"`
 	Since      time.Time  `json:"since"`
 	Until      *time.Time `json:"until,omitempty"` // nil: it has not ended
 }
@@ -104,19 +104,19 @@ type HistoryRefusal struct {
 type HistoryPayout struct {
 	PromotionID     string    `json:"promotionId"`
 	PromotionName   string    `json:"promotionName"` // empty while only Kafka records name the promotion
-	PromotionStatus string    `json:"promotionStatus"`
+	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	PauseReason     string    `json:"pauseReason,omitempty"`
 	TargetID        string    `json:"targetId"`
-	Amount          int64     `json:"amount"`             // minor units
-	Currency        string    `json:"currency,omitempty"` // the promotion's
+	Amount          int64     `json:"amount" maximum:"1000000000000000"` // minor units
+	Currency        string    `json:"currency,omitempty"`                // the promotion's
 	VoucherCode     string    `json:"voucherCode,omitempty"`
-	State           string    `json:"state"`
-	AttemptCount    int64     `json:"attempts"` // counted responses of the provider
+	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
+	AttemptCount    int64     `json:"attempts" format:"int32"` // counted responses of the provider
 	TransactionKey  string    `json:"transactionKey,omitempty"`
 	ErrorCode       string    `json:"errorCode,omitempty"`
 	ErrorMessage    string    `json:"errorMessage,omitempty"`
 	UpdatedAt       time.Time `json:"updatedAt"`
-	Log             []Attempt `json:"attemptLog"` // the latest 50, oldest first
+	Log             []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50, oldest first"`
 }
 
 // UserHistory returns the history of a user. A request that is refused at once

@@ -10,25 +10,22 @@ import (
 // DeadLetter is a message that could not be read or processed. Key and Value
 // hold UTF-8 text; other content is in KeyBytes and ValueBytes.
 type DeadLetter struct {
-	ID         string `json:"id"`
-	Source     string `json:"source"` // topic or stream key
-	Partition  int32  `json:"partition"`
-	Offset     string `json:"offset"` // Kafka offset or stream entry ID
-	Key        string `json:"key,omitempty"`
-	KeyBytes   []byte `json:"keyBase64,omitempty"`
-	Value      string `json:"value,omitempty"`
-	ValueBytes []byte `json:"valueBase64,omitempty"`
-	// ValueLength is the length of the whole value in bytes. ValueTruncated reports whether
-	// Value or ValueBytes is only the beginning: 1 KiB in lists, otherwise 64 KiB.
-	ValueLength    int64     `json:"valueBytes"`
-	ValueTruncated bool      `json:"valueTruncated,omitempty"`
-	Reason         string    `json:"reason"` // code, e.g. MALFORMED
-	Detail         string    `json:"detail"`
-	At             time.Time `json:"at"`
-	// Status is OPEN, REPLAYED or DISCARDED. The latter two are final.
-	Status    string     `json:"status"`
-	SettledAt *time.Time `json:"settledAt,omitempty"` // nil while OPEN
-	SettledBy string     `json:"settledBy,omitempty"`
+	ID             string     `json:"id"`
+	Source         string     `json:"source"` // topic or stream key
+	Partition      int32      `json:"partition" doc:"0 for streams"`
+	Offset         string     `json:"offset" doc:"Or stream entry ID"`
+	Key            string     `json:"key,omitempty"`
+	KeyBytes       []byte     `json:"keyBase64,omitempty" doc:"If not UTF-8"`
+	Value          string     `json:"value,omitempty" doc:"For viewers, its voucherCode is … and the last four characters, and a value that may have a code elsewhere is …"`
+	ValueBytes     []byte     `json:"valueBase64,omitempty" doc:"If not UTF-8"`
+	ValueLength    int64      `json:"valueBytes" doc:"Length of the whole"`
+	ValueTruncated bool       `json:"valueTruncated,omitempty" doc:"Lists show 1024 bytes, get-dead-letter up to 65536"`
+	Reason         string     `json:"reason" example:"MALFORMED"`
+	Detail         string     `json:"detail"`
+	At             time.Time  `json:"at"`
+	Status         string     `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
+	SettledAt      *time.Time `json:"settledAt,omitempty"` // nil while OPEN
+	SettledBy      string     `json:"settledBy,omitempty"`
 }
 
 // DeadLetterFilter selects dead letters. Empty fields select all.
@@ -79,10 +76,8 @@ type DeadLetterSelection struct {
 
 // DeadLettersSettled is the result of an operation on many dead letters.
 type DeadLettersSettled struct {
-	Count int64 `json:"count"`
-	// Skipped counts those that do not exist, are not OPEN, or cannot be
-	// replayed.
-	Skipped int64 `json:"skipped"`
+	Count   int64 `json:"count"`
+	Skipped int64 `json:"skipped" doc:"Unknown, not OPEN, or not replayable"`
 }
 
 // ReplayDeadLetters replays the selected dead letters. An error may leave some

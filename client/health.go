@@ -13,8 +13,8 @@ func (c *Client) Health(ctx context.Context) error {
 
 // Readiness describes a server that can serve requests.
 type Readiness struct {
-	Degraded []string  `json:"degraded"` // parts that do not work as they should, e.g. queue, kafka or provider
-	Troubles []Trouble `json:"troubles"` // why, where the server knows it
+	Degraded []string  `json:"degraded" nullable:"false"`           // parts that do not work as they should, e.g. queue, kafka or provider
+	Troubles []Trouble `json:"troubles,omitempty" nullable:"false"` // why, where the server knows it
 }
 
 // Trouble is the reason why a part of a server is degraded.

@@ -8,33 +8,31 @@ import (
 
 // Instances lists the instances and the work streams.
 type Instances struct {
-	Items []Instance `json:"items"` // by name
-	// Streams lists the streams of promotions with dispatched payouts, longest
-	// first, at most 100. It is nil if the work queue did not answer.
-	Streams  []WorkStream `json:"streams"`
-	Degraded []string     `json:"degraded,omitempty"` // unavailable parts: queue
+	Items    []Instance   `json:"items" nullable:"false"` // by name
+	Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Of the 100 busiest promotions; absent: the queue did not answer"`
+	Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"queue: it did not answer"`
 }
 
 // Instance is an instance that runs, or ran recently.
 type Instance struct {
 	Name       string         `json:"name"`
 	Version    string         `json:"version"`
-	Roles      []string       `json:"roles"`
+	Roles      []string       `json:"roles" nullable:"false"`
 	Alive      bool           `json:"alive"`
 	StartedAt  time.Time      `json:"startedAt"`
 	SeenAt     time.Time      `json:"seenAt"`
-	AliveUntil time.Time      `json:"aliveUntil"`         // when it counts as dead without another heartbeat
-	Consumers  int            `json:"consumers"`          // of all its pools; 0 if it is not alive
-	Pools      []InstancePool `json:"pools"`              // ordered by promotion; empty if it is not alive
-	Troubles   []Trouble      `json:"troubles,omitempty"` // what degraded it at its last heartbeat, as in Readiness; nil if it is not alive
+	AliveUntil time.Time      `json:"aliveUntil"`                          // when it counts as dead without another heartbeat
+	Consumers  int            `json:"consumers"`                           // of all its pools; 0 if it is not alive
+	Pools      []InstancePool `json:"pools" nullable:"false"`              // ordered by promotion; empty if it is not alive
+	Troubles   []Trouble      `json:"troubles,omitempty" nullable:"false"` // what degraded it at its last heartbeat, as in Readiness; nil if it is not alive
 }
 
 // InstancePool is the pool of one promotion on one instance.
 type InstancePool struct {
 	PromotionID string    `json:"promotionId"`
-	Type        string    `json:"type"` // POINT or VOUCHER
+	Type        string    `json:"type" enum:"POINT,VOUCHER"`
 	Consumers   int       `json:"consumers"`
-	InHand      int       `json:"inHand"` // pending entries: delivered and not acknowledged
+	InHand      int       `json:"inHand" doc:"Pending entries"`
 	StartedAt   time.Time `json:"startedAt"`
 }
 
@@ -42,8 +40,8 @@ type InstancePool struct {
 // Pending.
 type WorkStream struct {
 	PromotionID            string `json:"promotionId"`
-	Type                   string `json:"type"`
-	Key                    string `json:"key,omitempty"` // Redis key; empty for an in-process stream
+	Type                   string `json:"type" enum:"POINT,VOUCHER"`
+	Key                    string `json:"key,omitempty" doc:"Absent: the queue is in process"`
 	Length                 int64  `json:"length"`
 	Lag                    int64  `json:"lag"`                    // undelivered entries
 	Pending                int64  `json:"pending"`                // entries delivered and not acknowledged
@@ -61,20 +59,20 @@ func (c *Client) Instances(ctx context.Context) (Instances, error) {
 // PromotionStream is the work stream of a promotion. Length is the sum of Lag
 // and Pending.
 type PromotionStream struct {
-	Key             string           `json:"key"`    // Redis key; empty for an in-process stream
+	Key             string           `json:"key" example:"campaign-promotion-stream:POINT:12345"`
 	Group           string           `json:"group"`  // consumer group; empty for an in-process stream
 	Exists          bool             `json:"exists"` // false before the first dispatch and after completion
 	Length          int64            `json:"length"`
-	Lag             int64            `json:"lag"`                       // undelivered entries
-	Pending         int64            `json:"pending"`                   // entries delivered and not acknowledged
-	OldestAt        *time.Time       `json:"oldestAt,omitempty"`        // when the oldest entry was added; nil without entries
-	OldestPendingAt *time.Time       `json:"oldestPendingAt,omitempty"` // when the oldest pending entry was added; nil without pending entries
-	Consumers       []StreamConsumer `json:"consumers"`                 // ordered by instance
+	Lag             int64            `json:"lag"`                        // undelivered entries
+	Pending         int64            `json:"pending"`                    // entries delivered and not acknowledged
+	OldestAt        *time.Time       `json:"oldestAt,omitempty"`         // when the oldest entry was added; nil without entries
+	OldestPendingAt *time.Time       `json:"oldestPendingAt,omitempty"`  // when the oldest pending entry was added; nil without pending entries
+	Consumers       []StreamConsumer `json:"consumers" nullable:"false"` // ordered by instance
 }
 
 // StreamConsumer is a registered consumer of a stream.
 type StreamConsumer struct {
-	Name       string `json:"name"`
+	Name       string `json:"name" example:"host-1-0"`
 	Instance   string `json:"instance"` // empty if the name is not one of Largesse
 	Alive      bool   `json:"alive"`    // whether the instance is alive
 	Pending    int64  `json:"pending"`

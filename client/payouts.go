@@ -19,11 +19,11 @@ type Payout struct {
 	TargetID       string    `json:"targetId"`
 	UserID         string    `json:"userId"`
 	SummaryID      string    `json:"promotionSummaryId,omitempty"`
-	Amount         int64     `json:"amount"`             // minor units
-	Currency       string    `json:"currency,omitempty"` // the promotion's
-	VoucherCode    string    `json:"voucherCode,omitempty"`
-	State          string    `json:"state"`
-	AttemptCount   int64     `json:"attempts"` // counted responses of the provider
+	Amount         int64     `json:"amount" maximum:"1000000000000000"` // minor units
+	Currency       string    `json:"currency,omitempty"`                // the promotion's
+	VoucherCode    string    `json:"voucherCode,omitempty" doc:"For viewers, … and the last four characters"`
+	State          string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
+	AttemptCount   int64     `json:"attempts" format:"int32"` // counted responses of the provider
 	TransactionKey string    `json:"transactionKey,omitempty"`
 	ErrorCode      string    `json:"errorCode,omitempty"`
 	ErrorMessage   string    `json:"errorMessage,omitempty"`
@@ -92,9 +92,9 @@ func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int6
 
 // Resolution describes how to settle an UNKNOWN payout.
 type Resolution struct {
-	Outcome        string `json:"outcome"`                  // SUCCEEDED or FAILED
-	TransactionKey string `json:"transactionKey,omitempty"` // key of the provider; only and always for SUCCEEDED
-	Note           string `json:"note"`                     // how the outcome is known
+	Outcome        string `json:"outcome" enum:"SUCCEEDED,FAILED"`
+	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"Required for SUCCEEDED, not allowed for FAILED"`
+	Note           string `json:"note" minLength:"1" maxLength:"1000"` // how the outcome is known
 }
 
 // ResolvePayout settles an UNKNOWN payout.
@@ -119,15 +119,15 @@ func (c *Client) Payout(ctx context.Context, promotion, target string) (PayoutDe
 // PayoutDetail is a payout with all stored responses of the provider.
 type PayoutDetail struct {
 	Payout
-	Log []Attempt `json:"attemptLog,omitempty"`
+	Log []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is no entry. Another transaction key is: code SECOND_CHARGE, message the key"`
 }
 
 // Attempt is one response of the provider, other than a success of the first
 // call.
 type Attempt struct {
-	Dispatch int64     `json:"dispatch"`
+	Dispatch int64     `json:"dispatch" format:"int32"`
 	At       time.Time `json:"at"`
-	Class    string    `json:"class"` // e.g. REFUSED, FAILED, UNKNOWN; RESOLVED: settled by a person (Code) with a reason (Message)
+	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: settled by the person in code, for the reason in message"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
 }

@@ -12,54 +12,50 @@ import (
 // Promotion is one run that pays many targets. Amounts are in minor units or
 // points.
 type Promotion struct {
-	ID     string `json:"id"`
-	Name   string `json:"name"`
-	Type   string `json:"type"`   // POINT or VOUCHER
-	Status string `json:"status"` // DRAFT, RUNNING, PAUSED, COMPLETED or CANCELLED
-	// TotalCount is the number of known targets. It is the sum of Counts.
-	TotalCount int64 `json:"totalCount"`
-	// ExpectedCount is the number that a started event announced. Nil: none was
-	// announced.
-	ExpectedCount   *int64 `json:"expectedCount,omitempty"`
-	Counts          Counts `json:"counts"`
-	AmountTotal     int64  `json:"amountTotal"`
-	AmountSucceeded int64  `json:"amountSucceeded"`
-	Amount          int64  `json:"amount,omitempty"` // default amount of a target
-	VoucherCode     string `json:"voucherCode,omitempty"`
-	Currency        string `json:"currency,omitempty"`
-	MaxRetries      int    `json:"maxRetries"`
+	ID          string `json:"id"`
+	Name        string `json:"name" doc:"Empty if only Kafka records name it"`
+	Type        string `json:"type" enum:"POINT,VOUCHER"`
+	Status      string `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+	Amount      int64  `json:"amount,omitempty" maximum:"1000000000000000"` // default amount of a target
+	VoucherCode string `json:"voucherCode,omitempty" doc:"For viewers and in events, … and the last four characters"`
+	Currency    string `json:"currency"`
+	MaxRetries  int    `json:"maxRetries"`
 	// ConsumersPerInstance is the number of consumers on each instance. Zero:
 	// it depends on the number of targets.
 	ConsumersPerInstance int               `json:"consumersPerInstance,omitempty"`
 	RatePerSecond        int               `json:"ratePerSecond,omitempty"` // maximum calls of all instances together; 0: no limit of its own
-	Weight               int               `json:"weight,omitempty"`        // share of the calls relative to other promotions
+	Weight               int               `json:"weight"`                  // share of the calls relative to other promotions
 	MaxAmount            int64             `json:"maxAmount,omitempty"`     // budget in minor units; 0: no limit
 	Canary               *Canary           `json:"canary,omitempty"`        // nil: no canary
 	StartsAt             *time.Time        `json:"startsAt,omitempty"`      // when a DRAFT starts automatically; nil: it is started manually
-	WebhookURL           string            `json:"webhookUrl,omitempty"`
+	WebhookURL           string            `json:"webhookUrl,omitempty" doc:"For viewers and in events, without what may be a secret"`
 	Metadata             map[string]string `json:"metadata,omitempty"`
 	CreatedBy            string            `json:"createdBy,omitempty"`
 	ApprovedBy           string            `json:"approvedBy,omitempty"` // empty: nothing is approved
 	// ApprovedAmount and ApprovedCount say what was approved. Targets that came later
 	// are not paid until they are approved too.
-	ApprovedAmount int64 `json:"approvedAmount,omitempty"`
-	ApprovedCount  int64 `json:"approvedCount,omitempty"`
+	ApprovedAmount *int64 `json:"approvedAmount,omitempty"`
+	ApprovedCount  *int64 `json:"approvedCount,omitempty"`
 	// AwaitingApproval reports whether the promotion waits until somebody approves it.
-	AwaitingApproval bool `json:"awaitingApproval,omitempty"`
+	AwaitingApproval bool `json:"awaitingApproval"`
 	// RejectedBy refused to approve the promotion for RejectReason. Empty: nobody did,
 	// or the promotion has changed since.
-	RejectedBy   string `json:"rejectedBy,omitempty"`
-	RejectReason string `json:"rejectReason,omitempty"`
-
-	Closed      bool       `json:"closed"`             // whether it is closed to further targets
-	PausedBy    string     `json:"pausedBy,omitempty"` // empty if Largesse paused it
-	PauseReason string     `json:"pauseReason,omitempty"`
-	ETASeconds  *float64   `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
-	CreatedAt   time.Time  `json:"createdAt"`
-	StartedAt   *time.Time `json:"startedAt,omitempty"`
-	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
-	ArchivedAt  *time.Time `json:"archivedAt,omitempty"`
-	Summaries   []Summary  `json:"summaries,omitempty"`
+	RejectedBy      string     `json:"rejectedBy,omitempty"`
+	RejectReason    string     `json:"rejectReason,omitempty"`
+	Closed          bool       `json:"closed" doc:"Takes no further targets"`
+	TotalCount      int64      `json:"totalCount" doc:"The sum of counts"`
+	ExpectedCount   *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
+	Counts          Counts     `json:"counts"`
+	AmountTotal     int64      `json:"amountTotal"`
+	AmountSucceeded int64      `json:"amountSucceeded"`
+	PausedBy        string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
+	PauseReason     string     `json:"pauseReason,omitempty"`
+	ETASeconds      *int64     `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
+	CreatedAt       time.Time  `json:"createdAt"`
+	StartedAt       *time.Time `json:"startedAt,omitempty"`
+	FinishedAt      *time.Time `json:"finishedAt,omitempty"`
+	ArchivedAt      *time.Time `json:"archivedAt,omitempty" doc:"Its payouts are removed; no more targets"`
+	Summaries       []Summary  `json:"summaries,omitempty" nullable:"false" doc:"The first 1000; absent in lists"`
 	// ETag is for PromotionChange.IfMatch. It is empty in lists and in events.
 	ETag string `json:"-"`
 }

@@ -10,8 +10,8 @@ import (
 type Reconciliation struct {
 	ID      string    `json:"id"`
 	Checked int64     `json:"checked"` // number of promotions and templates compared
-	Drifts  []Drift   `json:"drifts"`  // empty: the books balance
-	Skipped []string  `json:"skipped,omitempty"`
+	Drifts  []Drift   `json:"drifts" nullable:"false" doc:"Empty: the books balance"`
+	Skipped []string  `json:"skipped,omitempty" doc:"Failed comparisons"`
 	At      time.Time `json:"at"`
 }
 
@@ -29,14 +29,14 @@ func (r Reconciliation) Left() int {
 // Drift is a difference between two sides of the books. Sides that do not apply
 // are nil.
 type Drift struct {
-	PromotionID string `json:"promotionId,omitempty"` // only for a promotion
-	TemplateID  string `json:"templateId,omitempty"`  // only for a coupon template
-	What        string `json:"what"`                  // e.g. counts.succeeded, stream, charges.above; stock, user, line
-	UserID      string `json:"userId,omitempty"`      // only if What is user or line
-	Store       *int64 `json:"store"`                 // value of the database rows
-	Redis       *int64 `json:"redis"`
-	Kept        *int64 `json:"kept,omitempty"`
-	Provider    *int64 `json:"provider,omitempty"`
+	PromotionID string `json:"promotionId,omitempty"`                                                                                                                                                                                                                                                                                                                                   // only for a promotion
+	TemplateID  string `json:"templateId,omitempty"`                                                                                                                                                                                                                                                                                                                                    // only for a coupon template
+	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…, transactions (payouts that share a transaction key, and their keys); redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"` // e.g. counts.succeeded, stream, charges.above; stock, user, line
+	UserID      string `json:"userId,omitempty"`                                                                                                                                                                                                                                                                                                                                        // only if What is user or line
+	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null"`                                                                                                                                                                                                                                                                                       // value of the database rows
+	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null"`
+	Kept        *int64 `json:"kept,omitempty" doc:"Stored count"`
+	Provider    *int64 `json:"provider,omitempty" doc:"From the provider's charges"`
 	Detail      string `json:"detail"` // the values in a sentence
 	Repaired    bool   `json:"repaired"`
 }

@@ -12,7 +12,7 @@ import (
 // Me is the caller of the API.
 type Me struct {
 	Name      string     `json:"name"`
-	Role      string     `json:"role"`
+	Role      string     `json:"role" enum:"viewer,issuer,operator,admin,shopper"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // of the API key or token; nil: never
 }
 
@@ -25,7 +25,7 @@ func (c *Client) Me(ctx context.Context) (Me, error) {
 
 // Setting is one setting of an instance.
 type Setting struct {
-	Name   string `json:"name"`
+	Name   string `json:"name" example:"money.timeout"`
 	Value  string `json:"value"`  // with secrets masked
 	Source string `json:"source"` // "default", or a file, variable or flag
 }
@@ -64,7 +64,7 @@ type PromotionError struct {
 	Code            string `json:"code"`
 	Example         string `json:"example"` // error message of one of them
 	ExampleTargetID string `json:"exampleTargetId"`
-	Class           string `json:"class"` // of that payout's latest attempt, e.g. REFUSED
+	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Of the latest attempt"`
 	Failed          int64  `json:"failed"`
 	Retrying        int64  `json:"retrying"`
 	Unknown         int64  `json:"unknown"`
@@ -122,12 +122,12 @@ type PromotionTimeline struct {
 // PromotionPoint is one step. Fields are nil if nothing was recorded.
 type PromotionPoint struct {
 	At        time.Time `json:"at"` // begin of the step
-	Succeeded *int64    `json:"succeeded"`
+	Succeeded *int64    `json:"succeeded" doc:"Charges; null: not recorded"`
 	Failed    *int64    `json:"failed"`
 	Retrying  *int64    `json:"retrying"`
 	Unknown   *int64    `json:"unknown"`
-	InFlight  *float64  `json:"inFlight"` // average
-	Waiting   *int64    `json:"waiting"`  // average
+	InFlight  *float64  `json:"inFlight" doc:"Average"`
+	Waiting   *int64    `json:"waiting" doc:"Average"`
 	P50Millis *float64  `json:"p50Millis"`
 	P95Millis *float64  `json:"p95Millis"`
 	P99Millis *float64  `json:"p99Millis"`
@@ -149,7 +149,7 @@ type TemplateTimeline struct {
 // TemplatePoint is one step. Fields are nil if nothing was recorded.
 type TemplatePoint struct {
 	At      time.Time `json:"at"` // begin of the step
-	Asked   *int64    `json:"asked"`
+	Asked   *int64    `json:"asked" doc:"Answered; null: not recorded"`
 	Issued  *int64    `json:"issued"`
 	Refused *int64    `json:"refused"`
 	Waiting *int64    `json:"waiting"` // average
@@ -165,25 +165,25 @@ func (c *Client) TemplateTimeline(ctx context.Context, template string, s Timeli
 // Overview shows all instances together.
 type Overview struct {
 	At               time.Time        `json:"at"`
-	Running          int              `json:"running"`    // number of RUNNING promotions
-	Promotions       []Promotion      `json:"promotions"` // those with the most open payouts, at most 50
-	Templates        []Template       `json:"templates"`  // the latest that are not closed
+	Running          int              `json:"running"` // number of RUNNING promotions
+	Promotions       []Promotion      `json:"promotions" nullable:"false" doc:"At most 50"`
+	Templates        []Template       `json:"templates" nullable:"false"` // the latest that are not closed
 	PaidPerSecond    float64          `json:"paidPerSecond"`
 	CouponsPerSecond float64          `json:"couponsPerSecond"`
-	Waiting          int64            `json:"waiting"`     // payouts of RUNNING promotions
-	Unknown          int64            `json:"unknown"`     // payouts of RUNNING promotions
-	StreamLag        *int64           `json:"streamLag"`   // entries not delivered yet; nil: the queue is away
-	KafkaLag         *int64           `json:"kafkaLag"`    // records not consumed yet; nil: Kafka is away
-	KafkaTopics      []TopicLag       `json:"kafkaTopics"` // what KafkaLag adds up
+	Waiting          int64            `json:"waiting"`                       // payouts of RUNNING promotions
+	Unknown          int64            `json:"unknown"`                       // payouts of RUNNING promotions
+	StreamLag        *int64           `json:"streamLag" doc:"null: unknown"` // entries not delivered yet; nil: the queue is away
+	KafkaLag         *int64           `json:"kafkaLag" doc:"null: unknown"`  // records not consumed yet; nil: Kafka is away
+	KafkaTopics      []TopicLag       `json:"kafkaTopics" nullable:"false"`  // what KafkaLag adds up
 	OldestReadyAt    *time.Time       `json:"oldestReadyAt,omitempty"`
 	OldestUnknownAt  *time.Time       `json:"oldestUnknownAt,omitempty"`
-	Degraded         []string         `json:"degraded,omitempty"` // parts that did not answer: queue, kafka
-	Health           []PartHealth     `json:"health"`
+	Degraded         []string         `json:"degraded,omitempty" nullable:"false" doc:"queue, kafka: it did not answer"`
+	Health           []PartHealth     `json:"health" nullable:"false"`
 	Instances        InstanceCount    `json:"instances"`
 	Governor         GovernorState    `json:"governor"` // of all instances
 	StepSeconds      int64            `json:"stepSeconds"`
-	Points           []PromotionPoint `json:"points"`       // all promotions in the last 15 minutes
-	CouponPoints     []TemplatePoint  `json:"couponPoints"` // all templates in the same steps
+	Points           []PromotionPoint `json:"points" nullable:"false" doc:"The last 15 minutes"`
+	CouponPoints     []TemplatePoint  `json:"couponPoints" nullable:"false"` // all templates in the same steps
 }
 
 // TopicLag is the lag of the group that consumes a Kafka topic.

@@ -29,14 +29,14 @@ var mediaTypes = map[Format]string{CSV: "text/csv", NDJSON: "application/x-ndjso
 // ends.
 type Upload struct {
 	ID         string     `json:"id"`
-	State      string     `json:"state"` // RUNNING, COMPLETED or INTERRUPTED
+	State      string     `json:"state" enum:"RUNNING,COMPLETED,INTERRUPTED"`
 	CreatedBy  string     `json:"createdBy,omitempty"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
-	Bytes      int64      `json:"bytes"` // length of the file, decompressed
+	Bytes      int64      `json:"bytes" doc:"Decompressed; 0 until the upload ends"`
 	Accepted   int64      `json:"accepted"`
 	Duplicates int64      `json:"duplicates"`
-	Conflicts  int64      `json:"conflicts"`
+	Conflicts  int64      `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64      `json:"rejected"`
 	Amount     int64      `json:"amount"`             // of the accepted targets
 	Currency   string     `json:"currency,omitempty"` // the promotion's
@@ -64,19 +64,19 @@ type UploadResult struct {
 	UploadID   string `json:"uploadId,omitempty"` // empty in a dry run
 	Accepted   int64  `json:"accepted"`
 	Duplicates int64  `json:"duplicates"` // known targets with the same values
-	Conflicts  int64  `json:"conflicts"`  // known targets with another amount, user or voucher code; not changed
+	Conflicts  int64  `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64  `json:"rejected"`
 	Amount     int64  `json:"amount"`             // total of the accepted targets, in minor units
 	Currency   string `json:"currency,omitempty"` // the promotion's
 	// Errors holds the first lines that were not accepted. ReportURL is the URL
 	// of a CSV file with all of them.
-	Errors    []LineError `json:"errors,omitempty"`
-	ReportURL string      `json:"reportUrl,omitempty"`
+	Errors    []LineError `json:"errors" nullable:"false" doc:"The first 100"`
+	ReportURL string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
 }
 
 // LineError explains why a line was not accepted.
 type LineError struct {
-	Line   int64  `json:"line"` // from 1, counting the header
+	Line   int64  `json:"line" doc:"From 1, counting the header"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 }

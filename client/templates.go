@@ -10,37 +10,32 @@ import (
 
 // Template is a coupon template: a limited stock of coupons.
 type Template struct {
-	ID            string            `json:"id"`
-	Name          string            `json:"name"`
-	Metadata      map[string]string `json:"metadata,omitempty"`
-	TotalQuantity int64             `json:"totalQuantity"` // maximum number of live coupons
-	// AwaitingQuantity replaces TotalQuantity once another person approves it. Zero means
-	// that no quantity waits.
-	AwaitingQuantity int64      `json:"awaitingQuantity,omitempty"`
-	PerUserLimit     int        `json:"perUserLimit"`              // maximum number of coupons per user
-	OpensAt          *time.Time `json:"opensAt,omitempty"`         // nil: open since its creation
-	ClosesAt         *time.Time `json:"closesAt,omitempty"`        // nil: it does not close
-	ValidForSeconds  int64      `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
-	HoldSeconds      int64      `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
-	Mode             string     `json:"mode"`                      // STREAM, KAFKA or SYNC
+	ID               string            `json:"id"`
+	Name             string            `json:"name"`
+	Metadata         map[string]string `json:"metadata,omitempty" doc:"Not for shoppers"`
+	TotalQuantity    int64             `json:"totalQuantity" doc:"In force"` // maximum number of live coupons
+	AwaitingQuantity int64             `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
+	PerUserLimit     int               `json:"perUserLimit"`              // maximum number of coupons per user
+	OpensAt          *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
+	ClosesAt         *time.Time        `json:"closesAt,omitempty"`        // nil: it does not close
+	ValidForSeconds  int64             `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds      int64             `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
+	Mode             string            `json:"mode" enum:"STREAM,KAFKA,SYNC"`
 	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
 	// get another.
-	ReissueAfterCancel bool   `json:"reissueAfterCancel"`
-	WhenRedisAway      string `json:"whenRedisAway"` // DATABASE or WAIT
-	// Path is how requests are handled now: GATE, or DATABASE during a Redis
-	// outage.
-	Path  string     `json:"path"`
-	Codes *CodeStyle `json:"codes,omitempty"` // nil: 26 random letters and digits
+	ReissueAfterCancel bool       `json:"reissueAfterCancel"`
+	Codes              *CodeStyle `json:"codes,omitempty"` // nil: 26 random letters and digits
 	// ImportedCodes is nil if the codes are generated.
 	ImportedCodes *ImportedCodes `json:"importedCodes,omitempty"`
-	Draw          *Draw          `json:"draw,omitempty"` // nil: first come, first served
-	CreatedAt     time.Time      `json:"createdAt"`
-	// ArchivedAt is set if the template is archived: it never changes again, and its coupons are removed.
-	ArchivedAt *time.Time       `json:"archivedAt,omitempty"`
+	WhenRedisAway string         `json:"whenRedisAway" enum:"DATABASE,WAIT"`
+	// Path is how requests are handled now: GATE, or DATABASE during a Redis
+	// outage.
+	Path       string           `json:"path" enum:"GATE,DATABASE"`
+	Draw       *Draw            `json:"draw,omitempty"` // nil: first come, first served
+	CreatedAt  time.Time        `json:"createdAt"`
+	ArchivedAt *time.Time       `json:"archivedAt,omitempty" doc:"Its coupons are removed"`
 	Counters   TemplateCounters `json:"counters"`
-	// Degraded contains gate if the gate did not answer, so that the number of
-	// waiting users is unknown.
-	Degraded []string `json:"degraded,omitempty"`
+	Degraded   []string         `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is 0, and stock ignores it"`
 	// ETag is for TemplateChange.IfMatch and ApproveTemplate. It is empty in lists and in events.
 	ETag string `json:"-"`
 }
@@ -48,8 +43,8 @@ type Template struct {
 // TemplateCounters holds the counters of a template.
 type TemplateCounters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock"`       // coupons left to promise
-	Count         int64 `json:"count"`       // live coupons: all except CANCELLED ones
+	Stock         int64 `json:"stock" doc:"Left to promise; at most importedCodes.left"`
+	Count         int64 `json:"count" doc:"Not CANCELLED"`
 	IssuedTotal   int64 `json:"issuedTotal"` // coupons ever issued
 	Waiting       int64 `json:"waiting"`     // requests in line
 }
@@ -59,36 +54,33 @@ type TemplateProgress struct {
 	ID string `json:"id"`
 	// State is UPCOMING, OPEN, SOLD_OUT or CLOSED. It is empty where the server's
 	// events do not arrive.
-	State    string           `json:"state"`
-	Path     string           `json:"path"` // GATE or DATABASE
-	Counters TemplateCounters `json:"counters"`
-	// IssuedPerSecond is measured over the last 10 seconds at most. Nil: unknown.
-	IssuedPerSecond *float64 `json:"issuedPerSecond,omitempty"`
-	// EstimatedWaitMillis is what a request that joins the line now is told. Nil: nobody
-	// waits.
-	EstimatedWaitMillis *int64    `json:"estimatedWaitMillis,omitempty"`
-	Degraded            []string  `json:"degraded,omitempty"` // as in Template
-	At                  time.Time `json:"at"`                 // when the server read it; zero as State
+	State               string           `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
+	Path                string           `json:"path" enum:"GATE,DATABASE"`
+	Counters            TemplateCounters `json:"counters"`
+	IssuedPerSecond     *float64         `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
+	EstimatedWaitMillis *int64           `json:"estimatedWaitMillis,omitempty" doc:"Of a request made now"`
+	Degraded            []string         `json:"degraded,omitempty" nullable:"false"` // as in Template
+	At                  time.Time        `json:"at,omitzero"`                         // when the server read it; zero as State
 }
 
 // CodeStyle describes how codes are generated. The server chooses empty fields.
 type CodeStyle struct {
-	Prefix   string `json:"prefix,omitempty"`   // begins every code
-	Length   int    `json:"length,omitempty"`   // random characters after the prefix
-	Alphabet string `json:"alphabet,omitempty"` // of the random characters
+	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"ASCII letters, digits, - and _"` // begins every code
+	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"After prefix; absent: 12. A million per coupon must be possible"`
+	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Letters and digits; absent: those that do not look alike"`
 }
 
 // ImportedCodes counts the codes that were imported to a template.
 type ImportedCodes struct {
 	Imported int64 `json:"imported"` // of all files
-	Left     int64 `json:"left"`     // that no coupon has had
-	Missing  int64 `json:"missing"`  // coupons of the quantity for which no code is left
+	Left     int64 `json:"left" doc:"Never given"`
+	Missing  int64 `json:"missing" doc:"Coupons that lack a code"`
 }
 
 // CodesResult is the result of an import of codes.
 type CodesResult struct {
 	Accepted      int64         `json:"accepted"` // codes in the file
-	FirstCode     string        `json:"firstCode"`
+	FirstCode     string        `json:"firstCode" doc:"As it was read"`
 	LastCode      string        `json:"lastCode"`
 	ImportedCodes ImportedCodes `json:"importedCodes"`
 	// TotalQuantity and AwaitingQuantity are those of the template. An import may lower the
@@ -101,10 +93,10 @@ type CodesResult struct {
 // before it opens. Hashes and the seed are in hex.
 type Draw struct {
 	From       time.Time `json:"from"`
-	State      string    `json:"state"`              // OPEN, CLOSED or DONE
-	Commitment string    `json:"commitment"`         // SHA-256 of the seed
-	Seed       string    `json:"seed,omitempty"`     // empty while OPEN
-	ListHash   string    `json:"listHash,omitempty"` // hash of TemplateEntrants; empty before DONE
+	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users enter; CLOSED: entrants are served; DONE: all have an outcome"`
+	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex"`
+	Seed       string    `json:"seed,omitempty" doc:"In hex; secret while OPEN"`
+	ListHash   string    `json:"listHash,omitempty" doc:"Hex SHA-256 of the joined SHA-256 hashes of all userIds in byte order; from DONE on"` // hash of TemplateEntrants; empty before DONE
 }
 
 // NewTemplate describes a template to create. The server chooses empty fields.

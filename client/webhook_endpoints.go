@@ -10,31 +10,27 @@ import (
 
 // WebhookEndpoint is a receiver of events.
 type WebhookEndpoint struct {
-	ID          string   `json:"id"`
-	URL         string   `json:"url"` // for viewers, without what may be a secret
-	Description string   `json:"description,omitempty"`
-	Events      []string `json:"events"` // that it receives, e.g. promotion.completed
-	Enabled     bool     `json:"enabled"`
-	State       string   `json:"state"` // ACTIVE, FAILING, OVERFLOWING or DISABLED
-	// DisabledReason is FAILING or GONE if Largesse disabled the endpoint.
-	DisabledReason string     `json:"disabledReason,omitempty"`
+	ID             string     `json:"id"`
+	URL            string     `json:"url" doc:"For viewers, without what may be a secret"`
+	Description    string     `json:"description,omitempty"`
+	Events         []string   `json:"events" nullable:"false"` // that it receives, e.g. promotion.completed
+	Enabled        bool       `json:"enabled"`
+	State          string     `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: too many pending, the oldest payout and coupon events are dropped"`
+	DisabledReason string     `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent: by a person"`
 	DisabledAt     *time.Time `json:"disabledAt,omitempty"`
 	FailingSince   *time.Time `json:"failingSince,omitempty"` // first failed attempt since the last success
-	FailedAttempts int        `json:"failedAttempts"`         // since the last success
+	FailedAttempts int        `json:"failedAttempts" doc:"Since the last success"`
 	LastError      string     `json:"lastError,omitempty"`
-	DeliveredAt    *time.Time `json:"deliveredAt,omitempty"` // latest success, to the minute
-	PendingCount   int        `json:"pendingCount"`          // deliveries that are pending
-	DroppedCount   int64      `json:"droppedCount"`          // events dropped because too many deliveries were pending
+	DeliveredAt    *time.Time `json:"deliveredAt,omitempty"`             // latest success, to the minute
+	PendingCount   int        `json:"pendingCount" doc:"At most 100000"` // deliveries that are pending
+	DroppedCount   int64      `json:"droppedCount"`                      // events dropped because too many deliveries were pending
 	DroppedAt      *time.Time `json:"droppedAt,omitempty"`
 	// Secret verifies deliveries; see VerifyWebhook. Only the result of the call that made
 	// it has it: CreateWebhookEndpoint, RotateWebhookSecret, or ChangeWebhookEndpoint if
 	// the URL is another than before.
-	Secret string `json:"secret,omitempty"`
-	// Notice says why Secret is empty in the response to a repeated request.
-	Notice string `json:"notice,omitempty"`
-	// PreviousSecretUntil is the time until which deliveries are signed with the
-	// previous secret, too. Nil: no secret was replaced.
-	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty"`
+	Secret              string     `json:"secret,omitempty" doc:"Only in the response to a request that made it: a creation, a rotation or a change of url"`
+	Notice              string     `json:"notice,omitempty" doc:"In a repeated response: why it has no secret"`
+	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty" doc:"The previous secret signs until then"`
 	CreatedAt           time.Time  `json:"createdAt"`
 	CreatedBy           string     `json:"createdBy"`
 	// ETag is for WebhookEndpointChange.IfMatch. It is empty in lists.
@@ -43,20 +39,21 @@ type WebhookEndpoint struct {
 
 // NewWebhookEndpoint describes a webhook endpoint to create.
 type NewWebhookEndpoint struct {
-	URL         string   `json:"url"`
-	Events      []string `json:"events"`
-	Description string   `json:"description,omitempty"`
-	Enabled     *bool    `json:"enabled,omitempty"` // nil: true
+	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
+	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
+	Description string   `json:"description,omitempty" maxLength:"500"`
+	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
 }
 
 // WebhookEndpointChange describes a change of a webhook endpoint. Nil fields stay.
 type WebhookEndpointChange struct {
-	URL         *string  `json:"url,omitempty"`
-	Events      []string `json:"events,omitempty"` // replaces all events
-	Description *string  `json:"description,omitempty"`
+	URL *string `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
+	// Events replaces all events.
+	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
+	Description *string  `json:"description,omitempty" maxLength:"500"`
 	// Enabled stops the recording of events if it is false, and pending deliveries
 	// wait. If it is true, they go on, and past failures are forgotten.
-	Enabled *bool `json:"enabled,omitempty"`
+	Enabled *bool `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"`
 	// IfMatch is the ETag of an earlier response. If what a change can change is
 	// another now, the change is refused with the code PRECONDITION_FAILED. Empty: any.
 	IfMatch string `json:"-"`
@@ -65,17 +62,17 @@ type WebhookEndpointChange struct {
 // WebhookDelivery is an event for a webhook endpoint, with the attempts to deliver it.
 type WebhookDelivery struct {
 	ID            string           `json:"id"`
-	MessageID     string           `json:"messageId"` // header webhook-id of each attempt
+	MessageID     string           `json:"messageId" doc:"webhook-id"`
 	EndpointID    string           `json:"endpointId"`
 	Event         string           `json:"event"`
 	At            time.Time        `json:"at"` // time of the event
 	PromotionID   string           `json:"promotionId,omitempty"`
 	TargetID      string           `json:"targetId,omitempty"`
 	CouponID      string           `json:"couponId,omitempty"`
-	State         string           `json:"state"`                   // PENDING, DELIVERED or ABANDONED
+	State         string           `json:"state" enum:"PENDING,DELIVERED,ABANDONED"`
 	NextAttemptAt *time.Time       `json:"nextAttemptAt,omitempty"` // only while it is PENDING
 	EndedAt       *time.Time       `json:"endedAt,omitempty"`
-	Attempts      []WebhookAttempt `json:"attempts"`
+	Attempts      []WebhookAttempt `json:"attempts" nullable:"false"`
 }
 
 // WebhookAttempt is a call of the receiver.

@@ -156,8 +156,8 @@ func requestLine(template, user string, r client.IssueRequest) string {
 	if r.QueueRank != nil {
 		standing = fmt.Sprintf("waits with ticket %d, %s ahead", r.Ticket, people(*r.QueueRank))
 	}
-	if r.EstimatedWaitMillis > 0 {
-		standing += fmt.Sprintf(", about %s left", max((time.Duration(r.EstimatedWaitMillis)*time.Millisecond).Round(100*time.Millisecond), 100*time.Millisecond))
+	if r.EstimatedWaitMillis != nil && *r.EstimatedWaitMillis > 0 {
+		standing += fmt.Sprintf(", about %s left", max((time.Duration(*r.EstimatedWaitMillis)*time.Millisecond).Round(100*time.Millisecond), 100*time.Millisecond))
 	}
 	return fmt.Sprintf("user %s %s; to learn the outcome: largesse coupon status %s --user %s", user, standing, template, shellWord(user))
 }

@@ -82,7 +82,7 @@ func TestRateMeterStill(t *testing.T) {
 	t.Parallel()
 	var m rateMeter
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	eta := 7.0
+	eta := int64(7)
 	for _, tc := range []struct {
 		after  time.Duration
 		status string

@@ -254,15 +254,21 @@ func printControls(line func(name, value string), p client.Promotion) {
 	printMetadata(line, p.Metadata)
 	line("created by", p.CreatedBy)
 	line("approved by", p.ApprovedBy)
-	if p.ApprovedBy != "" {
-		line("approved", countOf(p.ApprovedCount, "target")+" worth "+money(p.ApprovedAmount, p.Currency))
-	}
+	line("approved", approved(p))
 	if p.AwaitingApproval {
 		line("waits for", "an approval by another person")
 	}
 	if p.RejectedBy != "" {
 		line("rejected by", p.RejectedBy+": "+p.RejectReason)
 	}
+}
+
+// approved says what of a promotion is approved, if anything is.
+func approved(p client.Promotion) string {
+	if p.ApprovedCount == nil || p.ApprovedAmount == nil {
+		return ""
+	}
+	return countOf(*p.ApprovedCount, "target") + " worth " + money(*p.ApprovedAmount, p.Currency)
 }
 
 // stateCount is the number of payouts in a state.

@@ -26,8 +26,7 @@ func (c *cli) promotionApproveCommand() *cobra.Command {
 				return err
 			}
 			p, err := cl.ApproveSeen(ctx, seen)
-			return c.show(p, err, fmt.Sprintf("promotion %s is %s, approved by %s: %s worth %s",
-				p.ID, p.Status, p.ApprovedBy, countOf(p.ApprovedCount, "target"), money(p.ApprovedAmount, p.Currency)))
+			return c.show(p, err, fmt.Sprintf("promotion %s is %s, approved by %s: %s", p.ID, p.Status, p.ApprovedBy, approved(p)))
 		}),
 	})
 }

@@ -283,7 +283,7 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 		return s
 	}
 	if p.ETASeconds != nil { // otherwise the server cannot tell yet
-		s.left = time.Duration(*p.ETASeconds * float64(time.Second))
+		s.left = time.Duration(*p.ETASeconds) * time.Second
 	}
 	return s
 }

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -411,7 +412,7 @@ func TestAudit(t *testing.T) {
 
 	a := do("GET", "/v1/audit", "")
 	a.want(t, http.StatusOK)
-	var list struct{ Items []AuditLine }
+	var list struct{ Items []client.AuditLine }
 	fixture.OK(t, json.Unmarshal([]byte(a.body), &list))
 	got := make([]string, len(list.Items))
 	for i, l := range slices.Backward(list.Items) {

@@ -2,7 +2,8 @@
 // templates, coupon requests, coupons, dead letters, reconciliations, instances,
 // API keys, the audit, metrics and health. It also holds the permissions of each
 // operation. Each JSON operation is declared once, in Go; validation, responses and
-// GET /openapi.json come from that declaration. Package web has the plumbing.
+// GET /openapi.json come from that declaration. The types of responses are those of
+// package client. Package web has the plumbing.
 package api
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
@@ -92,7 +94,7 @@ type Config struct {
 	// ReadsPerCaller limits the reads that run for a caller at a time. Zero means 4.
 	ReadsPerCaller int
 	// Settings are the settings of the instance, with secrets masked.
-	Settings []Setting
+	Settings []client.Setting
 	// HeldMost limits the event streams and waiting coupon requests that are open at a
 	// time. Zero means 16,000.
 	HeldMost int
@@ -196,6 +198,7 @@ func New(cfg Config) *API {
 		},
 		Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
 	})
+	a.OpenAPI().Components.Schemas = huma.NewMapRegistry(schemaPrefix, schemaName)
 	a.progress, a.counters = newPromotionHub(a), newTemplateHub(a)
 	a.OpenAPI().Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearer: {
 		Type: "http", Scheme: "bearer", Description: "An API key, or a token if auth.mode is jwt",
@@ -262,4 +265,13 @@ func promotionID(s string) (reward.PromotionID, error) {
 		return 0, web.Malformed("id", err.Error())
 	}
 	return id, nil
+}
+
+// timeOf returns an optional time; nil if it is zero.
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

@@ -8,41 +8,22 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
-// APIKey is an API key in JSON.
-type APIKey struct {
-	ID         string    `json:"id"`
-	Name       string    `json:"name" doc:"Recorded as the actor"`
-	Prefix     string    `json:"prefix"`
-	Role       string    `json:"role" enum:"viewer,issuer,operator,admin"`
-	Key        string    `json:"key,omitempty" doc:"Only in the response that creates it"`
-	Notice     string    `json:"notice,omitempty" doc:"In a repeated response: why it has no key"`
-	CreatedAt  time.Time `json:"createdAt"`
-	CreatedBy  string    `json:"createdBy"`
-	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
-	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
-	RevokedAt  time.Time `json:"revokedAt,omitzero"`
-	RevokedBy  string    `json:"revokedBy,omitempty"`
-}
-
-func apiKeyOf(k store.APIKey) *APIKey {
-	return &APIKey{
+func apiKeyOf(k store.APIKey) *client.APIKey {
+	return &client.APIKey{
 		ID: strconv.FormatInt(k.ID, 10), Name: k.Name, Prefix: k.Prefix, Role: k.Role, CreatedAt: k.CreatedAt.UTC(), CreatedBy: k.CreatedBy,
-		ExpiresAt: k.ExpiresAt.UTC(), LastUsedAt: k.LastUsedAt.UTC(), RevokedAt: k.RevokedAt.UTC(), RevokedBy: k.RevokedBy,
+		ExpiresAt: timeOf(k.ExpiresAt), LastUsedAt: timeOf(k.LastUsedAt), RevokedAt: timeOf(k.RevokedAt), RevokedBy: k.RevokedBy,
 	}
 }
 
 // CreateAPIKey is the body of POST /v1/api-keys.
-type CreateAPIKey struct {
-	Name      string     `json:"name" minLength:"1" maxLength:"200"`
-	Role      string     `json:"role" enum:"viewer,issuer,operator,admin"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
-}
+type CreateAPIKey struct{ client.NewAPIKey }
 
 // Resolve checks what the schema cannot express.
 func (b *CreateAPIKey) Resolve(huma.Context) []error {
@@ -56,7 +37,7 @@ type apiKeyCreateInput struct {
 }
 
 type apiKeyOutput struct {
-	Body *APIKey
+	Body *client.APIKey
 }
 
 // withoutSecret returns the response to a repeated request.
@@ -77,8 +58,8 @@ type apiKeyListInput struct {
 
 type apiKeyListOutput struct {
 	Body struct {
-		Items      []*APIKey `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty"`
+		Items      []*client.APIKey `json:"items" nullable:"false"`
+		NextCursor string           `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -150,7 +131,7 @@ func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyList
 	}
 	keys, more := page(keys, in.Limit)
 	out := &apiKeyListOutput{}
-	out.Body.Items = make([]*APIKey, len(keys))
+	out.Body.Items = make([]*client.APIKey, len(keys))
 	for i, k := range keys {
 		out.Body.Items[i] = apiKeyOf(k)
 	}

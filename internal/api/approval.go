@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
@@ -38,23 +38,6 @@ type promotionRejectInput struct {
 	Body RejectPromotion
 }
 
-// Upload is an upload of targets in JSON.
-type Upload struct {
-	ID         string    `json:"id"`
-	State      string    `json:"state" enum:"RUNNING,COMPLETED,INTERRUPTED"`
-	CreatedBy  string    `json:"createdBy,omitempty"`
-	CreatedAt  time.Time `json:"createdAt"`
-	FinishedAt time.Time `json:"finishedAt,omitzero"`
-	Bytes      int64     `json:"bytes" doc:"Decompressed; 0 until the upload ends"`
-	Accepted   int64     `json:"accepted"`
-	Duplicates int64     `json:"duplicates"`
-	Conflicts  int64     `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
-	Rejected   int64     `json:"rejected"`
-	Amount     int64     `json:"amount"`
-	Currency   string    `json:"currency,omitempty"`
-	ReportURL  string    `json:"reportUrl"`
-}
-
 type uploadListInput struct {
 	ID     string `path:"id" doc:"Promotion ID"`
 	Cursor string `query:"cursor"`
@@ -63,8 +46,8 @@ type uploadListInput struct {
 
 type uploadListOutput struct {
 	Body struct {
-		Items      []Upload `json:"items" nullable:"false"`
-		NextCursor string   `json:"nextCursor,omitempty"`
+		Items      []client.Upload `json:"items" nullable:"false"`
+		NextCursor string          `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -167,7 +150,7 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadList
 		return nil, err
 	}
 	out := &uploadListOutput{}
-	out.Body.Items = make([]Upload, len(uploads))
+	out.Body.Items = make([]client.Upload, len(uploads))
 	for i, u := range uploads {
 		out.Body.Items[i] = uploadOf(u, promotion.Currency)
 	}
@@ -177,9 +160,9 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadList
 	return out, nil
 }
 
-func uploadOf(u store.Upload, currency string) Upload {
-	out := Upload{
-		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: u.FinishedAt.UTC(),
+func uploadOf(u store.Upload, currency string) client.Upload {
+	out := client.Upload{
+		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: timeOf(u.FinishedAt),
 		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount), Currency: currency,
 		ReportURL: reportURL(u.PromotionID, u.ID),
 	}

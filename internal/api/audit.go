@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -114,24 +115,6 @@ func auditPath(u *url.URL) string {
 	return strings.Join(segments, "/")
 }
 
-// AuditLine is an audit entry in JSON.
-type AuditLine struct {
-	ID           string    `json:"id"`
-	At           time.Time `json:"at"`
-	Actor        string    `json:"actor" doc:"Empty: refused and not authenticated"`
-	Role         string    `json:"role"`
-	KeyID        string    `json:"keyId,omitempty" doc:"API key of the actor"`
-	TokenSubject string    `json:"tokenSubject,omitempty" doc:"Person in the actor's token"`
-	Action       string    `json:"action" doc:"Operation ID; refused-access: detail counts refused callers, subject is the operation; with no subject: detail counts refused changes" example:"start-promotion"`
-	Subject      string    `json:"subject" example:"/v1/promotions/12345/start"`
-	Detail       string    `json:"detail,omitempty" doc:"First 8 KiB of the body; 500 characters if the change was refused"`
-	RequestID    string    `json:"requestId"`
-	Address      string    `json:"address,omitempty" example:"192.0.2.7"`
-	EndedAt      time.Time `json:"endedAt,omitzero" doc:"Absent: outcome unknown"`
-	Status       int       `json:"status,omitempty"`
-	Code         string    `json:"code,omitempty"`
-}
-
 type auditListInput struct {
 	Cursor  string `query:"cursor"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -142,8 +125,8 @@ type auditListInput struct {
 
 type auditListOutput struct {
 	Body struct {
-		Items      []AuditLine `json:"items" nullable:"false"`
-		NextCursor string      `json:"nextCursor,omitempty"`
+		Items      []client.AuditLine `json:"items" nullable:"false"`
+		NextCursor string             `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -169,11 +152,11 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 	}
 	lines, more := page(lines, in.Limit)
 	out := &auditListOutput{}
-	out.Body.Items = make([]AuditLine, len(lines))
+	out.Body.Items = make([]client.AuditLine, len(lines))
 	for i, l := range lines {
-		out.Body.Items[i] = AuditLine{
+		out.Body.Items[i] = client.AuditLine{
 			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, KeyID: keyText(l.KeyID), TokenSubject: l.TokenSubject, Action: l.Action, Subject: l.Subject,
-			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: l.EndedAt.UTC(), Status: l.Status, Code: l.Code,
+			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: timeOf(l.EndedAt), Status: l.Status, Code: l.Code,
 		}
 	}
 	if more {

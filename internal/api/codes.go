@@ -11,35 +11,18 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ImportedCodes shows the codes that were imported to a template.
-type ImportedCodes struct {
-	Imported int64 `json:"imported"`
-	Left     int64 `json:"left" doc:"Never given"`
-	Missing  int64 `json:"missing" doc:"Coupons that lack a code"`
-}
-
-// CodesResult is the result of an import of codes.
-type CodesResult struct {
-	Accepted      int64         `json:"accepted"`
-	FirstCode     string        `json:"firstCode" doc:"As it was read"`
-	LastCode      string        `json:"lastCode"`
-	ImportedCodes ImportedCodes `json:"importedCodes"`
-	// The fields of the template.
-	TotalQuantity    int64 `json:"totalQuantity"`
-	AwaitingQuantity int64 `json:"awaitingQuantity,omitempty"`
-}
-
 // importedCodesOf returns nil for a template that generates its codes.
-func importedCodesOf(t *reward.CouponTemplate) *ImportedCodes {
+func importedCodesOf(t *reward.CouponTemplate) *client.ImportedCodes {
 	if t.CodesImported == 0 {
 		return nil
 	}
-	return &ImportedCodes{Imported: t.CodesImported - t.CodesReturned, Left: t.CodesLeft(), Missing: t.CodesMissing()}
+	return &client.ImportedCodes{Imported: t.CodesImported - t.CodesReturned, Left: t.CodesLeft(), Missing: t.CodesMissing()}
 }
 
 func (a *API) addCodes() {
@@ -57,7 +40,7 @@ func (a *API) addCodes() {
 		body: fileBody(map[string]*huma.Example{"CSV": {Value: "code\nSPRING-7KQ2\nSPRING-M4XD\n"}}),
 		responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
-				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[CodesResult](), true, "CodesResult")},
+				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.CodesResult](), true, "CodesResult")},
 			}},
 		},
 		errors: []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip, campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived},
@@ -80,20 +63,20 @@ func (a *API) importCodes(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(body, '\n')) // the caller may have left
 }
 
-func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, error) {
+func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (client.CodesResult, error) {
 	id, err := templateID("id", r.PathValue("id"))
 	if err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	if err := onlyQuery(r.URL.Query()); err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	body, err := a.uploadBody(w, r)
 	if err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	ctx := r.Context()
 	if ctx.Err() != nil {
@@ -101,7 +84,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := a.acquireUploadSlot(ctx); err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	defer func() { <-a.uploads }()
 	var v coupon.View
@@ -111,10 +94,10 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (CodesResult, er
 		return http.StatusOK, err
 	})
 	if err != nil {
-		return CodesResult{}, err
+		return client.CodesResult{}, err
 	}
 	a.log.Info("codes imported", "template_id", id, "codes", added.Count, "actor", actor(ctx))
-	return CodesResult{
+	return client.CodesResult{
 		Accepted: added.Count, FirstCode: codeFor(ctx, added.First), LastCode: codeFor(ctx, added.Last), ImportedCodes: *importedCodesOf(&v.CouponTemplate),
 		TotalQuantity: v.TotalQuantity, AwaitingQuantity: templateOf(v).AwaitingQuantity,
 	}, nil

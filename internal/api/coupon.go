@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -25,28 +25,12 @@ type Coupons interface {
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
 }
 
-// Coupon is a coupon in JSON.
-type Coupon struct {
-	ID          string    `json:"id"`
-	Code        string    `json:"code,omitempty" doc:"Absent until it is confirmed; for viewers, … and the last four characters"`
-	TemplateID  string    `json:"templateId"`
-	UserID      string    `json:"userId"`
-	Ticket      int64     `json:"ticket"`
-	Status      string    `json:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED" doc:"HELD: confirm before heldUntil"`
-	HeldUntil   time.Time `json:"heldUntil,omitzero"`
-	IssuedAt    time.Time `json:"issuedAt"`
-	UsedAt      time.Time `json:"usedAt,omitzero"`
-	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	Reason      string    `json:"reason,omitempty" doc:"HOLD_EXPIRED: not confirmed"`
-	ExpiresAt   time.Time `json:"expiresAt,omitzero"`
-}
-
 // couponFor returns a coupon as the caller may see it.
-func couponFor(ctx context.Context, c *reward.Coupon) *Coupon {
-	return &Coupon{
+func couponFor(ctx context.Context, c *reward.Coupon) *client.Coupon {
+	return &client.Coupon{
 		ID: c.ID.String(), Code: codeFor(ctx, c.Code), TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
-		IssuedAt: c.IssuedAt.UTC(), UsedAt: c.UsedAt.UTC(), CancelledAt: c.CancelledAt.UTC(), ExpiresAt: c.ExpiresAt.UTC(),
-		HeldUntil: c.HeldUntil.UTC(), Reason: c.CancelReason,
+		IssuedAt: c.IssuedAt.UTC(), UsedAt: timeOf(c.UsedAt), CancelledAt: timeOf(c.CancelledAt), ExpiresAt: timeOf(c.ExpiresAt),
+		HeldUntil: timeOf(c.HeldUntil), Reason: c.CancelReason,
 	}
 }
 
@@ -55,7 +39,7 @@ type couponIDInput struct {
 }
 
 type couponOutput struct {
-	Body *Coupon
+	Body *client.Coupon
 }
 
 func (out *couponOutput) holdsCodes() bool { return out.Body.Code != "" }
@@ -72,7 +56,7 @@ type couponsByCodeInput struct {
 
 type couponsByCodeOutput struct {
 	Body struct {
-		Items []*Coupon `json:"items" nullable:"false"`
+		Items []*client.Coupon `json:"items" nullable:"false"`
 	}
 }
 
@@ -90,13 +74,13 @@ type userCouponsInput struct {
 
 type couponListOutput struct {
 	Body struct {
-		Items      []*Coupon `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty"`
+		Items      []*client.Coupon `json:"items" nullable:"false"`
+		NextCursor string           `json:"nextCursor,omitempty"`
 	}
 }
 
 func (out *couponListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(c *Coupon) bool { return c.Code != "" })
+	return slices.ContainsFunc(out.Body.Items, func(c *client.Coupon) bool { return c.Code != "" })
 }
 
 func (a *API) addCoupons() {
@@ -189,7 +173,7 @@ func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*coupons
 		return nil, err
 	}
 	out := &couponsByCodeOutput{}
-	out.Body.Items = make([]*Coupon, len(rows))
+	out.Body.Items = make([]*client.Coupon, len(rows))
 	for i := range rows {
 		out.Body.Items[i] = couponFor(ctx, &rows[i])
 	}
@@ -236,7 +220,7 @@ func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit in
 	}
 	rows, more := page(rows, limit)
 	out := &couponListOutput{}
-	out.Body.Items = make([]*Coupon, len(rows))
+	out.Body.Items = make([]*client.Coupon, len(rows))
 	for i := range rows {
 		out.Body.Items[i] = couponFor(ctx, &rows[i])
 	}

@@ -6,54 +6,34 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
-// DeadLetter is a dead letter in JSON. Its bytes are shown as text if they are
-// UTF-8, otherwise as base64.
-type DeadLetter struct {
-	ID             string    `json:"id"`
-	Source         string    `json:"source"`
-	Partition      int32     `json:"partition" doc:"0 for streams"`
-	Offset         string    `json:"offset" doc:"Or stream entry ID"`
-	Key            string    `json:"key,omitempty"`
-	KeyBase64      []byte    `json:"keyBase64,omitempty" doc:"If not UTF-8"`
-	Value          string    `json:"value,omitempty" doc:"For viewers, its voucherCode is … and the last four characters, and a value that may have a code elsewhere is …"`
-	ValueBase64    []byte    `json:"valueBase64,omitempty" doc:"If not UTF-8"`
-	ValueBytes     int64     `json:"valueBytes" doc:"Length of the whole"`
-	ValueTruncated bool      `json:"valueTruncated,omitempty" doc:"Lists show 1024 bytes, get-dead-letter up to 65536"`
-	Reason         string    `json:"reason" example:"MALFORMED"`
-	Detail         string    `json:"detail"`
-	At             time.Time `json:"at"`
-	Status         string    `json:"status" enum:"OPEN,REPLAYED,DISCARDED"`
-	SettledAt      time.Time `json:"settledAt,omitzero"`
-	SettledBy      string    `json:"settledBy,omitempty"`
-
-	holdsCode bool // may have a code that viewers do not see
-}
-
-func deadLetterOf(ctx context.Context, l reward.DeadLetter) DeadLetter {
-	out := DeadLetter{
+// deadLetterFor returns a dead letter as the caller may see it. Its bytes are shown as text
+// if they are UTF-8, otherwise as base64. holdsCode reports whether they may have a code
+// that viewers do not see.
+func deadLetterFor(ctx context.Context, l reward.DeadLetter) (out client.DeadLetter, holdsCode bool) {
+	out = client.DeadLetter{
 		ID: strconv.FormatInt(l.ID, 10), Source: l.Source, Partition: l.Partition, Offset: l.Offset,
-		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: l.SettledAt.UTC(), SettledBy: l.SettledBy,
+		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: timeOf(l.SettledAt), SettledBy: l.SettledBy,
 	}
-	out.Key, out.KeyBase64 = textOrBytes(l.Key)
-	out.ValueBytes, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
+	out.Key, out.KeyBytes = textOrBytes(l.Key)
+	out.ValueLength, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
 	masked := recordMasked(l.Source, l.Value)
 	if seesCodes(ctx) {
-		out.holdsCode = !bytes.Equal(masked, l.Value)
+		holdsCode = !bytes.Equal(masked, l.Value)
 		masked = l.Value
 	}
-	out.Value, out.ValueBase64 = textOrBytes(masked)
-	return out
+	out.Value, out.ValueBytes = textOrBytes(masked)
+	return out, holdsCode
 }
 
 // lettersShown limits what a list shows of each key and value, in bytes, so that a page of
@@ -88,9 +68,10 @@ type deadLetterListInput struct {
 
 type deadLetterListOutput struct {
 	Body struct {
-		Items      []DeadLetter `json:"items" nullable:"false"`
-		NextCursor string       `json:"nextCursor,omitempty"`
+		Items      []client.DeadLetter `json:"items" nullable:"false"`
+		NextCursor string              `json:"nextCursor,omitempty"`
 	}
+	holdsCode bool
 }
 
 type deadLetterIDInput struct {
@@ -98,14 +79,13 @@ type deadLetterIDInput struct {
 }
 
 type deadLetterOutput struct {
-	Body DeadLetter
+	Body      client.DeadLetter
+	holdsCode bool
 }
 
-func (out *deadLetterOutput) holdsCodes() bool { return out.Body.holdsCode }
+func (out *deadLetterOutput) holdsCodes() bool { return out.holdsCode }
 
-func (out *deadLetterListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(l DeadLetter) bool { return l.holdsCode })
-}
+func (out *deadLetterListOutput) holdsCodes() bool { return out.holdsCode }
 
 // SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
 // filter, or all.
@@ -147,10 +127,7 @@ type deadLettersInput struct {
 }
 
 type deadLettersOutput struct {
-	Body struct {
-		Count   int `json:"count"`
-		Skipped int `json:"skipped" doc:"Unknown, not OPEN, or not replayable"`
-	}
+	Body struct{ client.DeadLettersSettled }
 }
 
 func (a *API) addDeadLetters() {
@@ -199,7 +176,7 @@ func (a *API) addDeadLetters() {
 				return nil, partly{err} // perhaps
 			}
 			out := &deadLettersOutput{}
-			out.Body.Count, out.Body.Skipped = res.Count, res.Skipped
+			out.Body.Count, out.Body.Skipped = int64(res.Count), int64(res.Skipped)
 			return out, nil
 		})
 	}
@@ -217,7 +194,9 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 		if err != nil {
 			return nil, err
 		}
-		return &deadLetterOutput{Body: deadLetterOf(ctx, l)}, nil
+		out := &deadLetterOutput{}
+		out.Body, out.holdsCode = deadLetterFor(ctx, l)
+		return out, nil
 	}
 }
 
@@ -239,9 +218,11 @@ func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*de
 	}
 	letters, more := page(letters, in.Limit)
 	out := &deadLetterListOutput{}
-	out.Body.Items = make([]DeadLetter, len(letters))
+	out.Body.Items = make([]client.DeadLetter, len(letters))
 	for i, l := range letters {
-		out.Body.Items[i] = deadLetterOf(ctx, l)
+		var holdsCode bool
+		out.Body.Items[i], holdsCode = deadLetterFor(ctx, l)
+		out.holdsCode = out.holdsCode || holdsCode
 	}
 	if more {
 		out.Body.NextCursor = encodeCursor(cursorDeadLetters, letters[len(letters)-1].ID)

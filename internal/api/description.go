@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -388,6 +389,14 @@ func payoutStates() []any {
 }
 
 const schemaPrefix = "#/components/schemas/"
+
+// schemaName returns the name of a type in /openapi.json.
+func schemaName(t reflect.Type, hint string) string {
+	if t == reflect.TypeFor[client.TemplateCounters]() {
+		return "Counters"
+	}
+	return huma.DefaultSchemaNamer(t, hint)
+}
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }
 

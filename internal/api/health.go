@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -15,9 +16,8 @@ const pingTimeout = 2 * time.Second
 
 // Health is the body of a successful response of /healthz and /readyz.
 type Health struct {
-	Status   string        `json:"status" enum:"ok"`
-	Degraded []string      `json:"degraded" nullable:"false"`
-	Troubles []obs.Trouble `json:"troubles,omitempty" nullable:"false"`
+	Status string `json:"status" enum:"ok"`
+	client.Readiness
 }
 
 type healthOutput struct {
@@ -39,7 +39,20 @@ func (a *API) addHealth() {
 }
 
 func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
-	return &healthOutput{Body: Health{Status: "ok", Degraded: []string{}}}, nil
+	return &healthOutput{Body: healthy()}, nil
+}
+
+func healthy() Health {
+	return Health{Status: "ok", Readiness: client.Readiness{Degraded: []string{}}}
+}
+
+// troublesOf returns nil without any.
+func troublesOf(list []obs.Trouble) []client.Trouble {
+	var out []client.Trouble
+	for _, t := range list {
+		out = append(out, client.Trouble(t))
+	}
+	return out
 }
 
 func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
@@ -51,11 +64,11 @@ func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	if err := a.cfg.Rows.Ping(ctx); err != nil {
 		return nil, web.NewProblem(http.StatusServiceUnavailable, web.CodeUnavailable, "the database does not answer")
 	}
-	out := Health{Status: "ok", Degraded: []string{}}
+	out := healthy()
 	if a.cfg.Degraded != nil {
 		out.Degraded = append(out.Degraded, a.cfg.Degraded()...)
 	}
-	out.Troubles = a.cfg.Troubles.List()
+	out.Troubles = troublesOf(a.cfg.Troubles.List())
 	for _, t := range out.Troubles {
 		if !slices.Contains(out.Degraded, t.Part) {
 			out.Degraded = append(out.Degraded, t.Part)

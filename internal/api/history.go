@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -18,71 +18,25 @@ import (
 // historyTemplatesMax limits the templates in one request.
 const historyTemplatesMax = 100
 
-// History shows why a user did or did not get coupons and payouts.
-type History struct {
-	UserID   string           `json:"userId"`
-	Items    []HistoryItem    `json:"items" nullable:"false" doc:"The latest 1000 outcomes"`
-	Refusals []HistoryRefusal `json:"refusals" nullable:"false" doc:"When the templates of items and templateId refused every request"`
-	Payouts  []HistoryPayout  `json:"payouts" nullable:"false" doc:"At most 1000"`
-}
-
-// HistoryItem is the outcome of a coupon request.
-type HistoryItem struct {
-	RequestID  string    `json:"requestId"`
-	TemplateID string    `json:"templateId"`
-	Ticket     int64     `json:"ticket"`
-	Status     string    `json:"status" enum:"ISSUED,REJECTED,LEFT"`
-	Reason     string    `json:"reason,omitempty" example:"SOLD_OUT"`
-	Coupon     *Coupon   `json:"coupon,omitempty"`
-	At         time.Time `json:"at"`
-}
-
-// HistoryRefusal is an interval in which a template refused every request.
-type HistoryRefusal struct {
-	TemplateID string    `json:"templateId"`
-	Reason     string    `json:"reason" example:"SOLD_OUT"`
-	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until,omitzero"`
-}
-
-// HistoryPayout is a payout with its promotion and attempts.
-type HistoryPayout struct {
-	PromotionID     string    `json:"promotionId"`
-	PromotionName   string    `json:"promotionName"`
-	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	PauseReason     string    `json:"pauseReason,omitempty"`
-	TargetID        string    `json:"targetId"`
-	Amount          int64     `json:"amount" maximum:"1000000000000000"`
-	Currency        string    `json:"currency,omitempty"`
-	VoucherCode     string    `json:"voucherCode,omitempty"`
-	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts        int32     `json:"attempts"`
-	TransactionKey  string    `json:"transactionKey,omitempty"`
-	ErrorCode       string    `json:"errorCode,omitempty"`
-	ErrorMessage    string    `json:"errorMessage,omitempty"`
-	UpdatedAt       time.Time `json:"updatedAt"`
-	AttemptLog      []Attempt `json:"attemptLog" nullable:"false" doc:"The latest 50, oldest first"`
-}
-
-func historyPayoutFor(ctx context.Context, p campaign.UserPayout) HistoryPayout {
-	return HistoryPayout{
+func historyPayoutFor(ctx context.Context, p campaign.UserPayout) client.HistoryPayout {
+	return client.HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
 		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: p.Promotion.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
-		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
-		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), AttemptLog: attemptsOf(p.Answers),
+		State: p.State.String(), AttemptCount: int64(p.Attempts), TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
+		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), Log: attemptsOf(p.Answers),
 	}
 }
 
 // historyFor returns the history of a user as the caller may see it.
-func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) History {
-	out := History{
-		UserID: user, Items: make([]HistoryItem, len(h.Outcomes)), Refusals: []HistoryRefusal{}, Payouts: make([]HistoryPayout, len(payouts)),
+func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) client.History {
+	out := client.History{
+		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{}, Payouts: make([]client.HistoryPayout, len(payouts)),
 	}
 	for i, p := range payouts {
 		out.Payouts[i] = historyPayoutFor(ctx, p)
 	}
 	for i, o := range h.Outcomes {
-		item := HistoryItem{
+		item := client.HistoryItem{
 			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
 			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
 		}
@@ -96,10 +50,10 @@ func historyFor(ctx context.Context, user string, h coupon.History, payouts []ca
 	}
 	for id, refusals := range h.Refusals {
 		for _, r := range refusals {
-			out.Refusals = append(out.Refusals, HistoryRefusal{TemplateID: id.String(), Reason: r.Reason, Since: r.Since.UTC(), Until: r.Until.UTC()})
+			out.Refusals = append(out.Refusals, client.HistoryRefusal{TemplateID: id.String(), Reason: r.Reason, Since: r.Since.UTC(), Until: timeOf(r.Until)})
 		}
 	}
-	slices.SortStableFunc(out.Refusals, func(a, b HistoryRefusal) int {
+	slices.SortStableFunc(out.Refusals, func(a, b client.HistoryRefusal) int {
 		// Longer IDs are greater.
 		return cmp.Or(cmp.Compare(len(a.TemplateID), len(b.TemplateID)), cmp.Compare(a.TemplateID, b.TemplateID))
 	})
@@ -112,12 +66,12 @@ type historyInput struct {
 }
 
 type historyOutput struct {
-	Body History
+	Body client.History
 }
 
 func (out *historyOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(i HistoryItem) bool { return i.Coupon != nil && i.Coupon.Code != "" }) ||
-		slices.ContainsFunc(out.Body.Payouts, func(p HistoryPayout) bool { return p.VoucherCode != "" })
+	return slices.ContainsFunc(out.Body.Items, func(i client.HistoryItem) bool { return i.Coupon != nil && i.Coupon.Code != "" }) ||
+		slices.ContainsFunc(out.Body.Payouts, func(p client.HistoryPayout) bool { return p.VoucherCode != "" })
 }
 
 func (a *API) addHistory() {

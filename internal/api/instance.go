@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -26,65 +26,26 @@ const (
 // degradedQueue is the name of the work queue in degraded.
 const degradedQueue = "queue"
 
-// Instance is a Largesse process that runs, or that stopped sending heartbeats.
-type Instance struct {
-	Name       string         `json:"name"`
-	Version    string         `json:"version"`
-	Roles      []string       `json:"roles" nullable:"false"`
-	Alive      bool           `json:"alive"`
-	StartedAt  time.Time      `json:"startedAt"`
-	SeenAt     time.Time      `json:"seenAt"`
-	AliveUntil time.Time      `json:"aliveUntil"`
-	Consumers  int            `json:"consumers"`
-	Pools      []InstancePool `json:"pools" nullable:"false"`
-	Troubles   []obs.Trouble  `json:"troubles,omitempty" nullable:"false"`
-}
-
-// InstancePool is the pool of a promotion on an instance.
-type InstancePool struct {
-	PromotionID string    `json:"promotionId"`
-	Type        string    `json:"type" enum:"POINT,VOUCHER"`
-	Consumers   int       `json:"consumers"`
-	InHand      int       `json:"inHand" doc:"Pending entries"`
-	StartedAt   time.Time `json:"startedAt"`
-}
-
-func instanceOf(i store.Instance) Instance {
-	out := Instance{
+func instanceOf(i store.Instance) client.Instance {
+	out := client.Instance{
 		Name: i.Name, Version: i.Version, Roles: append([]string{}, i.Roles...), Alive: i.Alive,
-		StartedAt: i.StartedAt.UTC(), SeenAt: i.SeenAt.UTC(), AliveUntil: i.AliveUntil.UTC(), Pools: []InstancePool{},
+		StartedAt: i.StartedAt.UTC(), SeenAt: i.SeenAt.UTC(), AliveUntil: i.AliveUntil.UTC(), Pools: []client.InstancePool{},
 	}
 	if !i.Alive {
 		return out // its last report is out of date
 	}
-	out.Troubles = i.Troubles
+	out.Troubles = troublesOf(i.Troubles)
 	for _, p := range i.Pools {
 		out.Consumers += p.Consumers
-		out.Pools = append(out.Pools, InstancePool{
+		out.Pools = append(out.Pools, client.InstancePool{
 			PromotionID: p.PromotionID.String(), Type: string(p.Type), Consumers: p.Consumers, InHand: p.Pending, StartedAt: p.StartedAt.UTC(),
 		})
 	}
 	return out
 }
 
-// WorkStream is a summary of a promotion's stream.
-type WorkStream struct {
-	PromotionID            string `json:"promotionId"`
-	Type                   string `json:"type" enum:"POINT,VOUCHER"`
-	Key                    string `json:"key,omitempty" doc:"Absent: the queue is in process"`
-	Length                 int64  `json:"length"`
-	Lag                    int64  `json:"lag"`
-	Pending                int64  `json:"pending"`
-	OldestPendingAgeMillis int64  `json:"oldestPendingAgeMillis"`
-	Consumers              int    `json:"consumers"`
-}
-
 type instanceListOutput struct {
-	Body struct {
-		Items    []Instance   `json:"items" nullable:"false"`
-		Streams  []WorkStream `json:"streams,omitzero" nullable:"false" doc:"Of the 100 busiest promotions; absent: the queue did not answer"`
-		Degraded []string     `json:"degraded,omitempty" nullable:"false" doc:"queue: it did not answer"`
-	}
+	Body struct{ client.Instances }
 }
 
 func (a *API) addInstances() {
@@ -104,7 +65,7 @@ func (a *API) listInstances(ctx context.Context, _ *struct{}) (*instanceListOutp
 		return nil, err
 	}
 	out := &instanceListOutput{}
-	out.Body.Items = make([]Instance, len(instances))
+	out.Body.Items = make([]client.Instance, len(instances))
 	for n, i := range instances {
 		out.Body.Items[n] = instanceOf(i)
 	}
@@ -128,12 +89,12 @@ func busiest(active []store.PromotionView) []store.PromotionView {
 
 // workStreams reads the streams of promotions, a few at a time, within
 // queueTimeout. The first error ends it.
-func (a *API) workStreams(ctx context.Context, views []store.PromotionView) ([]WorkStream, error) {
+func (a *API) workStreams(ctx context.Context, views []store.PromotionView) ([]client.WorkStream, error) {
 	bounded, done := context.WithTimeout(ctx, queueTimeout)
 	defer done()
 	ctx, fail := context.WithCancelCause(bounded)
 	defer fail(nil)
-	out := make([]WorkStream, len(views))
+	out := make([]client.WorkStream, len(views))
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(streamReaders, len(views)) {
@@ -150,13 +111,13 @@ func (a *API) workStreams(ctx context.Context, views []store.PromotionView) ([]W
 	return out, context.Cause(ctx)
 }
 
-func (a *API) workStream(ctx context.Context, v store.PromotionView) (WorkStream, error) {
+func (a *API) workStream(ctx context.Context, v store.PromotionView) (client.WorkStream, error) {
 	s := queue.Stream{Type: v.Type, PromotionID: v.ID}
 	info, consumers, err := a.inspectStream(ctx, s)
 	if err != nil {
-		return WorkStream{}, err
+		return client.WorkStream{}, err
 	}
-	out := WorkStream{
+	out := client.WorkStream{
 		PromotionID: v.ID.String(), Type: string(v.Type), Length: info.Len, Lag: info.Lag(), Pending: info.Pending, Consumers: len(consumers),
 	}
 	out.Key, _ = a.cfg.StreamNames(s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -30,21 +31,9 @@ type Issuing interface {
 // the request has ended. stop ends the watch.
 type WatchFunc func(id reward.TemplateID, user string, since coupon.Status) (updates <-chan coupon.Status, stop func())
 
-// IssueRequest is the state of a coupon request in JSON.
-type IssueRequest struct {
-	RequestID           string  `json:"requestId" doc:"{templateId}:{userId}: the latest request of the user"`
-	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT"`
-	Ticket              int64   `json:"ticket,omitempty" doc:"Coupons are issued in this order"`
-	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead: 0 is next, never rises. Only if WAITING"`
-	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty"`
-	Coupon              *Coupon `json:"coupon,omitempty"`
-	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR"`
-	Duplicate           bool    `json:"duplicate,omitempty" doc:"An earlier request of the user"`
-}
-
 // issueRequestFor returns the state of a request as the caller may see it.
-func issueRequestFor(ctx context.Context, s coupon.Status) *IssueRequest {
-	r := &IssueRequest{RequestID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
+func issueRequestFor(ctx context.Context, s coupon.Status) *client.IssueRequest {
+	r := &client.IssueRequest{ID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
 	case coupon.StatusWaiting:
 		wait := s.Wait.Milliseconds()
@@ -118,7 +107,7 @@ type issueOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"Path of the coupon, or of the request while it waits"`
 	Applied  string `header:"Preference-Applied" doc:"The granted wait"`
-	Body     *IssueRequest
+	Body     *client.IssueRequest
 }
 
 type issueRequestInput struct {
@@ -135,7 +124,7 @@ func requestParts(s string) (reward.TemplateID, string, error) {
 }
 
 type issueRequestOutput struct {
-	Body *IssueRequest
+	Body *client.IssueRequest
 }
 
 func (a *API) addIssuing() {
@@ -263,7 +252,7 @@ func (out *issueOutput) replayed(ctx context.Context, a *API) error {
 	if out.Status != http.StatusAccepted {
 		return nil
 	}
-	id, user, err := requestParts(out.Body.RequestID)
+	id, user, err := requestParts(out.Body.ID)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
@@ -32,7 +33,7 @@ func (a *API) addIssueEvents() {
 		description: "rank: sent first, and when the rank has changed: at most once per second, far behind at least every 12 s. result: the request has ended, and the stream ends. A lost request ends the stream, too.",
 		errors:      []string{reward.CodeTemplateNotFound, reward.CodeRequestUnknown, reward.CodeArchived},
 	}, a.watchIssueRequest)
-	answers := describeEvents[IssueRequest](a, path, eventRank, eventResult)
+	answers := describeEvents[client.IssueRequest](a, path, eventRank, eventResult)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is the result"}
 }
 

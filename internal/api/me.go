@@ -3,30 +3,17 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
+
+	"github.com/largesse/largesse/client"
 )
 
-// Me is the caller of a request.
-type Me struct {
-	Name      string    `json:"name"`
-	Role      string    `json:"role" enum:"viewer,issuer,operator,admin,shopper"`
-	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-}
-
 type meOutput struct {
-	Body Me
-}
-
-// Setting is one setting of the instance that answers.
-type Setting struct {
-	Name   string `json:"name" example:"money.timeout"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
+	Body client.Me
 }
 
 type settingListOutput struct {
 	Body struct {
-		Items []Setting `json:"items" nullable:"false"`
+		Items []client.Setting `json:"items" nullable:"false"`
 	}
 }
 
@@ -36,7 +23,7 @@ func (a *API) addMe() {
 		summary: "Show who the caller is",
 	}, func(ctx context.Context, _ *struct{}) (*meOutput, error) {
 		c := callerOf(ctx)
-		return &meOutput{Body: Me{Name: c.Name, Role: string(c.Role), ExpiresAt: c.ExpiresAt.UTC()}}, nil
+		return &meOutput{Body: client.Me{Name: c.Name, Role: string(c.Role), ExpiresAt: timeOf(c.ExpiresAt)}}, nil
 	})
 	call(a, operation{
 		id: "list-settings", method: http.MethodGet, path: "/v1/settings", tag: "instances", roles: admins,

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -29,66 +30,10 @@ const (
 	overviewSpan = 15 * time.Minute
 )
 
-// Overview shows all instances together.
-type Overview struct {
-	At               time.Time        `json:"at"`
-	Running          int              `json:"running"`
-	Promotions       []Promotion      `json:"promotions" nullable:"false" doc:"At most 50"`
-	Templates        []Template       `json:"templates" nullable:"false"`
-	PaidPerSecond    float64          `json:"paidPerSecond"`
-	CouponsPerSecond float64          `json:"couponsPerSecond"`
-	Waiting          int64            `json:"waiting"`
-	Unknown          int64            `json:"unknown"`
-	StreamLag        *int64           `json:"streamLag" doc:"null: unknown"`
-	KafkaLag         *int64           `json:"kafkaLag" doc:"null: unknown"`
-	KafkaTopics      []TopicLag       `json:"kafkaTopics" nullable:"false"`
-	OldestReadyAt    time.Time        `json:"oldestReadyAt,omitzero"`
-	OldestUnknownAt  time.Time        `json:"oldestUnknownAt,omitzero"`
-	Degraded         []string         `json:"degraded,omitempty" nullable:"false" doc:"queue, kafka: it did not answer"`
-	Health           []PartHealth     `json:"health" nullable:"false"`
-	Instances        InstanceCount    `json:"instances"`
-	Governor         GovernorState    `json:"governor"`
-	StepSeconds      int64            `json:"stepSeconds"`
-	Points           []PromotionPoint `json:"points" nullable:"false" doc:"The last 15 minutes"`
-	CouponPoints     []TemplatePoint  `json:"couponPoints" nullable:"false"`
-}
-
-// TopicLag is the lag of the group that consumes a topic.
-type TopicLag struct {
-	Topic string `json:"topic"`
-	Group string `json:"group"`
-	Lag   int64  `json:"lag"`
-}
-
-// PartHealth is what the instances say of a part.
-type PartHealth struct {
-	Part      string    `json:"part"`
-	OK        bool      `json:"ok"`
-	Reason    string    `json:"reason,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
-	Instances []string  `json:"instances,omitempty"`
-}
-
-// InstanceCount counts instances.
-type InstanceCount struct {
-	Alive int `json:"alive"`
-	Dead  int `json:"dead"`
-}
-
-// GovernorState is what the governors of instances allow together.
-type GovernorState struct {
-	Limit        int       `json:"limit"`
-	InFlight     int       `json:"inFlight"`
-	Waiting      int       `json:"waiting"`
-	BreakerOpen  bool      `json:"breakerOpen"`
-	RatesShared  bool      `json:"ratesShared"`
-	BlockedUntil time.Time `json:"blockedUntil,omitzero"`
-}
-
 // governorOf adds up the governors of the living instances. It leaves out a Retry-After
 // that is over.
-func governorOf(instances []store.Instance, now time.Time) GovernorState {
-	out := GovernorState{RatesShared: true}
+func governorOf(instances []store.Instance, now time.Time) client.GovernorState {
+	out := client.GovernorState{RatesShared: true}
 	for _, i := range instances {
 		g := i.Governor
 		if !i.Alive || g == nil {
@@ -99,15 +44,15 @@ func governorOf(instances []store.Instance, now time.Time) GovernorState {
 		out.Waiting += g.Waiting
 		out.BreakerOpen = out.BreakerOpen || g.BreakerOpen
 		out.RatesShared = out.RatesShared && !g.RatesUnshared
-		if g.BlockedUntil.After(now) && g.BlockedUntil.After(out.BlockedUntil) {
-			out.BlockedUntil = g.BlockedUntil.UTC()
+		if g.BlockedUntil.After(now) && (out.BlockedUntil == nil || g.BlockedUntil.After(*out.BlockedUntil)) {
+			out.BlockedUntil = timeOf(g.BlockedUntil)
 		}
 	}
 	return out
 }
 
 type overviewOutput struct {
-	Body *Overview
+	Body *client.Overview
 }
 
 func (a *API) addOverview() {
@@ -130,14 +75,14 @@ type overviews struct {
 // overviewRead is one read of an overview.
 type overviewRead struct {
 	over  chan struct{} // closed when the rest is set
-	value *Overview
+	value *client.Overview
 	err   error
 	at    time.Time // when the read ended
 }
 
 // get returns an overview that is at most overviewTTL old. Callers share one read,
 // and a caller who leaves does not end it.
-func (o *overviews) get(ctx context.Context, read func(ctx context.Context) (*Overview, error)) (*Overview, error) {
+func (o *overviews) get(ctx context.Context, read func(ctx context.Context) (*client.Overview, error)) (*client.Overview, error) {
 	o.mu.Lock()
 	r := o.latest
 	if r == nil || r.outdated() {
@@ -187,9 +132,9 @@ func (a *API) getOverview(ctx context.Context, _ *struct{}) (*overviewOutput, er
 
 // readOverview reads an overview. The gates and the queue may be away; the database
 // may not.
-func (a *API) readOverview(ctx context.Context) (*Overview, error) {
+func (a *API) readOverview(ctx context.Context) (*client.Overview, error) {
 	now := time.Now().UTC()
-	out := &Overview{At: now, Promotions: []Promotion{}, Templates: []Template{}}
+	out := &client.Overview{At: now, Promotions: []client.Promotion{}, Templates: []client.Template{}}
 	active, err := a.cfg.Rows.PromotionActive(ctx)
 	if err != nil {
 		return nil, err
@@ -217,7 +162,7 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.OldestReadyAt, out.OldestUnknownAt = oldest.ReadySince, oldest.UnknownSince
+	out.OldestReadyAt, out.OldestUnknownAt = timeOf(oldest.ReadySince), timeOf(oldest.UnknownSince)
 	instances, err := a.cfg.Rows.InstanceList(ctx)
 	if err != nil {
 		return nil, err
@@ -237,9 +182,9 @@ func (a *API) readOverview(ctx context.Context) (*Overview, error) {
 
 // addLags reads the lag of the busiest streams and of the topics, at the same time, within
 // queueTimeout. A part that does not answer is degraded.
-func (a *API) addLags(ctx context.Context, out *Overview, busy []store.PromotionView) {
+func (a *API) addLags(ctx context.Context, out *client.Overview, busy []store.PromotionView) {
 	var reading sync.WaitGroup
-	var streams []WorkStream
+	var streams []client.WorkStream
 	var streamsErr error
 	reading.Go(func() { streams, streamsErr = a.workStreams(ctx, busy[:min(len(busy), overviewStreams)]) })
 	topics, err := a.kafkaLags(ctx)
@@ -252,7 +197,7 @@ func (a *API) addLags(ctx context.Context, out *Overview, busy []store.Promotion
 			*out.StreamLag += s.Lag
 		}
 	}
-	out.KafkaTopics = []TopicLag{}
+	out.KafkaTopics = []client.TopicLag{}
 	if err != nil {
 		out.Degraded = append(out.Degraded, degradedKafka)
 		return
@@ -260,7 +205,7 @@ func (a *API) addLags(ctx context.Context, out *Overview, busy []store.Promotion
 	out.KafkaLag = new(int64)
 	for _, t := range topics {
 		*out.KafkaLag += t.Records
-		out.KafkaTopics = append(out.KafkaTopics, TopicLag{Topic: t.Topic, Group: t.Group, Lag: t.Records})
+		out.KafkaTopics = append(out.KafkaTopics, client.TopicLag{Topic: t.Topic, Group: t.Group, Lag: t.Records})
 	}
 }
 
@@ -274,7 +219,7 @@ func (a *API) kafkaLags(ctx context.Context) ([]bus.TopicLag, error) {
 }
 
 // addPoints reads the points of everything, and the rates.
-func (a *API) addPoints(ctx context.Context, out *Overview, now time.Time) error {
+func (a *API) addPoints(ctx context.Context, out *client.Overview, now time.Time) error {
 	s := span{now.Add(-overviewSpan), now}.aligned(store.TimelineStep)
 	payouts, err := a.cfg.Rows.PromotionTimeline(ctx, 0, s)
 	if err != nil {
@@ -303,21 +248,21 @@ func (a *API) addPoints(ctx context.Context, out *Overview, now time.Time) error
 
 // healthOf merges what the living instances say of their parts. The engines are
 // always there.
-func healthOf(instances []store.Instance) []PartHealth {
-	out := []PartHealth{{Part: "store", OK: true}, {Part: "queue", OK: true}, {Part: "kafka", OK: true}, {Part: obs.PartProvider, OK: true}}
+func healthOf(instances []store.Instance) []client.PartHealth {
+	out := []client.PartHealth{{Part: "store", OK: true}, {Part: "queue", OK: true}, {Part: "kafka", OK: true}, {Part: obs.PartProvider, OK: true}}
 	for _, i := range instances {
 		if !i.Alive {
 			continue
 		}
 		for _, t := range i.Troubles {
-			n := slices.IndexFunc(out, func(p PartHealth) bool { return p.Part == t.Part })
+			n := slices.IndexFunc(out, func(p client.PartHealth) bool { return p.Part == t.Part })
 			if n < 0 {
 				n = len(out)
-				out = append(out, PartHealth{Part: t.Part, OK: true})
+				out = append(out, client.PartHealth{Part: t.Part, OK: true})
 			}
 			p := &out[n]
-			if p.OK || t.Since.Before(p.Since) {
-				p.Reason, p.Since = t.Reason, t.Since.UTC()
+			if p.OK || p.Since != nil && t.Since.Before(*p.Since) {
+				p.Reason, p.Since = t.Reason, timeOf(t.Since)
 			}
 			p.OK, p.Instances = false, append(p.Instances, i.Name)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
@@ -43,22 +44,19 @@ func TestOverview(t *testing.T) {
 	}
 	a := b.json(t, "GET", "/v1/overview", "")
 	a.want(t, 200)
-	var got Overview
+	var got client.Overview
 	fixture.OK(t, json.Unmarshal([]byte(a.body), &got))
-	if got.Running != 1 || len(got.Promotions) != 1 || got.Promotions[0].ID != "1" || got.Waiting != 2 || got.Instances != (InstanceCount{Alive: 2, Dead: 1}) {
+	if got.Running != 1 || len(got.Promotions) != 1 || got.Promotions[0].ID != "1" || got.Waiting != 2 || got.Instances != (client.InstanceCount{Alive: 2, Dead: 1}) {
 		t.Errorf("overview %s", a.body)
 	}
-	want := GovernorState{Limit: 150, InFlight: 12, Waiting: 3, BreakerOpen: true, BlockedUntil: until}
-	if got.Governor != want {
-		t.Errorf("governor %+v, want %+v", got.Governor, want)
-	}
+	fixture.Equal(t, client.GovernorState{Limit: 150, InFlight: 12, Waiting: 3, BreakerOpen: true, BlockedUntil: &until}, got.Governor)
 	if got.PaidPerSecond != 15 || got.CouponsPerSecond != 0.3 {
 		t.Errorf("%v payouts and %v coupons per second", got.PaidPerSecond, got.CouponsPerSecond)
 	}
 	if n := len(got.Points); n != 91 && n != 90 || len(got.CouponPoints) != n {
 		t.Errorf("%d points", n)
 	}
-	parts := make(map[string]PartHealth)
+	parts := make(map[string]client.PartHealth)
 	for _, p := range got.Health {
 		parts[p.Part] = p
 	}
@@ -103,7 +101,7 @@ func TestOverviewNamesWhatIsAway(t *testing.T) {
 		if (got.StreamLag == nil) != (test.queue != nil) || got.StreamLag != nil && *got.StreamLag != 2 {
 			t.Errorf("without %s: stream lag %v", test.name, got.StreamLag)
 		}
-		if (got.KafkaLag == nil) != (test.kafka != nil) || got.KafkaLag != nil && (*got.KafkaLag != 7 || len(got.KafkaTopics) != 2 || got.KafkaTopics[1] != TopicLag{"u", "h", 4}) {
+		if (got.KafkaLag == nil) != (test.kafka != nil) || got.KafkaLag != nil && (*got.KafkaLag != 7 || len(got.KafkaTopics) != 2 || got.KafkaTopics[1] != client.TopicLag{Topic: "u", Group: "h", Lag: 4}) {
 			t.Errorf("without %s: Kafka lag %v of %v", test.name, got.KafkaLag, got.KafkaTopics)
 		}
 	}
@@ -116,10 +114,10 @@ func TestOverviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o overviews
 		reads := 0
-		read := func(ctx context.Context) (*Overview, error) {
+		read := func(ctx context.Context) (*client.Overview, error) {
 			reads++
 			time.Sleep(100 * time.Millisecond)
-			return &Overview{Running: reads}, ctx.Err()
+			return &client.Overview{Running: reads}, ctx.Err()
 		}
 		leaving, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -138,7 +136,7 @@ func TestOverviewsAreShared(t *testing.T) {
 			}
 		}
 		time.Sleep(overviewTTL)
-		failing := func(context.Context) (*Overview, error) { return nil, errors.New("away") }
+		failing := func(context.Context) (*client.Overview, error) { return nil, errors.New("away") }
 		if _, err := o.get(t.Context(), failing); err == nil {
 			t.Error("a failed read has an overview")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -20,37 +21,6 @@ import (
 )
 
 const csvType = "text/csv"
-
-// Payout is a payout in JSON.
-type Payout struct {
-	TargetID           string    `json:"targetId"`
-	UserID             string    `json:"userId"`
-	PromotionSummaryID string    `json:"promotionSummaryId,omitempty"`
-	Amount             int64     `json:"amount" maximum:"1000000000000000"`
-	Currency           string    `json:"currency,omitempty"`
-	VoucherCode        string    `json:"voucherCode,omitempty" doc:"For viewers, … and the last four characters"`
-	State              string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	Attempts           int32     `json:"attempts"`
-	TransactionKey     string    `json:"transactionKey,omitempty"`
-	ErrorCode          string    `json:"errorCode,omitempty"`
-	ErrorMessage       string    `json:"errorMessage,omitempty"`
-	UpdatedAt          time.Time `json:"updatedAt"`
-}
-
-// PayoutDetail is a payout with its attempts.
-type PayoutDetail struct {
-	Payout
-	AttemptLog []Attempt `json:"attemptLog" nullable:"false" doc:"Provider responses, oldest first. A success at the first call is no entry. Another transaction key is: code SECOND_CHARGE, message the key"`
-}
-
-// Attempt is a provider response, or its absence.
-type Attempt struct {
-	Dispatch int32     `json:"dispatch"`
-	At       time.Time `json:"at"`
-	Class    string    `json:"class" enum:"PAID,REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,RESOLVED" doc:"RESOLVED: settled by the person in code, for the reason in message"`
-	Code     string    `json:"code,omitempty"`
-	Message  string    `json:"message,omitempty"`
-}
 
 // currencies returns the currencies of the promotions of payouts.
 func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.PromotionID]string, error) {
@@ -68,23 +38,23 @@ func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.
 	return found, err
 }
 
-func attemptsOf(list []reward.Attempt) []Attempt {
-	out := make([]Attempt, len(list))
+func attemptsOf(list []reward.Attempt) []client.Attempt {
+	out := make([]client.Attempt, len(list))
 	for i, t := range list {
-		out[i] = Attempt{Dispatch: t.Dispatch, At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
+		out[i] = client.Attempt{Dispatch: int64(t.Dispatch), At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
 	}
 	return out
 }
 
 // payoutFor returns a payout as the caller may see it.
-func payoutFor(ctx context.Context, p reward.Payout, currency string) Payout {
-	out := Payout{
+func payoutFor(ctx context.Context, p reward.Payout, currency string) client.Payout {
+	out := client.Payout{
 		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), Currency: currency, VoucherCode: codeFor(ctx, p.VoucherCode),
-		State: p.State.String(), Attempts: p.Attempts, TransactionKey: p.TransactionKey,
+		State: p.State.String(), AttemptCount: int64(p.Attempts), TransactionKey: p.TransactionKey,
 		ErrorCode: p.ErrorCode, ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(),
 	}
 	if p.SummaryID != 0 {
-		out.PromotionSummaryID = p.SummaryID.String()
+		out.SummaryID = p.SummaryID.String()
 	}
 	return out
 }
@@ -93,10 +63,10 @@ var payoutColumns = []string{
 	"targetId", "userId", "amount", "voucherCode", "state", "attempts", "transactionKey", "errorCode", "errorMessage", "updatedAt",
 }
 
-func (p Payout) csvRow() []string {
+func csvRow(p client.Payout) []string {
 	return []string{
 		p.TargetID, p.UserID, strconv.FormatInt(p.Amount, 10), p.VoucherCode, p.State,
-		strconv.FormatInt(int64(p.Attempts), 10), p.TransactionKey, p.ErrorCode, p.ErrorMessage, p.UpdatedAt.Format(time.RFC3339Nano),
+		strconv.FormatInt(p.AttemptCount, 10), p.TransactionKey, p.ErrorCode, p.ErrorMessage, p.UpdatedAt.Format(time.RFC3339Nano),
 	}
 }
 
@@ -135,13 +105,13 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 
 type payoutListOutput struct {
 	Body struct {
-		Items      []Payout `json:"items" nullable:"false"`
-		NextCursor string   `json:"nextCursor,omitempty"`
+		Items      []client.Payout `json:"items" nullable:"false"`
+		NextCursor string          `json:"nextCursor,omitempty"`
 	}
 }
 
 func (out *payoutListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(p Payout) bool { return p.VoucherCode != "" })
+	return slices.ContainsFunc(out.Body.Items, func(p client.Payout) bool { return p.VoucherCode != "" })
 }
 
 type payoutInput struct {
@@ -150,7 +120,7 @@ type payoutInput struct {
 }
 
 type payoutOutput struct {
-	Body PayoutDetail
+	Body client.PayoutDetail
 }
 
 func (out *payoutOutput) holdsCodes() bool { return out.Body.VoucherCode != "" }
@@ -173,11 +143,7 @@ type payoutRetryOutput struct {
 }
 
 // ResolvePayout is the body of POST …/payouts/{targetId}/resolve.
-type ResolvePayout struct {
-	Outcome        string `json:"outcome" enum:"SUCCEEDED,FAILED"`
-	TransactionKey string `json:"transactionKey,omitempty" maxLength:"500" doc:"Required for SUCCEEDED, not allowed for FAILED"`
-	Note           string `json:"note" minLength:"1" maxLength:"1000"`
-}
+type ResolvePayout struct{ client.Resolution }
 
 // Resolve checks what the schema cannot express.
 func (b *ResolvePayout) Resolve(huma.Context) []error {
@@ -270,7 +236,7 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	}
 	rows, more := page(rows, in.Limit)
 	out := &payoutListOutput{}
-	out.Body.Items = make([]Payout, len(rows))
+	out.Body.Items = make([]client.Payout, len(rows))
 	for i, r := range rows {
 		out.Body.Items[i] = payoutFor(ctx, r, promotion.Currency)
 	}
@@ -334,7 +300,7 @@ func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows []
 	}
 	rows = make([][]string, len(payouts))
 	for i, one := range payouts {
-		rows[i], last = payoutFor(ctx, one, "").csvRow(), one.TargetID
+		rows[i], last = csvRow(payoutFor(ctx, one, "")), one.TargetID
 	}
 	return rows, last, nil
 }
@@ -399,5 +365,5 @@ func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, err
 	if err != nil {
 		return nil, err
 	}
-	return &payoutOutput{Body: PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), AttemptLog: attemptsOf(attempts)}}, nil
+	return &payoutOutput{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), Log: attemptsOf(attempts)}}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -18,80 +19,8 @@ import (
 	"github.com/largesse/largesse/internal/webhook"
 )
 
-// Promotion is a promotion in JSON.
-type Promotion struct {
-	ID                   string     `json:"id"`
-	Name                 string     `json:"name" doc:"Empty if only Kafka records name it"`
-	Type                 string     `json:"type" enum:"POINT,VOUCHER"`
-	Status               string     `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount               int64      `json:"amount,omitempty" maximum:"1000000000000000"`
-	VoucherCode          string     `json:"voucherCode,omitempty" doc:"For viewers and in events, … and the last four characters"`
-	Currency             string     `json:"currency"`
-	MaxRetries           int        `json:"maxRetries"`
-	ConsumersPerInstance int        `json:"consumersPerInstance,omitempty"`
-	RatePerSecond        int        `json:"ratePerSecond,omitempty"`
-	Weight               int        `json:"weight"`
-	MaxAmount            int64      `json:"maxAmount,omitempty"`
-	Canary               *Canary    `json:"canary,omitempty"`
-	StartsAt             time.Time  `json:"startsAt,omitzero"`
-	WebhookURL           string     `json:"webhookUrl,omitempty" doc:"For viewers and in events, without what may be a secret"`
-	Metadata             Metadata   `json:"metadata,omitempty"`
-	CreatedBy            string     `json:"createdBy,omitempty"`
-	ApprovedBy           string     `json:"approvedBy,omitempty"`
-	ApprovedAmount       *int64     `json:"approvedAmount,omitempty"`
-	ApprovedCount        *int64     `json:"approvedCount,omitempty"`
-	AwaitingApproval     bool       `json:"awaitingApproval"`
-	RejectedBy           string     `json:"rejectedBy,omitempty"`
-	RejectReason         string     `json:"rejectReason,omitempty"`
-	Closed               bool       `json:"closed" doc:"Takes no further targets"`
-	TotalCount           int64      `json:"totalCount" doc:"The sum of counts"`
-	ExpectedCount        *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
-	Counts               Counts     `json:"counts"`
-	AmountTotal          int64      `json:"amountTotal"`
-	AmountSucceeded      int64      `json:"amountSucceeded"`
-	PausedBy             string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
-	PauseReason          string     `json:"pauseReason,omitempty"`
-	ETASeconds           *int64     `json:"etaSeconds,omitempty"`
-	CreatedAt            time.Time  `json:"createdAt"`
-	StartedAt            time.Time  `json:"startedAt,omitzero"`
-	FinishedAt           time.Time  `json:"finishedAt,omitzero"`
-	ArchivedAt           time.Time  `json:"archivedAt,omitzero" doc:"Its payouts are removed; no more targets"`
-	Summaries            []*Summary `json:"summaries,omitempty" nullable:"false" doc:"The first 1000; absent in lists"`
-}
-
-// Metadata is what callers store with a promotion or a template.
-type Metadata map[string]string
-
-// Canary describes the first payouts of a promotion, whose results decide whether the
-// others follow.
-type Canary struct {
-	Targets        int64   `json:"targets"`
-	MaxFailureRate float64 `json:"maxFailureRate"`
-	Dispatched     int64   `json:"dispatched"`
-	Judged         bool    `json:"judged"`
-}
-
-// Counts is the number of payouts in each state.
-type Counts struct {
-	Ready     int64 `json:"ready"`
-	Queued    int64 `json:"queued"`
-	Retrying  int64 `json:"retrying"`
-	Unknown   int64 `json:"unknown"`
-	Succeeded int64 `json:"succeeded"`
-	Failed    int64 `json:"failed"`
-	Cancelled int64 `json:"cancelled"`
-}
-
-// Summary is the part of a promotion under one promotionSummaryId.
-type Summary struct {
-	PromotionSummaryID string `json:"promotionSummaryId"`
-	TotalCount         int64  `json:"totalCount"`
-	Counts             Counts `json:"counts"`
-	AmountSucceeded    int64  `json:"amountSucceeded"`
-}
-
-func countsOf(c *reward.Counts) Counts {
-	return Counts{
+func countsOf(c *reward.Counts) client.Counts {
+	return client.Counts{
 		Ready: c.Payouts[reward.Ready], Queued: c.Payouts[reward.Queued], Retrying: c.Payouts[reward.Retrying],
 		Unknown: c.Payouts[reward.Unknown], Succeeded: c.Payouts[reward.Succeeded],
 		Failed: c.Payouts[reward.Failed], Cancelled: c.Payouts[reward.Cancelled],
@@ -101,7 +30,7 @@ func countsOf(c *reward.Counts) Counts {
 // promotionFor returns a promotion as the caller may see it. The URL of a receiver is
 // often all that proves a call to it, so a viewer does not see its secret parts, nor the
 // voucher code.
-func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *Promotion {
+func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *client.Promotion {
 	if seesURLs(ctx) {
 		return a.promotionOf(v)
 	}
@@ -109,7 +38,7 @@ func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *Promotio
 }
 
 // promotionForAll returns a promotion as every caller may see it.
-func (a *API) promotionForAll(v store.PromotionView) *Promotion {
+func (a *API) promotionForAll(v store.PromotionView) *client.Promotion {
 	p := a.promotionOf(v)
 	p.WebhookURL, p.VoucherCode = webhook.MaskURL(p.WebhookURL), reward.MaskCode(p.VoucherCode)
 	return p
@@ -118,23 +47,23 @@ func (a *API) promotionForAll(v store.PromotionView) *Promotion {
 // seesURLs reports whether the caller sees the URLs of receivers as they are.
 func seesURLs(ctx context.Context) bool { return slices.Contains(operators, callerOf(ctx).Role) }
 
-func (a *API) promotionOf(v store.PromotionView) *Promotion {
-	p := &Promotion{
+func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
+	p := &client.Promotion{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
-		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: v.StartsAt.UTC(), WebhookURL: v.WebhookURL,
+		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: timeOf(v.StartsAt), WebhookURL: v.WebhookURL,
 		Metadata: v.Metadata.Map(), CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove),
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
 		PausedBy: v.PausedBy, PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
-		CreatedAt: v.CreatedAt.UTC(), StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
+		CreatedAt: v.CreatedAt.UTC(), StartedAt: timeOf(v.StartedAt), FinishedAt: timeOf(v.FinishedAt), ArchivedAt: timeOf(v.ArchivedAt),
 	}
 	if v.ApprovedBy != "" {
 		p.ApprovedAmount, p.ApprovedCount = ptr(int64(v.Approval.Amount)), ptr(v.Approval.Count)
 	}
 	if c := v.Canary; c.Targets > 0 {
-		p.Canary = &Canary{Targets: c.Targets, MaxFailureRate: c.MaxFailureRate, Dispatched: c.Dispatched, Judged: c.Judged}
+		p.Canary = &client.Canary{Targets: c.Targets, MaxFailureRate: c.MaxFailureRate, Dispatched: c.Dispatched, Judged: c.Judged}
 	}
 	return p
 }
@@ -165,21 +94,21 @@ func (id *wireID) UnmarshalJSON(b []byte) error {
 
 // CreatePromotion is the body of POST /v1/promotions.
 type CreatePromotion struct {
-	ID                   *wireID       `json:"id,omitempty" doc:"Absent: a new ID. Completes a DRAFT that Kafka records registered"`
-	Name                 string        `json:"name" minLength:"1" maxLength:"200"`
-	Type                 string        `json:"type" enum:"POINT,VOUCHER"`
-	Amount               *int64        `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default of its targets; POINT: at least 1, VOUCHER: 0"`
-	VoucherCode          string        `json:"voucherCode,omitempty" maxLength:"200" doc:"Default of its targets; only for VOUCHER"`
-	Currency             string        `json:"currency,omitempty" example:"EUR"`
-	MaxRetries           *int          `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"After the first call; absent: 5"`
-	ConsumersPerInstance *int          `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Absent: by the number of targets"`
-	RatePerSecond        *int          `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Calls of all instances together"`
-	Weight               *int          `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of calls, relative to others; absent: 1"`
-	MaxAmount            *int64        `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
-	Canary               *CreateCanary `json:"canary,omitempty"`
-	StartsAt             *time.Time    `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
-	WebhookURL           string        `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Called when it ends or Largesse pauses it; needs webhook.secret"`
-	Metadata             Metadata      `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
+	ID                   *wireID           `json:"id,omitempty" doc:"Absent: a new ID. Completes a DRAFT that Kafka records registered"`
+	Name                 string            `json:"name" minLength:"1" maxLength:"200"`
+	Type                 string            `json:"type" enum:"POINT,VOUCHER"`
+	Amount               *int64            `json:"amount,omitempty" maximum:"1000000000000000" doc:"Default of its targets; POINT: at least 1, VOUCHER: 0"`
+	VoucherCode          string            `json:"voucherCode,omitempty" maxLength:"200" doc:"Default of its targets; only for VOUCHER"`
+	Currency             string            `json:"currency,omitempty" example:"EUR"`
+	MaxRetries           *int              `json:"maxRetries,omitempty" minimum:"0" maximum:"20" doc:"After the first call; absent: 5"`
+	ConsumersPerInstance *int              `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Absent: by the number of targets"`
+	RatePerSecond        *int              `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Calls of all instances together"`
+	Weight               *int              `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of calls, relative to others; absent: 1"`
+	MaxAmount            *int64            `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
+	Canary               *CreateCanary     `json:"canary,omitempty"`
+	StartsAt             *time.Time        `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
+	WebhookURL           string            `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Called when it ends or Largesse pauses it; needs webhook.secret"`
+	Metadata             map[string]string `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
 // CreateCanary is the canary of a new promotion.
@@ -235,13 +164,13 @@ type promotionIDInput struct {
 
 type promotionOutput struct {
 	ETag string `header:"ETag" doc:"For If-Match"`
-	Body *Promotion
+	Body *client.Promotion
 }
 
 type promotionCreatedOutput struct {
 	Location string `header:"Location" doc:"Path of the new object"`
 	ETag     string `header:"ETag" doc:"For If-Match"`
-	Body     *Promotion
+	Body     *client.Promotion
 }
 
 func (a *API) addPromotions() {
@@ -345,7 +274,7 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 	}
 	p := a.promotionFor(ctx, v)
 	for _, s := range summaries {
-		p.Summaries = append(p.Summaries, &Summary{
+		p.Summaries = append(p.Summaries, client.Summary{
 			PromotionSummaryID: s.ID.String(), TotalCount: s.Total(), Counts: countsOf(&s.Counts),
 			AmountSucceeded: int64(s.Amounts[reward.Succeeded]),
 		})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -33,7 +34,7 @@ func (a *API) addPromotionEvents() {
 			"Without summaries.",
 		errors: []string{reward.CodeNotFound},
 	}, a.watchPromotion)
-	answers := describeEvents[Promotion](a, path, eventState, eventProgress, eventDone)
+	answers := describeEvents[client.Promotion](a, path, eventState, eventProgress, eventDone)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, nothing has changed"}
 }
 
@@ -61,7 +62,7 @@ func newPromotionHub(a *API) *progressHub[reward.PromotionID, store.PromotionVie
 }
 
 // promotionFrame encodes a view of a promotion.
-func promotionFrame(v *store.PromotionView, p *Promotion) *progressFrame {
+func promotionFrame(v *store.PromotionView, p *client.Promotion) *progressFrame {
 	// The remaining time changes all the time. Only whether it is known counts.
 	eta := p.ETASeconds
 	if eta != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
@@ -57,7 +58,7 @@ func sentEvents(t *testing.T, text string) []sentEvent {
 func told(t *testing.T, events []sentEvent) (out []string) {
 	t.Helper()
 	for _, e := range events {
-		var p Promotion
+		var p client.Promotion
 		if err := json.Unmarshal([]byte(e.data), &p); err != nil {
 			t.Fatalf("%q: %v", e.data, err)
 		}

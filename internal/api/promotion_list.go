@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -25,8 +26,8 @@ type promotionListInput struct {
 
 type promotionListOutput struct {
 	Body struct {
-		Items      []*Promotion `json:"items" nullable:"false"`
-		NextCursor string       `json:"nextCursor,omitempty"`
+		Items      []*client.Promotion `json:"items" nullable:"false"`
+		NextCursor string              `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -62,7 +63,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*prom
 	}
 	views, more := page(views, in.Limit)
 	out := &promotionListOutput{}
-	out.Body.Items = make([]*Promotion, len(views))
+	out.Body.Items = make([]*client.Promotion, len(views))
 	for i, v := range views {
 		out.Body.Items[i] = a.promotionFor(ctx, v)
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -28,46 +28,12 @@ type CouponReconciler interface {
 	Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error)
 }
 
-// Reconciliation is the report of a reconciliation. Reports are stored in this form
-// too.
-type Reconciliation struct {
-	ID      string    `json:"id"`
-	Checked int       `json:"checked"`
-	Drifts  []Drift   `json:"drifts" nullable:"false" doc:"Empty: the books balance"`
-	Skipped []string  `json:"skipped,omitempty" doc:"Failed comparisons"`
-	At      time.Time `json:"at"`
-}
-
-// repaired returns how many drifts were repaired.
-func (r *Reconciliation) repaired() (n int64) {
-	for _, d := range r.Drifts {
-		if d.Repaired {
-			n++
-		}
-	}
-	return n
-}
-
-// Drift is a difference between two sides of the books.
-type Drift struct {
-	PromotionID string `json:"promotionId,omitempty"`
-	TemplateID  string `json:"templateId,omitempty"`
-	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…, transactions (payouts that share a transaction key, and their keys); redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"`
-	UserID      string `json:"userId,omitempty"`
-	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null"`
-	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null"`
-	Kept        *int64 `json:"kept,omitempty" doc:"Stored count"`
-	Provider    *int64 `json:"provider,omitempty" doc:"From the provider's charges"`
-	Detail      string `json:"detail"`
-	Repaired    bool   `json:"repaired"`
-}
-
-func reconciliationOf(r books.Reconciliation) *Reconciliation {
-	out := &Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: r.Checked, Drifts: make([]Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
+func reconciliationOf(r books.Reconciliation) *client.Reconciliation {
+	out := &client.Reconciliation{
+		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Drifts: make([]client.Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
 	}
 	for i, d := range r.Drifts {
-		out.Drifts[i] = Drift{
+		out.Drifts[i] = client.Drift{
 			PromotionID: d.PromotionID.String(), What: d.What, Store: d.Store, Redis: d.Redis, Kept: d.Kept, Provider: d.Provider,
 			Detail: d.Detail, Repaired: d.Repaired,
 		}
@@ -75,12 +41,12 @@ func reconciliationOf(r books.Reconciliation) *Reconciliation {
 	return out
 }
 
-func couponReconciliationOf(r coupon.Reconciliation) *Reconciliation {
-	out := &Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: r.Checked, Drifts: make([]Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
+func couponReconciliationOf(r coupon.Reconciliation) *client.Reconciliation {
+	out := &client.Reconciliation{
+		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Drifts: make([]client.Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
 	}
 	for i, d := range r.Drifts {
-		out.Drifts[i] = Drift{
+		out.Drifts[i] = client.Drift{
 			TemplateID: d.TemplateID.String(), What: d.What, UserID: d.UserID, Store: d.Store, Redis: d.Redis, Kept: d.Kept,
 			Detail: d.Detail, Repaired: d.Repaired,
 		}
@@ -146,12 +112,12 @@ type reconciliationIDInput struct {
 }
 
 type reconciliationOutput struct {
-	Body *Reconciliation
+	Body *client.Reconciliation
 }
 
 type reconciledOutput struct {
 	Location string `header:"Location" doc:"Path of the new object"`
-	Body     *Reconciliation
+	Body     *client.Reconciliation
 }
 
 func (a *API) addReconciliations() {
@@ -190,8 +156,8 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOut
 
 // runReconciliation compares promotions, and then templates. It merges two reports
 // into one, which replaces the first.
-func (a *API) runReconciliation(ctx context.Context, cmd reconcileCommand) (*Reconciliation, error) {
-	var report *Reconciliation
+func (a *API) runReconciliation(ctx context.Context, cmd reconcileCommand) (*client.Reconciliation, error) {
+	var report *client.Reconciliation
 	if cmd.promotions != nil {
 		r, err := a.cfg.Reconciler.Run(ctx, *cmd.promotions)
 		if err != nil {
@@ -217,7 +183,7 @@ func (a *API) runReconciliation(ctx context.Context, cmd reconcileCommand) (*Rec
 	return report, a.storeReconciliation(ctx, report)
 }
 
-func (a *API) storeReconciliation(ctx context.Context, report *Reconciliation) error {
+func (a *API) storeReconciliation(ctx context.Context, report *client.Reconciliation) error {
 	text, err := json.Marshal(report)
 	if err != nil {
 		return err
@@ -227,7 +193,7 @@ func (a *API) storeReconciliation(ctx context.Context, report *Reconciliation) e
 		return err
 	}
 	return a.cfg.Rows.ReconciliationSave(ctx, store.Reconciliation{
-		ID: id, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
+		ID: id, Report: text, At: report.At, Checked: report.Checked, Drifts: int64(len(report.Drifts)), Repaired: int64(len(report.Drifts) - report.Left()),
 	})
 }
 
@@ -240,23 +206,14 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	if err != nil {
 		return nil, err
 	}
-	report := &Reconciliation{}
+	report := &client.Reconciliation{}
 	if err := json.Unmarshal(stored.Report, report); err != nil {
 		return nil, fmt.Errorf("decoding reconciliation %d failed: %w", id, err)
 	}
 	if report.Drifts == nil {
-		report.Drifts = []Drift{}
+		report.Drifts = []client.Drift{}
 	}
 	return &reconciliationOutput{Body: report}, nil
-}
-
-// ReconciliationSummary is a reconciliation without its differences.
-type ReconciliationSummary struct {
-	ID       string    `json:"id"`
-	At       time.Time `json:"at"`
-	Checked  *int64    `json:"checked,omitempty"`
-	Drifts   *int64    `json:"drifts,omitempty"`
-	Repaired *int64    `json:"repaired,omitempty"`
 }
 
 type reconciliationListInput struct {
@@ -266,8 +223,8 @@ type reconciliationListInput struct {
 
 type reconciliationListOutput struct {
 	Body struct {
-		Items      []ReconciliationSummary `json:"items" nullable:"false"`
-		NextCursor string                  `json:"nextCursor,omitempty"`
+		Items      []client.ReconciliationSummary `json:"items" nullable:"false"`
+		NextCursor string                         `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -285,9 +242,9 @@ func (a *API) listReconciliations(ctx context.Context, in *reconciliationListInp
 	}
 	rows, more := page(rows, in.Limit)
 	out := &reconciliationListOutput{}
-	out.Body.Items = make([]ReconciliationSummary, len(rows))
+	out.Body.Items = make([]client.ReconciliationSummary, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
+		out.Body.Items[i] = client.ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
 		if r.Checked >= 0 {
 			out.Body.Items[i].Checked, out.Body.Items[i].Drifts, out.Body.Items[i].Repaired = &r.Checked, &r.Drifts, &r.Repaired
 		}

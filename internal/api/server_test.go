@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
@@ -17,7 +18,7 @@ func TestAStopWaitsForUploads(t *testing.T) {
 	b.store.promotion(t, 1, reward.Draft)
 	s := b.serveHTTP(t, web.Limits{})
 	body, feed := io.Pipe()
-	done := make(chan UploadResult, 1)
+	done := make(chan client.UploadResult, 1)
 	go func() {
 		done <- b.do(t, "POST", "/v1/promotions/1/targets", body, "Content-Type", "text/csv").result(t)
 	}()

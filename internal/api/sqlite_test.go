@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
@@ -36,10 +37,10 @@ func TestOverSQLite(t *testing.T) {
 			fmt.Fprintf(&file, "%d,%d\n", i, i%3)
 		}
 		// Every third amount is 0, which is nothing for points.
-		want := UploadResult{Accepted: 1666, Rejected: 834, Amount: 833 + 2*833}
+		want := client.UploadResult{Accepted: 1666, Rejected: 834, Amount: 833 + 2*833}
 		dry := b.upload(t, path+"/targets?dryRun=true", file.String()).result(t)
 		first := b.upload(t, path+"/targets", file.String()).result(t)
-		for _, got := range []UploadResult{dry, first} {
+		for _, got := range []client.UploadResult{dry, first} {
 			got.Errors, got.ReportURL, got.UploadID = nil, "", ""
 			fixture.Equal(t, want, got)
 		}
@@ -119,21 +120,21 @@ func TestOverSQLite(t *testing.T) {
 			letters[i] = reward.DeadLetter{Source: bus.TopicPointPublish, Offset: fmt.Sprint(i), Value: value, Reason: "MALFORMED", At: testTime}
 		}
 		fixture.OK(t, s.DeadLetterAdd(t.Context(), letters))
-		shown := func(l DeadLetter, bytes int) {
+		shown := func(l client.DeadLetter, bytes int) {
 			t.Helper()
-			if l.Value != string(value[:bytes-1]) || l.ValueBytes != long || !l.ValueTruncated || l.ValueBase64 != nil {
-				t.Errorf("%d bytes of %d, %v, base64 %d", len(l.Value), l.ValueBytes, l.ValueTruncated, len(l.ValueBase64))
+			if l.Value != string(value[:bytes-1]) || l.ValueLength != long || !l.ValueTruncated || l.ValueBytes != nil {
+				t.Errorf("%d bytes of %d, %v, base64 %d", len(l.Value), l.ValueLength, l.ValueTruncated, len(l.ValueBytes))
 			}
 		}
 		list := b.json(t, "GET", "/v1/dead-letters?limit=1000", "")
-		var page struct{ Items []DeadLetter }
+		var page struct{ Items []client.DeadLetter }
 		fixture.OK(t, json.Unmarshal([]byte(list.body), &page))
 		items := page.Items
 		if len(items) != len(letters) || len(list.body) > 100_000 {
 			t.Fatalf("%d letters in %d bytes", len(items), len(list.body))
 		}
 		shown(items[0], 1024)
-		var whole DeadLetter
+		var whole client.DeadLetter
 		fixture.OK(t, json.Unmarshal([]byte(b.json(t, "GET", "/v1/dead-letters/"+items[0].ID, "").body), &whole))
 		shown(whole, reward.DeadLetterKeptMax)
 		p := b.json(t, "POST", "/v1/dead-letters/"+items[0].ID+"/replay", "").wantProblem(t, http.StatusConflict, "NOT_REPLAYABLE")

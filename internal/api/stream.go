@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
@@ -18,31 +19,8 @@ import (
 // queueTimeout is the timeout for the work queue to answer a request.
 const queueTimeout = time.Second
 
-// PromotionStream is a promotion's stream: its dispatched, unfinished payouts and its
-// consumers.
-type PromotionStream struct {
-	Key             string           `json:"key" example:"campaign-promotion-stream:POINT:12345"`
-	Group           string           `json:"group"`
-	Exists          bool             `json:"exists"`
-	Length          int64            `json:"length"`
-	Lag             int64            `json:"lag"`
-	Pending         int64            `json:"pending"`
-	OldestAt        time.Time        `json:"oldestAt,omitzero"`
-	OldestPendingAt time.Time        `json:"oldestPendingAt,omitzero"`
-	Consumers       []StreamConsumer `json:"consumers" nullable:"false"`
-}
-
-// StreamConsumer is a registered consumer of a stream.
-type StreamConsumer struct {
-	Name       string `json:"name" example:"host-1-0"`
-	Instance   string `json:"instance"`
-	Alive      bool   `json:"alive"`
-	Pending    int64  `json:"pending"`
-	IdleMillis int64  `json:"idleMillis"`
-}
-
 type promotionStreamOutput struct {
-	Body *PromotionStream
+	Body *client.PromotionStream
 }
 
 func (a *API) addStreams() {
@@ -75,9 +53,9 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 				"the work queue does not answer; its payouts are safe in the database, try again later"),
 		}
 	}
-	out := &PromotionStream{
+	out := &client.PromotionStream{
 		Exists: info.Exists, Length: info.Len, Lag: info.Lag(), Pending: info.Pending,
-		OldestAt: info.OldestAt.UTC(), OldestPendingAt: info.OldestPendingAt.UTC(), Consumers: streamConsumers(consumers, instances),
+		OldestAt: timeOf(info.OldestAt), OldestPendingAt: timeOf(info.OldestPendingAt), Consumers: streamConsumers(consumers, instances),
 	}
 	out.Key, out.Group = a.cfg.StreamNames(s)
 	return &promotionStreamOutput{Body: out}, nil
@@ -96,19 +74,19 @@ func (a *API) inspectStream(ctx context.Context, s queue.Stream) (queue.Info, []
 }
 
 // streamConsumers adds its instance to each consumer.
-func streamConsumers(consumers []queue.ConsumerInfo, instances []store.Instance) []StreamConsumer {
+func streamConsumers(consumers []queue.ConsumerInfo, instances []store.Instance) []client.StreamConsumer {
 	alive := make(map[string]bool, len(instances))
 	for _, i := range instances {
 		alive[i.Name] = i.Alive
 	}
-	out := make([]StreamConsumer, len(consumers))
+	out := make([]client.StreamConsumer, len(consumers))
 	for n, c := range consumers {
 		instance := pool.InstanceOf(c.Name)
-		out[n] = StreamConsumer{
+		out[n] = client.StreamConsumer{
 			Name: c.Name, Instance: instance, Alive: alive[instance], Pending: c.Pending, IdleMillis: c.Idle.Milliseconds(),
 		}
 	}
-	slices.SortFunc(out, func(a, b StreamConsumer) int {
+	slices.SortFunc(out, func(a, b client.StreamConsumer) int {
 		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return out

@@ -22,6 +22,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -43,26 +44,6 @@ const (
 	uploadsDefault    = 256
 	uploadSlotTimeout = 10 * time.Second
 )
-
-// UploadResult is the result of an upload of targets.
-type UploadResult struct {
-	UploadID   string      `json:"uploadId,omitempty"`
-	Accepted   int64       `json:"accepted"`
-	Duplicates int64       `json:"duplicates"`
-	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
-	Rejected   int64       `json:"rejected"`
-	Amount     int64       `json:"amount"`
-	Currency   string      `json:"currency,omitempty"`
-	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100"`
-	ReportURL  string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
-}
-
-// LineError gives the reason why a line was not accepted.
-type LineError struct {
-	Line   int64  `json:"line" doc:"From 1, counting the header"`
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-}
 
 func (a *API) addTargets() {
 	registry := a.OpenAPI().Components.Schemas
@@ -88,7 +69,7 @@ func (a *API) addTargets() {
 		}),
 		responses: map[string]*huma.Response{
 			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
-				"application/json": {Schema: registry.Schema(reflect.TypeFor[UploadResult](), true, "UploadResult")},
+				"application/json": {Schema: registry.Schema(reflect.TypeFor[client.UploadResult](), true, "UploadResult")},
 			}},
 		},
 		errors: []string{
@@ -143,12 +124,12 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		a.Fail(w, r, err)
 		return
 	}
-	out := UploadResult{
+	out := client.UploadResult{
 		Accepted: res.Accepted, Duplicates: res.Duplicates, Conflicts: res.Conflicts, Rejected: res.Rejected,
-		Amount: int64(res.Amount), Currency: res.Currency, Errors: make([]LineError, len(res.Errors)),
+		Amount: int64(res.Amount), Currency: res.Currency, Errors: make([]client.LineError, len(res.Errors)),
 	}
 	for i, e := range res.Errors {
-		out.Errors[i] = LineError(e)
+		out.Errors[i] = client.LineError(e)
 	}
 	if res.UploadID != 0 {
 		out.UploadID = strconv.FormatInt(res.UploadID, 10)

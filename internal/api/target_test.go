@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -46,10 +47,10 @@ func gzipped(t *testing.T, text string) string {
 }
 
 // result reads the numbers of an upload's answer.
-func (a answer) result(t *testing.T) UploadResult {
+func (a answer) result(t *testing.T) client.UploadResult {
 	t.Helper()
 	a.want(t, http.StatusOK)
-	var r UploadResult
+	var r client.UploadResult
 	dec := json.NewDecoder(strings.NewReader(a.body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil {

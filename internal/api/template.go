@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
@@ -38,54 +39,9 @@ const degradedGate = "gate"
 // validSecondsMax is the maximum validity of a coupon in seconds.
 const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
-// Template is a coupon template in JSON.
-type Template struct {
-	ID                 string         `json:"id"`
-	Name               string         `json:"name"`
-	Metadata           Metadata       `json:"metadata,omitempty" doc:"Not for shoppers"`
-	TotalQuantity      int64          `json:"totalQuantity" doc:"In force"`
-	AwaitingQuantity   int64          `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
-	PerUserLimit       int            `json:"perUserLimit"`
-	OpensAt            time.Time      `json:"opensAt,omitzero"`
-	ClosesAt           time.Time      `json:"closesAt,omitzero"`
-	ValidForSeconds    int64          `json:"validForSeconds,omitempty"`
-	HoldSeconds        int64          `json:"holdSeconds,omitempty"`
-	Mode               string         `json:"mode" enum:"STREAM,KAFKA,SYNC"`
-	ReissueAfterCancel bool           `json:"reissueAfterCancel"`
-	Codes              *CodeStyle     `json:"codes,omitempty"`
-	ImportedCodes      *ImportedCodes `json:"importedCodes,omitempty"`
-	WhenRedisAway      string         `json:"whenRedisAway" enum:"DATABASE,WAIT"`
-	Path               string         `json:"path" enum:"GATE,DATABASE"`
-	Draw               *Draw          `json:"draw,omitempty"`
-	CreatedAt          time.Time      `json:"createdAt"`
-	ArchivedAt         time.Time      `json:"archivedAt,omitzero" doc:"Its coupons are removed"`
-	Counters           Counters       `json:"counters"`
-	Degraded           []string       `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is 0, and stock ignores it"`
-}
-
-// Counters shows the progress of a template. Live coupons, waiting requests and stock
-// add up to the quantity.
-type Counters struct {
-	TotalQuantity int64 `json:"totalQuantity"`
-	Stock         int64 `json:"stock" doc:"Left to promise; at most importedCodes.left"`
-	Count         int64 `json:"count" doc:"Not CANCELLED"`
-	IssuedTotal   int64 `json:"issuedTotal"`
-	Waiting       int64 `json:"waiting"`
-}
-
-// Draw is the draw of a template in JSON. It orders the requests before the template
-// opens, and everybody can verify it afterwards.
-type Draw struct {
-	From       time.Time `json:"from"`
-	State      string    `json:"state" enum:"OPEN,CLOSED,DONE" doc:"OPEN: users enter; CLOSED: entrants are served; DONE: all have an outcome"`
-	Commitment string    `json:"commitment" doc:"SHA-256 of the seed, in hex"`
-	Seed       string    `json:"seed,omitempty" doc:"In hex; secret while OPEN"`
-	ListHash   string    `json:"listHash,omitempty" doc:"Hex SHA-256 of the joined SHA-256 hashes of all userIds in byte order; from DONE on"`
-}
-
 // templateFor returns a template as the caller may see it: shoppers do not see what
 // callers store with it.
-func templateFor(ctx context.Context, v coupon.View) *Template {
+func templateFor(ctx context.Context, v coupon.View) *client.Template {
 	t := templateOf(v)
 	if callerOf(ctx).Role == auth.RoleShopper {
 		t.Metadata, t.AwaitingQuantity = nil, 0
@@ -93,19 +49,19 @@ func templateFor(ctx context.Context, v coupon.View) *Template {
 	return t
 }
 
-func templateOf(v coupon.View) *Template {
-	t := &Template{
+func templateOf(v coupon.View) *client.Template {
+	t := &client.Template{
 		ID: v.ID.String(), Name: v.Name, Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
-		OpensAt: v.OpensAt.UTC(), ClosesAt: v.ClosesAt.UTC(), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
+		OpensAt: timeOf(v.OpensAt), ClosesAt: timeOf(v.ClosesAt), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
-		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: v.ArchivedAt.UTC(),
-		Counters: Counters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
+		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: timeOf(v.ArchivedAt),
+		Counters: client.TemplateCounters{TotalQuantity: v.TotalQuantity, Stock: v.Stock, Count: v.Live, IssuedTotal: v.IssuedTotal, Waiting: v.Waiting},
 	}
 	if v.AwaitsApproval() {
 		t.AwaitingQuantity = v.AwaitingQuantity
 	}
 	if v.Codes.Length > 0 {
-		t.Codes = &CodeStyle{Prefix: v.Codes.Prefix, Length: v.Codes.Length, Alphabet: v.Codes.Alphabet}
+		t.Codes = &client.CodeStyle{Prefix: v.Codes.Prefix, Length: v.Codes.Length, Alphabet: v.Codes.Alphabet}
 	}
 	if v.GateUnavailable {
 		t.Degraded = []string{degradedGate}
@@ -113,11 +69,11 @@ func templateOf(v coupon.View) *Template {
 	return t
 }
 
-func drawOf(d *reward.Draw) *Draw {
+func drawOf(d *reward.Draw) *client.Draw {
 	if d.State == reward.DrawNone {
 		return nil
 	}
-	out := &Draw{
+	out := &client.Draw{
 		From: d.From.UTC(), State: string(d.State), Commitment: hex.EncodeToString(coupon.Commitment(d.Seed)),
 		ListHash: hex.EncodeToString(d.List),
 	}
@@ -129,27 +85,20 @@ func drawOf(d *reward.Draw) *Draw {
 
 // CreateTemplate is the body of POST /v1/coupon-templates.
 type CreateTemplate struct {
-	ID                 *wireID     `json:"id,omitempty"`
-	Name               string      `json:"name" minLength:"1" maxLength:"200"`
-	TotalQuantity      int64       `json:"totalQuantity" minimum:"1" maximum:"1000000000" doc:"What is above approval.codes-above waits for an approval"`
-	PerUserLimit       *int        `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
-	OpensAt            *time.Time  `json:"opensAt,omitempty" doc:"Absent: at once"`
-	ClosesAt           *time.Time  `json:"closesAt,omitempty"`
-	ValidForSeconds    *int64      `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000"`
-	HoldSeconds        *int64      `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"At most validForSeconds. HELD, then CANCELLED unless confirmed"`
-	Mode               string      `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
-	ReissueAfterCancel *bool       `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
-	WhenRedisAway      string      `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
-	Codes              *CodeStyle  `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
-	Draw               *CreateDraw `json:"draw,omitempty" doc:"Draws the order of who enters before opensAt, which it needs"`
-	Metadata           Metadata    `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
-}
-
-// CodeStyle is how the codes of a template are generated.
-type CodeStyle struct {
-	Prefix   string `json:"prefix,omitempty" maxLength:"20" doc:"ASCII letters, digits, - and _"`
-	Length   int    `json:"length,omitempty" minimum:"1" maximum:"64" doc:"After prefix; absent: 12. A million per coupon must be possible"`
-	Alphabet string `json:"alphabet,omitempty" minLength:"2" maxLength:"62" doc:"Letters and digits; absent: those that do not look alike"`
+	ID                 *wireID           `json:"id,omitempty"`
+	Name               string            `json:"name" minLength:"1" maxLength:"200"`
+	TotalQuantity      int64             `json:"totalQuantity" minimum:"1" maximum:"1000000000" doc:"What is above approval.codes-above waits for an approval"`
+	PerUserLimit       *int              `json:"perUserLimit,omitempty" minimum:"1" maximum:"100" doc:"Absent: 1"`
+	OpensAt            *time.Time        `json:"opensAt,omitempty" doc:"Absent: at once"`
+	ClosesAt           *time.Time        `json:"closesAt,omitempty"`
+	ValidForSeconds    *int64            `json:"validForSeconds,omitempty" minimum:"1" maximum:"3153600000"`
+	HoldSeconds        *int64            `json:"holdSeconds,omitempty" minimum:"1" maximum:"2592000" doc:"At most validForSeconds. HELD, then CANCELLED unless confirmed"`
+	Mode               string            `json:"mode,omitempty" enum:"STREAM,KAFKA,SYNC" doc:"Absent: STREAM"`
+	ReissueAfterCancel *bool             `json:"reissueAfterCancel,omitempty" doc:"Absent: true"`
+	WhenRedisAway      string            `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT" doc:"Absent: DATABASE"`
+	Codes              *client.CodeStyle `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
+	Draw               *CreateDraw       `json:"draw,omitempty" doc:"Draws the order of who enters before opensAt, which it needs"`
+	Metadata           map[string]string `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
 // CreateDraw is the draw of a new template.
@@ -265,7 +214,7 @@ type templateIDInput struct {
 
 type templateOutput struct {
 	ETag string `header:"ETag" doc:"For If-Match"`
-	Body *Template
+	Body *client.Template
 }
 
 // templateAnswer returns a template as the caller may see it. Shoppers get no tag: it
@@ -283,7 +232,7 @@ func templateTag(v coupon.View) string { return `"` + rules.TemplateTag(&v.Coupo
 type templateCreatedOutput struct {
 	Location string `header:"Location" doc:"Path of the new object"`
 	ETag     string `header:"ETag" doc:"For If-Match"`
-	Body     *Template
+	Body     *client.Template
 }
 
 type templateListInput struct {
@@ -296,8 +245,8 @@ type templateListInput struct {
 
 type templateListOutput struct {
 	Body struct {
-		Items      []*Template `json:"items" nullable:"false"`
-		NextCursor string      `json:"nextCursor,omitempty"`
+		Items      []*client.Template `json:"items" nullable:"false"`
+		NextCursor string             `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -551,7 +500,7 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 	}
 	views, more := page(views, in.Limit)
 	out := &templateListOutput{}
-	out.Body.Items = make([]*Template, len(views))
+	out.Body.Items = make([]*client.Template, len(views))
 	for i, v := range views {
 		out.Body.Items[i] = templateFor(ctx, v)
 	}

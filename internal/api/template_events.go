@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -23,18 +24,6 @@ const (
 	templateSoldOut  = "SOLD_OUT"
 	templateClosed   = "CLOSED"
 )
-
-// TemplateProgress is how a coupon template comes on, in JSON.
-type TemplateProgress struct {
-	ID                  string    `json:"id"`
-	State               string    `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
-	Path                string    `json:"path" enum:"GATE,DATABASE"`
-	Counters            Counters  `json:"counters"`
-	IssuedPerSecond     *float64  `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
-	EstimatedWaitMillis *int64    `json:"estimatedWaitMillis,omitempty" doc:"Of a request made now"`
-	Degraded            []string  `json:"degraded,omitempty" nullable:"false"`
-	At                  time.Time `json:"at,omitzero"`
-}
 
 type templateEventsInput struct {
 	ID          string `path:"id" doc:"Template ID"`
@@ -55,7 +44,7 @@ func (a *API) addTemplateEvents() {
 		}
 		return streamProgress(ctx, a, a.counters, id, in.LastEventID)
 	})
-	describeEvents[TemplateProgress](a, path, eventCounters)
+	describeEvents[client.TemplateProgress](a, path, eventCounters)
 }
 
 // newTemplateHub returns the hub that reads coupon templates.
@@ -90,9 +79,9 @@ func (t *rateTrack) recent(now time.Time) (float64, bool) {
 	return perSecond(first, last), len(t.samples) > 1 || now.Sub(t.moved) >= standstillAfter
 }
 
-func templateProgressOf(v *coupon.View, now time.Time) *TemplateProgress {
+func templateProgressOf(v *coupon.View, now time.Time) *client.TemplateProgress {
 	t := templateOf(*v)
-	p := &TemplateProgress{ID: t.ID, State: templateOpen, Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
+	p := &client.TemplateProgress{ID: t.ID, State: templateOpen, Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
 	if v.Wait > 0 {
 		wait := v.Wait.Milliseconds()
 		p.EstimatedWaitMillis = &wait

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -40,7 +41,7 @@ func (f *fakeShop) sell(issued, waiting int64) {
 func toldCounters(t *testing.T, text string) (out []string) {
 	t.Helper()
 	for _, e := range sentEvents(t, text) {
-		var p TemplateProgress
+		var p client.TemplateProgress
 		if err := json.Unmarshal([]byte(e.data), &p); err != nil {
 			t.Fatalf("%q: %v", e.data, err)
 		}

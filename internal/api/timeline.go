@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -17,30 +18,6 @@ type timelineInput struct {
 	From   time.Time `query:"from" doc:"Absent: its start"`
 	To     time.Time `query:"to" doc:"Absent: now, or its end"`
 	Points int       `query:"points" minimum:"2" maximum:"1000" default:"300"`
-}
-
-// PromotionPoint is what happened to a promotion within a step. Fields are null if no
-// instance recorded anything, which is not the same as 0.
-type PromotionPoint struct {
-	At        time.Time `json:"at"`
-	Succeeded *int64    `json:"succeeded" doc:"Charges; null: not recorded"`
-	Failed    *int64    `json:"failed"`
-	Retrying  *int64    `json:"retrying"`
-	Unknown   *int64    `json:"unknown"`
-	InFlight  *float64  `json:"inFlight" doc:"Average"`
-	Waiting   *int64    `json:"waiting" doc:"Average"`
-	P50Millis *float64  `json:"p50Millis"`
-	P95Millis *float64  `json:"p95Millis"`
-	P99Millis *float64  `json:"p99Millis"`
-}
-
-// TemplatePoint is what happened to a coupon template within a step.
-type TemplatePoint struct {
-	At      time.Time `json:"at"`
-	Asked   *int64    `json:"asked" doc:"Answered; null: not recorded"`
-	Issued  *int64    `json:"issued"`
-	Refused *int64    `json:"refused"`
-	Waiting *int64    `json:"waiting"`
 }
 
 // Timeline is a series of points of equal steps.
@@ -64,7 +41,7 @@ func (a *API) addTimelines() {
 	}, a.templateTimeline)
 }
 
-func (a *API) promotionTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[PromotionPoint], error) {
+func (a *API) promotionTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[client.PromotionPoint], error) {
 	id, err := promotionID(in.ID)
 	if err != nil {
 		return nil, err
@@ -88,16 +65,16 @@ func (a *API) promotionTimeline(ctx context.Context, in *timelineInput) (*timeli
 	if err != nil {
 		return nil, err
 	}
-	out := &timelineOutput[PromotionPoint]{}
+	out := &timelineOutput[client.PromotionPoint]{}
 	out.Body.StepSeconds = int64(step / time.Second)
 	out.Body.Points = promotionPoints(points, span.aligned(step))
 	return out, nil
 }
 
 // promotionPoints returns one point per step.
-func promotionPoints(rows []store.PromotionPoint, s store.TimelineSpan) []PromotionPoint {
-	return spread(rows, s, func(p store.PromotionPoint) time.Time { return p.At }, func(at time.Time, p *store.PromotionPoint) PromotionPoint {
-		out := PromotionPoint{At: at}
+func promotionPoints(rows []store.PromotionPoint, s store.TimelineSpan) []client.PromotionPoint {
+	return spread(rows, s, func(p store.PromotionPoint) time.Time { return p.At }, func(at time.Time, p *store.PromotionPoint) client.PromotionPoint {
+		out := client.PromotionPoint{At: at}
 		if p == nil {
 			return out
 		}
@@ -113,7 +90,7 @@ func promotionPoints(rows []store.PromotionPoint, s store.TimelineSpan) []Promot
 	})
 }
 
-func (a *API) templateTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[TemplatePoint], error) {
+func (a *API) templateTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[client.TemplatePoint], error) {
 	id, err := templateID("id", in.ID)
 	if err != nil {
 		return nil, err
@@ -133,18 +110,18 @@ func (a *API) templateTimeline(ctx context.Context, in *timelineInput) (*timelin
 	if err != nil {
 		return nil, err
 	}
-	out := &timelineOutput[TemplatePoint]{}
+	out := &timelineOutput[client.TemplatePoint]{}
 	out.Body.StepSeconds = int64(step / time.Second)
 	out.Body.Points = templatePoints(points, span.aligned(step))
 	return out, nil
 }
 
-func templatePoints(rows []store.TemplatePoint, s store.TimelineSpan) []TemplatePoint {
-	return spread(rows, s, func(p store.TemplatePoint) time.Time { return p.At }, func(at time.Time, p *store.TemplatePoint) TemplatePoint {
+func templatePoints(rows []store.TemplatePoint, s store.TimelineSpan) []client.TemplatePoint {
+	return spread(rows, s, func(p store.TemplatePoint) time.Time { return p.At }, func(at time.Time, p *store.TemplatePoint) client.TemplatePoint {
 		if p == nil {
-			return TemplatePoint{At: at}
+			return client.TemplatePoint{At: at}
 		}
-		return TemplatePoint{At: at, Asked: &p.Asked, Issued: &p.Issued, Refused: &p.Refused, Waiting: average(p.Waiting, p.Samples)}
+		return client.TemplatePoint{At: at, Asked: &p.Asked, Issued: &p.Issued, Refused: &p.Refused, Waiting: average(p.Waiting, p.Samples)}
 	})
 }
 

@@ -9,15 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
-
-// UnknownPayout is an UNKNOWN payout of any promotion.
-type UnknownPayout struct {
-	PromotionID string `json:"promotionId"`
-	Payout
-}
 
 type unknownListInput struct {
 	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN"`
@@ -29,28 +24,17 @@ type unknownListInput struct {
 
 type unknownListOutput struct {
 	Body struct {
-		Items      []UnknownPayout `json:"items" nullable:"false"`
-		NextCursor string          `json:"nextCursor,omitempty"`
+		Items      []client.UnknownPayout `json:"items" nullable:"false"`
+		NextCursor string                 `json:"nextCursor,omitempty"`
 	}
 }
 
 func (out *unknownListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(p UnknownPayout) bool { return p.VoucherCode != "" })
-}
-
-// PromotionError counts the payouts of a promotion with one error code.
-type PromotionError struct {
-	Code            string `json:"code"`
-	Example         string `json:"example"`
-	ExampleTargetID string `json:"exampleTargetId"`
-	Class           string `json:"class" enum:",REFUSED,FAILED,UNKNOWN,THROTTLED,MISSET,UNSENT,PAID,RESOLVED" doc:"Of the latest attempt"`
-	Failed          int64  `json:"failed"`
-	Retrying        int64  `json:"retrying"`
-	Unknown         int64  `json:"unknown"`
+	return slices.ContainsFunc(out.Body.Items, func(p client.UnknownPayout) bool { return p.VoucherCode != "" })
 }
 
 type promotionErrorsOutput struct {
-	Body []PromotionError `nullable:"false"`
+	Body []client.PromotionError `nullable:"false"`
 }
 
 func (a *API) addUnknown() {
@@ -85,9 +69,9 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownLi
 		return nil, err
 	}
 	out := &unknownListOutput{}
-	out.Body.Items = make([]UnknownPayout, len(rows))
+	out.Body.Items = make([]client.UnknownPayout, len(rows))
 	for i, r := range rows {
-		out.Body.Items[i] = UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
+		out.Body.Items[i] = client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
 	}
 	if more {
 		out.Body.NextCursor = encodeUnknownCursor(store.PlaceOfUnknown(rows[len(rows)-1]))
@@ -135,9 +119,9 @@ func (a *API) listPromotionErrors(ctx context.Context, in *promotionIDInput) (*p
 	if err != nil {
 		return nil, err
 	}
-	out := &promotionErrorsOutput{Body: make([]PromotionError, len(rows))}
+	out := &promotionErrorsOutput{Body: make([]client.PromotionError, len(rows))}
 	for i, r := range rows {
-		out.Body[i] = PromotionError{
+		out.Body[i] = client.PromotionError{
 			Code: r.Code, Example: r.Message, ExampleTargetID: r.TargetID.String(), Class: r.Class,
 			Failed: r.Failed, Retrying: r.Retrying, Unknown: r.Unknown,
 		}

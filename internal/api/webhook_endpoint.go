@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -34,36 +35,12 @@ const (
 	endpointDisabled    = "DISABLED"
 )
 
-// WebhookEndpoint is a receiver of events in JSON.
-type WebhookEndpoint struct {
-	ID                  string    `json:"id"`
-	URL                 string    `json:"url" doc:"For viewers, without what may be a secret"`
-	Description         string    `json:"description,omitempty"`
-	Events              []string  `json:"events" nullable:"false"`
-	Enabled             bool      `json:"enabled"`
-	State               string    `json:"state" enum:"ACTIVE,FAILING,OVERFLOWING,DISABLED" doc:"FAILING: the latest attempt failed; OVERFLOWING: too many pending, the oldest payout and coupon events are dropped"`
-	DisabledReason      string    `json:"disabledReason,omitempty" doc:"FAILING or GONE; absent: by a person"`
-	DisabledAt          time.Time `json:"disabledAt,omitzero"`
-	FailingSince        time.Time `json:"failingSince,omitzero"`
-	FailedAttempts      int       `json:"failedAttempts" doc:"Since the last success"`
-	LastError           string    `json:"lastError,omitempty"`
-	DeliveredAt         time.Time `json:"deliveredAt,omitzero"`
-	PendingCount        int       `json:"pendingCount" doc:"At most 100000"`
-	DroppedCount        int64     `json:"droppedCount"`
-	DroppedAt           time.Time `json:"droppedAt,omitzero"`
-	Secret              string    `json:"secret,omitempty" doc:"Only in the response to a request that made it: a creation, a rotation or a change of url"`
-	Notice              string    `json:"notice,omitempty" doc:"In a repeated response: why it has no secret"`
-	PreviousSecretUntil time.Time `json:"previousSecretUntil,omitzero" doc:"The previous secret signs until then"`
-	CreatedAt           time.Time `json:"createdAt"`
-	CreatedBy           string    `json:"createdBy"`
-}
-
-func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint {
-	out := &WebhookEndpoint{
+func endpointFor(ctx context.Context, e store.WebhookEndpoint) *client.WebhookEndpoint {
+	out := &client.WebhookEndpoint{
 		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: endpointActive,
-		DisabledReason: e.DisabledReason, DisabledAt: e.DisabledAt.UTC(), FailingSince: e.FailingSince.UTC(), FailedAttempts: e.Failures,
-		LastError: webhook.ShownReason(e.LastError), DeliveredAt: e.DeliveredAt.UTC(), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: e.DroppedAt.UTC(),
-		PreviousSecretUntil: e.PreviousUntil.UTC(), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
+		DisabledReason: e.DisabledReason, DisabledAt: timeOf(e.DisabledAt), FailingSince: timeOf(e.FailingSince), FailedAttempts: e.Failures,
+		LastError: webhook.ShownReason(e.LastError), DeliveredAt: timeOf(e.DeliveredAt), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: timeOf(e.DroppedAt),
+		PreviousSecretUntil: timeOf(e.PreviousUntil), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
 	}
 	switch {
 	case !e.Enabled:
@@ -79,38 +56,13 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *WebhookEndpoint 
 	return out
 }
 
-// WebhookDelivery is an event for an endpoint in JSON.
-type WebhookDelivery struct {
-	ID            string           `json:"id"`
-	MessageID     string           `json:"messageId" doc:"webhook-id"`
-	EndpointID    string           `json:"endpointId"`
-	Event         string           `json:"event"`
-	At            time.Time        `json:"at"`
-	PromotionID   string           `json:"promotionId,omitempty"`
-	TargetID      string           `json:"targetId,omitempty"`
-	CouponID      string           `json:"couponId,omitempty"`
-	State         string           `json:"state" enum:"PENDING,DELIVERED,ABANDONED"`
-	NextAttemptAt time.Time        `json:"nextAttemptAt,omitzero"`
-	EndedAt       time.Time        `json:"endedAt,omitzero"`
-	Attempts      []WebhookAttempt `json:"attempts" nullable:"false"`
-}
-
-// WebhookAttempt is a call of a receiver in JSON.
-type WebhookAttempt struct {
-	Number int       `json:"number"`
-	At     time.Time `json:"at"`
-	Status int       `json:"status,omitempty"`
-	Millis int64     `json:"millis"`
-	Error  string    `json:"error,omitempty"`
-}
-
 // deliveryStates are the names of store.WebhookDeliveryState.
 var deliveryStates = []string{"PENDING", "DELIVERED", "ABANDONED"}
 
-func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
-	out := &WebhookDelivery{
+func deliveryOf(d store.EndpointDelivery) *client.WebhookDelivery {
+	out := &client.WebhookDelivery{
 		ID: strconv.FormatInt(d.ID, 10), MessageID: webhook.MessageID(d), EndpointID: strconv.FormatInt(d.EndpointID, 10), Event: d.Event, At: d.At.UTC(),
-		State: deliveryStates[d.State], EndedAt: d.DoneAt.UTC(), Attempts: make([]WebhookAttempt, len(d.Log)),
+		State: deliveryStates[d.State], EndedAt: timeOf(d.DoneAt), Attempts: make([]client.WebhookAttempt, len(d.Log)),
 	}
 	if d.PromotionID != 0 {
 		out.PromotionID = d.PromotionID.String()
@@ -122,21 +74,16 @@ func deliveryOf(d store.EndpointDelivery) *WebhookDelivery {
 		out.CouponID = d.CouponID.String()
 	}
 	if d.State == store.WebhookPending {
-		out.NextAttemptAt = d.DueAt.UTC()
+		out.NextAttemptAt = timeOf(d.DueAt)
 	}
 	for i, a := range d.Log {
-		out.Attempts[i] = WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: webhook.ShownReason(a.Error)}
+		out.Attempts[i] = client.WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: webhook.ShownReason(a.Error)}
 	}
 	return out
 }
 
 // CreateWebhookEndpoint is the body of POST /v1/webhook-endpoints.
-type CreateWebhookEndpoint struct {
-	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
-	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
-	Description string   `json:"description,omitempty" maxLength:"500"`
-	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
-}
+type CreateWebhookEndpoint struct{ client.NewWebhookEndpoint }
 
 // forAudit returns the body without the secret parts of the URL.
 func (b CreateWebhookEndpoint) forAudit() any {
@@ -150,12 +97,7 @@ func (b *CreateWebhookEndpoint) Resolve(huma.Context) []error {
 }
 
 // ChangeWebhookEndpoint is the body of PATCH /v1/webhook-endpoints/{id}.
-type ChangeWebhookEndpoint struct {
-	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
-	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
-	Description *string  `json:"description,omitempty" maxLength:"500"`
-	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"`
-}
+type ChangeWebhookEndpoint struct{ client.WebhookEndpointChange }
 
 // forAudit returns the body without the secret parts of the URL.
 func (b ChangeWebhookEndpoint) forAudit() any {
@@ -219,7 +161,7 @@ type endpointIDInput struct {
 
 type endpointOutput struct {
 	ETag string `header:"ETag" doc:"For If-Match"`
-	Body *WebhookEndpoint
+	Body *client.WebhookEndpoint
 }
 
 // withoutSecret returns the response to a repeated request.
@@ -232,7 +174,7 @@ func (o *endpointOutput) withoutSecret() any {
 
 type endpointListOutput struct {
 	Body struct {
-		Items []*WebhookEndpoint `json:"items" nullable:"false"`
+		Items []*client.WebhookEndpoint `json:"items" nullable:"false"`
 	}
 }
 
@@ -249,13 +191,13 @@ type deliveryListInput struct {
 }
 
 type deliveryOutput struct {
-	Body *WebhookDelivery
+	Body *client.WebhookDelivery
 }
 
 type deliveryListOutput struct {
 	Body struct {
-		Items      []*WebhookDelivery `json:"items" nullable:"false"`
-		NextCursor string             `json:"nextCursor,omitempty"`
+		Items      []*client.WebhookDelivery `json:"items" nullable:"false"`
+		NextCursor string                    `json:"nextCursor,omitempty"`
 	}
 }
 
@@ -367,7 +309,7 @@ func (a *API) listWebhookEndpoints(ctx context.Context, _ *struct{}) (*endpointL
 		return nil, err
 	}
 	out := &endpointListOutput{}
-	out.Body.Items = make([]*WebhookEndpoint, len(list))
+	out.Body.Items = make([]*client.WebhookEndpoint, len(list))
 	for i, e := range list {
 		out.Body.Items[i] = endpointFor(ctx, e)
 	}
@@ -502,7 +444,7 @@ func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) 
 	}
 	list, more := page(list, in.Limit)
 	out := &deliveryListOutput{}
-	out.Body.Items = make([]*WebhookDelivery, len(list))
+	out.Body.Items = make([]*client.WebhookDelivery, len(list))
 	for i, d := range list {
 		out.Body.Items[i] = deliveryOf(d)
 	}

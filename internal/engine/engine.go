@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/console"
 	"github.com/largesse/largesse/internal/api"
 	"github.com/largesse/largesse/internal/auth"
@@ -752,11 +753,11 @@ func Console() (map[string]http.Handler, error) {
 }
 
 // shownSettings returns the settings with secrets masked.
-func shownSettings(cfg config.Config) []api.Setting {
+func shownSettings(cfg config.Config) []client.Setting {
 	values := cfg.Values()
-	shown := make([]api.Setting, len(values))
+	shown := make([]client.Setting, len(values))
 	for i, v := range values {
-		shown[i] = api.Setting(v)
+		shown[i] = client.Setting(v)
 	}
 	return shown
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/largesse/largesse/internal/api"
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
 )
 
@@ -18,7 +18,7 @@ func TestShownSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := shownSettings(c)
-	for _, want := range []api.Setting{
+	for _, want := range []client.Setting{
 		{Name: "database.url", Value: "postgres://u:xxxxx@db/x", Source: "environment LARGESSE_DATABASE_URL"},
 		{Name: "webhook.secret", Value: "xxxxx", Source: "environment LARGESSE_WEBHOOK_SECRET"},
 		{Name: "money.timeout", Value: "5s", Source: "default"},
