@@ -33,13 +33,7 @@ type NewAPIKey struct {
 
 // CreateAPIKey creates an API key. Only this result has the secret.
 func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey) (APIKey, error) {
-	var out APIKey
-	body, header, err := jsonBody(k)
-	if err != nil {
-		return out, err
-	}
-	err = c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "api-keys"}, header: header, body: body}, &out)
-	return out, err
+	return call[APIKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "api-keys"}, json: k})
 }
 
 // APIKeys iterates over the API keys, newest first. It ends after the first

@@ -109,11 +109,20 @@ type request struct {
 	path   []string // unescaped segments
 	query  url.Values
 	header http.Header
+	json   any // JSON body; nil: none
 	body   io.Reader
 	accept string // media type; empty: JSON
+	// ifMatch is the header If-Match. Empty: none.
+	ifMatch string
 	// unbounded calls end only with their context; see Options.Timeout.
 	unbounded bool
-	etag      *string // gets the ETag of the response; nil: not wanted
+}
+
+// call sends a request and returns the JSON response, with its ETag where T has one.
+func call[T any](ctx context.Context, c *Client, r request) (T, error) {
+	var out T
+	err := c.call(ctx, r, &out)
+	return out, err
 }
 
 // call sends a request and decodes the JSON response into out, unless out is
@@ -133,8 +142,8 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	if err != nil || out == nil {
 		return err
 	}
-	if r.etag != nil {
-		*r.etag = res.Header.Get("ETag")
+	if tagged, ok := out.(interface{ setETag(tag string) }); ok {
+		tagged.setETag(res.Header.Get("ETag"))
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return fmt.Errorf("parsing the response to %s failed; check that %s is a Largesse server: %w", r.what(), c.Server(), err)
@@ -146,12 +155,25 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	target := c.base.JoinPath(escape(r.path)...)
 	target.RawQuery = r.query.Encode()
+	if r.json != nil {
+		text, err := json.Marshal(r.json)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the request: %w", err)
+		}
+		r.body = bytes.NewReader(text)
+	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), r.body)
 	if err != nil {
 		return nil, fmt.Errorf("preparing %s: %w", r.what(), err)
 	}
 	for name, values := range r.header {
 		req.Header[name] = values
+	}
+	if r.json != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.ifMatch != "" {
+		req.Header.Set("If-Match", r.ifMatch)
 	}
 	if r.accept == "" {
 		r.accept = "application/json"
@@ -216,13 +238,4 @@ func plainURLError(err error) error {
 		return fmt.Errorf("the connection was closed without a response: %w", err)
 	}
 	return err
-}
-
-// jsonBody returns the body and header of a request with a JSON body.
-func jsonBody(v any) (io.Reader, http.Header, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the request: %w", err)
-	}
-	return bytes.NewReader(text), http.Header{"Content-Type": {"application/json"}}, nil
 }

@@ -26,18 +26,13 @@ type Coupon struct {
 
 // Coupon returns a coupon.
 func (c *Client) Coupon(ctx context.Context, id string) (Coupon, error) {
-	var out Coupon
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupons", id}}, &out)
-	return out, err
+	return call[Coupon](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupons", id}})
 }
 
 // CouponsByCode returns the coupons that have a code: at most one of each
 // template.
 func (c *Client) CouponsByCode(ctx context.Context, code string) ([]Coupon, error) {
-	var out struct {
-		Items []Coupon `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupons"}, query: url.Values{"code": {code}}}, &out)
+	out, err := call[list[Coupon]](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupons"}, query: url.Values{"code": {code}}})
 	return out.Items, err
 }
 
@@ -62,9 +57,7 @@ func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
 }
 
 func (c *Client) settleCoupon(ctx context.Context, id, verb string) (Coupon, error) {
-	var out Coupon
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupons", id, verb}}, &out)
-	return out, err
+	return call[Coupon](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupons", id, verb}})
 }
 
 // UserCoupons iterates over the coupons of a user, newest first. It ends after
@@ -122,11 +115,9 @@ type HistoryPayout struct {
 // UserHistory returns the history of a user. A request that is refused at once
 // leaves no record: pass the templates at which the user says they made one.
 func (c *Client) UserHistory(ctx context.Context, user string, templates ...string) (History, error) {
-	var out History
 	query := url.Values{}
 	if len(templates) > 0 {
 		query["templateId"] = templates
 	}
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "users", user, "history"}, query: query}, &out)
-	return out, err
+	return call[History](ctx, c, request{method: http.MethodGet, path: []string{"v1", "users", user, "history"}, query: query})
 }

@@ -43,9 +43,7 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[
 
 // DeadLetter returns a dead letter.
 func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) {
-	var out DeadLetter
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "dead-letters", id}}, &out)
-	return out, err
+	return call[DeadLetter](ctx, c, request{method: http.MethodGet, path: []string{"v1", "dead-letters", id}})
 }
 
 // ReplayDeadLetter replays an OPEN dead letter: it publishes its record again,
@@ -60,9 +58,7 @@ func (c *Client) DiscardDeadLetter(ctx context.Context, id string) (DeadLetter, 
 }
 
 func (c *Client) settleDeadLetter(ctx context.Context, id, verb string) (DeadLetter, error) {
-	var out DeadLetter
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "dead-letters", id, verb}}, &out)
-	return out, err
+	return call[DeadLetter](ctx, c, request{method: http.MethodPost, path: []string{"v1", "dead-letters", id, verb}})
 }
 
 // DeadLetterSelection selects OPEN dead letters: by at most 1000 IDs, by
@@ -93,12 +89,6 @@ func (c *Client) DiscardDeadLetters(ctx context.Context, s DeadLetterSelection) 
 }
 
 func (c *Client) settleDeadLetters(ctx context.Context, verb string, s DeadLetterSelection) (DeadLettersSettled, error) {
-	body, header, err := jsonBody(s)
-	if err != nil {
-		return DeadLettersSettled{}, err
-	}
-	var out DeadLettersSettled
 	path := []string{"v1", "dead-letters", verb}
-	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body, unbounded: true}, &out)
-	return out, err
+	return call[DeadLettersSettled](ctx, c, request{method: http.MethodPost, path: path, json: s, unbounded: true})
 }

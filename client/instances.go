@@ -51,9 +51,7 @@ type WorkStream struct {
 
 // Instances returns the instances with their pools, and the work streams.
 func (c *Client) Instances(ctx context.Context) (Instances, error) {
-	var out Instances
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "instances"}}, &out)
-	return out, err
+	return call[Instances](ctx, c, request{method: http.MethodGet, path: []string{"v1", "instances"}})
 }
 
 // PromotionStream is the work stream of a promotion. Length is the sum of Lag
@@ -82,7 +80,5 @@ type StreamConsumer struct {
 // PromotionStream returns the work stream of a promotion. If the work queue is
 // unavailable, it returns a *Problem with the status 503.
 func (c *Client) PromotionStream(ctx context.Context, id string) (PromotionStream, error) {
-	var out PromotionStream
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id, "stream"}}, &out)
-	return out, err
+	return call[PromotionStream](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", id, "stream"}})
 }

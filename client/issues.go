@@ -30,29 +30,19 @@ type IssueRequest struct {
 // CLOSED, USER_LIMIT, HOLD_LAPSED, NOT_DRAWN, LEFT, ERROR or TEMPLATE_NOT_FOUND. You can repeat
 // the call after any error: an admitted user keeps their ticket.
 func (c *Client) IssueCoupon(ctx context.Context, template, user string, wait time.Duration) (IssueRequest, error) {
-	body, header, err := jsonBody(struct {
-		UserID string `json:"userId"`
-	}{user})
-	if err != nil {
-		return IssueRequest{}, err
-	}
+	r := request{method: http.MethodPost, path: []string{"v1", "coupons", template, "issue"}, json: map[string]string{"userId": user}, unbounded: true}
 	if wait > 0 {
-		header.Set("Prefer", fmt.Sprintf("wait=%d", int64(math.Ceil(wait.Seconds()))))
+		r.header = http.Header{"Prefer": {fmt.Sprintf("wait=%d", int64(math.Ceil(wait.Seconds())))}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout+wait)
 	defer cancel()
-	var out IssueRequest
-	path := []string{"v1", "coupons", template, "issue"}
-	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body, unbounded: true}, &out)
-	return out, err
+	return call[IssueRequest](ctx, c, r)
 }
 
 // IssueRequest returns the state of a request. If the request is unknown or was
 // lost, it returns a *Problem with the code REQUEST_UNKNOWN.
 func (c *Client) IssueRequest(ctx context.Context, id string) (IssueRequest, error) {
-	var out IssueRequest
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "issue-requests", id}}, &out)
-	return out, err
+	return call[IssueRequest](ctx, c, request{method: http.MethodGet, path: []string{"v1", "issue-requests", id}})
 }
 
 // LeaveLine takes a request out of the waiting line, so that others get its place.

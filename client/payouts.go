@@ -75,19 +75,13 @@ func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFi
 // with an error code, and returns their number. After an error, call it again
 // to continue.
 func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int64, error) {
-	body, header, err := jsonBody(struct {
+	selected := struct {
 		State string `json:"state"`
 		Code  string `json:"code,omitempty"`
-	}{"FAILED", code})
-	if err != nil {
-		return 0, err
-	}
-	var out struct {
-		Requeued int64 `json:"requeued"`
-	}
+	}{"FAILED", code}
 	path := []string{"v1", "promotions", promotion, "payouts", "retry"}
-	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body, unbounded: true}, &out)
-	return out.Requeued, err
+	out, err := call[map[string]int64](ctx, c, request{method: http.MethodPost, path: path, json: selected, unbounded: true})
+	return out["requeued"], err
 }
 
 // Resolution describes how to settle an UNKNOWN payout.
@@ -99,21 +93,13 @@ type Resolution struct {
 
 // ResolvePayout settles an UNKNOWN payout.
 func (c *Client) ResolvePayout(ctx context.Context, promotion, target string, r Resolution) (PayoutDetail, error) {
-	body, header, err := jsonBody(r)
-	if err != nil {
-		return PayoutDetail{}, err
-	}
-	var out PayoutDetail
 	path := []string{"v1", "promotions", promotion, "payouts", target, "resolve"}
-	err = c.call(ctx, request{method: http.MethodPost, path: path, header: header, body: body}, &out)
-	return out, err
+	return call[PayoutDetail](ctx, c, request{method: http.MethodPost, path: path, json: r})
 }
 
 // Payout returns a payout with its attempts.
 func (c *Client) Payout(ctx context.Context, promotion, target string) (PayoutDetail, error) {
-	var out PayoutDetail
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts", target}}, &out)
-	return out, err
+	return call[PayoutDetail](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts", target}})
 }
 
 // PayoutDetail is a payout with all stored responses of the provider.

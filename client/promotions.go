@@ -60,6 +60,8 @@ type Promotion struct {
 	ETag string `json:"-"`
 }
 
+func (p *Promotion) setETag(tag string) { p.ETag = tag }
+
 // Ended reports whether the promotion changes no more without another request.
 func (p Promotion) Ended() bool {
 	return p.Status == "COMPLETED" || p.Status == "CANCELLED" && p.FinishedAt != nil
@@ -130,13 +132,7 @@ type NewCanary struct {
 
 // CreatePromotion creates a DRAFT.
 func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion, error) {
-	body, header, err := jsonBody(p)
-	if err != nil {
-		return Promotion{}, err
-	}
-	var out Promotion
-	err = c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "promotions"}, header: header, body: body}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions"}, json: p})
 }
 
 // PromotionChange describes a change of a promotion. Nil fields stay.
@@ -165,23 +161,12 @@ type PromotionChange struct {
 // ChangePromotion changes the settings of a promotion, also while it runs. Every
 // instance follows within a second.
 func (c *Client) ChangePromotion(ctx context.Context, id string, change PromotionChange) (Promotion, error) {
-	body, header, err := jsonBody(change)
-	if err != nil {
-		return Promotion{}, err
-	}
-	if change.IfMatch != "" {
-		header.Set("If-Match", change.IfMatch)
-	}
-	var out Promotion
-	err = c.call(ctx, request{method: http.MethodPatch, path: []string{"v1", "promotions", id}, header: header, body: body, etag: &out.ETag}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodPatch, path: []string{"v1", "promotions", id}, json: change, ifMatch: change.IfMatch})
 }
 
 // Promotion returns a promotion with its counts.
 func (c *Client) Promotion(ctx context.Context, id string) (Promotion, error) {
-	var out Promotion
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", id}, etag: &out.ETag}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", id}})
 }
 
 // WatchPromotion follows a promotion while ctx lives. It yields the promotion
@@ -263,25 +248,13 @@ func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, er
 // ApproveSeen is ApprovePromotion of a promotion as the caller has seen it: if its
 // settings or targets have changed since, it fails with 412 and approves nothing.
 func (c *Client) ApproveSeen(ctx context.Context, seen Promotion) (Promotion, error) {
-	var out Promotion
-	err := c.call(ctx, request{
-		method: http.MethodPost, path: []string{"v1", "promotions", seen.ID, "approve"}, header: http.Header{"If-Match": {seen.ETag}},
-	}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions", seen.ID, "approve"}, ifMatch: seen.ETag})
 }
 
 // RejectPromotion refuses to approve a promotion and withdraws an approval. A
 // RUNNING promotion becomes PAUSED.
 func (c *Client) RejectPromotion(ctx context.Context, id, reason string) (Promotion, error) {
-	body, header, err := jsonBody(struct {
-		Reason string `json:"reason"`
-	}{reason})
-	if err != nil {
-		return Promotion{}, err
-	}
-	var out Promotion
-	err = c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "promotions", id, "reject"}, header: header, body: body}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions", id, "reject"}, json: map[string]string{"reason": reason}})
 }
 
 // DeletePromotion deletes a DRAFT and its targets.
@@ -290,9 +263,7 @@ func (c *Client) DeletePromotion(ctx context.Context, id string) error {
 }
 
 func (c *Client) move(ctx context.Context, id, verb string) (Promotion, error) {
-	var out Promotion
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "promotions", id, verb}}, &out)
-	return out, err
+	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions", id, verb}})
 }
 
 // pageLimit is the number of items to request per page.
@@ -309,6 +280,12 @@ func filled(fields map[string]string) url.Values {
 	return query
 }
 
+// list is a list of the API, or a page of one.
+type list[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"nextCursor"`
+}
+
 // pages iterates over a paged list of the API.
 func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -318,11 +295,8 @@ func pages[T any](ctx context.Context, c *Client, path []string, query url.Value
 			q[name] = values
 		}
 		for {
-			var page struct {
-				Items      []T    `json:"items"`
-				NextCursor string `json:"nextCursor"`
-			}
-			if err := c.call(ctx, request{method: http.MethodGet, path: path, query: q}, &page); err != nil {
+			page, err := call[list[T]](ctx, c, request{method: http.MethodGet, path: path, query: q})
+			if err != nil {
 				yield(none, err)
 				return
 			}

@@ -63,18 +63,10 @@ type reconcile struct {
 }
 
 func (c *Client) reconcile(ctx context.Context, what reconcile) (Reconciliation, error) {
-	body, header, err := jsonBody(what)
-	if err != nil {
-		return Reconciliation{}, err
-	}
-	var out Reconciliation
-	err = c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "reconciliations"}, header: header, body: body, unbounded: true}, &out)
-	return out, err
+	return call[Reconciliation](ctx, c, request{method: http.MethodPost, path: []string{"v1", "reconciliations"}, json: what, unbounded: true})
 }
 
 // Reconciliation returns an earlier report.
 func (c *Client) Reconciliation(ctx context.Context, id string) (Reconciliation, error) {
-	var out Reconciliation
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "reconciliations", id}}, &out)
-	return out, err
+	return call[Reconciliation](ctx, c, request{method: http.MethodGet, path: []string{"v1", "reconciliations", id}})
 }

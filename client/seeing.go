@@ -18,9 +18,7 @@ type Me struct {
 
 // Me returns who the caller is.
 func (c *Client) Me(ctx context.Context) (Me, error) {
-	var out Me
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "me"}}, &out)
-	return out, err
+	return call[Me](ctx, c, request{method: http.MethodGet, path: []string{"v1", "me"}})
 }
 
 // Setting is one setting of an instance.
@@ -32,10 +30,7 @@ type Setting struct {
 
 // Settings returns the settings of the instance that answers.
 func (c *Client) Settings(ctx context.Context) ([]Setting, error) {
-	var out struct {
-		Items []Setting `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "settings"}}, &out)
+	out, err := call[list[Setting]](ctx, c, request{method: http.MethodGet, path: []string{"v1", "settings"}})
 	return out.Items, err
 }
 
@@ -72,9 +67,7 @@ type PromotionError struct {
 
 // PromotionErrors counts the payouts of a promotion by error code, most first.
 func (c *Client) PromotionErrors(ctx context.Context, promotion string) ([]PromotionError, error) {
-	var out []PromotionError
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "errors"}}, &out)
-	return out, err
+	return call[[]PromotionError](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "errors"}})
 }
 
 // ReconciliationSummary is a reconciliation without its differences. The numbers
@@ -135,9 +128,7 @@ type PromotionPoint struct {
 
 // PromotionTimeline returns what happened to a promotion over time.
 func (c *Client) PromotionTimeline(ctx context.Context, promotion string, s TimelineSpan) (PromotionTimeline, error) {
-	var out PromotionTimeline
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "timeline"}, query: s.query()}, &out)
-	return out, err
+	return call[PromotionTimeline](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "timeline"}, query: s.query()})
 }
 
 // TemplateTimeline is what happened to a coupon template over time.
@@ -157,9 +148,7 @@ type TemplatePoint struct {
 
 // TemplateTimeline returns what happened to a coupon template over time.
 func (c *Client) TemplateTimeline(ctx context.Context, template string, s TimelineSpan) (TemplateTimeline, error) {
-	var out TemplateTimeline
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", template, "timeline"}, query: s.query()}, &out)
-	return out, err
+	return call[TemplateTimeline](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", template, "timeline"}, query: s.query()})
 }
 
 // Overview shows all instances together.
@@ -226,7 +215,5 @@ func (c *Client) UnblockProvider(ctx context.Context) error {
 
 // Overview shows all instances together.
 func (c *Client) Overview(ctx context.Context) (Overview, error) {
-	var out Overview
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "overview"}}, &out)
-	return out, err
+	return call[Overview](ctx, c, request{method: http.MethodGet, path: []string{"v1", "overview"}})
 }

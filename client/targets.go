@@ -100,16 +100,13 @@ func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Re
 	if o.MajorUnits {
 		r.query.Set("amounts", "major")
 	}
-	var out UploadResult
-	if err := c.call(ctx, r, &out); err != nil {
-		return UploadResult{}, err
-	}
+	out, err := call[UploadResult](ctx, c, r)
 	if strings.HasPrefix(out.ReportURL, "/") {
 		whole := *c.base
 		whole.User = nil
 		out.ReportURL = whole.JoinPath(out.ReportURL).String()
 	}
-	return out, nil
+	return out, err
 }
 
 // upload returns a request that streams a file.

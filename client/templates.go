@@ -40,6 +40,8 @@ type Template struct {
 	ETag string `json:"-"`
 }
 
+func (t *Template) setETag(tag string) { t.ETag = tag }
+
 // TemplateCounters holds the counters of a template.
 type TemplateCounters struct {
 	TotalQuantity int64 `json:"totalQuantity"`
@@ -145,35 +147,19 @@ type TemplateChange struct {
 
 // CreateTemplate creates a coupon template.
 func (c *Client) CreateTemplate(ctx context.Context, t NewTemplate) (Template, error) {
-	return c.writeTemplate(ctx, http.MethodPost, t, "")
+	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates"}, json: t})
 }
 
 // ChangeTemplate changes a template. If the quantity is below the number of
 // live coupons and waiting requests, it returns a *Problem with the code
 // CONFLICT.
 func (c *Client) ChangeTemplate(ctx context.Context, id string, change TemplateChange) (Template, error) {
-	return c.writeTemplate(ctx, http.MethodPatch, change, change.IfMatch, id)
-}
-
-func (c *Client) writeTemplate(ctx context.Context, method string, what any, ifMatch string, id ...string) (Template, error) {
-	body, header, err := jsonBody(what)
-	if err != nil {
-		return Template{}, err
-	}
-	if ifMatch != "" {
-		header.Set("If-Match", ifMatch)
-	}
-	var out Template
-	path := append([]string{"v1", "coupon-templates"}, id...)
-	err = c.call(ctx, request{method: method, path: path, header: header, body: body, etag: &out.ETag}, &out)
-	return out, err
+	return call[Template](ctx, c, request{method: http.MethodPatch, path: []string{"v1", "coupon-templates", id}, json: change, ifMatch: change.IfMatch})
 }
 
 // Template returns a template with its counters.
 func (c *Client) Template(ctx context.Context, id string) (Template, error) {
-	var out Template
-	err := c.call(ctx, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}, etag: &out.ETag}, &out)
-	return out, err
+	return call[Template](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}})
 }
 
 // WatchTemplate follows the counters of a template while ctx lives. It yields them
@@ -203,10 +189,7 @@ func (c *Client) FindTemplates(ctx context.Context, search string) iter.Seq2[Tem
 // fewer codes than the template has coupons to issue, and BAD_CODES for a bad line.
 // Do not use the reader again after an error.
 func (c *Client) ImportCodes(ctx context.Context, id string, file io.Reader, o ImportOptions) (CodesResult, error) {
-	r := upload([]string{"v1", "coupon-templates", id, "codes"}, mediaTypes[CSV], file, o.Gzip)
-	var out CodesResult
-	err := c.call(ctx, r, &out)
-	return out, err
+	return call[CodesResult](ctx, c, upload([]string{"v1", "coupon-templates", id, "codes"}, mediaTypes[CSV], file, o.Gzip))
 }
 
 // ImportOptions describes a file of codes.
@@ -217,39 +200,28 @@ type ImportOptions struct {
 // CloseTemplate closes a template to further requests. Waiting requests are
 // still served.
 func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error) {
-	var out Template
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "close"}}, &out)
-	return out, err
+	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "close"}})
 }
 
 // ApproveTemplate puts the quantity in force that waits for another person, if the
 // template is as the caller has seen it; otherwise it returns a *Problem with the code
 // PRECONDITION_FAILED. SAME_PERSON means that the caller is an author of the template.
 func (c *Client) ApproveTemplate(ctx context.Context, seen Template) (Template, error) {
-	var out Template
-	err := c.call(ctx, request{
-		method: http.MethodPost, path: []string{"v1", "coupon-templates", seen.ID, "approve"}, header: http.Header{"If-Match": {seen.ETag}}, etag: &out.ETag,
-	}, &out)
-	return out, err
+	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", seen.ID, "approve"}, ifMatch: seen.ETag})
 }
 
 // RejectTemplate drops the quantity that waits for another person. The quantity in force
 // stays.
 func (c *Client) RejectTemplate(ctx context.Context, id string) (Template, error) {
-	var out Template
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "reject"}, etag: &out.ETag}, &out)
-	return out, err
+	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "reject"}})
 }
 
 // ReleasePlaces releases the places of a template that are set aside for a waiting line
 // in a Redis that was removed permanently, and returns their number. Users in that line
 // lose their places. While any instance uses Redis, do not call it.
 func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
-	var out struct {
-		Released int64 `json:"released"`
-	}
-	err := c.call(ctx, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}}, &out)
-	return out.Released, err
+	out, err := call[map[string]int64](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}})
+	return out["released"], err
 }
 
 // TemplateCoupons iterates over the coupons of a template in the order of their

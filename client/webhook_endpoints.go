@@ -37,6 +37,8 @@ type WebhookEndpoint struct {
 	ETag string `json:"-"`
 }
 
+func (e *WebhookEndpoint) setETag(tag string) { e.ETag = tag }
+
 // NewWebhookEndpoint describes a webhook endpoint to create.
 type NewWebhookEndpoint struct {
 	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
@@ -86,27 +88,14 @@ type WebhookAttempt struct {
 
 // CreateWebhookEndpoint creates a webhook endpoint. Only this result has the secret.
 func (c *Client) CreateWebhookEndpoint(ctx context.Context, e NewWebhookEndpoint) (WebhookEndpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPost, e, "")
+	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: endpointPath(), json: e})
 }
 
 // ChangeWebhookEndpoint changes, disables or enables a webhook endpoint. If that changes
 // its URL, it gets a new secret, which only this result has, and the old one is not valid
 // any more.
 func (c *Client) ChangeWebhookEndpoint(ctx context.Context, id string, change WebhookEndpointChange) (WebhookEndpoint, error) {
-	return c.writeEndpoint(ctx, http.MethodPatch, change, change.IfMatch, id)
-}
-
-func (c *Client) writeEndpoint(ctx context.Context, method string, what any, ifMatch string, id ...string) (WebhookEndpoint, error) {
-	var out WebhookEndpoint
-	body, header, err := jsonBody(what)
-	if err != nil {
-		return out, err
-	}
-	if ifMatch != "" {
-		header.Set("If-Match", ifMatch)
-	}
-	err = c.call(ctx, request{method: method, path: endpointPath(id...), header: header, body: body, etag: &out.ETag}, &out)
-	return out, err
+	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPatch, path: endpointPath(id), json: change, ifMatch: change.IfMatch})
 }
 
 // endpointPath returns the path of the webhook endpoints, or of a part of one.
@@ -116,18 +105,13 @@ func endpointPath(rest ...string) []string {
 
 // WebhookEndpoints returns all webhook endpoints, newest first. There are at most 50.
 func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error) {
-	var out struct {
-		Items []WebhookEndpoint `json:"items"`
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath()}, &out)
+	out, err := call[list[WebhookEndpoint]](ctx, c, request{method: http.MethodGet, path: endpointPath()})
 	return out.Items, err
 }
 
 // WebhookEndpoint returns a webhook endpoint.
 func (c *Client) WebhookEndpoint(ctx context.Context, id string) (WebhookEndpoint, error) {
-	var out WebhookEndpoint
-	err := c.call(ctx, request{method: http.MethodGet, path: endpointPath(id), etag: &out.ETag}, &out)
-	return out, err
+	return call[WebhookEndpoint](ctx, c, request{method: http.MethodGet, path: endpointPath(id)})
 }
 
 // DeleteWebhookEndpoint deletes a webhook endpoint and its deliveries.
@@ -138,9 +122,7 @@ func (c *Client) DeleteWebhookEndpoint(ctx context.Context, id string) error {
 // RotateWebhookSecret replaces the secret of a webhook endpoint. Only this result has
 // the new one. For 24 hours, deliveries are signed with both.
 func (c *Client) RotateWebhookSecret(ctx context.Context, id string) (WebhookEndpoint, error) {
-	var out WebhookEndpoint
-	err := c.call(ctx, request{method: http.MethodPost, path: endpointPath(id, "rotate-secret")}, &out)
-	return out, err
+	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: endpointPath(id, "rotate-secret")})
 }
 
 // TestWebhookEndpoint sends the event webhook.test to a webhook endpoint, and returns
@@ -172,7 +154,5 @@ func (c *Client) ResendWebhookDelivery(ctx context.Context, endpoint, id string)
 }
 
 func (c *Client) delivery(ctx context.Context, method string, path ...string) (WebhookDelivery, error) {
-	var out WebhookDelivery
-	err := c.call(ctx, request{method: method, path: endpointPath(path...)}, &out)
-	return out, err
+	return call[WebhookDelivery](ctx, c, request{method: method, path: endpointPath(path...)})
 }
