@@ -11,7 +11,7 @@ import (
 // Coupon is an issued coupon.
 type Coupon struct {
 	ID          string     `json:"id"`
-	Code        string     `json:"code,omitempty" doc:"Absent until it is confirmed; for viewers, … and the last four characters"` // code that the user presents; empty until the coupon is confirmed
+	Code        string     `json:"code,omitempty" doc:"Absent until it is confirmed; for viewers, … and the last four characters"`
 	TemplateID  string     `json:"templateId"`
 	UserID      string     `json:"userId"`
 	Ticket      int64      `json:"ticket"` // number in the order of issue

@@ -23,18 +23,18 @@ type Promotion struct {
 	// ConsumersPerInstance is the number of consumers on each instance. Zero:
 	// it depends on the number of targets.
 	ConsumersPerInstance int               `json:"consumersPerInstance,omitempty"`
-	RatePerSecond        int               `json:"ratePerSecond,omitempty"` // maximum calls of all instances together; 0: no limit of its own
-	Weight               int               `json:"weight"`                  // share of the calls relative to other promotions
-	MaxAmount            int64             `json:"maxAmount,omitempty"`     // budget in minor units; 0: no limit
-	Canary               *Canary           `json:"canary,omitempty"`        // nil: no canary
-	StartsAt             *time.Time        `json:"startsAt,omitempty"`      // when a DRAFT starts automatically; nil: it is started manually
+	RatePerSecond        int               `json:"ratePerSecond,omitempty"`                   // maximum calls of all instances together; 0: no limit of its own
+	Weight               int               `json:"weight"`                                    // share of the calls relative to other promotions
+	MaxAmount            int64             `json:"maxAmount,omitempty" doc:"May exceed 2^53"` // budget in minor units; 0: no limit
+	Canary               *Canary           `json:"canary,omitempty"`                          // nil: no canary
+	StartsAt             *time.Time        `json:"startsAt,omitempty"`                        // when a DRAFT starts automatically; nil: it is started manually
 	WebhookURL           string            `json:"webhookUrl,omitempty" doc:"For viewers and in events, without what may be a secret"`
 	Metadata             map[string]string `json:"metadata,omitempty"`
 	CreatedBy            string            `json:"createdBy,omitempty"`
 	ApprovedBy           string            `json:"approvedBy,omitempty"` // empty: nothing is approved
 	// ApprovedAmount and ApprovedCount say what was approved. Targets that came later
 	// are not paid until they are approved too.
-	ApprovedAmount *int64 `json:"approvedAmount,omitempty"`
+	ApprovedAmount *int64 `json:"approvedAmount,omitempty" doc:"May exceed 2^53"`
 	ApprovedCount  *int64 `json:"approvedCount,omitempty"`
 	// AwaitingApproval reports whether the promotion waits until somebody approves it.
 	AwaitingApproval bool `json:"awaitingApproval"`
@@ -46,8 +46,8 @@ type Promotion struct {
 	TotalCount      int64      `json:"totalCount" doc:"The sum of counts"`
 	ExpectedCount   *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
 	Counts          Counts     `json:"counts"`
-	AmountTotal     int64      `json:"amountTotal"`
-	AmountSucceeded int64      `json:"amountSucceeded"`
+	AmountTotal     int64      `json:"amountTotal" doc:"May exceed 2^53"`
+	AmountSucceeded int64      `json:"amountSucceeded" doc:"May exceed 2^53"`
 	PausedBy        string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
 	PauseReason     string     `json:"pauseReason,omitempty"`
 	ETASeconds      *int64     `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
@@ -95,7 +95,7 @@ type Summary struct {
 	PromotionSummaryID string `json:"promotionSummaryId"`
 	TotalCount         int64  `json:"totalCount"`
 	Counts             Counts `json:"counts"`
-	AmountSucceeded    int64  `json:"amountSucceeded"`
+	AmountSucceeded    int64  `json:"amountSucceeded" doc:"May exceed 2^53"`
 }
 
 // NewPromotion describes a promotion to create. The server chooses empty

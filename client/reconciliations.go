@@ -29,14 +29,14 @@ func (r Reconciliation) Left() int {
 // Drift is a difference between two sides of the books. Sides that do not apply
 // are nil.
 type Drift struct {
-	PromotionID string `json:"promotionId,omitempty"`                                                                                                                                                                                                                                                                                                                                   // only for a promotion
-	TemplateID  string `json:"templateId,omitempty"`                                                                                                                                                                                                                                                                                                                                    // only for a coupon template
-	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…, transactions (payouts that share a transaction key, and their keys); redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"` // e.g. counts.succeeded, stream, charges.above; stock, user, line
-	UserID      string `json:"userId,omitempty"`                                                                                                                                                                                                                                                                                                                                        // only if What is user or line
-	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null"`                                                                                                                                                                                                                                                                                       // value of the database rows
-	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null"`
-	Kept        *int64 `json:"kept,omitempty" doc:"Stored count"`
-	Provider    *int64 `json:"provider,omitempty" doc:"From the provider's charges"`
+	PromotionID string `json:"promotionId,omitempty"`
+	TemplateID  string `json:"templateId,omitempty"`
+	What        string `json:"what" doc:"Compared with store are kept: counts.…, amounts.…, attempts, open (payouts left in an ended promotion), live, issuedTotal; provider: charges.…, transactions (payouts that share a transaction key, and their keys); redis: stream, total, stock, count, issued_total, settled, granted, used, grants, user, line" example:"counts.succeeded"`
+	UserID      string `json:"userId,omitempty"`
+	Store       *int64 `json:"store" doc:"From the rows. Of line: the ticket to expect, or null; may exceed 2^53"`
+	Redis       *int64 `json:"redis" doc:"null: not compared. Of line: the ticket in line, or null; may exceed 2^53"`
+	Kept        *int64 `json:"kept,omitempty" doc:"Stored count; may exceed 2^53"`
+	Provider    *int64 `json:"provider,omitempty" doc:"From the provider's charges; may exceed 2^53"`
 	Detail      string `json:"detail"` // the values in a sentence
 	Repaired    bool   `json:"repaired"`
 }

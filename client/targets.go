@@ -38,9 +38,9 @@ type Upload struct {
 	Duplicates int64      `json:"duplicates"`
 	Conflicts  int64      `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64      `json:"rejected"`
-	Amount     int64      `json:"amount"`             // of the accepted targets
-	Currency   string     `json:"currency,omitempty"` // the promotion's
-	ReportURL  string     `json:"reportUrl"`          // path of the lines that were not accepted
+	Amount     int64      `json:"amount" doc:"May exceed 2^53"` // of the accepted targets
+	Currency   string     `json:"currency,omitempty"`           // the promotion's
+	ReportURL  string     `json:"reportUrl"`                    // path of the lines that were not accepted
 }
 
 // Uploads iterates over the uploads of a promotion, newest first. It ends after the
@@ -66,8 +66,8 @@ type UploadResult struct {
 	Duplicates int64  `json:"duplicates"` // known targets with the same values
 	Conflicts  int64  `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
 	Rejected   int64  `json:"rejected"`
-	Amount     int64  `json:"amount"`             // total of the accepted targets, in minor units
-	Currency   string `json:"currency,omitempty"` // the promotion's
+	Amount     int64  `json:"amount" doc:"May exceed 2^53"` // total of the accepted targets, in minor units
+	Currency   string `json:"currency,omitempty"`           // the promotion's
 	// Errors holds the first lines that were not accepted. ReportURL is the URL
 	// of a CSV file with all of them.
 	Errors    []LineError `json:"errors" nullable:"false" doc:"The first 100"`

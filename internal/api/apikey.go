@@ -51,16 +51,8 @@ type apiKeyIDInput struct {
 	ID string `path:"id"`
 }
 
-type apiKeyListInput struct {
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-}
-
 type apiKeyListOutput struct {
-	Body struct {
-		Items      []*client.APIKey `json:"items" nullable:"false"`
-		NextCursor string           `json:"nextCursor,omitempty"`
-	}
+	Body listOf[*client.APIKey]
 }
 
 func (a *API) addAPIKeys() {
@@ -117,28 +109,16 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 	return out, nil
 }
 
-func (a *API) listAPIKeys(ctx context.Context, in *apiKeyListInput) (*apiKeyListOutput, error) {
-	var before int64
-	if in.Cursor != "" {
-		var err error
-		if before, err = decodeCursor(cursorAPIKeys, in.Cursor); err != nil {
-			return nil, err
-		}
+func (a *API) listAPIKeys(ctx context.Context, in *PageInput) (*apiKeyListOutput, error) {
+	before, err := decodeCursor(cursorAPIKeys, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
 	keys, err := a.cfg.Keys.APIKeyList(ctx, before, pageRead(in.Limit))
 	if err != nil {
 		return nil, err
 	}
-	keys, more := page(keys, in.Limit)
-	out := &apiKeyListOutput{}
-	out.Body.Items = make([]*client.APIKey, len(keys))
-	for i, k := range keys {
-		out.Body.Items[i] = apiKeyOf(k)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorAPIKeys, keys[len(keys)-1].ID)
-	}
-	return out, nil
+	return &apiKeyListOutput{Body: page(keys, in.Limit, apiKeyOf, func(last store.APIKey) string { return encodeCursor(cursorAPIKeys, last.ID) })}, nil
 }
 
 func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {

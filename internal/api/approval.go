@@ -39,16 +39,12 @@ type promotionRejectInput struct {
 }
 
 type uploadListInput struct {
-	ID     string `path:"id" doc:"Promotion ID"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	ID string `path:"id" doc:"Promotion ID"`
+	PageInput
 }
 
 type uploadListOutput struct {
-	Body struct {
-		Items      []client.Upload `json:"items" nullable:"false"`
-		NextCursor string          `json:"nextCursor,omitempty"`
-	}
+	Body listOf[client.Upload]
 }
 
 func (a *API) addApprovals() {
@@ -134,30 +130,20 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadList
 	if err != nil {
 		return nil, err
 	}
-	var before int64
-	if in.Cursor != "" {
-		if before, err = decodeCursor(cursorUploads, in.Cursor); err != nil {
-			return nil, err
-		}
+	before, err := decodeCursor(cursorUploads, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
 	uploads, err := a.cfg.Uploads.List(ctx, id, before, pageRead(in.Limit))
 	if err != nil {
 		return nil, err
 	}
-	uploads, more := page(uploads, in.Limit)
 	promotion, err := a.cfg.Promotions.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	out := &uploadListOutput{}
-	out.Body.Items = make([]client.Upload, len(uploads))
-	for i, u := range uploads {
-		out.Body.Items[i] = uploadOf(u, promotion.Currency)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorUploads, uploads[len(uploads)-1].ID)
-	}
-	return out, nil
+	show := func(u store.Upload) client.Upload { return uploadOf(u, promotion.Currency) }
+	return &uploadListOutput{Body: page(uploads, in.Limit, show, func(last store.Upload) string { return encodeCursor(cursorUploads, last.ID) })}, nil
 }
 
 func uploadOf(u store.Upload, currency string) client.Upload {

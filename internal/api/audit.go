@@ -116,18 +116,14 @@ func auditPath(u *url.URL) string {
 }
 
 type auditListInput struct {
-	Cursor  string `query:"cursor"`
-	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	PageInput
 	Actor   string `query:"actor" maxLength:"200"`
 	Action  string `query:"action" maxLength:"200" doc:"Operation ID"`
 	Subject string `query:"subject" maxLength:"2000" doc:"Path; a final slash includes all paths below"`
 }
 
 type auditListOutput struct {
-	Body struct {
-		Items      []client.AuditLine `json:"items" nullable:"false"`
-		NextCursor string             `json:"nextCursor,omitempty"`
-	}
+	Body listOf[client.AuditLine]
 }
 
 func (a *API) addAudit() {
@@ -138,31 +134,23 @@ func (a *API) addAudit() {
 }
 
 func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutput, error) {
-	p := store.AuditListParams{Limit: pageRead(in.Limit), Actor: in.Actor, Action: in.Action, Subject: in.Subject}
-	if in.Cursor != "" {
-		before, err := decodeCursor(cursorAudit, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		p.Before = before
-	}
-	lines, err := a.cfg.Audits.AuditList(ctx, p)
+	before, err := decodeCursor(cursorAudit, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	lines, more := page(lines, in.Limit)
-	out := &auditListOutput{}
-	out.Body.Items = make([]client.AuditLine, len(lines))
-	for i, l := range lines {
-		out.Body.Items[i] = client.AuditLine{
+	lines, err := a.cfg.Audits.AuditList(ctx, store.AuditListParams{
+		Before: before, Limit: pageRead(in.Limit), Actor: in.Actor, Action: in.Action, Subject: in.Subject,
+	})
+	if err != nil {
+		return nil, err
+	}
+	show := func(l store.AuditLine) client.AuditLine {
+		return client.AuditLine{
 			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, KeyID: keyText(l.KeyID), TokenSubject: l.TokenSubject, Action: l.Action, Subject: l.Subject,
 			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: timeOf(l.EndedAt), Status: l.Status, Code: l.Code,
 		}
 	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorAudit, lines[len(lines)-1].ID)
-	}
-	return out, nil
+	return &auditListOutput{Body: page(lines, in.Limit, show, func(last store.AuditLine) string { return encodeCursor(cursorAudit, last.ID) })}, nil
 }
 
 // keyText returns the ID of an API key, or "" without one.

@@ -61,22 +61,17 @@ type couponsByCodeOutput struct {
 }
 
 type templateCouponsInput struct {
-	ID     string `path:"id" doc:"Template ID"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	ID string `path:"id" doc:"Template ID"`
+	PageInput
 }
 
 type userCouponsInput struct {
 	UserID string `path:"userId"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	PageInput
 }
 
 type couponListOutput struct {
-	Body struct {
-		Items      []*client.Coupon `json:"items" nullable:"false"`
-		NextCursor string           `json:"nextCursor,omitempty"`
-	}
+	Body listOf[*client.Coupon]
 }
 
 func (out *couponListOutput) holdsCodes() bool {
@@ -186,12 +181,10 @@ func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput)
 		return nil, err
 	}
 	p := store.CouponListParams{TemplateID: id}
-	if in.Cursor != "" {
-		if p.AfterTicket, err = decodeCursor(cursorTemplateCoupons, in.Cursor); err != nil {
-			return nil, err
-		}
+	if p.AfterTicket, err = decodeCursor(cursorTemplateCoupons, in.Cursor); err != nil {
+		return nil, err
 	}
-	return a.couponPage(ctx, p, in.Limit, func(last *reward.Coupon) string { return encodeCursor(cursorTemplateCoupons, last.Ticket) })
+	return a.couponPage(ctx, p, in.Limit, func(last reward.Coupon) string { return encodeCursor(cursorTemplateCoupons, last.Ticket) })
 }
 
 func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*couponListOutput, error) {
@@ -201,33 +194,22 @@ func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*coupo
 	if err := checkOwnUser(ctx, in.UserID); err != nil {
 		return nil, err
 	}
-	p := store.CouponListParams{UserID: in.UserID}
-	if in.Cursor != "" {
-		before, err := decodeCursor(cursorUserCoupons, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		p.Before = reward.CouponID(before)
+	before, err := decodeCursor(cursorUserCoupons, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
-	return a.couponPage(ctx, p, in.Limit, func(last *reward.Coupon) string { return encodeCursor(cursorUserCoupons, int64(last.ID)) })
+	p := store.CouponListParams{UserID: in.UserID, Before: reward.CouponID(before)}
+	return a.couponPage(ctx, p, in.Limit, func(last reward.Coupon) string { return encodeCursor(cursorUserCoupons, int64(last.ID)) })
 }
 
-func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit int, cursor func(last *reward.Coupon) string) (*couponListOutput, error) {
+func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit int, cursor func(last reward.Coupon) string) (*couponListOutput, error) {
 	p.Limit = pageRead(limit)
 	rows, err := a.cfg.Coupons.Coupons(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	rows, more := page(rows, limit)
-	out := &couponListOutput{}
-	out.Body.Items = make([]*client.Coupon, len(rows))
-	for i := range rows {
-		out.Body.Items[i] = couponFor(ctx, &rows[i])
-	}
-	if more {
-		out.Body.NextCursor = cursor(&rows[len(rows)-1])
-	}
-	return out, nil
+	show := func(c reward.Coupon) *client.Coupon { return couponFor(ctx, &c) }
+	return &couponListOutput{Body: page(rows, limit, show, cursor)}, nil
 }
 
 // checkUser refuses an invalid user ID in a path.

@@ -38,8 +38,12 @@ func encodeUserCursor(list, last string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
 }
 
-// decodeCursor parses a cursor of encodeCursor, and refuses all other texts.
+// decodeCursor parses a cursor of encodeCursor, and refuses all other texts. It returns 0
+// for none.
 func decodeCursor(list, cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
 	n, err := strconv.ParseInt(cursorText(list, cursor), 10, 64)
 	if err != nil || n < 0 || encodeCursor(list, n) != cursor {
 		return 0, noCursor()
@@ -47,8 +51,12 @@ func decodeCursor(list, cursor string) (int64, error) {
 	return n, nil
 }
 
-// decodeUserCursor parses a cursor of encodeUserCursor, and refuses all other texts.
+// decodeUserCursor parses a cursor of encodeUserCursor, and refuses all other texts. It
+// returns "" for none.
 func decodeUserCursor(list, cursor string) (string, error) {
+	if cursor == "" {
+		return "", nil
+	}
 	user := cursorText(list, cursor)
 	if reward.CheckUserID(user) != nil || encodeUserCursor(list, user) != cursor {
 		return "", noCursor()
@@ -73,13 +81,30 @@ func noCursor() error {
 	return web.Malformed("cursor", "is not a cursor of this list; use the nextCursor of the previous page, or omit it")
 }
 
-// page cuts rows that were read with pageRead to the limit, and reports whether
-// another page follows.
-func page[T any](rows []T, limit int) ([]T, bool) {
-	if len(rows) > limit {
-		return rows[:limit], true
+// PageInput selects a page of a list.
+type PageInput struct {
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// listOf is a page of a list.
+type listOf[T any] struct {
+	Items      []T    `json:"items" nullable:"false"`
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// page returns a page of rows that were read with pageRead. after returns the cursor of
+// the page that follows a row.
+func page[R, T any](rows []R, limit int, show func(R) T, after func(last R) string) listOf[T] {
+	shown := rows[:min(len(rows), limit)]
+	out := listOf[T]{Items: make([]T, len(shown))}
+	for i, r := range shown {
+		out.Items[i] = show(r)
 	}
-	return rows, len(rows) == limit && limit == store.BatchMax
+	if len(rows) > limit || len(rows) == limit && limit == store.BatchMax {
+		out.NextCursor = after(shown[len(shown)-1])
+	}
+	return out
 }
 
 // pageRead returns the number of rows to read for a page: one more than the limit,

@@ -67,10 +67,7 @@ type deadLetterListInput struct {
 }
 
 type deadLetterListOutput struct {
-	Body struct {
-		Items      []client.DeadLetter `json:"items" nullable:"false"`
-		NextCursor string              `json:"nextCursor,omitempty"`
-	}
+	Body      listOf[client.DeadLetter]
 	holdsCode bool
 }
 
@@ -102,12 +99,7 @@ func (b *SelectDeadLetters) Resolve(huma.Context) []error {
 	if err != nil {
 		return []error{&huma.ErrorDetail{Location: "body.ids", Message: err.Error()}}
 	}
-	wrong := selection.Check()
-	errs := make([]error, len(wrong))
-	for i, f := range wrong {
-		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
-	}
-	return errs
+	return fieldErrors(selection.Check())
 }
 
 func (b *SelectDeadLetters) selection() (campaign.DeadLetterSelection, error) {
@@ -201,31 +193,22 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 }
 
 func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {
-	p := store.DeadLetterListParams{
-		Limit: pageRead(in.Limit), Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status),
-		BytesMax: lettersShown,
-	}
-	if in.Cursor != "" {
-		before, err := decodeCursor(cursorDeadLetters, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		p.Before = before
-	}
-	letters, err := a.cfg.DeadLetters.List(ctx, p)
+	before, err := decodeCursor(cursorDeadLetters, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	letters, more := page(letters, in.Limit)
+	letters, err := a.cfg.DeadLetters.List(ctx, store.DeadLetterListParams{
+		Before: before, Limit: pageRead(in.Limit), Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status),
+		BytesMax: lettersShown,
+	})
+	if err != nil {
+		return nil, err
+	}
 	out := &deadLetterListOutput{}
-	out.Body.Items = make([]client.DeadLetter, len(letters))
-	for i, l := range letters {
-		var holdsCode bool
-		out.Body.Items[i], holdsCode = deadLetterFor(ctx, l)
+	out.Body = page(letters, in.Limit, func(l reward.DeadLetter) client.DeadLetter {
+		shown, holdsCode := deadLetterFor(ctx, l)
 		out.holdsCode = out.holdsCode || holdsCode
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorDeadLetters, letters[len(letters)-1].ID)
-	}
+		return shown
+	}, func(last reward.DeadLetter) string { return encodeCursor(cursorDeadLetters, last.ID) })
 	return out, nil
 }

@@ -38,14 +38,6 @@ JSON that is read, and each promotion, has an ` + "`ETag`" + `; with that in ` +
 
 Errors are ` + "`application/problem+json`" + ` with a ` + "`code`" + ` for programs; ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
 
-// bigNumbers lists the fields with integers that may exceed 2^53, by schema. The
-// list is complete: new fields of this size are strings, unless similar fields are
-// numbers.
-var bigNumbers = map[string][]string{
-	"Promotion": {"amountTotal", "amountSucceeded", "approvedAmount", "maxAmount"}, "Summary": {"amountSucceeded"}, "CreatePromotion": {"maxAmount"}, "ChangePromotion": {"maxAmount"},
-	"PromotionData": {"amountTotal", "amountSucceeded"}, "UploadResult": {"amount"}, "Upload": {"amount"}, "Drift": {"kept", "provider", "redis", "store"},
-}
-
 // tags lists the groups of operations in the order in which they are shown.
 var tags = []*huma.Tag{
 	{Name: "promotions"},
@@ -166,7 +158,6 @@ func (a *API) finishDescription() []byte {
 		problems[i] = c.Code
 	}
 	all["Problem"].(tree)["properties"].(tree)["code"].(tree)["enum"] = problems
-	describeBigNumbers(all)
 	shareEnums(whole["paths"], all)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		shareEnums(all[name], all)
@@ -207,21 +198,6 @@ func shareAnyID(schemas tree) {
 				at["$ref"] = schemaPrefix + schemaAnyID
 			}
 		})
-	}
-}
-
-// describeBigNumbers says of the fields of bigNumbers what they are.
-func describeBigNumbers(schemas tree) {
-	for name, fields := range bigNumbers {
-		properties := below(schemas, name, "properties")
-		for _, field := range fields {
-			property := properties[field].(tree)
-			if text, ok := property["description"].(string); ok {
-				property["description"] = text + "; may exceed 2^53"
-			} else {
-				property["description"] = "May exceed 2^53"
-			}
-		}
 	}
 }
 
@@ -390,10 +366,14 @@ func payoutStates() []any {
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemaName returns the name of a type in /openapi.json.
+// schemaName returns the name of a type in /openapi.json. A page of a list has the name of
+// its operation's output.
 func schemaName(t reflect.Type, hint string) string {
-	if t == reflect.TypeFor[client.TemplateCounters]() {
+	switch {
+	case t == reflect.TypeFor[client.TemplateCounters]():
 		return "Counters"
+	case strings.HasPrefix(t.Name(), "listOf["):
+		t = reflect.TypeFor[struct{}]()
 	}
 	return huma.DefaultSchemaNamer(t, hint)
 }

@@ -20,10 +20,6 @@ type Health struct {
 	client.Readiness
 }
 
-type healthOutput struct {
-	Body Health
-}
-
 func (a *API) addHealth() {
 	const tag = "health"
 	call(a, operation{
@@ -38,8 +34,8 @@ func (a *API) addHealth() {
 	}, a.ready)
 }
 
-func (a *API) healthz(_ context.Context, _ *struct{}) (*healthOutput, error) {
-	return &healthOutput{Body: healthy()}, nil
+func (a *API) healthz(_ context.Context, _ *struct{}) (*output[Health], error) {
+	return &output[Health]{Body: healthy()}, nil
 }
 
 func healthy() Health {
@@ -55,7 +51,7 @@ func troublesOf(list []obs.Trouble) []client.Trouble {
 	return out
 }
 
-func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+func (a *API) ready(ctx context.Context, _ *struct{}) (*output[Health], error) {
 	if a.IsDraining() {
 		return nil, web.NewProblem(http.StatusServiceUnavailable, CodeDraining, "this instance is shutting down")
 	}
@@ -74,5 +70,5 @@ func (a *API) ready(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 			out.Degraded = append(out.Degraded, t.Part)
 		}
 	}
-	return &healthOutput{Body: out}, nil
+	return &output[Health]{Body: out}, nil
 }

@@ -123,10 +123,6 @@ func requestParts(s string) (reward.TemplateID, string, error) {
 	return id, user, nil
 }
 
-type issueRequestOutput struct {
-	Body *client.IssueRequest
-}
-
 func (a *API) addIssuing() {
 	const path, tag = "/v1/coupons/{templateId}/issue", "coupons"
 	call(a, operation{
@@ -290,12 +286,12 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 	return status
 }
 
-func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*issueRequestOutput, error) {
+func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*output[*client.IssueRequest], error) {
 	_, _, status, err := a.issueRequestStatus(ctx, in.RequestID)
 	if err != nil {
 		return nil, err
 	}
-	return &issueRequestOutput{Body: issueRequestFor(ctx, status)}, nil
+	return &output[*client.IssueRequest]{Body: issueRequestFor(ctx, status)}, nil
 }
 
 // leaveLine takes a request out of the waiting line. A caller that may make the request

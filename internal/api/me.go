@@ -7,10 +7,6 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-type meOutput struct {
-	Body client.Me
-}
-
 type settingListOutput struct {
 	Body struct {
 		Items []client.Setting `json:"items" nullable:"false"`
@@ -21,9 +17,9 @@ func (a *API) addMe() {
 	call(a, operation{
 		id: "get-me", method: http.MethodGet, path: "/v1/me", tag: "api-keys", roles: everyRole,
 		summary: "Show who the caller is",
-	}, func(ctx context.Context, _ *struct{}) (*meOutput, error) {
+	}, func(ctx context.Context, _ *struct{}) (*output[client.Me], error) {
 		c := callerOf(ctx)
-		return &meOutput{Body: client.Me{Name: c.Name, Role: string(c.Role), ExpiresAt: timeOf(c.ExpiresAt)}}, nil
+		return &output[client.Me]{Body: client.Me{Name: c.Name, Role: string(c.Role), ExpiresAt: timeOf(c.ExpiresAt)}}, nil
 	})
 	call(a, operation{
 		id: "list-settings", method: http.MethodGet, path: "/v1/settings", tag: "instances", roles: admins,

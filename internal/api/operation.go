@@ -47,6 +47,9 @@ type operation struct {
 	responses  map[string]*huma.Response
 }
 
+// output is the response of an operation without headers.
+type output[T any] struct{ Body T }
+
 // declare records an operation, and returns it for huma.
 func (a *API) declare(op operation) huma.Operation {
 	if op.roles == nil { // the operations are constant, so tests would find it

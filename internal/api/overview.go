@@ -51,10 +51,6 @@ func governorOf(instances []store.Instance, now time.Time) client.GovernorState 
 	return out
 }
 
-type overviewOutput struct {
-	Body *client.Overview
-}
-
 func (a *API) addOverview() {
 	call(a, operation{
 		id: "get-overview", method: http.MethodGet, path: "/v1/overview", tag: "instances", roles: readers,
@@ -122,12 +118,12 @@ func (a *API) unblockProvider(context.Context, *struct{}) (*struct{}, error) {
 	return nil, nil //nolint:nilnil // 204
 }
 
-func (a *API) getOverview(ctx context.Context, _ *struct{}) (*overviewOutput, error) {
+func (a *API) getOverview(ctx context.Context, _ *struct{}) (*output[*client.Overview], error) {
 	o, err := a.overviews.get(ctx, a.readOverview)
 	if err != nil {
 		return nil, err
 	}
-	return &overviewOutput{Body: o}, nil
+	return &output[*client.Overview]{Body: o}, nil
 }
 
 // readOverview reads an overview. The gates and the queue may be away; the database

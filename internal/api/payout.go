@@ -71,11 +71,10 @@ func csvRow(p client.Payout) []string {
 }
 
 type payoutListInput struct {
-	ID     string `path:"id" doc:"Promotion ID"`
-	State  string `query:"state"`
-	Code   string `query:"code" doc:"errorCode"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	ID    string `path:"id" doc:"Promotion ID"`
+	State string `query:"state"`
+	Code  string `query:"code" doc:"errorCode"`
+	PageInput
 }
 
 // params converts the input for the store.
@@ -104,10 +103,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 }
 
 type payoutListOutput struct {
-	Body struct {
-		Items      []client.Payout `json:"items" nullable:"false"`
-		NextCursor string          `json:"nextCursor,omitempty"`
-	}
+	Body listOf[client.Payout]
 }
 
 func (out *payoutListOutput) holdsCodes() bool {
@@ -147,12 +143,7 @@ type ResolvePayout struct{ client.Resolution }
 
 // Resolve checks what the schema cannot express.
 func (b *ResolvePayout) Resolve(huma.Context) []error {
-	wrong := b.command().Check()
-	errs := make([]error, len(wrong))
-	for i, f := range wrong {
-		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
-	}
-	return errs
+	return fieldErrors(b.command().Check())
 }
 
 func (b *ResolvePayout) command() campaign.ResolveCommand {
@@ -234,16 +225,8 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 	if err != nil {
 		return nil, err
 	}
-	rows, more := page(rows, in.Limit)
-	out := &payoutListOutput{}
-	out.Body.Items = make([]client.Payout, len(rows))
-	for i, r := range rows {
-		out.Body.Items[i] = payoutFor(ctx, r, promotion.Currency)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorPayouts, int64(rows[len(rows)-1].TargetID))
-	}
-	return out, nil
+	show := func(r reward.Payout) client.Payout { return payoutFor(ctx, r, promotion.Currency) }
+	return &payoutListOutput{Body: page(rows, in.Limit, show, func(last reward.Payout) string { return encodeCursor(cursorPayouts, int64(last.TargetID)) })}, nil
 }
 
 // exportPageRows is the number of payouts that an export holds in memory.
@@ -252,7 +235,7 @@ const exportPageRows = 100
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	in := payoutListInput{
-		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), Cursor: q.Get("cursor"), Limit: exportPageRows,
+		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), PageInput: PageInput{Cursor: q.Get("cursor"), Limit: exportPageRows},
 	}
 	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
 	a.EndCSV(out, r, a.export(r.Context(), out, in))

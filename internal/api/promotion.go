@@ -104,14 +104,14 @@ type CreatePromotion struct {
 	ConsumersPerInstance *int              `json:"consumersPerInstance,omitempty" minimum:"1" maximum:"256" doc:"Absent: by the number of targets"`
 	RatePerSecond        *int              `json:"ratePerSecond,omitempty" minimum:"1" maximum:"1000000" doc:"Calls of all instances together"`
 	Weight               *int              `json:"weight,omitempty" minimum:"1" maximum:"100" doc:"Share of calls, relative to others; absent: 1"`
-	MaxAmount            *int64            `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched"`
+	MaxAmount            *int64            `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched; may exceed 2^53"`
 	Canary               *CreateCanary     `json:"canary,omitempty"`
 	StartsAt             *time.Time        `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
 	WebhookURL           string            `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Called when it ends or Largesse pauses it; needs webhook.secret"`
 	Metadata             map[string]string `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
 }
 
-// CreateCanary is the canary of a new promotion.
+// CreateCanary is the canary of a new or changed promotion.
 type CreateCanary struct {
 	Targets        int64    `json:"targets" minimum:"1"`
 	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED above which it pauses; absent: 0.5"`
@@ -129,12 +129,7 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 	cmd, wrong := b.command()
 	// createPromotion checks that startsAt is in the future: a later repeat under the
 	// same idempotency key must get the same response.
-	wrong = append(wrong, cmd.Check(time.Time{})...)
-	errs := make([]error, len(wrong))
-	for i, f := range wrong {
-		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
-	}
-	return errs
+	return fieldErrors(append(wrong, cmd.Check(time.Time{})...))
 }
 
 func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError) {

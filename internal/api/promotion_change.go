@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,12 +22,12 @@ type ChangePromotion struct {
 	Name          *string                       `json:"name,omitempty" minLength:"1" maxLength:"200"`
 	RatePerSecond web.Clearable[int]            `json:"ratePerSecond,omitempty,omitzero" minimum:"1" maximum:"1000000" doc:"null: no limit"`
 	Weight        web.Clearable[int]            `json:"weight,omitempty,omitzero" minimum:"1" maximum:"100" doc:"null: 1"`
-	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what may have been paid; null: no limit"`
+	MaxAmount     web.Clearable[int64]          `json:"maxAmount,omitempty,omitzero" minimum:"1" doc:"At least what may have been paid; null: no limit; may exceed 2^53"`
 	MaxRetries    *int                          `json:"maxRetries,omitempty" minimum:"0" maximum:"20"`
 	Amount        web.Clearable[int64]          `json:"amount,omitempty,omitzero" minimum:"0" maximum:"1000000000000000" doc:"Only while DRAFT; null: none"`
 	VoucherCode   web.Clearable[string]         `json:"voucherCode,omitempty,omitzero" maxLength:"200" doc:"Only while DRAFT; null: none"`
 	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Three capital letters; only while DRAFT; null: none"`
-	Canary        web.Clearable[ChangeCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
+	Canary        web.Clearable[CreateCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
 	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
 	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Sets entries; a null value removes one, null all"`
 	ImmutableFields
@@ -33,12 +35,6 @@ type ChangePromotion struct {
 
 // metadataChange changes entries of metadata; nil removes an entry.
 type metadataChange map[string]*string
-
-// ChangeCanary is the canary of a changed promotion.
-type ChangeCanary struct {
-	Targets        int64    `json:"targets" minimum:"1"`
-	MaxFailureRate *float64 `json:"maxFailureRate,omitempty" minimum:"0" maximum:"1" doc:"Share of FAILED above which it pauses; absent: 0.5"`
-}
 
 // ImmutableFields are the fields of Promotion that never change, or by other calls
 // only. They are not described, but have an error of their own.
@@ -80,33 +76,11 @@ func (i immutable) MarshalJSON() ([]byte, error) { return json.RawMessage(i).Mar
 // check returns CodeImmutable if the body names a field that cannot change.
 func (f *ImmutableFields) check() error {
 	var wrong []web.ProblemField
-	for _, field := range []struct {
-		name  string
-		value immutable
-	}{
-		{"id", f.ID},
-		{"type", f.Type},
-		{"status", f.Status},
-		{"consumersPerInstance", f.ConsumersPerInstance},
-		{"webhookUrl", f.WebhookURL},
-		{"createdBy", f.CreatedBy},
-		{"approvedBy", f.ApprovedBy},
-		{"closed", f.Closed},
-		{"totalCount", f.TotalCount},
-		{"expectedCount", f.ExpectedCount},
-		{"counts", f.Counts},
-		{"amountTotal", f.AmountTotal},
-		{"amountSucceeded", f.AmountSucceeded},
-		{"pausedBy", f.PausedBy},
-		{"pauseReason", f.PauseReason},
-		{"etaSeconds", f.ETASeconds},
-		{"createdAt", f.CreatedAt},
-		{"startedAt", f.StartedAt},
-		{"finishedAt", f.FinishedAt},
-		{"summaries", f.Summaries},
-	} {
-		if field.value != nil {
-			wrong = append(wrong, web.ProblemField{Field: field.name, Detail: "cannot change"})
+	v := reflect.ValueOf(*f)
+	for i := range v.NumField() {
+		if !v.Field(i).IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			wrong = append(wrong, web.ProblemField{Field: name, Detail: "cannot change"})
 		}
 	}
 	if len(wrong) == 0 {

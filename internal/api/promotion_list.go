@@ -25,10 +25,7 @@ type promotionListInput struct {
 }
 
 type promotionListOutput struct {
-	Body struct {
-		Items      []*client.Promotion `json:"items" nullable:"false"`
-		NextCursor string              `json:"nextCursor,omitempty"`
-	}
+	Body listOf[*client.Promotion]
 }
 
 func (a *API) addPromotionList() {
@@ -61,16 +58,8 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*prom
 	if err != nil {
 		return nil, err
 	}
-	views, more := page(views, in.Limit)
-	out := &promotionListOutput{}
-	out.Body.Items = make([]*client.Promotion, len(views))
-	for i, v := range views {
-		out.Body.Items[i] = a.promotionFor(ctx, v)
-	}
-	if more {
-		out.Body.NextCursor = encodePosition(p.Sort, views[len(views)-1].Promotion)
-	}
-	return out, nil
+	show := func(v store.PromotionView) *client.Promotion { return a.promotionFor(ctx, v) }
+	return &promotionListOutput{Body: page(views, in.Limit, show, func(last store.PromotionView) string { return encodePosition(p.Sort, last.Promotion) })}, nil
 }
 
 // encodePosition returns the cursor of a list in an order, after a promotion. It

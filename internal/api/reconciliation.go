@@ -111,10 +111,6 @@ type reconciliationIDInput struct {
 	ID string `path:"id" doc:"Reconciliation ID"`
 }
 
-type reconciliationOutput struct {
-	Body *client.Reconciliation
-}
-
 type reconciledOutput struct {
 	Location string `header:"Location" doc:"Path of the new object"`
 	Body     *client.Reconciliation
@@ -197,7 +193,7 @@ func (a *API) storeReconciliation(ctx context.Context, report *client.Reconcilia
 	})
 }
 
-func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*reconciliationOutput, error) {
+func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*output[*client.Reconciliation], error) {
 	id, err := web.IDOf("reconciliation", in.ID)
 	if err != nil {
 		return nil, web.Malformed("id", err.Error())
@@ -213,44 +209,28 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	if report.Drifts == nil {
 		report.Drifts = []client.Drift{}
 	}
-	return &reconciliationOutput{Body: report}, nil
-}
-
-type reconciliationListInput struct {
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	return &output[*client.Reconciliation]{Body: report}, nil
 }
 
 type reconciliationListOutput struct {
-	Body struct {
-		Items      []client.ReconciliationSummary `json:"items" nullable:"false"`
-		NextCursor string                         `json:"nextCursor,omitempty"`
-	}
+	Body listOf[client.ReconciliationSummary]
 }
 
-func (a *API) listReconciliations(ctx context.Context, in *reconciliationListInput) (*reconciliationListOutput, error) {
-	var before int64
-	if in.Cursor != "" {
-		var err error
-		if before, err = decodeCursor(cursorReconciliations, in.Cursor); err != nil {
-			return nil, err
-		}
+func (a *API) listReconciliations(ctx context.Context, in *PageInput) (*reconciliationListOutput, error) {
+	before, err := decodeCursor(cursorReconciliations, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
 	rows, err := a.cfg.Rows.ReconciliationList(ctx, before, pageRead(in.Limit))
 	if err != nil {
 		return nil, err
 	}
-	rows, more := page(rows, in.Limit)
-	out := &reconciliationListOutput{}
-	out.Body.Items = make([]client.ReconciliationSummary, len(rows))
-	for i, r := range rows {
-		out.Body.Items[i] = client.ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
+	show := func(r store.Reconciliation) client.ReconciliationSummary {
+		out := client.ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
 		if r.Checked >= 0 {
-			out.Body.Items[i].Checked, out.Body.Items[i].Drifts, out.Body.Items[i].Repaired = &r.Checked, &r.Drifts, &r.Repaired
+			out.Checked, out.Drifts, out.Repaired = &r.Checked, &r.Drifts, &r.Repaired
 		}
+		return out
 	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorReconciliations, rows[len(rows)-1].ID)
-	}
-	return out, nil
+	return &reconciliationListOutput{Body: page(rows, in.Limit, show, func(last store.Reconciliation) string { return encodeCursor(cursorReconciliations, last.ID) })}, nil
 }

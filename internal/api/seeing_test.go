@@ -51,7 +51,9 @@ func (e expiring) Verify(ctx context.Context, token string) (auth.Principal, err
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(a *Config) { a.Settings = []client.Setting{{Name: "money.timeout", Value: "5s", Source: "default"}} })
+	b := setup(t, func(a *Config) {
+		a.Settings = []client.Setting{{Name: "money.timeout", Value: "5s", Source: "default"}}
+	})
 	if got := strings.TrimSpace(b.json(t, "GET", "/v1/settings", "").body); got != `{"items":[{"name":"money.timeout","value":"5s","source":"default"}]}` {
 		t.Errorf("settings %s", got)
 	}

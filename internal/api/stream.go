@@ -19,10 +19,6 @@ import (
 // queueTimeout is the timeout for the work queue to answer a request.
 const queueTimeout = time.Second
 
-type promotionStreamOutput struct {
-	Body *client.PromotionStream
-}
-
 func (a *API) addStreams() {
 	call(a, operation{
 		id: "get-promotion-stream", method: http.MethodGet, path: "/v1/promotions/{id}/stream", tag: "promotions", roles: readers,
@@ -31,7 +27,7 @@ func (a *API) addStreams() {
 	}, a.getPromotionStream)
 }
 
-func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*promotionStreamOutput, error) {
+func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*output[*client.PromotionStream], error) {
 	id, err := promotionID(in.ID)
 	if err != nil {
 		return nil, err
@@ -58,7 +54,7 @@ func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*pr
 		OldestAt: timeOf(info.OldestAt), OldestPendingAt: timeOf(info.OldestPendingAt), Consumers: streamConsumers(consumers, instances),
 	}
 	out.Key, out.Group = a.cfg.StreamNames(s)
-	return &promotionStreamOutput{Body: out}, nil
+	return &output[*client.PromotionStream]{Body: out}, nil
 }
 
 // inspectStream reads the state of a stream and its consumers.

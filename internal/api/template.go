@@ -244,16 +244,12 @@ type templateListInput struct {
 }
 
 type templateListOutput struct {
-	Body struct {
-		Items      []*client.Template `json:"items" nullable:"false"`
-		NextCursor string             `json:"nextCursor,omitempty"`
-	}
+	Body listOf[*client.Template]
 }
 
 type templateEntrantsInput struct {
-	ID     string `path:"id" doc:"Template ID"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	ID string `path:"id" doc:"Template ID"`
+	PageInput
 }
 
 // Entrant is a user who entered a draw.
@@ -262,10 +258,7 @@ type Entrant struct {
 }
 
 type entrantListOutput struct {
-	Body struct {
-		Items      []Entrant `json:"items" nullable:"false"`
-		NextCursor string    `json:"nextCursor,omitempty"`
-	}
+	Body listOf[Entrant]
 }
 
 type templateChangeInput struct {
@@ -345,11 +338,7 @@ type ReleasedPlaces struct {
 	Released int64 `json:"released"`
 }
 
-type releasedPlacesOutput struct {
-	Body *ReleasedPlaces
-}
-
-func (a *API) releasePlaces(ctx context.Context, in *templateIDInput) (*releasedPlacesOutput, error) {
+func (a *API) releasePlaces(ctx context.Context, in *templateIDInput) (*output[*ReleasedPlaces], error) {
 	id, err := templateID("id", in.ID)
 	if err != nil {
 		return nil, err
@@ -361,7 +350,7 @@ func (a *API) releasePlaces(ctx context.Context, in *templateIDInput) (*released
 	if released > 0 {
 		a.log.Info("places released", "template_id", id, "places", released, "actor", actor(ctx))
 	}
-	return &releasedPlacesOutput{Body: &ReleasedPlaces{Released: released}}, nil
+	return &output[*ReleasedPlaces]{Body: &ReleasedPlaces{Released: released}}, nil
 }
 
 // templateCall returns an operation that takes a template ID and answers with the
@@ -479,13 +468,9 @@ func (a *API) approveTemplate(ctx context.Context, in *templateApproveInput) (*t
 }
 
 func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templateListOutput, error) {
-	var before reward.TemplateID
-	if in.Cursor != "" {
-		n, err := decodeCursor(cursorTemplates, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		before = reward.TemplateID(n)
+	before, err := decodeCursor(cursorTemplates, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
 	var selects func(*reward.CouponTemplate) bool
 	if in.Search != "" || in.Awaiting {
@@ -494,20 +479,12 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 			return (!in.Awaiting || t.AwaitsApproval()) && strings.Contains(t.SearchText(), text)
 		}
 	}
-	views, err := a.cfg.Templates.List(ctx, before, pageRead(in.Limit), selects)
+	views, err := a.cfg.Templates.List(ctx, reward.TemplateID(before), pageRead(in.Limit), selects)
 	if err != nil {
 		return nil, err
 	}
-	views, more := page(views, in.Limit)
-	out := &templateListOutput{}
-	out.Body.Items = make([]*client.Template, len(views))
-	for i, v := range views {
-		out.Body.Items[i] = templateFor(ctx, v)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorTemplates, int64(views[len(views)-1].ID))
-	}
-	return out, nil
+	show := func(v coupon.View) *client.Template { return templateFor(ctx, v) }
+	return &templateListOutput{Body: page(views, in.Limit, show, func(last coupon.View) string { return encodeCursor(cursorTemplates, int64(last.ID)) })}, nil
 }
 
 func (a *API) listTemplateEntrants(ctx context.Context, in *templateEntrantsInput) (*entrantListOutput, error) {
@@ -515,24 +492,14 @@ func (a *API) listTemplateEntrants(ctx context.Context, in *templateEntrantsInpu
 	if err != nil {
 		return nil, err
 	}
-	after := ""
-	if in.Cursor != "" {
-		if after, err = decodeUserCursor(cursorEntrants, in.Cursor); err != nil {
-			return nil, err
-		}
+	after, err := decodeUserCursor(cursorEntrants, in.Cursor)
+	if err != nil {
+		return nil, err
 	}
 	users, err := a.cfg.Templates.Entrants(ctx, id, after, pageRead(in.Limit))
 	if err != nil {
 		return nil, err
 	}
-	users, more := page(users, in.Limit)
-	out := &entrantListOutput{}
-	out.Body.Items = make([]Entrant, len(users))
-	for i, user := range users {
-		out.Body.Items[i] = Entrant{UserID: user}
-	}
-	if more {
-		out.Body.NextCursor = encodeUserCursor(cursorEntrants, users[len(users)-1])
-	}
-	return out, nil
+	show := func(user string) Entrant { return Entrant{UserID: user} }
+	return &entrantListOutput{Body: page(users, in.Limit, show, func(last string) string { return encodeUserCursor(cursorEntrants, last) })}, nil
 }

@@ -18,15 +18,11 @@ type unknownListInput struct {
 	State     string `query:"state" enum:"UNKNOWN" default:"UNKNOWN"`
 	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"UNKNOWN for at least so long" example:"15m"`
 	UserID    string `query:"userId" maxLength:"255"`
-	Cursor    string `query:"cursor"`
-	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	PageInput
 }
 
 type unknownListOutput struct {
-	Body struct {
-		Items      []client.UnknownPayout `json:"items" nullable:"false"`
-		NextCursor string                 `json:"nextCursor,omitempty"`
-	}
+	Body listOf[client.UnknownPayout]
 }
 
 func (out *unknownListOutput) holdsCodes() bool {
@@ -63,20 +59,14 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownLi
 	if err != nil {
 		return nil, err
 	}
-	rows, more := page(rows, in.Limit)
 	currencies, err := a.currencies(ctx, rows)
 	if err != nil {
 		return nil, err
 	}
-	out := &unknownListOutput{}
-	out.Body.Items = make([]client.UnknownPayout, len(rows))
-	for i, r := range rows {
-		out.Body.Items[i] = client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
+	show := func(r reward.Payout) client.UnknownPayout {
+		return client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
 	}
-	if more {
-		out.Body.NextCursor = encodeUnknownCursor(store.PlaceOfUnknown(rows[len(rows)-1]))
-	}
-	return out, nil
+	return &unknownListOutput{Body: page(rows, in.Limit, show, func(last reward.Payout) string { return encodeUnknownCursor(store.PlaceOfUnknown(last)) })}, nil
 }
 
 // olderThan parses an age of the form that the schema describes. "" is zero.

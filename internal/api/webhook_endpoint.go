@@ -184,21 +184,13 @@ type deliveryIDInput struct {
 }
 
 type deliveryListInput struct {
-	ID     string `path:"id" doc:"Webhook endpoint ID"`
-	State  string `query:"state" enum:"PENDING,DELIVERED,ABANDONED"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-}
-
-type deliveryOutput struct {
-	Body *client.WebhookDelivery
+	ID    string `path:"id" doc:"Webhook endpoint ID"`
+	State string `query:"state" enum:"PENDING,DELIVERED,ABANDONED"`
+	PageInput
 }
 
 type deliveryListOutput struct {
-	Body struct {
-		Items      []*client.WebhookDelivery `json:"items" nullable:"false"`
-		NextCursor string                    `json:"nextCursor,omitempty"`
-	}
+	Body listOf[*client.WebhookDelivery]
 }
 
 func (a *API) addWebhookEndpoints() {
@@ -407,7 +399,7 @@ func (a *API) rotateWebhookSecret(ctx context.Context, in *endpointIDInput) (*en
 	return withSecret(ctx, e), nil
 }
 
-func (a *API) testWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*deliveryOutput, error) {
+func (a *API) testWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*output[*client.WebhookDelivery], error) {
 	id, err := endpointID(in.ID)
 	if err != nil {
 		return nil, err
@@ -416,7 +408,7 @@ func (a *API) testWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*de
 	if err != nil {
 		return nil, err
 	}
-	return &deliveryOutput{Body: deliveryOf(d)}, nil
+	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
 }
 
 func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) (*deliveryListOutput, error) {
@@ -430,10 +422,8 @@ func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) 
 			p.State = &state
 		}
 	}
-	if in.Cursor != "" {
-		if p.Before, err = decodeCursor(cursorDeliveries, in.Cursor); err != nil {
-			return nil, err
-		}
+	if p.Before, err = decodeCursor(cursorDeliveries, in.Cursor); err != nil {
+		return nil, err
 	}
 	if _, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, 0); err != nil {
 		return nil, err
@@ -442,19 +432,10 @@ func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) 
 	if err != nil {
 		return nil, err
 	}
-	list, more := page(list, in.Limit)
-	out := &deliveryListOutput{}
-	out.Body.Items = make([]*client.WebhookDelivery, len(list))
-	for i, d := range list {
-		out.Body.Items[i] = deliveryOf(d)
-	}
-	if more {
-		out.Body.NextCursor = encodeCursor(cursorDeliveries, list[len(list)-1].ID)
-	}
-	return out, nil
+	return &deliveryListOutput{Body: page(list, in.Limit, deliveryOf, func(last store.EndpointDelivery) string { return encodeCursor(cursorDeliveries, last.ID) })}, nil
 }
 
-func (a *API) getWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*deliveryOutput, error) {
+func (a *API) getWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*output[*client.WebhookDelivery], error) {
 	endpoint, id, err := deliveryIDs(in)
 	if err != nil {
 		return nil, err
@@ -463,10 +444,10 @@ func (a *API) getWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*del
 	if err != nil {
 		return nil, err
 	}
-	return &deliveryOutput{Body: deliveryOf(d)}, nil
+	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
 }
 
-func (a *API) resendWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*deliveryOutput, error) {
+func (a *API) resendWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*output[*client.WebhookDelivery], error) {
 	endpoint, id, err := deliveryIDs(in)
 	if err != nil {
 		return nil, err
@@ -475,5 +456,5 @@ func (a *API) resendWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*
 	if err != nil {
 		return nil, err
 	}
-	return &deliveryOutput{Body: deliveryOf(d)}, nil
+	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
 }

@@ -16,10 +16,10 @@ func FuzzCursor(f *testing.F) {
 	f.Add("cHJvbW90aW9uOjAx", int64(1), "é")
 	f.Fuzz(func(t *testing.T, given string, last int64, user string) {
 		// Only an exact copy of a returned cursor is accepted, and for one list only.
-		if n, err := decodeCursor(cursorPromotions, given); err == nil && (n < 0 || encodeCursor(cursorPromotions, n) != given) {
+		if n, err := decodeCursor(cursorPromotions, given); err == nil && given != "" && (n < 0 || encodeCursor(cursorPromotions, n) != given) {
 			t.Fatalf("%q was read as %d, whose cursor is %q", given, n, encodeCursor(cursorPromotions, n))
 		}
-		if u, err := decodeUserCursor(cursorEntrants, given); err == nil && (reward.CheckUserID(u) != nil || encodeUserCursor(cursorEntrants, u) != given) {
+		if u, err := decodeUserCursor(cursorEntrants, given); err == nil && given != "" && (reward.CheckUserID(u) != nil || encodeUserCursor(cursorEntrants, u) != given) {
 			t.Fatalf("%q was read as the user %q", given, u)
 		}
 		// What is given out is taken, and by no other list.

@@ -32,8 +32,8 @@ type (
 		TotalCount      int64            `json:"totalCount"`
 		ExpectedCount   *int64           `json:"expectedCount,omitempty"`
 		Counts          map[string]int64 `json:"counts,omitempty" doc:"By state"`
-		AmountTotal     int64            `json:"amountTotal"`
-		AmountSucceeded int64            `json:"amountSucceeded"`
+		AmountTotal     int64            `json:"amountTotal" doc:"May exceed 2^53"`
+		AmountSucceeded int64            `json:"amountSucceeded" doc:"May exceed 2^53"`
 		Currency        string           `json:"currency,omitempty"`
 		StartedAt       time.Time        `json:"startedAt,omitzero"`
 		FinishedAt      time.Time        `json:"finishedAt,omitzero"`
