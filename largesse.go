@@ -130,11 +130,11 @@ const callTimeout = 24 * time.Hour
 const settingListen = "http.listen"
 
 // settings returns the settings in cfg by name.
-func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) {
+func (cfg Config) settings() (map[string]config.Value, []config.Problem) {
 	const source = "Config.Settings"
-	program := map[string]config.ProgramValue{}
+	program := map[string]config.Value{}
 	for name, text := range cfg.Settings {
-		program[name] = config.ProgramValue{Text: text, Source: source}
+		program[name] = config.Value{Text: text, Source: source}
 	}
 	var problems []config.Problem
 	wrong := func(name, detail string) {
@@ -160,7 +160,7 @@ func (cfg Config) settings() (map[string]config.ProgramValue, []config.Problem) 
 		if _, twice := program[field.name]; twice {
 			wrong(field.name, "is also set by Config."+field.field+"; keep one")
 		}
-		program[field.name] = config.ProgramValue{Text: field.text, Source: "Config." + field.field}
+		program[field.name] = config.Value{Text: field.text, Source: "Config." + field.field}
 	}
 	return program, problems
 }

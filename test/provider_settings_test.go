@@ -301,18 +301,18 @@ const (
 func shapedConfig(t *testing.T, name, url string) config.Config {
 	t.Helper()
 	dir := t.TempDir()
-	program := map[string]config.ProgramValue{}
+	program := map[string]config.Value{}
 	for setting, text := range map[string]string{"money.url": url, "money.timeout": "2s", "money.settle-after": "2s"} {
-		program[setting] = config.ProgramValue{Text: text, Source: "test"}
+		program[setting] = config.Value{Text: text, Source: "test"}
 	}
 	for setting, secret := range map[string]string{"token-file": "access", "signature-key-file": "signing key"} {
 		file := filepath.Join(dir, setting)
 		fixture.OK(t, os.WriteFile(file, []byte(secret), 0o600))
 		switch {
 		case name == "points-api" && setting == "signature-key-file":
-			program["money.request.signature-key-file"] = config.ProgramValue{Text: file, Source: "test"}
+			program["money.request.signature-key-file"] = config.Value{Text: file, Source: "test"}
 		case name != "points-api" && setting == "token-file":
-			program["money.token-file"] = config.ProgramValue{Text: file, Source: "test"}
+			program["money.token-file"] = config.Value{Text: file, Source: "test"}
 		}
 	}
 	cfg, _, err := config.Load(config.LoadParams{File: "examples/provider-settings/" + name + ".yaml", Program: program})

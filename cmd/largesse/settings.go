@@ -54,6 +54,9 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 		if setting.Kind == config.KindBool {
 			flag.NoOptDefVal = "true"
 		}
+		if setting.Words != nil {
+			complete(cmd, setting.Flag(), setting.Words...)
+		}
 	}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "listen" {
@@ -61,9 +64,6 @@ func withSettings(cmd *cobra.Command) *settingFlags {
 		}
 		return pflag.NormalizedName(name)
 	})
-	complete(cmd, "log-level", "debug", "info", "warn", "error")
-	complete(cmd, "log-format", "text", "json")
-	complete(cmd, "auth-mode", "none", "apikey", "jwt")
 	complete(cmd, "roles", config.Roles...)
 	cmd.SetUsageFunc(groupedUsage)
 	return s

@@ -102,7 +102,7 @@ func TestLoadConfig(t *testing.T) {
 		got, warnings, err := Load(LoadParams{
 			Environ: []string{"LARGESSE_DATA_DIR=from-environment"},
 			Flags:   map[string]string{"data.dir": "from-flag"},
-			Program: map[string]ProgramValue{"data.dir": {"here", "Config.DataDir"}, "roles": {"api, payout", "Config.Settings"}},
+			Program: map[string]Value{"data.dir": {"here", "Config.DataDir"}, "roles": {"api, payout", "Config.Settings"}},
 		})
 		if err != nil || len(warnings) > 0 {
 			t.Fatalf("Load: %v, warnings %v", err, warnings)
@@ -110,7 +110,7 @@ func TestLoadConfig(t *testing.T) {
 		if got.Data.Dir != "here" || !slices.Equal(got.Roles, []string{"api", "payout"}) || got.Source("data.dir") != "Config.DataDir" {
 			t.Errorf("data.dir %s (%s), roles %q", got.Data.Dir, got.Source("data.dir"), got.Roles)
 		}
-		_, _, err = Load(LoadParams{Program: map[string]ProgramValue{
+		_, _, err = Load(LoadParams{Program: map[string]Value{
 			"data.dirr": {"here", "Config.Settings"}, "money.timeout": {"soon", "Config.Settings"}, "roles": {"king", "Config.Settings"},
 		}})
 		want := `settings: data.dirr (Config.Settings) is not a setting; did you mean data.dir?; ` +
@@ -312,6 +312,9 @@ func TestValidate(t *testing.T) {
 		{"approval.currencies", "EUR:1,KRW:1:0", `has "KRW:1:0"; its amounts must be whole numbers of minor units, at least 1`},
 		{"approval.currencies", "EUR:1.50", `has "EUR:1.50"; its amounts`},
 		{"approval.currencies", "EUR:1,EUR:2", "has EUR twice"},
+		{"coupon.lock-wait", "0s", "must be from 1ms to 1m"},
+		{"retention.audit", "59m", "must be at least 1h"},
+		{"retention.audit", "1h", ""},
 		{"webhook.secret", "0123456789abcdef", ""},
 		{"webhook.secret", strings.Repeat("x", 1001), `webhook.secret = "xxxxx" (flag --webhook-secret) must have at most 1000 characters`},
 		{"http.listen", "127.0.0.1:0", ""},
@@ -343,9 +346,9 @@ func TestValidate(t *testing.T) {
 		t.Run(tc.name+"="+tc.value, func(t *testing.T) {
 			t.Parallel()
 			layer, problems := readFlags(map[string]string{tc.name: tc.value})
-			c, found, err := merge([]map[string]rawValue{layer})
-			if err != nil || len(problems)+len(found) > 0 {
-				t.Fatal(err, problems, found)
+			c, found := merge([]map[string]Value{layer})
+			if len(problems)+len(found) > 0 {
+				t.Fatal(problems, found)
 			}
 			v := validation{config: c, resolve: resolveExamples}
 			v.run()
@@ -576,8 +579,8 @@ func FuzzReadYAML(f *testing.F) {
 			return
 		}
 		for name, raw := range values {
-			if _, ok := settingByName(name); !ok || raw.source == "" {
-				t.Fatalf("accepted %q from %q", name, raw.source)
+			if _, ok := settingByName(name); !ok || raw.Source == "" {
+				t.Fatalf("accepted %q from %q", name, raw.Source)
 			}
 		}
 		for _, p := range problems {
@@ -585,10 +588,7 @@ func FuzzReadYAML(f *testing.F) {
 				t.Fatalf("a problem without name or detail: %+v", p)
 			}
 		}
-		c, _, err := merge([]map[string]rawValue{values})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, _ := merge([]map[string]Value{values})
 		v := validation{config: c, resolve: resolveExamples}
 		v.run()
 		if len(v.problems) > 0 {
@@ -602,9 +602,9 @@ func FuzzReadYAML(f *testing.F) {
 		if err != nil || len(problems) > 0 {
 			t.Fatalf("the output of Masked cannot be read: %v %v\n%s", err, problems, shown)
 		}
-		back, problems, err := merge([]map[string]rawValue{again})
-		if err != nil || len(problems) > 0 {
-			t.Fatalf("the output of Masked cannot be used: %v %v\n%s", err, problems, shown)
+		back, problems := merge([]map[string]Value{again})
+		if len(problems) > 0 {
+			t.Fatalf("the output of Masked cannot be used: %v\n%s", problems, shown)
 		}
 		back.Database.URL, back.Redis.URL, back.Money.URL = c.Database.URL, c.Redis.URL, c.Money.URL
 		if diff := cmp.Diff(c, back, ignoreSources); diff != "" {

@@ -8,25 +8,24 @@ import (
 	"io"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 )
 
 // LoadParams contains the sources of settings. Later sources override earlier ones:
 // file, environment, flags, program.
 type LoadParams struct {
-	File    string                  // path of a YAML file; "": none
-	Environ []string                // NAME=value, as returned by os.Environ
-	Flags   map[string]string       // values by setting name, e.g. redis.stream.max-len
-	Program map[string]ProgramValue // values by setting name
+	File    string            // path of a YAML file; "": none
+	Environ []string          // NAME=value, as returned by os.Environ
+	Flags   map[string]string // values by setting name, e.g. redis.stream.max-len
+	Program map[string]Value  // values by setting name
 }
 
-// ProgramValue is the value of a setting from a program that embeds an instance.
-type ProgramValue struct {
+// Value is the value of a setting in one source.
+type Value struct {
 	Text   string // in the form of an environment variable
 	Source string // origin of the value, for messages
 }
@@ -84,12 +83,6 @@ const (
 	sourceFlag    = "flag --"
 )
 
-// rawValue is the value of a setting in one source.
-type rawValue struct {
-	text   string
-	source string
-}
-
 // Load reads and checks the settings. Warnings do not prevent a start: they report
 // unknown names in the environment, and values that are safe but probably a
 // mistake. The error is an *Error, unless the file cannot be read.
@@ -108,7 +101,7 @@ func Load(p LoadParams) (Config, []string, error) {
 // Config. Settings that could not be parsed have their defaults. err reports that
 // the file could not be read at all.
 func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err error) {
-	layers := []map[string]rawValue{}
+	layers := []map[string]Value{}
 	if p.File != "" {
 		layer, found, err := readFile(p.File)
 		if err != nil {
@@ -120,13 +113,10 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 	layers = append(layers, layer)
 	layer, found := readFlags(p.Flags)
 	layers, problems = append(layers, layer), append(problems, found...)
-	layer, found = readProgram(p.Program)
+	layer, found = readGiven(p.Program)
 	layers, problems = append(layers, layer), append(problems, found...)
 
-	c, found, err = merge(layers)
-	if err != nil {
-		return Config{}, warnings, nil, err
-	}
+	c, found = merge(layers)
 	problems = append(problems, found...)
 	// Settings that could not be parsed have their defaults here, so that all other
 	// problems are reported in the same run.
@@ -142,68 +132,46 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 
 // Default returns the Config in which nothing is set.
 func Default() Config {
-	c, problems, err := merge(nil)
-	if err != nil || len(problems) > 0 {
-		panic(fmt.Sprintf("config: reading the defaults failed: %v %v", problems, err))
-	}
+	c, _ := merge(nil)
 	return c
 }
 
 // merge applies the sources to the defaults, in order.
-func merge(layers []map[string]rawValue) (Config, []Problem, error) {
+func merge(layers []map[string]Value) (Config, []Problem) {
+	c := Config{sources: map[string]string{}}
 	var problems []Problem
-	k := koanf.New(".")
-	sources := map[string]string{}
-	defaults := map[string]any{}
 	for _, s := range Settings {
-		if s.Default == "" && s.Kind != KindList {
-			continue
-		}
 		v, err := s.parse(s.Default)
 		if err != nil {
-			return Config{}, nil, fmt.Errorf("reading the default of %s failed: %w", s.Name, err)
+			panic("config: reading the default of " + s.Name + " failed: " + err.Error())
 		}
-		defaults[s.Name] = v
-	}
-	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
-		return Config{}, nil, fmt.Errorf("loading the default settings failed: %w", err)
-	}
-	for _, layer := range layers {
-		values := map[string]any{}
-		for _, s := range Settings {
-			raw, ok := layer[s.Name]
+		for _, layer := range layers {
+			given, ok := layer[s.Name]
 			if !ok {
 				continue
 			}
-			v, err := s.parse(raw.text)
+			parsed, err := s.parse(given.Text)
 			if err != nil {
-				problems = append(problems, Problem{Name: s.Name, Value: s.Shown(raw.text), Source: raw.source, Detail: err.Error()})
+				problems = append(problems, Problem{Name: s.Name, Value: s.Shown(given.Text), Source: given.Source, Detail: err.Error()})
 				continue
 			}
-			values[s.Name], sources[s.Name] = v, raw.source
+			v, c.sources[s.Name] = parsed, given.Source
 		}
-		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
-			return Config{}, nil, fmt.Errorf("merging the settings failed: %w", err)
-		}
+		c.field(s.Name).Set(reflect.ValueOf(v))
 	}
-	var c Config
-	if err := k.Unmarshal("", &c); err != nil {
-		return Config{}, nil, fmt.Errorf("decoding the settings failed: %w", err)
-	}
-	c.sources = sources
-	return c, problems, nil
+	return c, problems
 }
 
 // readEnviron reads settings from the environment. An empty variable counts as not
 // set. Unknown names are only warnings, because Kubernetes injects such variables.
-func readEnviron(environ []string) (map[string]rawValue, []string) {
+func readEnviron(environ []string) (map[string]Value, []string) {
 	byEnv := map[string]Setting{}
 	known := []string{}
 	for _, s := range Settings {
 		byEnv[s.Env()] = s
 		known = append(known, strings.TrimPrefix(s.Env(), envPrefix))
 	}
-	values := map[string]rawValue{}
+	values := map[string]Value{}
 	var warnings []string
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
@@ -221,37 +189,31 @@ func readEnviron(environ []string) (map[string]rawValue, []string) {
 			}
 			warnings = append(warnings, fmt.Sprintf("environment variable %s is not a setting%s", name, hint))
 		case text != "":
-			values[s.Name] = rawValue{text: text, source: "environment " + name}
+			values[s.Name] = Value{Text: text, Source: "environment " + name}
 		}
 	}
 	slices.Sort(warnings)
 	return values, warnings
 }
 
-func readFlags(flags map[string]string) (map[string]rawValue, []Problem) {
-	values := map[string]rawValue{}
-	var problems []Problem
+func readFlags(flags map[string]string) (map[string]Value, []Problem) {
+	given := map[string]Value{}
 	for name, text := range flags {
-		s, ok := settingByName(name)
-		if !ok {
-			problems = append(problems, Problem{Name: name, Source: "flag", Detail: "is not a setting" + didYouMean(name, false)})
-			continue
-		}
-		values[name] = rawValue{text: text, source: sourceFlag + s.Flag()}
+		given[name] = Value{Text: text, Source: sourceFlag + Setting{Name: name}.Flag()}
 	}
-	slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Name, b.Name) })
-	return values, problems
+	return readGiven(given)
 }
 
-func readProgram(given map[string]ProgramValue) (map[string]rawValue, []Problem) {
-	values := map[string]rawValue{}
+// readGiven reads settings by their names.
+func readGiven(given map[string]Value) (map[string]Value, []Problem) {
+	values := map[string]Value{}
 	var problems []Problem
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := settingByName(name); !ok {
 			problems = append(problems, Problem{Name: name, Source: given[name].Source, Detail: "is not a setting" + didYouMean(name, false)})
 			continue
 		}
-		values[name] = rawValue{text: given[name].Text, source: given[name].Source}
+		values[name] = Value{Text: given[name].Text, Source: given[name].Source}
 	}
 	return values, problems
 }
@@ -259,7 +221,7 @@ func readProgram(given map[string]ProgramValue) (map[string]rawValue, []Problem)
 // readFile reads settings from a YAML file. It walks the nodes of the document, so
 // that values are parsed like those of the environment, and every problem has a
 // line number.
-func readFile(path string) (map[string]rawValue, []Problem, error) {
+func readFile(path string) (map[string]Value, []Problem, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the settings file failed: %w", err)
@@ -271,7 +233,7 @@ func readFile(path string) (map[string]rawValue, []Problem, error) {
 	return values, problems, nil
 }
 
-func readYAML(path string, text []byte) (map[string]rawValue, []Problem, error) {
+func readYAML(path string, text []byte) (map[string]Value, []Problem, error) {
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	switch err := decoder.Decode(&document); {
@@ -284,7 +246,7 @@ func readYAML(path string, text []byte) (map[string]rawValue, []Problem, error) 
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, nil, errors.New("it contains more than one YAML document; keep one")
 	}
-	w := yamlWalk{path: path, values: map[string]rawValue{}}
+	w := yamlWalk{path: path, values: map[string]Value{}}
 	for _, root := range document.Content {
 		w.node("", root)
 	}
@@ -294,7 +256,7 @@ func readYAML(path string, text []byte) (map[string]rawValue, []Problem, error) 
 // yamlWalk collects the settings and problems of a document.
 type yamlWalk struct {
 	path     string
-	values   map[string]rawValue
+	values   map[string]Value
 	problems []Problem
 }
 
@@ -338,7 +300,7 @@ func (w *yamlWalk) set(s Setting, text, source string) {
 		w.complain(s.Name, source, "is set twice; keep one")
 		return
 	}
-	w.values[s.Name] = rawValue{text: text, source: source}
+	w.values[s.Name] = Value{Text: text, Source: source}
 }
 
 func (w *yamlWalk) complain(name, source, detail string) {

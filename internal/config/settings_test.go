@@ -79,13 +79,13 @@ func TestSettings(t *testing.T) {
 	})
 }
 
-// fieldKinds walks the fields of Config by their koanf tags.
+// fieldKinds walks the fields of Config by their tags.
 func fieldKinds(prefix string, typ reflect.Type, into map[string]SettingKind) {
 	for field := range typ.Fields() {
 		if !field.IsExported() {
 			continue
 		}
-		name := prefix + field.Tag.Get("koanf")
+		name := prefix + field.Tag.Get("setting")
 		switch {
 		case field.Type.Kind() == reflect.Struct:
 			fieldKinds(name+".", field.Type, into)

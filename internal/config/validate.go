@@ -56,12 +56,15 @@ var (
 
 func (v *validation) run() {
 	c := v.config
+	for _, s := range Settings {
+		if wrong := s.check(c.value(s.Name)); wrong != "" {
+			v.wrong(s.Name, wrong)
+		}
+	}
 	if strings.TrimSpace(c.Data.Dir) == "" {
 		v.wrong("data.dir", "must name a directory")
 	}
 	v.url("database.url", c.Database.URL, "postgres", "postgresql")
-	v.between("database.max-connections", c.Database.MaxConnections, 2, 10_000)
-	v.between("database.read-connections", c.Database.ReadConnections, 1, 1000)
 	if c.Redis.URL != "" {
 		for address := range strings.SplitSeq(c.Redis.URL, ",") {
 			if !v.url("redis.url", address, "redis", "rediss") {
@@ -81,12 +84,6 @@ func (v *validation) run() {
 	v.money(c.Money)
 	v.controls(c)
 	v.coupon(c)
-	v.atLeast("reconcile.interval", c.Reconcile.Interval, time.Second)
-	for name, period := range map[string]time.Duration{"retention.audit": c.Retention.Audit, "retention.dead-letters": c.Retention.DeadLetters} {
-		if period != 0 {
-			v.atLeast(name, period, time.Hour)
-		}
-	}
 	if floor := c.Money.IdempotencyWindow + c.Money.SettleAfter; c.Retention.Payouts != 0 && c.Retention.Payouts < floor {
 		v.wrong("retention.payouts", fmt.Sprintf("must be at least %s (money.idempotency-window + money.settle-after): a charge may still be confirmed until then", ShortDuration(floor)))
 	}
@@ -95,8 +92,6 @@ func (v *validation) run() {
 		v.wrong("retention.coupons", fmt.Sprintf("must be at least %s (coupon.queue-ttl + 48h): users may wait in line until then", ShortDuration(floor)))
 	}
 	v.http(c)
-	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	v.oneOf("log.format", c.Log.Format, "text", "json")
 	if len(c.Roles) == 0 {
 		v.wrong("roles", "must name at least one of "+strings.Join(Roles, ", "))
 	}
@@ -146,17 +141,10 @@ func hasPassword(urls string) bool {
 }
 
 func (v *validation) stream(c Stream) {
-	v.between("redis.stream.max-len", c.MaxLen, 1, 1_000_000_000)
-	v.between("redis.stream.poll-interval-ms", c.PollIntervalMs, 1, 60_000)
-	v.between("redis.stream.idle-timeout-seconds", c.IdleTimeoutSeconds, 1, 86_400)
-	v.between("redis.stream.batch-size", c.BatchSize, 1, 1000)
-	v.between("redis.stream.min-consumer-per-instance", c.MinConsumerPerInstance, 1, 256)
-	v.between("redis.stream.max-consumer-per-instance", c.MaxConsumerPerInstance, 1, 256)
 	if c.MinConsumerPerInstance > c.MaxConsumerPerInstance {
 		v.wrong("redis.stream.min-consumer-per-instance", fmt.Sprintf("must not be above redis.stream.max-consumer-per-instance, which is %d", c.MaxConsumerPerInstance))
 	}
-	v.between("redis.stream.in-flight-per-consumer", c.InFlightPerConsumer, 1, 10_000)
-	if v.between("redis.stream.lease-seconds", c.LeaseSeconds, 1, 3600) && c.Lease() <= v.config.Money.Timeout {
+	if c.Lease() <= v.config.Money.Timeout && v.good("redis.stream.lease-seconds") {
 		v.wrong("redis.stream.lease-seconds", fmt.Sprintf("must be above money.timeout, which is %s, because a call must end before the lease of its entry", ShortDuration(v.config.Money.Timeout)))
 	}
 }
@@ -211,10 +199,10 @@ func (v *validation) kafkaFiles(c Kafka) {
 	if err := files.CheckCA(); err != nil {
 		v.wrong("kafka.ca-file", err.Error())
 	}
-	if (c.ClientCert == "") != (c.ClientKey == "") {
-		v.wrong("kafka.client-cert", "must be set together with kafka.client-key, or not at all")
-	} else if err := files.CheckCert(); err != nil {
-		v.wrong("kafka.client-cert", err.Error())
+	if v.together("kafka.client-cert", "kafka.client-key") {
+		if err := files.CheckCert(); err != nil {
+			v.wrong("kafka.client-cert", err.Error())
+		}
 	}
 }
 
@@ -223,7 +211,9 @@ func (v *validation) kafkaLogin(c Kafka) {
 	if len(c.Brokers) == 0 {
 		mechanisms = bus.BrokerMechanisms
 	}
-	v.oneOf("kafka.sasl-mechanism", c.SASLMechanism, mechanisms...)
+	if !slices.Contains(mechanisms, c.SASLMechanism) {
+		v.wrong("kafka.sasl-mechanism", "must be one of "+strings.Join(mechanisms, ", "))
+	}
 	if c.SASLUser == "" {
 		v.wrong("kafka.sasl-user", "is missing, but kafka.sasl-mechanism needs it")
 	}
@@ -239,15 +229,6 @@ func (v *validation) money(c Money) {
 	if u, err := url.Parse(c.URL); err == nil && (u.RawQuery != "" || u.Fragment != "") {
 		v.wrong("money.url", "must not contain a query (?) or a fragment (#)")
 	}
-	if c.Timeout < 10*time.Millisecond || c.Timeout > 10*time.Minute {
-		v.wrong("money.timeout", "must be from 10ms to 10m")
-	}
-	v.between("money.max-concurrency", c.MaxConcurrency, 1, 100_000)
-	v.between("money.rate-per-second", c.RatePerSecond, 0, 1_000_000)
-	v.between("money.max-retries", c.MaxRetries, 0, 20)
-	v.atLeast("money.settle-after", c.SettleAfter, 100*time.Millisecond)
-	v.atLeast("money.idempotency-window", c.IdempotencyWindow, 100*time.Millisecond)
-	v.atLeast("money.give-up-after", c.GiveUpAfter, 100*time.Millisecond)
 	for _, code := range c.RefusalCodes {
 		if !refusalCode.MatchString(code) {
 			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
@@ -256,9 +237,7 @@ func (v *validation) money(c Money) {
 	if err := c.Credentials().CheckHeader(); err != nil {
 		v.wrong("money.auth-header", err.Error())
 	}
-	if (c.ClientCert == "") != (c.ClientKey == "") {
-		v.wrong("money.client-cert", "must be set together with money.client-key, or not at all")
-	}
+	v.together("money.client-cert", "money.client-key")
 	for i, code := range c.Currencies {
 		switch {
 		case !reward.IsCurrency(code):
@@ -293,31 +272,13 @@ func (v *validation) customMoney(c Money) {
 }
 
 func (v *validation) coupon(c Config) {
-	if v.between("coupon.consumer-concurrency", c.Coupon.ConsumerConcurrency, 1, 1000) && c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections {
+	if c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections && v.good("coupon.consumer-concurrency") {
 		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: other parts of the instance also need connections", c.Database.MaxConnections))
 	}
-	if w := c.Coupon.LockWait; w < time.Millisecond || w > time.Minute {
-		v.wrong("coupon.lock-wait", "must be from 1ms to 1m")
-	}
-	if l := c.Coupon.LockLease; l < 100*time.Millisecond || l > 10*time.Minute {
-		v.wrong("coupon.lock-lease", "must be from 100ms to 10m")
-	}
-	v.atLeast("coupon.availability-ttl", c.Coupon.AvailabilityTTL, 0)
-	v.between("coupon.lapsed-holds", c.Coupon.LapsedHolds, 0, 1000)
-	v.atLeast("coupon.fallback-after", c.Coupon.FallbackAfter, 100*time.Millisecond)
-	v.atLeast("coupon.queue-ttl", c.Coupon.QueueTTL, time.Minute)
-	v.between("coupon.average-processing-millis", c.Coupon.AverageProcessingMillis, 0, 3_600_000)
 }
 
 func (v *validation) controls(c Config) {
-	if c.Approval.Above < 0 {
-		v.wrong("approval.above", "must be at least 0")
-	}
-	v.between("approval.codes-above", c.Approval.CodesAbove, 0, reward.TemplateQuantityMax)
-	switch per := c.Approval.AbovePerDay; {
-	case per < 0:
-		v.wrong("approval.above-per-day", "must be at least 0")
-	case per > 0 && c.Approval.Above <= 0:
+	if c.Approval.AbovePerDay > 0 && c.Approval.Above <= 0 {
 		v.wrong("approval.above-per-day", "needs approval.above")
 	}
 	if _, _, err := c.Approval.Limits(); err != nil {
@@ -328,7 +289,6 @@ func (v *validation) controls(c Config) {
 			v.wrong("otel.endpoint", "must not have a user, a query or a fragment: let a collector on your side add what its backend asks for")
 		}
 	}
-	v.between("otel.sample-one-in", c.Otel.SampleOneIn, 0, 1_000_000_000)
 	if utf8.RuneCountInString(c.Webhook.Secret) > webhookSecretMax {
 		v.wrong("webhook.secret", fmt.Sprintf("must have at most %d characters", webhookSecretMax))
 	}
@@ -341,8 +301,6 @@ func (v *validation) http(c Config) {
 	} else if _, _, ok := HostPort(c.HTTP.Listen); !ok {
 		v.wrong("http.listen", "must be host:port with a port from 0 to 65535")
 	}
-	v.between("http.rate-limit", c.HTTP.RateLimit, 0, 1_000_000)
-	v.between("http.rate-limit-per-user", c.HTTP.RateLimitPerUser, 0, 1_000_000)
 	for _, origin := range c.HTTP.AllowedOrigins {
 		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
 			v.wrong("http.allowed-origins", fmt.Sprintf("has %q; each must be like https://shop.example, without a path", origin))
@@ -351,14 +309,11 @@ func (v *validation) http(c Config) {
 	if _, err := c.HTTP.Proxies(); err != nil {
 		v.wrong("http.trusted-proxies", err.Error())
 	}
-	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
-		v.wrong("http.tls-cert", "must be set together with http.tls-key, or not at all")
-	} else if c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // instances with other roles may lack the right to read the files
+	if v.together("http.tls-cert", "http.tls-key") && c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // instances with other roles may lack the right to read the files
 		if _, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey); err != nil {
 			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
 		}
 	}
-	v.between("http.max-held-answers", c.HTTP.MaxHeldAnswers, 1, 1_000_000)
 	if at := c.HTTP.ProbeListen; at != "" {
 		if _, port, ok := HostPort(at); !ok {
 			v.wrong("http.probe-listen", "must be host:port with a port from 0 to 65535")
@@ -366,12 +321,10 @@ func (v *validation) http(c Config) {
 			v.wrong("http.probe-listen", "must differ from http.listen")
 		}
 	}
-	v.between("http.max-connections", c.HTTP.MaxConnections, 10, 1_000_000)
 }
 
 // auth checks the settings for the authentication of callers.
 func (v *validation) auth(c Auth) {
-	v.oneOf("auth.mode", c.Mode, auth.ModeNone, auth.ModeAPIKey, auth.ModeJWT)
 	if c.Mode != auth.ModeJWT {
 		v.unset("has no effect unless auth.mode is jwt: set that, or remove this setting",
 			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
@@ -433,24 +386,18 @@ func (v *validation) wrong(name, detail string) {
 	})
 }
 
-func (v *validation) between(name string, n, low, high int) bool {
-	if n < low || n > high {
-		v.wrong(name, fmt.Sprintf("must be from %d to %d", low, high))
+// good reports whether the value of a setting has no problem so far.
+func (v *validation) good(name string) bool {
+	return !slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Name == name })
+}
+
+// together checks that two settings are set, or neither. It reports whether they are.
+func (v *validation) together(name, with string) bool {
+	if (v.config.Text(name) == "") != (v.config.Text(with) == "") {
+		v.wrong(name, "must be set together with "+with+", or not at all")
 		return false
 	}
 	return true
-}
-
-func (v *validation) atLeast(name string, d, floor time.Duration) {
-	if d < floor {
-		v.wrong(name, fmt.Sprintf("must be at least %s", ShortDuration(floor)))
-	}
-}
-
-func (v *validation) oneOf(name, value string, allowed ...string) {
-	if !slices.Contains(allowed, value) {
-		v.wrong(name, "must be one of "+strings.Join(allowed, ", "))
-	}
 }
 
 // url checks a URL that may be empty, and reports whether it is valid.

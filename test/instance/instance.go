@@ -68,7 +68,7 @@ func Start(t *testing.T, more map[string]string) *Instance {
 	password, jwks := filepath.Join(dir, "kafka-password"), filepath.Join(dir, "jwks.json")
 	fixture.OK(t, os.WriteFile(password, []byte(kafkaPassword), 0o600))
 	in.signTokens(jwks)
-	program := map[string]config.ProgramValue{}
+	program := map[string]config.Value{}
 	for _, settings := range []map[string]string{{
 		"data.dir": filepath.Join(dir, "data"), "http.listen": "127.0.0.1:0",
 		"money.url": "http://" + money, "money.timeout": "10s", "money.give-up-after": "1s", "money.settle-after": "1h",
@@ -76,7 +76,7 @@ func Start(t *testing.T, more map[string]string) *Instance {
 		"auth.mode": "jwt", "auth.jwt.jwks": jwks, "auth.jwt.issuer": tokenParty, "auth.jwt.audience": tokenParty,
 	}, more} {
 		for name, text := range settings {
-			program[name] = config.ProgramValue{Text: text, Source: "test"}
+			program[name] = config.Value{Text: text, Source: "test"}
 		}
 	}
 	cfg, _, err := config.Load(config.LoadParams{Program: program})
