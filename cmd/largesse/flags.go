@@ -49,6 +49,14 @@ func filterFlag(cmd *cobra.Command, to *string, name, usage string, words ...str
 	choiceFlag(cmd, to, name, usage+": "+strings.Join(words, ", "), words...)
 }
 
+// ifChanged returns the value of a flag, or nil if it was not set.
+func ifChanged[T any](changed func(string) bool, flag string, value *T) *T {
+	if changed(flag) {
+		return value
+	}
+	return nil
+}
+
 // timeForm says what times look like.
 const timeForm = "must look like 2026-12-24T18:00:00Z"
 

@@ -106,21 +106,13 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return wrongUse("--%s %d must be at least 1; omit it for none", name, given)
 			}
 		}
-		if changed("max-retries") {
-			p.MaxRetries = &retries
+		if changed("canary-max-failure-rate") && !changed("canary-targets") {
+			return wrongUse("--canary-max-failure-rate needs --canary-targets")
 		}
-		if changed("consumers-per-instance") {
-			p.ConsumersPerInstance = &consumers
-		}
-		if changed("canary-max-failure-rate") {
-			canary.MaxFailureRate = &failures
-			if !changed("canary-targets") {
-				return wrongUse("--canary-max-failure-rate needs --canary-targets")
-			}
-		}
-		if changed("canary-targets") {
-			p.Canary = &canary
-		}
+		p.MaxRetries = ifChanged(changed, "max-retries", &retries)
+		p.ConsumersPerInstance = ifChanged(changed, "consumers-per-instance", &consumers)
+		canary.MaxFailureRate = ifChanged(changed, "canary-max-failure-rate", &failures)
+		p.Canary = ifChanged(changed, "canary-targets", &canary)
 		if !startsAt.IsZero() {
 			if start {
 				return wrongUse("--start starts the promotion now, --starts-at later; use only one of them")

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,15 @@ func parseMetadata(entries []string) (map[string]*string, error) {
 		}
 	}
 	return parsed, nil
+}
+
+// changedMetadata returns the change of metadata by --metadata; nil: none.
+func changedMetadata(entries []string) (*client.Clearable[map[string]*string], error) {
+	parsed, err := parseMetadata(entries)
+	if err != nil || len(parsed) == 0 {
+		return nil, err
+	}
+	return client.Set(parsed), nil
 }
 
 // newMetadata returns the entries of --metadata, which all need a value.
@@ -117,48 +127,30 @@ have been paid.`,
 // change returns the change that the set flags describe.
 func (f *setFlags) change(changed func(string) bool) (client.PromotionChange, error) {
 	var change client.PromotionChange
-	for _, number := range []struct {
-		flag, value string
-		to          **client.Clearable[int]
-	}{{"rate", f.rate, &change.RatePerSecond}, {"weight", f.weight, &change.Weight}} {
-		if err := clearableFlag(changed, number.flag, number.value, strconv.Atoi, number.to); err != nil {
-			return change, err
-		}
-		if n, err := strconv.Atoi(number.value); err == nil && n < 1 {
-			return change, wrongUse("--%s %d must be at least 1, or none", number.flag, n)
-		}
-	}
-	int64Of := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
-	for _, number := range []struct {
-		flag, value string
-		to          **client.Clearable[int64]
-	}{{"max-amount", f.maxAmount, &change.MaxAmount}, {"amount", f.amount, &change.Amount}} {
-		if err := clearableFlag(changed, number.flag, number.value, int64Of, number.to); err != nil {
-			return change, err
-		}
-	}
-	asIs := func(s string) (string, error) { return s, nil }
-	for _, text := range []struct {
-		flag, value string
-		to          **client.Clearable[string]
-	}{{"voucher", f.voucher, &change.VoucherCode}, {"currency", f.currency, &change.Currency}} {
-		if err := clearableFlag(changed, text.flag, text.value, asIs, text.to); err != nil {
-			return change, err
-		}
-	}
-	canary := func(s string) (client.NewCanary, error) {
-		targets, err := int64Of(s)
-		n := client.NewCanary{Targets: targets}
-		if changed("canary-max-failure-rate") {
-			n.MaxFailureRate = &f.failures
+	atLeastOne := func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err == nil && n < 1 {
+			err = wrongUse("%d must be at least 1, or none", n)
 		}
 		return n, err
 	}
-	if err := clearableFlag(changed, "canary-targets", f.canary, canary, &change.Canary); err != nil {
-		return change, err
+	int64Of := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	asIs := func(s string) (string, error) { return s, nil }
+	canary := func(s string) (client.NewCanary, error) {
+		targets, err := int64Of(s)
+		return client.NewCanary{Targets: targets, MaxFailureRate: ifChanged(changed, "canary-max-failure-rate", &f.failures)}, err
 	}
 	at := func(s string) (time.Time, error) { return time.Parse(time.RFC3339, s) }
-	if err := clearableFlag(changed, "starts-at", f.startsAt, at, &change.StartsAt); err != nil {
+	if err := cmp.Or(
+		clearableFlag(changed, "rate", f.rate, atLeastOne, &change.RatePerSecond),
+		clearableFlag(changed, "weight", f.weight, atLeastOne, &change.Weight),
+		clearableFlag(changed, "max-amount", f.maxAmount, int64Of, &change.MaxAmount),
+		clearableFlag(changed, "amount", f.amount, int64Of, &change.Amount),
+		clearableFlag(changed, "voucher", f.voucher, asIs, &change.VoucherCode),
+		clearableFlag(changed, "currency", f.currency, asIs, &change.Currency),
+		clearableFlag(changed, "canary-targets", f.canary, canary, &change.Canary),
+		clearableFlag(changed, "starts-at", f.startsAt, at, &change.StartsAt),
+	); err != nil {
 		return change, err
 	}
 	if changed("max-retries") {
@@ -168,18 +160,13 @@ func (f *setFlags) change(changed func(string) bool) (client.PromotionChange, er
 		}
 		change.MaxRetries = &n
 	}
-	if changed("name") {
-		if n := utf8.RuneCountInString(f.name); n == 0 || n > reward.PromotionNameMax {
-			return change, wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, n)
-		}
-		change.Name = &f.name
+	if n := utf8.RuneCountInString(f.name); changed("name") && (n == 0 || n > reward.PromotionNameMax) {
+		return change, wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, n)
 	}
-	if changed("metadata") {
-		entries, err := parseMetadata(f.metadata)
-		if err != nil {
-			return change, err
-		}
-		change.Metadata = client.Set(entries)
+	change.Name = ifChanged(changed, "name", &f.name)
+	var err error
+	if change.Metadata, err = changedMetadata(f.metadata); err != nil {
+		return change, err
 	}
 	if changed("canary-max-failure-rate") && !changed("canary-targets") {
 		return change, wrongUse("--canary-max-failure-rate needs --canary-targets")
@@ -197,6 +184,9 @@ func clearableFlag[T any](changed func(string) bool, flag, value string, parse f
 		return nil
 	}
 	parsed, err := parse(value)
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		return wrongUse("--%s %s", flag, usage.text)
+	}
 	if err != nil || value == "" {
 		kind := cmp.Or(valueKinds[fmt.Sprintf("%T", parsed)], "a valid value")
 		return wrongUse("--%s %q must be %s, or none; see largesse promotion set --help", flag, value, kind)

@@ -503,7 +503,7 @@ func TestPromotionWatch(t *testing.T) {
 		})
 		cl := fixture.Must(client.New(strings.TrimPrefix(env[0], "LARGESSE_SERVER="), client.Options{Transport: &http.Transport{DisableKeepAlives: true}}))(t)
 		var out bytes.Buffer
-		w := &watch{cli: &cli{world: world{stdout: &out, stderr: io.Discard}, output: outputTable}, client: cl}
+		w := &watch{screen: &screen{cli: &cli{world: world{stdout: &out, stderr: io.Discard}, output: outputTable}}, client: cl}
 		now := time.Now()
 		for still := range 15 {
 			s := &snapshot{Promotion: client.Promotion{Status: "RUNNING", TotalCount: 2, Counts: client.Counts{Queued: 2}}}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +15,7 @@ import (
 )
 
 func (c *cli) promotionWatchCommand() *cobra.Command {
-	var every time.Duration
-	cmd := &cobra.Command{
+	return c.watchCommand(&cobra.Command{
 		Use:   "watch ID",
 		Short: "Follow a promotion until it is completed or cancelled",
 		Long: `Follow a promotion until it is completed or cancelled. On a terminal, a bar shows
@@ -28,33 +26,20 @@ the server does not answer. Ctrl-C ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
 		Args: promotionArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if every < 10*time.Millisecond {
-				return wrongUse("--every %s must be at least 10ms", every)
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			w := &watch{cli: c, client: cl, id: args[0], every: every}
-			defer w.finish()
-			return w.run(cmd.Context())
-		},
-	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "interval between two reads, at least 10ms")
-	return cmd
+	}, func(ctx context.Context, cl *client.Client, id string, every time.Duration, s *screen) error {
+		w := &watch{screen: s, client: cl, id: id, every: every}
+		return w.run(ctx)
+	})
 }
 
 // watch follows one promotion.
 type watch struct {
-	*cli
+	*screen
 	client *client.Client
 	id     string
 	every  time.Duration
 
 	rate  rateMeter
-	bar   *watchBar
-	shown string        // latest line
 	told  string        // latest line without the parts that change with the clock
 	still time.Duration // still of the latest line
 
@@ -208,55 +193,27 @@ func elsewhere(all []client.Instance, known []string) []string {
 }
 
 func (w *watch) show(s *snapshot) error {
-	if w.output == outputJSON {
-		text, err := json.Marshal(s.Promotion)
-		if err != nil || string(text) == w.shown {
-			return err
-		}
-		w.shown = string(text)
-		_, err = fmt.Fprintln(w.stdout, w.shown)
-		return err
-	}
-	if w.live() {
-		if w.bar == nil {
-			w.bar = w.watchBar(s)
-		}
-		w.bar.show(s)
-		return nil
-	}
 	line, told := s.line(), s.counts()+strings.Join(s.parts, ",")
-	if line == w.shown || s.still > 0 && told == w.told && w.still > 0 && s.still < w.still+stillAgain {
-		return nil
+	if s.still > 0 && told == w.told && w.still > 0 && s.still < w.still+stillAgain {
+		line = w.shown // only the clock has changed it
 	}
-	w.shown, w.told, w.still = line, told, s.still
-	_, err := fmt.Fprintln(w.stdout, line)
-	return err
-}
-
-func (w *watch) finish() {
-	if w.bar != nil {
-		w.bar.finish()
+	if line != w.shown {
+		w.told, w.still = told, s.still
 	}
+	return w.screen.show(s.Promotion, s, line)
 }
 
 const (
-	// rateWindow is the time over which a rate is measured.
-	rateWindow = 10 * time.Second
 	// stillMin is the time without a final payout after which the output says
-	// so. stillInterval is the interval between two such lines.
+	// so. stillAgain is the interval between two such lines.
 	stillMin   = 3 * time.Second
 	stillAgain = 10 * time.Second
 )
 
 // rateMeter measures the rate of a promotion over the last seconds.
 type rateMeter struct {
-	looks []look
+	looks looks
 	moved time.Time // time of the latest final payout, or of the first open one
-}
-
-type look struct {
-	at   time.Time
-	done int64
 }
 
 func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
@@ -267,18 +224,12 @@ func (m *rateMeter) look(p client.Promotion, now time.Time) *snapshot {
 		}
 		m.moved = now
 	}
-	m.looks = append(m.looks, look{now, done})
-	for len(m.looks) > 2 && now.Sub(m.looks[1].at) >= rateWindow {
-		m.looks = m.looks[1:]
-	}
+	m.looks.add(done, now)
 	if still := now.Sub(m.moved); still >= stillMin {
 		s.still = still
 		return s
 	}
-	oldest := m.looks[0]
-	if span := now.Sub(oldest.at); span > 0 && done > oldest.done {
-		s.rate = float64(done-oldest.done) / span.Seconds()
-	}
+	s.rate = m.looks.rate()
 	if p.Status != "RUNNING" {
 		return s
 	}

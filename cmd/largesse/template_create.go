@@ -105,9 +105,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		if t.Metadata, err = newMetadata(f.metadata); err != nil {
 			return err
 		}
-		if changed("reissue-after-cancel") {
-			t.ReissueAfterCancel = &f.reissue
-		}
+		t.ReissueAfterCancel = ifChanged(changed, "reissue-after-cancel", &f.reissue)
 		for _, at := range []struct {
 			flag, value string
 			to          **time.Time

@@ -51,26 +51,13 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 	if err := f.check(changed); err != nil {
 		return change, err
 	}
-	if changed("name") {
-		change.Name = &f.name
-	}
-	if changed("quantity") {
-		change.TotalQuantity = &f.quantity
-	}
-	if changed("per-user") {
-		change.PerUserLimit = &f.perUser
-	}
-	if changed("valid-for") {
-		change.ValidForSeconds = client.Clear[int64]()
-		if f.validFor > 0 {
-			change.ValidForSeconds = client.Set(int64(f.validFor / time.Second))
-		}
-	}
-	if changed("hold") {
-		change.HoldSeconds = client.Clear[int64]()
-		if f.hold > 0 {
-			change.HoldSeconds = client.Set(int64(f.hold / time.Second))
-		}
+	change = client.TemplateChange{
+		Name:               ifChanged(changed, "name", &f.name),
+		TotalQuantity:      ifChanged(changed, "quantity", &f.quantity),
+		PerUserLimit:       ifChanged(changed, "per-user", &f.perUser),
+		ValidForSeconds:    clearableSeconds(changed("valid-for"), f.validFor),
+		HoldSeconds:        clearableSeconds(changed("hold"), f.hold),
+		ReissueAfterCancel: ifChanged(changed, "reissue-after-cancel", &f.reissue),
 	}
 	if f.mode != "" {
 		change.Mode = &f.mode
@@ -78,15 +65,9 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 	if f.away != "" {
 		change.WhenRedisAway = &f.away
 	}
-	if changed("reissue-after-cancel") {
-		change.ReissueAfterCancel = &f.reissue
-	}
-	if changed("metadata") {
-		entries, err := parseMetadata(f.metadata)
-		if err != nil {
-			return change, err
-		}
-		change.Metadata = client.Set(entries)
+	var err error
+	if change.Metadata, err = changedMetadata(f.metadata); err != nil {
+		return change, err
 	}
 	for _, at := range []struct {
 		flag, value string
@@ -105,4 +86,15 @@ func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange
 		}
 	}
 	return change, nil
+}
+
+// clearableSeconds returns the change of a duration, which 0 clears; nil: none.
+func clearableSeconds(changed bool, d time.Duration) *client.Clearable[int64] {
+	switch {
+	case !changed:
+		return nil
+	case d == 0:
+		return client.Clear[int64]()
+	}
+	return client.Set(int64(d / time.Second))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,8 +12,7 @@ import (
 )
 
 func (c *cli) templateWatchCommand() *cobra.Command {
-	var every time.Duration
-	cmd := &cobra.Command{
+	return c.watchCommand(&cobra.Command{
 		Use:   "watch ID",
 		Short: "Follow a coupon template until it is closed and nobody waits",
 		Long: `Follow a coupon template until it is closed and nobody waits. On a terminal, a bar
@@ -25,76 +23,28 @@ command, not the template.`,
 		Example: `  largesse template watch 42
   largesse template watch 42 --every 10s --output json`,
 		Args: templateArgs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if every < 10*time.Millisecond {
-				return wrongUse("--every %s must be at least 10ms", every)
-			}
-			cl, err := c.connect()
-			if err != nil {
-				return err
-			}
-			w := &templateWatch{cli: c}
-			defer w.finish()
-			return follow(cmd.Context(), every, func(ctx context.Context) (client.Template, error) { return cl.Template(ctx, args[0]) }, w.show)
-		},
-	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "interval between two reads, at least 10ms")
-	return cmd
+	}, func(ctx context.Context, cl *client.Client, id string, every time.Duration, s *screen) error {
+		w := &templateWatch{screen: s}
+		return follow(ctx, every, func(ctx context.Context) (client.Template, error) { return cl.Template(ctx, id) }, w.show)
+	})
 }
 
 // templateWatch follows one template.
 type templateWatch struct {
-	*cli
-	looks []look
-	bar   *watchBar
-	shown string // latest line without its rate
+	*screen
+	looks  looks  // coupons ever issued
+	counts string // latest line without its rate
 }
 
-func (w *templateWatch) show(_ context.Context, t client.Template, now time.Time) (ended bool, err error) {
-	f := &templateFrame{Template: t, rate: w.rate(t.Counters.IssuedTotal, now), now: now}
-	switch {
-	case w.output == outputJSON:
-		text, err := json.Marshal(t)
-		if err != nil {
-			return false, err
-		}
-		if string(text) != w.shown {
-			w.shown = string(text)
-			_, err = fmt.Fprintln(w.stdout, w.shown)
-		}
-		return f.ended(), err
-	case w.live():
-		if w.bar == nil {
-			w.bar = w.watchBar(f)
-		}
-		w.bar.show(f)
-		return f.ended(), nil
+func (w *templateWatch) show(t client.Template, now time.Time) (ended bool, err error) {
+	w.looks.add(t.Counters.IssuedTotal, now)
+	f := &templateFrame{Template: t, rate: w.looks.rate(), now: now}
+	line := w.shown
+	if counts := f.counts(); counts != w.counts {
+		w.counts = counts
+		line = strings.TrimSuffix(counts+", "+f.pace(), ", ")
 	}
-	if f.counts() == w.shown {
-		return f.ended(), nil
-	}
-	w.shown = f.counts()
-	_, err = fmt.Fprintln(w.stdout, strings.TrimSuffix(w.shown+", "+f.pace(), ", "))
-	return f.ended(), err
-}
-
-// rate returns the coupons issued per second over the last seconds; 0: unknown.
-func (w *templateWatch) rate(issued int64, now time.Time) float64 {
-	w.looks = append(w.looks, look{now, issued})
-	for len(w.looks) > 2 && now.Sub(w.looks[1].at) >= rateWindow {
-		w.looks = w.looks[1:]
-	}
-	oldest := w.looks[0]
-	if span := now.Sub(oldest.at); span > 0 {
-		return float64(issued-oldest.done) / span.Seconds()
-	}
-	return 0
-}
-
-func (w *templateWatch) finish() {
-	if w.bar != nil {
-		w.bar.finish()
-	}
+	return f.ended(), w.screen.show(t, f, line)
 }
 
 // templateFrame is a template at one moment.
