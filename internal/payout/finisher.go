@@ -65,16 +65,17 @@ func (x finished) promotion() reward.PromotionID { return x.item.Stream.Promotio
 // NewFinisher returns a finisher. It hands payouts that became RETRYING to
 // retry, which publishes them to the retry topics. It calls onDone after each
 // batch of outcomes and onReturn after each batch of returned payouts. It calls
-// pause if the database refuses the rows of a promotion again and again.
+// pause if the database refuses the rows of a promotion again and again, and runs says that
+// the promotion is running.
 func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(),
-	pause func(ctx context.Context, id reward.PromotionID, reason string), troubles *obs.Troubles, metrics *obs.Metrics, log obs.Log,
+	runs func(ctx context.Context, id reward.PromotionID) bool, pause func(ctx context.Context, id reward.PromotionID, reason string), troubles *obs.Troubles, metrics *obs.Metrics, log obs.Log,
 ) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
 	log = log.For(obs.Processor)
 	return &Finisher{
 		writing: writing, giveUp: giveUp, onDone: onDone, onReturn: onReturn, metrics: metrics,
 		rows: rows, queue: q, retry: retry, lease: lease, log: log, report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
-		parking: newParking(pause, troubles),
+		parking: newParking(runs, pause, troubles),
 		work:    make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 		returns: make(chan *pool.Item, 2*finishBatch),
 	}

@@ -127,7 +127,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 		f.feeder.ownCapacity = f.ownCapacity
 	}
 	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
-		f.feeder.SpaceFreed, f.cache.Hint, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
+		f.feeder.SpaceFreed, f.cache.Hint, f.runs, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
 	f.feeder.parked = f.finisher.parking.has
 	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
@@ -342,6 +342,12 @@ func (f *Flow) Stop() {
 	f.cache.Stop()
 	f.health.Stop()
 	f.clock.Stop()
+}
+
+// runs reports whether a promotion is RUNNING in the database.
+func (f *Flow) runs(ctx context.Context, id reward.PromotionID) bool {
+	views, err := f.cfg.Store.PromotionViews(ctx, []reward.PromotionID{id})
+	return err == nil && len(views) == 1 && views[0].Status == reward.Running
 }
 
 // pauseStuck pauses a promotion whose outcomes cannot be recorded.

@@ -38,6 +38,7 @@ const (
 // of the database refuses its rows, it is also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
 // next try writes them. All methods are safe for concurrent use.
 type parking struct {
+	runs     func(ctx context.Context, id reward.PromotionID) bool
 	pause    func(ctx context.Context, id reward.PromotionID, reason string)
 	troubles *obs.Troubles
 	changed  service.Hint // outcomes were parked, or a try has ended
@@ -60,8 +61,8 @@ type lane struct {
 	trying   bool
 }
 
-func newParking(pause func(context.Context, reward.PromotionID, string), troubles *obs.Troubles) *parking {
-	return &parking{pause: pause, troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
+func newParking(runs func(context.Context, reward.PromotionID) bool, pause func(context.Context, reward.PromotionID, string), troubles *obs.Troubles) *parking {
+	return &parking{runs: runs, pause: pause, troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
 }
 
 // has reports whether a promotion has parked outcomes.
@@ -156,6 +157,13 @@ func (p *parking) next() (id reward.PromotionID, part []finished, pause time.Dur
 	}
 	first.trying = true
 	return id, slices.Clone(first.outcomes[:min(first.size, len(first.outcomes))]), 0
+}
+
+// nearlyStuck reports whether a promotion is stuck, or will be after one more failure.
+func (p *parking) nearlyStuck(id reward.PromotionID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lanes[id].failures+1 >= stuckAfter
 }
 
 // tried records how the try of a part has ended. It returns the outcomes to
@@ -281,8 +289,11 @@ func (f *Finisher) retryParked(ctx context.Context) {
 	trying.Wait()
 }
 
-// try writes parked outcomes of one promotion.
+// try writes parked outcomes of one promotion. It pauses the promotion only if that was
+// running before: somebody may repair the rows and resume the promotion between the write
+// that failed and the pause.
 func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finished) {
+	running := f.parking.nearlyStuck(id) && f.parking.runs(ctx, id)
 	err := f.commit(ctx, part)
 	left, pause := f.parking.tried(id, part, err)
 	if len(left) > 0 {
@@ -292,7 +303,7 @@ func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finish
 	if err == nil && f.parking.vacant() {
 		f.report(nil)
 	}
-	if pause != "" {
+	if pause != "" && running {
 		f.parking.pause(ctx, id, pause)
 	}
 }

@@ -139,10 +139,18 @@ func newRecorder(t *testing.T) *recorder {
 	pause := func(_ context.Context, id reward.PromotionID, reason string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if r.paused[id] != "" {
+			t.Errorf("promotion %d is paused again by a write that failed before somebody could resume it", id)
+		}
 		r.paused[id] = reason
 	}
+	runs := func(_ context.Context, id reward.PromotionID) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.paused[id] == ""
+	}
 	r.Finisher = NewFinisher(r.rows, &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, nil, time.Second,
-		func() {}, func() {}, pause, r.troubles, nil, obs.Log{})
+		func() {}, func() {}, runs, pause, r.troubles, nil, obs.Log{})
 	r.pools = pool.NewManager(pool.Config{
 		Queue: r.queue, Handler: r, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: time.Hour, Lease: 15 * time.Second, StopTimeout: time.Second,
