@@ -48,8 +48,9 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 	return found, promotions, err
 }
 
-// rewriteSQL writes rows that are as they were. It locks them in key order. The state is a
-// column of what is given, and the promotion is no part of the join: otherwise, a plan made
+// rewriteSQL writes rows that are as they were. It locks them in key order, in which they are
+// given: a subquery reads the promotion, because a join could change the order. The state is
+// a column of what is given, and the promotion is no part of the join: otherwise, a plan made
 // for a small table reads all rows of a promotion.
 var rewriteSQL = named(`WITH written AS (
   UPDATE payouts p SET state = g.state, attempts = g.attempts, maybe_called = g.maybe_called, handovers = g.handovers, due_at = g.due_at,
@@ -61,7 +62,7 @@ var rewriteSQL = named(`WITH written AS (
       $21::text[], $22::timestamptz[])
     WITH ORDINALITY AS g(promotion_id, target_id, status, was, dispatch, had, called, repeats, looked, changed,
       state, attempts, maybe_called, handovers, due_at, settle_from, looked_at, again, key, code, message, updated_at, ord)
-    WHERE EXISTS (SELECT 1 FROM promotions m WHERE m.id = g.promotion_id AND m.status = g.status) OFFSET 0
+    WHERE (SELECT m.status FROM promotions m WHERE m.id = g.promotion_id) = g.status OFFSET 0
   ) g
   WHERE p.promotion_id = g.promotion_id AND p.target_id = g.target_id AND p.state = g.was AND p.dispatch = g.dispatch AND p.attempts = g.had
     AND p.maybe_called = g.called AND p.again = g.repeats AND p.looked_at IS NOT DISTINCT FROM g.looked AND p.updated_at = g.changed
@@ -237,8 +238,11 @@ SELECT ord, attempts FROM written`)
 func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	results := make([]store.FinishResult, len(p.Outcomes))
 	rest, err := s.finishPaid(ctx, p, results)
-	if err != nil || len(rest) == 0 {
-		return results, err
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rest) == 0:
+		return results, nil
 	}
 	outcomes := make([]rules.Outcome, len(rest))
 	for n, i := range rest {

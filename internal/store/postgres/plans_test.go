@@ -40,7 +40,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
-		"retry": {"payouts_listed"}, "retry a code": {"payouts_code"}, "due": {"promotions_due"},
+		"due":                     {"promotions_due"},
 		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
 		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
 		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
@@ -124,7 +124,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, `+n+`
 func reachRowsByKey(t *testing.T, conn *pgxpool.Conn) {
 	t.Helper()
 	// Statements that name their rows must not use other indexes.
-	named := []string{"dispatch named", "give back", "finish", "finish held", "settle", "heads", "attempts", "retry named", "resolve"}
+	named := []string{"dispatch named", "rewrite", "finish paid", "rows", "heads", "attempts"}
 	// payouts_back has few rows, so reading all of it is cheap.
 	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket|code)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)

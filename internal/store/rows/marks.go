@@ -24,7 +24,7 @@ type markKey struct {
 	state     reward.State
 }
 
-// mark is the last row that a chunk has moved.
+// mark is the last row that a chunk has found.
 type mark struct {
 	dueAt  time.Time
 	target int64

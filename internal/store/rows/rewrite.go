@@ -3,6 +3,7 @@ package rows
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,16 +42,25 @@ func (c *Change) Reopens() bool {
 	return c.Tally.Changed && c.Was.State.Final() && c.Next.State == reward.Ready
 }
 
+// rereadsMax limits how often rewrite reads payouts again that have changed meanwhile.
+const rereadsMax = 100
+
 // rewrite applies a rule to the payout of each item. Items of one payout take effect one
 // after the other. rule gets the position of the item, its row and its promotion, and fills
 // in all but Was and Status. It is called again if another transaction has changed the row
-// meanwhile. Items without a row are left out.
-func (t *Tables) rewrite(ctx context.Context, what string, shared bool, ids []store.PayoutID, rule func(i int, r rules.Row, p reward.Promotion) Change) error {
+// meanwhile. done gets each change when it is written, and each that changes nothing. Items
+// without a row are left out.
+func (t *Tables) rewrite(ctx context.Context, what string, shared bool, ids []store.PayoutID,
+	rule func(i int, r rules.Row, p reward.Promotion) Change, done func(i int, c *Change),
+) error {
 	left := make([]int, len(ids))
 	for i := range left {
 		left[i] = i
 	}
-	for len(left) > 0 {
+	for n := 0; len(left) > 0; n++ {
+		if n == rereadsMax {
+			return store.Busy(fmt.Errorf("%s: %d payouts changed whenever they were read", what, len(left)))
+		}
 		rounds := store.Rounds(left, func(i *int) store.PayoutID { return ids[*i] })
 		read := make([]store.PayoutID, len(rounds[0]))
 		for n, i := range rounds[0] {
@@ -71,6 +81,8 @@ func (t *Tables) rewrite(ctx context.Context, what string, shared bool, ids []st
 			c.Was, c.Status = row, promotions[row.PromotionID].Status
 			if c.Tally.Changed || len(c.Attempts) > 0 {
 				changes, of = append(changes, c), append(of, left[i])
+			} else {
+				done(left[i], &c)
 			}
 		}
 		var stale []int
@@ -80,8 +92,12 @@ func (t *Tables) rewrite(ctx context.Context, what string, shared bool, ids []st
 			}
 		}
 		var next []int
-		for _, n := range stale {
-			next = append(next, of[n])
+		for n := range changes {
+			if slices.Contains(stale, n) {
+				next = append(next, of[n])
+			} else {
+				done(of[n], &changes[n])
+			}
 		}
 		for _, round := range rounds[1:] {
 			for _, i := range round {
@@ -109,13 +125,13 @@ func (t *Tables) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (
 	results := make([]store.FinishResult, len(p.Outcomes))
 	ids := idsOf(p.Outcomes, func(o *rules.Outcome) reward.Ref { return o.Ref })
 	err := t.rewrite(ctx, "finish payouts", true, ids, func(i int, r rules.Row, m reward.Promotion) (c Change) {
-		o := p.Outcomes[i]
-		c.Next, c.Attempts, c.Tally = rules.Finish(r, o, m, p.Lease, p.Now)
-		results[i] = store.FinishResult{State: c.Next.State, Attempts: c.Next.Attempts, DueAt: c.Next.DueAt, Changed: c.Tally.Changed}
-		if o.Kind == rules.OutcomePaid && rules.SecondCharge(r, o.TransactionKey) {
-			results[i].Recorded = r.TransactionKey
-		}
+		c.Next, c.Attempts, c.Tally = rules.Finish(r, p.Outcomes[i], m, p.Lease, p.Now)
 		return c
+	}, func(i int, c *Change) {
+		results[i] = store.FinishResult{State: c.Next.State, Attempts: c.Next.Attempts, DueAt: c.Next.DueAt, Changed: c.Tally.Changed}
+		if o := p.Outcomes[i]; o.Kind == rules.OutcomePaid && rules.SecondCharge(c.Was, o.TransactionKey) {
+			results[i].Recorded = c.Was.TransactionKey
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -126,26 +142,20 @@ func (t *Tables) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (
 // PayoutSettle writes the results of lookups.
 func (t *Tables) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
 	terms := rules.Terms{SettleAfter: p.SettleAfter, AgainAfter: p.AgainAfter}
-	recorded := make([]string, len(p.Lookups))
+	twice := make([]store.SecondCharge, len(p.Lookups))
 	ids := idsOf(p.Lookups, func(l *rules.Lookup) reward.Ref { return l.Ref })
 	err := t.rewrite(ctx, "settle lookups", false, ids, func(i int, r rules.Row, m reward.Promotion) (c Change) {
-		l := p.Lookups[i]
-		c.Next, c.Attempts, c.Tally = rules.Settle(r, l, m, terms, p.Now)
-		if recorded[i] = ""; l.Found && rules.SecondCharge(r, l.TransactionKey) {
-			recorded[i] = r.TransactionKey
-		}
+		c.Next, c.Attempts, c.Tally = rules.Settle(r, p.Lookups[i], m, terms, p.Now)
 		return c
+	}, func(i int, c *Change) {
+		if l := &p.Lookups[i]; l.Found && rules.SecondCharge(c.Was, l.TransactionKey) {
+			twice[i] = store.SecondCharge{Ref: l.Ref, Recorded: c.Was.TransactionKey, TransactionKey: l.TransactionKey}
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	var twice []store.SecondCharge
-	for i, key := range recorded {
-		if l := &p.Lookups[i]; key != "" {
-			twice = append(twice, store.SecondCharge{Ref: l.Ref, Recorded: key, TransactionKey: l.TransactionKey})
-		}
-	}
-	return twice, nil
+	return slices.DeleteFunc(twice, func(c store.SecondCharge) bool { return c.Recorded == "" }), nil
 }
 
 // PayoutReturn returns QUEUED rows to READY.
@@ -157,32 +167,30 @@ func (t *Tables) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (
 
 // withdraw takes payouts out of their state, and returns how many it moved.
 func (t *Tables) withdraw(ctx context.Context, what string, shared bool, ids []store.PayoutID, why func(i int) rules.Withdrawal, lease time.Duration, now time.Time) (int, error) {
-	moved := make([]bool, len(ids))
+	moved := 0
 	err := t.rewrite(ctx, what, shared, ids, func(i int, r rules.Row, p reward.Promotion) (c Change) {
 		c.Next, c.Tally = rules.Withdraw(r, why(i), p, lease, now)
-		moved[i] = c.Tally.Changed
 		return c
-	})
+	}, counting(&moved))
 	if err != nil {
 		return 0, err
 	}
-	return count(moved), nil
+	return moved, nil
 }
 
-// count returns how many are true.
-func count(list []bool) (n int) {
-	for _, b := range list {
-		if b {
-			n++
+// counting returns a function that counts changes.
+func counting(n *int) func(int, *Change) {
+	return func(_ int, c *Change) {
+		if c.Tally.Changed {
+			*n++
 		}
 	}
-	return n
 }
 
 const (
 	// queuedBefore lists the QUEUED payouts of promotion $1 that were dispatched before $2.
-	// It leaves out those that a session holds, so that it cannot delay the others. The
-	// comparison p.state < 4 lets SQLite use the index. Both hold for openAfter too.
+	// It leaves out those that a session holds while it reads, so that the others do not wait
+	// for them. The comparison p.state < 4 lets SQLite use the index. Both hold for openAfter too.
 	queuedBefore = `SELECT p.target_id FROM payouts p
 WHERE p.promotion_id = $1 AND p.state = 1 AND p.state < 4 AND p.due_at < $2 ORDER BY p.due_at, p.target_id LIMIT $3 :skip_locked`
 
@@ -247,7 +255,10 @@ func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (in
 	if len(views) == 0 {
 		return 0, store.NoPromotion(p.PromotionID)
 	}
-	if err := cmp.Or(rules.CheckRetry(p.PromotionID, views[0].Status), rules.CheckArchived(p.PromotionID, !views[0].ArchivedAt.IsZero())); err != nil {
+	check := func(m *reward.Promotion) error {
+		return cmp.Or(rules.CheckRetry(m.ID, m.Status), rules.CheckArchived(m.ID, !m.ArchivedAt.IsZero()))
+	}
+	if err := check(&views[0].Promotion); err != nil {
 		return 0, err
 	}
 	targets := slices.Clone(p.Targets)
@@ -265,16 +276,21 @@ func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (in
 	for _, target := range slices.Compact(targets) {
 		ids = append(ids, store.PayoutID{PromotionID: p.PromotionID, TargetID: target})
 	}
-	moved := make([]bool, len(ids))
-	err = t.rewrite(ctx, "retry payouts", false, ids, func(i int, r rules.Row, _ reward.Promotion) (c Change) {
-		c.Next, c.Tally = rules.Retry(r, p.Code, p.Now)
-		moved[i] = c.Tally.Changed
+	moved := 0
+	var refused error
+	err = t.rewrite(ctx, "retry payouts", false, ids, func(_ int, r rules.Row, m reward.Promotion) (c Change) {
+		if refused = check(&m); refused == nil { // it may be cancelled since
+			c.Next, c.Tally = rules.Retry(r, p.Code, p.Now)
+		}
 		return c
-	})
+	}, counting(&moved))
+	if err == nil && moved == 0 {
+		err = refused
+	}
 	if err != nil {
 		return 0, err
 	}
-	return count(moved), nil
+	return moved, nil
 }
 
 // PayoutResolve settles one UNKNOWN row as an operator decided.
@@ -282,10 +298,17 @@ func (t *Tables) PayoutResolve(ctx context.Context, p store.PayoutResolveParams)
 	refused := store.NoPayout(p.PayoutID)
 	err = t.rewrite(ctx, "resolve a payout", false, []store.PayoutID{p.PayoutID}, func(_ int, r rules.Row, _ reward.Promotion) (c Change) {
 		var attempt reward.Attempt
-		if c.Next, attempt, c.Tally, refused = rules.Resolve(r, p.Resolution(), p.Now); refused == nil {
-			settled, c.Attempts = c.Next.Payout, []reward.Attempt{attempt}
+		var why error
+		if c.Next, attempt, c.Tally, why = rules.Resolve(r, p.Resolution(), p.Now); why == nil {
+			c.Attempts = []reward.Attempt{attempt}
+		} else {
+			refused = why
 		}
 		return c
+	}, func(_ int, c *Change) {
+		if c.Tally.Changed {
+			settled, refused = c.Next.Payout, nil
+		}
 	})
 	if err := cmp.Or(err, refused); err != nil {
 		return reward.Payout{}, err

@@ -23,7 +23,10 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 			if _, ok := promotions[r.PromotionID]; ok {
 				continue
 			}
-			v, _, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(r.PromotionID))
+			v, known, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(r.PromotionID))
+			if err == nil && !known {
+				err = store.NoPromotion(r.PromotionID)
+			}
 			if err != nil {
 				return err
 			}
