@@ -80,8 +80,10 @@ func (c *Client) RetryPayouts(ctx context.Context, promotion, code string) (int6
 		Code  string `json:"code,omitempty"`
 	}{"FAILED", code}
 	path := []string{"v1", "promotions", promotion, "payouts", "retry"}
-	out, err := call[map[string]int64](ctx, c, request{method: http.MethodPost, path: path, json: selected, unbounded: true})
-	return out["requeued"], err
+	out, err := call[struct {
+		Requeued int64 `json:"requeued"`
+	}](ctx, c, request{method: http.MethodPost, path: path, json: selected, unbounded: true})
+	return out.Requeued, err
 }
 
 // Resolution describes how to settle an UNKNOWN payout.

@@ -220,8 +220,10 @@ func (c *Client) RejectTemplate(ctx context.Context, id string) (Template, error
 // in a Redis that was removed permanently, and returns their number. Users in that line
 // lose their places. While any instance uses Redis, do not call it.
 func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
-	out, err := call[map[string]int64](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}})
-	return out["released"], err
+	out, err := call[struct {
+		Released int64 `json:"released"`
+	}](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}})
+	return out.Released, err
 }
 
 // TemplateCoupons iterates over the coupons of a template in the order of their

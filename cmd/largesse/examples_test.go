@@ -206,7 +206,7 @@ type stage struct {
 // everything is the answer to every request: a part of it is a promotion that is done, a
 // template that is over, and so on.
 const everything = `{"id":"7","name":"Spring","status":"COMPLETED","totalCount":2,"counts":{"succeeded":2},"released":2,"count":2,"accepted":2,
-	"closesAt":"2020-01-01T00:00:00Z","counters":{"count":2},"coupon":{"id":"7","code":"C"},"requestId":"42:u7","key":"lgs_x",
+	"closesAt":"2020-01-01T00:00:00Z","counters":{"count":2},"coupon":{"id":"7","code":"C"},"requestId":"42:u7","key":"lgs_x","secret":"whsec_x",
 	"stepSeconds":10,"points":[{"at":"2026-11-21T10:00:00Z","succeeded":2}],"items":[%s],"nextCursor":""}`
 
 // newStage starts a provider, and a server that accepts everything.
