@@ -218,12 +218,8 @@ func (s *Store) CouponSettle(ctx context.Context, p store.CouponSettleParams) (s
 	switch err := templateError(done.Template.ID, p.TemplateID, err); {
 	case taken(err):
 		return store.CouponSettleResult{}, store.CodeTaken(err)
-	case hasState(err, "22003", "22021", "22P05"):
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a request of the batch")
-		e.Err = err
-		return store.CouponSettleResult{}, e
 	case err != nil:
-		return store.CouponSettleResult{}, err
+		return store.CouponSettleResult{}, unstorable(err, "a request")
 	}
 	return store.Settled(&done, batch), nil
 }

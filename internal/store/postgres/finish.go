@@ -21,10 +21,7 @@ JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
 // RowsOf returns the payouts among ids that exist, and their promotions.
 func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (map[store.PayoutID]rules.Row, map[reward.PromotionID]reward.Promotion, error) {
-	of, targets := make([]int64, len(ids)), make([]int64, len(ids))
-	for i, id := range ids {
-		of[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
-	}
+	of, targets := idColumns(ids)
 	var found map[store.PayoutID]rules.Row
 	var promotions map[reward.PromotionID]reward.Promotion
 	var p reward.Promotion
@@ -198,7 +195,7 @@ func (s *Store) Rewrite(ctx context.Context, what string, shared bool, changes [
 		}
 	})
 	if err != nil {
-		return nil, unstorable(err)
+		return nil, unstorable(err, "an outcome")
 	}
 	for n, done := range written {
 		if !done {
@@ -208,12 +205,12 @@ func (s *Store) Rewrite(ctx context.Context, what string, shared bool, changes [
 	return stale, nil
 }
 
-// unstorable returns CodeInvalid for a batch that the database cannot store.
-func unstorable(err error) error {
+// unstorable returns CodeInvalid for a batch with something that the database cannot store.
+func unstorable(err error, what string) error {
 	if !hasState(err, "22003", "22021", "22P05") {
 		return err
 	}
-	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store an outcome of the batch")
+	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store %s of the batch", what)
 	e.Err = err
 	return e
 }
@@ -297,7 +294,7 @@ func (s *Store) finishPaid(ctx context.Context, p store.PayoutFinishParams, resu
 			attempts.queue(b)
 		})
 		if err != nil {
-			return nil, unstorable(err)
+			return nil, unstorable(err, "an outcome")
 		}
 	}
 	for i := range done {

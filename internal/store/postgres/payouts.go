@@ -43,6 +43,15 @@ func payoutsInto(list *[]reward.Payout) func(pgx.Rows) error {
 	})
 }
 
+// idColumns returns the IDs of payouts as columns.
+func idColumns(ids []store.PayoutID) (promotions, targets []int64) {
+	promotions, targets = make([]int64, len(ids)), make([]int64, len(ids))
+	for i, id := range ids {
+		promotions[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
+	}
+	return promotions, targets
+}
+
 const headsSQL = `SELECT ` + payoutColumns + ` FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
 JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
@@ -51,10 +60,7 @@ func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]rewa
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	promotions, targets := make([]int64, len(ids)), make([]int64, len(ids))
-	for i, id := range ids {
-		promotions[i], targets[i] = int64(id.PromotionID), int64(id.TargetID)
-	}
+	promotions, targets := idColumns(ids)
 	var list []reward.Payout
 	err := s.read(ctx, "read payouts", func(b *pgx.Batch) {
 		list = make([]reward.Payout, 0, len(ids))

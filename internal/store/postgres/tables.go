@@ -12,7 +12,10 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, PayoutsOfUser: `(
+// lockRow follows a SELECT.
+const lockRow = ` FOR NO KEY UPDATE`
+
+var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, PayoutsOfUser: `(
   SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $6
   ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
 ) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`}

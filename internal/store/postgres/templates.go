@@ -16,9 +16,8 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// lockTemplate locks the row of a template. It comes first in every transaction
-// that changes a template, so that later statements see its latest state.
-const lockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1 FOR NO KEY UPDATE`
+// lockTemplate is rows.LockTemplate, which locks.
+const lockTemplate = rows.LockTemplate + lockRow
 
 // queueTemplate queues a read of a template into t. If t.ID is 0 afterwards,
 // the template does not exist.
@@ -180,27 +179,6 @@ func (s *Store) TemplateChange(ctx context.Context, p rules.TemplateChange) (rew
 	}
 }
 
-// write runs an UPDATE of one template, which returns its ID, and then reads
-// the template. It reports whether the UPDATE found a row.
-func (s *Store) write(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (t reward.CouponTemplate, wrote bool, err error) {
-	err = s.send(ctx, what, func(b *pgx.Batch) {
-		wrote = false
-		b.Queue(lockTemplate, int64(id))
-		b.Queue(sql, append([]any{int64(id)}, args...)...).Query(each(func(pgx.Rows) error {
-			wrote = true
-			return nil
-		}))
-		queueTemplate(b, id, &t)
-	})
-	if err = templateError(t.ID, id, err); err == nil && !wrote {
-		err = archivedError(&t)
-	}
-	if err != nil {
-		return reward.CouponTemplate{}, false, err
-	}
-	return t, wrote, nil
-}
-
 // archivedError returns CodeArchived if a template is archived.
 func archivedError(t *reward.CouponTemplate) error {
 	return rules.CheckTemplateArchived(t.ID, !t.ArchivedAt.IsZero())
@@ -222,7 +200,7 @@ func refusedAsArchived(err error) error {
 
 // TemplateGrant grants places to the gate of a template, by rules.Grant.
 func (s *Store) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
-	return s.write(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
+	return s.WriteTemplate(ctx, "grant places to a gate", p.ID, `UPDATE coupon_templates t
 SET granted = t.granted + k.places, grants = t.grants + 1, version = t.version + 1
 FROM (SELECT n.id, n.lacking + least($6::int8, (n.rest - n.lacking) / 2) AS places
   FROM (SELECT l.id, l.rest, least($5::int8, l.rest) AS lacking
@@ -233,14 +211,14 @@ RETURNING t.id`, p.Generation, p.Grants, p.Granted, p.Lacking, p.More)
 
 // TemplateShrink takes back places that the gate has not given, by rules.Shrink.
 func (s *Store) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
-	return s.write(ctx, "take back places of a gate", id, `UPDATE coupon_templates t
+	return s.WriteTemplate(ctx, "take back places of a gate", id, `UPDATE coupon_templates t
 SET granted = greatest(least(t.granted, $4), t.used), grants = t.grants + 1, version = t.version + 1
 WHERE t.id = $1 AND t.generation = $2 AND t.path = 'GATE' AND t.grants = $3 RETURNING t.id`, shrunk.Generation, shrunk.Grants, shrunk.Granted)
 }
 
 // TemplateReleasePlaces takes back all places that are set aside, by rules.ReleasePlaces.
 func (s *Store) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error) {
-	return s.write(ctx, "take back all places of a template", id, `UPDATE coupon_templates t
+	return s.WriteTemplate(ctx, "take back all places of a template", id, `UPDATE coupon_templates t
 SET granted = t.used, grants = t.grants + 1, version = t.version + 1
 WHERE t.id = $1 AND t.path = 'DATABASE' AND t.granted > t.used RETURNING t.id`)
 }

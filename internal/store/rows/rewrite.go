@@ -57,8 +57,8 @@ func (t *Tables) rewrite(ctx context.Context, what string, shared bool, ids []st
 	for i := range left {
 		left[i] = i
 	}
-	for n := 0; len(left) > 0; n++ {
-		if n == rereadsMax {
+	for reads := 0; len(left) > 0; reads++ {
+		if reads == rereadsMax {
 			return store.Busy(fmt.Errorf("%s: %d payouts changed whenever they were read", what, len(left)))
 		}
 		rounds := store.Rounds(left, func(i *int) store.PayoutID { return ids[*i] })

@@ -64,6 +64,9 @@ type Dialect struct {
 	// that other transactions have locked. It is empty if one transaction
 	// writes at a time.
 	SkipLocked string
+	// LockRow is appended to a SELECT. It locks the row until the transaction ends.
+	// It is empty if one transaction writes at a time.
+	LockRow string
 	// Walk returns the condition and the order of a page by descending ID. Its
 	// rows have an ID below $1 and the given values in the given columns. The
 	// database must walk the index on these columns and the ID.
@@ -98,7 +101,7 @@ func New(db DB, payouts Payouts, d Dialect) Tables {
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, closeDraw string
+	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw string
 
 	webhooks webhookTexts
 }
@@ -110,7 +113,7 @@ func (d Dialect) texts() texts {
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
-		queuedBefore: text(queuedBefore), openAfter: text(openAfter), closeDraw: text(closeDraw),
+		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -147,7 +150,7 @@ func (d Dialect) Statements() map[string]string {
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
-		"a template": TemplateSQL, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
+		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts": oldestPayouts, "find payouts to sweep": t.queuedBefore, "find payouts to cancel": t.openAfter,

@@ -63,12 +63,18 @@ WHERE id = $1 AND epoch = $2 AND draw_state = 'OPEN' AND archived_at IS NULL AND
 WHERE id = $1 AND epoch = $2 AND draw_state = 'CLOSED' AND archived_at IS NULL RETURNING id`
 )
 
-// writeTemplate runs a statement that changes a template, and then reads the template. It
-// reports whether the statement changed it.
-func (t *Tables) writeTemplate(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (c reward.CouponTemplate, wrote bool, err error) {
+// LockTemplate reads whether template $1 is archived. With Dialect.LockRow, it comes first in
+// every transaction that changes a template, so that later statements see its latest state.
+const LockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1`
+
+// WriteTemplate runs a statement that changes template $1, with args from $2 on, and returns
+// the ID of the template if it does. Then it reads the template. It reports whether the
+// statement changed it.
+func (t *Tables) WriteTemplate(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (c reward.CouponTemplate, wrote bool, err error) {
 	err = t.db.Write(ctx, what, func() []Statement {
 		c, wrote = reward.CouponTemplate{}, false
 		return []Statement{
+			{SQL: t.lockTemplate, Args: []any{int64(id)}},
 			{SQL: sql, Args: append([]any{int64(id)}, args...), Row: seen(&wrote)},
 			{SQL: TemplateSQL, Args: []any{int64(id)}, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }},
 		}
@@ -87,30 +93,30 @@ func (t *Tables) writeTemplate(ctx context.Context, what string, id reward.Templ
 
 // TemplateTouch raises the version of a template.
 func (t *Tables) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	c, _, err := t.writeTemplate(ctx, "touch a coupon template", id, touchTemplate)
+	c, _, err := t.WriteTemplate(ctx, "touch a coupon template", id, touchTemplate)
 	return c, err
 }
 
 // TemplateNewGeneration raises the generation of a template.
 func (t *Tables) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
-	return t.writeTemplate(ctx, "raise the generation of a coupon template", p.ID, newGeneration, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
+	return t.WriteTemplate(ctx, "raise the generation of a coupon template", p.ID, newGeneration, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
 }
 
 // TemplateSetFloor sets the floor of a template to its generation.
 func (t *Tables) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
-	_, set, err := t.writeTemplate(ctx, "set the floor of a coupon template", id, setFloor, generation)
+	_, set, err := t.WriteTemplate(ctx, "set the floor of a coupon template", id, setFloor, generation)
 	return set, err
 }
 
 // DrawClose moves a draw from OPEN to CLOSED.
 func (t *Tables) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
-	c, _, err := t.writeTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
+	c, _, err := t.WriteTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
 	return c, err
 }
 
 // DrawDone moves a draw from CLOSED to DONE.
 func (t *Tables) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, order []byte) (bool, error) {
-	_, done, err := t.writeTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
+	_, done, err := t.WriteTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
 	return done, err
 }
 

@@ -23,10 +23,7 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 			if _, ok := promotions[r.PromotionID]; ok {
 				continue
 			}
-			v, known, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(r.PromotionID))
-			if err == nil && !known {
-				err = store.NoPromotion(r.PromotionID)
-			}
+			v, err := viewOf(ctx, q, r.PromotionID)
 			if err != nil {
 				return err
 			}

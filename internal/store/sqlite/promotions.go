@@ -67,8 +67,11 @@ func (t *tx) detail(id reward.PromotionID) (store.PromotionView, error) {
 }
 
 // view reads one promotion inside the transaction.
-func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(t.ctx, t, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
+func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) { return viewOf(t.ctx, t, id) }
+
+// viewOf returns a promotion with its counts, or CodeNotFound.
+func viewOf(ctx context.Context, q querier, id reward.PromotionID) (store.PromotionView, error) {
+	v, found, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
 	if err == nil && !found {
 		err = store.NoPromotion(id)
 	}
