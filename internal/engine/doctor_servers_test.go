@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -142,20 +145,33 @@ func TestDoctorPostgres(t *testing.T) {
 // ownRedis starts a Redis that ends with the test, and returns its address.
 func ownRedis(t *testing.T, settings ...string) string {
 	t.Helper()
-	address := fixture.FreeAddress(t)
-	_, port, _ := net.SplitHostPort(address)
+	ports := fixture.Must(fleet.FreePorts(2))(t)
+	port := strconv.Itoa(ports[0])
+	address := net.JoinHostPort("127.0.0.1", port)
 	dir := t.TempDir()
 	server := exec.CommandContext(t.Context(), "redis-server", slices.Concat([]string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
+		// By default, a cluster also listens on a port that others may have.
+		"--port", port, "--cluster-port", strconv.Itoa(ports[1]), "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
 	}, settings)...)
 	if err := server.Start(); err != nil {
 		t.Fatalf("redis-server is needed: %v", err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = server.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
-		_ = server.Wait()
+		<-ended
 	})
 	fixture.Until(t, "redis-server listens", func() bool {
+		select {
+		case <-ended:
+			said, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("redis-server ended: %s", said)
+		default:
+		}
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 		if err != nil {
 			return false
@@ -217,8 +233,7 @@ func TestDoctorRedis(t *testing.T) {
 
 	t.Run("ACluster", func(t *testing.T) {
 		t.Parallel()
-		_, clusterPort, _ := net.SplitHostPort(fixture.FreeAddress(t))
-		address := ownRedis(t, "--cluster-enabled", "yes", "--cluster-port", clusterPort)
+		address := ownRedis(t, "--cluster-enabled", "yes")
 		conn := fixture.Must(new(net.Dialer).DialContext(t.Context(), "tcp", address))(t)
 		defer conn.Close()
 		fixture.Must(conn.Write([]byte("CLUSTER ADDSLOTSRANGE 0 16382\r\n")))(t)
