@@ -112,13 +112,13 @@ func WithVersion(version string) Option {
 
 // New checks the settings and returns an Engine. It opens nothing; Start does.
 func New(cfg config.Config, log obs.Log, opts ...Option) (*Engine, error) {
+	metrics := obs.NewMetrics()
+	log = log.Counted(metrics)
+	own := log.For(obs.Engine)
 	e := &Engine{
-		cfg: cfg, log: log, own: log.For(obs.Engine), instance: service.InstanceID(), version: "devel",
-		metrics: obs.NewMetrics(), lost: make(chan error, 1),
+		cfg: cfg, log: log, own: own, instance: service.InstanceID(), version: "devel",
+		metrics: metrics, troubles: obs.NewTroubles(metrics, own), lost: make(chan error, 1),
 	}
-	e.log = log.Counted(e.metrics)
-	e.own = e.log.For(obs.Engine)
-	e.troubles = obs.NewTroubles(e.metrics, e.own)
 	for _, o := range opts {
 		o(e)
 	}
@@ -443,11 +443,14 @@ func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, erro
 
 func (e *Engine) startFlow(ctx context.Context) error {
 	stream := e.cfg.Redis.Stream
-	heart := newHeartbeat(e.store, store.Instance{
-		Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
-		Approvals: e.cfg.Approval.String(),
-	}, e.troubles, e.log)
-	heart.metrics, heart.governed = e.metrics, e.plays(config.RolePayout) || e.plays(config.RoleHousekeeping)
+	heart := newHeartbeat(heartbeatConfig{
+		rows: e.store, self: store.Instance{
+			Name: e.instance, Version: e.version, Roles: slices.Clone(e.cfg.Roles), StartedAt: time.Now(),
+			Approvals: e.cfg.Approval.String(),
+		},
+		pools: func() []pool.Status { return e.flow.Pools() }, troubles: e.troubles, metrics: e.metrics,
+		governed: e.plays(config.RolePayout) || e.plays(config.RoleHousekeeping), log: e.log,
+	})
 	rates, err := e.openRates(ctx)
 	if err != nil {
 		return err
@@ -494,7 +497,6 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	e.flow = flow
 	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Pools()) })
 	// It stops after the flow, so that it reports pending entries until the end.
-	heart.pools = flow.Pools
 	heart.Start(context.WithoutCancel(ctx))
 	e.onClose(heart.Stop)
 	var streams queue.Queue // nil: this instance cannot read the queues of others

@@ -32,20 +32,25 @@ const (
 // runs, and removes it when the instance stops.
 type heartbeat struct {
 	service.Base
+	heartbeatConfig
+	view *service.View[int] // the number of instances that are alive
+}
+
+type heartbeatConfig struct {
 	rows  store.Instances
-	self  store.Instance       // without Pools, Troubles and Governor
-	pools func() []pool.Status // set before Start
+	self  store.Instance // without Pools, Troubles and Governor
+	pools func() []pool.Status
 	// troubles holds what degrades this instance.
 	troubles *obs.Troubles
 	metrics  *obs.Metrics
-	governed bool               // self makes calls to the provider; set before Start
-	view     *service.View[int] // the number of instances that are alive
+	governed bool // self makes calls to the provider
 	log      obs.Log
 }
 
 // newHeartbeat returns a heartbeat that writes nothing before Start.
-func newHeartbeat(rows store.Instances, self store.Instance, troubles *obs.Troubles, log obs.Log) *heartbeat {
-	h := &heartbeat{rows: rows, self: self, troubles: troubles, log: log.For(obs.Engine)}
+func newHeartbeat(cfg heartbeatConfig) *heartbeat {
+	cfg.log = cfg.log.For(obs.Engine)
+	h := &heartbeat{heartbeatConfig: cfg}
 	failed := false
 	h.view = service.NewView(heartbeatInterval, heartbeatDelay, h.beat, func(err error) {
 		switch {

@@ -85,20 +85,21 @@ func (f *fakeInstances) since(begin time.Time) []time.Duration {
 	return out
 }
 
+func noPools() []pool.Status { return nil }
+
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	self := store.Instance{Name: "host-1", Version: "v1", Roles: []string{config.RoleAPI}}
 
 	fixture.OnFakeTime(t, "TellsEveryFiveSecondsAndSoonAfterAChange", func(t *testing.T) {
 		rows := &fakeInstances{}
-		h := newHeartbeat(rows, self, nil, obs.Log{})
 		var mu sync.Mutex // protects pools
 		var pools []pool.Status
-		h.pools = func() []pool.Status {
+		h := newHeartbeat(heartbeatConfig{rows: rows, self: self, pools: func() []pool.Status {
 			mu.Lock()
 			defer mu.Unlock()
 			return pools
-		}
+		}})
 		begin := time.Now()
 		h.hint() // before it beats: the first beat tells it
 		h.Start(t.Context())
@@ -134,8 +135,7 @@ func TestHeartbeat(t *testing.T) {
 		var out strings.Builder
 		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		rows := &fakeInstances{}
-		h := newHeartbeat(rows, self, nil, log)
-		h.pools = func() []pool.Status { return nil }
+		h := newHeartbeat(heartbeatConfig{rows: rows, self: self, pools: noPools, log: log})
 		rows.set(true)
 		h.Start(t.Context())
 		time.Sleep(time.Minute)
@@ -149,8 +149,9 @@ func TestHeartbeat(t *testing.T) {
 
 	fixture.OnFakeTime(t, "ShowsThatApprovalsDiffer", func(t *testing.T) {
 		rows, troubles := &fakeInstances{others: []string{"b", "c"}}, obs.NewTroubles(nil, obs.Log{})
-		h := newHeartbeat(rows, store.Instance{Name: "a", Approvals: "approval.above: 100"}, troubles, obs.Log{})
-		h.pools = func() []pool.Status { return nil }
+		h := newHeartbeat(heartbeatConfig{
+			rows: rows, self: store.Instance{Name: "a", Approvals: "approval.above: 100"}, pools: noPools, troubles: troubles,
+		})
 		h.Start(t.Context())
 		defer h.Stop()
 		time.Sleep(time.Second)
@@ -168,8 +169,7 @@ func TestHeartbeat(t *testing.T) {
 
 	fixture.OnFakeTime(t, "ShowsWhatDegradesTheInstance", func(t *testing.T) {
 		rows, troubles := &fakeInstances{}, obs.NewTroubles(nil, obs.Log{})
-		h := newHeartbeat(rows, self, troubles, obs.Log{})
-		h.pools = func() []pool.Status { return nil }
+		h := newHeartbeat(heartbeatConfig{rows: rows, self: self, pools: noPools, troubles: troubles})
 		troubles.Set(obs.PartProvider, strings.Repeat("é", reasonMax))
 		since := time.Now().UTC()
 		h.Start(t.Context())
@@ -185,7 +185,7 @@ func TestHeartbeat(t *testing.T) {
 	t.Run("AStopBeforeAStartSaysNothing", func(t *testing.T) {
 		t.Parallel()
 		rows := &fakeInstances{}
-		newHeartbeat(rows, self, nil, obs.Log{}).Stop()
+		newHeartbeat(heartbeatConfig{rows: rows, self: self}).Stop()
 		if len(rows.gone) > 0 {
 			t.Errorf("gone: %v", rows.gone)
 		}
@@ -200,8 +200,7 @@ func TestADeadInstanceIsLoggedOnce(t *testing.T) {
 		log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
 		rows := &fakeInstances{dead: []string{"host-9"}}
 		for _, name := range []string{"host-1", "host-2"} {
-			h := newHeartbeat(rows, store.Instance{Name: name}, nil, log)
-			h.pools = func() []pool.Status { return nil }
+			h := newHeartbeat(heartbeatConfig{rows: rows, self: store.Instance{Name: name}, pools: noPools, log: log})
 			h.Start(t.Context())
 			time.Sleep(6 * time.Second)
 			h.Stop()

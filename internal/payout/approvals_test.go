@@ -378,7 +378,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 		o.uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: ids, Hint: hint, Saver: save(func(_ context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 			return o.saves(p)
 		})})
-		o.guard = NewGuard(GuardConfig{Store: o.rows, Cache: NewStatusCache(o.rows, obs.Log{}), ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
+		o.guard = NewGuard(GuardConfig{Store: o.rows, Cache: NewStatusCache(o.rows, nil, obs.Log{}), ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
 		for _, first := range rapid.SampledFrom([][]string{
 			nil,
 			{"ann create", "ann upload", "ann start", "ann dispatch"},

@@ -43,8 +43,6 @@ type StatusCache struct {
 	service.Base
 	rows cacheRows
 	view *service.View[active]
-	// onRefresh is called after each successful read with its result; it may be nil.
-	onRefresh func(active)
 
 	// The next fields are used by reads alone, which do not overlap.
 	mark     string    // of the latest read; empty: the next one reads the whole list
@@ -77,8 +75,9 @@ type cacheRows interface {
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
-// NewStatusCache returns a cache that has read nothing yet.
-func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
+// NewStatusCache returns a cache that has read nothing yet. It calls onRefresh, unless that
+// is nil, after each successful read.
+func NewStatusCache(rows cacheRows, onRefresh func(active), log obs.Log) *StatusCache {
 	c := &StatusCache{rows: rows, whole: make(chan store.PromotionChanges, 1), followers: make(map[*follower]bool)}
 	log = log.For(obs.Manager)
 	c.reportWhole = log.Streak("reading all active promotions failed", "")
@@ -94,8 +93,8 @@ func NewStatusCache(rows cacheRows, log obs.Log) *StatusCache {
 			f.add(now.changed)
 		}
 		c.mu.Unlock()
-		if c.onRefresh != nil {
-			c.onRefresh(now)
+		if onRefresh != nil {
+			onRefresh(now)
 		}
 	})
 	return c

@@ -103,7 +103,7 @@ func (r *countedRows) counts() (wholes, read int) {
 // startCache runs a cache until the returned stop.
 func startCache(t *testing.T, rows cacheRows) (c *StatusCache, stop func()) {
 	t.Helper()
-	c = NewStatusCache(rows, obs.Log{})
+	c = NewStatusCache(rows, nil, obs.Log{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.run(ctx) })

@@ -81,9 +81,12 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 // feed runs a feeder over the promotions until stop is called.
 func (r *lockedRows) feed(t *testing.T) (stop func()) {
 	t.Helper()
-	cache := NewStatusCache(r, obs.Log{})
+	cache := NewStatusCache(r, nil, obs.Log{})
 	q := queue.NewMemory()
-	f := NewFeeder(r, cache, &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour}, 1<<20, obs.Log{})
+	f := NewFeeder(FeederConfig{
+		Rows: r, Cache: cache, MaxLen: 1 << 20, Producer: &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour},
+		Parked: func(reward.PromotionID) bool { return false },
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { cache.run(ctx) })

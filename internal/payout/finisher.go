@@ -32,26 +32,38 @@ const (
 // Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
 	service.Base
-	rows  store.Payouts
-	queue queue.Queue
-	retry *RetryProcessor
-	lease time.Duration
-	log   obs.Log
+	cfg FinisherConfig
+	log obs.Log
 	// report and ackReport log failed writes and acknowledgements.
 	report, ackReport func(error, ...any)
 	parking           *parking
 	work              chan finished
 	acks              chan *pool.Item
 	returns           chan *pool.Item
-	// onDone hints that streams may have capacity again. onReturn hints that
-	// there are READY rows.
-	onDone, onReturn func()
-	metrics          *obs.Metrics
 	// writing ends when the finisher gives up: it then repeats no failed write.
 	// An entry whose outcome is not written stays pending until a consumer
 	// claims it.
 	writing context.Context
 	giveUp  context.CancelFunc
+}
+
+// FinisherConfig configures a Finisher.
+type FinisherConfig struct {
+	Rows  store.Payouts
+	Queue queue.Queue
+	// Retry publishes the payouts that became RETRYING.
+	Retry *RetryProcessor
+	Lease time.Duration // of an entry
+	// OnDone is called after each batch of outcomes: streams may have capacity again.
+	// OnReturn is called after each batch of returned payouts: there are READY rows.
+	OnDone, OnReturn func()
+	// Runs reports whether a promotion is RUNNING. Pause pauses one whose rows the database
+	// refuses again and again.
+	Runs     func(ctx context.Context, id reward.PromotionID) bool
+	Pause    func(ctx context.Context, id reward.PromotionID, reason string) bool
+	Troubles *obs.Troubles
+	Metrics  *obs.Metrics
+	Log      obs.Log
 }
 
 // finished is an entry and the outcome of its dispatch.
@@ -62,20 +74,14 @@ type finished struct {
 
 func (x finished) promotion() reward.PromotionID { return x.item.Stream.PromotionID }
 
-// NewFinisher returns a finisher. It hands payouts that became RETRYING to
-// retry, which publishes them to the retry topics. It calls onDone after each
-// batch of outcomes and onReturn after each batch of returned payouts. It calls
-// pause if the database refuses the rows of a promotion again and again, and runs says that
-// the promotion is running.
-func NewFinisher(rows store.Payouts, q queue.Queue, retry *RetryProcessor, lease time.Duration, onDone, onReturn func(),
-	runs func(ctx context.Context, id reward.PromotionID) bool, pause func(ctx context.Context, id reward.PromotionID, reason string), troubles *obs.Troubles, metrics *obs.Metrics, log obs.Log,
-) *Finisher {
+// NewFinisher returns a finisher.
+func NewFinisher(cfg FinisherConfig) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
-	log = log.For(obs.Processor)
+	log := cfg.Log.For(obs.Processor)
 	return &Finisher{
-		writing: writing, giveUp: giveUp, onDone: onDone, onReturn: onReturn, metrics: metrics,
-		rows: rows, queue: q, retry: retry, lease: lease, log: log, report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
-		parking: newParking(runs, pause, troubles),
+		cfg: cfg, log: log, writing: writing, giveUp: giveUp,
+		report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
+		parking: newParking(cfg.Troubles),
 		work:    make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 		returns: make(chan *pool.Item, 2*finishBatch),
 	}
@@ -195,8 +201,8 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	for i, it := range items {
 		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
 	}
-	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
-		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.lease,
+	returned, err := f.cfg.Rows.PayoutReturn(ctx, store.PayoutReturnParams{
+		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.cfg.Lease,
 	})
 	if err != nil {
 		return err
@@ -206,7 +212,7 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	if returned > 0 {
 		f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
 	}
-	f.onReturn()
+	f.cfg.OnReturn()
 	return nil
 }
 
@@ -269,7 +275,7 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	for i, b := range batch {
 		outcomes[i] = b.outcome
 	}
-	results, err := f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.lease})
+	results, err := f.cfg.Rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.cfg.Lease})
 	if err != nil {
 		if ctx.Err() == nil {
 			f.report(err, "promotion_id", batch[0].promotion(), "count", len(batch))
@@ -284,16 +290,16 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 		if !r.Changed {
 			continue
 		}
-		f.metrics.Finished(b.promotion(), r.State, 1)
+		f.cfg.Metrics.Finished(b.promotion(), r.State, 1)
 		if r.State == reward.Retrying {
 			retries = append(retries, retryOf{batch[i], r})
 		}
 	}
 	f.acknowledge(ctx, items)
 	if len(retries) > 0 {
-		f.retry.publish(retries)
+		f.cfg.Retry.publish(retries)
 	}
-	f.onDone()
+	f.cfg.OnDone()
 	return nil
 }
 
@@ -310,7 +316,7 @@ func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 		for i, it := range list {
 			ids[i] = it.ID
 		}
-		if err := f.queue.Ack(ctx, s, ids); err != nil {
+		if err := f.cfg.Queue.Ack(ctx, s, ids); err != nil {
 			if ctx.Err() == nil {
 				f.ackReport(err, "promotion_id", s.PromotionID, "count", len(list))
 			}

@@ -108,29 +108,31 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Limits.direct, cfg.Limits.local = cfg.Direct, cfg.QueueIsLocal
 	rows := newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.Breaches)
 	cfg.Store = rows
-	f := &Flow{cfg: cfg}
-	f.cache = NewStatusCache(cfg.Store, cfg.Log)
+	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
+	f := &Flow{cfg: cfg, governor: governor.New(cfg.Governor)}
+	f.cache = NewStatusCache(rows, f.refreshed, cfg.Log)
 	f.clock = newQueueClock(cfg.Queue, rows.clock, cfg.Direct || cfg.QueueIsLocal, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
 	f.health = newStreamHealth(cfg.Queue, cfg.Troubles)
 	producer := &Producer{
-		Queue: cfg.Queue, Rows: cfg.Store, MaxLen: cfg.MaxLen, clock: f.clock, Streams: f.health,
+		Queue: cfg.Queue, Rows: rows, MaxLen: cfg.MaxLen, clock: f.clock, Streams: f.health,
 		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
 	}
-	f.intake = &Intake{Rows: cfg.Store, Producer: producer, MaxLen: cfg.MaxLen}
+	f.intake = &Intake{Rows: rows, Producer: producer, MaxLen: cfg.MaxLen}
+	feeding := FeederConfig{
+		Rows: rows, Cache: f.cache, Producer: producer, MaxLen: cfg.MaxLen, Log: cfg.Log,
+		Parked: func(id reward.PromotionID) bool { return f.finisher.parking.has(id) },
+	}
 	if cfg.Direct {
 		f.intake.MaxLen = 0 // saved targets wait until a feeder has capacity
+		feeding.AcceptsWork, feeding.OwnCapacity = f.governor.AcceptsWork, f.ownCapacity
 	}
-	f.retry = NewRetryProcessor(publisher, cfg.Store, producer, cfg.Log)
-	f.feeder = NewFeeder(cfg.Store, f.cache, producer, cfg.MaxLen, cfg.Log)
-	if cfg.Direct {
-		f.feeder.acceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) }
-		f.feeder.ownCapacity = f.ownCapacity
-	}
-	f.finisher = NewFinisher(cfg.Store, cfg.Queue, f.retry, cfg.Limits.Lease,
-		f.feeder.SpaceFreed, f.cache.Hint, f.runs, f.pauseStuck, cfg.Troubles, cfg.Metrics, cfg.Log)
-	f.feeder.parked = f.finisher.parking.has
-	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
-	f.governor = governor.New(cfg.Governor)
+	f.feeder = NewFeeder(feeding)
+	f.retry = NewRetryProcessor(publisher, rows, producer, cfg.Log)
+	pauses := &pauser{promotions: rows, cache: f.cache, log: cfg.Log.For(obs.Processor)}
+	f.finisher = NewFinisher(FinisherConfig{
+		Rows: rows, Queue: cfg.Queue, Retry: f.retry, Lease: cfg.Limits.Lease, OnDone: f.feeder.SpaceFreed, OnReturn: f.cache.Hint,
+		Runs: pauses.runs, Pause: pauses.pause, Troubles: cfg.Troubles, Metrics: cfg.Metrics, Log: cfg.Log,
+	})
 	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool {
 		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
 	}
@@ -138,18 +140,16 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.Refused = f.health.failed
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
 	cfg.Pool.Handler = &Processor{
-		Store: cfg.Store, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
+		Store: rows, Pauser: pauses, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
 		Limits: cfg.Limits, Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log, clock: rows.clock,
 	}
 	f.manager = pool.NewManager(cfg.Pool)
-	f.sweeper = NewSweeper(rows, cfg.Queue, f.cache, f.manager, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.divide()
-	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Log)
-	f.settler.tracer = cfg.Tracer
+	ownsRows, ownsStreams := f.divide()
+	f.sweeper = NewSweeper(rows, cfg.Queue, f.cache, f.manager, ownsRows, ownsStreams, cfg.Limits, cfg.Metrics, cfg.Log)
+	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Tracer, cfg.Log)
 	f.guard = NewGuard(GuardConfig{
-		Store: cfg.Store, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, ApprovalPerDay: cfg.ApprovalPerDay, Start: cfg.Start, Log: cfg.Log,
+		Store: rows, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, ApprovalPerDay: cfg.ApprovalPerDay, Start: cfg.Start, Log: cfg.Log,
 	})
-	f.cache.onRefresh = f.refreshed
 	return f
 }
 
@@ -183,30 +183,31 @@ func (f *Flow) refreshed(now active) {
 	}
 }
 
-// divide divides the housekeeping among the instances, unless this one is alone.
-// An instance that cannot read the promotions, or reach the queue, leaves its part
-// to those that can.
-func (f *Flow) divide() {
+// divide divides the housekeeping of rows and of streams among the instances, unless this
+// one is alone. An instance that cannot read the promotions, or reach the queue, leaves its
+// part to those that can.
+func (f *Flow) divide() (rows, streams owns) {
 	if f.cfg.QueueIsLocal {
-		f.sweeper.ownsRows = func(reward.PromotionID) bool { return true }
-		f.sweeper.ownsStreams = f.sweeper.ownsRows
-		return
+		all := func(reward.PromotionID) bool { return true }
+		return all, all
 	}
 	log, lease := f.cfg.Log.For(obs.Sweeper), f.cfg.Limits.Lease
 	reads := func() bool { return f.cache.FreshWithin(lease) }
 	f.rows = store.NewShare(f.cfg.Store, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
 	f.streams = store.NewShare(f.cfg.Store, "housekeeping of streams", f.cfg.Pool.Instance,
 		func() bool { return reads() && !f.sweeper.sweeping.stuck(lease) }, log)
-	f.sweeper.ownsRows, f.sweeper.ownsStreams = f.rows.Owns, f.streams.Owns
+	return f.rows.Owns, f.streams.Owns
 }
 
 // listen creates the listeners that the roles need.
 func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
+	common := ListenerConfig{
+		Store: cfg.Store, Logs: cfg.Bus, Publisher: publisher, Hint: f.cache.Hint, Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
+	}
 	if cfg.Payout {
 		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, cfg.Store, f.retry, cfg.Bus, publisher, cfg.Log)
-			l.metrics = cfg.Metrics
+			l := NewRetryListener(k.promotionType, common, f.retry)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
 			})
@@ -218,8 +219,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 	}
 	if cfg.Ingest {
 		for _, k := range kinds {
-			l := NewPublishListener(k.promotionType, cfg.Store, f.intake, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
-			l.starts, l.metrics, l.tracer = cfg.Direct, cfg.Metrics, cfg.Tracer
+			l := NewPublishListener(k.promotionType, common, f.intake, cfg.Direct)
 			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
 				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
 				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,
@@ -229,10 +229,8 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			}
 			f.listeners = append(f.listeners, listener)
 		}
-		started := NewStartedListener(cfg.Store, cfg.Bus, publisher, f.cache.Hint, cfg.Log)
-		started.metrics = cfg.Metrics
 		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
-			Topic: bus.TopicStarted, Handle: started.ProcessTopicMessages, Log: cfg.Log,
+			Topic: bus.TopicStarted, Handle: NewStartedListener(common).ProcessTopicMessages, Log: cfg.Log,
 		})
 		if err != nil {
 			return err
@@ -344,25 +342,35 @@ func (f *Flow) Stop() {
 	f.clock.Stop()
 }
 
+// pauser pauses promotions until a person has looked at them.
+type pauser struct {
+	promotions store.Promotions
+	cache      *StatusCache
+	log        obs.Log
+}
+
 // runs reports whether a promotion is RUNNING in the database.
-func (f *Flow) runs(ctx context.Context, id reward.PromotionID) bool {
-	views, err := f.cfg.Store.PromotionViews(ctx, []reward.PromotionID{id})
+func (p *pauser) runs(ctx context.Context, id reward.PromotionID) bool {
+	views, err := p.promotions.PromotionViews(ctx, []reward.PromotionID{id})
 	return err == nil && len(views) == 1 && views[0].Status == reward.Running
 }
 
-// pauseStuck pauses a promotion whose outcomes cannot be recorded.
-func (f *Flow) pauseStuck(ctx context.Context, id reward.PromotionID, reason string) {
-	log := f.cfg.Log.For(obs.Processor)
-	_, err := f.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+// pause pauses a promotion, and reports whether it is known not to be RUNNING any more.
+func (p *pauser) pause(ctx context.Context, id reward.PromotionID, reason string) bool {
+	defer p.cache.Hint()
+	_, err := p.promotions.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
 	switch {
 	case err == nil:
-		log.Error("promotion paused", errors.New(reason), "promotion_id", id)
-		f.cache.Hint()
-	case !reward.HasCode(err, reward.CodeIllegalState) && ctx.Err() == nil:
-		log.Warn("pausing promotion failed", err, "promotion_id", id)
+		p.log.Error("promotion paused", errors.New(reason), "promotion_id", id)
+		return true
+	case reward.HasCode(err, reward.CodeIllegalState):
+		return true
+	case ctx.Err() == nil:
+		p.log.Warn("pausing promotion failed", err, "promotion_id", id)
 	}
+	return false
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a

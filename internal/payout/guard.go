@@ -126,11 +126,11 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 		}
 	}
 	if g.spent(v) {
-		return g.pause(ctx, v, "", fmt.Sprintf("the next payout would exceed the budget maxAmount = %s, of which %s is spent",
+		return g.pause(ctx, v, fmt.Sprintf("the next payout would exceed the budget maxAmount = %s, of which %s is spent",
 			v.MaxAmount.In(v.Currency), v.Counts.Amounts[reward.Succeeded].In(v.Currency)))
 	}
 	if failed, of := g.failureRate(v); failed > 0 {
-		return g.pause(ctx, v, "", fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))
+		return g.pause(ctx, v, fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))
 	}
 	return nil
 }
@@ -228,10 +228,9 @@ func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 }
 
 // pause pauses a promotion.
-func (g *Guard) pause(ctx context.Context, v store.PromotionView, event, reason string) error {
+func (g *Guard) pause(ctx context.Context, v store.PromotionView, reason string) error {
 	_, err := g.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused,
-		Reason: reason, Event: event, Now: time.Now(),
+		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
 	if err != nil {
 		return err

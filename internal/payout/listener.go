@@ -19,28 +19,35 @@ import (
 // a dead letter, with its bytes, if it cannot be parsed or if the database cannot
 // store its data. It does not block other records.
 type PublishListener struct {
-	kind      kind
-	store     store.Store
-	intake    *Intake
-	logs      bus.Logs
-	position  bus.LogPosition // of the log that the records come from
-	publisher bus.Publisher   // for the .dlq topic
-	hint      func()
-	metrics   *obs.Metrics    // set before the first record; nil: counts nothing
-	tracer    *tracing.Tracer // nil makes no spans
-	starts    bool            // the first record also starts a promotion that was registered by a record
-	log       obs.Log
+	kind     kind
+	cfg      ListenerConfig
+	intake   *Intake
+	position bus.LogPosition // of the log that the records come from
+	starts   bool
+	log      obs.Log
 
 	mu    sync.Mutex // protects known
 	known map[reward.PromotionID]reward.PromotionType
 }
 
+// ListenerConfig is what the listeners of all topics need.
+type ListenerConfig struct {
+	Store     store.Store
+	Logs      bus.Logs
+	Publisher bus.Publisher   // for the .dlq topics
+	Hint      func()          // called after changes of promotions
+	Metrics   *obs.Metrics    // nil counts nothing
+	Tracer    *tracing.Tracer // nil makes no spans
+	Log       obs.Log
+}
+
 const knownMax = 10_000 // promotions remembered by a listener
 
-// NewPublishListener returns the listener of a type's publish topic.
-func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, logs bus.Logs, p bus.Publisher, hint func(), log obs.Log) *PublishListener {
+// NewPublishListener returns the listener of a type's publish topic. If starts is set, the
+// first record also starts a promotion that was registered by a record.
+func NewPublishListener(t reward.PromotionType, cfg ListenerConfig, in *Intake, starts bool) *PublishListener {
 	return &PublishListener{
-		kind: kindOf(t), store: s, intake: in, logs: logs, publisher: p, hint: hint, log: log.For(obs.Listener),
+		kind: kindOf(t), cfg: cfg, intake: in, starts: starts, log: cfg.Log.For(obs.Listener),
 		known: make(map[reward.PromotionID]reward.PromotionType),
 	}
 }
@@ -48,7 +55,7 @@ func NewPublishListener(t reward.PromotionType, s store.Store, in *Intake, logs 
 // Offsets returns the offset at which to continue in each partition: the one after
 // the last record that was saved from the present log of the topic.
 func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	return l.position.Start(ctx, l.logs, topic, l.store.OffsetsGet)
+	return l.position.Start(ctx, l.cfg.Logs, topic, l.cfg.Store.OffsetsGet)
 }
 
 // parsed is a record with its message.
@@ -71,7 +78,7 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		records = records[len(chunk):]
 	}
-	l.hint()
+	l.cfg.Hint()
 	return nil
 }
 
@@ -102,7 +109,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 		l.forget()
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, append(dead, conflicts...))
+	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, append(dead, conflicts...))
 	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
@@ -110,10 +117,10 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 // trace begins the spans of a batch, and sets the traces of the rows that the headers
 // of their records name.
 func (l *PublishListener) trace(ctx context.Context, good []parsed, records int) *tracing.Batch {
-	if l.tracer == nil {
+	if l.cfg.Tracer == nil {
 		return nil
 	}
-	batch := l.tracer.Batch(ctx, l.kind.publishTopic, records)
+	batch := l.cfg.Tracer.Batch(ctx, l.kind.publishTopic, records)
 	for i := range good {
 		var named []string
 		for _, h := range good[i].record.Headers {
@@ -151,7 +158,7 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 	}
 	l.mu.Unlock()
 	if len(unknown) > 0 {
-		promotions, err := l.store.PromotionRegister(ctx, unknown, reward.Limits{}, time.Now())
+		promotions, err := l.cfg.Store.PromotionRegister(ctx, unknown, reward.Limits{}, time.Now())
 		if err != nil {
 			return nil, nil, fmt.Errorf("register the promotions of %s: %w", l.kind.publishTopic, err)
 		}
@@ -198,10 +205,10 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 	if len(begun) == 0 {
 		return nil
 	}
-	if _, err := l.store.PromotionRegister(ctx, begun, reward.Limits{}, time.Now()); err != nil {
+	if _, err := l.cfg.Store.PromotionRegister(ctx, begun, reward.Limits{}, time.Now()); err != nil {
 		return fmt.Errorf("start the promotions of %s: %w", l.kind.publishTopic, err)
 	}
-	l.hint()
+	l.cfg.Hint()
 	return nil
 }
 
@@ -243,7 +250,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 		if len(conflicts) == 0 {
 			return nil, nil
 		}
-		_, err = l.store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts)})
+		_, err = l.cfg.Store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts)})
 		if err != nil {
 			return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 		}
@@ -289,17 +296,13 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 // announces. Every instance reads the whole topic, so that an instance that starts
 // late misses no promotion.
 type StartedListener struct {
-	store     store.Store
-	logs      bus.Logs
-	publisher bus.Publisher
-	hint      func()
-	metrics   *obs.Metrics // set before the first record; nil: counts nothing
-	log       obs.Log
+	cfg ListenerConfig
+	log obs.Log
 }
 
 // NewStartedListener returns the listener of the started topic.
-func NewStartedListener(s store.Store, logs bus.Logs, p bus.Publisher, hint func(), log obs.Log) *StartedListener {
-	return &StartedListener{store: s, logs: logs, publisher: p, hint: hint, log: log.For(obs.Listener)}
+func NewStartedListener(cfg ListenerConfig) *StartedListener {
+	return &StartedListener{cfg: cfg, log: cfg.Log.For(obs.Listener)}
 }
 
 // ProcessTopicMessages registers the promotions that a batch of records
@@ -323,7 +326,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	}
 	for len(rs) > 0 {
 		n := min(len(rs), store.BatchMax)
-		promotions, err := l.store.PromotionRegister(ctx, rs[:n], reward.Limits{}, time.Now())
+		promotions, err := l.cfg.Store.PromotionRegister(ctx, rs[:n], reward.Limits{}, time.Now())
 		if err != nil {
 			return fmt.Errorf("register started promotions: %w", err)
 		}
@@ -337,12 +340,12 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		rs, from = rs[n:], from[n:]
 	}
-	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
+	if err := storeDead(ctx, l.cfg.Store, l.cfg.Logs, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, dead)
+	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, dead)
 	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
-	l.hint()
+	l.cfg.Hint()
 	return nil
 }
 
@@ -350,18 +353,15 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 // commits the offsets before the retries are done: if a retry is lost, the feeder
 // finds the RETRYING row.
 type RetryListener struct {
-	kind      kind
-	store     store.DeadLetters
-	retry     *RetryProcessor
-	logs      bus.Logs
-	publisher bus.Publisher
-	metrics   *obs.Metrics // set before the first record; nil: counts nothing
-	log       obs.Log
+	kind  kind
+	cfg   ListenerConfig
+	retry *RetryProcessor
+	log   obs.Log
 }
 
 // NewRetryListener returns the listener of a type's retry topic.
-func NewRetryListener(t reward.PromotionType, s store.DeadLetters, r *RetryProcessor, logs bus.Logs, p bus.Publisher, log obs.Log) *RetryListener {
-	return &RetryListener{kind: kindOf(t), store: s, retry: r, logs: logs, publisher: p, log: log.For(obs.Listener)}
+func NewRetryListener(t reward.PromotionType, cfg ListenerConfig, r *RetryProcessor) *RetryListener {
+	return &RetryListener{kind: kindOf(t), cfg: cfg, retry: r, log: cfg.Log.For(obs.Listener)}
 }
 
 // ProcessTopicMessages passes on a batch of retries.
@@ -378,10 +378,10 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		}
 		messages = append(messages, m)
 	}
-	if err := storeDead(ctx, l.store, l.logs, dead); err != nil {
+	if err := storeDead(ctx, l.cfg.Store, l.cfg.Logs, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.publisher, l.metrics, l.log, dead)
+	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, dead)
 	l.retry.wait(l.kind.promotionType, messages)
 	return nil
 }

@@ -74,9 +74,13 @@ func newDesk(t *testing.T, refuses reward.TargetID) *desk {
 	limits := testLimits()
 	saving := newFlowStore(d.rows, reward.Limits{}, Breaches{})
 	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
-	d.listener = NewPublishListener(reward.Point, d.rows, intake, oneLog{}, d.publisher, func() {}, obs.Log{})
+	d.listener = NewPublishListener(reward.Point, d.config(oneLog{}), intake, false)
 	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
 	return d
+}
+
+func (d *desk) config(logs bus.Logs) ListenerConfig {
+	return ListenerConfig{Store: d.rows, Logs: logs, Publisher: d.publisher, Hint: func() {}}
 }
 
 func (d *desk) records(values ...string) []bus.Record {
@@ -198,7 +202,7 @@ func TestPublishListener(t *testing.T) {
 func TestStartedListener(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, -1)
-	l := NewStartedListener(d.rows, oneLog{}, d.publisher, func() {}, obs.Log{})
+	l := NewStartedListener(d.config(oneLog{}))
 	started := func(offset int64, value string) bus.Record {
 		return bus.Record{Topic: bus.TopicStarted, Offset: offset, Value: []byte(value)}
 	}
@@ -273,7 +277,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t, -1)
 		read := func(log namedLogs, value string) {
 			t.Helper()
-			l := NewPublishListener(reward.Point, d.rows, d.listener.intake, log, d.publisher, func() {}, obs.Log{})
+			l := NewPublishListener(reward.Point, d.config(log), d.listener.intake, false)
 			fixture.Must(l.Offsets(t.Context(), bus.TopicPointPublish))(t)
 			d.offset = 0
 			fixture.OK(t, l.ProcessTopicMessages(t.Context(), d.records(value)))
@@ -292,9 +296,10 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t, -1)
 		metrics := obs.NewMetrics()
 		for _, log := range []namedLogs{"1", "1", "2"} {
-			started := NewStartedListener(d.rows, log, d.publisher, func() {}, obs.Log{})
-			retry := NewRetryListener(reward.Point, d.rows, NewRetryProcessor(d.publisher, d.rows, nil, obs.Log{}), log, d.publisher, obs.Log{})
-			started.metrics, retry.metrics = metrics, metrics
+			cfg := d.config(log)
+			cfg.Metrics = metrics
+			started := NewStartedListener(cfg)
+			retry := NewRetryListener(reward.Point, cfg, NewRetryProcessor(d.publisher, d.rows, nil, obs.Log{}))
 			for topic, process := range map[string]bus.HandleFunc{
 				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
 			} {
@@ -316,7 +321,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t, -1)
 		rows := d.rows
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))))
-		d.listener.store = away{rows}
+		d.listener.cfg.Store = away{rows}
 		err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 100), point(1, 1, 999), "bad", point(1, 4, 1), point(1, 4, 2)))
 		next := fixture.Must(rows.OffsetsGet(t.Context(), bus.TopicPointPublish+"@1"))(t)
 		letters := d.deadLetters(t)

@@ -38,8 +38,6 @@ const (
 // of the database refuses its rows, it is also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
 // next try writes them. All methods are safe for concurrent use.
 type parking struct {
-	runs     func(ctx context.Context, id reward.PromotionID) bool
-	pause    func(ctx context.Context, id reward.PromotionID, reason string)
 	troubles *obs.Troubles
 	changed  service.Hint // outcomes were parked, or a try has ended
 
@@ -61,8 +59,8 @@ type lane struct {
 	trying   bool
 }
 
-func newParking(runs func(context.Context, reward.PromotionID) bool, pause func(context.Context, reward.PromotionID, string), troubles *obs.Troubles) *parking {
-	return &parking{runs: runs, pause: pause, troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
+func newParking(troubles *obs.Troubles) *parking {
+	return &parking{troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
 }
 
 // has reports whether a promotion has parked outcomes.
@@ -293,7 +291,7 @@ func (f *Finisher) retryParked(ctx context.Context) {
 // running before: somebody may repair the rows and resume the promotion between the write
 // that failed and the pause.
 func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finished) {
-	running := f.parking.nearlyStuck(id) && f.parking.runs(ctx, id)
+	running := f.parking.nearlyStuck(id) && f.cfg.Runs(ctx, id)
 	err := f.commit(ctx, part)
 	left, pause := f.parking.tried(id, part, err)
 	if len(left) > 0 {
@@ -304,6 +302,6 @@ func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finish
 		f.report(nil)
 	}
 	if pause != "" && running {
-		f.parking.pause(ctx, id, pause)
+		f.cfg.Pause(ctx, id, pause)
 	}
 }

@@ -136,21 +136,24 @@ func newRecorder(t *testing.T) *recorder {
 		rows:    &faultyRows{recorded: make(map[store.PayoutID]int), returned: make(map[store.PayoutID]int)},
 		entries: make(map[string]store.PayoutID), paused: make(map[reward.PromotionID]string), most: make(map[reward.PromotionID]int),
 	}
-	pause := func(_ context.Context, id reward.PromotionID, reason string) {
+	pause := func(_ context.Context, id reward.PromotionID, reason string) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.paused[id] != "" {
 			t.Errorf("promotion %d is paused again by a write that failed before somebody could resume it", id)
 		}
 		r.paused[id] = reason
+		return true
 	}
 	runs := func(_ context.Context, id reward.PromotionID) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.paused[id] == ""
 	}
-	r.Finisher = NewFinisher(r.rows, &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, nil, time.Second,
-		func() {}, func() {}, runs, pause, r.troubles, nil, obs.Log{})
+	r.Finisher = NewFinisher(FinisherConfig{
+		Rows: r.rows, Queue: &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, Lease: time.Second,
+		OnDone: func() {}, OnReturn: func() {}, Runs: runs, Pause: pause, Troubles: r.troubles,
+	})
 	r.pools = pool.NewManager(pool.Config{
 		Queue: r.queue, Handler: r, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: time.Hour, Lease: 15 * time.Second, StopTimeout: time.Second,

@@ -46,13 +46,14 @@ type Settler struct {
 	governor *governor.Governor
 	cache    *StatusCache
 	limits   Limits
-	tracer   *tracing.Tracer // nil makes no spans
+	tracer   *tracing.Tracer
 	log      obs.Log
 }
 
-// NewSettler returns a settler whose lookups wait for the governor.
-func NewSettler(rows *flowStore, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, log obs.Log) *Settler {
-	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, log: log.For(obs.Settler)}
+// NewSettler returns a settler whose lookups wait for the governor. A nil tracer makes no
+// spans.
+func NewSettler(rows *flowStore, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, tracer *tracing.Tracer, log obs.Log) *Settler {
+	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, tracer: tracer, log: log.For(obs.Settler)}
 }
 
 // againAfter is how long after "not found" settled a payout it is looked up once

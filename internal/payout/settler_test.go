@@ -98,7 +98,7 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
-			s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+			s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
 			running.Go(func() { s.run(ctx) })
 		}
 		time.Sleep(5 * time.Minute)
@@ -126,7 +126,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		permit := fixture.Must(g.Acquire(t.Context(), governor.Job{PromotionID: 7}))(t)
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
 		ctx, stop := context.WithCancel(t.Context())
-		s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, obs.Log{}), testLimits(), obs.Log{})
+		s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
 		var running sync.WaitGroup
 		running.Go(func() { s.run(ctx) })
 		time.Sleep(time.Minute)

@@ -51,8 +51,8 @@ type Sweeper struct {
 	cache   *StatusCache
 	manager *pool.Manager
 	// ownsRows and ownsStreams report whether this instance does the work on the
-	// rows, and on the stream, of a promotion. They are set before run.
-	ownsRows, ownsStreams func(reward.PromotionID) bool
+	// rows, and on the stream, of a promotion.
+	ownsRows, ownsStreams owns
 
 	limits  Limits
 	metrics *obs.Metrics
@@ -64,12 +64,15 @@ type Sweeper struct {
 	destroyed destroyedStreams
 }
 
+// owns reports whether this instance does some work for a promotion.
+type owns func(id reward.PromotionID) bool
+
 // NewSweeper returns a sweeper that works on those promotions of the cache that
 // this instance owns.
-func NewSweeper(s *flowStore, q queue.Queue, cache *StatusCache, manager *pool.Manager, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
+func NewSweeper(s *flowStore, q queue.Queue, cache *StatusCache, manager *pool.Manager, ownsRows, ownsStreams owns, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
 	log = log.For(obs.Sweeper)
 	sw := &Sweeper{
-		store: s, queue: q, cache: cache, manager: manager, limits: limits,
+		store: s, queue: q, cache: cache, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, limits: limits,
 		metrics: metrics, log: log, evictor: newEvictor(s, q, limits.Lease, log),
 	}
 	sw.completing = newCrew(completeSlots, completeTimeout, 0, log.Streak("completing promotions failed", ""), sw.complete)

@@ -410,13 +410,12 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const promotions = 1000
 		rows := sweptRows{countedRows: newCountedRows(promotions, time.Millisecond)}
-		cache := NewStatusCache(rows, obs.Log{})
+		cache := NewStatusCache(rows, nil, obs.Log{})
 		memory := queue.NewMemory()
 		defer memory.Close()
-		s := NewSweeper(newFlowStore(rows, reward.Limits{}, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
 		var looked atomic.Int64
-		s.ownsRows = func(reward.PromotionID) bool { looked.Add(1); return true }
-		s.ownsStreams = s.ownsRows
+		all := func(reward.PromotionID) bool { looked.Add(1); return true }
+		s := NewSweeper(newFlowStore(rows, reward.Limits{}, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), all, all, Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { cache.run(ctx) })
