@@ -135,7 +135,7 @@ func TestWatchPromotion(t *testing.T) {
 			heard: []string{"RUNNING 0", "RUNNING 1", "COMPLETED 2"}, asked: []string{events},
 		},
 		{
-			name: "GoesOnAfterACut",
+			name: "ContinuesAfterACut",
 			answer: func(_ *http.Request, n int) (*http.Response, error) {
 				return streamOf([]string{
 					hello + promotionEvent("state", "RUNNING", 0) + promotionEvent("progress", "RUNNING", 1) + "event: progress\ndata: {}",

@@ -28,8 +28,8 @@ func wantProblem(t *testing.T, err error, code string) {
 	}
 }
 
-// TestLevers uses the operator's controls on a running engine.
-func TestLevers(t *testing.T) {
+// TestControls uses the operator's controls on a running engine.
+func TestControls(t *testing.T) {
 	t.Parallel()
 
 	t.Run("WhatWasRefusedIsPaidAfterARetry", func(t *testing.T) {

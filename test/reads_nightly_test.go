@@ -69,7 +69,7 @@ func TestNightlyReadsOfLargeTables(t *testing.T) {
 		return payouts / time.Since(began).Seconds()
 	}
 	pay() // warms up
-	var alone, beside []float64
+	var alone, among []float64
 	for range 3 {
 		alone = append(alone, pay())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func TestNightlyReadsOfLargeTables(t *testing.T) {
 				}
 			})
 		}
-		beside = append(beside, pay())
+		among = append(among, pay())
 		cancel()
 		all.Wait()
 		var said []string
@@ -95,14 +95,14 @@ func TestNightlyReadsOfLargeTables(t *testing.T) {
 		if n := statuses[http.StatusTooManyRequests].Load() + statuses[http.StatusServiceUnavailable].Load(); n == 0 {
 			t.Errorf("none of the reads was refused: %s", strings.Join(said, ", "))
 		}
-		t.Logf("%.0f payouts per second without readers, %.0f with %d: they got %s", alone[len(alone)-1], beside[len(beside)-1], readers, strings.Join(said, ", "))
+		t.Logf("%.0f payouts per second without readers, %.0f with %d: they got %s", alone[len(alone)-1], among[len(among)-1], readers, strings.Join(said, ", "))
 		if t.Failed() {
 			return
 		}
 	}
 	slices.Sort(alone)
-	slices.Sort(beside)
-	if ratio := beside[1] / alone[1]; ratio < 0.9 {
+	slices.Sort(among)
+	if ratio := among[1] / alone[1]; ratio < 0.9 {
 		t.Errorf("payouts kept %.2f of their rate while %d clients read, want 0.9", ratio, readers)
 	}
 }

@@ -101,7 +101,7 @@ func TestKeysAndTokens(t *testing.T) {
 		t.Errorf("a shopper asks for another: %d", status)
 	}
 	if status := ask(`{}`); status != http.StatusCreated {
-		t.Errorf("a shopper asks for himself: %d", status)
+		t.Errorf("a shopper asks for themselves: %d", status)
 	}
 	if r := largesseRun(t.Context(), "", admin, "coupon", "list", "--user", "u8"); r.code != exitDone || !strings.Contains(r.stdout, "u8") {
 		t.Errorf("%+v", r)

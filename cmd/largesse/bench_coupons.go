@@ -25,9 +25,9 @@ import (
 // couponBench is one run of bench coupons.
 type couponBench struct {
 	payoutBench
-	askers, workers, byHand int
-	watchers, line          int
-	tool                    string
+	users, workers, byHand int
+	watchers, line         int
+	tool                   string
 }
 
 // The limits of the printed ratios.
@@ -63,7 +63,7 @@ own schema, key prefix and topic prefix, and removes them.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&b.askers, "askers", 300_000, "users, at least 1000; each requests one coupon")
+	flags.IntVar(&b.users, "askers", 300_000, "users, at least 1000; each requests one coupon")
 	flags.IntVar(&b.workers, "at-once", 1024, "concurrent requests, at least 1")
 	flags.IntVar(&b.byHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10")
 	flags.IntVar(&b.watchers, "watchers", 10_000, "watchers of the line, at most 100000; 0: skip that run")
@@ -79,7 +79,7 @@ func (b *couponBench) run(ctx context.Context) error {
 	if b.database == "" || b.redis == "" {
 		return wrongUse("bench coupons measures real servers: set --database-url and --redis-url")
 	}
-	if b.askers < 1000 || b.workers < 1 || b.byHand < 10 {
+	if b.users < 1000 || b.workers < 1 || b.byHand < 10 {
 		return wrongUse("--askers must be at least 1000, --at-once at least 1, --by-hand at least 10")
 	}
 	if b.watchers < 0 || b.watchers > lineUsers || b.line < 0 {
@@ -187,15 +187,15 @@ func (b *couponBench) measureGate(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	defer stop()
-	id, err := b.template(ctx, e, b.askers)
+	id, err := b.template(ctx, e, b.users)
 	if err != nil {
 		return 0, err
 	}
-	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
-	if res.In != int64(b.askers) || res.AskedAgain > 0 {
-		return 0, fmt.Errorf("%[2]d of %[1]d users were admitted, %[3]d responses asked to retry: %[4]w", b.askers, res.In, res.AskedAgain, res.FirstRefusal)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.users, Workers: b.workers}.Run(ctx)
+	if res.In != int64(b.users) || res.AskedAgain > 0 {
+		return 0, fmt.Errorf("%[2]d of %[1]d users were admitted, %[3]d responses asked to retry: %[4]w", b.users, res.In, res.AskedAgain, res.FirstRefusal)
 	}
-	return float64(b.askers) / res.Took.Seconds(), nil
+	return float64(b.users) / res.Took.Seconds(), nil
 }
 
 // connectRedis opens a connection of the bench itself. It returns the server's address.
@@ -252,7 +252,7 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	}
 	defer c.Do(context.WithoutCancel(ctx), c.B().Del().Key(keys...).Build())
 	template := c.B().Hset().Key(keys[0]).FieldValue().FieldValue("opens", "0").FieldValue("closes", "9e15").
-		FieldValue("total", strconv.Itoa(b.askers)).FieldValue("live", "0").FieldValue("next", "0").Build()
+		FieldValue("total", strconv.Itoa(b.users)).FieldValue("live", "0").FieldValue("next", "0").Build()
 	if err := c.Do(ctx, template).Error(); err != nil {
 		return 0, fmt.Errorf("prepare the hand-written script: %w", err)
 	}
@@ -260,7 +260,7 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	// Draw from a hundred times as many users as requests, so that nearly every
 	// user requests once.
 	args := append([]string{
-		"-h", host, "-p", port, "-P", "16", "-c", "50", "-n", strconv.Itoa(b.askers), "-r", strconv.Itoa(100 * b.askers), "-q",
+		"-h", host, "-p", port, "-P", "16", "-c", "50", "-n", strconv.Itoa(b.users), "-r", strconv.Itoa(100 * b.users), "-q",
 		"EVALSHA", sha, "5",
 	}, keys...)
 	out, err := exec.CommandContext(ctx, b.tool, append(args, "u__rand_int__")...).CombinedOutput()
@@ -271,8 +271,8 @@ func (b *couponBench) measureHandGate(ctx context.Context) (float64, error) {
 	if len(found) == 0 {
 		return 0, fmt.Errorf("%s printed no rate: %s", b.tool, strings.TrimSpace(string(out)))
 	}
-	if waiting, err := c.Do(ctx, c.B().Zcard().Key(keys[1]).Build()).AsInt64(); err != nil || waiting < int64(b.askers)*9/10 {
-		return 0, fmt.Errorf("the hand-written script admitted only %d of %d users: %w", waiting, b.askers, err)
+	if waiting, err := c.Do(ctx, c.B().Zcard().Key(keys[1]).Build()).AsInt64(); err != nil || waiting < int64(b.users)*9/10 {
+		return 0, fmt.Errorf("the hand-written script admitted only %d of %d users: %w", waiting, b.users, err)
 	}
 	return strconv.ParseFloat(string(found[len(found)-1][1]), 64)
 }
@@ -291,12 +291,12 @@ func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 		return issueResult{}, err
 	}
 	defer stop()
-	id, err := b.template(ctx, e, b.askers)
+	id, err := b.template(ctx, e, b.users)
 	if err != nil {
 		return issueResult{}, err
 	}
 	began := time.Now()
-	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.askers, Workers: b.workers}.Run(ctx)
+	res := lab.Rush{Issuing: e.Coupons().Intake, TemplateID: id, Users: b.users, Workers: b.workers}.Run(ctx)
 	for {
 		t, err := e.Store().TemplateGet(ctx, id)
 		if err != nil {
@@ -312,11 +312,11 @@ func (b *couponBench) measureIssue(ctx context.Context) (issueResult, error) {
 		}
 	}
 	took := time.Since(began)
-	verdicts, err := lab.CheckDrop(ctx, e.Store(), id, int64(b.askers))
+	verdicts, err := lab.CheckDrop(ctx, e.Store(), id, int64(b.users))
 	if err != nil {
 		return issueResult{}, err
 	}
-	out := issueResult{rate: float64(b.askers) / took.Seconds(), correct: res.In == int64(b.askers)}
+	out := issueResult{rate: float64(b.users) / took.Seconds(), correct: res.In == int64(b.users)}
 	var details []string
 	for _, v := range verdicts {
 		out.correct = out.correct && v.Holds

@@ -333,10 +333,10 @@ func (b *governorBench) fairness(ctx context.Context) (float64, error) {
 	if err := until(ctx, in.api, huge, under); err != nil {
 		return 0, err
 	}
-	beside, err := small("beside")
+	shared, err := small("beside")
 	if err != nil {
 		return 0, err
 	}
 	_, err = in.api.CancelPromotion(ctx, huge)
-	return beside.Seconds() / alone.Seconds(), err
+	return shared.Seconds() / alone.Seconds(), err
 }

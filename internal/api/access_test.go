@@ -257,7 +257,7 @@ func TestCallerAndUserLimits(t *testing.T) {
 	b.jsonAs(t, "issuer", "GET", "/v1/coupon-templates/42", "").wantProblem(t, http.StatusNotFound, reward.CodeTemplateNotFound)
 }
 
-func TestAShopperAsksForHimself(t *testing.T) {
+func TestAShopperAsksForThemselves(t *testing.T) {
 	t.Parallel()
 	b := setup(t, guarded)
 	const id = "42"

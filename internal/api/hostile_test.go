@@ -321,7 +321,7 @@ func TestGuardedBody(t *testing.T) {
 		whole  bool
 	}{
 		"Steady":                 {320, slices.Repeat([]time.Duration{9 * time.Second}, 10), 0, true},
-		"StandsStill":            {5000, []time.Duration{time.Second, 11 * time.Second}, 0, false},
+		"MakesNoProgress":            {5000, []time.Duration{time.Second, 11 * time.Second}, 0, false},
 		"ByteByByte":             {1, slices.Repeat([]time.Duration{time.Second}, 100), 0, false},
 		"JustFastEnough":         {33, slices.Repeat([]time.Duration{time.Second}, 100), 0, true},
 		"JustTooSlow":            {31, slices.Repeat([]time.Duration{time.Second}, 100), 0, false},

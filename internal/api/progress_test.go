@@ -156,7 +156,7 @@ func TestProgressHub(t *testing.T) {
 		h.wantIdle(t)
 	})
 
-	fixture.OnFakeTime(t, "WhatStandsStillIsReadLessOften", func(t *testing.T) {
+	fixture.OnFakeTime(t, "WhatMakesNoProgressIsReadLessOften", func(t *testing.T) {
 		f := newFakeViews(1, 2)
 		h := f.hub()
 		still, moving := h.watch(1), h.watch(2)

@@ -324,7 +324,7 @@ func TestUploadWithABrokenBody(t *testing.T) {
 		}
 	})
 
-	t.Run("StandsStill", func(t *testing.T) {
+	t.Run("MakesNoProgress", func(t *testing.T) {
 		t.Parallel()
 		inMemory(t, func(t *testing.T, b *bundle) {
 			id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)

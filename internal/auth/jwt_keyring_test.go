@@ -188,7 +188,7 @@ func TestKeysChangeUnderTheirKid(t *testing.T) {
 
 func TestFloodOfUnknownKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		known, foreign := newEdKey("a"), newEdKey("b")
+		known, other := newEdKey("a"), newEdKey("b")
 		p := publish(t, known)
 		p.set(nil, 3*time.Second)
 		tokens := newTestTokens(t, p.read)
@@ -202,7 +202,7 @@ func TestFloodOfUnknownKeys(t *testing.T) {
 		for i := range 50 {
 			all.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					token := foreign.sign(t, object{"alg": "EdDSA", "kid": fmt.Sprint("made-up-", i, "-", n)}, goodClaims().json(t))
+					token := other.sign(t, object{"alg": "EdDSA", "kid": fmt.Sprint("made-up-", i, "-", n)}, goodClaims().json(t))
 					if _, err := tokens.Verify(t.Context(), token); !isUnknown(err) {
 						t.Errorf("an unknown key: %v", err)
 					}

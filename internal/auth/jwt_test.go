@@ -64,7 +64,7 @@ func TestTokensOfEachAlgorithm(t *testing.T) {
 
 func TestTokenRules(t *testing.T) {
 	t.Parallel()
-	key, foreign := testKeys()["Ed25519"], newEdKey("Ed25519")
+	key, other := testKeys()["Ed25519"], newEdKey("Ed25519")
 	head := object{"alg": "EdDSA", "kid": "Ed25519"}
 	for name, c := range map[string]struct {
 		head, claims object // what differs from a good token
@@ -148,7 +148,7 @@ func TestTokenRules(t *testing.T) {
 		"ClaimsAreCut":      {raw: `{"iss":"marker"`, says: "not a JWT"},
 		"ClaimsAreTwo":      {raw: `{"iss":"marker"}{}`, says: "not a JWT"},
 		"NumberTooLarge":    {raw: `{"iss":"marker","exp":1e999}`, says: "not a JWT"},
-		"OwnKeyInTheHead":   {head: object{"kid": nil, "jwk": foreign.jwk, "jku": "https://marker/"}, by: foreign, says: "signature is wrong"},
+		"OwnKeyInTheHead":   {head: object{"kid": nil, "jwk": other.jwk, "jku": "https://marker/"}, by: other, says: "signature is wrong"},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			if c.change == nil {
@@ -174,7 +174,7 @@ func TestTokenRules(t *testing.T) {
 			c.want.TokenSubject = c.want.Name
 			fixture.Equal(t, c.want, got)
 			// By another key the same is worth nothing.
-			token = foreign.sign(t, head.and(c.head), claims)
+			token = other.sign(t, head.and(c.head), claims)
 			if got, err := tokens.Verify(t.Context(), token); err == nil || got != (Principal{}) {
 				t.Errorf("signed by another key: %+v, %v", got, err)
 			}

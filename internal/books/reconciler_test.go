@@ -443,7 +443,7 @@ func TestReconciler(t *testing.T) {
 		l.healthy(2 * testInterval)
 	})
 
-	fixture.OnFakeTime(t, "AListWhoseOrderChangedIsReadAnewBeforeItCounts", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AListWhoseOrderChangedIsReadAgainBeforeItCounts", func(t *testing.T) {
 		l := newLedger(t, 26, 25)
 		l.start()
 		l.healthy(2 * testInterval)
@@ -596,7 +596,7 @@ func TestReconciler(t *testing.T) {
 		}
 	})
 
-	fixture.OnFakeTime(t, "ANewOwnerChecksWhatEndedMeanwhile", func(t *testing.T) {
+	fixture.OnFakeTime(t, "TheNextOwnerChecksWhatEndedMeanwhile", func(t *testing.T) {
 		l := newLedger(t, 25, 25)
 		var owns atomic.Bool
 		l.rec.cfg.Owns = func(reward.PromotionID) bool { return owns.Load() }

@@ -27,10 +27,10 @@ func (r *rig) publish(values ...string) {
 	fixture.OK(r, bus.NewPublisher(c).Publish(r.Context(), records))
 }
 
-// TestForeignRecords checks that external records request coupons, also with the
+// TestExternalRecords checks that external records request coupons, also with the
 // original system's field names, that malformed records become dead letters and block
 // nothing, and that a repeated record is settled once.
-func TestForeignRecords(t *testing.T) {
+func TestExternalRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		i := r.start()

@@ -550,9 +550,9 @@ func TestWithoutAGate(t *testing.T) {
 	}
 }
 
-// TestRedisIsRemovedForGood checks that the places that are set aside for a line in Redis
+// TestRedisIsRemoved checks that the places that are set aside for a line in Redis
 // can be released once no instance has a gate, and not before.
-func TestRedisIsRemovedForGood(t *testing.T) {
+func TestRedisIsRemoved(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		with := r.start(func(c *FlowConfig) { c.FallbackAfter = time.Hour })

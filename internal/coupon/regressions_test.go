@@ -106,9 +106,9 @@ func TestATopicWithHistory(t *testing.T) {
 	})
 }
 
-// TestManyForeignRecords checks a flood of external records for a template without
+// TestManyExternalRecords checks a flood of external records for a template without
 // requests so far.
-func TestManyForeignRecords(t *testing.T) {
+func TestManyExternalRecords(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {
 		r.start()

@@ -68,7 +68,7 @@ func checkDataDir(dir string, uid int) error {
 		return &unusable{fmt.Sprintf("data.dir %s is not a directory", dir), "set data.dir to a directory"}
 	}
 	for _, of := range []fs.FileInfo{link, stat} {
-		if owner, foreign := foreignOwner(of, uid); foreign {
+		if owner, others := otherOwner(of, uid); others {
 			return &unusable{
 				fmt.Sprintf("data.dir %s belongs to the user with ID %d", dir, owner),
 				fmt.Sprintf("run Largesse as that user, or set data.dir to a directory of user %d", uid),
@@ -113,13 +113,13 @@ func checkDataDir(dir string, uid int) error {
 // checkStored refuses something in data.dir that is no file or directory of user uid or
 // root, or that others may change.
 func checkStored(path string, info fs.FileInfo, uid int) error {
-	owner, foreign := foreignOwner(info, uid)
+	owner, others := otherOwner(info, uid)
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:
 		return &unusable{path + " is a symbolic link, which Largesse does not follow", "move the file there, or set data.dir to where it is"}
 	case !mode.IsRegular() && !mode.IsDir():
 		return &unusable{path + " is neither a file nor a directory", "remove it"}
-	case foreign:
+	case others:
 		return &unusable{
 			fmt.Sprintf("%s belongs to the user with ID %d", path, owner),
 			fmt.Sprintf("remove it, or make user %d its owner if you know that the content is right", uid),
@@ -133,9 +133,9 @@ func checkStored(path string, info fs.FileInfo, uid int) error {
 	return allowed(path, info)
 }
 
-// foreignOwner returns the owner of a file, and whether that is another user than uid and
+// otherOwner returns the owner of a file, and whether that is another user than uid and
 // root.
-func foreignOwner(info fs.FileInfo, uid int) (owner int, foreign bool) {
+func otherOwner(info fs.FileInfo, uid int) (owner int, others bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, false

@@ -596,7 +596,7 @@ func TestLookAtKafka(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 
-	t.Run("GoesOnBesideWrongSettings", func(t *testing.T) {
+	t.Run("ContinuesDespiteWrongSettings", func(t *testing.T) {
 		t.Parallel()
 		checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
 			"data.dir": t.TempDir(), "redis.stream.lease-seconds": "3", "redis.url": "http://:sekret@nowhere", "roles": "api", "log.level": "loud", "http.listen": "127.0.0.1:0",

@@ -42,15 +42,15 @@ func TestPulse(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			return nil
 		}}}
-		var askers sync.WaitGroup
+		var callers sync.WaitGroup
 		for range 10 {
-			askers.Go(func() {
+			callers.Go(func() {
 				if !p.up()["queue"] {
 					t.Error("a caller got no result")
 				}
 			})
 		}
-		askers.Wait()
+		callers.Wait()
 		if n := rounds.Load(); n != 1 {
 			t.Errorf("%d rounds for concurrent callers", n)
 		}

@@ -246,7 +246,7 @@ func (g *Governor) leave(w *waiter, because error) error {
 	case w.err != nil:
 		return w.err
 	case w.permit != nil:
-		g.giveBack(w.permit)
+		g.returnPermit(w.permit)
 		if w.permit.probe {
 			g.breaker.unprobed(w.permit, now)
 			g.told.news()
@@ -267,7 +267,7 @@ func (p *Permit) Done(o Outcome) {
 	if p.done {
 		return
 	}
-	g.giveBack(p)
+	g.returnPermit(p)
 	now := g.now()
 	if o.throttles() {
 		g.throttled(now, p.payee, o)
@@ -306,8 +306,8 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// giveBack ends a permit.
-func (g *Governor) giveBack(p *Permit) {
+// returnPermit ends a permit.
+func (g *Governor) returnPermit(p *Permit) {
 	p.done = true
 	g.open--
 	if p.hangs {

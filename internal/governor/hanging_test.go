@@ -27,9 +27,9 @@ func TestHangingPayoutsUseAPart(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				defer hung.start(t, g, hanging, 5*most)()
 				time.Sleep(40 * time.Second)
-				before, beside := healthy.calls(10*time.Second, 20*time.Second), healthy.calls(40*time.Second, 60*time.Second)
-				if float64(beside) < 0.9*2*float64(before) {
-					t.Errorf("%d calls in 10 s alone, %d in 20 s next to payouts that hang", before, beside)
+				before, among := healthy.calls(10*time.Second, 20*time.Second), healthy.calls(40*time.Second, 60*time.Second)
+				if float64(among) < 0.9*2*float64(before) {
+					t.Errorf("%d calls in 10 s alone, %d in 20 s next to payouts that hang", before, among)
 				}
 				if n := hung.calls(0, 40*time.Second); n < most/hangingPart*3 {
 					t.Errorf("only %d calls of payouts that hang", n)

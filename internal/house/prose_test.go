@@ -53,6 +53,9 @@ var unclear = map[string]string{
 	"so many seconds": "name the setting, or the time",
 }
 
+// promised are names of settings and error codes that have an unclear word.
+var promised = regexp.MustCompile(`(?i)hold[_-]?lapsed|lapsed[_-]?holds|inHand`)
+
 // elsewhere matches references to pages that are not in this repository.
 var elsewhere = regexp.MustCompile(`(?i)\b(design|contract|language|house|findings|pitfalls|(payout|coupon)-protocol2?)\.md\b|\bseeds/|\b(design|contract|seed|section) §|(^|[\s(/])shared/|\bseeds? 00\d|\bTest\w+ is \d\.\d`)
 
@@ -127,6 +130,9 @@ func checkProse(block []proseLine) []string {
 		}
 	}
 	for _, line := range block {
+		if !strings.ContainsAny(line.text, "/.§0") {
+			continue // a match has one of these
+		}
 		if match := elsewhere.FindString(line.text); match != "" {
 			wrong = append(wrong, fmt.Sprintf("%d: %q is not in this repository: state the rule, or link a page of docs", line.number, match))
 		}
@@ -197,6 +203,44 @@ func isDirective(comment string) bool {
 	return ok && !strings.ContainsAny(word, " \t")
 }
 
+// capital matches a capital letter that begins a word of an identifier.
+var capital = regexp.MustCompile(`[A-Z]+`)
+
+// identifiers returns the words of the identifiers of a Go file, a block for each different one.
+func identifiers(text []byte) [][]proseLine {
+	set := token.NewFileSet()
+	file := set.AddFile("", set.Base(), len(text))
+	var scan scanner.Scanner
+	scan.Init(file, text, nil, 0)
+	var blocks [][]proseLine
+	seen := make(map[string]bool)
+	for {
+		pos, tok, lit := scan.Scan()
+		if tok == token.EOF {
+			return blocks
+		}
+		if tok == token.IDENT && !seen[lit] {
+			seen[lit] = true
+			blocks = append(blocks, []proseLine{{file.Line(pos), apart(lit)}})
+		}
+	}
+}
+
+// apart puts spaces between the words of identifiers.
+func apart(text string) string {
+	return capital.ReplaceAllString(strings.ReplaceAll(promised.ReplaceAllString(text, ""), "_", " "), " $0")
+}
+
+// allLines returns the lines of a file that is written for the browser or the shell, the
+// words of its identifiers apart. Its texts, comments and identifiers are all prose.
+func allLines(text []byte) [][]proseLine {
+	var blocks [][]proseLine
+	for i, line := range strings.Split(string(text), "\n") {
+		blocks = append(blocks, []proseLine{{i + 1, apart(line)}})
+	}
+	return blocks
+}
+
 // dashComments returns the comments of a Lua or SQL file.
 func dashComments(text []byte) [][]proseLine {
 	var blocks [][]proseLine
@@ -261,13 +305,13 @@ func proseFiles(t *testing.T, check func(path string, text []byte)) {
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			if path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "bin") {
+			if path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "bin" || name == "dist") {
 				return filepath.SkipDir
 			}
 			return nil
 		}
 		switch filepath.Ext(name) {
-		case ".go", ".lua", ".sql", ".md":
+		case ".go", ".lua", ".sql", ".md", ".svelte", ".ts", ".js", ".mjs", ".sh", ".py":
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -285,30 +329,34 @@ func proseFiles(t *testing.T, check func(path string, text []byte)) {
 func proseOf(path string, text []byte) (blocks [][]proseLine, check func([]proseLine) []string) {
 	switch filepath.Ext(path) {
 	case ".go":
-		return goComments(text), checkComment
+		return append(goComments(text), identifiers(text)...), checkComment
 	case ".md":
 		return paragraphs(text), checkProse
+	case ".lua", ".sql":
+		return dashComments(text), checkComment
 	}
-	return dashComments(text), checkComment
+	return allLines(text), checkProse
 }
 
 // The checker is checked, so that a slip in it does not let every line pass.
 func TestProseChecker(t *testing.T) {
 	t.Parallel()
 	for text, complaints := range map[string]int{
-		"a.go: package a\n\n// The row is gone for\n// good.\n":                                                   1,
-		"b.go: package a\n\nvar x = 1 // Whoever comes first\n":                                                   1,
-		"c.go: package a\n\n// Config has every setting. [RedisStreamConfig]\n":                                   1,
-		"d.go: package a\n\n// At most 500 a second.\n":                                                           1,
-		"e.go: package a\n\n/* it lets\ngo of the lock */\n":                                                      1,
-		"f.lua: local x = 1 -- what is in hand\n":                                                                 1,
-		"g.sql: -- Largesse looks twice a second.\n":                                                              1,
-		"h.md: The pages in seeds/ say so.\n":                                                                     1,
-		"i.go: package a\n\n// The list is [a, b].\nvar he, seam = \"his lever\", 1 // See [Run] for the rest.\n": 0,
-		"j.sql: -- No foreign key: foreign keys are slow.\nselect 'whom';\n":                                      0,
-		"k.md: What is `in hand` is pending for, good or bad, a second.\n\n```\nhe mends his seam\n```\n":         0,
+		"a.go: package a\n\n// The row is gone for\n// good.\n":                                                    1,
+		"b.go: package a\n\nvar x = 1 // Whoever comes first\n":                                                    1,
+		"c.go: package a\n\n// Config has every setting. [RedisStreamConfig]\n":                                    1,
+		"d.go: package a\n\n// At most 500 a second.\n":                                                            1,
+		"e.go: package a\n\n/* it lets\ngo of the lock */\n":                                                       1,
+		"f.lua: local x = 1 -- what is in hand\n":                                                                  1,
+		"g.sql: -- Largesse looks twice a second.\n":                                                               1,
+		"h.md: The pages in seeds/ say so.\n":                                                                      1,
+		"i.go: package a\n\n// The list is [a, b].\nvar key, text = \"his lever\", 1 // See [Run] for the rest.\n": 0,
+		"j.sql: -- No foreign key: foreign keys are slow.\nselect 'whom';\n":                                       0,
+		"k.md: What is `in hand` is pending for, good or bad, a second.\n\n```\nhe mends his seam\n```\n":          0,
 		"l.md: - goes\n- on\n": 0,
-		"m.go: package a\n\n//go:embed foreign.txt\nvar e string\n": 0,
+		"n.go: package a\n\nfunc wantHandovers(lapsedHolds, codeHoldLapsed int) { mendTheSeam() }\n":            3,
+		"o.svelte: <script>\n// Says what became of it.\nconst askerName = 1</script>\n<p>For whoever asks</p>": 3,
+		"m.go: package a\n\n//go:embed foreign.txt\nvar e string\n":                                             0,
 	} {
 		path, text, _ := strings.Cut(text, ": ")
 		wrong := 0
@@ -322,7 +370,7 @@ func TestProseChecker(t *testing.T) {
 	}
 }
 
-// TestProse checks the words of comments and pages.
+// TestProse checks the words of comments, identifiers, pages and the console.
 func TestProse(t *testing.T) {
 	t.Parallel()
 	files := 0

@@ -519,15 +519,15 @@ func (c *partCollector) Collect(out chan<- prometheus.Metric) {
 
 // poolCollector reads the pools at each scrape.
 type poolCollector struct {
-	pools, consumers, inHand *prometheus.Desc
-	read                     atomic.Pointer[func() PoolTotals]
+	pools, consumers, pending *prometheus.Desc
+	read                      atomic.Pointer[func() PoolTotals]
 }
 
 func newPoolCollector() poolCollector {
 	return poolCollector{
 		pools:     prometheus.NewDesc("largesse_pools", "Consumer pools of this instance, at most one per promotion.", nil, nil),
 		consumers: prometheus.NewDesc("largesse_consumers", "Registered consumers of all pools of this instance.", nil, nil),
-		inHand:    prometheus.NewDesc("largesse_entries_in_hand", "Pending stream entries of this instance: delivered to its consumers and not acknowledged.", nil, nil),
+		pending:   prometheus.NewDesc("largesse_entries_in_hand", "Pending stream entries of this instance: delivered to its consumers and not acknowledged.", nil, nil),
 	}
 }
 
@@ -535,7 +535,7 @@ func newPoolCollector() poolCollector {
 func (c *poolCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.pools
 	out <- c.consumers
-	out <- c.inHand
+	out <- c.pending
 }
 
 // Collect reads all gauges at the same moment.
@@ -546,7 +546,7 @@ func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(t.Pools))
 	out <- prometheus.MustNewConstMetric(c.consumers, prometheus.GaugeValue, float64(t.Consumers))
-	out <- prometheus.MustNewConstMetric(c.inHand, prometheus.GaugeValue, float64(t.Pending))
+	out <- prometheus.MustNewConstMetric(c.pending, prometheus.GaugeValue, float64(t.Pending))
 }
 
 // governorCollector reads the governor at each scrape.

@@ -18,15 +18,15 @@
     return element;
   }
 
-  // resolve follows references within the description; what stands beside one wins.
+  // resolve follows references within the description; what stands next to one wins.
   function resolve(thing) {
     for (let hops = 0; thing && thing.$ref && hops < 10; hops++) {
       let target = spec;
       for (const part of thing.$ref.replace(/^#\//, "").split("/")) {
         target = target && target[part.replace(/~1/g, "/").replace(/~0/g, "~")];
       }
-      const { $ref, ...beside } = thing;
-      thing = { ...target, ...beside, properties: { ...(target || {}).properties, ...beside.properties } };
+      const { $ref, ...own } = thing;
+      thing = { ...target, ...own, properties: { ...(target || {}).properties, ...own.properties } };
       if (Object.keys(thing.properties).length === 0) delete thing.properties;
     }
     if (thing && thing.allOf) {

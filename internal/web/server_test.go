@@ -105,7 +105,7 @@ func TestServer(t *testing.T) {
 		}
 	})
 
-	t.Run("StopGivesBackWhatIsBound", func(t *testing.T) {
+	t.Run("StopReleasesWhatIsBound", func(t *testing.T) {
 		t.Parallel()
 		s := fixture.Must(NewServer(ServerConfig{Listen: fixture.FreeAddress(t), AuthMode: auth.ModeNone}))(t)
 		fixture.OK(t, s.Bind(t.Context()))

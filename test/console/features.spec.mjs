@@ -308,7 +308,7 @@ test('a drop is followed by events: line, rate, sold out', async ({ w }) => {
   await expect(page.getByText('Nobody of these was served before somebody with a lower ticket.')).toBeVisible();
   const reads = asked.filter((p) => p === `/v1/coupon-templates/${id}`).length - before;
   expect(asked).toContain(`/v1/coupon-templates/${id}/events`);
-  expect(reads, 'reads of the template beside its stream').toBeLessThanOrEqual(8);
+  expect(reads, 'reads of the template while its stream is open').toBeLessThanOrEqual(8);
   await w.accessible(page, 'a drop');
 });
 

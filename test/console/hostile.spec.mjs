@@ -32,7 +32,7 @@ async function harmless(page, view, wanted) {
   const found = await page.evaluate(() => ({
     hacked: globalThis.hacked,
     markup: [...document.querySelectorAll('main img, main iframe, main object, main embed, main script, [onerror], [onload], [onclick], a[href^="javascript:" i]')].map((e) => e.outerHTML.slice(0, 300)),
-    // Nobody sees these, and they change how the text beside them reads.
+    // Nobody sees these, and they change how the text around them reads.
     unseen: [document.body.innerText, ...[...document.querySelectorAll('[title], [aria-label]')].flatMap((e) => [e.title, e.getAttribute('aria-label') ?? ''])].filter((t) => /[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(t)).map((t) => JSON.stringify(t).slice(0, 300)),
     text: document.body.innerText,
     over: document.documentElement.scrollWidth - innerWidth,

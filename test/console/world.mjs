@@ -267,7 +267,7 @@ class World {
     await page.screenshot({ path: join(pictures(), name.replaceAll(/[^a-z0-9]+/gi, '-') + '.png'), fullPage });
   }
 
-  /** figure keeps what a test measured, in the file figures.txt beside the pictures. */
+  /** figure keeps what a test measured, in the file figures.txt next to the pictures. */
   figure(text) {
     appendFileSync(join(pictures(), 'figures.txt'), text + '\n');
   }

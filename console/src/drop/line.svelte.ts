@@ -168,7 +168,7 @@ export class Line {
 
   /** #lost: the server knows no request, so the user may ask again. */
   #lost(): void {
-    if (this.waiting) this.problem = 'The line had to be built anew, and this place is not known any more. Ask again.';
+    if (this.waiting) this.problem = 'The line had to be rebuilt, and this place is not known any more. Ask again.';
     this.#unfollow();
     this.request = undefined;
     this.#ticket = 0;
@@ -213,7 +213,7 @@ export class Line {
       event: (e) => {
         if (e.name === 'rank' || e.name === 'result') this.#take(JSON.parse(e.data) as Request);
       },
-      end: () => void this.refresh(), // the stream is refused for good: polls go on
+      end: () => void this.refresh(), // no later stream is accepted: polls continue
     });
     this.#poll();
   }

@@ -81,7 +81,7 @@ export function moment(at: string | Date): string {
 const dayOnly = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 const minuteOnly = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 
-/** tick labels the axis of a chart with so many seconds between two labels: no more than tells them apart. */
+/** tick labels the axis of a chart with that many seconds between two labels: no more than tells them apart. */
 export function tick(d: Date, step: number): string {
   if (step >= 86_400 || (d.getHours() === 0 && d.getMinutes() === 0 && d.getSeconds() === 0)) return dayOnly.format(d);
   return (step < 60 ? timeOnly : minuteOnly).format(d);
@@ -120,7 +120,7 @@ export function millis(ms: number | undefined | null): string {
 
 /**
  * plain writes out the characters of a stranger's text that nobody sees: those that control a terminal, or the
- * direction in which the text beside them is read.
+ * direction in which the text around them is read.
  */
 export function plain(text: string | undefined | null): string {
   return (text ?? '').replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);

@@ -37,7 +37,7 @@ export interface Follow {
   event: (e: Event) => void;
   /** live tells whether the stream runs; false while it is cut. */
   live?: (on: boolean) => void;
-  /** end tells that the server refuses the stream for good. */
+  /** end tells that the server refuses the stream, now and later. */
   end?: (p: Problem) => void;
 }
 

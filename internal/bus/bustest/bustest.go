@@ -69,7 +69,7 @@ func exercise(t *testing.T, run func(t *testing.T, test func(*testing.T, *bench)
 		"ABroadcastReachesLateJoiners":              testBroadcast,
 		"ABroadcastFollowsNewPartitions":            testBroadcastPartitions,
 		"ABroadcastOfAnEmptyTopicIsReady":           testBroadcastEmpty,
-		"RecordsOfOtherClientsAreReadIntact":        testForeign,
+		"RecordsOfOtherClientsAreReadIntact":        testExternal,
 		"WhatIsPublishedIsReadIntactByOtherClients": testPublishedIntact,
 		"OneKeyStaysOnOnePartition":                 testKeys,
 		"AbortedTransactionsAreNotRead":             testTransactions,

@@ -66,7 +66,7 @@ func testTopics(t *testing.T, b *bench) {
 	}
 }
 
-func testForeign(t *testing.T, b *bench) {
+func testExternal(t *testing.T, b *bench) {
 	at := time.UnixMilli(time.Now().UnixMilli())
 	big := bytes.Repeat([]byte("a voucher, please; "), 500)
 	var want []bus.Record

@@ -326,9 +326,9 @@ func (r *rig) everyCall(swap gate.SwapParams) map[string]func() error {
 	return all
 }
 
-// TestAForeignEntryIsInTheWay checks that a failing write leaves everything unchanged:
+// TestAnExternalEntryIsInTheWay checks that a failing write leaves everything unchanged:
 // writes that can fail come first.
-func TestAForeignEntryIsInTheWay(t *testing.T) {
+func TestAnExternalEntryIsInTheWay(t *testing.T) {
 	t.Parallel()
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
 		r := newRig(t, url)

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// handOverMax limits the entries of one step of RemoveConsumer, so that a
+	// passMax limits the entries of one step of RemoveConsumer, so that a
 	// script does not block the server for long.
-	handOverMax = 500
-	// handOverSteps limits a RemoveConsumer whose consumer continues to read.
-	handOverSteps = 10_000
+	passMax = 500
+	// passSteps limits a RemoveConsumer whose consumer continues to read.
+	passSteps = 10_000
 	// groupAttempts limits how often a call creates a group that disappears
 	// again.
 	groupAttempts = 3
@@ -80,8 +80,8 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 		return false, fmt.Errorf("redisstream: consumer %s cannot be its own heir", consumer)
 	}
 	key := StreamKey(q.prefix, s)
-	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(handOverMax)}
-	for range handOverSteps {
+	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(passMax)}
+	for range passSteps {
 		handedOn, err := removeConsumer.Exec(ctx, q.client, []string{key}, args).AsInt64()
 		switch {
 		case err != nil:

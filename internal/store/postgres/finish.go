@@ -126,7 +126,7 @@ type rewriteBatch struct {
 	wereCalled, called, wereAgain, again []bool
 	wereLooked, looked, settleFrom       []*time.Time
 	wereUpdated, updated, due            []time.Time
-	handovers                            []int32
+	failedDeliveries                     []int32
 	keys, codes, messages                []string
 }
 
@@ -143,14 +143,14 @@ func (b *rewriteBatch) add(c *rows.Change) {
 	b.settleFrom = append(b.settleFrom, maybe(next.SettleFrom))
 	b.wereUpdated, b.updated = append(b.wereUpdated, was.UpdatedAt), append(b.updated, next.UpdatedAt)
 	b.due = append(b.due, next.DueAt)
-	b.handovers = append(b.handovers, next.FailedDeliveries)
+	b.failedDeliveries = append(b.failedDeliveries, next.FailedDeliveries)
 	b.keys, b.codes, b.messages = append(b.keys, next.TransactionKey), append(b.codes, next.ErrorCode), append(b.messages, next.ErrorMessage)
 }
 
 func (b *rewriteBatch) columns() []any {
 	return []any{
 		b.promotions, b.targets, b.statuses, b.wereStates, b.dispatches, b.wereAttempts, b.wereCalled, b.wereAgain, b.wereLooked, b.wereUpdated,
-		b.states, b.attempts, b.called, b.handovers, b.due, b.settleFrom, b.looked, b.again, b.keys, b.codes, b.messages, b.updated,
+		b.states, b.attempts, b.called, b.failedDeliveries, b.due, b.settleFrom, b.looked, b.again, b.keys, b.codes, b.messages, b.updated,
 	}
 }
 

@@ -486,10 +486,10 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 	})
 	run(t, open, "ALapsedClaimIsTakenOverWithWhatWasReserved", func(b *bundle) {
 		first := b.begin(claim("k", "a", 1, epoch))
-		same(b, "not yet lapsed", unclaimed(first), b.begin(claim("k", "a", 2, at(30))))
-		lapsed := at(30).Add(micro)
-		want := store.IdempotencyRecord{Claimed: true, Again: true, ID: 1, Fingerprint: sum("a"), FirstAt: epoch, BegunAt: lapsed}
-		same(b, "taken over", want, b.begin(claim("k", "a", 3, lapsed)))
+		same(b, "not yet expired", unclaimed(first), b.begin(claim("k", "a", 2, at(30))))
+		expired := at(30).Add(micro)
+		want := store.IdempotencyRecord{Claimed: true, Again: true, ID: 1, Fingerprint: sum("a"), FirstAt: epoch, BegunAt: expired}
+		same(b, "taken over", want, b.begin(claim("k", "a", 3, expired)))
 		same(b, "owned", unclaimed(want), b.begin(claim("k", "a", 4, at(60))))
 		same(b, "the one before is too late", false, b.finishKey("k", epoch, "late"))
 		b.must(b.IdempotencyDrop(b.ctx, sum("k"), epoch))
@@ -529,7 +529,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 	run(t, open, "WhatWasKeptLongEnoughIsForgotten", func(b *bundle) {
 		b.begin(claim("done", "a", 1, epoch))
 		same(b, "finished", true, b.finishKey("done", epoch, "x"))
-		b.begin(claim("lapsed", "a", 2, epoch))
+		b.begin(claim("expired", "a", 2, epoch))
 		b.begin(claim("held", "a", 3, epoch))
 		held := b.begin(claim("held", "a", 4, at(580)))
 		same(b, "taken over", int64(3), held.ID)
@@ -537,7 +537,7 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 
 		late := at(600).Add(micro)
 		same(b, "forgotten answer, another request", fresh("b", 6, late), b.begin(claim("done", "b", 6, late)))
-		same(b, "forgotten claim, another request", fresh("b", 7, late), b.begin(claim("lapsed", "b", 7, late)))
+		same(b, "forgotten claim, another request", fresh("b", 7, late), b.begin(claim("expired", "b", 7, late)))
 		same(b, "owned by another caller", unclaimed(held), b.begin(claim("held", "a", 8, late)))
 		same(b, "of another request", unclaimed(held), b.begin(claim("held", "b", 8, late)))
 		same(b, "which the owner can finish", true, b.finishKey("held", at(580), "y"))

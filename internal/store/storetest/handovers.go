@@ -27,15 +27,15 @@ func (b *bundle) again() []reward.Payout {
 	return list
 }
 
-// wantHandovers checks the failed deliveries of a target of promotion 1.
-func (b *bundle) wantHandovers(target reward.TargetID, want int32) {
+// wantDeliveries checks the failed deliveries of a target of promotion 1.
+func (b *bundle) wantDeliveries(target reward.TargetID, want int32) {
 	b.Helper()
 	if got := b.payout(1, target).FailedDeliveries; got != want {
 		b.Fatalf("target %d was handed over %d times, want %d", target, got, want)
 	}
 }
 
-func exerciseHandovers(t *testing.T, open Open) {
+func exerciseDeliveries(t *testing.T, open Open) {
 	run(t, open, "AreInEveryReading", func(b *bundle) {
 		b.running(1)
 		b.saveQueued(1, 1, 2)
@@ -52,7 +52,7 @@ func exerciseHandovers(t *testing.T, open Open) {
 		heads := must(b.PayoutGetMany(b.ctx, []store.PayoutID{{PromotionID: 1, TargetID: 1}, {PromotionID: 1, TargetID: 2}}))(b)
 		same(b, "heads", []int32{1, 0}, of(heads))
 		same(b, "listed", []int32{1, 0}, of(b.all(1)))
-		b.wantHandovers(1, 1)
+		b.wantDeliveries(1, 1)
 		b.move(1, reward.PromotionCancelled)
 		b.failDelivery(ref(1, 1, 2))
 		b.wantState(1, 1, reward.Unknown)
@@ -78,7 +78,7 @@ func AfterMigration(t *testing.T, s store.Store) {
 	same(b, "handovers", 0, p.FailedDeliveries)
 	b.wantHistory("u", 10, store.PayoutID{PromotionID: 1, TargetID: 7})
 	b.failDelivery(ref(1, 7, p.Dispatch))
-	b.wantHandovers(7, 1)
+	b.wantDeliveries(7, 1)
 	b.books(1)
 	res := b.finish(rules.Outcome{Ref: ref(1, 7, b.again()[0].Dispatch), Kind: rules.OutcomeNoAnswer, RetryAt: at(6)})
 	same(b, "changed", true, res.Changed)
@@ -86,9 +86,9 @@ func AfterMigration(t *testing.T, s store.Store) {
 		PromotionID: 1, From: reward.Retrying, Limit: 1, MaxLen: plenty, Now: at(7),
 	}))(b)
 	same(b, "dispatched", 1, len(list))
-	b.wantHandovers(7, 0)
+	b.wantDeliveries(7, 0)
 	b.saveReady(1, 8)
-	b.wantHandovers(8, 0)
+	b.wantDeliveries(8, 0)
 	b.wantHistory("u8", 10, store.PayoutID{PromotionID: 1, TargetID: 8})
 	must(b.InstanceHeartbeat(b.ctx, store.Instance{Name: "a", StartedAt: epoch}, lease))(b)
 	same(b, "instances", 1, instances(b))

@@ -33,7 +33,7 @@ func Exercise(t *testing.T, open Open) {
 		"Save":            exerciseSave,
 		"Dispatch":        exerciseDispatch,
 		"Withdraw":        exerciseWithdraw,
-		"Handovers":       exerciseHandovers,
+		"Handovers":       exerciseDeliveries,
 		"Finish":          exerciseFinish,
 		"Rewrite":         exerciseRewrite,
 		"Lookups":         exerciseLookups,

@@ -13,7 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-func TestCreateWithLevers(t *testing.T) {
+func TestCreateWithControls(t *testing.T) {
 	t.Parallel()
 	env, asked := fakeServer(t, map[string]answer{"POST /v1/promotions": {201, draftJSON}})
 	r := largesseRun(t.Context(), "", env, "promotion", "create", "--name", "S", "--type", "point", "--rate", "50", "--weight", "3", "--max-amount", "900",
@@ -26,7 +26,7 @@ func TestCreateWithLevers(t *testing.T) {
 	fixture.Equal(t, want, asked())
 }
 
-func TestShowLevers(t *testing.T) {
+func TestShowControls(t *testing.T) {
 	t.Parallel()
 	env, _ := fakeServer(t, map[string]answer{
 		"GET /v1/promotions/7": {body: strings.Replace(draftJSON, `"type"`, `"ratePerSecond":1500,"weight":3,"maxAmount":9000,

@@ -29,7 +29,7 @@ func (b *bundle) as(t *testing.T, who, method, path, body string) answer {
 	return b.do(t, method, path, strings.NewReader(body), append(headers, "Content-Type", "application/json")...)
 }
 
-func TestLeversOfAPromotion(t *testing.T) {
+func TestControlsOfAPromotion(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
