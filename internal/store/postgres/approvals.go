@@ -42,9 +42,9 @@ func (s *Store) PromotionApprove(ctx context.Context, p store.PromotionApprovePa
 			approved = true
 			return nil
 		}))
-		b.Queue(viewSQL+`WHERE m.id = $1`, int64(p.ID)).Query(each(func(rows pgx.Rows) error {
+		b.Queue(rows.ViewSQL+`WHERE m.id = $1`, int64(p.ID)).Query(each(func(found pgx.Rows) error {
 			var v store.PromotionView
-			err := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)(rows)
+			err := rows.ScanView(found.Scan, &v)
 			stands = append(stands, v)
 			return err
 		}))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR NOT m.stream_gone)`
@@ -52,13 +53,6 @@ FROM stand LEFT JOIN (news n LEFT JOIN LATERAL (
 ORDER BY n.promotion_id`
 )
 
-const activeList = `WHERE ` + activeWhere + ` ORDER BY m.id`
-
-// PromotionActive returns the promotions that still need work.
-func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	return s.views(ctx, "list active promotions", activeList)
-}
-
 // PromotionChanges returns what has changed in the list of active promotions.
 func (s *Store) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
 	if since != "" {
@@ -74,7 +68,6 @@ func (s *Store) PromotionChanges(ctx context.Context, since string) (store.Promo
 	}
 	c, _, err := s.changes(ctx, "read active promotions", wholeSQL)
 	c.Whole = true
-	s.activeCount.Store(int64(len(c.Active)))
 	return c, err
 }
 
@@ -87,22 +80,18 @@ func (s *Store) changes(ctx context.Context, what, sql string, args ...any) (c s
 	var server int64
 	var snapshot string
 	var id *int64
-	var v store.PromotionView
-	scan := promotionScanner(&v.Promotion, append(countsInto(&v.Counts), &server, &snapshot, &known, &id)...)
 	err = s.send(ctx, what, func(b *pgx.Batch) {
 		c = store.PromotionChanges{}
-		if len(args) == 0 {
-			c.Active = make([]store.PromotionView, 0, s.activeCount.Load()+16)
-		}
-		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
-			if rows.RawValues()[0] != nil {
-				err := scan(rows)
+		b.Queue(sql, args...).Query(each(func(found pgx.Rows) error {
+			if found.RawValues()[0] != nil {
+				var v store.PromotionView
+				err := rows.ScanView(found.Scan, &v, &server, &snapshot, &known, &id)
 				c.Active = append(c.Active, v)
 				return err
 			}
-			into := make([]any, len(rows.FieldDescriptions())) // NULL but for the last ones
+			into := make([]any, len(found.FieldDescriptions())) // NULL but for the last ones
 			copy(into[len(into)-4:], []any{&server, &snapshot, &known, &id})
-			err := rows.Scan(into...)
+			err := found.Scan(into...)
 			if id != nil {
 				c.Inactive = append(c.Inactive, reward.PromotionID(*id))
 			}

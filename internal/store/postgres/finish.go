@@ -24,8 +24,6 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 	of, targets := idColumns(ids)
 	var found map[store.PayoutID]rules.Row
 	var promotions map[reward.PromotionID]reward.Promotion
-	var p reward.Promotion
-	scan := promotionScanner(&p)
 	err := s.send(ctx, what, func(b *pgx.Batch) {
 		found, promotions = make(map[store.PayoutID]rules.Row, len(ids)), make(map[reward.PromotionID]reward.Promotion)
 		b.Queue(rowsSQL, of, targets).Query(each(func(rows pgx.Rows) (err error) {
@@ -36,8 +34,9 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 			found[store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}] = r
 			return err
 		}))
-		b.Queue(promotionsSQL, of).Query(each(func(rows pgx.Rows) error {
-			err := scan(rows)
+		b.Queue(promotionsSQL, of).Query(each(func(found pgx.Rows) error {
+			var p reward.Promotion
+			err := rows.ScanPromotion(found.Scan, &p)
 			promotions[p.ID] = p
 			return err
 		}))

@@ -40,7 +40,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
-		"due":                     {"promotions_due"},
+		"due promotions":          {"promotions_due"},
 		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
 		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
 		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
@@ -51,7 +51,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "record a refusal": {"coupon_refusals_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
-		"views": {"promotions_pkey", "summaries_pkey"}, "active": {"promotions_active"}, "whole list": {"promotions_active"},
+		"views": {"promotions_pkey", "summaries_pkey"}, "active promotions": {"promotions_active"}, "whole list": {"promotions_active"},
 		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},
 		"use an API key": {"api_keys_pkey"}, "end an audit line": {"audit_pkey"}, "drop an audit line": {"audit_pkey"},
 		"forget audit lines": {"audit_pkey"}, "forget dead letters": {"dead_letters_status", "dead_letters_pkey"},
@@ -147,9 +147,7 @@ func lists() map[string]string {
 	all := map[string]string{
 		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"),
 	}
-	for name, page := range dialect.PromotionPages() {
-		all[name] = promotionPages + page
-	}
+	maps.Copy(all, dialect.PromotionPages())
 	for s := range reward.StateCount {
 		all["list "+s.String()], all["list "+s.String()+" with a code"] = listSQL(&s, ""), listSQL(&s, "A")
 	}
@@ -217,8 +215,8 @@ func statements() map[string]string {
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
 		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL, "due": viewSQL + dueSQL,
-		"active": viewSQL + activeList, "whole list": wholeSQL, "changes": changesSQL,
+		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL,
+		"whole list": wholeSQL, "changes": changesSQL,
 		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
@@ -229,7 +227,6 @@ func statements() map[string]string {
 		"active templates": activeTemplates, "change a template": changeTemplate,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
-		"views": viewSQL + viewsOf, "details": detailSQL + "WHERE m.id = $1",
 		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
 		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
 	}

@@ -37,7 +37,7 @@ RETURNING m.id), ` + authoredSQL("changed", "$19") + ` SELECT id FROM changed`
 
 	// changedPromotion reads a promotion with everything that
 	// rules.PromotionChange depends on.
-	changedPromotion = `SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `, ` + flaggedSQL + `
+	changedPromotion = `SELECT ` + promotionColumns + `, ` + countsSQL + `, m.metadata, ` + flaggedSQL + `
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1`
 )
 
@@ -77,9 +77,9 @@ func (s *Store) PromotionChange(ctx context.Context, c rules.PromotionChange) (s
 				changed = true
 				return nil
 			}))
-			b.Queue(changedPromotion, int64(c.ID)).Query(each(func(rows pgx.Rows) error {
-				exists, stands = true, store.PromotionView{}
-				return detailScanner(&stands, &flagged)(rows)
+			b.Queue(changedPromotion, int64(c.ID)).Query(each(func(found pgx.Rows) error {
+				exists = true
+				return rows.ScanView(found.Scan, &stands, (*string)(&stands.Metadata), &flagged)
 			}))
 		})
 		switch {

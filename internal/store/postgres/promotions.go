@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -13,52 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// promotionColumns are read by promotionScanner.
 const promotionColumns = rows.PromotionColumns
-
-// promotionScanner returns a function that scans promotionColumns into p, and
-// the columns after them into more. It reuses its variables, so a row allocates
-// little except its name.
-func promotionScanner(p *reward.Promotion, more ...any) func(pgx.Rows) error {
-	var starts, created, started, finished, dispatched, archived pgtype.Timestamptz
-	// Basic types avoid a slower conversion in pgx for each value.
-	into := append([]any{
-		(*int64)(&p.ID), (*text)(&p.Name), (*text)(&p.Type), (*text)(&p.Status), (*int64)(&p.Amount), (*text)(&p.VoucherCode),
-		(*text)(&p.Currency), &p.MaxRetries, &p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount),
-		&p.Canary.Targets, &p.Canary.MaxFailureRate, &p.Canary.Dispatched, &p.Canary.Judged, &starts, (*text)(&p.WebhookURL),
-		(*text)(&p.CreatedBy), (*text)(&p.ApprovedBy), &p.Approval.Round, &p.Approval.Rounds, &p.Approval.Unvalued, (*int64)(&p.Approval.Amount),
-		&p.Approval.Count, &p.Approval.Granted, (*text)(&p.RejectedBy), (*text)(&p.RejectReason), &p.Revision, &p.Registered, &p.ExpectedCount, &p.Closed, (*text)(&p.PausedBy), (*text)(&p.PauseReason),
-		&created, &started, &finished, &dispatched, &p.StreamDestroyed, &p.Version, &archived,
-	}, more...)
-	return func(rows pgx.Rows) error {
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		p.StartsAt, p.CreatedAt, p.StartedAt = utc(starts), utc(created), utc(started)
-		p.FinishedAt, p.LastDispatchedAt, p.ArchivedAt = utc(finished), utc(dispatched), utc(archived)
-		return nil
-	}
-}
-
-// text is a string that shares memory with the previous row if it has the same
-// value.
-type text string
-
-// ScanBytes reads a value from the driver's buffer.
-func (t *text) ScanBytes(b []byte) error {
-	if string(b) != string(*t) {
-		*t = text(b)
-	}
-	return nil
-}
-
-// utc returns the time in UTC, or the zero time for NULL.
-func utc(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
-}
 
 // addTotals inserts the summary rows of whole promotions.
 const addTotals = `INSERT INTO summaries (promotion_id, summary_id)
@@ -80,7 +34,7 @@ func (s *Store) PromotionCreate(ctx context.Context, p reward.Promotion) (reward
 		return reward.Promotion{}, err
 	}
 	var made bool
-	var stands reward.Promotion
+	var stands store.PromotionView
 	err := s.send(ctx, "create a promotion", func(b *pgx.Batch) {
 		made = false
 		b.Queue(`WITH made AS (INSERT INTO promotions AS m (id, name, type, status, amount, voucher_code, currency, max_retries,
@@ -106,17 +60,13 @@ SELECT id FROM made`,
 			return nil
 		}))
 		b.Queue(addTotals, []int64{int64(p.ID)})
-		b.Queue(`SELECT `+promotionColumns+`, `+rows.PromotionDetails+` FROM promotions m WHERE m.id = $1`, int64(p.ID)).
-			Query(each(func(rows pgx.Rows) error {
-				stands = reward.Promotion{}
-				return promotionScanner(&stands, (*text)(&stands.Metadata))(rows)
-			}))
+		b.Queue(rows.PromotionSQL, int64(p.ID)).Query(each(func(found pgx.Rows) error { return rows.ScanDetails(found.Scan, &stands) }))
 	})
 	switch {
 	case err != nil:
 		return reward.Promotion{}, err
 	case made:
-		return stands, nil
+		return stands.Promotion, nil
 	case stands.Type != p.Type:
 		return reward.Promotion{}, reward.NewError(reward.KindConflict, reward.CodeTypeMismatch,
 			"promotion %d exists with type %s", p.ID, stands.Type)
@@ -141,8 +91,6 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 		ids[i], types[i], started[i], expected[i] = int64(r.ID), string(r.Type), r.Started, r.ExpectedCount
 	}
 	var stand map[reward.PromotionID]reward.Promotion
-	var p reward.Promotion
-	scan := promotionScanner(&p)
 	err := s.send(ctx, "register promotions", func(b *pgx.Batch) {
 		stand = make(map[reward.PromotionID]reward.Promotion, len(merged))
 		b.Queue(`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered,
@@ -168,8 +116,9 @@ UPDATE promotions m SET
   expected_count = coalesce(m.expected_count, k.expected)
 FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now), rows.Limits(approvalAbove))
 		b.Queue(`SELECT `+promotionColumns+` FROM unnest($1::int8[]) AS i(id) JOIN promotions m ON m.id = i.id`, ids).
-			Query(each(func(rows pgx.Rows) error {
-				err := scan(rows)
+			Query(each(func(found pgx.Rows) error {
+				var p reward.Promotion
+				err := rows.ScanPromotion(found.Scan, &p)
 				stand[p.ID] = p
 				return err
 			}))
@@ -186,101 +135,6 @@ FROM known k WHERE m.id = k.id`, ids, types, started, expected, instant(now), ro
 		result[i] = p
 	}
 	return result, nil
-}
-
-// viewSQL reads promotions with their counts.
-var viewSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `
-FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
-
-// views reads promotions with their counts.
-func (s *Store) views(ctx context.Context, what, where string, args ...any) ([]store.PromotionView, error) {
-	var list []store.PromotionView
-	var v store.PromotionView
-	scan := promotionScanner(&v.Promotion, countsInto(&v.Counts)...)
-	err := s.read(ctx, what, func(b *pgx.Batch) {
-		list = nil
-		b.Queue(viewSQL+where, args...).Query(each(func(rows pgx.Rows) error {
-			err := scan(rows)
-			list = append(list, v)
-			return err
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
-// detailSQL reads promotions with their counts and details.
-var detailSQL = `SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
-FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
-
-// detailScanner returns a function that scans a row of detailSQL into v, and the
-// columns after it into more.
-func detailScanner(v *store.PromotionView, more ...any) func(pgx.Rows) error {
-	return promotionScanner(&v.Promotion, append(append(countsInto(&v.Counts), (*text)(&v.Metadata)), more...)...)
-}
-
-// details reads promotions with their counts and details.
-func (s *Store) details(ctx context.Context, what, sql string, args ...any) ([]store.PromotionView, error) {
-	var list []store.PromotionView
-	var v store.PromotionView
-	scan := detailScanner(&v)
-	err := s.read(ctx, what, func(b *pgx.Batch) {
-		list = nil
-		b.Queue(sql, args...).Query(each(func(rows pgx.Rows) error {
-			err := scan(rows)
-			list = append(list, v)
-			return err
-		}))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
-// PromotionGet returns a promotion with its counts.
-func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	list, err := s.details(ctx, "read a promotion", detailSQL+`WHERE m.id = $1`, int64(id))
-	if err != nil {
-		return store.PromotionView{}, err
-	}
-	if len(list) == 0 {
-		return store.PromotionView{}, store.NoPromotion(id)
-	}
-	return list[0], nil
-}
-
-const viewsOf = `WHERE m.id = ANY($1::int8[]) ORDER BY m.id`
-
-// PromotionViews returns the promotions among ids that exist, ordered by ID.
-func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
-	if err := store.CheckViews(ids); err != nil {
-		return nil, err
-	}
-	return s.views(ctx, "read promotions", viewsOf, ids)
-}
-
-// promotionPages is detailSQL that reads promotions before their counts. Otherwise
-// the planner may read all counts and sort.
-var promotionPages = `SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
-FROM promotions m CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s `
-
-// PromotionList returns a page of promotions.
-func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	where, args := dialect.PromotionPage(p)
-	return s.details(ctx, "list promotions", promotionPages+where, args...)
-}
-
-const dueSQL = `WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
-
-// PromotionDue returns the DRAFTs whose StartsAt has passed.
-func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	return s.views(ctx, "list due promotions", dueSQL, instant(now), max(limit, 0))
 }
 
 // PromotionMove changes the status of a promotion.
@@ -334,9 +188,9 @@ func (s *Store) change(ctx context.Context, what string, id reward.PromotionID, 
 			changed = true
 			return nil
 		}))
-		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(id)).Query(each(func(rows pgx.Rows) error {
+		b.Queue(`SELECT `+promotionColumns+` FROM promotions m WHERE m.id = $1`, int64(id)).Query(each(func(found pgx.Rows) error {
 			exists = true
-			return promotionScanner(&p)(rows)
+			return rows.ScanPromotion(found.Scan, &p)
 		}))
 	})
 	switch {

@@ -93,8 +93,6 @@ type Store struct {
 	tryTimeout              time.Duration
 	low                     lowWater
 	templates               atomic.Pointer[templateList] // the latest one; nil means none yet
-	// activeCount is about how many promotions are active.
-	activeCount atomic.Int64
 }
 
 // poolConfig returns the configuration of every connection.

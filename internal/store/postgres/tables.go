@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -15,7 +17,9 @@ import (
 // lockRow follows a SELECT.
 const lockRow = ` FOR NO KEY UPDATE`
 
-var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, PayoutsOfUser: `(
+var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, Index: func(string) string { return "" },
+	Among: `= ANY($1::int8[])`, Active: activeWhere, CountsLast: `promotions m
+  CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s`, PayoutsOfUser: `(
   SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $6
   ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
 ) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`}
@@ -58,4 +62,24 @@ func queue(b *pgx.Batch, statements ...rows.Statement) {
 			queued.Query(each(func(found pgx.Rows) error { return s.Row(found.Scan) }))
 		}
 	}
+}
+
+// text is a string that shares memory with the previous row if it has the same
+// value.
+type text string
+
+// ScanBytes reads a value from the driver's buffer.
+func (t *text) ScanBytes(b []byte) error {
+	if string(b) != string(*t) {
+		*t = text(b)
+	}
+	return nil
+}
+
+// utc returns the time in UTC, or the zero time for NULL.
+func utc(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
 }

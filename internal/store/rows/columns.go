@@ -19,9 +19,6 @@ m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, 
 m.unvalued_rounds, m.approved_amount, m.approved_count, m.day_granted, m.rejected_by, m.reject_reason, m.revision, m.registered, m.expected_count,
 m.closed, m.paused_by, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version, m.archived_at`
 
-	// PromotionDetails are read for single promotions and pages only.
-	PromotionDetails = `m.metadata`
-
 	TemplateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
 t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
 t.issued_total, t.path, t.epoch, t.owner, t.fence, t.base, t.floor, t.granted,

@@ -75,7 +75,7 @@ func (d Dialect) errorsSQL() string {
 			":count"+state, strings.ReplaceAll(countOfCode, ":state", state),
 			":first"+state, strings.ReplaceAll(firstOfCode, ":state", state)).Replace(text)
 	}
-	return strings.ReplaceAll(text, ":by_code", d.ByCode)
+	return strings.ReplaceAll(text, ":by_code", d.Index("payouts_code"))
 }
 
 // scanPayout reads PayoutColumns.

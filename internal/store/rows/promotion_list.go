@@ -17,10 +17,10 @@ const searchedText = `coalesce(m.search, lower(m.name) || '
 // literal escapes the wildcards of LIKE.
 var literal = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// PromotionPage returns the condition and order of a page of promotions m, and its
+// promotionPage returns the statement that reads a page of promotions, and its
 // arguments. A filter by status or creator alone has an index in the order of IDs.
 // Every order has an index, which other filters walk.
-func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []any) {
+func (d Dialect) promotionPage(p store.PromotionListParams) (sql string, args []any) {
 	var where []string
 	arg := func(value any) string {
 		args = append(args, value)
@@ -76,8 +76,9 @@ func (d Dialect) PromotionPage(p store.PromotionListParams) (sql string, args []
 		where = append(where, "m.status IN ('DRAFT', 'PAUSED') AND m.rejected_by = '' AND "+above+" > 0 AND (m.unvalued_rounds > m.approved_rounds OR "+
 			Worth+" > m.approved_amount AND ("+Worth+" > "+above+" OR "+Worth+" > m.day_granted))")
 	}
+	sql = `SELECT ` + detailColumns + ` FROM ` + d.CountsLast + ` `
 	if len(where) > 0 {
-		sql = "WHERE " + strings.Join(where, " AND ") + " "
+		sql += "WHERE " + strings.Join(where, " AND ") + " "
 	}
 	return sql + "ORDER BY " + order + " LIMIT " + arg(max(p.Limit, 0)), args
 }
@@ -97,7 +98,7 @@ func (d Dialect) PromotionPages() map[string]string {
 	} {
 		for page, id := range []int64{0, 7} {
 			p.Last.ID = reward.PromotionID(id)
-			pages[name+[]string{"", ", next page"}[page]], _ = d.PromotionPage(p)
+			pages[name+[]string{"", ", next page"}[page]], _ = d.promotionPage(p)
 		}
 	}
 	return pages

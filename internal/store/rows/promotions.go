@@ -2,10 +2,99 @@ package rows
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 )
+
+// ScanPromotion reads PromotionColumns into p, and the columns after them into more.
+func ScanPromotion(scan Scan, p *reward.Promotion, more ...any) error {
+	return scan(append([]any{
+		(*int64)(&p.ID), &p.Name, (*string)(&p.Type), (*string)(&p.Status), (*int64)(&p.Amount), &p.VoucherCode, &p.Currency, &p.MaxRetries,
+		&p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount), &p.Canary.Targets, &p.Canary.MaxFailureRate,
+		&p.Canary.Dispatched, &p.Canary.Judged, (*at)(&p.StartsAt), &p.WebhookURL, &p.CreatedBy, &p.ApprovedBy, &p.Approval.Round, &p.Approval.Rounds,
+		&p.Approval.Unvalued, (*int64)(&p.Approval.Amount), &p.Approval.Count, &p.Approval.Granted, &p.RejectedBy, &p.RejectReason, &p.Revision, &p.Registered, &p.ExpectedCount,
+		&p.Closed, &p.PausedBy, &p.PauseReason, (*at)(&p.CreatedAt), (*at)(&p.StartedAt), (*at)(&p.FinishedAt), (*at)(&p.LastDispatchedAt), &p.StreamDestroyed, &p.Version, (*at)(&p.ArchivedAt),
+	}, more...)...)
+}
+
+// ScanView reads the columns of ViewSQL into v, and the columns after them into more.
+func ScanView(scan Scan, v *store.PromotionView, more ...any) error {
+	return ScanPromotion(scan, &v.Promotion, append(CountsInto(&v.Counts), more...)...)
+}
+
+func scanView(scan Scan, v *store.PromotionView) error { return ScanView(scan, v) }
+
+// ScanDetails reads the columns of ViewSQL and the metadata.
+func ScanDetails(scan Scan, v *store.PromotionView) error {
+	return ScanView(scan, v, (*string)(&v.Metadata))
+}
+
+const joinCounts = `promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`
+
+var (
+	viewColumns   = PromotionColumns + `, ` + CountsSQL
+	detailColumns = viewColumns + `, m.metadata`
+
+	// ViewSQL reads promotions m with their counts s. ScanView scans its rows.
+	ViewSQL = `SELECT ` + viewColumns + ` FROM ` + joinCounts + ` `
+
+	// PromotionSQL reads promotion $1 with its counts and metadata. ScanDetails scans its row.
+	PromotionSQL = `SELECT ` + detailColumns + ` FROM ` + joinCounts + ` WHERE m.id = $1`
+)
+
+// ViewsOf returns the statement that reads the promotions among the IDs $1.
+func (d Dialect) ViewsOf() string { return ViewSQL + `WHERE m.id ` + d.Among + ` ORDER BY m.id` }
+
+// ActiveSQL returns the statement that reads the promotions that still need work.
+func (d Dialect) ActiveSQL() string { return ViewSQL + `WHERE ` + d.Active + ` ORDER BY m.id` }
+
+// dueSQL returns the statement that lists the DRAFTs to start. It names the index, because
+// SQLite may otherwise read all DRAFTs.
+func (d Dialect) dueSQL() string {
+	return `SELECT ` + viewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, d.Index(`promotions_due`)+` JOIN`, 1) +
+		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
+}
+
+// PromotionGet returns a promotion with its counts.
+func (t *Tables) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	return t.promotion(ctx, "read a promotion", id)
+}
+
+// promotion returns a promotion with its counts and metadata, for the call that what names.
+func (t *Tables) promotion(ctx context.Context, what string, id reward.PromotionID) (store.PromotionView, error) {
+	found, err := list(ctx, t.db.Read, what, ScanDetails, PromotionSQL, int64(id))
+	return first(found, err, store.NoPromotion(id))
+}
+
+// PromotionViews returns the promotions among ids that exist, ordered by ID.
+func (t *Tables) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+	if err := store.CheckViews(ids); err != nil {
+		return nil, err
+	}
+	return list(ctx, t.db.Read, "read promotions", scanView, t.viewsOf, ids)
+}
+
+// PromotionList returns a page of promotions.
+func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	sql, args := t.dialect.promotionPage(p)
+	return list(ctx, t.db.Read, "list promotions", ScanDetails, sql, args...)
+}
+
+// PromotionDue returns the DRAFTs whose StartsAt has passed.
+func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
+	return list(ctx, t.db.Read, "list due promotions", scanView, t.duePromotions, now, max(limit, 0))
+}
+
+// PromotionActive returns the promotions that still need work.
+func (t *Tables) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
+	return list(ctx, t.db.Read, "list active promotions", scanView, t.activePromotions)
+}
 
 // PromotionStreamDestroyed marks the stream of a final promotion as destroyed.
 func (t *Tables) PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {

@@ -15,7 +15,6 @@ import (
 // Payouts reads payouts, and writes what rules make of them. No transaction stays open
 // between the two: a client that falls silent would hold its locks.
 type Payouts interface {
-	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
 	// RowsOf returns the payouts among ids that exist, and their promotions.
 	RowsOf(ctx context.Context, what string, ids []store.PayoutID) (map[store.PayoutID]rules.Row, map[reward.PromotionID]reward.Promotion, error)
@@ -248,7 +247,7 @@ func (t *Tables) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepP
 // PayoutRetry returns FAILED rows to READY.
 func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	p.Code = reward.SanitizeText(p.Code) // the stored codes are sanitized too
-	views, err := t.payouts.PromotionViews(ctx, []reward.PromotionID{p.PromotionID})
+	views, err := t.PromotionViews(ctx, []reward.PromotionID{p.PromotionID})
 	if err != nil {
 		return 0, err
 	}

@@ -22,10 +22,6 @@ type moving struct {
 	wrote  []Change
 }
 
-func (m *moving) PromotionViews(context.Context, []reward.PromotionID) ([]store.PromotionView, error) {
-	return []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}, nil
-}
-
 func (m *moving) RowsOf(_ context.Context, _ string, ids []store.PayoutID) (map[store.PayoutID]rules.Row, map[reward.PromotionID]reward.Promotion, error) {
 	at := min(m.reads, len(m.rows)-1)
 	m.reads++
@@ -51,7 +47,7 @@ func TestOthersChangeAPayoutWhileARuleDecides(t *testing.T) {
 	}
 	running, id := []reward.PromotionStatus{reward.Running}, store.PayoutID{PromotionID: 1, TargetID: 7}
 	finish := store.PayoutFinishParams{Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: 1, TargetID: 7, Dispatch: 1}, Kind: rules.OutcomePaid}}}
-	tables := func(m *moving) *Tables { return &Tables{payouts: m} }
+	tables := func(m *moving) *Tables { return &Tables{db: &promotions{views: []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}}, payouts: m} }
 	t.Run("RetryOfACancelledPromotion", func(t *testing.T) {
 		t.Parallel()
 		m := &moving{status: []reward.PromotionStatus{reward.PromotionCancelled}, rows: []*rules.Row{in(reward.Failed)}}

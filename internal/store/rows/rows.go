@@ -73,9 +73,16 @@ type Dialect struct {
 	Walk func(columns, values []string) (where, order string)
 	// ByBytes follows a text that is compared by its bytes.
 	ByBytes string
-	// ByCode follows the name of the table payouts. It makes a statement use the
-	// index by error code, if the database needs that.
-	ByCode string
+	// Index follows the name of a table. It makes a statement use an index, if the
+	// database needs that.
+	Index func(name string) string
+	// Among follows a column. It is a condition: the column is one of the IDs $1, a slice.
+	Among string
+	// Active is the condition of promotions m that still need work. It is that of an index.
+	Active string
+	// CountsLast is a FROM clause with promotions m and their counts s. It makes the database
+	// find a page of promotions first. Otherwise it may read all counts and sort.
+	CountsLast string
 	// PayoutsOfUser is a FROM clause with the payouts of user $6 of the latest
 	// promotions, as p.
 	PayoutsOfUser string
@@ -101,7 +108,7 @@ func New(db DB, payouts Payouts, d Dialect) Tables {
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw string
+	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions string
 
 	webhooks webhookTexts
 }
@@ -114,6 +121,7 @@ func (d Dialect) texts() texts {
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
 		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
+		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -149,6 +157,7 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
+		"a promotion": PromotionSQL, "views": t.viewsOf, "due promotions": t.duePromotions, "active promotions": t.activePromotions,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,

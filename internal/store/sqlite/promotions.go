@@ -3,11 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -16,50 +13,17 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// viewSQL reads promotions with their counts. viewScanner scans its rows.
-var viewSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `
-FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
-
-// viewScanner returns a function that scans rows of viewSQL, and the columns after
-// them into more. It reuses its variables for every row.
-func viewScanner(more ...any) func(*sql.Rows) (store.PromotionView, error) {
-	var v store.PromotionView
-	var created int64
-	var starts, started, finished, dispatched, archived sql.NullInt64
-	into := slices.Concat([]any{
-		&v.ID, &v.Name, &v.Type, &v.Status, &v.Amount, &v.VoucherCode, &v.Currency, &v.MaxRetries,
-		&v.ConsumersPerInstance, &v.RatePerSecond, &v.Weight, (*int64)(&v.MaxAmount), &v.Canary.Targets, &v.Canary.MaxFailureRate,
-		&v.Canary.Dispatched, &v.Canary.Judged, &starts, &v.WebhookURL, &v.CreatedBy, &v.ApprovedBy, &v.Approval.Round, &v.Approval.Rounds, &v.Approval.Unvalued, (*int64)(&v.Approval.Amount),
-		&v.Approval.Count, &v.Approval.Granted, &v.RejectedBy, &v.RejectReason, &v.Revision, &v.Registered, &v.ExpectedCount,
-		&v.Closed, &v.PausedBy, &v.PauseReason, &created, &started, &finished, &dispatched, &v.StreamDestroyed, &v.Version, &archived,
-	}, countsInto(&v.Counts), more)
-	return func(rows *sql.Rows) (store.PromotionView, error) {
-		err := rows.Scan(into...)
-		v.StartsAt, v.CreatedAt, v.StartedAt = maybeTime(starts), timeOf(created), maybeTime(started)
-		v.FinishedAt, v.LastDispatchedAt, v.ArchivedAt = maybeTime(finished), maybeTime(dispatched), maybeTime(archived)
-		return v, err
-	}
-}
-
-// detailSQL reads promotions with their counts and details. detailScanner scans its
-// rows.
-var detailSQL = `SELECT ` + rows.PromotionColumns + `, ` + countsSQL + `, ` + rows.PromotionDetails + `
-FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 `
-
-// detailScanner returns a function that scans rows of detailSQL.
-func detailScanner() func(*sql.Rows) (store.PromotionView, error) {
-	var metadata reward.Metadata
-	scan := viewScanner(&metadata)
-	return func(rows *sql.Rows) (store.PromotionView, error) {
-		v, err := scan(rows)
-		v.Metadata = metadata
-		return v, err
-	}
+func scanView(found *sql.Rows) (v store.PromotionView, err error) {
+	err = rows.ScanView(found.Scan, &v)
+	return v, err
 }
 
 // detail reads one promotion with its details inside the transaction.
 func (t *tx) detail(id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(t.ctx, t, detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(t.ctx, t, func(found *sql.Rows) (v store.PromotionView, err error) {
+		err = rows.ScanDetails(found.Scan, &v)
+		return v, err
+	}, rows.PromotionSQL, int64(id))
 	if err == nil && !found {
 		err = store.NoPromotion(id)
 	}
@@ -71,7 +35,7 @@ func (t *tx) view(id reward.PromotionID) (store.PromotionView, error) { return v
 
 // viewOf returns a promotion with its counts, or CodeNotFound.
 func viewOf(ctx context.Context, q querier, id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(ctx, q, viewScanner(), viewSQL+`WHERE m.id = ?`, int64(id))
+	v, found, err := one(ctx, q, scanView, rows.ViewSQL+`WHERE m.id = ?`, int64(id))
 	if err == nil && !found {
 		err = store.NoPromotion(id)
 	}
@@ -237,73 +201,13 @@ func (s *Store) PromotionRegister(ctx context.Context, rs []store.Registration, 
 	return result, nil
 }
 
-// PromotionGet returns a promotion with its counts.
-func (s *Store) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	v, found, err := one(ctx, s.reader.as("read a promotion"), detailScanner(), detailSQL+`WHERE m.id = ?`, int64(id))
-	switch {
-	case err != nil:
-		return store.PromotionView{}, fmt.Errorf("read a promotion: %w", err)
-	case !found:
-		return store.PromotionView{}, store.NoPromotion(id)
-	}
-	return v, nil
-}
-
-var viewsOf = viewSQL + `WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id`
-
-// PromotionViews returns the promotions among ids that exist, ordered by ID.
-func (s *Store) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
-	if err := store.CheckViews(ids); err != nil {
-		return nil, err
-	}
-	array, err := json.Marshal(ids)
-	if err != nil {
-		return nil, err
-	}
-	list, err := collect(ctx, s.reader.as("read promotions"), viewScanner(), viewsOf, string(array))
-	if err != nil {
-		return nil, fmt.Errorf("read promotions: %w", err)
-	}
-	return list, nil
-}
-
-// promotionPages is detailSQL that reads promotions before their counts. Otherwise the
-// planner may read all counts and sort.
-var promotionPages = strings.Replace(detailSQL, "JOIN", "CROSS JOIN", 1)
-
-// PromotionList returns a page of promotions.
-func (s *Store) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	where, args := dialect.PromotionPage(p)
-	list, err := collect(ctx, s.reader.as("list promotions"), detailScanner(), promotionPages+where, bind(args)...)
-	if err != nil {
-		return nil, fmt.Errorf("list promotions: %w", err)
-	}
-	return list, nil
-}
-
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 
-var (
-	activeSQL = viewSQL + `WHERE ` + activeWhere + ` ORDER BY m.id`
-
-	// changesSQL reads the promotions whose latest change has a number above $1. One
-	// transaction writes at a time, so changes become visible in the order of their
-	// numbers.
-	changesSQL = `SELECT c.number, m.id, ` + activeWhere + ` FROM changes c JOIN promotions m ON m.id = c.promotion_id
+// changesSQL reads the promotions whose latest change has a number above $1. One
+// transaction writes at a time, so changes become visible in the order of their
+// numbers.
+const changesSQL = `SELECT c.number, m.id, ` + activeWhere + ` FROM changes c JOIN promotions m ON m.id = c.promotion_id
 WHERE c.number > ? ORDER BY c.number`
-)
-
-// PromotionActive returns the promotions that still need work.
-func (s *Store) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	list, err := collect(ctx, s.reader.as("list active promotions"), viewScanner(), activeSQL)
-	if err != nil {
-		return nil, fmt.Errorf("list active promotions: %w", err)
-	}
-	return list, nil
-}
 
 // PromotionChanges returns what has changed in the list of active promotions. Its
 // mark is the number of the latest change.
@@ -328,7 +232,7 @@ func wholeList(ctx context.Context, q querier) (store.PromotionChanges, error) {
 	if err != nil {
 		return store.PromotionChanges{}, err
 	}
-	list, err := collect(ctx, q, viewScanner(), activeSQL)
+	list, err := collect(ctx, q, scanView, dialect.ActiveSQL())
 	return store.PromotionChanges{Whole: true, Active: list, Mark: strconv.FormatInt(mark, 10)}, err
 }
 
@@ -338,26 +242,22 @@ func changesSince(ctx context.Context, q querier, since string) (store.Promotion
 	if err != nil {
 		return c, fmt.Errorf("the mark is not of this database: %w", err)
 	}
-	var active []int64
+	active := []reward.PromotionID{}
 	if _, err := collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
-		var id int64
+		var id reward.PromotionID
 		var isActive bool
-		err := rows.Scan(&mark, &id, &isActive)
+		err := rows.Scan(&mark, (*int64)(&id), &isActive)
 		if isActive {
 			active = append(active, id)
 		} else {
-			c.Inactive = append(c.Inactive, reward.PromotionID(id))
+			c.Inactive = append(c.Inactive, id)
 		}
 		return struct{}{}, err
 	}, changesSQL, mark); err != nil || len(active)+len(c.Inactive) == 0 {
 		return c, err
 	}
 	c.Mark = strconv.FormatInt(mark, 10)
-	array, err := json.Marshal(active)
-	if err != nil {
-		return c, err
-	}
-	c.Active, err = collect(ctx, q, viewScanner(), viewsOf, string(array))
+	c.Active, err = collect(ctx, q, scanView, dialect.ViewsOf(), bind([]any{active})...)
 	return c, err
 }
 
@@ -429,19 +329,6 @@ func (s *Store) PromotionClose(ctx context.Context, id reward.PromotionID) (rewa
 		m.Closed = true
 		return nil
 	})
-}
-
-// dueSQL lists the DRAFTs to start, by StartsAt. It names the index, because the
-// planner may otherwise read all DRAFTs.
-var dueSQL = strings.Replace(viewSQL, "promotions m", "promotions m INDEXED BY promotions_due", 1) + `WHERE m.status = 'DRAFT' AND m.starts_at <= ? ORDER BY m.starts_at, m.id LIMIT ?`
-
-// PromotionDue returns the DRAFTs whose StartsAt has passed.
-func (s *Store) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	list, err := collect(ctx, s.reader.as("list due promotions"), viewScanner(), dueSQL, micros(now), max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list due promotions: %w", err)
-	}
-	return list, nil
 }
 
 // PromotionJudge ends the canary of a promotion.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	sqlitedriver "modernc.org/sqlite"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -33,7 +35,8 @@ var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (w
 		where += c + ` = ` + values[i] + ` AND `
 	}
 	return where + `id < $1`, `id DESC`
-}, ByCode: `INDEXED BY payouts_code`, PayoutsOfUser: `(
+}, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
+	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`, PayoutsOfUser: `(
   SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = $6 AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
 ) p`}
 
@@ -154,6 +157,9 @@ func bind(args []any) []any {
 			bound[i] = micros(arg)
 		case time.Duration:
 			bound[i] = arg.Microseconds()
+		case []reward.PromotionID:
+			array, _ := json.Marshal(arg) // a list of numbers never fails
+			bound[i] = string(array)
 		default:
 			bound[i] = arg
 		}
