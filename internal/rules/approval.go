@@ -65,6 +65,14 @@ func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
 	return p.Approval.Rounds > 0 && (c.Payouts[reward.Queued] > 0 || c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count)
 }
 
+// MayBeStarved reports whether a RUNNING promotion has rows that wait for a dispatch, and
+// perhaps only such as nobody has approved, although it needs an approval. If there is an
+// approval, the rows themselves must say the rest.
+func MayBeStarved(p reward.Promotion, c reward.Counts, above reward.Limits) bool {
+	waiting := c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > 0
+	return p.Status == reward.Running && waiting && ApprovalNeeded(p, c.AmountTotal(), above) && !ApprovedLeft(p, c)
+}
+
 // MayRun reports whether a promotion may start or resume: nobody has rejected it, it
 // needs no approval or has approved rows left, and it is not StartsEarly.
 //

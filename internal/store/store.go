@@ -188,7 +188,7 @@ type Promotions interface {
 	// fields of p.Canary are ignored.
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	// PromotionRegister makes sure that the promotions named by Kafka records
-	// exist, in one transaction. Registration says what changes. No DRAFT starts that is
+	// exist. Registration says what changes. No DRAFT starts that is
 	// rejected or, with approvalAbove, rules.StartsEarly at now.
 	//
 	// It returns one promotion per registration, in order, as it is afterwards. A
@@ -202,7 +202,7 @@ type Promotions interface {
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]PromotionView, error)
 	// PromotionChange changes the settings of a promotion by
 	// rules.PromotionChange, whose Apply says which errors it returns. It returns
-	// the promotion afterwards, and decides under the lock of its counts.
+	// the promotion afterwards. What limits it by the counts holds under their lock.
 	PromotionChange(ctx context.Context, c rules.PromotionChange) (PromotionView, error)
 	// PromotionList returns a page of promotions. A text that no promotion can have
 	// is CodeInvalid.
@@ -363,11 +363,6 @@ const (
 	SortNameDown    PromotionSort = "-name"
 	SortName        PromotionSort = "name"
 )
-
-// FirstRevision returns the Revision of a promotion that is created at a time. If the
-// promotion is deleted and created again under its ID, each revision is another one, so
-// that no approval is of targets that its approver has not seen.
-func FirstRevision(created time.Time) int64 { return created.UnixMicro() }
 
 // PromotionMoveParams is a change of status.
 type PromotionMoveParams struct {

@@ -22,7 +22,7 @@ const standColumns = `stand.server, stand.snapshot::text`
 
 var (
 	wholeSQL = `WITH stand AS MATERIALIZED (` + standSQL + `)
-SELECT ` + promotionColumns + `, ` + countsSQL + `, ` + standColumns + `, true, m.id
+SELECT ` + rows.ViewColumns + `, ` + standColumns + `, true, m.id
 FROM stand LEFT JOIN (promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0) ON ` + activeWhere + `
 ORDER BY m.id`
 
@@ -47,7 +47,7 @@ ORDER BY m.id`
 )
 SELECT v.*, ` + standColumns + `, stand.known, n.promotion_id
 FROM stand LEFT JOIN (news n LEFT JOIN LATERAL (
-  SELECT ` + promotionColumns + `, ` + countsSQL + `
+  SELECT ` + rows.ViewColumns + `
   FROM promotions m JOIN summaries s ON s.promotion_id = n.promotion_id AND s.summary_id = 0
   WHERE m.id = n.promotion_id AND ` + activeWhere + ` OFFSET 0) v ON true) ON stand.known
 ORDER BY n.promotion_id`

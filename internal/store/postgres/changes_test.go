@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -55,10 +56,10 @@ func TestACancelThatCommitsLateIsFollowed(t *testing.T) {
 			last := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 3`)
 			late := holding(t, s, begin...)
 			never := holding(t, s, `UPDATE promotions SET status = 'CANCELLED' WHERE id = 4`)
-			for range 3 { // each gets a higher ID, and a reader sees it
-				fixture.Must(s.PromotionClose(ctx, 2))(t)
+			for n := range int64(3) { // each gets a higher ID, and a reader sees it
+				fixture.Must(s.PromotionChange(ctx, rules.PromotionChange{ID: 2, Name: new(strconv.FormatInt(1+n, 10))}))(t)
 				follow()
-				if f.Read != 1 || !f.Views[2].Closed || f.Views[1].Status != reward.Running {
+				if f.Read != 1 || version(f.Views[2]) != 1+n || f.Views[1].Status != reward.Running {
 					t.Fatalf("%d promotions read: %+v", f.Read, f.Views)
 				}
 				if follow(); f.Read != 0 { // an open transaction, even of another database, repeats no change

@@ -40,12 +40,6 @@ var worth = rows.Worth
 // sees, from a parameter of rows.Limits.
 func limit(param string) string { return dialect.Limit(param, `m.currency`) }
 
-// startsEarly returns the condition rules.StartsEarly for promotion m.
-func startsEarly(above, now string) string {
-	return `(` + limit(above) + ` > 0 AND m.status = 'DRAFT' AND coalesce(m.starts_at > ` + now + `::timestamptz, false)
-  AND (m.unvalued_rounds > 0 OR ` + worth + ` > least(` + limit(above) + `, m.day_granted)))`
-}
-
 // approvalNeeded returns the condition rules.ApprovalNeeded for promotion m.
 func approvalNeeded(worth, above string) string {
 	return limit(above) + ` > 0 AND (m.unvalued_rounds > m.approved_rounds OR ` + worth + ` > greatest(least(` + limit(above) + `, m.day_granted), m.approved_amount))`

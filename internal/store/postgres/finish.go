@@ -16,7 +16,7 @@ const (
 	rowsSQL = `SELECT ` + payoutColumns + `, p.again, p.looked_at FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
 JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
-	promotionsSQL = `SELECT ` + promotionColumns + ` FROM promotions m WHERE m.id = ANY($1::int8[])`
+	promotionsSQL = `SELECT ` + rows.PromotionColumns + ` FROM promotions m WHERE m.id = ANY($1::int8[])`
 )
 
 // RowsOf returns the payouts among ids that exist, and their promotions.

@@ -215,9 +215,8 @@ func statements() map[string]string {
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
 		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "correct": correctSQL, "complete": completeSQL,
+		"summaries": addSummaries, "correct": correctSQL,
 		"whole list": wholeSQL, "changes": changesSQL,
-		"move": moveSQL, "change a promotion": changePromotion, "changed promotion": changedPromotion, "judge": judgeSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate, "lock the template of a coupon": lockCouponTemplate,
 		"confirm a coupon": confirmCoupon, "end holds": endHolds, "holdings after ended holds": endedHoldings, "cancel a coupon": cancelCoupon, "use a coupon": useCoupon, "holder": holderSQL, "a coupon": couponSQL,
@@ -227,8 +226,8 @@ func statements() map[string]string {
 		"active templates": activeTemplates, "change a template": changeTemplate,
 		"save entrants": saveEntrants, "has entrants": hasEntrants, "record a refusal": recordRefusal, "stage codes": stageCodes,
 		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
-		"approve": approveSQL, "await approval": awaitSQL, "reject": rejectSQL, "add totals": addTotals, "mark rounds without value": unvaluedSQL,
-		"lock an import": lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
+		"mark rounds without value": unvaluedSQL,
+		"lock an import":            lockImport, "publish codes": publishCodes, "leave the line": leaveLine, "waiting line": waitingLine, "expired holds": expiredHoldsSQL,
 	}
 	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())

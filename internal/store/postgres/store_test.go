@@ -27,6 +27,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -392,6 +393,15 @@ SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
 }
 
 // TestRules compares the statements with the rules, case by case.
+// TestMeanwhile changes promotions between the read of a rule and its write.
+func TestMeanwhile(t *testing.T) {
+	t.Parallel()
+	storetest.ExerciseMeanwhile(t, lent, func(s store.Store, wrap func(rows.DB) rows.DB) *rows.Tables {
+		shared := rows.New(wrap(tables{s.(*Store)}), s.(*Store), dialect)
+		return &shared
+	})
+}
+
 func TestRules(t *testing.T) { followsTheRules(t, 5) }
 
 // followsTheRules tries one of share cases.

@@ -17,12 +17,17 @@ import (
 // lockRow follows a SELECT.
 const lockRow = ` FOR NO KEY UPDATE`
 
-var dialect = rows.Dialect{Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, Index: func(string) string { return "" },
-	Among: `= ANY($1::int8[])`, Active: activeWhere, CountsLast: `promotions m
-  CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s`, PayoutsOfUser: `(
+var dialect = rows.Dialect{
+	Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`,
+	Index: func(string) string { return "" }, Among: `= ANY($1::int8[])`, Active: activeWhere,
+	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
+	CountsLast: `promotions m
+  CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s`,
+	PayoutsOfUser: `(
   SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $6
   ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
-) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`}
+) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`,
+}
 
 // walk compares rows, and orders by the columns too. With plain equality, the
 // planner may walk the primary key instead and expect to find a page soon. It
@@ -37,9 +42,21 @@ type tables struct{ s *Store }
 
 // Write runs statements in one transaction.
 func (t tables) Write(ctx context.Context, what string, build func() []rows.Statement) error {
-	err := t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()...) })
-	if hasState(err, "23503") {
+	return writeError(t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()...) }))
+}
+
+// WriteLong runs statements in one transaction for as long as ctx allows.
+func (t tables) WriteLong(ctx context.Context, what string, build func() []rows.Statement) error {
+	return writeError(t.s.sendLong(ctx, what, func(b *pgx.Batch) { queue(b, build()...) }))
+}
+
+// writeError returns the error of a transaction, with what it means to package rows.
+func writeError(err error) error {
+	switch {
+	case hasState(err, "23503"):
 		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)
+	case hasState(err, "22012"):
+		return fmt.Errorf("%w: %w", err, rows.ErrStale)
 	}
 	return err
 }
@@ -54,9 +71,13 @@ func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Sta
 	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
 }
 
-// queue adds statements to a batch.
+// queue adds statements to a batch. One that must return a row divides by the number of its
+// rows: only an error ends a batch that is sent already.
 func queue(b *pgx.Batch, statements ...rows.Statement) {
 	for _, s := range statements {
+		if s.Must {
+			s.SQL = "WITH must AS (" + s.SQL + ") SELECT 1 / count(*) AS unless_stale FROM must"
+		}
 		queued := b.Queue(s.SQL, s.Args...)
 		if s.Row != nil {
 			queued.Query(each(func(found pgx.Rows) error { return s.Row(found.Scan) }))

@@ -7,25 +7,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// eventSQL returns the CTEs that record an event of promotions, for their webhooks and
-// for endpoints. source names a CTE with their id and webhook_url. They record nothing for
-// the empty event, or for a promotion without a webhook. Endpoints hear of a breach and
-// of a needed approval, and only they of the latter; triggers record for them that the
-// status changed.
-func eventSQL(source, event, at string) string {
-	number := fmt.Sprintf(`CASE %s::text WHEN '%s' THEN %d WHEN '%s' THEN %d END`,
-		event, store.EventBreach, store.WebhookBreach, store.EventApproval, store.WebhookApprovalNeeded)
-	return `told AS (
-  INSERT INTO webhooks (promotion_id, event, url, at, due_at)
-  SELECT id, ` + event + `::text, webhook_url, ` + at + `::timestamptz, ` + at + `::timestamptz FROM ` + source + `
-  WHERE webhook_url <> '' AND ` + event + `::text NOT IN ('', '` + store.EventApproval + `') ORDER BY id
-), told_endpoints AS (
-  INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
-  SELECT e.id, ` + number + `, now.at, now.at, s.id FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, ` + source + ` s
-  WHERE ` + event + `::text IN ('` + store.EventBreach + `', '` + store.EventApproval + `') AND ` + asks("e", "("+number+")") + ` ORDER BY e.id
-)`
-}
-
 // asks is the condition that an endpoint asks for an event.
 func asks(endpoint, event string) string {
 	return fmt.Sprintf("%[1]s.enabled AND %[1]s.events >> %[2]s & 1 = 1", endpoint, event)

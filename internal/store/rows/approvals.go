@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -12,17 +13,7 @@ import (
 )
 
 const (
-	// AddAuthor records author $2 of promotion $1. The drivers run it in the
-	// transaction of a change.
-	AddAuthor = `INSERT INTO promotion_authors (promotion_id, author) VALUES ($1, $2) ON CONFLICT DO NOTHING`
-
-	// Unapproved sets the columns of a promotion as rules.Unapproved does, for an
-	// UPDATE.
-	Unapproved = `approved_by = '', approved_rounds = 0, approved_amount = 0, approved_count = 0, approved_until = NULL`
-
-	// Unrejected sets the columns of a promotion that nobody has rejected.
-	Unrejected = `rejected_by = '', reject_reason = ''`
-
+	addAuthor   = `INSERT INTO promotion_authors (promotion_id, author) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	listAuthors = `SELECT author FROM promotion_authors WHERE promotion_id = $1`
 )
 
@@ -41,8 +32,8 @@ func authored(id reward.PromotionID, author string) []Statement {
 		return nil
 	}
 	return []Statement{
-		{SQL: AddAuthor, Args: []any{int64(id), author}},
-		{SQL: `UPDATE promotions SET revision = revision + 1, ` + Unrejected + `,
+		{SQL: addAuthor, Args: []any{int64(id), author}},
+		{SQL: `UPDATE promotions SET revision = revision + 1, rejected_by = '', reject_reason = '',
   day_granted = coalesce(day_granted, CASE WHEN status <> 'DRAFT' THEN 0 END) WHERE id = $1`, Args: []any{int64(id)}},
 	}
 }
@@ -115,4 +106,89 @@ func (t *Tables) PromotionAuthors(ctx context.Context, id reward.PromotionID) ([
 	authors, err := list(ctx, t.db.Read, "list the authors of a promotion", scanText, listAuthors, int64(id))
 	slices.Sort(authors)
 	return authors, err
+}
+
+// payoutCount is the number of the payouts that the summary row s counts.
+var payoutCount = "(s." + strings.Join(CountColumns[:], " + s.") + ")"
+
+var (
+	// sameWorth finds the counts of promotion $1 if it has $2 payouts worth $3.
+	sameWorth = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND ` + payoutCount + ` = $2 AND ` + Worth + ` = $3`
+
+	// approveAll makes the approval of promotion $1 be of the payouts that exist. The lock of
+	// the counts is held.
+	approveAll = `UPDATE promotions SET
+  approved_amount = (SELECT ` + Worth + ` FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0),
+  approved_count = (SELECT ` + payoutCount + ` FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0),
+  approved_until = (SELECT max(p.due_at) FROM payouts p WHERE p.promotion_id = $1 AND p.state = 0 AND p.state < 4)
+WHERE id = $1`
+)
+
+// PromotionApprove approves the targets of a promotion. Targets that are saved after it was
+// read, and before its counts are locked, are approved too, unless the caller has seen others:
+// an approval that expected the targets of its read would never get its turn during an upload.
+func (t *Tables) PromotionApprove(ctx context.Context, p store.PromotionApproveParams) (store.PromotionView, error) {
+	if err := store.CheckText("approver", p.By); err != nil {
+		return store.PromotionView{}, err
+	}
+	v, _, err := t.changePromotion(ctx, "approve a promotion", p.ID, func(v store.PromotionView) (promotionChange, error) {
+		next, err := rules.Approve(v.Promotion, v.Counts, p.By, p.Revision)
+		c := promotionChange{next: next, underLock: true, then: []Statement{{SQL: approveAll, Args: []any{int64(p.ID)}}}}
+		if p.Seen != nil && err == nil {
+			c.counts = &Statement{SQL: sameWorth, Args: []any{int64(p.ID), p.Seen.Count, int64(p.Seen.Amount)}, Must: true}
+			if p.Seen.Count != next.Approval.Count || p.Seen.Amount != next.Approval.Amount {
+				err = rules.NotAsSeen(p.ID)
+			}
+		}
+		return c, err
+	})
+	return v, err
+}
+
+// PromotionReject rejects a promotion.
+func (t *Tables) PromotionReject(ctx context.Context, p store.PromotionRejectParams) (reward.Promotion, error) {
+	if err := store.CheckText("person who rejects", p.By); err != nil {
+		return reward.Promotion{}, err
+	}
+	v, _, err := t.changePromotion(ctx, "reject a promotion", p.ID, func(v store.PromotionView) (promotionChange, error) {
+		next, err := rules.Reject(v.Promotion, p.By, p.Reason, p.PauseReason)
+		return promotionChange{next: next}, err
+	})
+	return v.Promotion, err
+}
+
+// approvedLeftSQL returns the statement that finds a READY or RETRYING row of promotion $1
+// that is approved.
+func (d Dialect) approvedLeftSQL() string {
+	return `SELECT 1 FROM promotions m WHERE m.id = $1 AND (EXISTS (
+  SELECT 1 FROM payouts p :by_open WHERE p.promotion_id = $1 AND p.state = 0 AND p.state < 4
+    AND p.dispatch = 0 AND p.due_at <= m.approved_until AND p.approval_round < m.approved_rounds)
+OR EXISTS (SELECT 1 FROM ` + d.Returned + ` AND p.approval_round < m.approved_rounds)
+OR EXISTS (SELECT 1 FROM payouts p :by_open WHERE p.promotion_id = $1 AND p.state = 2 AND p.state < 4
+    AND p.approval_round < m.approved_rounds))`
+}
+
+// PromotionAwaitApproval pauses a promotion that waits for an approval. It compares no
+// counts: an approval changes the row of the promotion, and without one nothing that is
+// approved can be added but by a retry, which comes a moment later then.
+func (t *Tables) PromotionAwaitApproval(ctx context.Context, p store.PromotionAwaitApprovalParams) (bool, error) {
+	const what = "pause a promotion for its approval"
+	_, paused, err := t.changePromotion(ctx, what, p.ID, func(v store.PromotionView) (promotionChange, error) {
+		c := promotionChange{next: v.Promotion, event: p.Event, at: p.Now}
+		if !rules.MayBeStarved(v.Promotion, v.Counts, p.ApprovalAbove) {
+			return c, nil
+		}
+		if v.Approval.Rounds > 0 {
+			if left, err := t.found(ctx, what, t.approvedLeft, int64(p.ID)); err != nil || left {
+				return c, err
+			}
+		}
+		var err error
+		c.next, err = rules.Move(v.Promotion, []reward.PromotionStatus{reward.Running}, reward.Paused, "", p.Reason, p.Now)
+		return c, err
+	})
+	if reward.HasCode(err, reward.CodeNotFound) {
+		err = nil
+	}
+	return paused, err
 }

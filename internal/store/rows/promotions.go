@@ -20,29 +20,30 @@ func ScanPromotion(scan Scan, p *reward.Promotion, more ...any) error {
 	}, more...)...)
 }
 
-// ScanView reads the columns of ViewSQL into v, and the columns after them into more.
+// ScanView reads ViewColumns into v, and the columns after them into more.
 func ScanView(scan Scan, v *store.PromotionView, more ...any) error {
 	return ScanPromotion(scan, &v.Promotion, append(CountsInto(&v.Counts), more...)...)
 }
 
 func scanView(scan Scan, v *store.PromotionView) error { return ScanView(scan, v) }
 
-// ScanDetails reads the columns of ViewSQL and the metadata.
-func ScanDetails(scan Scan, v *store.PromotionView) error {
+// scanDetails reads ViewColumns and the metadata.
+func scanDetails(scan Scan, v *store.PromotionView) error {
 	return ScanView(scan, v, (*string)(&v.Metadata))
 }
 
 const joinCounts = `promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`
 
 var (
-	viewColumns   = PromotionColumns + `, ` + CountsSQL
-	detailColumns = viewColumns + `, m.metadata`
+	// ViewColumns are those of promotions m and their counts s. ScanView scans them.
+	ViewColumns   = PromotionColumns + `, ` + CountsSQL
+	detailColumns = ViewColumns + `, m.metadata`
 
-	// ViewSQL reads promotions m with their counts s. ScanView scans its rows.
-	ViewSQL = `SELECT ` + viewColumns + ` FROM ` + joinCounts + ` `
+	// ViewSQL reads promotions m with their counts s.
+	ViewSQL = `SELECT ` + ViewColumns + ` FROM ` + joinCounts + ` `
 
-	// PromotionSQL reads promotion $1 with its counts and metadata. ScanDetails scans its row.
-	PromotionSQL = `SELECT ` + detailColumns + ` FROM ` + joinCounts + ` WHERE m.id = $1`
+	// promotionSQL reads promotion $1 with its counts and metadata. scanDetails scans its row.
+	promotionSQL = `SELECT ` + detailColumns + ` FROM ` + joinCounts + ` WHERE m.id = $1`
 )
 
 // ViewsOf returns the statement that reads the promotions among the IDs $1.
@@ -54,7 +55,7 @@ func (d Dialect) ActiveSQL() string { return ViewSQL + `WHERE ` + d.Active + ` O
 // dueSQL returns the statement that lists the DRAFTs to start. It names the index, because
 // SQLite may otherwise read all DRAFTs.
 func (d Dialect) dueSQL() string {
-	return `SELECT ` + viewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, d.Index(`promotions_due`)+` JOIN`, 1) +
+	return `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, d.Index(`promotions_due`)+` JOIN`, 1) +
 		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 }
 
@@ -65,7 +66,7 @@ func (t *Tables) PromotionGet(ctx context.Context, id reward.PromotionID) (store
 
 // promotion returns a promotion with its counts and metadata, for the call that what names.
 func (t *Tables) promotion(ctx context.Context, what string, id reward.PromotionID) (store.PromotionView, error) {
-	found, err := list(ctx, t.db.Read, what, ScanDetails, PromotionSQL, int64(id))
+	found, err := list(ctx, t.db.Read, what, scanDetails, promotionSQL, int64(id))
 	return first(found, err, store.NoPromotion(id))
 }
 
@@ -83,7 +84,7 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 		return nil, err
 	}
 	sql, args := t.dialect.promotionPage(p)
-	return list(ctx, t.db.Read, "list promotions", ScanDetails, sql, args...)
+	return list(ctx, t.db.Read, "list promotions", scanDetails, sql, args...)
 }
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed.

@@ -41,7 +41,7 @@ func (c *Change) Reopens() bool {
 	return c.Tally.Changed && c.Was.State.Final() && c.Next.State == reward.Ready
 }
 
-// rereadsMax limits how often rewrite reads payouts again that have changed meanwhile.
+// rereadsMax limits how often a call reads again what has changed before it was written.
 const rereadsMax = 100
 
 // rewrite applies a rule to the payout of each item. Items of one payout take effect one

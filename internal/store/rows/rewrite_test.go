@@ -47,7 +47,9 @@ func TestOthersChangeAPayoutWhileARuleDecides(t *testing.T) {
 	}
 	running, id := []reward.PromotionStatus{reward.Running}, store.PayoutID{PromotionID: 1, TargetID: 7}
 	finish := store.PayoutFinishParams{Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: 1, TargetID: 7, Dispatch: 1}, Kind: rules.OutcomePaid}}}
-	tables := func(m *moving) *Tables { return &Tables{db: &promotions{views: []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}}, payouts: m} }
+	tables := func(m *moving) *Tables {
+		return &Tables{db: &promotions{views: []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}}, payouts: m}
+	}
 	t.Run("RetryOfACancelledPromotion", func(t *testing.T) {
 		t.Parallel()
 		m := &moving{status: []reward.PromotionStatus{reward.PromotionCancelled}, rows: []*rules.Row{in(reward.Failed)}}

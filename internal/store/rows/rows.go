@@ -1,7 +1,7 @@
 // Package rows holds the methods of the store that are the same in every database: what
-// rules make of payouts, API keys, the audit, idempotency keys, dead letters, uploads,
-// leases, instances, webhook endpoints and deliveries, reports, and single statements about
-// templates, draws and offsets.
+// rules make of payouts and promotions, API keys, the audit, idempotency keys, dead letters,
+// uploads, leases, instances, webhook endpoints and deliveries, reports, and single
+// statements about templates, draws and offsets.
 //
 // A driver embeds Tables and gives it a DB and Payouts. All statements of a transaction are
 // sent before the first result arrives, so that no lock is held while a client is silent. A
@@ -33,6 +33,9 @@ type Statement struct {
 	// Row reads one row of the result. It is nil for a statement that returns
 	// no rows.
 	Row func(scan Scan) error
+	// Must has the transaction fail with ErrStale, and change nothing, unless the statement
+	// returns a row. Row is nil then.
+	Must bool
 }
 
 // Scan copies the columns of the current row into dest.
@@ -44,6 +47,9 @@ type DB interface {
 	// Write runs the statements that build returns in order, as one
 	// transaction. It calls build again for each try.
 	Write(ctx context.Context, what string, build func() []Statement) error
+	// WriteLong is Write for statements whose duration grows with the table. Only ctx
+	// limits it.
+	WriteLong(ctx context.Context, what string, build func() []Statement) error
 	// Read runs one statement that changes nothing. It calls build again for
 	// each try.
 	Read(ctx context.Context, what string, build func() Statement) error
@@ -54,6 +60,9 @@ type DB interface {
 
 // ErrNoParent means that a row refers to another row that does not exist.
 var ErrNoParent = errors.New("a row refers to another row that does not exist")
+
+// ErrStale means that a statement with Must returned no row: what a rule read has changed.
+var ErrStale = errors.New("what was read has changed meanwhile")
 
 // Dialect holds what the databases write differently.
 type Dialect struct {
@@ -80,6 +89,9 @@ type Dialect struct {
 	Among string
 	// Active is the condition of promotions m that still need work. It is that of an index.
 	Active string
+	// Returned is a FROM and WHERE clause with the READY payouts p of promotion $1 that were
+	// dispatched before.
+	Returned string
 	// CountsLast is a FROM clause with promotions m and their counts s. It makes the database
 	// find a page of promotions first. Otherwise it may read all counts and sort.
 	CountsLast string
@@ -108,20 +120,23 @@ func New(db DB, payouts Payouts, d Dialect) Tables {
 // texts are the statements that depend on the dialect.
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
-	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions string
+	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
+	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
 
 	webhooks webhookTexts
 }
 
 func (d Dialect) texts() texts {
-	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":payouts_of_user", d.PayoutsOfUser).Replace
+	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
 		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
-		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(),
+		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(), registeredPromotions: d.registeredSQL(),
+		lockCounts: lockCounts + d.LockRow, countsWithin: d.countsWithinSQL(), flaggedAmount: d.FlaggedSQL(), undecided: text(undecided),
+		approvedLeft: text(d.approvedLeftSQL()), endpointEvent: text(endpointEvent),
 		webhooks: webhookTextsOf(text),
 	}
 }
@@ -157,7 +172,11 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
-		"a promotion": PromotionSQL, "views": t.viewsOf, "due promotions": t.duePromotions, "active promotions": t.activePromotions,
+		"a promotion": promotionSQL, "views": t.viewsOf, "due promotions": t.duePromotions, "active promotions": t.activePromotions,
+		"promotions of records": t.registeredPromotions, "write a promotion": updatePromotion, "lock counts": t.lockCounts, "counts within limits": t.countsWithin,
+		"flagged amount": t.flaggedAmount, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
+		"undecided payouts": t.undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": t.approvedLeft,
+		"tell endpoints":              t.endpointEvent,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,

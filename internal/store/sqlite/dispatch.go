@@ -87,17 +87,16 @@ const (
 	pickedTargets = `SELECT value FROM json_each(?6)`
 )
 
-// spentReady sums the amounts of READY rows that may have been charged. The
+// flaggedSQL sums the amounts of READY rows that may have been charged. The
 // budget counts them.
-const spentReady = `SELECT coalesce(sum(amount), 0) FROM payouts INDEXED BY payouts_rare
-WHERE promotion_id = ?1 AND state = 0 AND dispatch > 0 AND ` + rare + ` AND maybe_called`
+var flaggedSQL = dialect.FlaggedSQL()
 
 // allow returns the allowance of a promotion for at most capacity rows.
 // approvedOnly is the result of rules.ApprovalNeeded.
 func (t *tx) allow(v *store.PromotionView, approvedOnly bool, capacity int64) (*rules.Allowance, error) {
 	var flagged int64
 	if v.MaxAmount > 0 {
-		if err := t.QueryRowContext(t.ctx, spentReady, int64(v.ID)).Scan(&flagged); err != nil {
+		if err := t.QueryRowContext(t.ctx, flaggedSQL, int64(v.ID)).Scan(&flagged); err != nil {
 			return nil, err
 		}
 	}

@@ -83,7 +83,7 @@ func (s *Store) Rewrite(ctx context.Context, what string, _ bool, changes []rows
 				return err
 			}
 			if p := rules.Reopen(v.Promotion); p.Status != v.Status {
-				if err := tx.put(&p); err != nil {
+				if err := tx.reopen(&p); err != nil {
 					return err
 				}
 			}

@@ -190,7 +190,7 @@ func (s *saver) finish() error {
 	for _, m := range s.promotions {
 		if m.Status == reward.Completed && m.inserted {
 			reopened := rules.Reopen(m.Promotion)
-			if err := s.tx.put(&reopened); err != nil {
+			if err := s.tx.reopen(&reopened); err != nil {
 				return err
 			}
 		}

@@ -2,8 +2,8 @@
 // default for a single process.
 //
 // One connection writes, in BEGIN IMMEDIATE transactions. Other connections read
-// the last committed state. The driver therefore applies package rules in Go, to
-// rows that it reads in the same transaction: no other writer can change them
+// the last committed state. Where the driver itself applies package rules, it does so
+// to rows that it reads in the same transaction: no other writer can change them
 // before the commit. WAL with synchronous=FULL makes every commit durable, so the
 // result of a method survives a power failure.
 package sqlite

@@ -30,15 +30,21 @@ func init() {
 }
 
 // dialect has no SkipLocked, because one transaction writes at a time.
-var dialect = rows.Dialect{Clock: clock, Walk: func(columns, values []string) (where, order string) {
+var dialect = rows.Dialect{
+	Clock: clock, Walk: walk, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
+	Returned:   `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
+	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`,
+	PayoutsOfUser: `(
+  SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = $6 AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
+) p`,
+}
+
+func walk(columns, values []string) (where, order string) {
 	for i, c := range columns {
 		where += c + ` = ` + values[i] + ` AND `
 	}
 	return where + `id < $1`, `id DESC`
-}, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
-	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`, PayoutsOfUser: `(
-  SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = $6 AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
-) p`}
+}
 
 // tables runs the statements of package rows.
 type tables struct {
@@ -76,6 +82,11 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 		}
 		return nil
 	})
+}
+
+// WriteLong is Write, which has no time limit in this driver.
+func (t *tables) WriteLong(ctx context.Context, what string, build func() []rows.Statement) error {
+	return t.Write(ctx, what, build)
 }
 
 // prepare returns a prepared statement of the writing connection. It waits for
@@ -123,13 +134,23 @@ func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.St
 
 // run runs stmt, which was prepared from the text of s.
 func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
+	found := !s.Must
+	if s.Must {
+		s.Row = func(rows.Scan) error {
+			found = true
+			return nil
+		}
+	}
 	if s.Row == nil {
 		_, err = stmt.ExecContext(t.ctx, bind(s.Args)...)
 	} else {
-		var found *sql.Rows
-		if found, err = stmt.QueryContext(t.ctx, bind(s.Args)...); err == nil {
-			err = scan(found, s.Row)
+		var result *sql.Rows
+		if result, err = stmt.QueryContext(t.ctx, bind(s.Args)...); err == nil {
+			err = scan(result, s.Row)
 		}
+	}
+	if err == nil && !found {
+		return rows.ErrStale
 	}
 	if hasCode(err, foreignKey) {
 		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)

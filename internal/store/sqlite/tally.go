@@ -250,6 +250,6 @@ func (s *Store) correctCounts(ctx context.Context, id reward.PromotionID, c *com
 		}
 		reopened := rules.Reopen(v.Promotion)
 		reopened.FinishedAt = time.Time{} // a CANCELLED promotion stays CANCELLED
-		return tx.put(&reopened)
+		return tx.reopen(&reopened)
 	})
 }

@@ -169,17 +169,17 @@ func exerciseCanary(t *testing.T, open Open) {
 }
 
 func exerciseJudge(t *testing.T, open Open) {
-	judge := func(b *bundle, id reward.PromotionID) (reward.PromotionStatus, bool) {
+	judge := func(b *bundle) (reward.PromotionStatus, bool) {
 		b.Helper()
-		status, did, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: id, Reason: hostile + "\x00", Now: at(50)})
+		status, did, err := b.PromotionJudge(b.ctx, store.PromotionJudgeParams{ID: 1, Reason: hostile + "\x00", Now: at(50)})
 		b.must(err)
-		v := b.view(id)
+		v := b.view(1)
 		same(b, "status it returns", v.Status, status)
 		return status, did
 	}
 	undecided := func(b *bundle, what string) {
 		b.Helper()
-		if status, did := judge(b, 1); status != reward.Running || did {
+		if status, did := judge(b); status != reward.Running || did {
 			b.Fatalf("judged %s: %s, %v", what, status, did)
 		}
 	}
@@ -203,10 +203,10 @@ func exerciseJudge(t *testing.T, open Open) {
 		undecided(b, "with UNKNOWN")
 		b.settleLookups(store.PayoutSettleParams{Lookups: []rules.Lookup{{Ref: ref(1, 2, 3), Found: true}}, Now: at(40)})
 		b.move(1, reward.Paused)
-		status, did := judge(b, 1)
+		status, did := judge(b)
 		same(b, "a PAUSED one", []any{reward.Paused, false}, []any{status, did})
 		b.move(1, reward.Running)
-		status, did = judge(b, 1)
+		status, did = judge(b)
 		same(b, "decided", []any{reward.Running, true}, []any{status, did})
 		undecided(b, "again")
 		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
@@ -223,7 +223,7 @@ func exerciseJudge(t *testing.T, open Open) {
 		for target, kind := range []rules.OutcomeKind{rules.OutcomePaid, rules.OutcomeRefused, rules.OutcomeRefused} {
 			b.finish(rules.Outcome{Ref: ref(1, reward.TargetID(target+1), 1), Kind: kind})
 		}
-		status, did := judge(b, 1)
+		status, did := judge(b)
 		same(b, "bad", []any{reward.Paused, true}, []any{status, did})
 		v := b.view(1)
 		same(b, "reason", hostile, v.PauseReason)
@@ -232,33 +232,6 @@ func exerciseJudge(t *testing.T, open Open) {
 		b.move(1, reward.Running)
 		undecided(b, "again")
 		same(b, "the others", []reward.TargetID{4, 5}, b.dispatch(1, reward.Ready, 9))
-	})
-	run(t, open, "TheRateItselfIsAllowed", func(b *bundle) {
-		for id, test := range map[reward.PromotionID]struct {
-			targets, failed int64
-			rate            float64
-			want            reward.PromotionStatus
-		}{
-			1: {100, 29, 0.29, reward.Running}, 2: {100, 30, 0.29, reward.Paused}, 3: {100, 7, 0.07, reward.Running},
-			4: {3, 1, 1. / 3, reward.Running}, 5: {3, 0, 0, reward.Running}, 6: {3, 1, 0, reward.Paused}, 7: {3, 3, 1, reward.Running},
-		} {
-			b.bounded(id, 0, reward.Canary{Targets: test.targets, MaxFailureRate: test.rate})
-			var targets []reward.TargetID
-			var p store.PayoutFinishParams
-			for target := range test.targets {
-				kind := rules.OutcomePaid
-				if target < test.failed {
-					kind = rules.OutcomeRefused
-				}
-				targets = append(targets, reward.TargetID(target))
-				p.Outcomes = append(p.Outcomes, rules.Outcome{Ref: ref(id, reward.TargetID(target), 1), Kind: kind})
-			}
-			p.Lease, p.Now = lease, at(10)
-			b.saveQueued(id, targets...)
-			must(b.PayoutFinish(b.ctx, p))(b)
-			status, did := judge(b, id)
-			same(b, fmt.Sprintf("%d of %d at %v", test.failed, test.targets, test.rate), []any{test.want, true}, []any{status, did})
-		}
 	})
 }
 

@@ -21,7 +21,7 @@ func exercisePromotions(t *testing.T, open Open) {
 			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, RatePerSecond: 1 << 30, Weight: 1 << 30,
 			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7),
 			WebhookURL: hostile, Metadata: reward.NewMetadata(map[string]string{hostile: hostile}), Version: 1,
-			CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch),
+			CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true, Revision: rules.FirstRevision(epoch),
 		}
 		given := want
 		given.Version = 7 // the store ignores this
@@ -202,7 +202,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		}
 		draft := reward.Promotion{
 			ID: 7, Type: reward.Point, Status: reward.Draft, MaxRetries: reward.MaxRetries, Weight: 1, Version: 1, Registered: true,
-			CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch),
+			CreatedAt: epoch, StreamDestroyed: true, Revision: rules.FirstRevision(epoch),
 		}
 		same(b, "registered", []reward.Promotion{draft}, register(epoch, store.Registration{ID: 7, Type: reward.Point}))
 		same(b, "again", []reward.Promotion{draft}, register(at(5), store.Registration{ID: 7, Type: reward.Point}))
@@ -251,7 +251,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
 			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
 			StartsAt: at(7), WebhookURL: "https://hook", Metadata: `{"season":"autumn"}`, Version: 2, CreatedBy: "kim",
-			CreatedAt: epoch, StreamDestroyed: true, Revision: store.FirstRevision(epoch) + 1,
+			CreatedAt: epoch, StreamDestroyed: true, Revision: rules.FirstRevision(epoch) + 1,
 		}
 		given := want
 		given.CreatedAt = at(1)
@@ -278,5 +278,42 @@ func exerciseCompletion(t *testing.T, open Open) {
 		res := b.save(plenty, 1, 1)
 		same(b, "outcome", []store.SaveOutcome{store.Duplicate}, res.Outcomes)
 		same(b, "status", reward.Completed, b.asRead(1).Status)
+	})
+	run(t, open, "AnOpenUploadComesFirst", func(b *bundle) {
+		b.running(1)
+		clock := must(b.Clock(b.ctx))(b)
+		u := store.Upload{ID: 7, PromotionID: 1, LeasedUntil: clock.Add(time.Minute), CreatedAt: epoch}
+		b.must(b.UploadOpen(b.ctx, u))
+		end := func(now time.Time) bool {
+			b.Helper()
+			return must(b.PromotionComplete(b.ctx, 1, settleAfter, now))(b)
+		}
+		same(b, "completed during an upload", false, end(clock))
+		must(b.PayoutSave(b.ctx, store.PayoutSaveParams{Rows: []store.NewPayout{row(1, 1)}, Now: epoch}))(b)
+		same(b, "completed with a target", false, end(clock.Add(time.Hour)))
+		b.dispatch(1, reward.Ready, 1)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+		same(b, "completed after its lease", true, end(clock.Add(time.Hour)))
+		b.running(2)
+		u.ID, u.PromotionID = 8, 2
+		b.must(b.UploadOpen(b.ctx, u))
+		b.must(b.UploadClose(b.ctx, u, at(5)))
+		same(b, "completed after the upload", true, must(b.PromotionComplete(b.ctx, 2, settleAfter, clock))(b))
+	})
+	run(t, open, "ACancelledOneWaitsForLookups", func(b *bundle) {
+		b.running(1)
+		b.saveQueued(1, 1)
+		b.move(1, reward.PromotionCancelled)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeNoAnswer}) // UNKNOWN at 10, with a lease until 25
+		same(b, "finished before a lookup", false, b.complete(1, 900))
+		look := func(began time.Time) {
+			b.settleLookups(store.PayoutSettleParams{Lookups: []rules.Lookup{{Ref: ref(1, 1, 1), BeganAt: began, NextAt: at(999)}}, SettleAfter: settleAfter, Now: at(900)})
+		}
+		from := b.payout(1, 1).SettleFrom.Add(settleAfter)
+		look(from.Add(-time.Microsecond))
+		same(b, "finished after an early lookup", false, b.complete(1, 900))
+		look(from)
+		same(b, "finished after a lookup", true, b.complete(1, 900))
+		same(b, "finished", at(900), b.view(1).FinishedAt)
 	})
 }

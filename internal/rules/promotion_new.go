@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// FirstRevision returns the Revision of a promotion that is created at a time. If the
+// promotion is deleted and created again under its ID, each revision is another one, so
+// that no approval is of targets that its approver has not seen.
+func FirstRevision(created time.Time) int64 { return created.UnixMicro() }
+
+// NewPromotion returns a new DRAFT with the settings of p. Its stream is marked as destroyed,
+// because a DRAFT has none. Weight 0 becomes 1.
+func NewPromotion(p reward.Promotion) reward.Promotion {
+	made := settingsOf(p)
+	made.Status, made.StreamDestroyed, made.Version = reward.Draft, true, 1
+	made.CreatedAt, made.Revision = instant(p.CreatedAt), FirstRevision(p.CreatedAt)
+	return made
+}
+
+// settingsOf returns the fields of p that the creator of a promotion sets.
+func settingsOf(p reward.Promotion) reward.Promotion {
+	return reward.Promotion{
+		ID: p.ID, Name: p.Name, Type: p.Type, Amount: p.Amount, VoucherCode: p.VoucherCode, Currency: p.Currency,
+		MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, RatePerSecond: p.RatePerSecond,
+		Weight: max(p.Weight, 1), MaxAmount: p.MaxAmount,
+		Canary:   reward.Canary{Targets: p.Canary.Targets, MaxFailureRate: p.Canary.MaxFailureRate},
+		StartsAt: instant(p.StartsAt), WebhookURL: p.WebhookURL, Metadata: p.Metadata, CreatedBy: p.CreatedBy,
+	}
+}
+
+// NewRegistered returns the DRAFT of an unknown promotion that a Kafka record names.
+func NewRegistered(id reward.PromotionID, of reward.PromotionType, now time.Time) reward.Promotion {
+	p := NewPromotion(reward.Promotion{ID: id, Type: of, MaxRetries: reward.MaxRetries, CreatedAt: now})
+	p.Registered = true
+	return p
+}
+
+// FillRegistered returns a DRAFT that a Kafka record has registered with the settings of p.
+// Nothing of it is approved or rejected any more. Another type is CodeTypeMismatch, and any
+// other promotion is CodeExists.
+func FillRegistered(was, p reward.Promotion) (reward.Promotion, error) {
+	switch {
+	case was.Type != p.Type:
+		return was, reward.NewError(reward.KindConflict, reward.CodeTypeMismatch, "promotion %d exists with type %s", p.ID, was.Type)
+	case !was.Registered || was.Status != reward.Draft:
+		return was, reward.NewError(reward.KindConflict, reward.CodeExists, "promotion %d exists", p.ID)
+	}
+	next := settingsOf(p)
+	next.Status, next.CreatedAt, next.StreamDestroyed = was.Status, was.CreatedAt, was.StreamDestroyed
+	next.ExpectedCount, next.Closed, next.Version = was.ExpectedCount, was.Closed, was.Version+1
+	next.Approval.Round, next.Approval.Unvalued, next.Revision = was.Approval.Round, was.Approval.Unvalued, was.Revision+1
+	return next, nil
+}
+
+// StartByRecord returns promotion p with counts c after a Kafka record has said that it
+// starts, with the announced number of targets. The first number that is known stays. A
+// DRAFT starts unless it is rejected or StartsEarly. authored reports whether it has an author, whose
+// amount per day then limits it.
+func StartByRecord(p reward.Promotion, c reward.Counts, expected *int64, authored bool, above reward.Limits, now time.Time) reward.Promotion {
+	if p.Status == reward.Draft && p.RejectedBy == "" && !StartsEarly(p, c, above, now) {
+		p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false
+		if authored {
+			p = NeedsGrants(p, true)
+		}
+	}
+	if p.ExpectedCount == nil {
+		p.ExpectedCount = expected
+	}
+	return p
+}
