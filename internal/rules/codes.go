@@ -2,13 +2,6 @@ package rules
 
 import "github.com/largesse/largesse/internal/reward"
 
-// ReturnCodes gives n codes that nobody has seen back to template t, under new numbers
-// behind the last one.
-func ReturnCodes(t *reward.CouponTemplate, n int64) {
-	t.CodesImported += n
-	t.CodesReturned += n
-}
-
 // LacksCodes reports whether a higher quantity is forbidden, because the template
 // has fewer imported codes left than it would have coupons left to issue. Codes that
 // end because coupons were cancelled do not forbid the quantity that stands.

@@ -1,7 +1,7 @@
 // Package rules defines how rows change: what an outcome or a lookup does to a
 // payout, when it becomes FAILED, what a cancel does, which payouts may be
 // dispatched, when a promotion ends, and how a batch of coupon requests is
-// settled.
+// settled, and what may be done with a coupon.
 //
 // Its functions are pure. They take a row and return the row afterwards; they
 // use no clock and no database. Package rows calls them for both databases, and writes

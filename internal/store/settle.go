@@ -153,12 +153,3 @@ func (c *CouponChanges) Bound(limit int) {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
 	})
 }
-
-// Leaving returns the result of CouponLeave for the template as it is afterwards.
-func Leaving(outcome rules.LeaveOutcome, t reward.CouponTemplate) CouponLeaveResult {
-	change := CouponChange{From: t.Version, To: t.Version, Template: t}
-	if outcome == rules.LeaveDone {
-		change.From--
-	}
-	return CouponLeaveResult{Outcome: outcome, CouponChange: change}
-}

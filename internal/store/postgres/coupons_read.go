@@ -11,57 +11,20 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const (
-	// couponsOfTemplate lists coupons by ticket. It never splits coupons with
-	// the same ticket, from different generations, over two pages.
-	couponsOfTemplate = `SELECT ` + couponColumns + ` FROM (
-  SELECT * FROM coupons c WHERE c.template_id = $1 AND c.ticket > $2 ORDER BY c.ticket FETCH FIRST ($3) ROWS WITH TIES
-) c ORDER BY c.ticket, c.generation`
-
-	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 AND c.held_until IS NULL ORDER BY c.template_id LIMIT $2`
-
-	couponsOfUser = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3`
-)
-
-// CouponList returns a page of coupons of a template or of a user.
-func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
-	if err := p.CheckList(); err != nil {
-		return nil, err
-	}
-	sql, args := couponsOfTemplate, []any{int64(p.TemplateID), p.AfterTicket, int64(max(p.Limit, 0))}
-	if p.UserID != "" {
-		before := int64(p.Before)
-		if before == 0 {
-			before = 1<<63 - 1
-		}
-		sql, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, int64(max(p.Limit, 0))}
-	}
-	var list []reward.Coupon
-	err := s.read(ctx, "list coupons", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(sql, args...).Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
+// couponsInto returns a row reader for statements that select rows.CouponColumns.
+func couponsInto(take func(*reward.Coupon)) func(pgx.Rows) error {
+	return each(func(found pgx.Rows) error {
+		var c reward.Coupon
+		err := rows.ScanCoupon(found.Scan, &c)
+		take(&c)
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
-// CouponsByCode returns the coupons that have a code.
-func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
-	var list []reward.Coupon
-	err := s.read(ctx, "find coupons by code", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(couponsByCode, reward.SanitizeText(code), int64(max(limit, 0))).
-			Query(couponsInto(func(c *reward.Coupon) { list = append(list, *c) }))
-	})
-	return list, err
 }
 
 const (
 	// latestCoupons and latestRejections read the latest coupon and the latest
 	// rejection of each of the users $2 at template $1.
-	latestCoupons = `SELECT ` + couponColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
+	latestCoupons = `SELECT ` + rows.CouponColumns + ` FROM (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id ORDER BY c.generation DESC, c.ticket DESC LIMIT 1
 ) c`
@@ -73,7 +36,7 @@ CROSS JOIN LATERAL (
 
 	rejectionColumns = `r.template_id, r.user_id, r.generation, r.ticket, r.reason, r.at`
 
-	historyCoupons    = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 ORDER BY c.issued_at DESC, c.id DESC LIMIT $2`
+	historyCoupons    = `SELECT ` + rows.CouponColumns + ` FROM coupons c WHERE c.user_id = $1 ORDER BY c.issued_at DESC, c.id DESC LIMIT $2`
 	historyRejections = `SELECT ` + rejectionColumns + ` FROM coupon_rejections r WHERE r.user_id = $1 ORDER BY r.at DESC LIMIT $2`
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 const (
@@ -165,7 +166,7 @@ var (
 
 // existingSQL reads the coupons of users at template $1 if its limit is 1. It
 // runs after the decision, and only reports what the users have.
-var existingSQL = named(`SELECT ` + couponColumns + ` FROM coupon_templates t
+var existingSQL = named(`SELECT ` + rows.CouponColumns + ` FROM coupon_templates t
 CROSS JOIN (SELECT DISTINCT u.user_id COLLATE "C" AS user_id FROM unnest($2::text[]) AS u(user_id)) u
 CROSS JOIN LATERAL (
   SELECT * FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL AND c.status <> :COUPON_CANCELLED

@@ -10,7 +10,7 @@ import (
 
 // named replaces names in a statement by their numbers: states of payouts
 // (:UNKNOWN), refusals of batches (:REFUSED_EPOCH), outcomes of coupon requests
-// (:REQUEST_CLOSED) and of leaves (:LEAVE_DONE), and statuses of coupons
+// (:REQUEST_CLOSED), and statuses of coupons
 // (:COUPON_CANCELLED). The numbers are literals, not parameters, so that the planner can use
 // partial indexes.
 var named = func() func(string) string {
@@ -27,11 +27,6 @@ var named = func() func(string) string {
 		rules.RefusedPath: "PATH", rules.RefusedFence: "FENCE", rules.RefusedArchived: "ARCHIVED",
 	} {
 		name("REFUSED_", text, int(r))
-	}
-	for o, text := range map[rules.LeaveOutcome]string{
-		rules.LeaveRefused: "REFUSED", rules.LeaveDone: "DONE", rules.LeaveRepeated: "REPEATED", rules.LeaveServed: "SERVED",
-	} {
-		name("LEAVE_", text, int(o))
 	}
 	name("REQUEST_", "NOT_OPEN", int(rules.RequestNotOpen))
 	name("REQUEST_", "CLOSED", int(rules.RequestClosed))

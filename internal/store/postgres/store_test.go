@@ -442,6 +442,9 @@ func rawTables(t *testing.T) func(store.Store) storetest.Raw {
 			},
 			Moment: func(t time.Time) string { return t.Format("'2006-01-02 15:04:05.999999Z'") },
 			Micros: func(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" },
+			Tables: func(wrap func(rows.DB) rows.DB) rows.Tables {
+				return rows.New(wrap(tables{s.(*Store)}), s.(*Store), dialect)
+			},
 		}
 	}
 }

@@ -19,6 +19,7 @@ const lockRow = ` FOR NO KEY UPDATE`
 
 var dialect = rows.Dialect{
 	Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`,
+	ByLocale: ` COLLATE "default"`, List: list,
 	Index: func(string) string { return "" }, Among: `= ANY($1::int8[])`, Active: activeWhere,
 	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
 	CountsLast: `promotions m
@@ -35,6 +36,11 @@ var dialect = rows.Dialect{
 func walk(columns, values []string) (where, order string) {
 	c, v := strings.Join(columns, ", "), strings.Join(values, ", ")
 	return `(` + c + `, id) < (` + v + `, $1) AND (` + c + `) >= (` + v + `)`, strings.Join(columns, ` DESC, `) + ` DESC, id DESC`
+}
+
+// list reads the elements of an array with their positions.
+func list(param string) string {
+	return `(SELECT e.value, e.place - 1 AS key FROM jsonb_array_elements_text(` + param + `::jsonb) WITH ORDINALITY AS e(value, place))`
 }
 
 // tables runs the statements of package rows, each call as one batch.

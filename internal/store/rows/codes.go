@@ -3,6 +3,7 @@ package rows
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -79,4 +80,118 @@ func (t *Tables) CodesSweep(ctx context.Context, before time.Time, limit int) (i
 		return 0, err
 	}
 	return removed, nil
+}
+
+// openImport is import i with ID $2 of template $1, while it is open and has $3 codes.
+const openImport = ` i.id = $2 AND i.template_id = $1 AND i.state = 0 AND i.codes = $3`
+
+// These statements stage codes $4, in one transaction after takenCode. Nothing that is
+// imported changes the codes of a template while this import is open, because two are never.
+const (
+	// takenCode returns a row if the import is open, with the position of the first code that
+	// it or the template has. The LIMIT keeps the planner from joining all codes of an import
+	// with the list.
+	takenCode = `SELECT f.key, f.template FROM coupon_code_imports i LEFT JOIN (
+  SELECT l.key, p.template FROM :list4 l CROSS JOIN (
+    SELECT CAST($2 AS bigint) AS id, false AS template
+    UNION ALL SELECT p.id, true FROM coupon_code_imports p WHERE p.template_id = $1 AND p.first_number IS NOT NULL
+  ) p WHERE (SELECT 1 FROM coupon_codes k WHERE k.import_id = p.id AND k.code = l.value LIMIT 1) IS NOT NULL ORDER BY l.key, p.template LIMIT 1
+) f ON true WHERE` + openImport
+
+	lockImport  = `SELECT i.id FROM coupon_code_imports i WHERE` + openImport
+	stageCodes  = `INSERT INTO coupon_codes (import_id, line, code) SELECT i.id, i.codes + l.key + 1, l.value FROM coupon_code_imports i CROSS JOIN :list4 l WHERE` + openImport
+	countStaged = `UPDATE coupon_code_imports AS i SET codes = i.codes + $4, touched_at = $5 WHERE` + openImport + ` RETURNING id`
+)
+
+// CodesStage adds codes to an open import.
+func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (store.TakenCode, error) {
+	const what = "stage codes"
+	open := []any{int64(p.TemplateID), p.ImportID, p.Staged}
+	withCodes := slices.Concat(open, []any{jsonList(p.Codes)})
+	found, err := list(ctx, t.db.Read, what, func(scan Scan, taken *store.TakenCode) error {
+		var position *int64
+		var template *bool
+		taken.At = -1
+		err := scan(&position, &template)
+		if position != nil {
+			*taken = store.TakenCode{At: int(*position), Template: *template}
+		}
+		return err
+	}, t.takenCode, withCodes...)
+	taken, err := first(found, err, rules.ImportEnded(p.TemplateID))
+	if err != nil || taken.At >= 0 {
+		return taken, err
+	}
+	var staged bool
+	err = t.db.Write(ctx, what, func() []Statement {
+		staged = false
+		return []Statement{
+			{SQL: t.lockImport, Args: open},
+			{SQL: t.stageCodes, Args: withCodes},
+			{SQL: countStaged, Args: slices.Concat(open, []any{len(p.Codes), p.Now}), Row: seen(&staged)},
+		}
+	})
+	if err == nil && !staged {
+		err = rules.ImportEnded(p.TemplateID)
+	}
+	return taken, err
+}
+
+const (
+	// readForImport reads template $1, and whether import $2 is open and has $3 codes.
+	readForImport = `SELECT ` + TemplateColumns + `, EXISTS (SELECT 1 FROM coupon_code_imports i WHERE` + openImport + `) FROM coupon_templates t WHERE t.id = $1`
+
+	// publishImport gives the codes the numbers from $4 on, if what rules.CheckImport and
+	// rules.LimitImport look at is still as it was read. It is compared as sums that a coupon
+	// which the gate has promised does not change: otherwise an import would not get its turn in a rush.
+	publishImport = `UPDATE coupon_code_imports AS i SET state = 1, first_number = $4 FROM coupon_templates t
+WHERE` + openImport + ` AND t.id = $1 AND t.archived_at IS NULL AND t.codes_imported + 1 = $4 AND t.codes_returned = $5
+  AND t.total_quantity = $6 AND t.awaiting_quantity = $7 AND (t.issued_total = 0) = $8
+  AND t.live - t.issued_total = $9 AND t.live + t.granted - t.used = $10`
+
+	// countPublished follows publishImport: import $2 is then the next one of the template.
+	countPublished = `UPDATE coupon_templates SET version = version + 1, codes_imported = codes_imported + $3, total_quantity = $4, awaiting_quantity = $5
+WHERE id = $1 AND EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.id = $2 AND i.first_number = coupon_templates.codes_imported + 1) RETURNING id`
+)
+
+// CodesPublish gives the codes of an open import to its template.
+func (t *Tables) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (change store.CouponChange, err error) {
+	const what = "publish codes"
+	of := []any{int64(id), importID, codes}
+	err = reread(what, func() (published bool, err error) {
+		var was reward.CouponTemplate
+		var open bool
+		err = t.db.Read(ctx, what, func() Statement {
+			return Statement{SQL: readForImport, Args: of, Row: func(scan Scan) error { return ScanTemplate(scan, &was, &open) }}
+		})
+		switch {
+		case err != nil:
+			return false, err
+		case was.ID == 0:
+			return false, store.NoTemplate(id)
+		case was.ArchivedAt.IsZero() && !open:
+			return false, rules.ImportEnded(id)
+		}
+		if err := cmp.Or(archivedError(&was), rules.CheckImport(&was, codes, above)); err != nil {
+			return false, err
+		}
+		next := was
+		rules.LimitImport(&next, above)
+		change.Template, err = t.inTemplate(ctx, what, id, func() []Statement {
+			published = false
+			return []Statement{
+				{SQL: publishImport, Args: slices.Concat(of, []any{
+					was.CodesImported + 1, was.CodesReturned, was.TotalQuantity, was.AwaitingQuantity, was.IssuedTotal == 0,
+					was.Live - was.IssuedTotal, was.Live + was.Promised(),
+				})},
+				{SQL: countPublished, Args: slices.Concat(of, []any{next.TotalQuantity, next.AwaitingQuantity}), Row: seen(&published)},
+			}
+		})
+		change.From, change.To = change.Template.Version-1, change.Template.Version
+		return published, err
+	})
+	if err != nil {
+		return store.CouponChange{}, err
+	}
+	return change, nil
 }

@@ -67,35 +67,6 @@ func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, ow
 	return epochs, nil
 }
 
-const listEntrants = `SELECT user_id FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3`
-
-// EntrantList returns a page of entrants by user ID.
-func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
-	if err := store.CheckText("user id", after); err != nil {
-		return nil, err
-	}
-	return list(ctx, t.db.Read, "list entrants", scanText, listEntrants, int64(id), after, max(limit, 0))
-}
-
-const drawsEntered = `SELECT t.id, t.opens_at FROM coupon_entrants e JOIN coupon_templates t ON t.id = e.template_id
-WHERE e.user_id = $1 AND t.draw_state = 'DONE' ORDER BY t.opens_at DESC, t.id DESC LIMIT $2`
-
-// DrawsEntered returns the draws that a user entered, the latest first.
-func (t *Tables) DrawsEntered(ctx context.Context, user string, limit int) ([]store.DrawEntered, error) {
-	return list(ctx, t.db.Read, "list the draws of a user", func(scan Scan, d *store.DrawEntered) error {
-		return scan((*int64)(&d.TemplateID), (*at)(&d.OpensAt))
-	}, drawsEntered, reward.SanitizeText(user), max(limit, 0))
-}
-
-const listRefusals = `SELECT reason, since, until FROM coupon_refusals WHERE template_id = $1 ORDER BY number DESC LIMIT $2`
-
-// RefusalList returns the refusal intervals of a template, the latest first.
-func (t *Tables) RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error) {
-	return list(ctx, t.db.Read, "list refusals", func(scan Scan, r *store.Refusal) error {
-		return scan(&r.Reason, (*at)(&r.Since), (*at)(&r.Until))
-	}, listRefusals, int64(id), max(limit, 0))
-}
-
 // recountCoupons counts rows and reads the stored counts in one statement, so
 // that both come from one snapshot.
 const recountCoupons = `SELECT CASE WHEN t.archived_at IS NULL THEN count(c.id) FILTER (WHERE c.status <> 2) ELSE t.live END,

@@ -3,7 +3,6 @@ package rows
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,12 +57,13 @@ func (t *Tables) changePromotion(ctx context.Context, what string, id reward.Pro
 
 // whileStale calls try until it does not fail with ErrStale.
 func whileStale(what string, try func() error) error {
-	for range rereadsMax {
-		if err := try(); !errors.Is(err, ErrStale) {
-			return err
+	return reread(what, func() (done bool, err error) {
+		err = try()
+		if errors.Is(err, ErrStale) {
+			return false, nil
 		}
-	}
-	return store.Busy(fmt.Errorf("%s: it changed whenever it was read", what))
+		return true, err
+	})
 }
 
 // writePromotion inserts the promotion of a change, or writes it if the stored one is still

@@ -44,6 +44,17 @@ func (c *Change) Reopens() bool {
 // rereadsMax limits how often a call reads again what has changed before it was written.
 const rereadsMax = 100
 
+// reread calls try until it reports that everything that it had read was still so when it
+// wrote. A try that reports that it was not has written nothing.
+func reread(what string, try func() (done bool, err error)) error {
+	for range rereadsMax {
+		if done, err := try(); done || err != nil {
+			return err
+		}
+	}
+	return store.Busy(fmt.Errorf("%s: what it reads changes before each write", what))
+}
+
 // rewrite applies a rule to the payout of each item. Items of one payout take effect one
 // after the other. rule gets the position of the item, its row and its promotion, and fills
 // in all but Was and Status. It is called again if another transaction has changed the row

@@ -15,6 +15,7 @@ package rows
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -95,9 +96,16 @@ type Dialect struct {
 	// CountsLast is a FROM clause with promotions m and their counts s. It makes the database
 	// find a page of promotions first. Otherwise it may read all counts and sort.
 	CountsLast string
+	// ByLocale follows a text that is compared with a column of codes. Where a database has
+	// several orders of texts, that of coupons and that of imported codes differ, and
+	// without it no index is used.
+	ByLocale string
 	// PayoutsOfUser is a FROM clause with the payouts of user $6 of the latest
 	// promotions, as p.
 	PayoutsOfUser string
+	// List returns a FROM item with the elements of a parameter that is a JSON array of
+	// texts: key, which counts from 0, and value.
+	List func(param string) string
 	// JSON is the type of a parameter with an object of JSON, as SQL that follows it.
 	JSON string
 }
@@ -119,7 +127,8 @@ func New(db DB, payouts Payouts, d Dialect) Tables {
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds,
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes,
+	drawNow, saveEntrants, hasEntrants, takenCode, lockImport, stageCodes,
 	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
 	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
 
@@ -127,11 +136,14 @@ type texts struct {
 }
 
 func (d Dialect) texts() texts {
-	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser).Replace
+	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser, ":by_locale", d.ByLocale,
+		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
-		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds),
+		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds), confirmCoupon: text(confirmCoupon), endHolds: text(endHolds), returnCodes: text(returnCodes),
+		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
+		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
 		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
 		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
 		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(), registeredPromotions: d.registeredSQL(),
@@ -179,6 +191,12 @@ func (d Dialect) Statements() map[string]string {
 		"tell endpoints":              t.endpointEvent,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
+		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": t.confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": t.endHolds,
+		"return codes": t.returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,
+		"a line": lineOf, "store a leave": storeLeft, "count a leave": countLeft, "draw now": t.drawNow, "save entrants": t.saveEntrants, "has entrants": t.hasEntrants,
+		"latest refusal": latestRefusal, "end a refusal": endRefusal, "begin a refusal": beginRefusal,
+		"find a taken code": t.takenCode, "lock an import": t.lockImport, "stage codes": t.stageCodes, "count staged codes": countStaged,
+		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts": oldestPayouts, "find payouts to sweep": t.queuedBefore, "find payouts to cancel": t.openAfter,
@@ -280,6 +298,15 @@ func (a *at) Scan(value any) error {
 		return fmt.Errorf("cannot read a time from %T", value)
 	}
 	return nil
+}
+
+// jsonList returns the parameter of Dialect.List.
+func jsonList(texts []string) string {
+	list, err := json.Marshal(append([]string{}, texts...))
+	if err != nil {
+		panic(err) // every text can be written
+	}
+	return string(list)
 }
 
 // orNull returns t, or NULL for the zero time.

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -67,28 +68,38 @@ WHERE id = $1 AND epoch = $2 AND draw_state = 'CLOSED' AND archived_at IS NULL R
 // every transaction that changes a template, so that later statements see its latest state.
 const LockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1`
 
+// inTemplate runs the statements that build returns in a transaction that locks template id
+// first, and reads the template last.
+func (t *Tables) inTemplate(ctx context.Context, what string, id reward.TemplateID, build func() []Statement) (c reward.CouponTemplate, err error) {
+	err = t.db.Write(ctx, what, func() []Statement {
+		c = reward.CouponTemplate{}
+		args := []any{int64(id)}
+		return slices.Concat([]Statement{{SQL: t.lockTemplate, Args: args}}, build(),
+			[]Statement{{SQL: TemplateSQL, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }}})
+	})
+	if err == nil && c.ID == 0 {
+		err = store.NoTemplate(id)
+	}
+	return c, err
+}
+
 // WriteTemplate runs a statement that changes template $1, with args from $2 on, and returns
 // the ID of the template if it does. Then it reads the template. It reports whether the
 // statement changed it.
 func (t *Tables) WriteTemplate(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (c reward.CouponTemplate, wrote bool, err error) {
-	err = t.db.Write(ctx, what, func() []Statement {
-		c, wrote = reward.CouponTemplate{}, false
-		return []Statement{
-			{SQL: t.lockTemplate, Args: []any{int64(id)}},
-			{SQL: sql, Args: append([]any{int64(id)}, args...), Row: seen(&wrote)},
-			{SQL: TemplateSQL, Args: []any{int64(id)}, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }},
-		}
+	c, err = t.inTemplate(ctx, what, id, func() []Statement {
+		wrote = false
+		return []Statement{{SQL: sql, Args: append([]any{int64(id)}, args...), Row: seen(&wrote)}}
 	})
-	switch {
-	case err == nil && c.ID == 0:
-		err = store.NoTemplate(id)
-	case err == nil:
-		err = rules.CheckTemplateArchived(id, !c.ArchivedAt.IsZero())
-	}
-	if err != nil {
+	if err = cmp.Or(err, archivedError(&c)); err != nil {
 		return reward.CouponTemplate{}, false, err
 	}
 	return c, wrote, nil
+}
+
+// archivedError returns CodeArchived if a template is archived.
+func archivedError(c *reward.CouponTemplate) error {
+	return rules.CheckTemplateArchived(c.ID, !c.ArchivedAt.IsZero())
 }
 
 // TemplateTouch raises the version of a template.
@@ -118,15 +129,4 @@ func (t *Tables) DrawClose(ctx context.Context, id reward.TemplateID, epoch int6
 func (t *Tables) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, order []byte) (bool, error) {
 	_, done, err := t.WriteTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
 	return done, err
-}
-
-const leftRequests = `SELECT r.user_id, r.ticket, r.generation FROM coupon_rejections r
-WHERE r.template_id = $1 AND (r.ticket, r.generation) > ($2, $3) AND r.reason = '` + reward.ReasonLeft + `'
-ORDER BY r.ticket, r.generation LIMIT $4`
-
-// CouponLeft returns requests that left the line.
-func (t *Tables) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
-	return list(ctx, t.db.Read, "list requests that left", func(scan Scan, l *store.LineTicket) error {
-		return scan(&l.UserID, &l.Ticket, &l.Generation)
-	}, leftRequests, int64(id), ticket, generation, max(limit, 0))
 }

@@ -9,47 +9,14 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
-const (
-	// couponsOfTemplate lists coupons by ticket. It never splits coupons with
-	// the same ticket, from different generations, over two pages.
-	couponsOfTemplate = couponSQL + `WHERE c.template_id = ?1 AND c.ticket > ?2 AND c.ticket <= (
-  SELECT max(ticket) FROM (SELECT ticket FROM coupons WHERE template_id = ?1 AND ticket > ?2 ORDER BY ticket LIMIT ?3))
-ORDER BY c.ticket, c.generation`
+const couponSQL = `SELECT ` + rows.CouponColumns + ` FROM coupons c `
 
-	couponsByCode = couponSQL + `WHERE c.code = ?1 AND c.held_until IS NULL ORDER BY c.template_id LIMIT ?2`
-
-	couponsOfUser = couponSQL + `WHERE c.user_id = ?1 AND c.id < ?2 ORDER BY c.id DESC LIMIT ?3`
-)
-
-// CouponList returns a page of coupons of a template or of a user.
-func (s *Store) CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
-	if err := p.CheckList(); err != nil {
-		return nil, err
-	}
-	query, args := couponsOfTemplate, []any{int64(p.TemplateID), p.AfterTicket, max(p.Limit, 0)}
-	if p.UserID != "" {
-		before := int64(p.Before)
-		if before == 0 {
-			before = 1<<63 - 1
-		}
-		query, args = couponsOfUser, []any{reward.SanitizeText(p.UserID), before, max(p.Limit, 0)}
-	}
-	list, err := collect(ctx, s.reader.as("list coupons"), scanCoupon, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("list coupons: %w", err)
-	}
-	return list, nil
-}
-
-// CouponsByCode returns the coupons that have a code.
-func (s *Store) CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error) {
-	list, err := collect(ctx, s.reader.as("find coupons by code"), scanCoupon, couponsByCode, reward.SanitizeText(code), max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("find coupons by code: %w", err)
-	}
-	return list, nil
+func scanCoupon(found *sql.Rows) (c reward.Coupon, err error) {
+	err = rows.ScanCoupon(found.Scan, &c)
+	return c, err
 }
 
 const (

@@ -170,6 +170,30 @@ func (i *issuer) hold(r *rules.CouponRequest) error {
 	return err
 }
 
+// holdingOf reads the holding of a user at a template.
+func holdingOf(ctx context.Context, q querier, id reward.TemplateID, user string) (h rules.Holding, err error) {
+	_, err = collect(ctx, q, func(rows *sql.Rows) (struct{}, error) {
+		var slot int
+		var coupon reward.CouponID
+		var status reward.CouponStatus
+		err := rows.Scan(&slot, &coupon, &status)
+		h.Slots = append(h.Slots, slot)
+		if status != reward.CouponCancelled {
+			h.Latest = max(h.Latest, coupon)
+		}
+		return struct{}{}, err
+	}, holdingSQL, int64(id), user)
+	return h, err
+}
+
+const holdingSQL = `SELECT slot, id, status FROM coupons WHERE template_id = ? AND user_id = ? AND slot IS NOT NULL`
+
+// now returns the time of the database.
+func (t *tx) now() (time.Time, error) {
+	n, _, err := one(t.ctx, t, scanInt, `SELECT `+clock)
+	return timeOf(n), err
+}
+
 // write stores the coupons and rejections. It also reads the coupons to report
 // to users beyond a limit of 1.
 func (i *issuer) write() error {
@@ -203,7 +227,7 @@ func (i *issuer) write() error {
 			if id == 0 {
 				continue
 			}
-			c, err := couponOf(i.tx.ctx, i.tx, id)
+			c, _, err := one(i.tx.ctx, i.tx, scanCoupon, couponSQL+`WHERE c.id = ?`, int64(id))
 			if err != nil {
 				return err
 			}

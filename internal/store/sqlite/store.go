@@ -263,11 +263,6 @@ func scanInt(rows *sql.Rows) (n int64, err error) {
 	return n, err
 }
 
-func scanText(rows *sql.Rows) (text string, err error) {
-	err = rows.Scan(&text)
-	return text, err
-}
-
 // micros returns t as the database stores it, in microseconds since 1970.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 

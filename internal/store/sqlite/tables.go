@@ -31,7 +31,7 @@ func init() {
 
 // dialect has no SkipLocked, because one transaction writes at a time.
 var dialect = rows.Dialect{
-	Clock: clock, Walk: walk, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
+	Clock: clock, Walk: walk, List: func(param string) string { return `json_each(` + param + `)` }, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
 	Returned:   `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
 	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`,
 	PayoutsOfUser: `(

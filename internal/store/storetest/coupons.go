@@ -307,6 +307,7 @@ func exerciseTemplates(t *testing.T, open Open) {
 			"shrink":     func() error { _, _, err := b.TemplateShrink(b.ctx, 9, rules.Shrunk{}); return err },
 			"release":    func() error { _, _, err := b.TemplateReleasePlaces(b.ctx, 9); return err },
 			"set floor":  func() error { _, err := b.TemplateSetFloor(b.ctx, 9, 0); return err },
+			"leave":      func() error { _, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 9}); return err },
 			"settle":     func() error { _, err := b.CouponSettle(b.ctx, store.CouponSettleParams{TemplateID: 9}); return err },
 			"changes":    func() error { _, err := b.CouponChanges(b.ctx, 9, 0, 1); return err },
 			"snapshot":   func() error { _, _, err := b.snapshot(9); return err },

@@ -39,16 +39,6 @@ func (b *bundle) imports(id reward.TemplateID, importID int64, codes ...string) 
 	must(b.CodesPublish(b.ctx, id, importID, int64(len(codes)), 0))(b)
 }
 
-// importsAs gives codes to a template with a limit of ten, and wants its quantities.
-func (b *bundle) importsAs(id reward.TemplateID, importID, inForce, waits int64, codes ...string) {
-	b.Helper()
-	b.beginImport(id, importID)
-	b.staged(id, importID, 0, codes...)
-	t := must(b.CodesPublish(b.ctx, id, importID, int64(len(codes)), 10))(b).Template
-	same(b, "quantities", []int64{inForce, waits}, []int64{t.TotalQuantity, t.AwaitingQuantity})
-	same(b, "kept", t, b.stands(id))
-}
-
 // codesOf returns the codes of a template's coupons, by coupon ID.
 func (b *bundle) codesOf(id reward.TemplateID) []string { //nolint:unparam // reads better
 	b.Helper()
@@ -62,29 +52,6 @@ func (b *bundle) codesOf(id reward.TemplateID) []string { //nolint:unparam // re
 }
 
 func exerciseCodes(t *testing.T, open Open) {
-	run(t, open, "CodesOfAnApprovedQuantityWait", func(b *bundle) {
-		codes := codeNames(60)
-		b.template(1, quantity(20))
-		b.importsAs(1, 10, 10, 20, codes[:20]...) // instead of generated codes
-		approve := rules.TemplateChange{ID: 1, CodesAbove: 10, Approvers: []string{"lee"}}
-		b.changeTemplate(approve)
-		b.importsAs(1, 11, 20, 0, codes[20:25]...) // the quantity does not need them
-		b.template(2, quantity(20), reissue)
-		b.importsAs(2, 20, 10, 20, codes[25:45]...)
-		approve.ID = 2
-		b.changeTemplate(approve)
-		b.inOrder(2, asks(1, "a", "b", "c")...)
-		b.cancelCoupon(b.coupons(2)[0].ID, 11)
-		b.importsAs(2, 21, 19, 20, codes[45:]...) // 2 live coupons, 17 codes that were approved
-		b.template(3, quantity(20))
-		_, granted, err := b.TemplateGrant(b.ctx, store.TemplateGrantParams{ID: 3, Lacking: 11})
-		same(b, "granted", true, granted)
-		b.must(err)
-		b.beginImport(3, 30)
-		b.staged(3, 30, 0, codes[:20]...)
-		_, err = b.CodesPublish(b.ctx, 3, 30, 20, 10)
-		b.wantCode(err, reward.CodeConflict) // the line would get them
-	})
 	run(t, open, "AnImportIsWholeOrNothing", func(b *bundle) {
 		b.template(1, quantity(3))
 		b.wantCode(b.CodesBegin(b.ctx, 9, 1, at(0)), reward.CodeTemplateNotFound)
@@ -182,23 +149,6 @@ func exerciseCodes(t *testing.T, open Open) {
 		same(b, "codes", []string{"A", "B", "C", "D", "E", "F", "G"}, b.codesOf(1))
 		found := must(b.CouponsByCode(b.ctx, "E", 10))(b)
 		same(b, "found", []reward.Coupon{b.coupon(12)}, found)
-	})
-	run(t, open, "WhereCodesAreGenerated", func(b *bundle) {
-		b.template(1, quantity(2))
-		b.inOrder(1, ask("a", 1))
-		b.beginImport(1, 10)
-		b.staged(1, 10, 0, "A", "B")
-		_, err := b.CodesPublish(b.ctx, 1, 10, 2, 0)
-		b.wantCode(err, reward.CodeIllegalState) // it has issued a coupon
-		same(b, "codes", []string{"code1"}, b.codesOf(1))
-		b.template(2, quantity(1), func(t *reward.CouponTemplate) {
-			t.Codes = reward.CodeStyle{Length: 12, Alphabet: "0123456789"}
-		})
-		b.beginImport(2, 20)
-		b.staged(2, 20, 0, "A")
-		_, err = b.CodesPublish(b.ctx, 2, 20, 1, 0)
-		b.wantCode(err, reward.CodeIllegalState)
-		same(b, "codes", []int64{0, 0}, []int64{b.stands(1).CodesImported, b.stands(2).CodesImported})
 	})
 	run(t, open, "ASweepRemovesWhatWasNotPublished", func(b *bundle) {
 		b.template(1, quantity(2))

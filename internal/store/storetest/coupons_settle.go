@@ -479,20 +479,9 @@ func exerciseLeave(t *testing.T, open Open) {
 			TemplateID: 1, UserID: "b", Ticket: 2, Generation: 1, Reason: reward.ReasonLeft, At: at(20),
 		}, b.outcome("b"))
 	})
-	run(t, open, "AnotherGateIsRefused", func(b *bundle) {
+	run(t, open, "SettlingMakesNoLeave", func(b *bundle) {
 		line(b, reward.ModeStream)
-		b.generation(reward.PathGate)
-		res := must(b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 1, Now: at(20), Leave: rules.Leave{
-			UserID: "a", Ticket: 1, Generation: 1, GateGeneration: 1,
-		}}))(b)
-		same(b, "an earlier gate", rules.LeaveRefused, res.Outcome)
-		same(b, "a kept request", rules.LeaveDone, leave(b, "a", 1, 1).Outcome)
-		same(b, "a lost request", rules.LeaveRefused, leave(b, "b", 2, 0).Outcome)
-		b.generation(reward.PathDatabase)
-		same(b, "the database path", rules.LeaveRefused, leave(b, "a", 1, 1).Outcome)
-		_, err := b.CouponLeave(b.ctx, store.CouponLeaveParams{TemplateID: 9, Leave: rules.Leave{UserID: "a", Ticket: 1, Generation: 1}})
-		b.wantCode(err, reward.CodeTemplateNotFound)
-		_, err = b.CouponSettle(b.ctx, store.CouponSettleParams{
+		_, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
 			TemplateID: 1, Kind: rules.SettleListed, Now: epoch, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 7, Reason: reward.ReasonLeft}},
 		})
 		b.wantCode(err, reward.CodeInvalid)

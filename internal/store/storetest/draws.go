@@ -206,18 +206,6 @@ func exerciseRefusals(t *testing.T, open Open) {
 		same(b, "at most", want[:2], list(b, 2))
 		same(b, "template", before, b.stands(1))
 	})
-	run(t, open, "ATimeBeforeTheLatestCountsAsThat", func(b *bundle) {
-		b.template(1)
-		note(b, reward.CodeSoldOut, 10)
-		note(b, "", 5)
-		note(b, reward.CodeSoldOut, 7)
-		note(b, reward.CodeClosed, 3)
-		want := []store.Refusal{interval(reward.CodeClosed, 10, 0), interval(soldOut, 10, 10), interval(soldOut, 10, 10)}
-		same(b, "intervals", want, list(b, 9))
-		note(b, "", 20)
-		want[0].Until = at(20)
-		same(b, "intervals", want, list(b, 9))
-	})
 	run(t, open, "ManyNotesOfOneThingAreOne", func(b *bundle) {
 		b.template(1)
 		b.must(together(8, func(int) error { return b.RefusalRecord(b.ctx, 1, reward.CodeSoldOut, at(2)) }))

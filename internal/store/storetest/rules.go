@@ -15,6 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // Raw reads and writes the tables of a store without its methods. Rows can then
@@ -27,6 +28,8 @@ type Raw struct {
 	// microseconds of a column.
 	Moment func(t time.Time) string
 	Micros func(column string) string
+	// Tables returns the shared methods of the store over the database that wrap returns.
+	Tables func(wrap func(rows.DB) rows.DB) rows.Tables
 }
 
 // ExerciseRules compares a driver with internal/rules, over every state, kind
@@ -40,18 +43,18 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw
 		t.Skip("one goroutine compares a driver with the rules")
 	}
 	for name, part := range map[string]func(*arena){
-		"Finish":   rulesOfFinish,
-		"Settle":   rulesOfSettle,
-		"Dispatch": rulesOfDispatch,
-		"Save":     rulesOfSave,
-		"Issue":    rulesOfIssue,
-		"Refuse":   rulesOfRefuse,
-		"Archive":  rulesOfTemplateArchive,
-		"Confirm":  rulesOfConfirm,
-		"Ended":    rulesOfEndedHolds,
-		"Unseen":   rulesOfUnseenCodes,
-		"Holds":    raceOfHolds,
-		"Leave":    rulesOfLeave,
+		"Finish":    rulesOfFinish,
+		"Settle":    rulesOfSettle,
+		"Dispatch":  rulesOfDispatch,
+		"Save":      rulesOfSave,
+		"Issue":     rulesOfIssue,
+		"Refuse":    rulesOfRefuse,
+		"Archive":   rulesOfTemplateArchive,
+		"Confirm":   rulesOfConfirm,
+		"Ended":     rulesOfEndedHolds,
+		"Unseen":    rulesOfUnseenCodes,
+		"Holds":     raceOfHolds,
+		"Meanwhile": rulesOfMeanwhile,
 	} {
 		run(t, open, name, func(b *bundle) { part(b.arena(share, raw)) })
 	}

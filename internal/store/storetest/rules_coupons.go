@@ -229,61 +229,6 @@ func rulesOfRefuse(a *arena) {
 	s.settle()
 }
 
-func rulesOfLeave(a *arena) {
-	s := a.counter()
-	var calls []store.CouponLeaveParams
-	for i := range 3 * 2 * 2 * 3 * 4 * 2 * 2 {
-		if a.leavesOut(i) {
-			continue
-		}
-		o := odometer(i)
-		t, _ := s.open(rules.SettleInOrder, 3, 1, 0)
-		t.Mode = oneOf(&o, reward.ModeStream, reward.ModeKafka, reward.ModeSync)
-		t.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
-		p := store.CouponLeaveParams{TemplateID: t.ID, Now: now}
-		p.UserID, p.GateGeneration, p.Ticket = "a", int64(1+o.pick(2)), int64(3+o.pick(3)) // 3 is settled
-		t.Generation = 1
-		stored := o.pick(4)
-		p.Generation = int64(o.pick(2))
-		if stored > 0 {
-			generation := int64(1 - o.pick(2)) // of the request, or not
-			switch k := (ticket{t.ID, p.Ticket, generation}); stored {
-			case 1:
-				s.rejected[k] = rejected{generation: generation, version: 7, user: "a", reason: reward.ReasonLeft, at: at(-20)}
-			case 2:
-				s.rejected[k] = rejected{generation: generation, version: 7, user: "a", reason: userLimit, at: at(-20)}
-			default:
-				c := issued{Coupon: reward.Coupon{
-					ID: reward.CouponID(int64(t.ID)*100 + 98), TemplateID: t.ID, UserID: "a", Generation: generation, Ticket: p.Ticket, IssuedAt: at(-60),
-				}, slot: 1, version: 7}
-				c.Code = fmt.Sprint(c.ID)
-				s.coupons[c.ID] = c
-				t.Live, t.IssuedTotal, t.TotalQuantity = t.Live+1, t.IssuedTotal+1, t.TotalQuantity+1
-			}
-		}
-		s.templates[t.ID] = *t
-		calls = append(calls, p)
-	}
-	s.put()
-	for _, p := range calls {
-		got := must(s.CouponLeave(s.ctx, p))(s)
-		t := s.templates[p.TemplateID]
-		k := ticket{t.ID, p.Ticket, p.Generation}
-		known, rejectedBefore := s.rejected[k]
-		c, coupon := s.coupons[reward.CouponID(int64(t.ID)*100+98)]
-		coupon = coupon && c.Generation == p.Generation
-		want := store.CouponLeaveResult{Outcome: p.Apply(&t, rejectedBefore || coupon, known.reason == reward.ReasonLeft)}
-		want.From, want.To, want.Template = s.templates[t.ID].Version, t.Version, t
-		if !cmp.Equal(want, got) {
-			s.errorf("%+v: result (-want +got):\n%s", p, cmp.Diff(want, got))
-		}
-		if s.templates[t.ID] = t; want.Outcome == rules.LeaveDone {
-			s.rejected[k] = rejected{p.Generation, t.Version, p.UserID, reward.ReasonLeft, now}
-		}
-	}
-	s.stand("left")
-}
-
 // settle writes the templates, makes the calls, and compares the results.
 func (s *counter) settle() {
 	s.put()

@@ -1,0 +1,90 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+)
+
+const (
+	hasCoupon   = `EXISTS (SELECT 1 FROM coupons c WHERE c.template_id = t.id AND c.ticket = $2 AND c.generation = $3)`
+	ofRejection = ` FROM coupon_rejections r WHERE r.template_id = t.id AND r.ticket = $2 AND r.generation = $3`
+
+	// lineOf reads template $1, whether ticket $2 of generation $3 has a coupon, and the
+	// reason of its rejection.
+	lineOf = `SELECT ` + TemplateColumns + `, ` + hasCoupon + `, coalesce((SELECT r.reason` + ofRejection + `), '')
+FROM coupon_templates t WHERE t.id = $1`
+
+	// storeLeft stores that user $4 left the line with ticket $2 of generation $3 at $5, if
+	// everything that rules.Leave looks at is still as it was.
+	storeLeft = `INSERT INTO coupon_rejections (template_id, ticket, generation, user_id, at, version, reason)
+SELECT t.id, $2, $3, $4, $5, t.version + 1, '` + reward.ReasonLeft + `' FROM coupon_templates t
+WHERE t.id = $1 AND t.archived_at IS NULL AND t.path = $6 AND t.mode = $7 AND t.generation = $8
+  AND (t.settled < $2) = $9 AND (t.used < t.granted) = $10 AND NOT ` + hasCoupon + ` AND NOT EXISTS (SELECT 1` + ofRejection + `)`
+
+	// countLeft follows storeLeft. Only a request that this transaction has stored has the
+	// next version of the template.
+	countLeft = `UPDATE coupon_templates SET version = version + 1, used = used + $4, settled = CASE WHEN settled < $5 THEN $5 ELSE settled END
+WHERE id = $1 AND EXISTS (SELECT 1 FROM coupon_rejections r
+  WHERE r.template_id = $1 AND r.ticket = $2 AND r.generation = $3 AND r.version = coupon_templates.version + 1) RETURNING id`
+)
+
+// CouponLeave takes a request out of the waiting line.
+func (t *Tables) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (result store.CouponLeaveResult, err error) {
+	if err := store.CheckText("user id", p.UserID); err != nil {
+		return result, err
+	}
+	request := []any{int64(p.TemplateID), p.Ticket, p.Generation}
+	const what = "leave a waiting line"
+	err = reread(what, func() (bool, error) {
+		var was reward.CouponTemplate
+		var coupon bool
+		var reason string
+		err := t.db.Read(ctx, what, func() Statement {
+			return Statement{SQL: lineOf, Args: request, Row: func(scan Scan) error { return ScanTemplate(scan, &was, &coupon, &reason) }}
+		})
+		if err == nil && was.ID == 0 {
+			err = store.NoTemplate(p.TemplateID)
+		}
+		if err = cmp.Or(err, archivedError(&was)); err != nil {
+			return false, err
+		}
+		next := was
+		outcome := p.Apply(&next, coupon || reason != "", reason == reward.ReasonLeft)
+		if outcome != rules.LeaveDone {
+			result = store.CouponLeaveResult{Outcome: outcome, CouponChange: store.CouponChange{From: was.Version, To: was.Version, Template: was}}
+			return true, nil
+		}
+		var left bool
+		now, err := t.inTemplate(ctx, what, p.TemplateID, func() []Statement {
+			left = false
+			return []Statement{
+				{SQL: storeLeft, Args: slices.Concat(request, []any{
+					p.UserID, p.Now, string(was.Path), string(was.Mode), was.Generation, was.Settled < p.Ticket, was.Promised() > 0,
+				})},
+				{SQL: countLeft, Args: slices.Concat(request, []any{next.Used - was.Used, next.Settled}), Row: seen(&left)},
+			}
+		})
+		result = store.CouponLeaveResult{Outcome: outcome, CouponChange: store.CouponChange{From: now.Version - 1, To: now.Version, Template: now}}
+		return left, err
+	})
+	if err != nil {
+		return store.CouponLeaveResult{}, err
+	}
+	return result, nil
+}
+
+const leftRequests = `SELECT r.user_id, r.ticket, r.generation FROM coupon_rejections r
+WHERE r.template_id = $1 AND (r.ticket, r.generation) > ($2, $3) AND r.reason = '` + reward.ReasonLeft + `'
+ORDER BY r.ticket, r.generation LIMIT $4`
+
+// CouponLeft returns requests that left the line.
+func (t *Tables) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
+	return list(ctx, t.db.Read, "list requests that left", func(scan Scan, l *store.LineTicket) error {
+		return scan(&l.UserID, &l.Ticket, &l.Generation)
+	}, leftRequests, int64(id), ticket, generation, max(limit, 0))
+}

@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
+)
+
+// meanwhile calls change before each write.
+type meanwhile struct {
+	rows.DB
+	change func()
+}
+
+func (m meanwhile) Write(ctx context.Context, what string, build func() []rows.Statement) error {
+	m.change()
+	return m.DB.Write(ctx, what, build)
+}
+
+// rulesOfMeanwhile changes each column that a rule has looked at, after it was read and
+// before the result is written. The rule must decide again, about what is then there.
+func rulesOfMeanwhile(a *arena) {
+	type call func(t *rows.Tables, id reward.TemplateID) (any, error)
+	line := func(id reward.TemplateID) {
+		second := rules.CouponRequest{UserID: "b", Ticket: 2, Reason: soldOut}
+		a.inOrder(id, rules.CouponRequest{UserID: "a", Ticket: 1, CouponID: reward.CouponID(id), Code: fmt.Sprint(id)}, second)
+		a.set(id, "coupon_templates", "generation = 1, granted = 5, used = 1")
+	}
+	leave := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		r, err := t.CouponLeave(a.ctx, store.CouponLeaveParams{TemplateID: id, Now: at(20), Leave: rules.Leave{UserID: "c", Ticket: 3, Generation: 1, GateGeneration: 1}})
+		return fmt.Sprint(r.Outcome, " ", r.Template.Used), err
+	}
+	cancel := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		change, err := t.CouponCancel(a.ctx, reward.CouponID(id), at(20))
+		return fmt.Sprint(change.Template.Live, " ", change.To-change.From), err
+	}
+	enter := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		added, takes, err := t.EntrantSave(a.ctx, id, []string{"a"})
+		return fmt.Sprint(takes, " ", added["a"]), err
+	}
+	started := func(id reward.TemplateID) { a.beginImport(id, int64(id)) }
+	stage := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		taken, err := t.CodesStage(a.ctx, store.CodesStageParams{TemplateID: id, ImportID: int64(id), Codes: []string{"A"}, Now: at(0)})
+		return taken.At, err
+	}
+	staged := func(id reward.TemplateID) {
+		started(id)
+		a.staged(id, int64(id), 0, codeNames(20)...)
+		a.set(id, "coupon_templates", "granted = 1")
+	}
+	publish := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		change, err := t.CodesPublish(a.ctx, id, int64(id), 20, 10)
+		return fmt.Sprint(change.Template.CodesImported, " ", change.Template.TotalQuantity, " ", change.Template.AwaitingQuantity), err
+	}
+	refused := func(id reward.TemplateID) { a.must(a.RefusalRecord(a.ctx, id, soldOut, at(2))) }
+	refuse := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		if err := t.RefusalRecord(a.ctx, id, reward.CodeClosed, at(10)); err != nil {
+			return nil, err
+		}
+		list, err := t.RefusalList(a.ctx, id, 9)
+		var texts []string
+		for _, r := range list {
+			texts = append(texts, fmt.Sprint(r.Reason, " ", r.Since.Sub(at(0)).Seconds()))
+		}
+		return strings.Join(texts, ", "), err
+	}
+	archived := "archived_at = " + a.raw.Moment(at(10))
+	second := func(format string, n int) string { return fmt.Sprintf(format, a.raw.Moment(at(n))) }
+	later := a.raw.Moment(fromNow(30 * time.Minute))
+	for i, tt := range []struct {
+		prepare            func(id reward.TemplateID)
+		call               call
+		before, table, set string
+		want               string // the result, or the code of the error
+	}{
+		{line, leave, "", "coupon_templates", "", "1 2"},
+		{line, leave, "", "coupon_templates", "path = 'DATABASE'", "0 1"},
+		{line, leave, "", "coupon_templates", "mode = 'SYNC'", "0 1"},
+		{line, leave, "", "coupon_templates", "generation = 2", "0 1"},
+		{line, leave, "", "coupon_templates", "settled = 3", "3 1"},
+		{line, leave, "", "coupon_templates", "used = granted", "1 5"},
+		{line, leave, "used = granted", "coupon_templates", "granted = 6", "1 6"},
+		{line, leave, "", "coupon_templates", archived, reward.CodeArchived},
+		{line, leave, "", "coupon_rejections", "ticket = 3, generation = 1, reason = 'LEFT'", "2 1"},
+		{line, leave, "", "coupons", "ticket = 3, generation = 1", "3 1"},
+		{line, cancel, "", "coupons", "", "0 1"},
+		{line, cancel, "", "coupons", second("status = 1, used_at = %s", 15), reward.CodeCouponUsed},
+		{line, cancel, "", "coupon_templates", archived, reward.CodeArchived},
+		{line, cancel, "", "coupons", second("held_until = %s, status = 4 - status", 15), reward.CodeUnavailable}, // at each write
+		{nil, enter, "", "coupon_templates", "", "true true"},
+		{nil, enter, "", "coupon_templates", "draw_state = 'CLOSED'", "false false"},
+		{nil, enter, "", "coupon_templates", "draw_from = " + later, "false false"},
+		{nil, enter, "", "coupon_templates", second("opens_at = %s", 15), "false false"},
+		{started, stage, "", "coupon_code_imports", "", "-1"},
+		{started, stage, "", "coupon_code_imports", "state = 2", reward.CodeConflict},
+		{started, stage, "", "coupon_code_imports", "codes = 1", reward.CodeConflict},
+		{staged, publish, "", "coupon_code_imports", "", "20 10 20"},
+		{staged, publish, "", "coupon_code_imports", "state = 2", reward.CodeConflict},
+		{staged, publish, "", "coupon_code_imports", "codes = 21", reward.CodeConflict},
+		{staged, publish, "", "coupon_templates", "granted = 11", reward.CodeConflict},
+		{staged, publish, "", "coupon_templates", "live = 1, issued_total = 1, used = 1", reward.CodeIllegalState},
+		{staged, publish, "", "coupon_templates", "total_quantity = 21", reward.CodeCodesExhausted},
+		{staged, publish, "", "coupon_templates", "awaiting_quantity = 40", "20 10 40"},
+		{staged, publish, "", "coupon_templates", "codes_imported = 15", "35 15 20"},
+		{staged, publish, "codes_imported = 15, issued_total = 10, live = 10", "coupon_templates", "live = 5, granted = 6", "35 11 20"},
+		{staged, publish, fmt.Sprintf("codes_imported = %d, codes_returned = 20", reward.TemplateQuantityMax), "coupon_templates", "codes_returned = 19", reward.CodeConflict},
+		{staged, publish, "", "coupon_templates", archived, reward.CodeArchived},
+		{refused, refuse, "", "coupon_refusals", "", "CLOSED 10, SOLD_OUT 2"},
+		{refused, refuse, "", "coupon_refusals", second("until = %s", 15), "CLOSED 15, SOLD_OUT 2"},
+		{refused, refuse, "", "coupon_refusals", second("number = 2, since = %s", 12), "CLOSED 12, SOLD_OUT 12"},
+		{refused, refuse, "", "coupon_refusals", second("number = 2, until = %s", 5), "CLOSED 10, SOLD_OUT 2"},
+		{refused, refuse, "", "coupon_templates", archived, reward.CodeArchived},
+	} {
+		id := reward.TemplateID(i + 1)
+		a.template(id, quantity(20), draw(-time.Hour, time.Hour))
+		if tt.prepare != nil {
+			tt.prepare(id)
+		}
+		a.set(id, "coupon_templates", tt.before)
+		writes := 0
+		t := a.raw.Tables(func(db rows.DB) rows.DB {
+			return meanwhile{db, func() {
+				if writes++; writes == 1 || tt.want == reward.CodeUnavailable {
+					a.set(id, tt.table, tt.set)
+				}
+			}}
+		})
+		result, err := tt.call(&t, id)
+		got := fmt.Sprint(result)
+		var e *reward.Error
+		if errors.As(err, &e) {
+			got = e.Code
+		}
+		if got != tt.want {
+			a.errorf("case %d, %s: %s: got %s (%v), want %s", i, tt.table, tt.set, got, err, tt.want)
+		}
+	}
+}
+
+// set changes rows of a template. An empty change does nothing.
+func (a *arena) set(id reward.TemplateID, table, change string) {
+	a.Helper()
+	key := "template_id"
+	if table == "coupon_templates" {
+		key = "id"
+	}
+	if change != "" {
+		a.must(a.raw.Exec(fmt.Sprintf(`UPDATE %s SET %s WHERE %s = %d`, table, change, key, id)))
+	}
+}
