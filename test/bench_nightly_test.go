@@ -6,12 +6,28 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
+
+// figures is what a benchmark measured.
+type figures struct {
+	Figures []struct {
+		Name, Text string
+		Value      float64 // 0 without a number
+		Kept       bool    // false without a limit
+	}
+}
+
+// log shows the figures in the log of a test.
+func (f figures) log(t *testing.T) {
+	t.Helper()
+	for _, one := range f.Figures {
+		t.Log(one.Name + ": " + one.Text)
+	}
+}
 
 // bench runs `largesse bench`, and reads what it says into told. It returns the log, and
 // the error of a figure that misses its limit.
@@ -33,13 +49,7 @@ func bench(t *testing.T, told any, args ...string) (log string, failed error) {
 // watchers, the waits that they were told, and the load of a gate with a line. The size
 // here is small; the figures of large runs are in docs/dev/bench.md.
 func TestNightlyBenchCouponsReportsLines(t *testing.T) {
-	var told struct {
-		Figures []struct {
-			Name, Text string
-			Value      *float64
-			Kept       *bool
-		}
-	}
+	var told figures
 	// A small run may miss a ratio.
 	log, _ := bench(t, &told, "coupons", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
 		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
@@ -49,15 +59,13 @@ func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 		"the longest PING of Redis during the load": true,
 	}
 	loaded := false
-	var lines strings.Builder
 	for _, f := range told.Figures {
-		lines.WriteString("\n" + f.Name + ": " + f.Text)
-		if f.Value != nil && *f.Value > 0 {
+		if f.Value > 0 {
 			delete(missing, f.Name)
 		}
-		loaded = loaded || f.Name == "loaded gate" && f.Kept != nil && *f.Kept
+		loaded = loaded || f.Name == "loaded gate" && f.Kept
 	}
-	t.Log(lines.String())
+	told.log(t)
 	if len(missing) > 0 || !loaded {
 		t.Errorf("missing %v, loaded %v: %s", missing, loaded, log)
 	}
@@ -125,21 +133,14 @@ func benchIdle(t *testing.T, args ...string) map[string]float64 {
 	}, args...)
 	const tries = 3
 	for range tries {
-		var told struct {
-			Figures []struct {
-				Name, Text string
-				Value      float64
-			}
-		}
+		var told figures
 		_, failed := bench(t, &told, args...)
-		rates := make(map[string]float64)
-		var lines strings.Builder
-		for _, f := range told.Figures {
-			rates[f.Name] = f.Value
-			lines.WriteString("\n" + f.Name + ": " + f.Text)
-		}
-		t.Log(lines.String())
+		told.log(t)
 		if failed == nil {
+			rates := make(map[string]float64)
+			for _, f := range told.Figures {
+				rates[f.Name] = f.Value
+			}
 			return rates
 		}
 	}

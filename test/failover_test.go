@@ -5,10 +5,7 @@ package test
 import (
 	"fmt"
 	"net/url"
-	"os/exec"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -19,14 +16,7 @@ import (
 func TestAStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	primary, standby := fixture.Own(t, fleet.NewPostgres), fixture.Own(t, fleet.NewPostgres)
-	ask := func(address, sql string) (answer string) {
-		t.Helper()
-		db := fixture.Must(pgx.Connect(t.Context(), address))(t)
-		defer db.Close(t.Context())
-		fixture.OK(t, db.QueryRow(t.Context(), sql).Scan(&answer))
-		return answer
-	}
-	data := ask(standby.Address(), `SHOW data_directory`)
+	data := ask[string](t, standby.Address(), `SHOW data_directory`)
 	fixture.OK(t, standby.Stop())
 	run(t, "mv", data, data+".empty")
 	run(t, "pg_basebackup", "--dbname="+primary.Address(), "--pgdata="+data, "--write-recovery-conf", "--checkpoint=fast")
@@ -35,7 +25,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	fixture.OK(t, standby.Start(t.Context()))
 	run(t, "psql", "--quiet", primary.Address(), "--command=ALTER SYSTEM SET synchronous_standby_names = '*'", "--command=SELECT pg_reload_conf()")
 	fixture.Until(t, "the standby is synchronous", func() bool {
-		return ask(primary.Address(), `SELECT coalesce(string_agg(sync_state, ','), '') FROM pg_stat_replication`) == "sync"
+		return ask[string](t, primary.Address(), `SELECT coalesce(string_agg(sync_state, ','), '') FROM pg_stat_replication`) == "sync"
 	})
 	this := fixture.Must(program())(t)
 	x := newTrade(t, "--database-url", both(t, primary, standby))
@@ -46,9 +36,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	x.shop(150)
 	fixture.OK(t, primary.Kill())
 	// What the primary did not tell anybody may be lost; what it told is on the standby.
-	if text, err := exec.CommandContext(t.Context(), "psql", "--quiet", standby.Address(), "--command=SELECT pg_promote()").CombinedOutput(); err != nil {
-		t.Fatalf("pg_promote: %v: %s", err, text)
-	}
+	run(t, "psql", "--quiet", standby.Address(), "--command=SELECT pg_promote()")
 	x.shop(50)
 	x.close(standby.Address())
 }

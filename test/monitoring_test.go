@@ -173,27 +173,3 @@ func TestAlertsAndDashboardNameWhatExists(t *testing.T) {
 		}
 	}
 }
-
-func TestCheckQuery(t *testing.T) {
-	t.Parallel()
-	pages := map[string]metricPage{
-		"largesse_a_total": {"counter", " `class` ", " `PAID` or `MISSET` "}, "largesse_h": {"histogram", "  ", ""},
-	}
-	for _, tc := range []struct {
-		query, text string
-		wrong       int
-	}{
-		{`sum by (class) (rate(largesse_a_total{class=~"PAID|MISSET"}[5m]))`, "{{ $labels.class }} {{instance}}", 0},
-		{`sum by (le) (largesse_h_bucket)`, "", 0},
-		{`largesse_b`, "", 1},
-		{`largesse_a_total_bucket`, "", 1},
-		{`largesse_a_total{kind="PAID"}`, "", 1},
-		{`largesse_a_total{class="LOST"}`, "", 1},
-		{`sum by (part) (largesse_a_total)`, "", 1},
-		{`largesse_h_count`, "{{class}}", 1},
-	} {
-		if wrong, _ := checkQuery(pages, tc.query, tc.text); len(wrong) != tc.wrong {
-			t.Errorf("%s: %q, want %d complaints", tc.query, wrong, tc.wrong)
-		}
-	}
-}

@@ -1,23 +1,14 @@
 package test
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/queue"
@@ -59,21 +50,6 @@ func TestPayouts(t *testing.T) {
 // everyFault is all that moneysim can do at once, but for slowness.
 var everyFault = moneysim.Faults{LatencyMs: 5, JitterMs: 5, ErrorRate: 0.05, RefuseRate: 0.02, TimeoutRate: 0.005, LostReplyRate: 0.03}
 
-// announce publishes only the started event of a promotion.
-func announce(t *testing.T, p lab.Publishing, promotion int64, targets int) {
-	t.Helper()
-	c, err := bus.Open(t.Context(), bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-test"})
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer c.Close()
-	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":"POINT","totalCount":%d}`, promotion, targets)
-	if err := bus.NewPublisher(c).Publish(t.Context(), []bus.Record{{Topic: bus.TopicStarted, Value: []byte(value)}}); err != nil {
-		t.Error(err)
-	}
-}
-
 // payouts are the cases of the payout flow, from end to end.
 var payouts = map[string]func(t *testing.T, w world){
 	"AFileAndKafkaMessagesArePaidThroughEveryFault": func(t *testing.T, w world) {
@@ -93,50 +69,13 @@ var payouts = map[string]func(t *testing.T, w world){
 		if got := vouchers.Promotion.ExpectedCount; got == nil || *got != 600 {
 			t.Errorf("expectedCount = %v", got)
 		}
-		for _, letter := range r.letters(client.DeadLetterFilter{}, 2) {
+		for _, letter := range r.letters(2) {
 			if letter.Reason != "MALFORMED" || len(letter.Value) == 0 {
 				t.Errorf("dead letter %+v", letter)
 			}
 		}
 		if n := r.sim.MaxChargesPerKey(); n != 1 {
 			t.Errorf("a key was charged %d times", n)
-		}
-	},
-	"TheSameFileTwicePaysNobodyTwice": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{}, patient)
-		id, workload := r.create(300, false, client.NewPromotion{})
-		r.balance(id, workload)
-		var again bytes.Buffer
-		fixture.Must(lab.WriteTargets(&again, 300, false))(t)
-		res, err := r.api.UploadTargets(t.Context(), id, &again, client.UploadOptions{})
-		if err != nil || res.Accepted != 0 || res.Duplicates != 300 {
-			t.Fatalf("second upload: %+v, %v", res, err)
-		}
-		r.balance(id, workload)
-		if stats := r.sim.Stats(); stats.Charges != 300 || stats.Requests != 300 {
-			t.Errorf("the provider saw %+v", stats)
-		}
-	},
-	"ADryRunAcceptsNothingAndTotalsRight": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{})
-		p, err := r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "dry", Type: "POINT"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var file bytes.Buffer
-		workload, err := lab.WriteTargets(&file, 2000, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := r.api.UploadTargets(t.Context(), p.ID, &file, client.UploadOptions{DryRun: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Accepted != 2000 || res.Amount != workload.Amount || res.Rejected != int64(workload.Bad) || res.Duplicates != int64(workload.Repeat) {
-			t.Errorf("dry run: %+v for %+v", res, workload)
-		}
-		if p, err = r.api.Promotion(t.Context(), p.ID); err != nil || p.TotalCount != 0 {
-			t.Errorf("after a dry run: %+v, %v", p, err)
 		}
 	},
 	"TheStreamIsBoundedAndNothingIsTrimmed": func(t *testing.T, w world) {
@@ -149,60 +88,6 @@ var payouts = map[string]func(t *testing.T, w world){
 			return settled(p)
 		})
 		r.balance(id, workload)
-	},
-	"AnErrorEveryTimeEndsKnownNotPaid": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{ErrorRate: 1}, patient)
-		retries := 2
-		id, workload := r.create(6, false, client.NewPromotion{MaxRetries: &retries})
-		account := r.balance(id, workload)
-		if account.Promotion.Counts.Failed != 6 || account.Attempts != 18 || account.Charges != 0 {
-			t.Errorf("counts %+v, %d attempts, %d charges", account.Promotion.Counts, account.Attempts, account.Charges)
-		}
-		detail, err := r.api.Payout(t.Context(), id, "1000000")
-		if err != nil || len(detail.Log) != 3 || detail.ErrorCode == "" {
-			t.Errorf("payout: %+v, %v", detail, err)
-		}
-	},
-	"EveryReplyLostIsLookedUpAndPaidOnce": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{LostReplyRate: 1})
-		id, workload := r.create(15, false, client.NewPromotion{})
-		account := r.balance(id, workload)
-		if account.Promotion.Counts.Succeeded != 15 || r.sim.Stats().Charges != 15 {
-			t.Errorf("counts %+v, provider %+v", account.Promotion.Counts, r.sim.Stats())
-		}
-	},
-	"WrongSettingsPauseAndAResumePays": func(t *testing.T, w world) {
-		var denied atomic.Bool
-		denied.Store(true)
-		front := httptest.NewUnstartedServer(nil)
-		r := newRig(t, w, moneysim.Faults{}, func(c *config.Config) {
-			back := fixture.Must(url.Parse(c.Money.URL))(t)
-			proxy := httputil.NewSingleHostReverseProxy(back)
-			transport := &http.Transport{}
-			proxy.Transport = transport
-			t.Cleanup(transport.CloseIdleConnections)
-			front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				if denied.Load() {
-					http.Error(w, `{"code":"BAD_KEY"}`, http.StatusUnauthorized)
-					return
-				}
-				proxy.ServeHTTP(w, q)
-			})
-			front.Start()
-			t.Cleanup(front.Close)
-			c.Money.URL = front.URL
-		}, patient)
-		id, workload := r.create(50, false, client.NewPromotion{})
-		p := r.until(id, "paused", func(p client.Promotion) bool { return p.Status == "PAUSED" })
-		if !strings.Contains(p.PauseReason, "401") || p.Counts.Failed != 0 {
-			t.Errorf("paused with %q, counts %+v", p.PauseReason, p.Counts)
-		}
-		denied.Store(false)
-		fixture.Must(r.api.ResumePromotion(t.Context(), id))(t)
-		account := r.balance(id, workload)
-		if account.Attempts != 50 {
-			t.Errorf("%d attempts counted, want 50: a 401 is none", account.Attempts)
-		}
 	},
 	"PauseHoldsAndCancelLeavesWhatIsPaid": func(t *testing.T, w world) {
 		r := newRig(t, w, moneysim.Faults{LatencyMs: 30}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 2 })
@@ -241,23 +126,6 @@ var payouts = map[string]func(t *testing.T, w world){
 		if n := r.sim.Stats().Requests; n != 501 {
 			t.Errorf("%d calls for 501 targets", n)
 		}
-	},
-	"AnAnnouncedPromotionWaitsForItsTargets": func(t *testing.T, w world) {
-		r := newRig(t, w, moneysim.Faults{})
-		first := r.publishing(77, 10)
-		workload := fixture.Must(first.Publish(t.Context()))(t)
-		r.balance("77", workload)
-		// A bigger campaign, of which only a part has come, stays open.
-		announce(t, first, 78, 25)
-		second := r.publishing(78, 10)
-		second.Unannounced = true
-		part := fixture.Must(second.Publish(t.Context()))(t)
-		r.until("78", "paid as far as it came", func(p client.Promotion) bool { return p.Counts.Succeeded == 10 })
-		if p, err := r.api.Promotion(t.Context(), "78"); err != nil || p.Status != "RUNNING" {
-			t.Errorf("below its expected count: %+v, %v", p, err)
-		}
-		fixture.Must(r.api.ClosePromotion(t.Context(), "78"))(t)
-		r.balance("78", part)
 	},
 	"ARestartInTheMiddleLosesAndRepeatsNothing": func(t *testing.T, w world) {
 		r := newRig(t, w, moneysim.Faults{LatencyMs: 10, JitterMs: 10, LostReplyRate: 0.02}, func(c *config.Config) { c.Redis.Stream.InFlightPerConsumer = 16 })
@@ -300,8 +168,24 @@ var payouts = map[string]func(t *testing.T, w world){
 			t.Fatalf("Add = %d, %v", added, err)
 		}
 		r.balance(id, workload)
-		if letters := r.letters(client.DeadLetterFilter{}, 1); letters[0].Reason != "NO_ROW" {
+		if letters := r.letters(1); letters[0].Reason != "NO_ROW" {
 			t.Errorf("an entry without a row became %+v", letters[0])
 		}
 	},
+}
+
+// letters waits for so many dead letters and returns them.
+func (r *rig) letters(count int) (all []client.DeadLetter) {
+	r.t.Helper()
+	fixture.Until(r.t, fmt.Sprintf("%d dead letters", count), func() bool {
+		all = nil
+		for d, err := range r.api.DeadLetters(r.t.Context(), client.DeadLetterFilter{}) {
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			all = append(all, d)
+		}
+		return len(all) == count
+	})
+	return all
 }

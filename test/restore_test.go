@@ -3,6 +3,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,11 +80,12 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-func (b *restored) ask(url, sql string) (answer string) {
-	b.t.Helper()
-	db := fixture.Must(pgx.Connect(b.t.Context(), url))(b.t)
-	defer db.Close(b.t.Context())
-	fixture.OK(b.t, db.QueryRow(b.t.Context(), sql).Scan(&answer))
+// ask returns the answer of a database to a question.
+func ask[T any](t *testing.T, url, sql string) (answer T) {
+	t.Helper()
+	db := fixture.Must(pgx.Connect(t.Context(), url))(t)
+	defer db.Close(context.WithoutCancel(t.Context()))
+	fixture.OK(t, db.QueryRow(t.Context(), sql).Scan(&answer))
 	return answer
 }
 
@@ -107,8 +109,7 @@ func TestRestoreFromADump(t *testing.T) {
 func TestRestoreToAPointInTime(t *testing.T) {
 	t.Parallel()
 	s := fixture.Own(t, fleet.NewPostgres)
-	b := &restored{t: t}
-	data := b.ask(s.Address(), `SHOW data_directory`)
+	data := ask[string](t, s.Address(), `SHOW data_directory`)
 	backup := filepath.Join(filepath.Dir(data), "backup")
 	wal := filepath.Join(backup, "wal")
 	fixture.OK(t, os.MkdirAll(wal, 0o700))
@@ -117,15 +118,18 @@ func TestRestoreToAPointInTime(t *testing.T) {
 	run(t, "psql", "--quiet", s.Address(), "--command=ALTER SYSTEM SET archive_mode = on",
 		"--command=ALTER SYSTEM SET archive_command = 'test ! -f "+wal+"/%f && cp %p "+wal+"/%f'")
 	fixture.OK(t, s.Restart(t.Context()))
-	b = beginToPay(t, "--data-dir", t.TempDir(), "--database-url", s.Address())
+	b := beginToPay(t, "--data-dir", t.TempDir(), "--database-url", s.Address())
 	b.untilPaid(100)
 	run(t, "pg_basebackup", "--dbname="+s.Address(), "--pgdata="+filepath.Join(backup, "base"), "--wal-method=none", "--checkpoint=fast")
 	b.untilPaid(400)
-	at := b.ask(s.Address(), `SELECT now()::text`)
+	at := ask[string](t, s.Address(), `SELECT now()::text`)
 	b.untilPaid(800)
 	b.process.kill(t)
 	run(t, "psql", "--quiet", s.Address(), "--command=SELECT pg_switch_wal()")
-	b.archived(s.Address())
+	fixture.Until(t, "the log is archived", func() bool {
+		return ask[bool](t, s.Address(), `SELECT pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal AND
+  NOT EXISTS (SELECT FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready') FROM pg_stat_archiver`)
+	})
 	fixture.OK(t, s.Kill())
 	for _, step := range [][]string{{"rm", "-rf", data}, {"cp", "-a", filepath.Join(backup, "base"), data}} {
 		run(t, step[0], step[1:]...)
@@ -136,23 +140,8 @@ func TestRestoreToAPointInTime(t *testing.T) {
 	fixture.OK(t, os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600))
 	run(t, "chown", "-R", fmt.Sprintf("--reference=%s", filepath.Dir(data)), data)
 	fixture.OK(t, s.Start(t.Context()))
-	b.recovered(s.Address())
+	fixture.Until(t, "the server has left recovery", func() bool { return !ask[bool](t, s.Address(), `SELECT pg_is_in_recovery()`) })
 	b.goOn(800 - 1)
-}
-
-// archived waits until the last complete segment of the log is archived.
-func (b *restored) archived(url string) {
-	b.t.Helper()
-	fixture.Until(b.t, "the log is archived", func() bool {
-		return b.ask(url, `SELECT (pg_walfile_name(pg_current_wal_lsn()) > last_archived_wal AND
-  NOT EXISTS (SELECT FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready'))::text FROM pg_stat_archiver`) == "true"
-	})
-}
-
-// recovered waits until the server has left recovery.
-func (b *restored) recovered(url string) {
-	b.t.Helper()
-	fixture.Until(b.t, "the server has left recovery", func() bool { return b.ask(url, `SELECT pg_is_in_recovery()::text`) == "false" })
 }
 
 // TestRestoreSQLite: a copy that sqlite3 made while an instance paid.

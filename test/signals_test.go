@@ -95,20 +95,6 @@ func (s *stall) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestTerminatedGently: SIGTERM ends the process with 0, with calls open.
-func TestTerminatedGently(t *testing.T) {
-	t.Parallel()
-	_, simURL := startSim(t, moneysim.Faults{LatencyMs: 500})
-	p := serve(t, "--data-dir", t.TempDir(), "--money-url", simURL)
-	r := rigOf(t, p, simURL)
-	id, _ := r.create(2000, false, client.NewPromotion{})
-	r.until(id, "under way", func(p client.Promotion) bool { return p.Counts.Succeeded > 0 })
-	fixture.OK(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("the program ended with %v: %s", err, p.stderr)
-	}
-}
-
 // TestASecondSignalLeavesAtOnce: a second signal ends the process without waiting
 // for calls in flight; the next instance pays the pending payouts, once.
 func TestASecondSignalLeavesAtOnce(t *testing.T) {

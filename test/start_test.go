@@ -2,7 +2,6 @@ package test
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
 )
 
@@ -44,26 +42,4 @@ func TestATakenPortIsFoundOutFirst(t *testing.T) {
 		t.Fatalf("once the port is free: %v", err)
 	}
 	e.Stop()
-}
-
-// TestASecondProcessIsRefused holds the sole possession of a data folder.
-func TestASecondProcessIsRefused(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, embedded, moneysim.Faults{})
-	second := fixture.Must(engine.New(r.cfg, obs.Log{}))(t)
-	err := second.Start(t.Context())
-	if !errors.Is(err, engine.ErrInUse) {
-		t.Fatalf("Start = %v, want ErrInUse", err)
-	}
-	if name := fmt.Sprintf("-%d", os.Getpid()); !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), r.cfg.Data.Dir) {
-		t.Errorf("the refusal %q names neither the holder nor the folder", err)
-	}
-	r.stop()
-	if err := second.Start(t.Context()); err != nil {
-		t.Fatalf("after the first has gone: %v", err)
-	}
-	second.Stop()
-	if _, err := os.Stat(filepath.Join(r.cfg.Data.Dir, "largesse.db")); err != nil {
-		t.Error(err)
-	}
 }

@@ -3,18 +3,14 @@
 package test
 
 import (
-	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab"
@@ -122,15 +118,8 @@ func (x *trade) close(url string) {
 		x.t.Errorf("a key was charged %d times", n)
 	}
 	x.shopping.Wait()
-	db := fixture.Must(pgx.Connect(x.t.Context(), url))(x.t)
-	defer db.Close(context.WithoutCancel(x.t.Context()))
-	number := func(sql string) (n int) {
-		x.t.Helper()
-		fixture.OK(x.t, db.QueryRow(x.t.Context(), sql).Scan(&n))
-		return n
-	}
-	fixture.Until(x.t, "all coupons are issued", func() bool { return number(`SELECT count(*) FROM coupons WHERE status <> 2`) == x.quantity })
-	if n := number(`SELECT count(*) - count(DISTINCT user_id) FROM coupons WHERE status <> 2`); n != 0 {
+	fixture.Until(x.t, "all coupons are issued", func() bool { return ask[int](x.t, url, `SELECT count(*) FROM coupons WHERE status <> 2`) == x.quantity })
+	if n := ask[int](x.t, url, `SELECT count(*) - count(DISTINCT user_id) FROM coupons WHERE status <> 2`); n != 0 {
 		x.t.Errorf("%d users have two coupons", n)
 	}
 }
@@ -163,9 +152,7 @@ func TestUpgrade(t *testing.T) {
 		x.shop(100)
 		stopGently(t, running...)
 		if path == first {
-			if text, err := exec.CommandContext(t.Context(), this, append([]string{"migrate", "--to", "6"}, x.args...)...).CombinedOutput(); err != nil {
-				t.Fatalf("migrate --to: %v: %s", err, text)
-			}
+			run(t, this, append([]string{"migrate", "--to", "6"}, x.args...)...)
 		}
 		running = []*process{x.instance(path), x.instance(path)}
 	}

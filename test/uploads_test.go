@@ -3,14 +3,9 @@
 package test
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -78,73 +73,5 @@ func TestAnEndlessUploadHoldsNoPayoutUp(t *testing.T) {
 	now := r.until(made.ID, "counted", func(now client.Promotion) bool { return now.TotalCount >= max(before, last.result.Accepted) })
 	if interrupted.Load() == 0 && now.TotalCount != last.result.Accepted || now.Counts.Ready != now.TotalCount {
 		t.Errorf("%d of %d targets are ready, %d were accepted", now.Counts.Ready, now.TotalCount, last.result.Accepted)
-	}
-}
-
-// wideLines is NDJSON of lines of 430 bytes, of targets from 1.
-type wideLines struct {
-	next, whole int64 // the target of the next line, and those handed out whole
-	line        []byte
-}
-
-func (w *wideLines) Read(p []byte) (int, error) {
-	n := 0
-	for n < len(p) {
-		if len(w.line) == 0 {
-			w.next++
-			w.line = fmt.Appendf(nil, `{"targetId":%d,"userId":"%0255d","amount":7}`, w.next, w.next)
-			w.line = append(w.line, bytes.Repeat([]byte{' '}, 429-len(w.line))...)
-			w.line = append(w.line, '\n')
-		}
-		m := copy(p[n:], w.line)
-		if w.line = w.line[m:]; len(w.line) == 0 {
-			w.whole++
-		}
-		n += m
-	}
-	return n, nil
-}
-
-// TestAnUploadIsCut cuts an upload that was announced as 10 GB: what came before the cut is
-// in. A sender that disappears leaves nothing open either.
-func TestAnUploadIsCut(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, embedded, moneysim.Faults{})
-	begin := func() (promotion string, conn *net.TCPConn) {
-		t.Helper()
-		made := fixture.Must(r.api.CreatePromotion(t.Context(), client.NewPromotion{Name: "cut", Type: "POINT", Amount: 5}))(t)
-		dialed := fixture.Must(net.Dial("tcp", r.engine.Addr()))(t)
-		t.Cleanup(func() { _ = dialed.Close() })
-		fmt.Fprintf(dialed, "POST /v1/promotions/%s/targets HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", made.ID, int64(10<<30))
-		return made.ID, dialed.(*net.TCPConn)
-	}
-	id, conn := begin()
-	var lines wideLines
-	fixture.Must(io.CopyN(conn, &lines, 20_000_000))(t)
-	fixture.OK(t, conn.CloseWrite())
-	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(res.Body)
-	_ = res.Body.Close()
-	if err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `"BODY_BROKEN"`) ||
-		!strings.Contains(string(text), fmt.Sprintf("%d targets were accepted", lines.whole)) {
-		t.Errorf("%d %s, %v", res.StatusCode, text, err)
-	}
-	p, err := r.api.Promotion(t.Context(), id)
-	if err != nil || p.TotalCount != lines.whole || p.Counts.Ready != lines.whole || p.AmountTotal != 7*lines.whole {
-		t.Errorf("%+v, %v, want %d", p, err, lines.whole)
-	}
-
-	id, conn = begin()
-	fixture.Must(io.CopyN(conn, &wideLines{}, 1_000_000))(t)
-	r.until(id, "begun", func(p client.Promotion) bool { return p.TotalCount > 0 })
-	fixture.OK(t, conn.SetLinger(0))
-	_ = conn.Close()
-	fixture.Must(r.api.StartPromotion(t.Context(), id))(t)
-	done := r.until(id, "completed", func(p client.Promotion) bool { return p.Status == "COMPLETED" })
-	if done.Counts.Succeeded == 0 || done.Counts.Succeeded != done.TotalCount {
-		t.Errorf("%+v", done)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/gate/redisgate"
@@ -103,7 +103,10 @@ func (r *rig) refuses(name string, want promise, call func() error) {
 // standstill creates a promotion that is RUNNING and waits for its target.
 func (r *rig) standstill() (id string) {
 	r.t.Helper()
-	announce(r.t, r.publishing(4711, 1), 4711, 1)
+	kafka := fixture.Must(bus.Open(r.t.Context(), bus.Config{Brokers: r.engine.Brokers(), TopicPrefix: r.cfg.Kafka.TopicPrefix, ClientID: "largesse-test"}))(r.t)
+	defer kafka.Close()
+	started := bus.Record{Topic: bus.TopicStarted, Value: []byte(`{"promotionId":4711,"promotionType":"POINT","totalCount":1}`)}
+	fixture.OK(r.t, bus.NewPublisher(kafka).Publish(r.t.Context(), []bus.Record{started}))
 	return r.until("4711", "RUNNING", func(p client.Promotion) bool { return p.Status == "RUNNING" }).ID
 }
 
@@ -297,11 +300,7 @@ func ownPostgres(t *testing.T) (user string, do func(sql string)) {
 func TestADatabaseThatAnswersAndRefuses(t *testing.T) {
 	t.Parallel()
 	at, do := ownPostgres(t)
-	address := fixture.Must(url.Parse(at))(t)
-	line := fixture.Must(fleet.NewRelay(t.Context(), address.Host))(t)
-	t.Cleanup(line.Close)
-	address.Host, address.Path = line.Addr(), "/largesse"
-	at = address.String()
+	line, at := relayTo(t, strings.Replace(at, "/postgres?", "/largesse?", 1))
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) { cfg.Database.URL = at }, patient)
 	id, workload := r.create(50, false, client.NewPromotion{})
 	r.balance(id, workload)

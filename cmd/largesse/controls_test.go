@@ -86,22 +86,13 @@ func TestRetryResolveExport(t *testing.T) {
 		"POST /v1/promotions/7/payouts/retry":     {202, `{"requeued":1234}`},
 		"POST /v1/promotions/7/payouts/8/resolve": {body: resolved},
 	})
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"retry", "7", "--code", "X"}, "1,234 payouts requeued\n"},
-		{[]string{"retry", "7", "--output", "json"}, "{\n  \"requeued\": 1234\n}\n"},
-		{
-			[]string{"resolve", "7", "8", "--outcome", "Succeeded", "--transaction-key", "T-9", "--note", "seen", "--yes"},
-			"target 8, user u8: SUCCEEDED, amount 5, 1 attempt, updated 2026-11-21 10:00:00Z\ntransaction T-9\n  2026-11-21 10:00:00Z RESOLVED kim seen\n",
-		},
-	} {
-		r := largesseRun(t.Context(), "", env, append([]string{"promotion"}, tt.args...)...)
-		if diff := cmp.Diff(result{exitDone, tt.want, ""}, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	wantRuns(t, env, "promotion", "", []wantedRun{
+		{[]string{"retry", "7", "--code", "X"}, result{exitDone, "1,234 payouts requeued\n", ""}},
+		{[]string{"retry", "7", "--output", "json"}, result{exitDone, "{\n  \"requeued\": 1234\n}\n", ""}},
+		{[]string{"resolve", "7", "8", "--outcome", "Succeeded", "--transaction-key", "T-9", "--note", "seen", "--yes"}, result{
+			exitDone, "target 8, user u8: SUCCEEDED, amount 5, 1 attempt, updated 2026-11-21 10:00:00Z\ntransaction T-9\n  2026-11-21 10:00:00Z RESOLVED kim seen\n", "",
+		}},
+	})
 	want := []string{
 		`POST /v1/promotions/7/payouts/retry {"state":"FAILED","code":"X"}`, `POST /v1/promotions/7/payouts/retry {"state":"FAILED"}`,
 		`POST /v1/promotions/7/payouts/8/resolve {"outcome":"SUCCEEDED","transactionKey":"T-9","note":"seen"}`,
@@ -136,10 +127,7 @@ func TestDeadLetterShowAndSettle(t *testing.T) {
 		"POST /v1/dead-letters/discard":                                        {202, `{"count":1,"skipped":0}`},
 		"GET /v1/dead-letters?limit=200&reason=MALFORMED&source=s&status=OPEN": {body: `{"items":[]}`},
 	})
-	for _, tt := range []struct {
-		args []string
-		want result
-	}{
+	wantRuns(t, env, "deadletter", "", []wantedRun{
 		{[]string{"show", "7"}, result{exitDone, "dead letter 7, 2026-11-21 10:00:00Z: REPLAYED by kim at 2026-11-21 11:00:00Z\n" +
 			"from campaign-promotion-point-publish, partition 1, offset 9\nMALFORMED not\uFFFDJSON\nkey: k\nvalue (not UTF-8): \"\\xffx\"\n", ""}},
 		{[]string{"replay", "7"}, result{exitDone, "dead letter 7 is REPLAYED\n", ""}},
@@ -147,12 +135,7 @@ func TestDeadLetterShowAndSettle(t *testing.T) {
 		{[]string{"discard", "7", "8", "--yes"}, result{exitDone, "1 dead letter discarded, 0 skipped\n", ""}},
 		{[]string{"replay", "--all", "--yes"}, result{exitDone, "1,200 dead letters replayed, 3 skipped\n", ""}},
 		{[]string{"list", "--status", "open", "--source", "s", "--reason", "MALFORMED"}, result{exitDone, "", "there are no dead letters\n"}},
-	} {
-		r := largesseRun(t.Context(), "", env, append([]string{"deadletter"}, tt.args...)...)
-		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	})
 	want := []string{
 		"GET /v1/dead-letters/7", "POST /v1/dead-letters/7/replay", `POST /v1/dead-letters/replay {"source":"s","reason":"MALFORMED"}`,
 		`POST /v1/dead-letters/discard {"ids":["7","8"]}`, `POST /v1/dead-letters/replay {"all":true}`,

@@ -76,19 +76,14 @@ func TestCouponStatus(t *testing.T) {
 		"GET /v1/issue-requests/42:u0": {body: `{"requestId":"42:u0","status":"LEFT","ticket":3}`},
 		"GET /v1/issue-requests/42:u1": {404, `{"code":"REQUEST_UNKNOWN","detail":"no request is known"}`},
 	})
-	for user, want := range map[string]result{
-		"u7": {exitDone, "user u7 has coupon 2 with code C-2\n", ""},
-		"u8": {exitDone, "user u8 waits with ticket 9, 1 person ahead; to learn the outcome: largesse coupon status 42 --user u8\n", ""},
-		"u9": {exitDone, "user u9 was rejected with NOT_DRAWN; request again with: largesse coupon issue 42 --user u9\n", ""},
-		"u0": {exitDone, "user u0 left the line; request again with: largesse coupon issue 42 --user u0\n", ""},
-		"u1": {exitFailed, "", "largesse: no request is known (REQUEST_UNKNOWN)\n"},
-		"":   {exitWrongUse, "", "largesse: --user is missing: name the user who requested; see largesse coupon status --help\n"},
-	} {
-		r := largesseRun(t.Context(), "", env, "coupon", "status", "42", "--user", user)
-		if diff := cmp.Diff(want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%q: %s", user, diff)
-		}
-	}
+	wantRuns(t, env, "coupon status 42", "", []wantedRun{
+		{[]string{"--user", "u7"}, result{exitDone, "user u7 has coupon 2 with code C-2\n", ""}},
+		{[]string{"--user", "u8"}, result{exitDone, "user u8 waits with ticket 9, 1 person ahead; to learn the outcome: largesse coupon status 42 --user u8\n", ""}},
+		{[]string{"--user", "u9"}, result{exitDone, "user u9 was rejected with NOT_DRAWN; request again with: largesse coupon issue 42 --user u9\n", ""}},
+		{[]string{"--user", "u0"}, result{exitDone, "user u0 left the line; request again with: largesse coupon issue 42 --user u0\n", ""}},
+		{[]string{"--user", "u1"}, result{exitFailed, "", "largesse: no request is known (REQUEST_UNKNOWN)\n"}},
+		{[]string{"--user", ""}, result{exitWrongUse, "", "largesse: --user is missing: name the user who requested; see largesse coupon status --help\n"}},
+	})
 }
 
 func TestCouponCalls(t *testing.T) {
@@ -102,10 +97,7 @@ func TestCouponCalls(t *testing.T) {
 		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
 		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
 	})
-	for _, tt := range []struct {
-		args []string
-		want result
-	}{
+	wantRuns(t, env, "coupon", "", []wantedRun{
 		{[]string{"show", "2"}, result{exitDone, `id        2
 code      C-2
 template  42
@@ -125,12 +117,7 @@ expires   2026-11-22 10:00:00Z
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
 			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
 		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
-	} {
-		r := largesseRun(t.Context(), "", env, append([]string{"coupon"}, tt.args...)...)
-		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	})
 	if n := len(asked()); n != 7 {
 		t.Errorf("%d requests", n)
 	}

@@ -16,33 +16,6 @@ import (
 
 //nolint:paralleltest // TMPDIR belongs to the process
 func TestDemoConsole(t *testing.T) {
-	t.Run("ServesTheConsoleBeforeItPays", func(t *testing.T) {
-		t.Setenv("TMPDIR", t.TempDir())
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		out, code := startDemo(ctx, "--targets", "1", "--shoppers", "2", "--coupons", "1")
-		first, kept := "", false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if first == "" {
-				first = lines.Text()
-				_, address, found := strings.Cut(first, "Watch and steer it in the console: ")
-				if !found {
-					t.Errorf("the first line is %q", first)
-				}
-				if page := pageAt(t, address); !strings.Contains(page, "<title>Largesse</title>") {
-					t.Errorf("the address has no console: %s", page)
-				}
-			}
-			if strings.HasPrefix(lines.Text(), "The server keeps running") {
-				kept = true
-				cancel()
-			}
-		}
-		if got := <-code; got != exitDone || !kept {
-			t.Errorf("code %d, kept running: %t", got, kept)
-		}
-	})
-
 	t.Run("DoesWhatItsButtonsSayAndClosesTheBooks", func(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir())
 		ctx, cancel := context.WithCancel(t.Context())

@@ -55,13 +55,6 @@ func TestDoctor(t *testing.T) {
 		}
 	})
 
-	t.Run("ALeaseThatIsTooShortIsExitCode1", func(t *testing.T) { //nolint:paralleltest // the provider ends with the test
-		r := largesseRun(t.Context(), "", nil, append(well, "--money-timeout", "15s")...)
-		if r.code != exitFailed || strings.Count(r.stdout, "\nfail") != 1 || !strings.Contains(r.stdout, "\nfail    settings.lease") {
-			t.Errorf("%+v", r)
-		}
-	})
-
 	t.Run("WrongUseIsExitCode2", func(t *testing.T) {
 		t.Parallel()
 		for _, args := range [][]string{

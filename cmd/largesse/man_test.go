@@ -15,14 +15,8 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-// roffMacros are all that the pages use. The second of a pair ends what the
-// first begins.
-var (
-	roffMacros = []string{".nh", ".TH", ".SH", ".SS", ".PP", ".RS", ".RE", ".EX", ".EE", ".IP", ".TP", ".br", ".nf", ".fi", ".ti", ".TS", ".TE", ".UR", ".UE"}
-	roffPairs  = [][2]string{{".RS", ".RE"}, {".EX", ".EE"}, {".nf", ".fi"}, {".TS", ".TE"}, {".UR", ".UE"}}
-	roffFont   = regexp.MustCompile(`\\f(?:[BIPR]|\([A-Z]{2}|\[[A-Z]*\])`)
-	roffEscape = regexp.MustCompile(`\\(?:[-&e~\\]|\((?:bu|aq|dq|em|en|cq|oq|rs|ti|ha|ga|co)|\[[a-z]+\]|f(?:[BIPR]|\([A-Z]{2}|\[[A-Z]*\]))`)
-)
+// roffFont changes the font of a text.
+var roffFont = regexp.MustCompile(`\\f(?:[BIPR]|\([A-Z]{2}|\[[A-Z]*\])`)
 
 func TestMan(t *testing.T) {
 	t.Parallel()
@@ -43,7 +37,6 @@ func TestMan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			page := fixture.Must(os.ReadFile(filepath.Join(dir, name)))(t)
-			checkRoff(t, string(page))
 			checkPage(t, string(page), cmd)
 		})
 		for _, sub := range cmd.Commands() {
@@ -81,54 +74,6 @@ func TestManTwiceIsTheSame(t *testing.T) {
 	file := filepath.Join(dir, "largesse.1")
 	if r := largesseRun(t.Context(), "", nil, "man", file); r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%+v", r)
-	}
-}
-
-// checkRoff holds a page against what roff can read.
-func checkRoff(t *testing.T, page string) {
-	t.Helper()
-	lines := strings.Split(strings.TrimSuffix(page, "\n"), "\n")
-	var open []string
-	title := false
-	for i, line := range lines {
-		macro, _, _ := strings.Cut(line, " ")
-		switch {
-		case strings.HasPrefix(line, "'"):
-			t.Errorf("line %d begins with a quote, which makes a macro of it: %q", i+1, line)
-		case !strings.HasPrefix(line, "."):
-		case !slices.Contains(roffMacros, macro):
-			t.Errorf("line %d has no macro of ours: %q", i+1, line)
-		}
-		title = title || macro == ".TH"
-		if !title && i > 2 {
-			t.Fatal("there is no .TH")
-		}
-		for _, pair := range roffPairs {
-			switch macro {
-			case pair[0]:
-				open = append(open, pair[1])
-			case pair[1]:
-				if len(open) == 0 || open[len(open)-1] != macro {
-					t.Errorf("line %d ends what is not begun: %q, open are %v", i+1, line, open)
-					continue
-				}
-				open = open[:len(open)-1]
-			}
-		}
-		if left := roffEscape.ReplaceAllString(line, ""); strings.Contains(left, `\`) {
-			t.Errorf("line %d has an escape that roff does not know: %q", i+1, line)
-		}
-		if fonts := roffFont.FindAllString(line, -1); len(fonts)%2 != 0 {
-			t.Errorf("line %d leaves a font open: %q", i+1, line)
-		}
-		for _, markdown := range []string{"**", "```", "%!"} {
-			if strings.Contains(line, markdown) {
-				t.Errorf("line %d has %q left: %q", i+1, markdown, line)
-			}
-		}
-	}
-	if len(open) > 0 {
-		t.Errorf("left open: %v", open)
 	}
 }
 

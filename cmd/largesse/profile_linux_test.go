@@ -65,29 +65,20 @@ func TestProfiles(t *testing.T) {
 	if got := offers(t, env, "profile", "use", ""); len(got) != 3 {
 		t.Errorf("%q", got)
 	}
-	for _, tt := range []struct {
-		stdin string
-		args  []string
-		want  string
-	}{
-		{"", []string{"add", "one", "--server", "http://x"}, "there is a profile one; add --replace"},
-		{"", []string{"add", "three"}, "--server is missing"},
-		{"", []string{"add", "three", "--server", "x"}, `the server address "x" must look like`},
-		{"", []string{"add", "three", "--server", "http://x", "--api-key-file", "-"}, "stdin has no API key"},
-		{"", []string{"add", "three", "--server", "http://x", "--api-key-file", key + "x"}, "no such file"},
-		{"", []string{"add", "three", "--server", "http://x", "--ca-file", key}, "has no PEM certificate"},
-		{"", []string{"add", "a/b", "--server", "http://x"}, `"a/b" is not a profile name`},
-		{"", []string{"add", "none", "--server", "http://x"}, `"none" is not a profile name`},
-		{"", []string{"use", "three"}, `there is no profile "three"; see largesse profile list`},
-		{"", []string{"show", "three"}, `there is no profile "three"`},
-		{"", []string{"remove", "three"}, `there is no profile "three"`},
-		{"", []string{"remove", "one"}, "this would remove profile one with its stored key; add --yes"},
-	} {
-		r := largesseRun(t.Context(), tt.stdin, env, append([]string{"profile"}, tt.args...)...)
-		if r.code != exitWrongUse || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, tt.want) {
-			t.Errorf("%v: %+v", tt.args, r)
-		}
-	}
+	wantWrongUse(t, env, "profile", []wrongRun{
+		{[]string{"add", "one", "--server", "http://x"}, "there is a profile one; add --replace"},
+		{[]string{"add", "three"}, "--server is missing"},
+		{[]string{"add", "three", "--server", "x"}, `the server address "x" must look like`},
+		{[]string{"add", "three", "--server", "http://x", "--api-key-file", "-"}, "stdin has no API key"},
+		{[]string{"add", "three", "--server", "http://x", "--api-key-file", key + "x"}, "no such file"},
+		{[]string{"add", "three", "--server", "http://x", "--ca-file", key}, "has no PEM certificate"},
+		{[]string{"add", "a/b", "--server", "http://x"}, `"a/b" is not a profile name`},
+		{[]string{"add", "none", "--server", "http://x"}, `"none" is not a profile name`},
+		{[]string{"use", "three"}, `there is no profile "three"; see largesse profile list`},
+		{[]string{"show", "three"}, `there is no profile "three"`},
+		{[]string{"remove", "three"}, `there is no profile "three"`},
+		{[]string{"remove", "one"}, "this would remove profile one with its stored key; add --yes"},
+	})
 	must("lgs_new\n", "add", "one", "--server", "http://other.example", "--api-key-file", "-", "--replace")
 	must("", "remove", "one", "--yes")
 	text, err := os.ReadFile(path)

@@ -343,23 +343,6 @@ func TestPromotionCreate(t *testing.T) {
 		fixture.Equal(t, append(once, once...), asked())
 	})
 
-	t.Run("TakesWhatIsAtTheBounds", func(t *testing.T) {
-		t.Parallel()
-		env, asked := fakeServer(t, answers())
-		for _, more := range [][]string{
-			{"--type", "point", "--amount", "1", "--max-retries", "20", "--consumers-per-instance", "256", "--currency", "EUR"},
-			{"--type", "voucher", "--amount", "0", "--max-retries", "0", "--consumers-per-instance", "1", "--voucher", strings.Repeat("é", 200)},
-		} {
-			r := largesseRun(t.Context(), "", env, append([]string{"promotion", "create", "--name", strings.Repeat("é", 200)}, more...)...)
-			if r.code != exitDone {
-				t.Errorf("%v: %+v", more, r)
-			}
-		}
-		if n := len(asked()); n != 2 {
-			t.Errorf("%d requests", n)
-		}
-	})
-
 	t.Run("MakesNothingWithoutItsFile", func(t *testing.T) {
 		t.Parallel()
 		env, asked := fakeServer(t, nil)

@@ -11,10 +11,7 @@ func TestProviderCheck(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.stdout, "check that it runs") || !strings.Contains(r.stderr, "1 of 1 check failed") {
 		t.Errorf("nobody there: %+v", r)
 	}
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
+	wantWrongUse(t, nil, "provider check", []wrongRun{
 		{[]string{"http://127.0.0.1:1"}, "add --yes to confirm"},
 		{[]string{"--yes"}, "needs the URL of a provider"},
 		{[]string{"http://a", "http://b"}, "takes one URL"},
@@ -22,10 +19,5 @@ func TestProviderCheck(t *testing.T) {
 		{[]string{"http://127.0.0.1:1", "--yes", "--user", ""}, "must not be empty"},
 		{[]string{"http://127.0.0.1:1", "--yes", "--wait", "2h"}, "from 0s to 1h"},
 		{[]string{"http://127.0.0.1:1", "--yes", "--money-request-path", "/x"}, "money.request.body (default) is missing"},
-	} {
-		r := largesseRun(t.Context(), "", nil, append([]string{"provider", "check"}, tc.args...)...)
-		if r.code != exitWrongUse || r.stdout != "" || !strings.Contains(r.stderr, tc.want) || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%q: %+v", tc.args, r)
-		}
-	}
+	})
 }

@@ -15,21 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
-
-func TestSimPlan(t *testing.T) {
-	t.Parallel()
-	r := largesseRun(t.Context(), "", nil, "sim", "--seed", "7", "--steps", "30", "--plan")
-	again := largesseRun(t.Context(), "", nil, "sim", "--seed", "7", "--steps", "30", "--plan")
-	if r != again || r.code != exitDone || strings.Count(r.stdout, "\n") != 30 {
-		t.Errorf("%+v\nand then %+v", r, again)
-	}
-	if other := largesseRun(t.Context(), "", nil, "sim", "--seed", "8", "--steps", "30", "--plan"); other.stdout == r.stdout {
-		t.Error("another seed has the same plan")
-	}
-}
 
 func TestSim(t *testing.T) {
 	t.Parallel()
@@ -181,10 +168,11 @@ func chargesTwice(t *testing.T) func(provider string) string {
 	}
 }
 
-func TestInvariantsAreTheVerdicts(t *testing.T) {
+func TestSimPlan(t *testing.T) {
 	t.Parallel()
-	got := invariants([]lab.Verdict{{Invariant: "a", Holds: true, Detail: "1"}, {Invariant: "b"}})
-	if len(got) != 2 || !got[0].Holds || got[0].Detail != "1" || got[1].Holds || got[1].Invariant != "b" {
-		t.Errorf("%+v", got)
+	r := largesseRun(t.Context(), "", nil, "sim", "--seed", "7", "--steps", "30", "--plan")
+	again := largesseRun(t.Context(), "", nil, "sim", "--seed", "7", "--steps", "30", "--plan")
+	if r != again || r.code != exitDone || strings.Count(r.stdout, "\n") != 30 {
+		t.Errorf("%+v\nand then %+v", r, again)
 	}
 }

@@ -51,26 +51,17 @@ func TestTemplateSetAndClose(t *testing.T) {
 
 		"POST /v1/coupon-templates/42/release-places": {body: `{"released":7}`},
 	})
-	const changed = "template 42 is changed; show it with: largesse template show 42\n"
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
+	changed := result{exitDone, "template 42 is changed; show it with: largesse template show 42\n", ""}
+	wantRuns(t, env, "template", "", []wantedRun{
 		{[]string{"set", "42", "--quantity", "20000", "--name", "N", "--per-user", "3", "--mode", "sync", "--when-redis-away", "Wait", "--reissue-after-cancel"}, changed},
 		{[]string{"set", "42", "--opens", "none", "--closes", "2026-11-21T10:00:00Z", "--valid-for", "1h", "--hold", "10m"}, changed},
 		{[]string{"set", "42", "--closes", "none", "--valid-for", "0", "--hold", "0"}, changed},
 		{[]string{"set", "42", "--metadata", "shop=paris", "--metadata", "season"}, changed},
-		{[]string{"close", "42", "--yes"}, "template 42 is closed; 1,000 people in line will still be served\n"},
-	} {
-		if r := largesseRun(t.Context(), "", env, append([]string{"template"}, tt.args...)...); r != (result{exitDone, tt.want, ""}) {
-			t.Errorf("%v: %+v", tt.args, r)
-		}
-	}
+		{[]string{"close", "42", "--yes"}, result{exitDone, "template 42 is closed; 1,000 people in line will still be served\n", ""}},
+		{[]string{"release-places", "42", "--yes"}, result{exitDone, "7 places of template 42 released\n", ""}},
+	})
 	if r := largesseRun(t.Context(), "", env, "template", "release-places", "42"); r.code != exitWrongUse || !strings.Contains(r.stderr, "if Redis comes back") {
 		t.Errorf("without --yes: %+v", r)
-	}
-	if r := largesseRun(t.Context(), "", env, "template", "release-places", "42", "--yes"); r != (result{exitDone, "7 places of template 42 released\n", ""}) {
-		t.Errorf("%+v", r)
 	}
 	var out client.Template
 	r := largesseRun(t.Context(), "", env, "template", "close", "42", "--yes", "--output", "json")
@@ -203,15 +194,20 @@ func TestTemplateState(t *testing.T) {
 		want          string
 		opens, closes *time.Time
 		stock         int64
+		codes         *client.ImportedCodes
 	}{
-		{"OPEN", nil, nil, 1},
-		{"OPEN", at(0), at(time.Nanosecond), 1},
-		{"SOLD OUT", at(-time.Hour), at(time.Hour), 0},
-		{"NOT OPEN", at(time.Nanosecond), nil, 1},
-		{"CLOSED", nil, at(0), 1},
-		{"CLOSED", at(-time.Hour), at(-time.Minute), 0},
+		{"OPEN", nil, nil, 1, nil},
+		{"OPEN", at(0), at(time.Nanosecond), 1, nil},
+		{"OPEN", nil, nil, 1, &client.ImportedCodes{Left: 1, Missing: 2}},
+		{"SOLD OUT", at(-time.Hour), at(time.Hour), 0, nil},
+		{"SOLD OUT", nil, nil, 0, &client.ImportedCodes{Imported: 5}},
+		{"OUT OF CODES", nil, nil, 0, &client.ImportedCodes{Imported: 5, Missing: 2}},
+		{"NOT OPEN", at(time.Nanosecond), nil, 1, nil},
+		{"CLOSED", nil, at(0), 1, nil},
+		{"CLOSED", at(-time.Hour), at(-time.Minute), 0, nil},
 	} {
-		if got := templateState(client.Template{OpensAt: tt.opens, ClosesAt: tt.closes, Counters: client.TemplateCounters{Stock: tt.stock}}, now); got != tt.want {
+		out := client.Template{OpensAt: tt.opens, ClosesAt: tt.closes, ImportedCodes: tt.codes, Counters: client.TemplateCounters{Stock: tt.stock}}
+		if got := templateState(out, now); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
 		}
 	}
@@ -225,36 +221,15 @@ func TestTemplateEntrants(t *testing.T) {
 		"GET /v1/coupon-templates/43/entrants?limit=200":          {body: `{"items":[]}`},
 		"GET /v1/coupon-templates/44/entrants?limit=200":          {409, `{"code":"ILLEGAL_STATE","detail":"the draw is OPEN"}`},
 	})
-	for _, tt := range []struct {
-		args []string
-		want result
-	}{
+	wantRuns(t, env, "template entrants", "", []wantedRun{
 		{[]string{"42"}, result{exitDone, "a b\nu,7\nü 8\n", ""}},
 		{[]string{"42", "--output", "json"}, result{exitDone, "[\n  \"a\\tb\",\n  \"u,7\",\n  \"ü 8\"\n]\n", ""}},
 		{[]string{"43"}, result{exitDone, "", "the draw has no entrants\n"}},
 		{[]string{"43", "--output", "json"}, result{exitDone, "[]\n", ""}},
 		{[]string{"44"}, result{exitFailed, "", "largesse: the draw is OPEN (ILLEGAL_STATE)\n"}},
-	} {
-		r := largesseRun(t.Context(), "", env, append([]string{"template", "entrants"}, tt.args...)...)
-		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	})
 	if n := len(asked()); n != 7 {
 		t.Errorf("%d requests", n)
-	}
-}
-
-func TestTemplateStateNamesMissingCodes(t *testing.T) {
-	t.Parallel()
-	for want, missing := range map[string]int64{"SOLD OUT": 0, "OUT OF CODES": 2} {
-		out := client.Template{ImportedCodes: &client.ImportedCodes{Imported: 5, Missing: missing}}
-		if got := templateState(out, time.Now()); got != want {
-			t.Errorf("%d codes missing: %s, want %s", missing, got, want)
-		}
-	}
-	if got := templateState(client.Template{ImportedCodes: &client.ImportedCodes{Left: 1, Missing: 2}, Counters: client.TemplateCounters{Stock: 1}}, time.Now()); got != "OPEN" {
-		t.Errorf("with a code left: %s", got)
 	}
 }
 
@@ -268,10 +243,7 @@ func TestTemplateCodes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "codes.csv")
 	fixture.OK(t, os.WriteFile(file, []byte("code\nA\nB\n"), 0o600))
-	for _, tt := range []struct {
-		args []string
-		want result
-	}{
+	wantRuns(t, env, "template codes", "A\nB\n", []wantedRun{
 		{[]string{"42", file}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
 		{[]string{"42", "-"}, result{exitDone, "2 codes imported, from A to B; template 42 has 2 codes left of 1,002\n", ""}},
 		{[]string{"42", file, "--output", "json"}, result{exitDone, "{\n  \"accepted\": 2,\n  \"firstCode\": \"A\",\n  \"lastCode\": \"B\",\n  \"importedCodes\": {\n    \"imported\": 1002,\n    \"left\": 2,\n    \"missing\": 0\n  },\n  \"totalQuantity\": 9\n}\n", ""}},
@@ -280,12 +252,7 @@ func TestTemplateCodes(t *testing.T) {
 		{[]string{"44", file}, result{exitFailed, "", "largesse: line 2: code \"A\" appears twice (BAD_CODES)\n"}},
 		{[]string{"42", dir}, result{exitFailed, "", "largesse: open the file of codes: " + dir + " is a directory\n"}},
 		{[]string{"x", file}, result{exitWrongUse, "", "largesse: \"x\" is not a template ID: it must be a whole number from 1; see largesse template list\n"}},
-	} {
-		r := largesseRun(t.Context(), "A\nB\n", env, append([]string{"template", "codes"}, tt.args...)...)
-		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	})
 	if n := len(asked()); n != 5 {
 		t.Errorf("%d requests", n)
 	}
@@ -293,6 +260,14 @@ func TestTemplateCodes(t *testing.T) {
 
 func TestTemplateWatch(t *testing.T) {
 	t.Parallel()
+	t.Run("EndsAtOnceWhenThereIsNoSuchTemplate", func(t *testing.T) {
+		t.Parallel()
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/coupon-templates/42": {404, `{"code":"TEMPLATE_NOT_FOUND","detail":"there is no coupon template 42"}`}})
+		r := largesseRun(t.Context(), "", env, "template", "watch", "42")
+		if r != (result{exitFailed, "", "largesse: there is no coupon template 42 (TEMPLATE_NOT_FOUND); see largesse template list\n"}) {
+			t.Errorf("%+v", r)
+		}
+	})
 	counters := func(stock, count, waiting string) string {
 		return `{"id":"42","name":"S","totalQuantity":10,"path":"GATE","counters":{"totalQuantity":10,"stock":` + stock + `,"count":` + count + `,"issuedTotal":` + count + `,"waiting":` + waiting + `}}`
 	}
@@ -319,20 +294,6 @@ func TestTemplateWatch(t *testing.T) {
 		}
 	})
 
-	t.Run("WritesAnObjectForEachChange", func(t *testing.T) {
-		t.Parallel()
-		r := largesseRun(t.Context(), "", nil, "template", "watch", "42", "--every", "10ms", "--output", "json", "--server", serveInTurn(t, steps))
-		var live []int64
-		for d := json.NewDecoder(strings.NewReader(r.stdout)); d.More(); {
-			var one client.Template
-			fixture.OK(t, d.Decode(&one))
-			live = append(live, one.Counters.Count)
-		}
-		if diff := cmp.Diff([]int64{0, 4, 8, 10}, live); diff != "" || r.code != exitDone {
-			t.Errorf("code %d\n%s", r.code, diff)
-		}
-	})
-
 	t.Run("DrawsWhatIsLiveWaitsAndIsLeft", func(t *testing.T) {
 		t.Parallel()
 		f := &templateFrame{Template: client.Template{TotalQuantity: 10, Path: "DATABASE", Counters: client.TemplateCounters{Stock: 3, Count: 5, IssuedTotal: 5, Waiting: 2}}}
@@ -353,15 +314,6 @@ func TestTemplateWatch(t *testing.T) {
 		}
 		if rate := seen.rate(); rate != 28 {
 			t.Errorf("the rate of the last 10 s is %f", rate)
-		}
-	})
-
-	t.Run("EndsAtOnceWhenThereIsNoSuchTemplate", func(t *testing.T) {
-		t.Parallel()
-		env, _ := fakeServer(t, map[string]answer{"GET /v1/coupon-templates/42": {404, `{"code":"TEMPLATE_NOT_FOUND","detail":"there is no coupon template 42"}`}})
-		r := largesseRun(t.Context(), "", env, "template", "watch", "42")
-		if r != (result{exitFailed, "", "largesse: there is no coupon template 42 (TEMPLATE_NOT_FOUND); see largesse template list\n"}) {
-			t.Errorf("%+v", r)
 		}
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
@@ -32,10 +30,7 @@ func TestWebhookCommands(t *testing.T) {
 		"POST " + endpoints + "/3/deliveries/71/resend":                {202, strings.Replace(deliveryJSON, "ABANDONED", "PENDING", 1)},
 		"POST " + endpoints + "/3/deliveries/72/resend":                {404, `{"code":"DELIVERY_NOT_FOUND","detail":"no"}`},
 	})
-	for _, tt := range []struct {
-		args []string
-		want result
-	}{
+	wantRuns(t, env, "webhook", "", []wantedRun{
 		{[]string{"create", "--url", "https://crm.example/in", "--events", "promotion.completed,coupon.used", "--description", "CRM", "--disabled"}, result{
 			exitDone, "whsec_x\n", "This is the secret of webhook endpoint 3. It is not shown again: give it to the receiver, which verifies deliveries with it.\n",
 		}},
@@ -70,12 +65,7 @@ created by        kim
 			"71  coupon.used  coupon 9  2026-11-21 10:00:00Z  ABANDONED  2                       no response after 10000 ms: timeout\n", ""}},
 		{[]string{"resend", "3", "71"}, result{exitDone, "delivery 71 of coupon.used is PENDING; see: largesse webhook deliveries 3\n", ""}},
 		{[]string{"resend", "3", "72"}, result{exitFailed, "", "largesse: no (DELIVERY_NOT_FOUND); see largesse webhook deliveries --help\n"}},
-	} {
-		r := largesseRun(t.Context(), "", env, append([]string{"webhook"}, tt.args...)...)
-		if diff := cmp.Diff(tt.want, r, cmp.AllowUnexported(result{})); diff != "" {
-			t.Errorf("%v: %s", tt.args, diff)
-		}
-	}
+	})
 	want := []string{
 		"POST " + endpoints + ` {"url":"https://crm.example/in","events":["promotion.completed","coupon.used"],"description":"CRM","enabled":false}`,
 		"GET " + endpoints, "GET " + endpoints + "/3",
@@ -87,10 +77,7 @@ created by        kim
 		"POST " + endpoints + "/3/deliveries/71/resend", "POST " + endpoints + "/3/deliveries/72/resend",
 	}
 	fixture.Equal(t, want, asked())
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
+	wantWrongUse(t, nil, "webhook", []wrongRun{
 		{[]string{"create", "--events", "coupon.used"}, "--url is missing"},
 		{[]string{"create", "--url", "https://x"}, "--events is missing: name at least one of promotion.started"},
 		{[]string{"create", "--url", "https://x", "--events", "coupon.gone"}, `--events "coupon.gone" must be one of promotion.started`},
@@ -100,10 +87,5 @@ created by        kim
 		{[]string{"show", "x"}, `"x" is not an ID`},
 		{[]string{"resend", "3"}, "needs a webhook endpoint ID and a delivery ID"},
 		{[]string{"deliveries", "3", "--state", "lost"}, `--state "lost" must be one of pending`},
-	} {
-		r := largesseRun(t.Context(), "", nil, append([]string{"webhook"}, tt.args...)...)
-		if r.code != exitWrongUse || !strings.Contains(r.stderr, tt.want) || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%v: %+v", tt.args, r)
-		}
-	}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -279,10 +280,14 @@ func TestErrorCodesArrive(t *testing.T) {
 		out := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/promotions/12345/targets", strings.NewReader("targetId\n"+strings.Repeat("1\n", uploadBytesMin)))
 		req.Header.Set("Content-Type", asCSV)
+		began := time.Now()
 		b.api.ServeHTTP(out, req)
 		a := answer{out.Code, out.Header(), out.Body.String()}
 		b.wantDescribed(t, req, a)
 		a.wantProblem(t, http.StatusServiceUnavailable, CodeTooManyUploads)
+		if a.header.Get("Retry-After") == "" || time.Since(began) != uploadSlotTimeout {
+			t.Errorf("%v after %s", a.header, time.Since(began))
+		}
 	})
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,10 +14,8 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
-	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/web"
 )
 
 // What web promises of streams and stops.
@@ -107,19 +104,6 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		w.wantNoStreams(t)
 	})
 
-	fixture.OnFakeTime(t, "OfARequestForACoupon", func(t *testing.T) {
-		w := newWire(t)
-		w.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusWaiting, Ticket: 9, Rank: 5}, nil)
-		p := w.open(t, "/v1/issue-requests/42:u7/events")
-		p.hear(t, `"queueRank":5`)
-		w.shop.news <- coupon.Status{RequestID: "42:u7", Kind: coupon.StatusRejected, Ticket: 9, Reason: reward.ReasonSoldOut}
-		if rest := p.wantEnd(t); !strings.Contains(rest, "event: result") {
-			t.Errorf("the end: %q", rest)
-		}
-		w.shop.watchers.Wait()
-		w.wantNoStreams(t)
-	})
-
 	fixture.OnFakeTime(t, "WhoNeverReadsIsDropped", func(t *testing.T) {
 		w := promotionWire(t, reward.Running)
 		stuck, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
@@ -138,26 +122,6 @@ func TestEventStreamTakesTheConnection(t *testing.T) {
 		}
 		w.become(reward.Completed)
 		other.wantEnd(t)
-		w.wantNobody(t)
-		w.wantNoStreams(t)
-	})
-
-	fixture.OnFakeTime(t, "WhoIsSlowMissesSteps", func(t *testing.T) {
-		w := promotionWire(t, reward.Running)
-		slow, other := w.open(t, promotionEvents), w.open(t, promotionEvents)
-		slow.hear(t, "RUNNING")
-		other.hear(t, "RUNNING")
-		for n := range int64(5) {
-			w.paid(n + 1)
-			other.hear(t, "event: progress")
-			time.Sleep(progressIntervalMax)
-		}
-		w.become(reward.Completed)
-		other.wantEnd(t)
-		rest := slow.wantEnd(t) // what was on its way when it stopped reading, and the end
-		if got := told(t, sentEvents(t, "retry: 2000\n\n"+rest)); len(got) != 2 || got[0] != "progress RUNNING 1" || got[1] != "done COMPLETED 5" {
-			t.Errorf("it heard %v", got)
-		}
 		w.wantNobody(t)
 		w.wantNoStreams(t)
 	})
@@ -263,57 +227,4 @@ func (r *revocable) Verify(context.Context, string) (auth.Principal, error) {
 		return auth.Principal{}, auth.ErrUnauthenticated
 	}
 	return auth.Principal{Name: "reader", Role: auth.RoleViewer}, nil
-}
-
-// TestEventStreamsOverTheNetwork: what a Server does with them.
-func TestEventStreamsOverTheNetwork(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
-	server := b.serveHTTP(t, web.Limits{})
-	path := "/v1/promotions/" + id + "/events"
-
-	head := b.do(t, "HEAD", path, nil)
-	head.want(t, http.StatusOK)
-	if got := head.header.Get("Content-Type"); got != web.StreamType || head.body != "" {
-		t.Errorf("HEAD: %s, %q", got, head.body)
-	}
-
-	follow := func() (lines *bufio.Reader, leave func()) {
-		req := fixture.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil))(t)
-		res, err := b.http.Do(req) //nolint:bodyclose // leave closes it
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
-	}
-	await := func(lines *bufio.Reader, want string) {
-		t.Helper()
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Fatalf("%v instead of %q", err, want)
-			}
-			if strings.TrimSpace(line) == want {
-				return
-			}
-		}
-	}
-	first, leave := follow()
-	await(first, "event: state")
-	second, leaveSecond := follow()
-	defer leaveSecond()
-	await(second, "event: state")
-	leave() // the other one continues
-	b.json(t, "POST", "/v1/promotions/"+id+"/start", "").want(t, http.StatusAccepted)
-	await(second, "event: state")
-	b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1\n").want(t, http.StatusOK)
-	await(second, "event: progress")
-	server.Stop()
-	if _, err := io.ReadAll(second); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("the stop: %v", err)
-	}
-	if n, _, _ := b.api.progress.standing(); n != 0 {
-		t.Errorf("%d still watch", n)
-	}
 }

@@ -9,63 +9,37 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
-	"github.com/largesse/largesse/internal/store"
 )
 
-// TestHistoryIsAsThePayoutItself: over a database, the log of attempts is that of
-// the payout, however it came to an end.
+// TestHistoryIsAsThePayoutItself: the history of a user says of each payout what the
+// payout itself says, and names its promotion.
 func TestHistoryIsAsThePayoutItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.store
-	ctx := t.Context()
-	for _, id := range []string{"5", "9"} {
-		b.create(t, `{"id":`+id+`,"name":"P`+id+`","type":"POINT","amount":10}`)
-		b.upload(t, "/v1/promotions/"+id+"/targets", "targetId,userId\n1,ann\n2,ann\n3,bob\n4,\n")
-		b.json(t, "POST", "/v1/promotions/"+id+"/start", "").want(t, http.StatusAccepted)
+	for id, name := range map[reward.PromotionID]string{5: "P5", 9: "P9"} {
+		b.store.promotion(t, id, reward.Running, func(p *reward.Promotion) { p.Name = name })
 	}
-	rows, err := s.PayoutDispatch(ctx, store.PayoutDispatchParams{PromotionID: 9, Limit: 9, MaxLen: 9, Now: testTime})
-	if err != nil || len(rows) != 4 {
-		t.Fatalf("%d dispatched, %v", len(rows), err)
-	}
-	answer := reward.Attempt{Dispatch: 1, At: testTime, Class: reward.AnswerUnknown, Code: "RESET", Message: "it broke"}
-	fixture.Must(s.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: []rules.Outcome{
-		{Ref: reward.Ref{PromotionID: 9, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomePaid, TransactionKey: "t-1"},
-		{Ref: reward.Ref{PromotionID: 9, TargetID: 2, Dispatch: 1}, Kind: rules.OutcomeNoLookup, Attempts: []reward.Attempt{answer}},
-	}, Now: testTime}))(t)
-	history := func(user string) []any {
-		list, _ := b.json(t, "GET", "/v1/users/"+user+"/history", "").object(t)["payouts"].([]any)
-		return list
-	}
-	check := func(when string, want ...string) {
-		t.Helper()
-		var got []string
-		for _, each := range history("ann") {
-			p, _ := each.(map[string]any)
-			promotion, target, state := p["promotionId"].(string), p["targetId"].(string), p["state"].(string)
-			got = append(got, p["promotionName"].(string)+" "+promotion+":"+target+" "+state)
-			alone := b.json(t, "GET", "/v1/promotions/"+promotion+"/payouts/"+target, "").object(t)
-			for name, value := range alone {
-				if name != "userId" && !cmp.Equal(value, p[name]) {
-					t.Errorf("%s, %s:%s: %s is %v, alone %v", when, promotion, target, name, p[name], value)
-				}
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
-		}
-	}
-	check("unknown", "P9 9:1 SUCCEEDED", "P9 9:2 UNKNOWN", "P5 5:1 READY", "P5 5:2 READY")
+	paid, unknown := ended(1, rules.OutcomePaid, ""), ended(2, rules.OutcomeNoLookup, "")
+	paid.TransactionKey = "t-1"
+	unknown.Attempts = []reward.Attempt{{Dispatch: 1, At: testTime, Class: reward.AnswerUnknown, Code: "RESET", Message: "it broke"}}
+	b.store.pay(t, 9, testTime, paid, unknown)
+	b.store.pay(t, 5, testTime, ended(1, queued, ""))
 	b.json(t, "POST", "/v1/promotions/9/payouts/2/resolve", `{"outcome":"FAILED","note":"asked the bank"}`).want(t, http.StatusOK)
 	b.json(t, "POST", "/v1/promotions/5/pause", "").want(t, http.StatusAccepted)
-	check("resolved", "P9 9:1 SUCCEEDED", "P9 9:2 FAILED", "P5 5:1 READY", "P5 5:2 READY")
-	if p, _ := history("ann")[2].(map[string]any); p["promotionStatus"] != "PAUSED" || p["pauseReason"] != `paused by "anonymous"` {
-		t.Errorf("of a paused promotion: %v", p)
-	}
-	// Without a column for the user, the row names the target.
-	for user, n := range map[string]int{"bob": 2, "4": 2, "1": 0} {
-		if got := len(history(user)); got != n {
-			t.Errorf("%s has %d payouts, want %d", user, got, n)
+	var got []string
+	list, _ := b.json(t, "GET", "/v1/users/u/history", "").object(t)["payouts"].([]any)
+	for _, each := range list {
+		p, _ := each.(map[string]any)
+		promotion, target := p["promotionId"].(string), p["targetId"].(string)
+		got = append(got, p["promotionName"].(string)+" "+p["promotionStatus"].(string)+" "+promotion+":"+target+" "+p["state"].(string))
+		for name, value := range b.json(t, "GET", "/v1/promotions/"+promotion+"/payouts/"+target, "").object(t) {
+			if name != "userId" && name != "promotionSummaryId" && !cmp.Equal(value, p[name]) {
+				t.Errorf("%s:%s: %s is %v, alone %v", promotion, target, name, p[name], value)
+			}
+		}
+		if reason := p["pauseReason"]; promotion == "5" && reason != `paused by "anonymous"` {
+			t.Errorf("a paused promotion has the reason %v", reason)
 		}
 	}
+	fixture.Equal(t, []string{"P9 RUNNING 9:1 SUCCEEDED", "P9 RUNNING 9:2 FAILED", "P5 PAUSED 5:1 QUEUED"}, got)
 }

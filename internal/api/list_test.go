@@ -103,6 +103,10 @@ func TestLists(t *testing.T) {
 		{"/v1/reconciliations/x", 400, "MALFORMED"},
 		{"/v1/nothing", 404, "ROUTE_NOT_FOUND"},
 		{"/", 404, "ROUTE_NOT_FOUND"},
+		{"/v1/promotions/77/events", 404, "PROMOTION_NOT_FOUND"},
+		{"/v1/promotions/x/events", 400, "MALFORMED"},
+		{"/v1/coupon-templates/7/events", 404, "TEMPLATE_NOT_FOUND"},
+		{"/v1/coupon-templates/x/events", 400, "MALFORMED"},
 	} {
 		b.json(t, "GET", tt.path, "").wantProblem(t, tt.status, tt.code)
 	}

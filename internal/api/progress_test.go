@@ -381,29 +381,6 @@ func TestProgressHub(t *testing.T) {
 		h.leave(other)
 		h.wantIdle(t)
 	})
-
-	t.Run("MayBeUsedByMany", func(t *testing.T) {
-		t.Parallel()
-		f := newFakeViews(1, 2, 3)
-		h := f.hub()
-		var all sync.WaitGroup
-		for n := range 50 {
-			all.Go(func() {
-				for i := range 20 {
-					w := h.watch(reward.PromotionID((n+i)%4 + 1)) // one of them is not there
-					if n := <-w.updates; (n.err != nil) != (w.id == 4) {
-						t.Errorf("promotion %s: %+v", w.id, n)
-					}
-					f.pay(w.id % 3)
-					h.leave(w)
-				}
-			})
-		}
-		all.Wait()
-		if watchers, promotions, _ := h.standing(); watchers != 0 || promotions != 0 {
-			t.Errorf("%d watch %d promotions", watchers, promotions)
-		}
-	})
 }
 
 // TestProgressReport checks that an outage of the store is logged once, and so is its end.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
@@ -180,29 +179,4 @@ func TestTemplateEvents(t *testing.T) {
 		}
 		w.wantNoWatchers(t)
 	})
-
-	t.Run("AreHeldWithinTheLimitsOfACaller", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, guarded)
-		b.shop.template(42, 10)
-		for range heldPerReader {
-			leave := fixture.Must(b.api.held.enter(caller{token: "viewer", Principal: badge(t, "viewer")}, heldPerReader))(t)
-			defer leave()
-		}
-		b.jsonAs(t, "viewer", "GET", templateEvents, "").wantProblem(t, http.StatusTooManyRequests, CodeRateLimited)
-	})
-
-	t.Run("AreRefusedWithAReason", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		b.json(t, "GET", "/v1/coupon-templates/7/events", "").wantProblem(t, http.StatusNotFound, reward.CodeTemplateNotFound)
-		b.json(t, "GET", "/v1/coupon-templates/x/events", "").wantProblem(t, http.StatusBadRequest, reward.CodeMalformed)
-		b.json(t, "GET", templateEvents+"?x=1", "").wantProblem(t, http.StatusUnprocessableEntity, reward.CodeInvalid)
-	})
-}
-
-// badge returns the principal of a token of badges.
-func badge(t *testing.T, token string) auth.Principal {
-	t.Helper()
-	return fixture.Must(badges{}.Verify(t.Context(), token))(t)
 }

@@ -17,8 +17,6 @@ type Publishing struct {
 	// Malformed is the number of malformed records to mix in, one per batch.
 	// Each must become a dead letter.
 	Malformed int
-	// Unannounced omits the started event.
-	Unannounced bool
 }
 
 const (
@@ -41,7 +39,7 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 		topic = bus.TopicVoucherPublish
 	}
 	out := Workload{Rejects: make(map[string]int)}
-	started := p.Unannounced
+	started := false
 	for sent := 0; sent < p.Targets || !started; {
 		if !started && sent >= p.Targets/3 {
 			started = true
