@@ -47,8 +47,8 @@ func (c *cli) quiet() world {
 	return w
 }
 
-// update moves the bar with a name, and creates it on the first call.
-func (b *bars) update(name string, done, total int64) {
+// Update moves the bar with a name, and creates it on the first call.
+func (b *bars) Update(name string, done, total int64) {
 	x := b.each[name]
 	if x == nil {
 		x = &bar{from: time.Now()}
@@ -73,8 +73,11 @@ func (b *bars) update(name string, done, total int64) {
 	_, _ = fmt.Fprintf(b.lines, "  %-20s %9s of %s  %s\n", name, number(done), number(total), rateAndLeft(done, total, time.Since(x.from)))
 }
 
-// close stops the bars and leaves them on the terminal.
-func (b *bars) close() {
+// Live reports whether stderr is a terminal, on which a bar can also shrink.
+func (b *bars) Live() bool { return b.live != nil }
+
+// Close stops the bars and leaves them on the terminal.
+func (b *bars) Close() {
 	if b.live == nil {
 		return
 	}

@@ -2,27 +2,32 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
-	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/reward"
 )
+
+// benchmark is a command of bench.
+type benchmark struct {
+	about   *cobra.Command
+	several bool // it runs several instances, which need a Kafka
+	// redis and creates are parts of the help: which Redis it needs, and what the user of the
+	// database creates.
+	redis, creates string
+	flags          func(*pflag.FlagSet)
+	check          func() error // of the flags
+	run            func(context.Context, lab.Bench) (benchResult, error)
+	broken         string // the error if a limit is not kept
+}
+
+// benchResult is what a benchmark measured: lab.Figures or lab.OriginalCases.
+type benchResult interface{ Kept() bool }
 
 func (c *cli) benchCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
@@ -30,285 +35,285 @@ func (c *cli) benchCommand() *cobra.Command {
 		Short:   "Measure this build on real servers",
 		Example: "  largesse bench payouts --database-url postgres://… --redis-url redis://127.0.0.1:6379",
 	})
-	b := payoutBench{cli: c}
-	payouts := &cobra.Command{
-		Use:   "payouts",
-		Short: "Measure payouts per second, compared with a bare pipeline of the same commands",
-		Long: `Pay targets from a file through a provider in this process, on a real PostgreSQL
+	for _, b := range []benchmark{payoutsBenchmark(), governorBenchmark(), couponsBenchmark(), idleBenchmark(), originalsBenchmark()} {
+		cmd.AddCommand(c.benchmarkCommand(b))
+	}
+	return cmd
+}
+
+func (c *cli) benchmarkCommand(b benchmark) *cobra.Command {
+	var on lab.Bench
+	cmd := b.about
+	cmd.Args = args()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch missing := on.Database == "" || on.Redis == ""; {
+		case b.several && (missing || len(on.Brokers) == 0):
+			return wrongUse("bench %s runs several instances that share servers: set --database-url, --redis-url and --kafka-brokers", cmd.Name())
+		case missing:
+			return wrongUse("bench %s measures real servers: set --database-url and --redis-url", cmd.Name())
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+		show := newBars(c.quiet())
+		on.Log, on.Progress = c.stderr, show.Update
+		result, err := b.run(cmd.Context(), on)
+		show.Close()
+		if err == nil {
+			err = c.printBench(result)
+		}
+		if err == nil && !result.Kept() {
+			err = errors.New(b.broken)
+		}
+		return err
+	}
+	flags := cmd.Flags()
+	b.flags(flags)
+	flags.StringVar(&on.Database, "database-url", "", "PostgreSQL URL of a user who may create a "+b.creates+" (required)")
+	flags.StringVar(&on.Redis, "redis-url", "", b.redis+" (required)")
+	brokers := "Kafka brokers (required)"
+	if !b.several {
+		brokers = "Kafka brokers; default: the embedded broker"
+	}
+	flags.StringSliceVar(&on.Brokers, "kafka-brokers", nil, brokers)
+	return cmd
+}
+
+// printBench prints what a benchmark measured.
+func (c *cli) printBench(result benchResult) error {
+	name := "figures"
+	switch measured := result.(type) {
+	case lab.OriginalCases:
+		if name = "cases"; c.output == outputTable {
+			return c.printOriginals(measured)
+		}
+	case lab.Figures:
+		if c.output == outputTable {
+			d := details{out: c.stdout}
+			for _, one := range measured {
+				d.add(one.Name, one.Text)
+			}
+			return d.flush()
+		}
+	}
+	return c.printJSON(map[string]any{name: result, "kept": result.Kept()})
+}
+
+func (c *cli) printOriginals(cases lab.OriginalCases) error {
+	fmt.Fprintf(c.stdout, "%d cores, %s, all instances in one process\n\n", runtime.NumCPU(), runtime.Version())
+	return printRows(c, cases, listing[lab.OriginalCase]{
+		header: []string{"CASE", "ORIGINAL", "AS DESIGNED", "HERE", "CORRECT", "CHECKED"},
+		row: func(one lab.OriginalCase) []string {
+			correct := "yes"
+			if !one.Correct {
+				correct = "NO"
+			}
+			return []string{one.Case, one.Original, one.AsDesigned, one.Here, correct, one.Detail}
+		},
+		wrap: true,
+	})
+}
+
+// within checks that the value of a flag is from least to most, or at least least if most
+// is 0.
+func within(flag string, value, least, most int) error {
+	switch {
+	case most > 0 && (value < least || value > most):
+		return wrongUse("--%s %d must be from %d to %d", flag, value, least, most)
+	case value < least:
+		return wrongUse("--%s %d must be at least %d", flag, value, least)
+	}
+	return nil
+}
+
+func payoutsBenchmark() benchmark {
+	var p lab.PayoutBench
+	return benchmark{
+		about: &cobra.Command{
+			Use:   "payouts",
+			Short: "Measure payouts per second, compared with a bare pipeline of the same commands",
+			Long: `Pay targets from a file through a provider in this process, on a real PostgreSQL
 and Redis. Then process the same file through a bare pipeline of the same SQL and
 stream commands, without any guarantee. Finally pay through a provider that takes
 200 ms, with 2,000 calls in flight.
 
 The run creates its own schema, key prefix and topic prefix, and removes them.`,
-		Example: `  largesse bench payouts --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
+			Example: `  largesse bench payouts --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
   largesse bench payouts --targets 100000 --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379`,
-		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
+		},
+		redis: "Redis or Valkey URL", creates: "schema",
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntVar(&p.Targets, "targets", 1_000_000, "targets in the file, at least 1000")
+			flags.IntVar(&p.SlowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0: skip that run")
+		},
+		check: func() error {
+			return errors.Join(within("targets", p.Targets, 1000, 0), within("slow-targets", p.SlowTargets, 0, 0))
+		},
+		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return p.Run(ctx, on) },
+		broken: "the books do not balance",
 	}
-	flags := payouts.Flags()
-	flags.IntVar(&b.targets, "targets", 1_000_000, "targets in the file, at least 1000")
-	flags.IntVar(&b.slowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0: skip that run")
-	flags.StringVar(&b.database, "database-url", "", "PostgreSQL URL of a user who may create a schema (required)")
-	flags.StringVar(&b.redis, "redis-url", "", "Redis or Valkey URL (required)")
-	flags.StringSliceVar(&b.brokers, "kafka-brokers", nil, "Kafka brokers; default: the embedded broker")
-	cmd.AddCommand(payouts, c.benchGovernorCommand(), c.benchCouponsCommand(), c.benchIdleCommand(), c.benchOriginalsCommand())
-	return cmd
 }
 
-// payoutBench is one run of bench payouts.
-type payoutBench struct {
-	*cli
-	targets, slowTargets int
-	database, redis      string
-	brokers              []string
+func couponsBenchmark() benchmark {
+	var b lab.CouponBench
+	return benchmark{
+		about: &cobra.Command{
+			Use:   "coupons",
+			Short: "Measure coupons per second, compared with hand-written code",
+			Long: `Measure on a real PostgreSQL, Redis and Kafka, in one run:
 
-	name   string // name of the schema, and start of the prefixes
-	schema string // database URL with the schema as search path
-	dir    string
+  - the gate: users per second that the engine admits, each with a ticket and a
+    rank, compared with redis-benchmark -P 16 of a hand-written script that does
+    the same for one user (ratio at least 1.0);
+  - from request to committed coupon, in the order of tickets, compared with one
+    transaction per coupon with SELECT … FOR UPDATE on 10 connections (ratio at
+    least 25);
+  - the watchers of a line that moves ten times per second: the CPU of this process,
+    compared with the same line without watchers, and the waits that they were told,
+    compared with their real ones, also after the database slowed down fivefold;
+  - a load of the gate of a very long line: its time, compared with the time in which
+    the line was filled, and the longest pause of Redis.
+
+The exit code is 1 if a ratio is too low or a coupon is missing. The run creates its
+own schema, key prefix and topic prefix, and removes them.`,
+			Example: `  largesse bench coupons --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
+		},
+		redis: "Redis or Valkey URL of a single server", creates: "schema",
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntVar(&b.Users, "askers", 300_000, "users, at least 1000; each requests one coupon")
+			flags.IntVar(&b.AtOnce, "at-once", 1024, "concurrent requests, at least 1")
+			flags.IntVar(&b.ByHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10")
+			flags.IntVar(&b.Watchers, "watchers", 10_000, "watchers of the line, at most 100000; 0: skip that run")
+			flags.IntVar(&b.Line, "line", 2_000_000, "users in line while the gate is loaded; 0: skip that run")
+			flags.StringVar(&b.Tool, "redis-benchmark", "redis-benchmark", "path of the program redis-benchmark, from Redis or Valkey")
+		},
+		check: func() error {
+			return errors.Join(within("askers", b.Users, 1000, 0), within("at-once", b.AtOnce, 1, 0), within("by-hand", b.ByHand, 10, 0),
+				within("watchers", b.Watchers, 0, 100_000), within("line", b.Line, 0, 0))
+		},
+		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return b.Run(ctx, on) },
+		broken: "a ratio is too low, or a coupon is missing: see the table above",
+	}
 }
 
-const (
-	slowLatency = 200 * time.Millisecond
-	slowOpen    = 2000
-)
+func governorBenchmark() benchmark {
+	var g lab.GovernorBench
+	return benchmark{
+		about: &cobra.Command{
+			Use:   "governor",
+			Short: "Measure how well the governor uses and keeps its limits",
+			Long: `Run instances of this binary against a provider in this process and print
 
-func (b *payoutBench) run(ctx context.Context) error {
-	if b.database == "" || b.redis == "" {
-		return wrongUse("bench payouts measures real servers: set --database-url and --redis-url")
+  - the share of calls in flight ÷ latency that is reached with a provider of 200 ms
+    and no limit (at least 0.95);
+  - what the provider sees of a limit that three instances share, one of which is
+    killed half-way: the mean (at least 0.92 of the limit) and the busiest second
+    (at most 1.05 of it);
+  - how long a promotion of 1,000 targets takes in addition to a huge one, compared
+    with alone (less than 3 times).
+
+The exit code is 1 if a limit is not kept. The run creates its own schema, key
+prefix and topic prefix, and removes them.`,
+			Example: `  largesse bench governor --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
+		},
+		several: true, redis: "Redis or Valkey URL", creates: "schema",
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntVar(&g.Open, "open", 500, "calls in flight in the run without a limit, at least 1")
+			flags.IntVar(&g.Rate, "rate", 500, "calls per second in the run with a limit, at least 10")
+			flags.IntVar(&g.BigTargets, "big-targets", 1_000_000, "targets of the huge promotion, at least 10000")
+		},
+		check: func() error {
+			return errors.Join(within("open", g.Open, 1, 0), within("rate", g.Rate, 10, 0), within("big-targets", g.BigTargets, 10*lab.SmallTargets, 0))
+		},
+		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return g.Run(ctx, on) },
+		broken: "a limit was not kept: see the table above",
 	}
-	if b.targets < 1000 {
-		return wrongUse("--targets %d must be at least 1000", b.targets)
-	}
-	leave, err := b.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	fast, err := b.measureEngine(ctx, "fast", b.targets, &lab.Provider{}, 64)
-	if err != nil {
-		return err
-	}
-	bare, err := b.measureBare(ctx)
-	if err != nil {
-		return err
-	}
-	var f figures
-	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
-	f.add("targets", float64(b.targets), number(int64(b.targets))+" from a file, provider in this process")
-	f.add("engine, from upload to the last final row", fast.rate, fmt.Sprintf("%.1f s, %s payouts/s", fast.took.Seconds(), number(int64(fast.rate))))
-	bareRate := float64(b.targets) / bare.Seconds()
-	f.add("bare pipeline of the same commands", bareRate, fmt.Sprintf("%.1f s, %s payouts/s", bare.Seconds(), number(int64(bareRate))))
-	f.add("ratio", fast.rate/bareRate, fmt.Sprintf("%.2f (at least 0.40)", fast.rate/bareRate))
-	f.add("peak memory of the process", float64(fast.Memory), number(fast.Memory>>20)+" MB (under 300)")
-	f.add("peak entries in Redis", float64(fast.Entries),
-		fmt.Sprintf("%s (max-len %s)", number(fast.Entries), number(int64(config.Default().Redis.Stream.MaxLen))))
-	f.correct("correct", fast.verdict(), fast.balanced)
-	if b.slowTargets > 0 {
-		slow, err := b.measureEngine(ctx, "slow", b.slowTargets, &lab.Provider{Latency: slowLatency}, slowOpen/16)
-		if err != nil {
-			return err
-		}
-		ideal := slowOpen / slowLatency.Seconds()
-		f.add(fmt.Sprintf("provider of %v, %s calls in flight", slowLatency, number(slow.openMax)), slow.middleRate,
-			fmt.Sprintf("%s payouts/s between 10 and 90 %% of %s", number(int64(slow.middleRate)), number(int64(b.slowTargets))))
-		f.add("share of in flight ÷ latency", slow.middleRate/ideal, fmt.Sprintf("%.2f (at least 0.90)", slow.middleRate/ideal))
-		f.correct("correct with the slow provider", slow.verdict(), slow.balanced)
-	}
-	if err := b.printFigures(f); err != nil {
-		return err
-	}
-	if !f.kept() {
-		return fmt.Errorf("the books do not balance")
-	}
-	return nil
 }
 
-// begin creates the directory and the schema of a run. leave removes them.
-func (b *payoutBench) begin(ctx context.Context) (leave func(), err error) {
-	b.name = "bench_" + strings.ToLower(rand.Text()[:8])
-	if b.dir, err = os.MkdirTemp("", "largesse-bench-"); err != nil {
-		return nil, err
+func idleBenchmark() benchmark {
+	var b lab.IdleBench
+	return benchmark{
+		about: &cobra.Command{
+			Use:   "idle",
+			Short: "Measure what instances cost while promotions have nothing to do",
+			Long: `Run instances with all roles in this process, next to RUNNING promotions that wait
+for their first target. For each number of promotions, print what one instance
+costs:
+
+  - transactions of the database per second, nearly all of one statement;
+  - Redis commands per second (at most 100);
+  - the share of a core (at most 5 %);
+  - the age of the oldest view of the promotions (below 1 s).
+
+Reconciliation is off: it takes at most a tenth of a second per second.
+
+The exit code is 1 if a limit is not kept. Nothing else may use that Redis
+meanwhile, because its commands count. The run creates its own database, key prefix
+and topic prefix, and removes them.`,
+			Example: `  largesse bench idle --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
+  largesse bench idle --instances 20 --promotions 10000 --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
+		},
+		several: true, redis: "URL of a Redis or Valkey that nothing else uses", creates: "database",
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntVar(&b.Instances, "instances", 3, "instances in this process, at least 1")
+			flags.IntSliceVar(&b.Promotions, "promotions", []int{10, 100, 1000, 10_000}, "numbers of promotions to measure with")
+			flags.DurationVar(&b.Window, "window", 20*time.Second, "how long each measurement lasts, at least 1s")
+		},
+		check: func() error {
+			errs := []error{within("instances", b.Instances, 1, 0), within("promotions", len(b.Promotions), 1, 0)}
+			for _, n := range b.Promotions {
+				errs = append(errs, within("promotions", n, 0, 0))
+			}
+			if b.Window < time.Second {
+				errs = append(errs, wrongUse("--window %v must be at least 1s", b.Window))
+			}
+			return errors.Join(errs...)
+		},
+		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return b.Run(ctx, on) },
+		broken: "an idle instance costs more than its limit",
 	}
-	if err := b.makeSchema(ctx); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(b.dir))
-	}
-	return func() {
-		b.dropSchema(context.WithoutCancel(ctx))
-		_ = os.RemoveAll(b.dir)
-	}, nil
 }
 
-func (b *payoutBench) makeSchema(ctx context.Context) error {
-	u, err := url.Parse(b.database)
-	if err != nil {
-		return wrongUse("--database-url is not a URL: %v", err)
-	}
-	db, err := pgx.Connect(ctx, b.database)
-	if err != nil {
-		return fmt.Errorf("connect to --database-url: %w", err)
-	}
-	defer func() { _ = db.Close(ctx) }()
-	if _, err := db.Exec(ctx, "CREATE SCHEMA "+b.name); err != nil {
-		return fmt.Errorf("create the schema of the run: %w", err)
-	}
-	q := u.Query()
-	q.Set("search_path", b.name)
-	u.RawQuery = q.Encode()
-	b.schema = u.String()
-	return nil
-}
+func originalsBenchmark() benchmark {
+	var o lab.OriginalsBench
+	return benchmark{
+		about: &cobra.Command{
+			Use:   "originals",
+			Short: "Measure the headline cases of the two designs that Largesse comes from",
+			Long: `Run the cases that the two original designs calculate or promise, and print their
+figures next to those of this build:
 
-func (b *payoutBench) dropSchema(ctx context.Context) {
-	db, err := pgx.Connect(ctx, b.database)
-	if err != nil {
-		return
-	}
-	defer func() { _ = db.Close(ctx) }()
-	_, _ = db.Exec(ctx, "DROP SCHEMA "+b.name+" CASCADE")
-}
+  - targets paid by four instances through a provider that takes 200 ms;
+  - calls in flight for targets that come from a topic with 12 partitions;
+  - 10,000 requests for 100 coupons: how many pass the gate, and how many transactions
+    of the database run at the same time;
+  - coupons issued in order, one transaction each as in the original, and in batches.
 
-// benchResult holds the measurements of one run of the engine.
-type benchResult struct {
-	took       time.Duration
-	rate       float64 // payouts per second, from the first uploaded byte to the last final row
-	middleRate float64 // calls per second between 10 and 90 % of the calls
-	lab.Peaks
-	openMax  int64
-	balanced bool
-	detail   string
-}
+"As designed" uses the settings of the original: its number of consumers, each with
+one call in flight, or its one worker. "Here" uses the defaults of Largesse. Each case
+is checked: every target paid once, every coupon issued once and in order.
 
-func (r benchResult) verdict() string {
-	if r.balanced {
-		return "every target was paid once: " + r.detail
+The exit code is 1 if a case is not correct. All instances run in this process. The run
+creates its own database, key prefix and topic prefix, and removes them.`,
+			Example: `  largesse bench originals --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092
+  largesse bench originals --targets 1000000 --as-designed 10000 --database-url postgres://postgres@127.0.0.1/postgres --redis-url redis://127.0.0.1:6379 --kafka-brokers 127.0.0.1:9092`,
+		},
+		several: true, redis: "Redis or Valkey URL", creates: "database",
+		flags: func(flags *pflag.FlagSet) {
+			flags.IntSliceVar(&o.Targets, "targets", []int{1000, 10_000, 100_000}, "sizes of promotions, at least 10 each")
+			flags.IntSliceVar(&o.AsDesigned, "as-designed", []int{1000}, "those sizes that are also paid as designed, which takes as long as it did there")
+		},
+		check: func() error {
+			var errs []error
+			for _, n := range o.Targets {
+				errs = append(errs, within("targets", n, 10, 0))
+			}
+			for _, n := range o.AsDesigned {
+				errs = append(errs, within("as-designed", n, 10, 0))
+			}
+			return errors.Join(errs...)
+		},
+		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return o.Run(ctx, on) },
+		broken: "a case is not correct: see the table above",
 	}
-	return "NO: " + r.detail
-}
-
-func (b *payoutBench) config(run string, perConsumer int) config.Config {
-	cfg := config.Default()
-	cfg.Data.Dir = filepath.Join(b.dir, run)
-	cfg.Database.URL = b.schema
-	cfg.Redis.URL = b.redis
-	cfg.Redis.KeyPrefix = b.name + "-" + run + ":"
-	cfg.Kafka.Brokers = b.brokers
-	cfg.Kafka.TopicPrefix = b.name + "-" + run + "-"
-	cfg.HTTP.Listen = "127.0.0.1:0"
-	cfg.Redis.Stream.InFlightPerConsumer = perConsumer
-	return cfg
-}
-
-func (b *payoutBench) measureEngine(ctx context.Context, run string, targets int, provider *lab.Provider, perConsumer int) (benchResult, error) {
-	path := filepath.Join(b.dir, run+".csv")
-	workload, err := writeTargetsFile(path, targets)
-	if err != nil {
-		return benchResult{}, err
-	}
-	log, err := obs.NewLog(b.stderr, "warn", "text")
-	if err != nil {
-		return benchResult{}, err
-	}
-	cfg := b.config(run, perConsumer)
-	e, err := engine.New(cfg, log, engine.WithProvider(provider))
-	if err != nil {
-		return benchResult{}, err
-	}
-	if err := e.Start(ctx); err != nil {
-		return benchResult{}, err
-	}
-	defer e.Stop()
-	api, err := client.New("http://"+e.Addr(), client.Options{})
-	if err != nil {
-		return benchResult{}, err
-	}
-	p, err := api.CreatePromotion(ctx, client.NewPromotion{Name: "Bench " + run, Type: "POINT"})
-	if err != nil {
-		return benchResult{}, err
-	}
-	id, err := reward.ParsePromotionID(p.ID)
-	if err != nil {
-		return benchResult{}, err
-	}
-	watching, stopWatch := context.WithCancel(ctx)
-	peaks := make(chan lab.Peaks, 1)
-	go func() { peaks <- lab.WatchPeaks(watching, e.Queue(), id) }()
-	defer stopWatch()
-
-	provider.Total = int64(targets)
-	began := time.Now()
-	file, err := os.Open(path)
-	if err != nil {
-		return benchResult{}, err
-	}
-	defer func() { _ = file.Close() }()
-	upload := func() error {
-		_, err := api.UploadTargets(ctx, p.ID, file, client.UploadOptions{})
-		return err
-	}
-	start := func() error {
-		_, err := api.StartPromotion(ctx, p.ID)
-		return err
-	}
-	// Upload first in the slow run: it measures the provider's share, not the
-	// upload.
-	steps := []func() error{start, upload}
-	if provider.Latency > 0 {
-		steps = []func() error{upload, start}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return benchResult{}, err
-		}
-	}
-	show := newBars(b.quiet())
-	for {
-		if p, err = api.Promotion(ctx, p.ID); err != nil {
-			return benchResult{}, err
-		}
-		show.update(run, p.Counts.Done(), int64(targets))
-		if p.Status == "COMPLETED" && p.TotalCount == int64(targets) {
-			break
-		}
-		select {
-		case <-time.After(demoPoll):
-		case <-ctx.Done():
-			return benchResult{}, ctx.Err()
-		}
-	}
-	show.close()
-	stopWatch()
-	res := benchResult{Peaks: <-peaks}
-	res.took = p.FinishedAt.Sub(began)
-	res.rate = float64(targets) / res.took.Seconds()
-	res.middleRate = provider.MiddleRate()
-	res.openMax = provider.OpenMax()
-	recount, err := e.Store().SummaryRecount(ctx, id)
-	if err != nil {
-		return benchResult{}, err
-	}
-	calls := provider.Calls()
-	res.balanced = recount.Payouts[reward.Succeeded] == int64(targets) && recount.AmountTotal() == reward.Amount(workload.Amount) && calls == int64(targets)
-	res.detail = fmt.Sprintf("%s rows succeeded, %s calls", number(recount.Payouts[reward.Succeeded]), number(calls))
-	return res, nil
-}
-
-func writeTargetsFile(path string, n int) (lab.Workload, error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return lab.Workload{}, err
-	}
-	workload, err := lab.WriteTargets(file, n, false)
-	if err != nil {
-		return workload, err
-	}
-	return workload, file.Close()
-}
-
-func (b *payoutBench) measureBare(ctx context.Context) (time.Duration, error) {
-	file, err := os.Open(filepath.Join(b.dir, "fast.csv"))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = file.Close() }()
-	return lab.Bare{PostgresURL: b.schema, RedisURL: b.redis, Prefix: b.name + "-"}.Run(ctx, io.Reader(file), b.targets)
 }

@@ -407,9 +407,9 @@ func (d *demo) uploadPoints(ctx context.Context) (*campaign, error) {
 // that people ask for. The instance may be killed once everything is published.
 func (d *demo) watch(ctx context.Context, campaigns []*campaign, published <-chan error) ([]*campaign, error) {
 	show := newBars(d.world)
-	defer show.close()
+	defer show.Close()
 	for _, c := range campaigns {
-		show.update(c.title, 0, int64(c.targets))
+		show.Update(c.title, 0, int64(c.targets))
 	}
 	if published == nil {
 		d.site.allowKills()
@@ -467,7 +467,7 @@ func (d *demo) progress(ctx context.Context, c *campaign, show *bars) (done bool
 	if err != nil {
 		return false, fmt.Errorf("read the campaign %s: %w", c.title, err)
 	}
-	show.update(c.title, p.Counts.Done(), int64(c.targets))
+	show.Update(c.title, p.Counts.Done(), int64(c.targets))
 	return p.Status == "COMPLETED" && p.Counts.Unknown == 0, nil
 }
 

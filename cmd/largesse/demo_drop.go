@@ -74,7 +74,7 @@ type dropJSON struct {
 // issued. It returns the greatest length of the line.
 func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (longest int64, err error) {
 	show := newBars(d.world)
-	defer show.close()
+	defer show.Close()
 	want := int64(min(d.coupons, d.shoppers))
 	open := true
 	for {
@@ -83,10 +83,10 @@ func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (long
 			return 0, fmt.Errorf("read the coupon template: %w", err)
 		}
 		longest = max(longest, t.Counters.Waiting)
-		show.update("shoppers answered", crowd.Counts().Answered, int64(d.shoppers))
-		show.update("coupons issued", t.Counters.IssuedTotal, want)
-		if show.live != nil { // lines cannot show a value that rises and falls
-			show.update("waiting in line", t.Counters.Waiting, want)
+		show.Update("shoppers answered", crowd.Counts().Answered, int64(d.shoppers))
+		show.Update("coupons issued", t.Counters.IssuedTotal, want)
+		if show.Live() { // lines cannot show a value that rises and falls
+			show.Update("waiting in line", t.Counters.Waiting, want)
 		}
 		if !open && t.Counters.IssuedTotal >= want && t.Counters.Waiting == 0 {
 			return longest, nil

@@ -91,9 +91,9 @@ func TestBars(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		b := newBars(world{stdout: &out, stderr: io.Discard})
-		b.update("points", 0, 2000)
-		b.update("points", 2000, 2000)
-		b.close()
+		b.Update("points", 0, 2000)
+		b.Update("points", 2000, 2000)
+		b.Close()
 		if got := out.String(); !strings.Contains(got, "0 of 2,000") || !strings.Contains(got, "2,000 of 2,000") {
 			t.Errorf("%q", got)
 		}

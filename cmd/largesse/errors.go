@@ -17,6 +17,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -115,6 +116,7 @@ func describe(ctx context.Context, cmd *cobra.Command, err error, server string)
 	text = withoutRepeats(err.Error())
 	var (
 		usage    *usageError
+		misuse   lab.Misuse
 		settings *config.Error
 		problem  *client.Problem
 		dial     *net.OpError
@@ -123,7 +125,7 @@ func describe(ctx context.Context, cmd *cobra.Command, err error, server string)
 		text = withFlags(cmd, text, problem.Errors)
 	}
 	switch {
-	case errors.As(err, &usage), errors.As(err, &settings):
+	case errors.As(err, &usage), errors.As(err, &misuse), errors.As(err, &settings):
 		code = exitWrongUse
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		text = strings.TrimSuffix("interrupted: "+text, ": "+context.Canceled.Error())

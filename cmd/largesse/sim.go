@@ -165,11 +165,11 @@ func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
 		}
 	}
 	show := newBars(s.quiet())
-	defer show.close()
+	defer show.Close()
 	return lab.Simulation{
 		Plan: lab.NewPlan(s.seed, s.steps), Money: ledger, Trace: trace,
 		Start:    func(ctx context.Context) (lab.Instance, error) { return s.startEngine(ctx, money, log) },
-		Progress: func(done int) { show.update("steps", int64(done), int64(s.steps)) },
+		Progress: func(done int) { show.Update("steps", int64(done), int64(s.steps)) },
 	}.Run(ctx)
 }
 

@@ -23,21 +23,21 @@ const (
 	barePayoutsID = 1 // promotion ID of all rows
 )
 
-// Bare is a pipeline of the SQL and stream commands that a payout needs
+// bare is a pipeline of the SQL and stream commands that a payout needs
 // (insert, update to queued, XADD, XREADGROUP, update to succeeded, XACK and
 // XDEL, in the same batches) without anything that makes them safe: no checks,
 // counts, dispatch numbers or claims, and no provider. It is the yardstick for
 // the speed of the engine.
-type Bare struct {
-	PostgresURL string // URL with the schema of the engine's tables in its search path
-	RedisURL    string
-	Prefix      string // prefix of the Redis keys
+type bare struct {
+	postgresURL string // URL with the schema of the engine's tables in its search path
+	redisURL    string
+	prefix      string // prefix of the Redis keys
 }
 
-// Run processes every target of a CSV file (targetId,userId,amount; no invalid
+// run processes every target of a CSV file (targetId,userId,amount; no invalid
 // lines) and returns the time it took.
-func (b Bare) Run(ctx context.Context, targets io.Reader, total int) (time.Duration, error) {
-	db, err := pgxpool.New(ctx, b.PostgresURL)
+func (b bare) run(ctx context.Context, targets io.Reader, total int) (time.Duration, error) {
+	db, err := pgxpool.New(ctx, b.postgresURL)
 	if err != nil {
 		return 0, fmt.Errorf("bare pipeline: %w", err)
 	}
@@ -45,17 +45,12 @@ func (b Bare) Run(ctx context.Context, targets io.Reader, total int) (time.Durat
 	if _, err := db.Exec(ctx, `DROP TABLE IF EXISTS bare_payouts; CREATE TABLE bare_payouts (LIKE payouts INCLUDING ALL)`); err != nil {
 		return 0, fmt.Errorf("bare pipeline: create its table: %w", err)
 	}
-	opt, err := rueidis.ParseURL(b.RedisURL)
-	if err != nil {
-		return 0, fmt.Errorf("bare pipeline: %w", err)
-	}
-	opt.DisableCache = true
-	redis, err := rueidis.NewClient(opt)
+	redis, _, err := connectRedis(b.redisURL)
 	if err != nil {
 		return 0, fmt.Errorf("bare pipeline: %w", err)
 	}
 	defer redis.Close()
-	key := b.Prefix + "bare-stream"
+	key := b.prefix + "bare-stream"
 	redis.Do(ctx, redis.B().Del().Key(key).Build())
 	defer redis.Do(context.WithoutCancel(ctx), redis.B().Del().Key(key).Build())
 	if err := redis.Do(ctx, redis.B().XgroupCreate().Key(key).Group("g").Id("0").Mkstream().Build()).Error(); err != nil {

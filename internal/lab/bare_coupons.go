@@ -12,12 +12,12 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// BareGate is a hand-written gate: one script per request, with the effects of
+// bareGate is a hand-written gate: one script per request, with the effects of
 // the real one (opening times, existing request, existing coupon, stock,
 // ticket, line, request stream, counter), but without batches and generations,
 // and without recovery from a loss. KEYS: template hash, line, holders, stream,
 // stock. ARGV: user.
-const BareGate = `local t = redis.call('HMGET', KEYS[1], 'opens', 'closes', 'total', 'live', 'next')
+const bareGate = `local t = redis.call('HMGET', KEYS[1], 'opens', 'closes', 'total', 'live', 'next')
 local now = redis.call('TIME')[1] * 1000
 if now < tonumber(t[1]) or now >= tonumber(t[2]) then return -1 end
 local ticket = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -32,21 +32,15 @@ redis.call('XADD', KEYS[4], '*', 'requestId', '1:' .. ARGV[1], 'templateId', '1'
 redis.call('SET', KEYS[5], room - 1)
 return {n, waiting}`
 
-// BareIssue is hand-written issuing: one transaction per coupon, which locks
-// the template with FOR UPDATE, on several connections.
-type BareIssue struct {
-	PostgresURL string // URL with the schema of the engine's tables in its search path
-	Connections int
-	Coupons     int
-}
-
-// Run issues the coupons and returns the time it took.
-func (b BareIssue) Run(ctx context.Context) (time.Duration, error) {
-	cfg, err := pgxpool.ParseConfig(b.PostgresURL)
+// issueByHand is hand-written issuing: one transaction per coupon, which locks the
+// template with FOR UPDATE, on several connections. It returns the time it took. The
+// search path of the URL has the engine's tables.
+func issueByHand(ctx context.Context, url string, connections, coupons int) (time.Duration, error) {
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return 0, fmt.Errorf("one transaction per coupon: %w", err)
 	}
-	cfg.MaxConns, cfg.MinConns = int32(b.Connections), int32(b.Connections) //nolint:gosec // a small number
+	cfg.MaxConns, cfg.MinConns = int32(connections), int32(connections) //nolint:gosec // a small number
 	db, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return 0, fmt.Errorf("one transaction per coupon: %w", err)
@@ -60,10 +54,10 @@ INSERT INTO bare_templates VALUES (1, 1000000000, 0)`); err != nil {
 	}
 	began := time.Now()
 	var wg sync.WaitGroup
-	errs := make([]error, b.Connections)
-	for w := range b.Connections {
+	errs := make([]error, connections)
+	for w := range connections {
 		wg.Go(func() {
-			for n := w; n < b.Coupons && errs[w] == nil; n += b.Connections {
+			for n := w; n < coupons && errs[w] == nil; n += connections {
 				errs[w] = issueOne(ctx, db, n)
 			}
 		})

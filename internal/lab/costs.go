@@ -10,36 +10,28 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Costs are the costs of this process, and of the servers, since their start.
-type Costs struct {
-	CPU          time.Duration // of this process; 0 on systems without /proc
-	Transactions int64         // of the database, including those of other users
-	Commands     int64         // to Redis, including those of other users
+// costs are the costs of this process, and of the servers, since their start.
+type costs struct {
+	cpu          time.Duration // of this process; 0 on systems without /proc
+	transactions int64         // of the database, including those of other users
+	commands     int64         // to Redis, including those of other users
 }
 
-// ReadCosts reads the costs until now.
-func ReadCosts(ctx context.Context, postgresURL, redisURL string) (c Costs, err error) {
-	c.CPU = CPU()
-	if c.Transactions, err = transactions(ctx, postgresURL); err != nil {
+// readCosts reads the costs until now.
+func readCosts(ctx context.Context, postgresURL, redisURL string) (c costs, err error) {
+	c.cpu = processorTime()
+	if c.transactions, err = transactions(ctx, postgresURL); err != nil {
 		return c, fmt.Errorf("read the transactions of the database: %w", err)
 	}
-	if c.Commands, err = commands(ctx, redisURL); err != nil {
+	if c.commands, err = commands(ctx, redisURL); err != nil {
 		return c, fmt.Errorf("read the commands to Redis: %w", err)
 	}
 	return c, nil
-}
-
-// Since returns the costs since an earlier time.
-func (c Costs) Since(before Costs) Costs {
-	return Costs{
-		CPU: c.CPU - before.CPU, Transactions: c.Transactions - before.Transactions, Commands: c.Commands - before.Commands,
-	}
 }
 
 func transactions(ctx context.Context, url string) (n int64, err error) {
@@ -54,12 +46,7 @@ func transactions(ctx context.Context, url string) (n int64, err error) {
 
 // commands counts all commands but those of connecting and of this count.
 func commands(ctx context.Context, url string) (total int64, err error) {
-	option, err := rueidis.ParseURL(url)
-	if err != nil {
-		return 0, err
-	}
-	option.DisableCache = true
-	client, err := rueidis.NewClient(option)
+	client, _, err := connectRedis(url)
 	if err != nil {
 		return 0, err
 	}
@@ -83,9 +70,9 @@ func commands(ctx context.Context, url string) (total int64, err error) {
 	return total, nil
 }
 
-// CPU returns the processor time that this process has used; 0 on systems without
+// processorTime returns the processor time that this process has used; 0 on systems without
 // /proc.
-func CPU() time.Duration {
+func processorTime() time.Duration {
 	raw, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0
@@ -104,9 +91,9 @@ func CPU() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// StartPromotions makes RUNNING promotions with the IDs from first to last. Each
+// startPromotions makes RUNNING promotions with the IDs from first to last. Each
 // waits for one target.
-func StartPromotions(ctx context.Context, rows store.Promotions, first, last int) error {
+func startPromotions(ctx context.Context, rows store.Promotions, first, last int) error {
 	expected := int64(1)
 	for ; first <= last; first += store.BatchMax {
 		var rs []store.Registration

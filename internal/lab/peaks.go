@@ -11,19 +11,19 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Peaks holds the highest values of a run.
-type Peaks struct {
-	Memory  int64 // resident memory of this process, in bytes
-	Entries int64 // entries in the promotion's stream
+// peaks holds the highest values of a run.
+type peaks struct {
+	memory  int64 // resident memory of this process, in bytes
+	entries int64 // entries in the promotion's stream
 }
 
-// WatchPeaks samples until ctx ends and returns the peaks.
-func WatchPeaks(ctx context.Context, q queue.Queue, id reward.PromotionID) (res Peaks) {
+// watchPeaks samples until ctx ends and returns the peaks.
+func watchPeaks(ctx context.Context, q queue.Queue, id reward.PromotionID) (res peaks) {
 	for {
 		if info, err := q.Info(ctx, queue.Stream{Type: reward.Point, PromotionID: id}); err == nil {
-			res.Entries = max(res.Entries, info.Len)
+			res.entries = max(res.entries, info.Len)
 		}
-		res.Memory = max(res.Memory, residentBytes())
+		res.memory = max(res.memory, residentBytes())
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():

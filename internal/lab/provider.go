@@ -9,31 +9,31 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Provider is an in-process provider that charges every call after Latency and
+// provider is an in-process provider that charges every call after a latency and
 // counts the calls.
-type Provider struct {
-	Latency time.Duration
-	Total   int64 // expected calls, for MiddleRate
+type provider struct {
+	latency time.Duration
+	total   int64 // expected calls, for middleRate
 
 	calls, open, openMax atomic.Int64
 	tenth, ninetieth     atomic.Int64 // when those calls ended, in Unix nanoseconds
 }
 
-func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+func (p *provider) pay(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	if err := check(); err != nil {
 		return money.Answer{Class: reward.AnswerNotSent, Err: err}
 	}
-	if p.Latency > 0 {
+	if p.latency > 0 {
 		open := p.open.Add(1)
 		for highest := p.openMax.Load(); open > highest && !p.openMax.CompareAndSwap(highest, open); highest = p.openMax.Load() {
 		}
-		time.Sleep(p.Latency)
+		time.Sleep(p.latency)
 		p.open.Add(-1)
 	}
 	switch n := p.calls.Add(1); n {
-	case p.Total / 10:
+	case p.total / 10:
 		p.tenth.Store(time.Now().UnixNano())
-	case p.Total * 9 / 10:
+	case p.total * 9 / 10:
 		p.ninetieth.Store(time.Now().UnixNano())
 	}
 	if ctx.Err() != nil {
@@ -42,32 +42,26 @@ func (p *Provider) pay(ctx context.Context, c money.Charge, check money.CheckFun
 	return money.Answer{Class: reward.AnswerPaid, Status: 200, TransactionKey: "B-" + c.TargetID.String()}
 }
 
-// ChargePoint charges after Latency.
-func (p *Provider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+// ChargePoint charges after the latency.
+func (p *provider) ChargePoint(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	return p.pay(ctx, c, check)
 }
 
-// ChargeVoucher charges after Latency.
-func (p *Provider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
+// ChargeVoucher charges after the latency.
+func (p *provider) ChargeVoucher(ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer {
 	return p.pay(ctx, c, check)
 }
 
 // Lookup is inconclusive: no outcome of this provider is unknown.
-func (p *Provider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
+func (p *provider) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
 	return money.LookupResult{}
 }
 
-// MiddleRate returns the calls per second between the first and the last tenth.
-func (p *Provider) MiddleRate() float64 {
+// middleRate returns the calls per second between the first and the last tenth.
+func (p *provider) middleRate() float64 {
 	took := time.Duration(p.ninetieth.Load() - p.tenth.Load())
 	if took <= 0 {
 		return 0
 	}
-	return 0.8 * float64(p.Total) / took.Seconds()
+	return 0.8 * float64(p.total) / took.Seconds()
 }
-
-// Calls returns the number of charges.
-func (p *Provider) Calls() int64 { return p.calls.Load() }
-
-// OpenMax returns the highest number of calls in flight.
-func (p *Provider) OpenMax() int64 { return p.openMax.Load() }

@@ -11,24 +11,24 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Rush is a crowd of users in this process, each with one coupon request.
-type Rush struct {
-	Issuing    *coupon.Intake
-	TemplateID reward.TemplateID
-	Users      int // u0, u1, …
-	Workers    int // concurrent requests
+// rush is a crowd of users in this process, each with one coupon request.
+type rush struct {
+	issuing  *coupon.Intake
+	template reward.TemplateID
+	users    int // u0, u1, …
+	workers  int // concurrent requests
 }
 
-// RushResult is the result of a Rush.
-type RushResult struct {
-	Took         time.Duration
-	In, SoldOut  int64 // admitted (or issued at once), and refused with SOLD_OUT
-	AskedAgain   int64 // responses that asked to retry
-	FirstRefusal error // first refusal with another code
+// rushResult is the result of a rush.
+type rushResult struct {
+	took         time.Duration
+	in, soldOut  int64 // admitted (or issued at once), and refused with SOLD_OUT
+	askedAgain   int64 // responses that asked to retry
+	firstRefusal error // first refusal with another code
 }
 
-// Run sends all requests, and repeats those whose response asks to retry.
-func (r Rush) Run(ctx context.Context) RushResult {
+// run sends all requests, and repeats those whose response asks to retry.
+func (r rush) run(ctx context.Context) rushResult {
 	var (
 		in, soldOut, again, next atomic.Int64
 		wg                       sync.WaitGroup
@@ -36,11 +36,11 @@ func (r Rush) Run(ctx context.Context) RushResult {
 		first                    error
 	)
 	began := time.Now()
-	for range r.Workers {
+	for range r.workers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				n := next.Add(1) - 1
-				if n >= int64(r.Users) {
+				if n >= int64(r.users) {
 					return
 				}
 				err := r.ask(ctx, fmt.Sprint("u", n), &again)
@@ -60,12 +60,12 @@ func (r Rush) Run(ctx context.Context) RushResult {
 		})
 	}
 	wg.Wait()
-	return RushResult{Took: time.Since(began), In: in.Load(), SoldOut: soldOut.Load(), AskedAgain: again.Load(), FirstRefusal: first}
+	return rushResult{took: time.Since(began), in: in.Load(), soldOut: soldOut.Load(), askedAgain: again.Load(), firstRefusal: first}
 }
 
-func (r Rush) ask(ctx context.Context, user string, again *atomic.Int64) error {
+func (r rush) ask(ctx context.Context, user string, again *atomic.Int64) error {
 	for {
-		_, err := r.Issuing.Request(ctx, coupon.IssueCommand{TemplateID: r.TemplateID, UserID: user})
+		_, err := r.issuing.Request(ctx, coupon.IssueCommand{TemplateID: r.template, UserID: user})
 		if !reward.HasCode(err, reward.CodeUnavailable) || ctx.Err() != nil {
 			return err
 		}
