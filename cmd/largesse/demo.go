@@ -191,7 +191,7 @@ func (d *demo) play(ctx context.Context) error {
 
 // balanced reports whether all invariants hold that were checked so far.
 func (d *demo) balanced() bool {
-	return !slices.ContainsFunc(d.result.Invariants, func(v invariantJSON) bool { return !v.Holds })
+	return !slices.ContainsFunc(d.result.Invariants, func(v lab.Verdict) bool { return !v.Holds })
 }
 
 // goOn does what people ask for in the console, until the demo ends.
@@ -517,19 +517,19 @@ func (d *demo) report(ctx context.Context, campaigns []*campaign, took time.Dura
 // judged prints verdicts and stores them.
 func (d *demo) judged(verdicts []lab.Verdict) {
 	for _, v := range verdicts {
-		d.say("  %s  %s (%s)", verdictMark(v), v.Invariant, v.Detail)
+		d.say("  %s  %s (%s)", v.Mark(), v.Invariant, v.Detail)
 	}
-	d.result.Invariants = append(d.result.Invariants, invariants(verdicts)...)
+	d.result.Invariants = append(d.result.Invariants, verdicts...)
 }
 
 // demoJSON is the result of the demo, for scripts.
 type demoJSON struct {
-	Balanced   bool            `json:"balanced"`
-	Seconds    float64         `json:"seconds"` // time of the payouts
-	Campaigns  []campaignJSON  `json:"campaigns"`
-	Drop       dropJSON        `json:"drop"`
-	Invariants []invariantJSON `json:"invariants"`
-	Server     string          `json:"server,omitempty"` // with --keep
+	Balanced   bool           `json:"balanced"`
+	Seconds    float64        `json:"seconds"` // time of the payouts
+	Campaigns  []campaignJSON `json:"campaigns"`
+	Drop       dropJSON       `json:"drop"`
+	Invariants []lab.Verdict  `json:"invariants"`
+	Server     string         `json:"server,omitempty"` // with --keep
 }
 
 // campaignJSON holds the books of one campaign on both sides.

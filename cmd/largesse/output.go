@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -151,12 +150,4 @@ func moment(t *time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05Z")
-}
-
-// verdictMark returns a column that reports whether an invariant holds.
-func verdictMark(v lab.Verdict) string {
-	if v.Holds {
-		return "holds "
-	}
-	return "BROKEN"
 }

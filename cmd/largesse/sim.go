@@ -5,19 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab"
-	"github.com/largesse/largesse/internal/money/moneysim"
-	"github.com/largesse/largesse/internal/obs"
 )
 
 const (
@@ -51,11 +44,11 @@ timing may need several runs.`,
   largesse sim --seed 7 --steps 20 --plan`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s.steps < 1 || s.steps > simStepsMax {
-				return wrongUse("--steps %d must be from 1 to %d", s.steps, simStepsMax)
+			if err := within("steps", s.Steps, 1, simStepsMax); err != nil {
+				return err
 			}
 			if !cmd.Flags().Changed("seed") {
-				s.seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret
+				s.Seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret
 			}
 			if plan {
 				return s.printPlan()
@@ -64,9 +57,9 @@ timing may need several runs.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&s.seed, "seed", 0, "seed that decides the plan; default: a random seed, which is printed")
-	flags.IntVar(&s.steps, "steps", simSteps, "actions of the plan, 1 to 20000")
-	flags.StringVar(&s.dir, "data", "", "directory for the data of the run, retained; default: a temporary one, retained only if a check fails")
+	flags.Uint64Var(&s.Seed, "seed", 0, "seed that decides the plan; default: a random seed, which is printed")
+	flags.IntVar(&s.Steps, "steps", simSteps, "actions of the plan, 1 to 20000")
+	flags.StringVar(&s.Dir, "data", "", "directory for the data of the run, retained; default: a temporary one, retained only if a check fails")
 	flags.BoolVar(&plan, "plan", false, "print the plan, one JSON object per line, and exit")
 	return cmd
 }
@@ -74,16 +67,11 @@ timing may need several runs.`,
 // simulation is one run of sim.
 type simulation struct {
 	*cli
-	seed  uint64
-	steps int
-	dir   string
-	// between returns the address at which to read the provider's books and set
-	// its faults. Nil: that of the provider.
-	between func(provider string) string
+	lab.Simulation
 }
 
 func (s *simulation) printPlan() error {
-	for _, step := range lab.NewPlan(s.seed, s.steps) {
+	for _, step := range lab.NewPlan(s.Seed, s.Steps) {
 		if _, err := fmt.Fprintln(s.stdout, step); err != nil {
 			return err
 		}
@@ -91,120 +79,19 @@ func (s *simulation) printPlan() error {
 	return nil
 }
 
-// replay returns the command that repeats the run.
-func (s *simulation) replay() string {
-	return fmt.Sprintf("largesse sim --seed %d --steps %d", s.seed, s.steps)
-}
-
-func (s *simulation) run(ctx context.Context) (err error) {
-	temporary := s.dir == ""
-	if temporary {
-		if s.dir, err = os.MkdirTemp("", "largesse-sim-"); err != nil {
-			return fmt.Errorf("create a directory for the run: %w", err)
-		}
-	} else if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return fmt.Errorf("create the directory of --data: %w", err)
-	}
-	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
-		return errors.Join(err, wrongUse("--data %s is not empty: use a new or empty directory", s.dir))
-	}
-	report, err := s.simulate(ctx)
-	switch {
-	case err == nil && report.Holds():
-		if temporary {
-			_ = os.RemoveAll(s.dir)
-		}
-		return s.print(report)
-	case ctx.Err() != nil:
-		if temporary {
-			_ = os.RemoveAll(s.dir)
-		}
-		return err
-	case err != nil:
-		return fmt.Errorf("%w; the engine's log and the trace are in %s; repeat the run with: %s", err, s.dir, s.replay())
-	}
-	if err := s.print(report); err != nil {
+func (s *simulation) run(ctx context.Context) error {
+	w := s.quiet()
+	show := newBars(w)
+	s.Version, s.Out, s.Progress = buildVersion().Version, w.stdout, show.Update
+	report, err := s.Run(ctx)
+	show.Close()
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the books do not balance; the data, the engine's log and the trace are in %s; repeat the run with: %s", s.dir, s.replay())
-}
-
-// simulate executes the plan with its own provider and engine.
-func (s *simulation) simulate(ctx context.Context) (*lab.SimReport, error) {
-	logFile, err := os.Create(filepath.Join(s.dir, "largesse.log"))
-	if err != nil {
-		return nil, fmt.Errorf("open the run's log: %w", err)
+	if err := s.print(report); err != nil || report.Holds() {
+		return err
 	}
-	defer logFile.Close()
-	log, err := obs.NewLog(logFile, "debug", "text")
-	if err != nil {
-		return nil, err
-	}
-	trace, err := os.Create(filepath.Join(s.dir, "trace.log"))
-	if err != nil {
-		return nil, fmt.Errorf("open the run's trace: %w", err)
-	}
-	defer trace.Close()
-	provider, err := moneysim.New(moneysim.Config{Seed: s.seed})
-	if err != nil {
-		return nil, err
-	}
-	defer provider.Close()
-	addr, err := provider.Start("127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	money := "http://" + addr
-	ledger := money
-	if s.between != nil {
-		ledger = s.between(money)
-	}
-	if s.output == outputTable {
-		if _, err := fmt.Fprintf(s.stdout, "seed %d, %s\n", s.seed, countOf(int64(s.steps), "step")); err != nil {
-			return nil, err
-		}
-	}
-	show := newBars(s.quiet())
-	defer show.Close()
-	return lab.Simulation{
-		Plan: lab.NewPlan(s.seed, s.steps), Money: ledger, Trace: trace,
-		Start:    func(ctx context.Context) (lab.Instance, error) { return s.startEngine(ctx, money, log) },
-		Progress: func(done int) { show.Update("steps", int64(done), int64(s.steps)) },
-	}.Run(ctx)
-}
-
-// startEngine starts the engine on the data of the run so far. Its timeouts and
-// intervals are short, so that the run takes seconds.
-func (s *simulation) startEngine(ctx context.Context, money string, log obs.Log) (lab.Instance, error) {
-	cfg := config.Default()
-	cfg.Data.Dir = filepath.Join(s.dir, "data")
-	cfg.HTTP.Listen = "127.0.0.1:0"
-	cfg.Money.URL = money
-	cfg.Money.Timeout = 300 * time.Millisecond
-	cfg.Money.SettleAfter = 500 * time.Millisecond
-	cfg.Redis.Stream.LeaseSeconds = 1
-	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that faults interrupt something
-	cfg.Reconcile.Interval = 2 * time.Second
-	e, err := engine.New(cfg, log, engine.WithVersion(buildVersion().Version))
-	if err != nil {
-		return lab.Instance{}, err
-	}
-	life, cut := context.WithCancel(context.WithoutCancel(ctx))
-	if err := e.Start(life); err != nil {
-		cut()
-		return lab.Instance{}, err
-	}
-	return lab.Instance{
-		Server: "http://" + e.Addr(), Brokers: e.Brokers(), Lost: e.Lost(),
-		Stop: func(orderly bool) error {
-			defer cut()
-			if !orderly {
-				cut() // crash: everything ends at once, with work pending
-			}
-			e.Stop()
-			return nil
-		},
-	}, nil
+	return fmt.Errorf("the books do not balance; the data, the engine's log and the trace are in %s; repeat the run with: %s", s.Dir, s.Replay())
 }
 
 // simJSON is the result of a run, for scripts.
@@ -216,30 +103,15 @@ type simJSON struct {
 	Acts       map[string]lab.ActCount `json:"acts"`
 	Promotions []lab.PromotionBooks    `json:"promotions"`
 	Templates  []lab.TemplateBooks     `json:"templates"`
-	Invariants []invariantJSON         `json:"invariants"`
-}
-
-// invariantJSON is one invariant, and whether it holds.
-type invariantJSON struct {
-	Invariant string `json:"invariant"`
-	Holds     bool   `json:"holds"`
-	Detail    string `json:"detail"`
-}
-
-func invariants(verdicts []lab.Verdict) []invariantJSON {
-	out := make([]invariantJSON, len(verdicts))
-	for i, v := range verdicts {
-		out[i] = invariantJSON(v)
-	}
-	return out
+	Invariants []lab.Verdict           `json:"invariants"`
 }
 
 // print prints the books of both sides, and the invariants.
 func (s *simulation) print(r *lab.SimReport) error {
 	if s.output == outputJSON {
 		return s.printJSON(simJSON{
-			Seed: s.seed, Steps: s.steps, Seconds: r.Took.Seconds(), Holds: r.Holds(),
-			Acts: r.Acts, Promotions: r.Promotions, Templates: r.Templates, Invariants: invariants(r.Verdicts),
+			Seed: s.Seed, Steps: s.Steps, Seconds: r.Took.Seconds(), Holds: r.Holds(),
+			Acts: r.Acts, Promotions: r.Promotions, Templates: r.Templates, Invariants: r.Verdicts,
 		})
 	}
 	return errors.Join(s.printActs(r.Acts), s.printPromotionBooks(r.Promotions), s.printTemplateBooks(r.Templates), s.printVerdicts(r))
@@ -295,9 +167,9 @@ func (s *simulation) printVerdicts(r *lab.SimReport) error {
 	var b strings.Builder
 	b.WriteString("\nInvariants\n")
 	for _, v := range r.Verdicts {
-		fmt.Fprintf(&b, "  %s  %s (%s)\n", verdictMark(v), v.Invariant, printable(v.Detail))
+		fmt.Fprintf(&b, "  %s  %s (%s)\n", v.Mark(), v.Invariant, printable(v.Detail))
 	}
-	fmt.Fprintf(&b, "\nTook %.1f s; run the same plan again with: %s\n", r.Took.Seconds(), s.replay())
+	fmt.Fprintf(&b, "\nTook %.1f s; run the same plan again with: %s\n", r.Took.Seconds(), s.Replay())
 	_, err := fmt.Fprint(s.stdout, b.String())
 	return err
 }

@@ -11,15 +11,22 @@ import (
 
 // Verdict reports whether an invariant holds.
 type Verdict struct {
-	Invariant string
-	Holds     bool
-	Detail    string // compared numbers, or the first breach
+	Invariant string `json:"invariant"`
+	Holds     bool   `json:"holds"`
+	Detail    string `json:"detail"` // compared numbers, or the first breach
+}
+
+// Mark returns a column that reports whether the invariant holds.
+func (v Verdict) Mark() string {
+	if v.Holds {
+		return "holds "
+	}
+	return "BROKEN"
 }
 
 // Account holds the books of one promotion on both sides.
 type Account struct {
 	Promotion client.Promotion
-	Expected  Workload
 	Attempts  int64 // counted responses of the provider
 	// Charges and Charged are the number and the amount of the provider's
 	// charges.
@@ -47,7 +54,7 @@ func CheckBooks(ctx context.Context, c *client.Client, promotion string, expecte
 	if err != nil {
 		return Account{}, fmt.Errorf("read promotion %s: %w", promotion, err)
 	}
-	a := Account{Promotion: p, Expected: expected}
+	a := Account{Promotion: p}
 	charges := ledger[promotion]
 	var (
 		rows, final, succeeded, failed                   int64

@@ -34,29 +34,29 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 	}
 	defer c.Close()
 	publisher := bus.NewPublisher(c)
-	topic := bus.TopicPointPublish
-	if p.Voucher {
-		topic = bus.TopicVoucherPublish
-	}
 	out := Workload{Rejects: make(map[string]int)}
 	started := false
 	for sent := 0; sent < p.Targets || !started; {
 		if !started && sent >= p.Targets/3 {
 			started = true
-			if err := publisher.Publish(ctx, []bus.Record{startedRecord(p.PromotionID, p.kind(), p.Targets)}); err != nil {
+			if err := publisher.Publish(ctx, []bus.Record{startedRecord(p.PromotionID, p.Voucher, p.Targets)}); err != nil {
 				return out, err
 			}
 		}
 		n := min(publishBatch, p.Targets-sent)
 		records := make([]bus.Record, 0, n+1)
 		for i := sent; i < sent+n; i++ {
-			records = append(records, p.record(topic, i))
-			out.Amount += p.amount(i)
+			amount := amountOf(i)
+			if p.Voucher {
+				amount = voucherAmount
+			}
+			records = append(records, targetRecord(p.PromotionID, p.Voucher, firstTarget+i, 1+i%2, amount))
+			out.Amount += amount
 		}
 		if out.Bad < p.Malformed {
 			out.Bad++
 			out.Rejects["MALFORMED"]++
-			records = append(records, malformedRecord(topic))
+			records = append(records, malformedRecord(publishTopic(p.Voucher)))
 		}
 		if err := publisher.Publish(ctx, records); err != nil {
 			return out, err
@@ -67,7 +67,11 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 	return out, nil
 }
 
-func startedRecord(promotion int64, kind string, targets int) bus.Record {
+func startedRecord(promotion int64, voucher bool, targets int) bus.Record {
+	kind := "POINT"
+	if voucher {
+		kind = "VOUCHER"
+	}
 	value := fmt.Sprintf(`{"promotionId":%d,"promotionType":%q,"totalCount":%d}`, promotion, kind, targets)
 	return bus.Record{Topic: bus.TopicStarted, Value: []byte(value)}
 }
@@ -77,26 +81,17 @@ func malformedRecord(topic string) bus.Record {
 	return bus.Record{Topic: topic, Key: []byte("?"), Value: []byte(`{"promotionId":"not a number","targetId":`)}
 }
 
-func (p Publishing) kind() string {
-	if p.Voucher {
-		return "VOUCHER"
+func publishTopic(voucher bool) string {
+	if voucher {
+		return bus.TopicVoucherPublish
 	}
-	return "POINT"
+	return bus.TopicPointPublish
 }
 
-func (p Publishing) amount(i int) int64 {
-	if p.Voucher {
-		return voucherAmount
-	}
-	return amountOf(i)
-}
-
-func (p Publishing) record(topic string, i int) bus.Record {
-	id := firstTarget + i
-	value := fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":%d,"targetId":%d,"userId":"user-%d","amount":%d`,
-		p.PromotionID, 1+i%2, id, id, p.amount(i))
-	if p.Voucher {
+func targetRecord(promotion int64, voucher bool, target, summary int, amount int64) bus.Record {
+	value := fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":%d,"targetId":%d,"userId":"user-%d","amount":%d`, promotion, summary, target, target, amount)
+	if voucher {
 		value += fmt.Sprintf(`,"voucherCode":%q`, voucherCode)
 	}
-	return bus.Record{Topic: topic, Key: fmt.Append(nil, id), Value: []byte(value + "}")}
+	return bus.Record{Topic: publishTopic(voucher), Key: fmt.Append(nil, target), Value: []byte(value + "}")}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,33 +18,32 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/obs"
 )
 
-// Instance is a running engine.
-type Instance struct {
-	Server  string   // http://host:port
-	Brokers []string // addresses for Kafka clients
-	// Stop stops the engine: in order, or by cutting everything off at once.
-	Stop func(orderly bool) error
-	Lost <-chan error // delivers the error after which it cannot continue
+// Simulation is a seeded sequence of actions and faults on the embedded engines, whose
+// books are checked at the end.
+type Simulation struct {
+	Seed  uint64
+	Steps int
+	// Dir is the directory for the data, the log and the trace of the run. Empty: a
+	// temporary one, which is retained only if a check fails.
+	Dir      string
+	Version  string    // of the instance
+	Out      io.Writer // receives a line about the run
+	Progress func(activity string, done, total int64)
+
+	// ledger returns the address at which to read the provider's books and set its
+	// faults. Nil: that of the provider.
+	ledger func(provider string) string
 }
 
-// Simulation runs a plan against an engine and a provider, and checks the
-// books.
-type Simulation struct {
-	Plan []Step
-	// Money is the URL of the provider, a moneysim. The simulation sets its
-	// faults and reads its ledger.
-	Money string
-	// Start starts the engine, or restarts it on its existing data.
-	Start func(ctx context.Context) (Instance, error)
-	// Trace receives a line for each action and its result. Nil: no trace.
-	Trace io.Writer
-	// Progress is called with the number of finished steps. Nil: no calls.
-	Progress func(done int)
-	// Rest limits the wait, after the last step, until nothing is open. Zero
-	// means two minutes.
-	Rest time.Duration
+// Replay returns the command that repeats the run.
+func (s *Simulation) Replay() string {
+	return fmt.Sprintf("largesse sim --seed %d --steps %d", s.Seed, s.Steps)
 }
 
 // calm is a provider without faults. It is slow enough that other actions
@@ -50,7 +51,7 @@ type Simulation struct {
 var calm = Weather{LatencyMs: 30, JitterMs: 20}
 
 const (
-	simRest     = 2 * time.Minute
+	simRest     = 2 * time.Minute // after the last step, until nothing is open
 	simPoll     = 200 * time.Millisecond
 	simCall     = 20 * time.Second // timeout of one call
 	simAtOnce   = 64               // background calls at a time
@@ -60,7 +61,10 @@ const (
 
 // running is the state of a simulation.
 type running struct {
-	Simulation
+	*Simulation
+	cfg   config.Config
+	log   obs.Log
+	money string // URL of the provider, whose faults are set, and whose ledger is read
 	began time.Time
 
 	up       atomic.Pointer[side]
@@ -68,14 +72,16 @@ type running struct {
 	inFlight sync.WaitGroup
 	slots    chan struct{}
 
-	mu   sync.Mutex // guards the fields below, and Trace
-	acts map[string]*ActCount
-	note notes
+	mu    sync.Mutex // guards the fields below
+	trail io.Writer  // receives a line for each action and its result
+	acts  map[string]*ActCount
+	note  notes
 }
 
 // side is an instance with the clients of the simulation.
 type side struct {
-	Instance
+	engine    *engine.Engine
+	cut       context.CancelFunc // ends everything at once
 	api       *client.Client
 	transport *http.Transport
 
@@ -126,33 +132,91 @@ type sentTemplate struct {
 	users   map[string]bool // users with a request
 }
 
-// Run runs the plan. It returns an error if the plan could not be completed;
-// the state of the books is in the report.
-func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
+// Run runs the simulation. It returns an error if it could not be completed; the state of
+// the books is in the report.
+func (s *Simulation) Run(ctx context.Context) (report *SimReport, err error) {
+	temporary := s.Dir == ""
+	if temporary {
+		s.Dir, err = os.MkdirTemp("", "largesse-sim-")
+	} else {
+		err = os.MkdirAll(s.Dir, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create the directory of the run: %w", err)
+	}
+	if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
+		return nil, errors.Join(err, Misuse(fmt.Sprintf("--data %s is not empty: use a new or empty directory", s.Dir)))
+	}
+	report, err = s.prepare(ctx)
+	if temporary && (err == nil && report.Holds() || ctx.Err() != nil) {
+		_ = os.RemoveAll(s.Dir)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w; the engine's log and the trace are in %s; repeat the run with: %s", err, s.Dir, s.Replay())
+	}
+	return report, err
+}
+
+// prepare starts a provider, and runs the plan. The timeouts and intervals of the engine
+// are short, so that the run takes seconds.
+func (s *Simulation) prepare(ctx context.Context) (*SimReport, error) {
+	logFile, err := os.Create(filepath.Join(s.Dir, "largesse.log"))
+	if err != nil {
+		return nil, fmt.Errorf("open the run's log: %w", err)
+	}
+	defer logFile.Close()
+	trail, err := os.Create(filepath.Join(s.Dir, "trace.log"))
+	if err != nil {
+		return nil, fmt.Errorf("open the run's trace: %w", err)
+	}
+	defer trail.Close()
+	log, err := obs.NewLog(logFile, "debug", "text")
+	if err != nil {
+		return nil, err
+	}
+	sim, money, err := startMoney(moneysim.Faults{}, s.Seed)
+	if err != nil {
+		return nil, err
+	}
+	defer sim.Close()
+	cfg := config.Default()
+	cfg.Data.Dir = filepath.Join(s.Dir, "data")
+	cfg.HTTP.Listen = "127.0.0.1:0"
+	cfg.Money.URL = money
+	cfg.Money.Timeout = 300 * time.Millisecond
+	cfg.Money.SettleAfter = 500 * time.Millisecond
+	cfg.Redis.Stream.LeaseSeconds = 1
+	cfg.Redis.Stream.InFlightPerConsumer = 4 // slow enough that faults interrupt something
+	cfg.Reconcile.Interval = 2 * time.Second
+	if s.ledger != nil {
+		money = s.ledger(money)
+	}
+	if _, err := fmt.Fprintf(s.Out, "seed %d, %s\n", s.Seed, countOf(int64(s.Steps), "step")); err != nil {
+		return nil, err
+	}
 	r := &running{
-		Simulation: s, began: time.Now(), slots: make(chan struct{}, simAtOnce), acts: make(map[string]*ActCount),
+		Simulation: s, cfg: cfg, log: log, money: money, began: time.Now(), slots: make(chan struct{}, simAtOnce), trail: trail, acts: make(map[string]*ActCount),
 		note: notes{promotions: make(map[int64]*sentPromotion), templates: make(map[int64]*sentTemplate)},
 	}
-	if r.Rest == 0 {
-		r.Rest = simRest
-	}
+	return r.run(ctx)
+}
+
+func (r *running) run(ctx context.Context) (report *SimReport, err error) {
 	if err := r.weather(ctx, calm); err != nil {
 		return nil, err
 	}
+	defer func() {
+		r.stop(true)
+		r.inFlight.Wait() // calls in flight fail now
+	}()
 	if err := r.start(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		err = errors.Join(err, r.stop(true))
-		r.inFlight.Wait() // calls in flight fail now
-	}()
-	for i, step := range r.Plan {
+	for i, step := range NewPlan(r.Seed, r.Steps) {
 		if err := r.do(ctx, i, step); err != nil {
 			return nil, fmt.Errorf("step %d (%s): %w", i+1, step.Do, err)
 		}
-		if r.Progress != nil {
-			r.Progress(i + 1)
-		}
+		r.Progress("steps", int64(i+1), int64(r.Steps))
 	}
 	report = &SimReport{}
 	if err := r.rest(ctx, report); err != nil {
@@ -169,35 +233,37 @@ func (s Simulation) Run(ctx context.Context) (report *SimReport, err error) {
 	return report, nil
 }
 
-// trace writes a line to Trace.
+// trace writes a line to the trace.
 func (r *running) trace(format string, args ...any) {
-	if r.Trace == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintf(r.Trace, "%8.3f "+format+"\n", append([]any{time.Since(r.began).Seconds()}, args...)...)
+	_, _ = fmt.Fprintf(r.trail, "%8.3f "+format+"\n", append([]any{time.Since(r.began).Seconds()}, args...)...)
 }
 
 func (r *running) start(ctx context.Context) error {
-	in, err := r.Simulation.Start(ctx)
+	e, err := engine.New(r.cfg, r.log, engine.WithVersion(r.Version))
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: simAtOnce}
-	api, err := client.New(in.Server, client.Options{Transport: transport, Timeout: simCall, Actor: "sim"})
-	if err != nil {
-		return errors.Join(err, in.Stop(true))
+	life, cut := context.WithCancel(context.WithoutCancel(ctx))
+	if err := e.Start(life); err != nil {
+		cut()
+		return err
 	}
-	r.up.Store(&side{Instance: in, api: api, transport: transport})
-	return nil
+	up := &side{engine: e, cut: cut, transport: &http.Transport{MaxIdleConnsPerHost: simAtOnce}}
+	r.up.Store(up)
+	up.api, err = client.New("http://"+e.Addr(), client.Options{Transport: up.transport, Timeout: simCall, Actor: "sim"})
+	return err
 }
 
-func (r *running) stop(orderly bool) error {
+// stop stops the engine: in order, or as a crash does, which ends everything at once with
+// work pending.
+func (r *running) stop(orderly bool) {
 	up := r.up.Load()
 	if up == nil {
-		return nil
+		return
 	}
+	defer up.cut()
 	r.up.Store(nil)
 	r.mu.Lock()
 	up.stopped = true
@@ -208,9 +274,11 @@ func (r *running) stop(orderly bool) error {
 	}
 	// The server waits for connections that were opened but never used.
 	up.transport.CloseIdleConnections()
-	err := up.Stop(orderly)
+	if !orderly {
+		up.cut()
+	}
+	up.engine.Stop()
 	up.transport.CloseIdleConnections()
-	return err
 }
 
 // restart stops and starts the engine. Waiting users are lost with the gate,
@@ -218,9 +286,7 @@ func (r *running) stop(orderly bool) error {
 func (r *running) restart(ctx context.Context, orderly bool) error {
 	r.outages.Add(1)
 	defer r.outages.Add(1)
-	if err := r.stop(orderly); err != nil {
-		return fmt.Errorf("stop the engine: %w", err)
-	}
+	r.stop(orderly)
 	r.mu.Lock()
 	for _, t := range r.note.templates {
 		clear(t.waiting)
@@ -263,7 +329,7 @@ func (r *running) do(ctx context.Context, index int, s Step) error {
 	select {
 	case <-time.After(s.Pause.Duration()):
 		return nil
-	case err := <-r.up.Load().Lost:
+	case err := <-r.up.Load().engine.Lost():
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -391,7 +457,7 @@ func (r *running) weather(ctx context.Context, w Weather) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, r.Money+"/faults", bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, r.money+"/faults", bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -539,7 +605,7 @@ func (r *running) kafka(ctx context.Context, up *side) (*bus.Client, error) {
 	if open != nil {
 		return open, nil
 	}
-	c, err := bus.Open(ctx, bus.Config{Brokers: up.Brokers, ClientID: "largesse-sim"})
+	c, err := bus.Open(ctx, bus.Config{Brokers: up.engine.Brokers(), ClientID: "largesse-sim"})
 	if err != nil {
 		return nil, err
 	}
@@ -568,8 +634,7 @@ func (r *running) publish(ctx context.Context, up *side, s Step) (string, error)
 	r.mu.Unlock()
 	var records []bus.Record
 	if s.Do == actAnnounce {
-		kind := Publishing{Voucher: s.Voucher}.kind()
-		records = append(records, startedRecord(s.Promotion, kind, s.Count))
+		records = append(records, startedRecord(s.Promotion, s.Voucher, s.Count))
 	} else {
 		r.try(s)
 		records = s.records()
@@ -595,25 +660,16 @@ func (r *running) publish(ctx context.Context, up *side, s Step) (string, error)
 }
 
 func (s Step) records() []bus.Record {
-	topic := bus.TopicPointPublish
-	if s.Voucher {
-		topic = bus.TopicVoucherPublish
-	}
 	var out []bus.Record
 	for target := s.First; target < s.First+s.Count; target++ {
-		value := fmt.Sprintf(`{"promotionId":%d,"promotionSummaryId":%d,"targetId":%d,"userId":"user-%d","amount":%d`,
-			s.Promotion, 1+target%2, target, target, s.amountIn(target))
-		if s.Voucher {
-			value += fmt.Sprintf(`,"voucherCode":%q`, voucherCode)
-		}
-		record := bus.Record{Topic: topic, Key: strconv.AppendInt(nil, int64(target), 10), Value: []byte(value + "}")}
+		record := targetRecord(s.Promotion, s.Voucher, target, 1+target%2, s.amountIn(target))
 		out = append(out, record)
 		if s.Repeat {
 			out = append(out, record)
 		}
 	}
 	for range s.Bad {
-		out = append(out, malformedRecord(topic))
+		out = append(out, malformedRecord(publishTopic(s.Voucher)))
 	}
 	return out
 }
@@ -765,7 +821,7 @@ func (r *running) check(ctx context.Context) error {
 	}
 	// Read the ledger after the counts: every payout counted as SUCCEEDED was
 	// charged before.
-	ledger, err := ReadLedger(ctx, r.Money)
+	ledger, err := ReadLedger(ctx, r.money)
 	if err != nil {
 		return err
 	}

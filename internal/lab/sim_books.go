@@ -86,43 +86,45 @@ type simBooks struct {
 	once, unpaid, lostMoney, counts, strangers, accepted, rested, budgets finding
 	live, limits, counters, tickets, promised, final, waiting             finding
 	dead, reconciled, answered, always                                    finding
+
+	all []*finding
 }
 
 func newSimBooks() *simBooks {
 	b := &simBooks{}
-	for to, name := range map[*finding]string{
-		&b.once:       "no target is charged more than once",
-		&b.unpaid:     "nothing was charged that failed, was cancelled or belongs to a draft",
-		&b.lostMoney:  "every succeeded payout was charged the right amount, with the same transaction key",
-		&b.counts:     "the counts and sums of every promotion match its rows",
-		&b.strangers:  "nothing else was charged",
-		&b.accepted:   "every accepted target has a row with an amount that was sent",
-		&b.rested:     "nothing is open any more",
-		&b.budgets:    "no budget is exceeded",
-		&b.live:       "no template has more live coupons than its quantity",
-		&b.limits:     "no user has more coupons than the limit",
-		&b.counters:   "the counters of every template match its rows",
-		&b.tickets:    "tickets start at 1, have no gap and no duplicate (mode STREAM)",
-		&b.promised:   "every coupon that a response contained exists unchanged",
-		&b.final:      "every used or cancelled coupon stays so",
-		&b.waiting:    "no request waits any more",
-		&b.dead:       "all malformed records are dead letters, and no others",
-		&b.reconciled: "reconciliations find no difference",
-		&b.answered:   "every call got a documented response while the engine was up",
-		&b.always:     "what must hold at any moment held at every check",
+	for _, one := range []struct {
+		finding   *finding
+		invariant string
+	}{
+		{&b.once, "no target is charged more than once"},
+		{&b.unpaid, "nothing was charged that failed, was cancelled or belongs to a draft"},
+		{&b.lostMoney, "every succeeded payout was charged the right amount, with the same transaction key"},
+		{&b.counts, "the counts and sums of every promotion match its rows"},
+		{&b.strangers, "nothing else was charged"},
+		{&b.accepted, "every accepted target has a row with an amount that was sent"},
+		{&b.rested, "nothing is open any more"},
+		{&b.budgets, "no budget is exceeded"},
+		{&b.live, "no template has more live coupons than its quantity"},
+		{&b.limits, "no user has more coupons than the limit"},
+		{&b.counters, "the counters of every template match its rows"},
+		{&b.tickets, "tickets start at 1, have no gap and no duplicate (mode STREAM)"},
+		{&b.promised, "every coupon that a response contained exists unchanged"},
+		{&b.final, "every used or cancelled coupon stays so"},
+		{&b.waiting, "no request waits any more"},
+		{&b.dead, "all malformed records are dead letters, and no others"},
+		{&b.reconciled, "reconciliations find no difference"},
+		{&b.answered, "every call got a documented response while the engine was up"},
+		{&b.always, "what must hold at any moment held at every check"},
 	} {
-		to.invariant = name
+		one.finding.invariant = one.invariant
+		b.all = append(b.all, one.finding)
 	}
 	return b
 }
 
 func (b *simBooks) verdicts() []Verdict {
 	var out []Verdict
-	for _, f := range []*finding{
-		&b.once, &b.unpaid, &b.lostMoney, &b.counts, &b.strangers, &b.accepted, &b.rested, &b.budgets,
-		&b.live, &b.limits, &b.counters, &b.tickets, &b.promised, &b.final, &b.waiting,
-		&b.dead, &b.reconciled, &b.answered, &b.always,
-	} {
+	for _, f := range b.all {
 		out = append(out, f.verdict())
 	}
 	return out
@@ -134,7 +136,7 @@ func (r *running) books(ctx context.Context, report *SimReport) error {
 	if err := r.check(ctx); err != nil {
 		return err
 	}
-	ledger, err := ReadLedger(ctx, r.Money)
+	ledger, err := ReadLedger(ctx, r.money)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (r *running) rest(ctx context.Context, report *SimReport) error {
 	r.inFlight.Wait()
 	resumes := make(map[string]int)
 	resumed := make(map[string]time.Time)
-	deadline, told := time.Now().Add(r.Rest), ""
+	deadline, told := time.Now().Add(simRest), ""
 	for {
 		open, err := r.openPromotions(ctx, func(p client.Promotion) error {
 			if time.Since(resumed[p.ID]) < resumeEvery {
@@ -53,7 +53,7 @@ func (r *running) rest(ctx context.Context, report *SimReport) error {
 		}
 		select {
 		case <-time.After(simPoll):
-		case err := <-r.up.Load().Lost:
+		case err := <-r.up.Load().engine.Lost():
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
