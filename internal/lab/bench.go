@@ -277,36 +277,36 @@ func (s *stage) settled(ctx context.Context, activity string, api *client.Client
 }
 
 // drop creates a template, has users request its coupons, and waits until all that were
-// admitted have one. Took lasts from the first request to the last coupon.
-func (s *stage) drop(ctx context.Context, e *engine.Engine, t reward.CouponTemplate, users, workers int) (rushResult, []Verdict, error) {
+// admitted have one. It took from the first request to the last coupon.
+func (s *stage) drop(ctx context.Context, e *engine.Engine, t reward.CouponTemplate, people, atOnce int) (*crowd, []Verdict, error) {
 	id, err := newTemplate(ctx, e, t)
 	if err != nil {
-		return rushResult{}, nil, err
+		return nil, nil, err
 	}
-	r := rush{issuing: e.Coupons().Intake, template: id, users: users, workers: workers}
-	first := r
-	first.users, first.workers = 1, 1
-	first.run(ctx) // until the gate is loaded; u0 is then in line, and has no second request
+	first := &crowd{people: 1, atOnce: 1, request: inProcess(e, id)}
+	if err := first.run(ctx); err != nil { // until the gate is loaded; u0 is then in line, and has no second request
+		return nil, nil, err
+	}
+	users := &crowd{people: people, atOnce: atOnce, request: first.request}
 	began := time.Now()
-	res := r.run(ctx)
-	if res.firstRefusal != nil {
-		return res, nil, res.firstRefusal
+	if err := users.run(ctx); err != nil {
+		return nil, nil, err
 	}
 	for {
 		now, err := e.Store().TemplateGet(ctx, id)
 		if err != nil {
-			return res, nil, err
+			return nil, nil, err
 		}
-		if now.IssuedTotal >= res.in {
+		if now.IssuedTotal >= users.admitted.Load() {
 			break
 		}
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return res, nil, err
+			return nil, nil, err
 		}
 	}
-	res.took = time.Since(began)
+	users.took = time.Since(began)
 	verdicts, err := CheckDrop(ctx, e.Store(), id, t.TotalQuantity)
-	return res, verdicts, err
+	return users, verdicts, err
 }
 
 // newTemplate creates a template whose users get one coupon each.

@@ -48,7 +48,7 @@ func (c CouponBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	if err != nil {
 		return err
 	}
-	res, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{TotalQuantity: int64(c.Users)}, c.Users, c.AtOnce)
+	users, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{TotalQuantity: int64(c.Users)}, c.Users, c.AtOnce)
 	stop()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c CouponBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	if err != nil {
 		return err
 	}
-	issue, handIssue := float64(c.Users)/res.took.Seconds(), float64(c.ByHand)/took.Seconds()
+	issue, handIssue := float64(c.Users)/users.took.Seconds(), float64(c.ByHand)/took.Seconds()
 	ratio := func(value, least float64) {
 		text := fmt.Sprintf("%.2f (at least %.1f)", value, least)
 		if value < least {
@@ -73,7 +73,7 @@ func (c CouponBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	f.add(fmt.Sprintf("one transaction per coupon, FOR UPDATE, %d connections", byHandOpen), handIssue, number(int64(handIssue))+" coupons/s")
 	ratio(issue/handIssue, issueRatioMin)
 	correct, detail := summarize(verdicts, func(v Verdict) string { return v.Invariant + ": " + v.Detail })
-	f.correct("correct", detail, correct && res.in == int64(c.Users))
+	f.correct("correct", detail, correct && users.admitted.Load() == int64(c.Users))
 	if c.Watchers > 0 {
 		if err := c.watchers(ctx, s, f); err != nil {
 			return err
@@ -96,17 +96,20 @@ func (s *stage) coupons(ctx context.Context, run string, roles ...string) (*engi
 	return all[0], stop, nil
 }
 
-// fill makes every user of a new template request a coupon, on an instance that issues none.
-func (c CouponBench) fill(ctx context.Context, e *engine.Engine, quantity, users int) (reward.TemplateID, rushResult, error) {
+// fill makes people request a coupon of a new template, on an instance that issues none.
+func (c CouponBench) fill(ctx context.Context, e *engine.Engine, quantity, people int) (reward.TemplateID, *crowd, error) {
 	id, err := newTemplate(ctx, e, reward.CouponTemplate{TotalQuantity: int64(quantity)})
 	if err != nil {
-		return 0, rushResult{}, err
+		return 0, nil, err
 	}
-	res := rush{issuing: e.Coupons().Intake, template: id, users: users, workers: c.AtOnce}.run(ctx)
-	if res.in != int64(users) {
-		return 0, res, fmt.Errorf("%d of %d users were admitted, %d responses asked to retry: %w", res.in, users, res.askedAgain, res.firstRefusal)
+	users := &crowd{people: people, atOnce: c.AtOnce, request: inProcess(e, id)}
+	if err := users.run(ctx); err != nil {
+		return 0, nil, err
 	}
-	return id, res, nil
+	if n := users.admitted.Load(); n != int64(people) {
+		return 0, nil, fmt.Errorf("%d of %d users were admitted", n, people)
+	}
+	return id, users, nil
 }
 
 // gate measures an instance without issuers, and so the gate alone.
@@ -116,11 +119,14 @@ func (c CouponBench) gate(ctx context.Context, s *stage) (float64, error) {
 		return 0, err
 	}
 	defer stop()
-	_, res, err := c.fill(ctx, e, c.Users, c.Users)
-	if err == nil && res.askedAgain > 0 {
-		err = fmt.Errorf("%d responses asked to retry", res.askedAgain)
+	_, users, err := c.fill(ctx, e, c.Users, c.Users)
+	if err != nil {
+		return 0, err
 	}
-	return float64(c.Users) / res.took.Seconds(), err
+	if n := users.askedAgain.Load(); n > 0 {
+		return 0, fmt.Errorf("%d responses asked to retry", n)
+	}
+	return float64(c.Users) / users.took.Seconds(), nil
 }
 
 var perSecond = regexp.MustCompile(`([0-9.]+) requests per second`)

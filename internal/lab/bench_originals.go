@@ -194,7 +194,7 @@ func (OriginalsBench) rush(ctx context.Context, s *stage) ([]OriginalCase, error
 	defer stopWatch()
 	most := make(chan int64, 1)
 	go func() { most <- s.transactionsMax(watching) }()
-	res, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{Mode: reward.ModeKafka, TotalQuantity: originalCoupons}, originalRequests, originalRequests)
+	users, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{Mode: reward.ModeKafka, TotalQuantity: originalCoupons}, originalRequests, originalRequests)
 	if err != nil {
 		return nil, err
 	}
@@ -206,8 +206,8 @@ func (OriginalsBench) rush(ctx context.Context, s *stage) ([]OriginalCase, error
 	name := fmt.Sprintf("%s requests for %d coupons: ", number(originalRequests), originalCoupons)
 	return []OriginalCase{{
 		Case: name + "pass the gate", Original: fmt.Sprintf("%d, the others refused", originalCoupons), AsDesigned: unmeasured,
-		Here:    fmt.Sprintf("%s, %s refused", number(res.in), number(res.soldOut)),
-		Correct: correct && res.in == originalCoupons && res.soldOut == originalRequests-originalCoupons, Detail: detail,
+		Here:    fmt.Sprintf("%s, %s refused", number(users.admitted.Load()), number(users.soldOut.Load())),
+		Correct: correct && users.admitted.Load() == originalCoupons && users.soldOut.Load() == originalRequests-originalCoupons, Detail: detail,
 	}, {
 		Case: name + "transactions at once", Original: fmt.Sprintf("at most %d", originalTransactions), AsDesigned: unmeasured,
 		Here: fmt.Sprintf("at most %d seen", transactions), Correct: transactions > 0 && transactions <= originalTransactions,
@@ -240,7 +240,7 @@ func (OriginalsBench) order(ctx context.Context, s *stage) ([]OriginalCase, erro
 		return nil, err
 	}
 	defer stop()
-	res, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{Mode: reward.ModeStream, TotalQuantity: originalRequests}, originalRequests, originalRequests)
+	users, verdicts, err := s.drop(ctx, e, reward.CouponTemplate{Mode: reward.ModeStream, TotalQuantity: originalRequests}, originalRequests, originalRequests)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func (OriginalsBench) order(ctx context.Context, s *stage) ([]OriginalCase, erro
 	correct, detail := summarize(verdicts, func(v Verdict) string { return v.Detail })
 	return []OriginalCase{{
 		Case: number(originalRequests) + " coupons in the order of requests", Original: "in order, no figure",
-		AsDesigned: number(int64(originalByHand/took.Seconds())) + "/s, one worker", Here: number(int64(originalRequests/res.took.Seconds())) + "/s",
+		AsDesigned: number(int64(originalByHand/took.Seconds())) + "/s, one worker", Here: number(int64(originalRequests/users.took.Seconds())) + "/s",
 		Correct: correct, Detail: detail,
 	}}, err
 }

@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"context"
@@ -6,22 +6,19 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 const (
-	demoCoupons  = 1_000
-	demoShoppers = 10_000
 	demoAtOnce   = 64
 	demoDropPoll = 50 * time.Millisecond
 )
 
 // drop runs the last part of the demo: shoppers request coupons over HTTP, and
 // there are more shoppers than coupons.
-func (d *demo) drop(ctx context.Context) error {
-	d.say("\nA coupon drop: %s, first come, first served, for %s who request one over HTTP.\n", countOf(int64(d.coupons), "coupon"), countOf(int64(d.shoppers), "shopper"))
-	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the Friday drop", TotalQuantity: int64(d.coupons)})
+func (d *demoRun) drop(ctx context.Context) error {
+	d.say("\nA coupon drop: %s, first come, first served, for %s who request one over HTTP.\n", countOf(int64(d.Coupons), "coupon"), countOf(int64(d.Shoppers), "shopper"))
+	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the Friday drop", TotalQuantity: int64(d.Coupons)})
 	if err != nil {
 		return fmt.Errorf("create the drop: %w", err)
 	}
@@ -30,34 +27,36 @@ func (d *demo) drop(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	crowd := lab.Shoppers{Client: d.client, TemplateID: t.ID, People: d.shoppers, AtOnce: demoAtOnce}.Start(ctx)
-	longest, err := d.watchDrop(ctx, t.ID, crowd)
+	shoppers := &crowd{people: d.Shoppers, atOnce: demoAtOnce, request: overHTTP(d.client, t.ID)}
+	done := make(chan error, 1)
+	go func() { done <- shoppers.run(ctx) }()
+	longest, err := d.watchDrop(ctx, t.ID, shoppers, done)
 	if err != nil {
 		return err
 	}
 	took := time.Since(began)
-	want := int64(min(d.coupons, d.shoppers))
-	verdicts, err := lab.CheckDrop(ctx, d.site.instance().Store(), id, want)
+	want := int64(min(d.Coupons, d.Shoppers))
+	verdicts, err := CheckDrop(ctx, d.site.instance().Store(), id, want)
 	if err != nil {
 		return err
 	}
-	counts := crowd.Counts()
-	verdicts = append(verdicts, lab.Verdict{
-		Invariant: "every other shopper was told SOLD_OUT", Holds: counts.LetIn == want && counts.SoldOut == int64(d.shoppers)-want,
-		Detail: fmt.Sprintf("admitted %s, sold out for %s", number(counts.LetIn), number(counts.SoldOut)),
+	letIn, soldOut := shoppers.admitted.Load(), shoppers.soldOut.Load()
+	verdicts = append(verdicts, Verdict{
+		Invariant: "every other shopper was told SOLD_OUT", Holds: letIn == want && soldOut == int64(d.Shoppers)-want,
+		Detail: fmt.Sprintf("admitted %s, sold out for %s", number(letIn), number(soldOut)),
 	})
 	d.say("\nInvariants of the drop")
 	d.judged(verdicts)
-	d.say("\nServed %s in %.1f s. The longest line had %s waiting.", countOf(int64(d.shoppers), "shopper"), took.Seconds(), countOf(longest, "shopper"))
-	d.result.Drop = dropJSON{
-		TemplateID: t.ID, Coupons: d.coupons, Shoppers: d.shoppers, LetIn: counts.LetIn, SoldOut: counts.SoldOut,
+	d.say("\nServed %s in %.1f s. The longest line had %s waiting.", countOf(int64(d.Shoppers), "shopper"), took.Seconds(), countOf(longest, "shopper"))
+	d.result.Drop = DropResult{
+		TemplateID: t.ID, Coupons: d.Coupons, Shoppers: d.Shoppers, LetIn: letIn, SoldOut: soldOut,
 		Seconds: took.Seconds(), LongestLine: longest,
 	}
 	return nil
 }
 
-// dropJSON is the result of the drop.
-type dropJSON struct {
+// DropResult is the result of the drop.
+type DropResult struct {
 	TemplateID  string  `json:"templateId"`
 	Coupons     int     `json:"coupons"`
 	Shoppers    int     `json:"shoppers"`
@@ -72,10 +71,10 @@ type dropJSON struct {
 
 // watchDrop shows the shoppers, the coupons and the line until all coupons are
 // issued. It returns the greatest length of the line.
-func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (longest int64, err error) {
-	show := newBars(d.world)
+func (d *demoRun) watchDrop(ctx context.Context, id string, shoppers *crowd, done <-chan error) (longest int64, err error) {
+	show := d.Show()
 	defer show.Close()
-	want := int64(min(d.coupons, d.shoppers))
+	want := int64(min(d.Coupons, d.Shoppers))
 	open := true
 	for {
 		t, err := d.client.Template(ctx, id)
@@ -83,7 +82,7 @@ func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (long
 			return 0, fmt.Errorf("read the coupon template: %w", err)
 		}
 		longest = max(longest, t.Counters.Waiting)
-		show.Update("shoppers answered", crowd.Counts().Answered, int64(d.shoppers))
+		show.Update("shoppers answered", shoppers.admitted.Load()+shoppers.soldOut.Load(), int64(d.Shoppers))
 		show.Update("coupons issued", t.Counters.IssuedTotal, want)
 		if show.Live() { // lines cannot show a value that rises and falls
 			show.Update("waiting in line", t.Counters.Waiting, want)
@@ -92,7 +91,7 @@ func (d *demo) watchDrop(ctx context.Context, id string, crowd *lab.Crowd) (long
 			return longest, nil
 		}
 		select {
-		case err := <-crowd.Done():
+		case err := <-done:
 			if err != nil {
 				return 0, err
 			}

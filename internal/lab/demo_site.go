@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"context"
@@ -26,13 +26,14 @@ const (
 // started again, the console, which stays, and the controls below /demo, which only
 // this process has. It is safe for concurrent use.
 type demoSite struct {
-	cfg    config.Config
-	log    obs.Log
-	sim    *moneysim.Server
-	server *http.Server
-	addr   string
-	cross  *http.CrossOriginProtection
-	more   int // targets and users of one wish
+	cfg     config.Config
+	version string
+	log     obs.Log
+	sim     *moneysim.Server
+	server  *http.Server
+	addr    string
+	cross   *http.CrossOriginProtection
+	more    int // targets and users of one wish
 	// people and drops are wishes for more of them, which the demo grants.
 	people, drops chan struct{}
 	lost          chan error // receives the reason if the instance must be stopped
@@ -48,9 +49,9 @@ type demoSite struct {
 }
 
 // openSite starts the instance and serves it.
-func openSite(ctx context.Context, cfg config.Config, sim *moneysim.Server, more int, log obs.Log) (*demoSite, error) {
+func openSite(ctx context.Context, cfg config.Config, version string, sim *moneysim.Server, more int, log obs.Log) (*demoSite, error) {
 	s := &demoSite{
-		cfg: cfg, log: log, sim: sim, more: more, cross: http.NewCrossOriginProtection(), lost: make(chan error, 1), changed: make(chan struct{}),
+		cfg: cfg, version: version, log: log, sim: sim, more: more, cross: http.NewCrossOriginProtection(), lost: make(chan error, 1), changed: make(chan struct{}),
 		people: make(chan struct{}, demoWishesMax), drops: make(chan struct{}, demoWishesMax),
 	}
 	pages, err := engine.Console()
@@ -85,7 +86,7 @@ func (s *demoSite) startEngine(ctx context.Context) error {
 	if s.up {
 		return nil
 	}
-	e, err := engine.New(s.cfg, s.log, engine.WithVersion(buildVersion().Version), engine.WithoutListener())
+	e, err := engine.New(s.cfg, s.log, engine.WithVersion(s.version), engine.WithoutListener())
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"context"
@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/lab"
 )
 
 const (
 	demoHoldSeconds = 2
 	demoHoldPoll    = 50 * time.Millisecond
+	demoHoldWait    = 30 * time.Second // for a coupon
 )
 
 // hold shows a coupon that its user does not confirm: its place goes to the next
 // shopper.
-func (d *demo) hold(ctx context.Context) error {
+func (d *demoRun) hold(ctx context.Context) error {
 	d.say("\nA held coupon: one coupon, which must be confirmed within %d s.\n", demoHoldSeconds)
 	t, err := d.client.CreateTemplate(ctx, client.NewTemplate{Name: "Demo: the last seat", TotalQuantity: 1, HoldSeconds: demoHoldSeconds})
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *demo) hold(ctx context.Context) error {
 	}
 	d.say("Its hold ends: it is %s (%s). ben gets the place and confirms: %s.", lost.Status, lost.Reason, kept.Status)
 	d.say("\nInvariants of the hold")
-	d.judged([]lab.Verdict{
+	d.judged([]Verdict{
 		{
 			Invariant: "a coupon that is not confirmed in time is cancelled", Holds: first.Status == "HELD" && lost.Status == "CANCELLED" && lost.Reason == "HOLD_EXPIRED",
 			Detail: fmt.Sprintf("from %s to %s, %s", first.Status, lost.Status, lost.Reason),
@@ -61,9 +61,9 @@ func (d *demo) hold(ctx context.Context) error {
 }
 
 // takeHeld requests the coupon until the user has it.
-func (d *demo) takeHeld(ctx context.Context, template, user string) (client.Coupon, error) {
+func (d *demoRun) takeHeld(ctx context.Context, template, user string) (client.Coupon, error) {
 	for {
-		r, err := d.client.IssueCoupon(ctx, template, user, couponWaitMax)
+		r, err := d.client.IssueCoupon(ctx, template, user, demoHoldWait)
 		p, refused := errors.AsType[*client.Problem](err)
 		switch {
 		case err == nil && r.Coupon != nil:
