@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +27,6 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
-	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
@@ -147,15 +145,6 @@ func TestMetrics(t *testing.T) {
 	s := fixture.Must(Open(t.Context(), Config{URL: url, MaxConnections: 2, Metrics: m}))(t)
 	defer s.Close()
 	storetest.ExerciseMetrics(t, s, m, []string{obs.DatabaseWork, obs.DatabaseReads}, func() (func(), error) { return holdViewers(t.Context(), s) })
-}
-
-func TestStoreAgreesWithSQLite(t *testing.T) {
-	t.Parallel()
-	storetest.Agree(t, lent, func(t testing.TB) store.Store {
-		s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
-		t.Cleanup(s.Close)
-		return s
-	})
 }
 
 // TestMigrateAtOnce creates the schema of the settings, whose name needs quotes, from

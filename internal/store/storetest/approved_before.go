@@ -18,7 +18,7 @@ const ApprovedBefore = 14
 // second returns a time in seconds since 1970 as the driver stores it.
 func ExerciseApprovedBefore(t *testing.T, s store.Store, second func(int) string, exec func(sql string) error) {
 	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+	b := &bundle{TB: t, Store: s, ctx: t.Context()}
 	for id, p := range map[int]struct{ kind, status, creator, approver string }{
 		1: {"POINT", "RUNNING", "ann", "bob"}, 2: {"POINT", "RUNNING", "ann", ""}, 3: {"VOUCHER", "RUNNING", "ann", "bob"},
 		4: {"VOUCHER", "RUNNING", "ann", ""}, 5: {"POINT", "DRAFT", "", "bob"},

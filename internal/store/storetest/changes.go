@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -196,6 +197,9 @@ func (b *bundle) someChange(id reward.PromotionID, n int) (err error) {
 	case 8:
 		_, err = b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: id, Now: at(n)})
 	}
-	_, err = legal(nil, err)
+	var refused *reward.Error
+	if errors.As(err, &refused) && (refused.Kind == reward.KindConflict || refused.Kind == reward.KindNotFound) {
+		return nil // the state of the row requires it
+	}
 	return err
 }

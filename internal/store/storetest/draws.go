@@ -149,7 +149,7 @@ func exerciseDraws(t *testing.T, open Open) {
 		}
 		same(b, "none is done", []reward.TemplateID{}, list("a", 9))
 		for _, id := range ids[1:] {
-			fixture.Until(b.reporter.(testing.TB), "the draw closes", func() bool {
+			fixture.Until(b.TB, "the draw closes", func() bool {
 				got := must(b.DrawClose(b.ctx, id, 0))(b)
 				return got.Draw.State == reward.DrawClosed
 			})

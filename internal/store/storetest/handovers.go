@@ -67,7 +67,7 @@ func exerciseDeliveries(t *testing.T, open Open) {
 // run again.
 func AfterMigration(t *testing.T, s store.Store) {
 	t.Helper()
-	b := &bundle{reporter: t, Store: s, ctx: t.Context()}
+	b := &bundle{TB: t, Store: s, ctx: t.Context()}
 	v := b.view(1)
 	same(b, "name", "old", v.Name)
 	same(b, "consumers per instance", 0, v.ConsumersPerInstance)

@@ -468,3 +468,7 @@ func equal[V any](a, b V) bool {
 }
 
 var unexported = cmp.AllowUnexported(attempt{}, issued{}, rejected{})
+
+func idOf(p reward.Payout) store.PayoutID {
+	return store.PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}
+}

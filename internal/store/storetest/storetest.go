@@ -99,27 +99,18 @@ const (
 // at returns the time that is a number of seconds after epoch.
 func at(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
 
-// reporter is what a test and a run of a random property have in common.
-type reporter interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // bundle is a store with helpers. A helper fails the test if the step that it
 // takes fails.
 type bundle struct {
-	reporter
+	testing.TB
 	store.Store
-	ctx      context.Context
-	opened   time.Time
-	followed Follower
+	ctx    context.Context
+	opened time.Time
 }
 
 func setup(t testing.TB, open Open) *bundle {
 	t.Helper()
-	return &bundle{reporter: t, Store: open(t), ctx: t.Context(), opened: time.Now()}
+	return &bundle{TB: t, Store: open(t), ctx: t.Context(), opened: time.Now()}
 }
 
 // run runs a subtest with its own store.
@@ -139,8 +130,8 @@ func (b *bundle) must(err error) {
 }
 
 // must returns a value, and ends the test if there is an error.
-func must[T any](v T, err error) func(reporter) T {
-	return func(r reporter) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(r testing.TB) T {
 		r.Helper()
 		if err != nil {
 			r.Fatal(err)
