@@ -396,6 +396,27 @@ func TestManager(t *testing.T) {
 			t.Fatalf("Info = %+v, %v", info, err)
 		}
 	})
+	bubble(t, "AStopRemovesOnlyItsOwnConsumers", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
+		cfg := testConfig(q, r)
+		cfg.Instance = "host-2"
+		other := NewManager(cfg)
+		defer other.StopAll()
+		add(t, q, 1, 6)
+		m.Converge(work(1))
+		other.Converge(work(1))
+		synctest.Wait()
+		r.releaseRest() // without an acknowledgement
+		// The last one has no heir for what is pending.
+		for _, stops := range []*Manager{m, other} {
+			stops.Stop(7)
+			if list, err := q.Consumers(t.Context(), stream); err != nil || len(list) != 1 || list[0].Name != "host-2-0" || list[0].Pending != 6 {
+				t.Fatalf("Consumers = %+v, %v", list, err)
+			}
+			if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 6 || info.Pending != 6 {
+				t.Fatalf("Info = %+v, %v", info, err)
+			}
+		}
+	})
 	bubble(t, "AStopWaitsForWhatIsInHandButNotForEver", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {
 		stuck := &stuckHandler{released: make(chan struct{})}
 		m2 := NewManager(testConfig(q, stuck))
@@ -673,25 +694,18 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// awayQueue is a queue that does not answer until it is back.
-type awayQueue struct {
-	queue.Queue
-	back atomic.Bool
-}
-
-func (q *awayQueue) Create(ctx context.Context, s queue.Stream, consumers []string) (bool, error) {
-	if !q.back.Load() {
-		return false, errors.New("away")
-	}
-	return q.Queue.Create(ctx, s, consumers)
-}
-
 // TestAnOutageIsLoggedOnceForAllPools checks that the lines about an outage do not grow
 // with the promotions: the number of failures is in the line.
 func TestAnOutageIsLoggedOnceForAllPools(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := &awayQueue{Queue: queue.NewMemory()}
+		var back atomic.Bool
+		q := &queuetest.Hooked{Queue: queue.NewMemory(), Before: func(_ context.Context, call string, _ queue.Stream) error {
+			if call == "Create" && !back.Load() {
+				return errors.New("away")
+			}
+			return nil
+		}}
 		defer q.Close()
 		var lines fixture.Buffer
 		cfg := testConfig(q, &recorder{open: make(map[*Item]bool)})
@@ -711,7 +725,7 @@ func TestAnOutageIsLoggedOnceForAllPools(t *testing.T) {
 		if n := strings.Count(lines.String(), "work queue unavailable"); n == 0 || n > 12 {
 			t.Errorf("%d lines about one outage, of 100 pools", n)
 		}
-		q.back.Store(true)
+		back.Store(true)
 		time.Sleep(5 * time.Second)
 		if n := strings.Count(lines.String(), "work queue available again"); n == 0 || n > 3 {
 			t.Errorf("%d lines say that it is back", n)
