@@ -53,11 +53,9 @@ var streamRuns = []options{
 
 // kafkaRuns are the runs of make test.
 var kafkaRuns = []options{
-	requestsOnce(small(events{eventFlush: 1})),
 	requestsOnce(limitTwo(small(events{eventFlush: 1}))),
 	requestsOnce(twoUsers(small(events{eventFlush: 2}))),
 	requestsOnce(twoUsers(limitTwo(small(events{eventFlush: 2})))),
-	requestsOnce(small(events{eventBrokerLoss: 1})),
 	requestsOnce(twoUsers(limitTwo(small(events{eventBrokerLoss: 1, eventFlush: 1})))),
 	requestsOnce(twoUsers(limitTwo(small(events{eventBrokerLoss: 2})))),
 	requestsOnce(twoUsers(small(events{eventLeave: 1, eventFlush: 1}))),
@@ -69,7 +67,6 @@ var kafkaRuns = []options{
 	requestsOnce(limitTwo(small(events{eventRollback: 1, eventLeave: 1}))),
 	requestsOnce(small(events{eventRollback: 1, eventBrokerLoss: 1})),
 	requestsOnce(twoUsers(small(events{eventRollback: 1, eventFlush: 1}))),
-	twoUsers(small(events{eventArchive: 1, eventReread: 1})),
 	twoUsers(small(events{eventArchive: 1, eventReload: 1, eventReread: 1})),
 }
 

@@ -15,7 +15,6 @@ var runsAtLength = []struct {
 	full bool
 	run  options
 }{
-	{false, tiny(faults{faultCrash: 1, faultRefusal: 1})},
 	{false, small(faults{faultFlush: 1, faultRefusal: 1})},
 	{false, small(faults{faultStall: 1})},
 	{false, small(faults{faultCancel: 1})},
@@ -28,12 +27,7 @@ var runsAtLength = []struct {
 	{false, small(faults{faultRefusal: 1, faultRetry: 1})},
 	{false, tiny(faults{faultPause: 1, faultNoLookup: 1})},
 	{false, pooled(tiny(faults{faultCrash: 1}))},
-	{false, inSteps(tiny(faults{faultForgottenAck: 1}))},
-	{false, direct(small(faults{}))},
-	{false, direct(tiny(faults{faultRefusal: 1, faultCancel: 1}))},
-	{false, drafted(tiny(faults{faultCancel: 1}))},
 	{false, repeated(small(faults{}))},
-	{false, archived(tiny(faults{faultRefusal: 1, faultRetry: 1}))},
 	{false, small(faults{faultCrash: 2})},
 	{false, small(faults{faultCrash: 1, faultRefusal: 1})},
 	{false, tiny(faults{faultCrash: 1, faultFlush: 1, faultRefusal: 1})},
