@@ -51,7 +51,7 @@ func exerciseWindow(t *testing.T, b *bundle) {
 	b.id += 100
 	s.OpensAt = time.Now().Add(50 * time.Millisecond)
 	b.load(s)
-	b.until("it opens", func() bool { return b.answers("a")[0].Verdict == gate.Admitted })
+	fixture.Until(b, "it opens", func() bool { return b.answers("a")[0].Verdict == gate.Admitted })
 }
 
 func exerciseUserLimit(t *testing.T, b *bundle) {
@@ -76,7 +76,7 @@ func exerciseNames(t *testing.T, b *bundle) {
 	s.Total = int64(len(users))
 	b.load(s)
 	b.admit(1, users...)
-	for i, r := range must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests {
+	for i, r := range fixture.Must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests {
 		equal(t, "request", r, gate.Request{UserID: users[i], Ticket: int64(i + 1), Generation: 1})
 	}
 	s.Generation = 2
@@ -105,7 +105,7 @@ func exercisePositions(t *testing.T, b *bundle) {
 	for from := 0; from < len(users); from += 50 {
 		b.admit(int64(from+1), users[from:from+50]...)
 	}
-	positions := must(b.g.Positions(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
+	positions := fixture.Must(b.g.Positions(b.ctx, b.id, append([]string{"nobody"}, users...)))(t)
 	if positions.Generation != 1 || positions.Version != 1 || positions.Positions[0] != (gate.Position{}) {
 		t.Fatalf("positions %+v", positions)
 	}
@@ -115,7 +115,7 @@ func exercisePositions(t *testing.T, b *bundle) {
 	s.Version, s.Settled = 2, 120
 	b.apply(1, s)
 	equal(t, "ranks", b.ranks("u1", "u120", "u121", "u300"), []int64{-1, -1, 0, 179})
-	if none := must(b.g.Positions(b.ctx, b.id, nil))(t); len(none.Positions) != 0 || none.Version != 2 {
+	if none := fixture.Must(b.g.Positions(b.ctx, b.id, nil))(t); len(none.Positions) != 0 || none.Version != 2 {
 		t.Fatalf("without users: %+v", none)
 	}
 }
@@ -128,7 +128,7 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 	}
 	b.load(s)
 	b.admit(6, "a", "b")
-	got := must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
+	got := fixture.Must(b.g.Headers(b.ctx, []reward.TemplateID{1, b.id, 2, b.id}))(t)
 	want := gate.Header{
 		Exists: true, Loaded: true, Generation: 7, Version: 8, Settled: 5, LastTicket: 7, FirstTicket: 6, Total: 100, Live: 4, IssuedTotal: 6,
 		Granted: 30, Used: 20, Grants: 10, PublishedStock: 94, PublishedCount: 4, PublishedIssued: 6, Waiting: 2, Backlog: 2,
@@ -143,7 +143,7 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 	if want.Stock() != 94 || (gate.Header{Total: 1, Live: 2}).Stock() != 0 {
 		t.Fatal("Stock")
 	}
-	if none := must(b.g.Headers(b.ctx, nil))(t); len(none) != 0 {
+	if none := fixture.Must(b.g.Headers(b.ctx, nil))(t); len(none) != 0 {
 		t.Fatalf("without ids: %+v", none)
 	}
 }
@@ -152,10 +152,10 @@ func exerciseHeaders(t *testing.T, b *bundle) {
 // nothing.
 func exerciseNotLoaded(t *testing.T, b *bundle) {
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
-	if n := must(b.g.Ack(b.ctx, b.id, 1, []int64{1}))(t); n != 0 {
+	if n := fixture.Must(b.g.Ack(b.ctx, b.id, 1, []int64{1}))(t); n != 0 {
 		t.Fatalf("%d acknowledged of none", n)
 	}
-	if !must(b.g.Retire(b.ctx, b.id, 0))(t) {
+	if !fixture.Must(b.g.Retire(b.ctx, b.id, 0))(t) {
 		t.Fatal("Retire reports a gate that does not exist")
 	}
 	b.stepsLost("without a load", gate.Load{TemplateID: b.id, Token: "nobody", Run: "none"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -16,7 +17,7 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 	b.load(s)
 	b.admit(1, "a", "b", "c", "d", "e")
 	s.Version, s.Settled, s.Live = 2, 4, 2
-	must(b.g.Apply(b.ctx, gate.ApplyParams{
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{
 		TemplateID: b.id, From: 1, State: s,
 		Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
 	}))(t)
@@ -29,11 +30,11 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 		done = append(done, gate.SettledTicket{UserID: fmt.Sprint("other", i), Ticket: int64(i)})
 	}
 	done = append(done, gate.SettledTicket{UserID: "e", Ticket: 5}, gate.SettledTicket{UserID: "a", Ticket: 1})
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Done: done, Repair: true}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Done: done, Repair: true}))(t)
 	equal(t, "a repair removes settled users, too", b.ranks("a", "c", "e"), []int64{-1, 0, -1})
 	b.admit(6, "d")
 	s.Version, s.Settled = 3, 6
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}}}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}}}))(t)
 	equal(t, "a user's earlier ticket does not remove the present one", b.ranks("c", "d"), []int64{0, 1})
 }
 
@@ -60,7 +61,7 @@ func exerciseBigCoupons(t *testing.T, b *bundle) {
 	}
 	s.Generation, s.Version = 1<<52, 1<<52
 	b.load(s)
-	equal(t, "generation", must(b.g.Admit(b.ctx, b.id, nil, true))(t).Generation, int64(1<<52))
+	equal(t, "generation", fixture.Must(b.g.Admit(b.ctx, b.id, nil, true))(t).Generation, int64(1<<52))
 }
 
 func exerciseService(t *testing.T, b *bundle) {
@@ -71,10 +72,10 @@ func exerciseService(t *testing.T, b *bundle) {
 		t.Helper()
 		s.Version++
 		s.Settled = settled
-		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, ServiceTime: service}))(t)
+		fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, ServiceTime: service}))(t)
 		got := b.header().ServiceTime
-		equal(t, "service time of Admit", must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
-		equal(t, "service of Places", must(b.g.Positions(b.ctx, b.id, nil))(t).ServiceTime, got)
+		equal(t, "service time of Admit", fixture.Must(b.g.Admit(b.ctx, b.id, nil, true))(t).ServiceTime, got)
+		equal(t, "service of Places", fixture.Must(b.g.Positions(b.ctx, b.id, nil))(t).ServiceTime, got)
 		return got
 	}
 	b.admit(1, "a", "b", "c")

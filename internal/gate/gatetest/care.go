@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -35,7 +36,7 @@ func exercisePlaces(t *testing.T, b *bundle) {
 			noPlace,
 			{Verdict: gate.InLine, Ticket: 2, Rank: 1},
 		})
-		result := must(b.g.Admit(b.ctx, b.id, []string{"d"}, false))(t)
+		result := fixture.Must(b.g.Admit(b.ctx, b.id, []string{"d"}, false))(t)
 		equal(t, "check", result.Answers[0], noPlace)
 		equal(t, "places", []int64{result.Granted, result.Used, result.Grants, result.Waiting}, []int64{4, 1, 3, 3})
 		h := b.header()
@@ -49,7 +50,7 @@ func exercisePlaces(t *testing.T, b *bundle) {
 		s.Version, s.Granted, s.Used, s.Settled, s.Live, s.Total = 3, 99, 2, 1, 3, 50
 		done := []gate.SettledTicket{{UserID: "a", Ticket: 1}}
 		for _, repair := range []bool{false, true} {
-			must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: done, Repair: repair}))(t)
+			fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: done, Repair: repair}))(t)
 			if h := b.header(); h.Granted != 9 || h.Used != 2 || h.Grants != 4 || h.Waiting != 7 {
 				t.Fatalf("header %+v", h)
 			}
@@ -66,7 +67,7 @@ func exercisePlaces(t *testing.T, b *bundle) {
 	s.Mode = reward.ModeSync
 	s.Granted, s.Used = 1, 1
 	b.load(s)
-	result := must(b.g.Admit(b.ctx, b.id, []string{"a"}, false))(t)
+	result := fixture.Must(b.g.Admit(b.ctx, b.id, []string{"a"}, false))(t)
 	equal(t, "SYNC needs no places", result.Answers[0], gate.Answer{Verdict: gate.Admitted})
 	equal(t, "SYNC gives no tickets", b.answers("a")[0], gate.Answer{Verdict: gate.NoTickets})
 	equal(t, "line", b.ranks("a"), []int64{-1})
@@ -82,7 +83,7 @@ func exerciseShrink(t *testing.T, b *bundle) {
 	shrink := func(granted, grants int64) {
 		t.Helper()
 		version := b.header().Version
-		equal(t, "shrink", must(b.g.Shrink(b.ctx, b.id))(t), gate.ShrinkResult{Generation: 1, Version: version, Granted: granted, Grants: grants})
+		equal(t, "shrink", fixture.Must(b.g.Shrink(b.ctx, b.id))(t), gate.ShrinkResult{Generation: 1, Version: version, Granted: granted, Grants: grants})
 		if h := b.header(); h.Granted != granted || h.Grants != grants || h.Version != version {
 			t.Fatalf("header %+v", h)
 		}
@@ -110,22 +111,22 @@ func exercisePause(t *testing.T, b *bundle) {
 	b.load(placesState())
 	paused := func(want bool) {
 		t.Helper()
-		if got := must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t); got.Paused != want || got.Answers[0].Ticket != 1 {
+		if got := fixture.Must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t); got.Paused != want || got.Answers[0].Ticket != 1 {
 			t.Fatalf("%+v, want paused %v", got, want)
 		}
 	}
 	paused(false)
-	b.ok(b.g.PauseGrants(b.ctx, b.id, time.Hour))
+	fixture.OK(b, b.g.PauseGrants(b.ctx, b.id, time.Hour))
 	paused(true)
 	s := placesState()
 	s.Version, s.Granted, s.Grants = 2, 9, 4 // a grant that was on its way
 	b.apply(1, s)
 	paused(true)
-	b.ok(b.g.PauseGrants(b.ctx, b.id, 0))
-	b.ok(b.g.PauseGrants(b.ctx, b.id, 0))
+	fixture.OK(b, b.g.PauseGrants(b.ctx, b.id, 0))
+	fixture.OK(b, b.g.PauseGrants(b.ctx, b.id, 0))
 	paused(false)
-	b.ok(b.g.PauseGrants(b.ctx, b.id, 50*time.Millisecond))
-	b.until("the pause ends", func() bool { return !must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t).Paused })
+	fixture.OK(b, b.g.PauseGrants(b.ctx, b.id, 50*time.Millisecond))
+	fixture.Until(b, "the pause ends", func() bool { return !fixture.Must(b.g.Admit(b.ctx, b.id, []string{"a"}, true))(t).Paused })
 }
 
 func exerciseRetire(t *testing.T, b *bundle) {
@@ -134,7 +135,7 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
 	retire := func(idle time.Duration, want bool) {
 		t.Helper()
-		if got := must(b.g.Retire(b.ctx, b.id, idle))(t); got != want {
+		if got := fixture.Must(b.g.Retire(b.ctx, b.id, idle))(t); got != want {
 			t.Fatalf("Retire returned %v", got)
 		}
 		if h := b.header(); h.Exists == want {
@@ -145,7 +146,7 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.admit(1, "u")
 	retire(0, false) // u waits
 	s.Version, s.Settled = 2, 1
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.SettledTicket{{UserID: "u", Ticket: 1}}}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.SettledTicket{{UserID: "u", Ticket: 1}}}))(t)
 	retire(0, false) // the request is not acknowledged
 	b.ack(1, 1)
 	retire(time.Hour, false)
@@ -157,11 +158,11 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
 	// Retire does not delete the data of a load in progress.
 	l := b.begin()
-	b.ok(b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}))
+	fixture.OK(b, b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "a", Held: 1, CouponID: 1}}))
 	retire(0, true)
 	s.Generation = 3
 	params := gate.SwapParams{Load: l.Load, State: s, Holdings: 1}
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 }
 
 // exerciseHoldingsPages reads pages while holdings are added and removed.
@@ -178,7 +179,7 @@ func exerciseHoldingsPages(t *testing.T, b *bundle) {
 	seen, pages := map[string]gate.Holding{}, 0
 	for cursor := ""; ; pages++ {
 		page, next, version, err := b.g.Holdings(b.ctx, b.id, cursor)
-		b.ok(err)
+		fixture.OK(b, err)
 		if version != s.Version {
 			t.Fatalf("version %d, want %d", version, s.Version)
 		}
@@ -204,11 +205,11 @@ func exerciseHoldingsPages(t *testing.T, b *bundle) {
 	}
 	// A cursor of an older generation starts over.
 	_, next, _, err := b.g.Holdings(b.ctx, b.id, "")
-	b.ok(err)
+	fixture.OK(b, err)
 	s.Generation = 2
 	b.load(s, gate.Holding{UserID: "only", Held: 1, CouponID: 1})
 	page, end, _, err := b.g.Holdings(b.ctx, b.id, next)
-	b.ok(err)
+	fixture.OK(b, err)
 	equal(t, "page", page, []gate.Holding{{UserID: "only", Held: 1, CouponID: 1}})
 	equal(t, "end", end, "")
 	for _, cursor := range []string{"x", "1", "1-x", "x-1", "-"} {
@@ -224,14 +225,14 @@ func exerciseHoldingsOf(t *testing.T, b *bundle) {
 	}
 	s := state()
 	b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 7}, gate.Holding{UserID: "b", Held: 2})
-	equal(t, "holdings", must(b.g.HoldingsOf(b.ctx, b.id, []string{"b", "nobody", "a", "b"}))(t), gate.HoldingsOfResult{
+	equal(t, "holdings", fixture.Must(b.g.HoldingsOf(b.ctx, b.id, []string{"b", "nobody", "a", "b"}))(t), gate.HoldingsOfResult{
 		Holdings:   []gate.Holding{{UserID: "b", Held: 2}, {UserID: "nobody"}, {UserID: "a", Held: 1, CouponID: 7}, {UserID: "b", Held: 2}},
 		Generation: s.Generation, Version: s.Version, Holders: 2,
 	})
 	from := s.Version
 	s.Version++
 	b.apply(from, s, gate.Holding{UserID: "a"})
-	equal(t, "of nobody", must(b.g.HoldingsOf(b.ctx, b.id, nil))(t), gate.HoldingsOfResult{
+	equal(t, "of nobody", fixture.Must(b.g.HoldingsOf(b.ctx, b.id, nil))(t), gate.HoldingsOfResult{
 		Holdings: []gate.Holding{}, Generation: s.Generation, Version: s.Version, Holders: 1,
 	})
 	if _, err := b.g.HoldingsOf(b.ctx, b.id, make([]string, gate.LoadMax+1)); err == nil {
@@ -243,7 +244,7 @@ func exerciseLock(t *testing.T, b *bundle) {
 	take := func(p gate.LockParams) (int64, bool) {
 		t.Helper()
 		token, ok, err := b.g.Lock(b.ctx, b.id, p)
-		b.ok(err)
+		fixture.OK(b, err)
 		return token, ok
 	}
 	takes := 0
@@ -259,25 +260,25 @@ func exerciseLock(t *testing.T, b *bundle) {
 	if token, ok := lock(time.Hour); ok || token != 0 {
 		t.Fatalf("locked twice: token %d, %v", token, ok)
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, first-1))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, first-1))
 	if _, ok := lock(time.Hour); ok {
 		t.Fatal("an Unlock with another token released the lock")
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, first))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, first))
 	second, ok := lock(20 * time.Millisecond)
 	if !ok || second <= first {
 		t.Fatalf("token %d after %d, %v", second, first, ok)
 	}
 	var third int64
-	b.until("the lease expires", func() bool { third, ok = lock(time.Hour); return ok })
+	fixture.Until(b, "the lease expires", func() bool { third, ok = lock(time.Hour); return ok })
 	if third <= second {
 		t.Fatalf("token %d after %d", third, second)
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, second)) // late
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, second)) // late
 	if _, ok := lock(time.Hour); ok {
 		t.Fatal("a late Unlock released the lock of another holder")
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, third))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, third))
 	equal(t, "a lock creates no gate", b.header(), gate.Header{})
 
 	// The reply of a take is lost, and the caller repeats it. A repeat may come too late
@@ -298,27 +299,27 @@ func exerciseLock(t *testing.T, b *bundle) {
 		if short > time.Minute {
 			t.Fatalf("the repeat got token %d, %v, not %d", token, ok, fourth)
 		}
-		b.ok(b.g.Unlock(b.ctx, b.id, token))
-		b.until("the other lease expires", func() bool {
+		fixture.OK(b, b.g.Unlock(b.ctx, b.id, token))
+		fixture.Until(b, "the other lease expires", func() bool {
 			token, ok, err := b.g.Lock(b.ctx, b.id+1, gate.LockParams{Lease: time.Hour, Nonce: "other"})
-			b.ok(err)
+			fixture.OK(b, err)
 			return ok && b.g.Unlock(b.ctx, b.id+1, token) == nil
 		})
 	}
-	b.until("the first lease is over", func() bool {
+	fixture.Until(b, "the first lease is over", func() bool {
 		_, ok, err := b.g.Lock(b.ctx, b.id+1, gate.LockParams{Lease: time.Hour, Nonce: "other"})
-		b.ok(err)
+		fixture.OK(b, err)
 		return ok
 	})
 	if _, ok := lock(time.Hour); ok {
 		t.Fatal("the repeat did not extend the lease")
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, fourth))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, fourth))
 	fifth, ok := take(mine)
 	if !ok || fifth <= fourth {
 		t.Fatalf("a released lock gave token %d after %d, %v", fifth, fourth, ok)
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, fifth))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, fifth))
 
 	// The rows know a token of a clock that was ahead.
 	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
@@ -326,7 +327,7 @@ func exerciseLock(t *testing.T, b *bundle) {
 	if !ok || sixth <= ahead {
 		t.Fatalf("token %d is not above %d, %v", sixth, ahead, ok)
 	}
-	b.ok(b.g.Unlock(b.ctx, b.id, sixth))
+	fixture.OK(b, b.g.Unlock(b.ctx, b.id, sixth))
 }
 
 func exerciseSeparateTemplates(t *testing.T, b *bundle) {
@@ -338,14 +339,14 @@ func exerciseSeparateTemplates(t *testing.T, b *bundle) {
 	other.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 6})
 	b.admit(1, "a", "b", "c")
 	equal(t, "answers of the other", other.answers("a", "b", "c"), []gate.Answer{{Verdict: gate.AtUserLimit, CouponID: 6}, {Verdict: gate.Admitted, Ticket: 1}, {Verdict: gate.SoldOut}})
-	equal(t, "requests of the other", must(other.g.Read(b.ctx, other.id, "c", 10))(t).Requests, []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
+	equal(t, "requests of the other", fixture.Must(other.g.Read(b.ctx, other.id, "c", 10))(t).Requests, []gate.Request{{UserID: "b", Ticket: 1, Generation: 3}})
 	if token, ok, err := b.g.Lock(b.ctx, b.id, gate.LockParams{Lease: time.Hour, Nonce: "one"}); err != nil || !ok || token == 0 {
 		t.Fatal(ok, err)
 	}
 	if _, ok, err := b.g.Lock(b.ctx, other.id, gate.LockParams{Lease: time.Hour, Nonce: "two"}); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	b.ok(b.g.Ping(b.ctx))
+	fixture.OK(b, b.g.Ping(b.ctx))
 }
 
 // exerciseRemove removes a gate with users in line, while a load is in progress and the lock is
@@ -361,7 +362,7 @@ func exerciseRemove(t *testing.T, b *bundle) {
 		t.Fatal(ok, err)
 	}
 	for range 2 {
-		b.ok(b.g.Remove(b.ctx, b.id))
+		fixture.OK(b, b.g.Remove(b.ctx, b.id))
 		if h := b.header(); h.Exists {
 			t.Fatalf("a removed gate has the header %+v", h)
 		}

@@ -106,24 +106,6 @@ type bundle struct {
 	id  reward.TemplateID
 }
 
-// must returns v, and fails the test on an error.
-func must[T any](v T, err error) func(TB) T {
-	return func(t TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func (b *bundle) ok(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 // equal fails the test unless got equals want.
 func equal[T any](t TB, what string, got, want T, options ...cmp.Option) {
 	t.Helper()
@@ -156,12 +138,12 @@ type loading struct {
 func (b *bundle) begin() *loading {
 	b.Helper()
 	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(b)
+	begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, token))(b)
 	if !begun.Held {
 		b.Fatal("another loader holds the marker")
 	}
 	l := &loading{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, bundle: b, begun: begun}
-	b.ok(b.g.LoadClose(b.ctx, l.Load))
+	fixture.OK(b, b.g.LoadClose(b.ctx, l.Load))
 	return l
 }
 
@@ -171,18 +153,18 @@ func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...g
 	l.Helper()
 	p := gate.SwapParams{Load: l.Load, Old: l.begun.Gate.Generation, State: s, Holdings: len(holdings)}
 	for chunk := range slices.Chunk(holdings, gate.LoadMax) {
-		l.ok(l.g.LoadHoldings(l.ctx, l.Load, chunk))
+		fixture.OK(l, l.g.LoadHoldings(l.ctx, l.Load, chunk))
 	}
 	switch {
 	case !l.begun.Gate.Exists:
 	case s.Mode == reward.ModeStream && l.begun.Gate.Generation > s.Base:
 		p.Kind = gate.LoadKeep
-		for must(l.g.LoadTrim(l.ctx, l.Load, s.Settled))(l) > 0 {
+		for fixture.Must(l.g.LoadTrim(l.ctx, l.Load, s.Settled))(l) > 0 {
 		}
 	default:
 		p.Kind = gate.LoadRemake
 		for from := int64(0); ; {
-			page := must(l.g.LoadPage(l.ctx, l.Load, from))(l)
+			page := fixture.Must(l.g.LoadPage(l.ctx, l.Load, from))(l)
 			if len(page) == 0 {
 				break
 			}
@@ -193,7 +175,7 @@ func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...g
 					users = append(users, one.UserID)
 				}
 			}
-			l.ok(l.g.LoadCopy(l.ctx, l.Load, s.Generation, s.Settled+p.Copied+1, users))
+			fixture.OK(l, l.g.LoadCopy(l.ctx, l.Load, s.Generation, s.Settled+p.Copied+1, users))
 			p.Copied += int64(len(users))
 		}
 	}
@@ -204,7 +186,7 @@ func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...g
 // or an earlier generation. Otherwise everyone in line gets a new ticket.
 func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
 	b.Helper()
-	swapped := must(b.g.LoadSwap(b.ctx, b.begin().prepare(s, nil, holdings...)))(b)
+	swapped := fixture.Must(b.g.LoadSwap(b.ctx, b.begin().prepare(s, nil, holdings...)))(b)
 	if !swapped.Done {
 		b.Fatal("the swap was refused")
 	}
@@ -213,7 +195,7 @@ func (b *bundle) load(s gate.State, holdings ...gate.Holding) gate.SwapResult {
 
 func (b *bundle) answers(users ...string) []gate.Answer {
 	b.Helper()
-	result := must(b.g.Admit(b.ctx, b.id, users, true))(b)
+	result := fixture.Must(b.g.Admit(b.ctx, b.id, users, true))(b)
 	if len(result.Answers) != len(users) {
 		b.Fatalf("%d answers for %d users", len(result.Answers), len(users))
 	}
@@ -232,18 +214,18 @@ func (b *bundle) admit(first int64, users ...string) {
 
 func (b *bundle) apply(from int64, s gate.State, holdings ...gate.Holding) gate.ApplyResult {
 	b.Helper()
-	return must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Holdings: holdings}))(b)
+	return fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: from, State: s, Holdings: holdings}))(b)
 }
 
 func (b *bundle) header() gate.Header {
 	b.Helper()
-	return must(b.g.Headers(b.ctx, []reward.TemplateID{b.id}))(b)[0]
+	return fixture.Must(b.g.Headers(b.ctx, []reward.TemplateID{b.id}))(b)[0]
 }
 
 // ranks returns the ranks of users; −1 = not in line.
 func (b *bundle) ranks(users ...string) []int64 {
 	b.Helper()
-	positions := must(b.g.Positions(b.ctx, b.id, users))(b)
+	positions := fixture.Must(b.g.Positions(b.ctx, b.id, users))(b)
 	out := make([]int64, len(positions.Positions))
 	for i, p := range positions.Positions {
 		out[i] = -1
@@ -292,12 +274,6 @@ func (b *bundle) wantNotLoaded(what string, err error) {
 	if !errors.Is(err, gate.ErrNotLoaded) {
 		b.Fatalf("%s: the error is %v, want ErrNotLoaded", what, err)
 	}
-}
-
-// until polls a condition that becomes true only with time.
-func (b *bundle) until(what string, condition func() bool) {
-	b.Helper()
-	fixture.Until(b, what, condition)
 }
 
 // names returns n user ids.

@@ -4,19 +4,20 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // left returns an apply of users who leave, with these requests.
 func (b *bundle) left(s gate.State, requests ...gate.Request) {
 	b.Helper()
-	result := must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, Left: requests}))(b)
+	result := fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version - 1, State: s, Left: requests}))(b)
 	equal(b, "apply", result, gate.ApplyResult{Version: s.Version})
 }
 
 func (b *bundle) wantPlace(user string, want gate.PlaceResult) {
 	b.Helper()
-	equal(b, "place of "+user, must(b.g.Place(b.ctx, b.id, user))(b), want)
+	equal(b, "place of "+user, fixture.Must(b.g.Place(b.ctx, b.id, user))(b), want)
 }
 
 // exerciseLeave checks that users leave the line in any mode, and that their places
@@ -44,7 +45,7 @@ func exerciseLeave(t *testing.T, b *bundle) {
 			t.Fatalf("header %+v", h)
 		}
 		// A repair, and an apply that covers the leave again, change nothing.
-		must(b.g.Apply(b.ctx, gate.ApplyParams{
+		fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{
 			TemplateID: b.id, State: s, Left: []gate.Request{{UserID: "b", Ticket: 2, Generation: 1}}, Repair: true,
 		}))(t)
 		equal(t, "ranks", b.ranks("a", "b", "c", "d"), []int64{0, -1, 1, 2})
@@ -99,20 +100,20 @@ func exerciseLoadLeft(t *testing.T, b *bundle) {
 	b.admit(5, "e")
 	b.ack(1, 1)
 	l := b.begin()
-	equal(t, "page", must(b.g.LoadPage(b.ctx, l.Load, 0))(t), []gate.Request{
+	equal(t, "page", fixture.Must(b.g.LoadPage(b.ctx, l.Load, 0))(t), []gate.Request{
 		{UserID: "a", Ticket: 1},
 		{UserID: "b", Ticket: 2, Generation: 1},
 		{UserID: "c", Ticket: 3, Generation: 1},
 		{UserID: "d", Ticket: 4, Generation: 1},
 		{UserID: "e", Ticket: 5, Generation: 2},
 	})
-	b.ok(b.g.LoadLeft(b.ctx, l.Load, []gate.Request{
+	fixture.OK(b, b.g.LoadLeft(b.ctx, l.Load, []gate.Request{
 		{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "c", Ticket: 3, Generation: 2}, {UserID: "d", Ticket: 5, Generation: 1}, {UserID: "e", Ticket: 5, Generation: 2},
 	}))
 	s.Generation, s.Version = 3, 2
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, l.prepare(s, nil)))(t), gate.SwapResult{Done: true, Waiting: 3})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, l.prepare(s, nil)))(t), gate.SwapResult{Done: true, Waiting: 3})
 	equal(t, "ranks", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, 1, 2, -1})
-	equal(t, "the requests stay", must(b.g.Read(b.ctx, b.id, "c", 10))(t).Requests, []gate.Request{
+	equal(t, "the requests stay", fixture.Must(b.g.Read(b.ctx, b.id, "c", 10))(t).Requests, []gate.Request{
 		{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "c", Ticket: 3, Generation: 1}, {UserID: "d", Ticket: 4, Generation: 1}, {UserID: "e", Ticket: 5, Generation: 2},
 	})
 	b.admit(6, "b")

@@ -6,13 +6,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // wantLine checks a page of the line.
 func (b *bundle) wantLine(after, upTo int64, want gate.LineResult) {
 	b.Helper()
-	equal(b, "line", must(b.g.Line(b.ctx, b.id, after, upTo))(b), want, cmpopts.EquateEmpty())
+	equal(b, "line", fixture.Must(b.g.Line(b.ctx, b.id, after, upTo))(b), want, cmpopts.EquateEmpty())
 }
 
 // exerciseLine checks the pages of a line and its requests.
@@ -52,7 +53,7 @@ func exerciseLine(t *testing.T, b *bundle) {
 	b.left(s, gate.Request{UserID: "u5", Ticket: 5, Generation: 1})
 	waiting, requests, pages := int64(0), int64(0), 0
 	for after := int64(0); after < many; pages++ {
-		page := must(b.g.Line(b.ctx, b.id, after, many))(t)
+		page := fixture.Must(b.g.Line(b.ctx, b.id, after, many))(t)
 		if page.UpTo <= after || len(page.InLine) > gate.LineMax || len(page.Requests) > gate.LineMax {
 			t.Fatalf("after %d: up to %d, %d and %d", after, page.UpTo, len(page.InLine), len(page.Requests))
 		}
@@ -88,7 +89,7 @@ func exerciseBack(t *testing.T, b *bundle) {
 		{UserID: "nobody", Ticket: 9, Generation: 1},
 	}
 	for range 2 {
-		must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version, State: s, Back: back, Repair: true}))(t)
+		fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: s.Version, State: s, Back: back, Repair: true}))(t)
 		equal(t, "after", b.ranks("a", "b", "c", "d", "e", "x"), []int64{0, -1, 1, 2, -1, -1})
 		if h := b.header(); h.Waiting != 3 || h.PublishedStock != 7 || h.LastTicket != 5 {
 			t.Fatalf("header %+v", h)
@@ -99,8 +100,8 @@ func exerciseBack(t *testing.T, b *bundle) {
 	s.Version, s.Settled = s.Version+1, 2
 	b.apply(s.Version-1, s)
 	again := gate.ApplyParams{TemplateID: b.id, State: s, Back: []gate.Request{{UserID: "b", Ticket: 2, Generation: 1}}, Repair: true}
-	must(b.g.Apply(b.ctx, again))(t)
+	fixture.Must(b.g.Apply(b.ctx, again))(t)
 	again.State = late
-	must(b.g.Apply(b.ctx, again))(t)
+	fixture.Must(b.g.Apply(b.ctx, again))(t)
 	equal(t, "at last", b.ranks("a", "b", "c", "d"), []int64{-1, -1, 0, 1})
 }

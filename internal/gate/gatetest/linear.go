@@ -39,7 +39,7 @@ func exerciseLinearizable(t *testing.T, b *bundle) {
 		each.load(s)
 		h := newHistory(each.g, each.id, s)
 		operations, err := h.make(b.ctx, random.Uint64())
-		b.ok(err)
+		fixture.OK(b, err)
 		if result := linearizable(operations); result != porcupine.Ok {
 			t.Fatalf("history %d is %v (seed %d); its operations by time:\n%s", i, result, seed, describe(operations))
 		}

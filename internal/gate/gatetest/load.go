@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -22,18 +23,18 @@ func exerciseLoadKeep(t *testing.T, b *bundle) {
 	b.ack(1, 1)
 
 	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+	begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, token))(t)
 	if !begun.Held || begun.Run == "" || begun.Gate.Generation != 1 || begun.Gate.Waiting != 5 || !begun.Gate.Loaded || !begun.Intact {
 		t.Fatalf("begun %+v", begun)
 	}
 	b.admit(6, "late") // until it is closed, the existing gate continues
 	l := &loading{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, bundle: b, begun: begun}
-	b.ok(b.g.LoadClose(b.ctx, l.Load))
+	fixture.OK(b, b.g.LoadClose(b.ctx, l.Load))
 	s.Generation, s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 4, 2, 2, 2
 	params := l.prepare(s, nil, gate.Holding{UserID: "z", Held: 1, CouponID: 8}, gate.Holding{UserID: "y", Held: 1, CouponID: 9})
 	equal(t, "kind", params.Kind, gate.LoadKeep)
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
-	equal(t, "a repeat", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
+	equal(t, "a repeat", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 
 	equal(t, "answers", b.answers("x", "w", "v", "late", "z", "new"), []gate.Answer{
 		{Verdict: gate.InLine, Ticket: 3},
@@ -54,10 +55,10 @@ func exerciseLoadKeep(t *testing.T, b *bundle) {
 		Waiting: 5, Backlog: 6, LastRequestAt: begun.Gate.LastRequestAt,
 	})
 	// Ticket 2 is settled and not acknowledged: it is claimed again, as before the load.
-	equal(t, "delivered before", must(b.g.Claim(b.ctx, b.id, "new", 0, 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
+	equal(t, "delivered before", fixture.Must(b.g.Claim(b.ctx, b.id, "new", 0, 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
 		{UserID: "y", Ticket: 2, Generation: 1}, {UserID: "x", Ticket: 3, Generation: 1},
 	}})
-	equal(t, "not delivered before", must(b.g.Read(b.ctx, b.id, "new", 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
+	equal(t, "not delivered before", fixture.Must(b.g.Read(b.ctx, b.id, "new", 10))(t), gate.Delivery{Generation: 2, Requests: []gate.Request{
 		{UserID: "w", Ticket: 4, Generation: 1},
 		{UserID: "v", Ticket: 5, Generation: 1},
 		{UserID: "late", Ticket: 6, Generation: 1},
@@ -101,9 +102,9 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		}
 		params := l.prepare(s, []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}}, gate.Holding{UserID: "d", Held: 1, CouponID: 7})
 		equal(t, "kind", params.Kind, gate.LoadRemake)
-		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
+		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
 		equal(t, "no request is pending", b.claim(0, 10), []int64{})
-		equal(t, "requests", must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests, []gate.Request{
+		equal(t, "requests", fixture.Must(b.g.Read(b.ctx, b.id, "c", 100))(t).Requests, []gate.Request{
 			{UserID: "a", Ticket: 5, Generation: 3},
 			{UserID: "b", Ticket: 6, Generation: 3},
 			{UserID: "c", Ticket: 7, Generation: 3},
@@ -126,7 +127,7 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		params = l.prepare(s, []gate.SettledTicket{
 			{UserID: "a", Ticket: 5}, {UserID: "b", Ticket: 6}, {UserID: "c", Ticket: 7}, {UserID: "e", Ticket: 8}, {UserID: "f", Ticket: 9},
 		})
-		equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 		equal(t, "requests", b.read("c", 10), []int64{})
 		if mode != reward.ModeSync {
 			b.admit(51, "g")
@@ -151,13 +152,13 @@ func exerciseLoadBack(t *testing.T, b *bundle) {
 	for i := 2; i <= users; i += 3 {
 		gone = append(gone, request(i))
 	}
-	must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Left: gone, Repair: true}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Left: gone, Repair: true}))(t)
 	b.ack(1, gone[1].Ticket)
 	l := b.begin()
 	var found []gate.Request
 	for after, ended := int64(0), false; !ended; {
 		missing, last, err := b.g.LoadMissing(b.ctx, l.Load, after)
-		b.ok(err)
+		fixture.OK(b, err)
 		if last-after > gate.LoadPageMax+1 {
 			t.Fatalf("a page has the tickets above %d up to %d", after, last)
 		}
@@ -167,8 +168,8 @@ func exerciseLoadBack(t *testing.T, b *bundle) {
 	equal(t, "missing", found, slices.Concat(gone[:1], gone[2:]))
 	another := request(3)
 	another.UserID = "another"
-	b.ok(b.g.LoadBack(b.ctx, l.Load, []gate.Request{request(1), gone[0], gone[0], gone[1], another, {UserID: all[4], Ticket: 8, Generation: 1}, {UserID: all[7], Ticket: 8, Generation: 2}}))
-	page := must(b.g.LoadPage(b.ctx, l.Load, 0))(t)
+	fixture.OK(b, b.g.LoadBack(b.ctx, l.Load, []gate.Request{request(1), gone[0], gone[0], gone[1], another, {UserID: all[4], Ticket: 8, Generation: 1}, {UserID: all[7], Ticket: 8, Generation: 2}}))
+	page := fixture.Must(b.g.LoadPage(b.ctx, l.Load, 0))(t)
 	equal(t, "line", page[:6], []gate.Request{request(1), request(2), request(3), request(4), request(6), request(7)})
 	equal(t, "next", page[6], request(9))
 }
@@ -213,9 +214,9 @@ func exerciseLoadCloses(t *testing.T, b *bundle) {
 		equal(t, "closed twice", b.g.LoadClose(b.ctx, l.Load), nil)
 		// The next loader finds the gate closed, with its line.
 		next := *l
-		b.until("the marker expires", func() bool {
+		fixture.Until(b, "the marker expires", func() bool {
 			next.Token = "next"
-			next.begun = must(b.g.LoadBegin(b.ctx, b.id, next.Token))(t)
+			next.begun = fixture.Must(b.g.LoadBegin(b.ctx, b.id, next.Token))(t)
 			return next.begun.Held
 		})
 		if next.begun.Gate.Loaded || next.begun.Gate.Waiting != 3 || !next.begun.Intact {
@@ -223,7 +224,7 @@ func exerciseLoadCloses(t *testing.T, b *bundle) {
 		}
 		b.stepsLost("of the loader before", l.Load)
 		s.Generation = 2
-		equal(t, "swap", must(b.g.LoadSwap(b.ctx, next.prepare(s, nil)))(t), gate.SwapResult{Done: true, Waiting: 3})
+		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, next.prepare(s, nil)))(t), gate.SwapResult{Done: true, Waiting: 3})
 		b.admit(4, "d")
 	}
 }
@@ -258,7 +259,7 @@ func exerciseLoadLost(t *testing.T, b *bundle) {
 	b.load(s)
 	b.admit(1, "a", "b")
 	token := newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+	begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, token))(t)
 	good := gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}
 	for what, spoil := range map[string]func(*gate.Load){
 		"with another token":    func(l *gate.Load) { l.Token = "another" },
@@ -309,12 +310,12 @@ func exerciseLoadAgain(t *testing.T, b *bundle) {
 	l := b.begin()
 	s.Generation, s.Version = 2, 5
 	first := l.prepare(s, []gate.SettledTicket{{UserID: "a", Ticket: 1}}, gate.Holding{UserID: "x", Held: 1, CouponID: 1}, gate.Holding{UserID: "y", Held: 1, CouponID: 2})
-	again := must(b.g.LoadBegin(b.ctx, b.id, l.Token))(t)
+	again := fixture.Must(b.g.LoadBegin(b.ctx, b.id, l.Token))(t)
 	again.Gate.LastRequestAt, again.Gate.Loaded = l.begun.Gate.LastRequestAt, true
 	equal(t, "begun again", again, l.begun)
-	equal(t, "swap with what the first try stored", must(b.g.LoadSwap(b.ctx, first))(t), gate.SwapResult{})
+	equal(t, "swap with what the first try stored", fixture.Must(b.g.LoadSwap(b.ctx, first))(t), gate.SwapResult{})
 	params := l.prepare(s, []gate.SettledTicket{{UserID: "b", Ticket: 2}}, gate.Holding{UserID: "z", Held: 1, CouponID: 3})
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 2})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 2})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{"z": {UserID: "z", Held: 1, CouponID: 3}})
 	equal(t, "ranks", b.ranks("a", "b", "c"), []int64{0, -1, 1})
 }
@@ -338,19 +339,19 @@ func exerciseLongLine(t *testing.T, b *bundle) {
 		if mode == reward.ModeStream {
 			users, want = users[1700:], many-1700
 			l := b.begin()
-			left := must(b.g.LoadTrim(b.ctx, l.Load, s.Settled))(t)
+			left := fixture.Must(b.g.LoadTrim(b.ctx, l.Load, s.Settled))(t)
 			equal(t, "left to trim", left, int64(1700-gate.LoadMax))
 			p := l.prepare(s, nil)
-			equal(t, "swap", must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: int64(want)})
+			equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: int64(want)})
 		} else {
 			l := b.begin()
-			page := must(b.g.LoadPage(b.ctx, l.Load, 1000))(t)
+			page := fixture.Must(b.g.LoadPage(b.ctx, l.Load, 1000))(t)
 			equal(t, "page", len(page), gate.LoadPageMax)
 			equal(t, "the first of a page", page[0], gate.Request{UserID: users[1000], Ticket: 1001, Generation: 1})
-			equal(t, "behind the end", len(must(b.g.LoadPage(b.ctx, l.Load, many))(t)), 0)
+			equal(t, "behind the end", len(fixture.Must(b.g.LoadPage(b.ctx, l.Load, many))(t)), 0)
 			p := l.prepare(s, nil)
 			equal(t, "copied", p.Copied, int64(many))
-			equal(t, "swap", must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: many})
+			equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{Done: true, Waiting: many})
 		}
 		for from := 0; from < want; from += 1000 {
 			page := users[from:min(from+1000, want)]
@@ -358,7 +359,7 @@ func exerciseLongLine(t *testing.T, b *bundle) {
 				equal(t, page[i], rank, int64(from+i))
 			}
 			if mode == reward.ModeKafka {
-				for i, r := range must(b.g.Read(b.ctx, b.id, "c", 1000))(t).Requests {
+				for i, r := range fixture.Must(b.g.Read(b.ctx, b.id, "c", 1000))(t).Requests {
 					equal(t, "request", r, gate.Request{UserID: page[i], Ticket: first + int64(from+i), Generation: 2})
 				}
 			}
@@ -375,7 +376,7 @@ func exerciseSwapRefused(t *testing.T, b *bundle) {
 		b.load(s, gate.Holding{UserID: "a", Held: 1, CouponID: 1})
 		b.admit(1, "b", "c")
 		l := b.begin()
-		b.ok(b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}})) // repeated below
+		fixture.OK(b, b.g.LoadHoldings(b.ctx, l.Load, []gate.Holding{{UserID: "d", Held: 1, CouponID: 4}, {UserID: "nothing"}})) // repeated below
 		s.Generation = 6
 		good := l.prepare(s, nil, gate.Holding{UserID: "c", Held: 1, CouponID: 3}, gate.Holding{UserID: "d", Held: 1, CouponID: 4})
 		before := b.header()
@@ -398,44 +399,44 @@ func exerciseSwapRefused(t *testing.T, b *bundle) {
 			}
 			p := good
 			spoil(&p)
-			equal(t, "swap: "+what, must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{})
+			equal(t, "swap: "+what, fixture.Must(b.g.LoadSwap(b.ctx, p))(t), gate.SwapResult{})
 			equal(t, "header after "+what, b.header(), before)
 		}
-		equal(t, "swap", must(b.g.LoadSwap(b.ctx, good))(t), gate.SwapResult{Done: true, Waiting: 2})
+		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, good))(t), gate.SwapResult{Done: true, Waiting: 2})
 		if holdings := b.holdings(); len(holdings) != 2 {
 			t.Fatalf("holdings %v", holdings)
 		}
 		// An open gate is not replaced.
 		token := newToken()
-		begun := must(b.g.LoadBegin(b.ctx, b.id, token))(t)
+		begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, token))(t)
 		s.Generation = 7
 		open := gate.SwapParams{Load: gate.Load{TemplateID: b.id, Token: token, Run: begun.Run}, Kind: gate.LoadKeep, Old: 6, State: s}
-		equal(t, "swap of an open gate", must(b.g.LoadSwap(b.ctx, open))(t), gate.SwapResult{})
+		equal(t, "swap of an open gate", fixture.Must(b.g.LoadSwap(b.ctx, open))(t), gate.SwapResult{})
 		equal(t, "ranks", b.ranks("b", "c"), []int64{0, 1})
 	}
 }
 
 func exerciseMarker(t *testing.T, b *bundle) {
 	first, second := newToken(), newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, first))(t)
+	begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, first))(t)
 	equal(t, "begun", begun, gate.LoadBeginResult{Held: true, Run: begun.Run})
-	other := must(b.g.LoadBegin(b.ctx, b.id, second))(t)
+	other := fixture.Must(b.g.LoadBegin(b.ctx, b.id, second))(t)
 	equal(t, "begun by another", other, gate.LoadBeginResult{Run: begun.Run})
 	b.stepsLost("without the marker", gate.Load{TemplateID: b.id, Token: second, Run: begun.Run})
-	equal(t, "a repeat", must(b.g.LoadBegin(b.ctx, b.id, first))(t), begun)
+	equal(t, "a repeat", fixture.Must(b.g.LoadBegin(b.ctx, b.id, first))(t), begun)
 	l := gate.Load{TemplateID: b.id, Token: first, Run: begun.Run}
-	b.ok(b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
-	equal(t, "begun by another once more", must(b.g.LoadBegin(b.ctx, b.id, second))(t), other) // and deletes nothing
+	fixture.OK(b, b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
+	equal(t, "begun by another once more", fixture.Must(b.g.LoadBegin(b.ctx, b.id, second))(t), other) // and deletes nothing
 	params := gate.SwapParams{Load: l, State: state(), Holdings: 1}
 	params.Token = second
-	equal(t, "swap by another", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
+	equal(t, "swap by another", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	b.callAll(func(what string, err error) { b.wantNotLoaded(what, err) })
 	params.Token = first
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{"a": {UserID: "a", Held: 1, CouponID: 2}})
 
 	// The swap removes the marker: the next loader may begin, and sees the gate.
-	next := must(b.g.LoadBegin(b.ctx, b.id, second))(t)
+	next := fixture.Must(b.g.LoadBegin(b.ctx, b.id, second))(t)
 	if !next.Held || next.Gate.Generation != 1 || !next.Gate.Loaded {
 		t.Fatalf("begun %+v", next)
 	}
@@ -443,18 +444,18 @@ func exerciseMarker(t *testing.T, b *bundle) {
 
 func exerciseMarkerExpires(t *testing.T, b *bundle) {
 	first, second := newToken(), newToken()
-	begun := must(b.g.LoadBegin(b.ctx, b.id, first))(t)
+	begun := fixture.Must(b.g.LoadBegin(b.ctx, b.id, first))(t)
 	l := gate.Load{TemplateID: b.id, Token: first, Run: begun.Run}
-	b.ok(b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
-	b.ok(b.g.LoadCopy(b.ctx, l, 1, 1, []string{"x"}))
-	b.until("the marker expires", func() bool { return must(b.g.LoadBegin(b.ctx, b.id, second))(t).Held })
+	fixture.OK(b, b.g.LoadHoldings(b.ctx, l, []gate.Holding{{UserID: "a", Held: 1, CouponID: 2}}))
+	fixture.OK(b, b.g.LoadCopy(b.ctx, l, 1, 1, []string{"x"}))
+	fixture.Until(b, "the marker expires", func() bool { return fixture.Must(b.g.LoadBegin(b.ctx, b.id, second))(t).Held })
 	b.stepsLost("after the marker has expired", l)
 	params := gate.SwapParams{Load: l, State: state(), Holdings: 1, Copied: 1}
-	equal(t, "swap by the late loader", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
+	equal(t, "swap by the late loader", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	params.Token = second
-	equal(t, "what the late loader stored is deleted", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
+	equal(t, "what the late loader stored is deleted", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{})
 	params.Holdings, params.Copied = 0, 0
-	equal(t, "swap", must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
+	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{})
 	equal(t, "ranks", b.ranks("x"), []int64{-1})
 }

@@ -12,17 +12,17 @@ import (
 
 func (b *bundle) read(consumer string, count int) []int64 {
 	b.Helper()
-	return tickets(must(b.g.Read(b.ctx, b.id, consumer, count))(b).Requests)
+	return tickets(fixture.Must(b.g.Read(b.ctx, b.id, consumer, count))(b).Requests)
 }
 
 func (b *bundle) claim(after int64, count int) []int64 {
 	b.Helper()
-	return tickets(must(b.g.Claim(b.ctx, b.id, "claimer", after, count))(b).Requests)
+	return tickets(fixture.Must(b.g.Claim(b.ctx, b.id, "claimer", after, count))(b).Requests)
 }
 
 func (b *bundle) ack(generation int64, tickets ...int64) int {
 	b.Helper()
-	return must(b.g.Ack(b.ctx, b.id, generation, tickets))(b)
+	return fixture.Must(b.g.Ack(b.ctx, b.id, generation, tickets))(b)
 }
 
 // run returns the numbers from first to last.
@@ -45,7 +45,7 @@ func exerciseRead(t *testing.T, b *bundle) {
 	equal(t, "read by another", b.read("b", 100), run(5, 10))
 	equal(t, "read again", b.read("a", 100), []int64{})
 	b.admit(11, "x")
-	equal(t, "requests", must(b.g.Read(b.ctx, b.id, "a", 1))(t), gate.Delivery{Generation: 1, Requests: []gate.Request{{UserID: "x", Ticket: 11, Generation: 1}}})
+	equal(t, "requests", fixture.Must(b.g.Read(b.ctx, b.id, "a", 1))(t), gate.Delivery{Generation: 1, Requests: []gate.Request{{UserID: "x", Ticket: 11, Generation: 1}}})
 	if h := b.header(); h.Backlog != 11 {
 		t.Fatalf("Read must not acknowledge: %+v", h)
 	}
@@ -70,7 +70,7 @@ func exerciseClaim(t *testing.T, b *bundle) {
 	equal(t, "claim what is left", b.claim(0, 1000), append(run(1, 2), run(201, 250)...))
 	equal(t, "claim above", b.claim(1, 3), []int64{2, 201, 202})
 	equal(t, "requests not delivered before are read", b.read("one", 1000), append(run(251, 259), run(261, 300)...))
-	equal(t, "requests", must(b.g.Claim(b.ctx, b.id, "one", 299, 9))(t).Requests, []gate.Request{{UserID: "f-50", Ticket: 300, Generation: 1}})
+	equal(t, "requests", fixture.Must(b.g.Claim(b.ctx, b.id, "one", 299, 9))(t).Requests, []gate.Request{{UserID: "f-50", Ticket: 300, Generation: 1}})
 }
 
 func exerciseAck(t *testing.T, b *bundle) {
@@ -96,8 +96,8 @@ func exerciseAck(t *testing.T, b *bundle) {
 	if n := b.ack(5); n != 0 {
 		t.Fatalf("%d acknowledged of none", n)
 	}
-	equal(t, "unacked", must(b.g.Unacked(b.ctx, b.id, 5, []int64{1, 2, 3, 4, 5, 99}))(t), []bool{false, true, true, false, true, false})
-	equal(t, "unacked of none", must(b.g.Unacked(b.ctx, b.id, 5, nil))(t), []bool{})
+	equal(t, "unacked", fixture.Must(b.g.Unacked(b.ctx, b.id, 5, []int64{1, 2, 3, 4, 5, 99}))(t), []bool{false, true, true, false, true, false})
+	equal(t, "unacked of none", fixture.Must(b.g.Unacked(b.ctx, b.id, 5, nil))(t), []bool{})
 	equal(t, "read", b.read("a", 10), []int64{3, 5, 6})
 	if h := b.header(); h.Backlog != 4 || h.Waiting != 6 {
 		t.Fatalf("Ack must not change the line: %+v", h)
@@ -126,11 +126,11 @@ func exerciseManyTickets(t *testing.T, b *bundle) {
 		read = append(read, page...)
 	}
 	equal(t, "read", read, all)
-	equal(t, "unacked", slices.Contains(must(b.g.Unacked(b.ctx, b.id, 1, all))(t), false), false)
+	equal(t, "unacked", slices.Contains(fixture.Must(b.g.Unacked(b.ctx, b.id, 1, all))(t), false), false)
 	if n := b.ack(1, append(all, all...)...); n != many {
 		t.Fatalf("%d acknowledged", n)
 	}
-	equal(t, "unacked", slices.Contains(must(b.g.Unacked(b.ctx, b.id, 1, all))(t), true), false)
+	equal(t, "unacked", slices.Contains(fixture.Must(b.g.Unacked(b.ctx, b.id, 1, all))(t), true), false)
 }
 
 func exerciseHints(t *testing.T, b *bundle) {

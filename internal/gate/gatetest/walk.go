@@ -654,7 +654,7 @@ func (w *walker) loseGate(t *rapid.T) {
 
 func (w *walker) header(t TB) gate.Header {
 	t.Helper()
-	return must(w.g.Headers(w.ctx.Context(), []reward.TemplateID{w.id}))(t)[0]
+	return fixture.Must(w.g.Headers(w.ctx.Context(), []reward.TemplateID{w.id}))(t)[0]
 }
 
 func (w *walker) wantHeader(t TB, got gate.Header) {

@@ -39,11 +39,10 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		r.equal("pending", r.do("XPENDING", RequestsKey(r.prefix, r.id), "coupon-issue-group").([]any)[0], int64(1))
 
 		s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 3, 5
-		_, err := r.g.Apply(t.Context(), gate.ApplyParams{
+		fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{
 			TemplateID: r.id, From: 1, State: s, Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 1<<62 + 1}},
 			Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 1<<62 + 1}, {UserID: "b:c", Ticket: 2, Reason: reward.ReasonUserLimit}},
-		})
-		r.ok(err)
+		}))(t)
 		stock("applied", "7", "3", "5")
 		var outcomes []any
 		for _, entry := range r.do("XRANGE", OutcomesKey(r.prefix, r.id), "-", "+").([]any) {
@@ -56,8 +55,7 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 		fixture.Must(r.g.Shrink(t.Context(), r.id))(t)
 		stock("without places, which the counter ignores", "7", "3", "5")
 		s.Version, s.Live, s.Total = 3, 9, 4 // more live coupons than the total
-		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s})
-		r.ok(err)
+		fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s}))(t)
 		stock("overdrawn", "0", "9", "5")
 		for _, command := range [][]string{{"SET", StockKey(r.prefix, r.id), "77"}, {"SET", StockKey(r.prefix, r.id), "x"}, {"DEL", StockKey(r.prefix, r.id)}, {"RPUSH", StockKey(r.prefix, r.id), "x"}} {
 			r.do(command...)
@@ -67,15 +65,14 @@ func TestWhatOtherSystemsSee(t *testing.T) {
 			}
 			r.equal(fmt.Sprint("published stock after ", command), r.header().PublishedStock, kept)
 		}
-		_, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true})
-		r.ok(err)
+		fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 3, State: s, Repair: true}))(t)
 		stock("repaired", "0", "9", "5")
 		token, ok, err := r.g.Lock(t.Context(), r.id, gate.LockParams{Lease: time.Hour, Nonce: "n1"})
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 		r.equal("lock", r.do("GET", LockKey(r.prefix, r.id)), any(fmt.Sprint(token)))
-		r.ok(r.g.Unlock(t.Context(), r.id, token))
+		fixture.OK(r, r.g.Unlock(t.Context(), r.id, token))
 
 		fixture.Must(r.g.Ack(t.Context(), r.id, 7, []int64{1, 2}))(t)
 		if gone, err := r.g.Retire(t.Context(), r.id, 0); err != nil || !gone {
@@ -99,8 +96,7 @@ func TestOutcomesAreCapped(t *testing.T) {
 		for i := range outcomes {
 			outcomes[i] = gate.Outcome{UserID: "u", Ticket: s.Version*batch + int64(i), Reason: reward.ReasonSoldOut}
 		}
-		_, err := r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: s.Version - 1, State: s, Outcomes: outcomes})
-		r.ok(err)
+		fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: s.Version - 1, State: s, Outcomes: outcomes}))(t)
 	}
 	if n := r.do("XLEN", OutcomesKey(r.prefix, r.id)).(int64); n < 100_000 || n > 101_000 {
 		t.Fatalf("%d outcomes are retained", n)

@@ -33,9 +33,7 @@ func TestNightlyALongLineIsLoadedInShortCommands(t *testing.T) { //nolint:parall
 		sum := 0.0
 		for _, line := range strings.Split(r.do("INFO", "cpu").(string), "\r\n") {
 			if name, value, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "_main_thread") {
-				seconds, err := strconv.ParseFloat(value, 64)
-				r.ok(err)
-				sum += seconds
+				sum += fixture.Must(strconv.ParseFloat(value, 64))(r)
 			}
 		}
 		return time.Duration(sum * float64(time.Second))
@@ -43,7 +41,7 @@ func TestNightlyALongLineIsLoadedInShortCommands(t *testing.T) { //nolint:parall
 	l := &longLine{rig: r, inLine: 1_000_000, holders: 500_000}
 	l.step = func(name string, call func() error) {
 		before := busy()
-		r.ok(call())
+		fixture.OK(r, call())
 		took[name] = append(took[name], busy()-before)
 	}
 	l.loaded = func(kind gate.LoadKind) {
@@ -61,9 +59,9 @@ func TestNightlyALongLineIsLoadedInShortCommands(t *testing.T) { //nolint:parall
 	if seen := down(); seen != 0 {
 		t.Errorf("Sentinel found the server down %d times", seen)
 	}
-	r.ok(server.Hang()) // what Sentinel does see
+	fixture.OK(r, server.Hang()) // what Sentinel does see
 	fixture.Until(t, "Sentinel finds a hung server down", func() bool { return down() > 0 })
-	r.ok(server.Resume())
+	fixture.OK(r, server.Resume())
 }
 
 // watchedBySentinel lets a Sentinel watch a server, and returns a function that returns

@@ -43,8 +43,7 @@ func (l *longLine) exercise() {
 		l.admit(users...)
 	}
 	for range l.inLine / 2 / gate.ReadMax { // half of them are pending at a consumer
-		_, err := l.g.Read(l.Context(), l.id, "issuer", gate.ReadMax)
-		l.ok(err)
+		fixture.Must(l.g.Read(l.Context(), l.id, "issuer", gate.ReadMax))(l)
 	}
 	s.Generation, s.Version, s.Settled = 2, 2, settled
 	l.loadInSteps(s)
@@ -87,10 +86,8 @@ func TestALongLineIsLoadedInShortSteps(t *testing.T) { //nolint:paralleltest // 
 	touched := map[string]int{}
 	l := &longLine{rig: r, inLine: 20_000, holders: 10_000, step: func(name string, call func() error) {
 		r.do("SET", "touched", "0")
-		r.ok(call())
-		n, err := strconv.Atoi(r.do("GET", "touched").(string))
-		r.ok(err)
-		touched[name] = max(touched[name], n)
+		fixture.OK(r, call())
+		touched[name] = max(touched[name], fixture.Must(strconv.Atoi(r.do("GET", "touched").(string)))(r))
 	}, loaded: func(gate.LoadKind) {}}
 	l.exercise()
 	t.Log(touched)

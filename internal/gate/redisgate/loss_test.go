@@ -17,13 +17,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func (r *rig) ok(err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 func (r *rig) equal(what string, got, want any) {
 	r.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -38,8 +31,7 @@ func (r *rig) state(generation int64) gate.State {
 // begin sets the marker and returns the parameters of the swap.
 func (r *rig) begin(token string, s gate.State) gate.SwapParams {
 	r.Helper()
-	begun, err := r.g.LoadBegin(r.Context(), r.id, token)
-	r.ok(err)
+	begun := fixture.Must(r.g.LoadBegin(r.Context(), r.id, token))(r)
 	if !begun.Held {
 		r.Fatal("another loader holds the marker")
 	}
@@ -55,15 +47,13 @@ func (r *rig) begin(token string, s gate.State) gate.SwapParams {
 
 func (r *rig) swap(p gate.SwapParams) gate.SwapResult {
 	r.Helper()
-	result, err := r.g.LoadSwap(r.Context(), p)
-	r.ok(err)
-	return result
+	return fixture.Must(r.g.LoadSwap(r.Context(), p))(r)
 }
 
 // closeAndSwap closes the gate, brings its line into order, and swaps.
 func (r *rig) closeAndSwap(p gate.SwapParams) gate.SwapResult {
 	r.Helper()
-	return r.inSteps(p, 0, func(_ string, call func() error) { r.ok(call()) })
+	return r.inSteps(p, 0, func(_ string, call func() error) { fixture.OK(r, call()) })
 }
 
 // inSteps loads a gate with a number of holders as package coupon does.
@@ -119,10 +109,8 @@ func (r *rig) load(s gate.State) {
 // admit returns the tickets of users; −1 = not in line.
 func (r *rig) admit(users ...string) []int64 {
 	r.Helper()
-	result, err := r.g.Admit(r.Context(), r.id, users, true)
-	r.ok(err)
 	var tickets []int64
-	for _, a := range result.Answers {
+	for _, a := range fixture.Must(r.g.Admit(r.Context(), r.id, users, true))(r).Answers {
 		ticket := int64(-1)
 		if a.Verdict == gate.Admitted || a.Verdict == gate.InLine {
 			ticket = a.Ticket
@@ -134,9 +122,7 @@ func (r *rig) admit(users ...string) []int64 {
 
 func (r *rig) header() gate.Header {
 	r.Helper()
-	headers, err := r.g.Headers(r.Context(), []reward.TemplateID{r.id})
-	r.ok(err)
-	return headers[0]
+	return fixture.Must(r.g.Headers(r.Context(), []reward.TemplateID{r.id}))(r)[0]
 }
 
 func (r *rig) wantNotLoaded() {
@@ -155,9 +141,7 @@ func (r *rig) dump() map[string]string {
 	for _, key := range r.keys(r.Context()) {
 		switch kind := r.do("TYPE", key).(string); {
 		case kind == "hash" && strings.Contains(key, "coupon:template:"):
-			h, err := r.raw.Do(r.Context(), r.raw.B().Hgetall().Key(key).Build()).AsStrMap()
-			r.ok(err)
-			for field, value := range h {
+			for field, value := range fixture.Must(r.raw.Do(r.Context(), r.raw.B().Hgetall().Key(key).Build()).AsStrMap())(r) {
 				if field != "last_ask" {
 					out[key+" "+field] = value
 				}
@@ -180,8 +164,8 @@ func TestARestartWithOldData(t *testing.T) {
 	late := r.begin("late", r.state(2))
 	r.do("SAVE")
 	r.equal("tickets", r.admit("lost"), []int64{4})
-	r.ok(server.Kill())
-	r.ok(server.Start(t.Context()))
+	fixture.OK(r, server.Kill())
+	fixture.OK(r, server.Start(t.Context()))
 	fixture.Until(t, "the server responds again", func() bool { return r.g.Ping(t.Context()) == nil })
 
 	r.wantNotLoaded()
@@ -199,7 +183,7 @@ func TestARestartWithOldData(t *testing.T) {
 	r.equal("swap", r.closeAndSwap(r.begin("next", s)), gate.SwapResult{Done: true, Waiting: 2})
 	r.equal("tickets", r.admit("b", "a", "lost"), []int64{2, 3, 4})
 	read, err := r.g.Read(t.Context(), r.id, "c", 10)
-	r.ok(err)
+	fixture.OK(r, err)
 	r.equal("requests", read, gate.Delivery{Generation: 3, Requests: []gate.Request{
 		{UserID: "b", Ticket: 2, Generation: 1}, {UserID: "a", Ticket: 3, Generation: 1}, {UserID: "lost", Ticket: 4, Generation: 3},
 	}})
@@ -277,7 +261,7 @@ func TestWrongTypes(t *testing.T) {
 			r.admit("a", "b", "z")
 			swap := r.begin("second", r.state(2))
 			if strings.HasPrefix(name, "Load") {
-				r.ok(r.g.LoadClose(t.Context(), swap.Load))
+				fixture.OK(r, r.g.LoadClose(t.Context(), swap.Load))
 			}
 			r.do("DEL", key)
 			if key == keys[8] {
@@ -354,7 +338,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 		r := newRig(t, url)
 		forget := func() {
 			for _, node := range r.raw.Nodes() {
-				r.ok(node.Do(t.Context(), node.B().ScriptFlush().Build()).Error())
+				fixture.OK(r, node.Do(t.Context(), node.B().ScriptFlush().Build()).Error())
 			}
 		}
 		forget()
@@ -426,15 +410,13 @@ func TestAFullServer(t *testing.T) {
 		t.Fatalf("Claim: %v, %v", read, err)
 	}
 	s.Version, s.Settled, s.Live, s.IssuedTotal = 2, 2, 1, 1
-	result, err := r.g.Apply(t.Context(), gate.ApplyParams{
+	result := fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{
 		TemplateID: r.id, From: 1, State: s, Holdings: []gate.Holding{{UserID: "a", Held: 1, CouponID: 9}},
 		Outcomes: []gate.Outcome{{UserID: "a", Ticket: 1, CouponID: 9}, {UserID: "b", Ticket: 2, Reason: reward.ReasonUserLimit}},
-	})
-	r.ok(err)
+	}))(t)
 	r.equal("apply", result, gate.ApplyResult{Version: 2})
 	s.Mode, s.Version = reward.ModeKafka, 3 // no request leaves the line, and the apply still passes
-	result, err = r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Holdings: []gate.Holding{{UserID: "b", Held: 1, CouponID: 10}}})
-	r.ok(err)
+	result = fixture.Must(r.g.Apply(t.Context(), gate.ApplyParams{TemplateID: r.id, From: 2, State: s, Holdings: []gate.Holding{{UserID: "b", Held: 1, CouponID: 10}}}))(t)
 	r.equal("apply", result, gate.ApplyResult{Version: 3})
 	if acked, err := r.g.Ack(t.Context(), r.id, 1, []int64{1, 2}); acked != 2 || err != nil {
 		t.Fatalf("Ack: %d, %v", acked, err)

@@ -50,7 +50,6 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"redis.key-prefix": {URL: "redis://127.0.0.1:1", KeyPrefix: "{a}"},
 		"127.0.0.1:1":      {URL: "redis://user:secret@127.0.0.1:1"},
-		"redis.url":        {URL: "http://user:secret@127.0.0.1:1"},
 	} {
 		if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error is %v", err)

@@ -11,8 +11,6 @@ import (
 	"github.com/largesse/largesse/internal/gate/gatetest"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
-	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/redis"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -21,25 +19,16 @@ import (
 type rig struct {
 	testing.TB
 	g      *Gate
-	raw    *redis.Client
+	raw    rueidis.Client
 	prefix string
 	id     reward.TemplateID
 }
 
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
-	r := &rig{TB: t, prefix: fixture.Keys(t, url), id: 42}
-	option, err := redis.Option(url, "", "", obs.Log{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.raw, err = redis.Connect(option); err != nil {
-		t.Fatal(err)
-	}
+	r := &rig{TB: t, raw: fixture.RedisClient(t, url), prefix: fixture.Keys(t, url), id: 42}
 	t.Cleanup(r.raw.Close)
-	if r.g, err = Open(t.Context(), Config{URL: url, KeyPrefix: r.prefix}); err != nil {
-		t.Fatal(err)
-	}
+	r.g = fixture.Must(Open(t.Context(), Config{URL: url, KeyPrefix: r.prefix}))(t)
 	t.Cleanup(r.g.Close)
 	return r
 }
