@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/big"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -19,17 +20,24 @@ func isID(s string) bool {
 }
 
 func FuzzParseIDs(f *testing.F) {
-	for _, s := range []string{"1", "0", "-1", "+1", "01", " 1", "1\n", "1_0", "٣", "9223372036854775807", "9223372036854775808", "99999999999999999999", ""} {
+	for _, s := range []string{
+		"1", "7", "10", "0", "00", "-0", "-1", "+1", "01", "007", " 1", "1 ", " ", "1\n", "1\x00", "1.0", "1e3", "0x1", "1_0", "abc", "٣", "１", "\xff",
+		"9223372036854775806", "9223372036854775807", "9223372036854775808", "18446744073709551616", "99999999999999999999", "", strings.Repeat("9", 10_000), strings.Repeat("é", 100) + "\xff",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		want := isID(s)
 		check := func(what string, n int64, text string, err error) {
 			t.Helper()
+			want := want || what == "target" && s == "0"
+			if err != nil {
+				checkComplaint(t, []byte(s), err)
+			}
 			switch {
 			case (err == nil) != want:
 				t.Fatalf("%s id %q: %v, want one: %v", what, s, err, want)
-			case err == nil && (n < 1 || text != s):
+			case err == nil && text != s:
 				t.Fatalf("%s id %q was read as %d, whose spelling is %q: two spellings for one", what, s, n, text)
 			case err != nil && n != 0:
 				t.Fatalf("%s id %q gave %d beside the error %v", what, s, n, err)
@@ -41,6 +49,8 @@ func FuzzParseIDs(f *testing.F) {
 		check("template", int64(template), template.String(), err)
 		coupon, err := ParseCouponID(s)
 		check("coupon", int64(coupon), coupon.String(), err)
+		target, err := ParseTargetID(s)
+		check("target", int64(target), target.String(), err)
 		if !want {
 			return
 		}

@@ -40,6 +40,26 @@ func compileSchema(t *testing.T, name string) *jsonschema.Schema {
 	return schema
 }
 
+// description is what a schema says about its fields.
+type description struct {
+	Properties map[string]struct {
+		Description string `json:"description"`
+	} `json:"properties"`
+	Examples []json.RawMessage `json:"examples"`
+}
+
+func describe(t *testing.T, name string) (d description) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(schemaDir, name+".schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // validate reads the value as exactly as the schema demands: large numbers keep all
 // their digits.
 func validate(t *testing.T, schema *jsonschema.Schema, value []byte) error {
@@ -67,18 +87,9 @@ func TestSchemasAgreeWithTheParsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			schema := compileSchema(t, name)
-			text, err := os.ReadFile(filepath.Join(schemaDir, name+".schema.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var described struct {
-				Properties map[string]struct {
-					Description string `json:"description"`
-				} `json:"properties"`
-				Examples []json.RawMessage `json:"examples"`
-			}
-			if err := json.Unmarshal(text, &described); err != nil || len(described.Examples) == 0 {
-				t.Fatal(err, len(described.Examples))
+			described := describe(t, name)
+			if len(described.Examples) == 0 {
+				t.Fatal("the schema has no examples")
 			}
 			fields := slices.Sorted(maps.Keys(described.Properties))
 			for _, field := range fields {
@@ -183,17 +194,7 @@ func TestExamplesOfTheKafkaPage(t *testing.T) {
 				t.Errorf("%s: %s: %v", name, line, err)
 			}
 		}
-		text, err := os.ReadFile(filepath.Join(schemaDir, name+".schema.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var described struct {
-			Properties map[string]any `json:"properties"`
-		}
-		if err := json.Unmarshal(text, &described); err != nil {
-			t.Fatal(err)
-		}
-		for field := range described.Properties {
+		for field := range describe(t, name).Properties {
 			if !bytes.Contains(page, fmt.Appendf(nil, "| `%s`", field)) {
 				t.Errorf("no table of docs/kafka.md has a row for %s", field)
 			}
