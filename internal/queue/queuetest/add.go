@@ -51,7 +51,7 @@ func exerciseMaxLen(t *testing.T, b *bundle) {
 	if added := b.addUpTo(10, 1, 1); added != 0 {
 		t.Fatalf("a stream full of read entries took %d more", added)
 	}
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:3])))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got[:3])))
 	if added := b.addUpTo(10, 1, 5); added != 3 {
 		t.Fatalf("after three were acknowledged %d went in, want 3", added)
 	}
@@ -101,7 +101,7 @@ func exerciseUnreadable(t *testing.T, b *bundle) {
 		t.Fatalf("only the second of three entries is unreadable, got %+v", got)
 	}
 	var raw map[string]any
-	b.ok(json.Unmarshal(got[1].Message, &raw))
+	fixture.OK(b, json.Unmarshal(got[1].Message, &raw))
 	if raw["key"] != "2" || raw["dispatch"] != "2" {
 		t.Fatalf("the raw fields are %s", got[1].Message)
 	}
@@ -109,7 +109,7 @@ func exerciseUnreadable(t *testing.T, b *bundle) {
 	if !ok || bytes["base64"] != "bm8gSlNPTiD/" {
 		t.Fatalf("bytes that are no text must be kept as base64, got %s", got[1].Message)
 	}
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	b.wantInfo(0, 0)
 }
 

@@ -79,7 +79,7 @@ func exerciseRemoveConsumerNoHeir(t *testing.T, b *bundle) {
 		t.Fatal("a consumer was removed with what it had pending")
 	}
 	b.wantPending("a", 3)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
 		t.Fatal("a consumer with nothing pending was not removed")
 	}
@@ -97,7 +97,7 @@ func exerciseDestroy(t *testing.T, b *bundle) {
 		t.Fatal("a pending entry was destroyed")
 	}
 	b.wantInfo(1, 1)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	for range 2 {
 		if !fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 			t.Fatal("an empty stream was not destroyed")
@@ -146,7 +146,7 @@ func exerciseDestroyRace(t *testing.T, b *bundle) {
 		for _, e := range got {
 			seen[e.TargetID]++
 		}
-		b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+		fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	}
 	stop()
 	for i := range rounds {
@@ -173,7 +173,7 @@ func exerciseWakes(_ *testing.T, b *bundle) {
 	other.add(0, 1)
 	b.wantWake(other.s)
 	got := b.read("a", 10)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	b.add(2, 1) // empty again, so there is a hint again
 	b.wantWake(b.s)
 	b.read("a", 10)
@@ -238,7 +238,7 @@ func exerciseCancelled(_ *testing.T, b *bundle) {
 }
 
 func exerciseClose(_ *testing.T, b *bundle) {
-	b.ok(b.q.Ping(b.ctx))
+	fixture.OK(b, b.q.Ping(b.ctx))
 	b.q.Close()
 	b.q.Close()
 	for open := true; open; {

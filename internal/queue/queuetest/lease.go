@@ -106,7 +106,7 @@ func exerciseExtendTaken(t *testing.T, b *bundle) {
 	b.add(0, 4)
 	got := b.read("a", 3)
 	b.claim("b", 0, 1)
-	b.ok(b.q.Ack(b.ctx, b.s, []string{got[2].ID}))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, []string{got[2].ID}))
 	unread := fixture.Must(b.q.Range(b.ctx, b.s, 10))(t)[2]
 	asked := append(ids(got), unread.ID, "1-1")
 	b.age(2 * lease)

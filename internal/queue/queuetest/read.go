@@ -62,7 +62,7 @@ func exerciseOnlyAdd(t *testing.T, b *bundle) {
 	b.add(0, 2)
 	got := b.read("a", 10)
 	b.wantTargets(got, 0, 2)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	if !fixture.Must(b.q.Destroy(b.ctx, b.s))(t) {
 		t.Fatal("an empty stream was not destroyed")
 	}
@@ -128,9 +128,9 @@ func exerciseAck(t *testing.T, b *bundle) {
 	got := b.read("a", 2)
 	all := fixture.Must(b.q.Range(b.ctx, b.s, 10))(t)
 	// A delivered entry, the next unread one, a later one, and an unknown ID.
-	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID, all[2].ID, all[4].ID, "1-1"}))
-	b.ok(b.q.Ack(b.ctx, b.s, []string{got[0].ID}))
-	b.ok(b.q.Ack(b.ctx, b.s, nil))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, []string{got[0].ID, all[2].ID, all[4].ID, "1-1"}))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, []string{got[0].ID}))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, nil))
 	b.wantInfo(3, 1)
 	b.wantPending("a", 1)
 	rest := b.read("b", 10)
@@ -138,7 +138,7 @@ func exerciseAck(t *testing.T, b *bundle) {
 		t.Fatalf("read %v, want targets 3 and 5", targets(rest))
 	}
 	// Any consumer may acknowledge an entry.
-	b.ok(b.q.Ack(b.ctx, b.s, append(ids(rest), got[1].ID)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, append(ids(rest), got[1].ID)))
 	b.wantInfo(0, 0)
 	if claimed := b.claim("c", 0, 10); len(claimed) != 0 {
 		t.Fatalf("acknowledged entries were claimed: %+v", claimed)
@@ -178,16 +178,16 @@ func exerciseInfo(t *testing.T, b *bundle) {
 		t.Fatalf("the oldest is still there, and pending; Info was %+v and is %+v", i, again)
 	}
 	b.add(4, 1)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:2])))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got[:2])))
 	if i := b.info(); i.Pending != 2 || i.Lag() != 1 || i.OldestPendingAt.IsZero() {
 		t.Fatalf("two are pending and one is unread, and Info is %+v", i)
 	}
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got[2:])))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got[2:])))
 	if i := b.info(); i.Lag() != 1 || !i.OldestPendingAt.IsZero() {
 		t.Fatalf("one is unread and none pending, and Info is %+v", i)
 	}
 	got = b.read("a", 10)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got)))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got)))
 	if i := b.info(); !i.Exists || !i.OldestAt.IsZero() {
 		t.Fatalf("Info of a drained stream is %+v", i)
 	}
@@ -207,7 +207,7 @@ func exerciseMissing(t *testing.T, b *bundle) {
 	if e := fixture.Must(b.q.Extend(b.ctx, b.s, "a", []string{"1-1"}))(t); len(e) != 0 {
 		t.Fatalf("Extend renewed %v", e)
 	}
-	b.ok(b.q.Ack(b.ctx, b.s, []string{"1-1"}))
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, []string{"1-1"}))
 	if !fixture.Must(b.q.RemoveConsumer(b.ctx, b.s, "a", ""))(t) {
 		t.Fatal("a consumer of a missing stream counts as removed")
 	}
@@ -227,6 +227,6 @@ func exerciseStreamsApart(_ *testing.T, b *bundle) {
 	b.wantTargets(b.read("a", 10), 0, 2)
 	got := point.read("a", 10)
 	point.wantTargets(got, 10, 3)
-	b.ok(b.q.Ack(b.ctx, b.s, ids(got[:1]))) // IDs of the other stream
+	fixture.OK(b, b.q.Ack(b.ctx, b.s, ids(got[:1]))) // IDs of the other stream
 	point.wantInfo(3, 3)
 }
