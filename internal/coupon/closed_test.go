@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -15,9 +16,7 @@ func TestAClosedTemplateLeavesNoKeys(t *testing.T) {
 		i := r.start(func(c *FlowConfig) { c.QueueTTL = time.Second })
 		id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: mode})
 		c := r.take(i, id, "ann")
-		if _, err := i.Catalog.Close(r.Context(), id); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.Catalog.Close(r.Context(), id))(r)
 		exists := func() bool {
 			h, err := i.gate.Headers(r.Context(), []reward.TemplateID{id})
 			return err != nil || h[0].Exists

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -38,8 +37,6 @@ func (l *laggingTopic) Ends(context.Context, string) (map[int32]int64, error) {
 	return map[int32]int64{0: laggingRate * int64((time.Since(l.began) + lag).Seconds())}, nil
 }
 
-func (*laggingTopic) Publish(context.Context, []bus.Record) error { return nil }
-
 // laggingRows are rows with the offsets of a laggingTopic.
 type laggingRows struct {
 	store.Store
@@ -61,7 +58,7 @@ func newLaggingHand(t *testing.T, settled func(after time.Duration) int64) (*han
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100_000, Mode: reward.ModeKafka}, func(s store.Store) store.Store {
 		return &laggingRows{Store: s, topic: topic}
 	})
-	h.loader.topic.inspector, h.loader.topic.publisher = topic, topic
+	h.loader.topic.inspector = topic
 	h.loader.fallbackAfter = 3 * time.Second
 	h.must(h.loader.ensure(t.Context(), h.id))
 	_, err := h.Intake.gate.admitter.admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record

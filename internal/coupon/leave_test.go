@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -151,9 +152,7 @@ func TestLeavingADraw(t *testing.T) {
 		}
 		issues.stop()
 		more := int64(2)
-		if _, err := i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &more}); err != nil {
-			r.Fatal(err)
-		}
+		fixture.Must(i.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: &more}))(r)
 		r.want(i, id, "cid", "")
 		r.leaves(i, id, "cid", "")
 		if s, err := i.Intake.Status(r.Context(), id, "cid"); err != nil || s.Kind != StatusLeft {

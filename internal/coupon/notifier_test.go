@@ -38,12 +38,6 @@ func (r *outcomeRows) settle(requests int64) reward.CouponTemplate {
 	return r.template
 }
 
-func (r *outcomeRows) TemplateActive(context.Context, time.Time) ([]reward.CouponTemplate, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return []reward.CouponTemplate{r.template}, nil
-}
-
 func (r *outcomeRows) IssueOutcomes(_ context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error) {
 	out := make(map[string]reward.IssueOutcome)
 	for _, user := range users {
@@ -56,6 +50,18 @@ func (r *outcomeRows) IssueOutcomes(_ context.Context, id reward.TemplateID, use
 	return out, nil
 }
 
+// loadedMemory returns an in-process gate with a template, without holdings.
+func loadedMemory(t *testing.T, template *reward.CouponTemplate) *gate.Memory {
+	t.Helper()
+	g := gate.NewMemory()
+	begun := fixture.Must(g.LoadBegin(t.Context(), template.ID, "me"))(t)
+	load := gate.Load{TemplateID: template.ID, Token: "me", Run: begun.Run}
+	if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(template)}); err != nil || !s.Done {
+		t.Fatal(s, err)
+	}
+	return g
+}
+
 // TestRanksAreThrottled checks in a line of two thousand that moves ten times per second:
 // the people in front hear a new rank at most every second, those at the end less
 // often, and everybody hears the outcome at the very move that settles it.
@@ -64,16 +70,11 @@ func TestRanksAreThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const people, each = 2000, 10
 		log := fixture.Must(obs.NewLog(io.Discard, "error", "text"))(t)
-		g := gate.NewMemory()
 		rows := &outcomeRows{template: reward.CouponTemplate{
 			ID: 42, TotalQuantity: people, PerUserLimit: 1, Mode: reward.ModeStream, Generation: 1, Path: reward.PathGate,
 			Granted: people, Grants: 1,
 		}}
-		begun := fixture.Must(g.LoadBegin(t.Context(), 42, "me"))(t)
-		load := gate.Load{TemplateID: 42, Token: "me", Run: begun.Run}
-		if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(&rows.template)}); err != nil || !s.Done {
-			t.Fatal(s, err)
-		}
+		g := loadedMemory(t, &rows.template)
 		for n := range people {
 			fixture.Must(g.Admit(t.Context(), 42, []string{fmt.Sprint("u", n+1)}, true))(t)
 		}

@@ -156,12 +156,7 @@ func TestWaitsAreHonest(t *testing.T) {
 			ID: 42, TotalQuantity: 1_000_000, PerUserLimit: 1, Mode: reward.ModeStream, Generation: 1, Path: reward.PathGate,
 			Granted: 1_000_000, Grants: 1,
 		}
-		g := gate.NewMemory()
-		begun := fixture.Must(g.LoadBegin(t.Context(), 42, "me"))(t)
-		load := gate.Load{TemplateID: 42, Token: "me", Run: begun.Run}
-		if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(&template)}); err != nil || !s.Done {
-			t.Fatal(s, err)
-		}
+		g := loadedMemory(t, &template)
 		rows := &slowRows{Store: &promptRows{template: template}}
 		templates := newTemplateCache(&outcomeRows{template: template}, time.Hour, log)
 		issuer := &Issuer{

@@ -350,13 +350,18 @@ func (r *rig) since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// issued waits until a number of coupons were issued.
-func (r *rig) issued(id reward.TemplateID, coupons int) {
+func (r *rig) issuedAtLeast(id reward.TemplateID, coupons int) {
 	r.Helper()
 	r.until(fmt.Sprintf("%d coupons are issued", coupons), func() bool {
 		row, err := r.rows.TemplateGet(r.Context(), id)
 		return err == nil && row.IssuedTotal >= int64(coupons)
 	})
+}
+
+// issued waits until a number of coupons were issued.
+func (r *rig) issued(id reward.TemplateID, coupons int) {
+	r.Helper()
+	r.issuedAtLeast(id, coupons)
 	if n := len(r.coupons(id)); n != coupons {
 		r.Errorf("%d coupons, want %d", n, coupons)
 	}
@@ -379,10 +384,7 @@ func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 // served waits until each of the users has a coupon, and checks that none has two.
 func (r *rig) served(id reward.TemplateID, users []string) {
 	r.Helper()
-	r.until("enough coupons are issued", func() bool {
-		row, err := r.rows.TemplateGet(r.Context(), id)
-		return err == nil && row.IssuedTotal >= int64(len(users))
-	})
+	r.issuedAtLeast(id, len(users))
 	var none, many int
 	r.until(fmt.Sprintf("each of %d users has a coupon", len(users)), func() bool {
 		has := make(map[string]int)

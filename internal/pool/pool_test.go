@@ -709,10 +709,7 @@ func TestAnOutageIsLoggedOnceForAllPools(t *testing.T) {
 		defer q.Close()
 		var lines fixture.Buffer
 		cfg := testConfig(q, &recorder{open: make(map[*Item]bool)})
-		var err error
-		if cfg.Log, err = obs.NewLog(&lines, "info", "text"); err != nil {
-			t.Fatal(err)
-		}
+		cfg.Log = fixture.Must(obs.NewLog(&lines, "info", "text"))(t)
 		m := NewManager(cfg)
 		m.Run(t.Context())
 		defer m.StopAll()

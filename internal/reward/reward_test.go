@@ -62,3 +62,24 @@ func TestState(t *testing.T) {
 		}
 	})
 }
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	var c Counts
+	if c.Total() != 0 || c.AmountTotal() != 0 || c.Undecided() != 0 {
+		t.Errorf("empty counts add up to %d, %d, %d", c.Total(), c.AmountTotal(), c.Undecided())
+	}
+	for s := range StateCount {
+		c.Payouts[s] = 1 << s // every sum is told from every other
+		c.Amounts[s] = 100 << s
+	}
+	if got := c.Total(); got != 127 {
+		t.Errorf("Total = %d, want 127", got)
+	}
+	if got := c.AmountTotal(); got != 12_700 {
+		t.Errorf("AmountTotal = %d, want 12700", got)
+	}
+	if got := c.Undecided(); got != 1+2+4 {
+		t.Errorf("Undecided = %d, want READY, QUEUED and RETRYING: 7", got)
+	}
+}

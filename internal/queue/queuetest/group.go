@@ -191,9 +191,8 @@ func (b *bundle) wantWake(s queue.Stream) {
 	}
 }
 
-// calls returns every method that can fail, by name.
-func (b *bundle) calls() map[string]func() error {
-	ctx, q, s := b.ctx, b.q, b.s
+// Calls returns every method that can fail, by name.
+func Calls(ctx context.Context, q queue.Queue, s queue.Stream) map[string]func() error {
 	return map[string]func() error{
 		"Add": func() error {
 			_, err := q.Add(ctx, queue.AddParams{Stream: s, MaxLen: 9, Deadline: time.Now().Add(time.Minute), Entries: newEntries(0, 1)})
@@ -226,11 +225,9 @@ func (b *bundle) calls() map[string]func() error {
 
 func exerciseCancelled(_ *testing.T, b *bundle) {
 	b.add(0, 1)
-	cancelled := *b
 	ctx, cancel := context.WithCancel(b.ctx)
 	cancel()
-	cancelled.ctx = ctx
-	for name, call := range cancelled.calls() {
+	for name, call := range Calls(ctx, b.q, b.s) {
 		b.wantError(fmt.Sprintf("%s under a cancelled context", name), call())
 	}
 	b.wantInfo(1, 0)
@@ -244,7 +241,7 @@ func exerciseClose(_ *testing.T, b *bundle) {
 	for open := true; open; {
 		_, open = b.nextWake()
 	}
-	for name, call := range b.calls() {
+	for name, call := range Calls(b.ctx, b.q, b.s) {
 		b.wantError(name+" after Close", call())
 	}
 }

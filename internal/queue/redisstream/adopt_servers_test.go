@@ -62,10 +62,7 @@ func TestAnEntryThatNobodyHoldsIsClaimedALeaseLater(t *testing.T) {
 				adopt := func(minAge time.Duration) {
 					t.Helper()
 					for from, again := "", true; again; again = from != "" {
-						var err error
-						if from, err = r.q.Adopt(t.Context(), queue.AdoptParams{Stream: r.s, Consumer: "c", MinAge: minAge, From: from}); err != nil {
-							t.Fatal(err)
-						}
+						from = fixture.Must(r.q.Adopt(t.Context(), queue.AdoptParams{Stream: r.s, Consumer: "c", MinAge: minAge, From: from}))(t)
 					}
 				}
 				claim := func() []queue.Entry {

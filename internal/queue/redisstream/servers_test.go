@@ -52,16 +52,11 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 	}
 	t.Cleanup(r.raw.Close)
 	option := fixture.Must(redis.Option(url, "", "", obs.Log{}))(t)
-	log, err := obs.NewLog(&r.log, "debug", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
 	if p != nil {
 		option.DialCtxFn = p.dial
 	}
-	if r.q, err = open(t.Context(), Config{URL: url, KeyPrefix: r.prefix, Log: log}, option); err != nil {
-		t.Fatal(err)
-	}
+	log := fixture.Must(obs.NewLog(&r.log, "debug", "text"))(t)
+	r.q = fixture.Must(open(t.Context(), Config{URL: url, KeyPrefix: r.prefix, Log: log}, option))(t)
 	t.Cleanup(r.q.Close)
 	return r
 }
@@ -306,35 +301,15 @@ func TestEntriesOfOtherClients(t *testing.T) {
 
 func TestAMissingGroupIsMadeFromTheBeginning(t *testing.T) {
 	t.Parallel()
-	calls := map[string]func(r *rig) error{
-		"Add":   func(*rig) error { return nil }, // follows below in any case
-		"Range": func(r *rig) error { _, err := r.q.Range(r.Context(), r.s, 1); return err },
-		"Claim": func(r *rig) error {
-			got, err := r.q.Claim(r.Context(), queue.ClaimParams{Stream: r.s, Consumer: "b", Count: 10})
-			if len(got.Entries) != 0 {
-				r.Errorf("claimed %+v from a group that was missing", got)
-			}
-			return err
-		},
-		"Create": func(r *rig) error { _, err := r.q.Create(r.Context(), r.s, []string{"a"}); return err },
-		"Extend": func(r *rig) error { _, err := r.q.Extend(r.Context(), r.s, "a", []string{"1-1"}); return err },
-		"Ack":    func(r *rig) error { return r.q.Ack(r.Context(), r.s, []string{"1-1"}) },
-		"RemoveConsumer": func(r *rig) error {
-			_, err := r.q.RemoveConsumer(r.Context(), r.s, "a", "")
-			return err
-		},
-		"Consumers": func(r *rig) error { _, err := r.q.Consumers(r.Context(), r.s); return err },
-		"Info":      func(r *rig) error { _, err := r.q.Info(r.Context(), r.s); return err },
-	}
 	fixture.OnEachRedis(t, func(t *testing.T, url string) {
-		for name, call := range calls {
+		for _, name := range []string{"Range", "Claim", "Create", "Extend", "Ack", "RemoveConsumer", "Consumers", "Info"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, url)
 				r.add(0, 3)
 				held := r.read(1)
 				r.do("XGROUP", "DESTROY", r.key(), r.group())
-				fixture.OK(t, call(r))
+				fixture.OK(t, queuetest.Calls(t.Context(), r.q, r.s)[name]())
 				r.add(3, 1)
 				got := r.read(10)
 				if len(got) != 4 || got[0].ID != held[0].ID {
