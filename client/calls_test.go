@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
@@ -204,14 +202,10 @@ func TestCalls(t *testing.T) {
 				_, _ = w.Write(answer)
 			})
 			result := fixture.Must(tc.call(c))(t)
-			if diff := cmp.Diff(tc.want, <-got); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, tc.want, <-got)
 			_, sent := document(t, want)
 			_, read := document(t, result)
-			if diff := cmp.Diff(sent, read); diff != "" {
-				t.Errorf("what was read of the response (-want +got):\n%s", diff)
-			}
+			fixture.Equal(t, sent, read)
 		})
 	}
 }

@@ -324,6 +324,11 @@ func TestProblem(t *testing.T) {
 			client.Problem{Status: 502, Title: "Bad Gateway", Detail: "the server responded with 502: <h1>Bad Gateway</h1>"},
 			"the server responded with 502: <h1>Bad Gateway</h1> (HTTP 502)",
 		},
+		{
+			"TellsWhenATemplateOpens", "application/problem+json", `{"code":"NOT_OPEN","detail":"soon","opensAt":"2026-11-21T10:00:00Z"}`, 409, nil,
+			client.Problem{Status: 409, Code: "NOT_OPEN", Title: "Conflict", Detail: "soon", OpensAt: tenSharp},
+			"soon (NOT_OPEN)",
+		},
 		{"SurvivesABrokenDocument", "application/problem+json", "{", 500, nil, client.Problem{Status: 500, Title: "Internal Server Error", Detail: "the server responded with 500: {"}, "the server responded with 500: { (HTTP 500)"},
 		{"SurvivesAnEmptyAnswer", "", "", 404, nil, client.Problem{Status: 404, Title: "Not Found"}, "Not Found (HTTP 404)"},
 	} {

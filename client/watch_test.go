@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
@@ -99,13 +97,6 @@ func follow(ctx context.Context, t *testing.T, w *wires, o client.WatchOptions) 
 		heard = append(heard, fmt.Sprint(p.Status, " ", p.Counts.Succeeded))
 	}
 	return heard
-}
-
-func want(t *testing.T, what string, want, got []string) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }
 
 const hello = "retry: 2000\n\n"
@@ -300,12 +291,12 @@ func TestWatchPromotion(t *testing.T) {
 		fixture.OnFakeTime(t, tc.name, func(t *testing.T) {
 			w := &wires{answer: tc.answer}
 			began := time.Now()
-			want(t, "heard", tc.heard, follow(t.Context(), t, w, tc.options))
+			fixture.Equal(t, tc.heard, follow(t.Context(), t, w, tc.options))
 			if took := time.Since(began); took < tc.least || tc.most > 0 && took > tc.most {
 				t.Errorf("it took %s, want %s to %s", took, tc.least, tc.most)
 			}
 			if tc.asked != nil {
-				want(t, "asked", tc.asked, w.asked)
+				fixture.Equal(t, tc.asked, w.asked)
 			}
 			w.open.Wait()
 		})
@@ -340,7 +331,7 @@ func TestWatchPromotion(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			w := &wires{answer: answer}
-			want(t, name, []string{context.DeadlineExceeded.Error()}, follow(ctx, t, w, client.WatchOptions{}))
+			fixture.Equal(t, []string{name, context.DeadlineExceeded.Error()}, append([]string{name}, follow(ctx, t, w, client.WatchOptions{})...))
 			cancel()
 			w.open.Wait()
 		}
