@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -205,14 +204,8 @@ func deliver(t *testing.T, n int, rows *fakeRows, r *fakeReceivers, test func(t 
 
 func TestDeliverer(t *testing.T) {
 	t.Parallel()
-	fake := func(name string, test func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, test)
-		})
-	}
 
-	fake("RetriesForADay", func(t *testing.T) {
+	fixture.OnFakeTime(t, "RetriesForADay", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		r.script["1.example"] = always(500)
 		rows.add(1, 1)
@@ -240,7 +233,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("DisablesAfterDays", func(t *testing.T) {
+	fixture.OnFakeTime(t, "DisablesAfterDays", func(t *testing.T) {
 		rows, r := newFakeRows(1, 2), newFakeReceivers()
 		r.script["1.example"] = always(500)
 		r.script["2.example"] = always(http.StatusGone)
@@ -268,7 +261,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("ATestIsSentOnce", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ATestIsSentOnce", func(t *testing.T) {
 		rows, r := newFakeRows(1, 2), newFakeReceivers()
 		r.script["1.example"] = always(500)
 		r.script["2.example"] = always(http.StatusGone)
@@ -285,7 +278,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("ADeadEndpointDelaysNoOther", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ADeadEndpointDelaysNoOther", func(t *testing.T) {
 		rows, r := newFakeRows(1, 2, 3), newFakeReceivers()
 		r.script["1.example"] = never
 		r.script["3.example"] = never
@@ -308,7 +301,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("ADeadEndpointIsServedWhenItIsBack", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ADeadEndpointIsServedWhenItIsBack", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		back := time.Now().Add(time.Hour)
 		r.script["1.example"] = func(ctx context.Context, n int) (int, error) {
@@ -328,7 +321,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("InstancesShare", func(t *testing.T) {
+	fixture.OnFakeTime(t, "InstancesShare", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		rows.add(1, 100)
 		deliver(t, 2, rows, r, func(t *testing.T) {
@@ -339,7 +332,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("ALostRecordIsDeliveredAgain", func(t *testing.T) {
+	fixture.OnFakeTime(t, "ALostRecordIsDeliveredAgain", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		rows.away = errors.New("the process was killed")
 		rows.add(1, 1)
@@ -352,7 +345,7 @@ func TestDeliverer(t *testing.T) {
 		})
 	})
 
-	fake("AStopIsNoFailure", func(t *testing.T) {
+	fixture.OnFakeTime(t, "AStopIsNoFailure", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		r.script["1.example"] = never
 		rows.add(1, 1)
@@ -363,7 +356,7 @@ func TestDeliverer(t *testing.T) {
 		}
 	})
 
-	fake("BothSecretsSign", func(t *testing.T) {
+	fixture.OnFakeTime(t, "BothSecretsSign", func(t *testing.T) {
 		rows, r := newFakeRows(1), newFakeReceivers()
 		rows.endpoints[1].PreviousSecret = NewSecret()
 		rows.addEvent(1, 1, store.WebhookTest)

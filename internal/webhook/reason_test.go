@@ -69,7 +69,7 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		"ADeadResolver": {resolver(&net.DNSError{Err: "i/o timeout", Name: "x.example", Server: "10.255.255.53:53", IsTimeout: true}), "https://x.example/", "the host name of the URL could not be looked up"},
 		"SomethingElse": {resolver(silent), "https://x.example/", "no response"},
 		"APrivateOne":   {NewTransport(false), "http://127.0.0.1:9/", errPrivate.Error()},
-		"Nobody":        {NewTransport(true), "http://127.0.0.1:1", "the receiver refused the connection"},
+		"Nobody":        {NewTransport(true), "http://127.0.0.1:1/secret?token=secret", "the receiver refused the connection"},
 		"AClosedOne":    {NewTransport(true), serve(httptest.NewServer, closing("")), "the receiver closed the connection without a response"},
 		"NoHTTP":        {NewTransport(true), serve(httptest.NewServer, closing("SSH-2.0-OpenSSH\r\n")), "the response of the receiver is not HTTP"},
 		"NoTLS":         {NewTransport(true), strings.Replace(serve(httptest.NewServer, closing("")), "http:", "https:", 1), ""},
@@ -79,7 +79,7 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status, err := Post(t.Context(), test.tr, test.address, http.Header{}, []byte("{}"))
-			if status != 0 || err == nil {
+			if status != 0 || err == nil || strings.Contains(err.Error(), "secret") {
 				t.Fatalf("status %d, %v", status, err)
 			}
 			got := Reason(err)
@@ -93,6 +93,9 @@ func TestReasonsShowNoAddresses(t *testing.T) {
 				t.Errorf("%q is shown as %q", got, ShownReason(got))
 			}
 		})
+	}
+	if _, err := Post(t.Context(), NewTransport(true), "http://\x7f/secret", http.Header{}, nil); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a URL that cannot be parsed: %v", err)
 	}
 	for stored, want := range map[string]string{
 		"no response: dial tcp: lookup x on 10.255.255.53:53: no such host": "no response",
