@@ -256,9 +256,7 @@ func TestTargetReaderDropsTheLineThatTheStreamBrokeIn(t *testing.T) {
 		if !errors.Is(err, broken) {
 			t.Errorf("%q: error %v", in, err)
 		}
-		if diff := cmp.Diff([]string{"2: 1 1 5 "}, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", in, diff)
-		}
+		fixture.Equal(t, []string{"2: 1 1 5 "}, got)
 	}
 }
 

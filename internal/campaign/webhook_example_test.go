@@ -37,13 +37,3 @@ func TestWebhooksPageShowsWhatIsTested(t *testing.T) {
 		t.Errorf("docs/webhooks.md shows another function than the one that is tested:\n%s", shown)
 	}
 }
-
-func Example_verifyWebhook() {
-	body := []byte(`{"id":"17","event":"promotion.finished"}`)
-	header := signature("the secret", time.Unix(1_700_000_000, 0), body)
-	fmt.Println(verify("the secret", header, body, time.Unix(1_700_000_060, 0)))
-	fmt.Println(verify("another", header, body, time.Unix(1_700_000_060, 0)))
-	// Output:
-	// true
-	// false
-}

@@ -1,7 +1,6 @@
 package campaign
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -428,96 +427,41 @@ func TestWebhookSender(t *testing.T) {
 	})
 }
 
-// TestWebhooksOverTheNetwork sends deliveries of a real database with the real
-// transport.
-func TestWebhooksOverTheNetwork(t *testing.T) {
+// TestABreachIsHeard sends the deliveries of a real database with the real transport.
+func TestABreachIsHeard(t *testing.T) {
 	t.Parallel()
-
-	t.Run("ABreachIsHeard", func(t *testing.T) {
-		t.Parallel()
-		heard := make(chan webhookBody, 10)
-		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
-			var body webhookBody
-			raw, err := io.ReadAll(q.Body)
-			if err != nil || !verify(hookSecret, q.Header.Get("Largesse-Signature"), raw, time.Now()) || json.Unmarshal(raw, &body) != nil {
-				t.Errorf("got %s, %v", raw, err)
-			}
-			heard <- body
-		}))
-		defer receiver.Close()
-		rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
-		defer rows.Close()
-		fixture.Must(rows.PromotionCreate(t.Context(), reward.Promotion{
-			ID: promotion, Name: "spring", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: receiver.URL,
-		}))(t)
-		for _, m := range []store.PromotionMoveParams{
-			{From: []reward.PromotionStatus{reward.Draft}, To: reward.Running},
-			{From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "the books do not balance", Event: store.EventBreach},
-		} {
-			m.ID, m.Now = promotion, time.Now()
-			fixture.Must(rows.PromotionMove(t.Context(), m))(t)
+	heard := make(chan webhookBody, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		var body webhookBody
+		raw, err := io.ReadAll(q.Body)
+		if err != nil || !verify(hookSecret, q.Header.Get("Largesse-Signature"), raw, time.Now()) || json.Unmarshal(raw, &body) != nil {
+			t.Errorf("got %s, %v", raw, err)
 		}
-		w := newSender(rows, nil)
-		w.Start(t.Context())
-		if body := <-heard; body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != reward.Paused ||
-			body.PauseReason != "the books do not balance" {
-			t.Errorf("%+v", body)
-		}
-		w.Stop()
-		if left, err := rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
-			t.Errorf("%+v are left, %v", left, err)
-		}
-	})
-
-	post := func(t *testing.T, address string) (int, error) {
-		t.Helper()
-		return newSender(nil, nil).post(t.Context(), store.WebhookDelivery{ID: 1, URL: address}, []byte("{}"))
+		heard <- body
+	}))
+	defer receiver.Close()
+	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
+	defer rows.Close()
+	fixture.Must(rows.PromotionCreate(t.Context(), reward.Promotion{
+		ID: promotion, Name: "spring", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: receiver.URL,
+	}))(t)
+	for _, m := range []store.PromotionMoveParams{
+		{From: []reward.PromotionStatus{reward.Draft}, To: reward.Running},
+		{From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: "the books do not balance", Event: store.EventBreach},
+	} {
+		m.ID, m.Now = promotion, time.Now()
+		fixture.Must(rows.PromotionMove(t.Context(), m))(t)
 	}
-
-	t.Run("RedirectsAreNotFollowed", func(t *testing.T) {
-		t.Parallel()
-		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			if q.URL.Path != "/hook" {
-				t.Errorf("was led to %s", q.URL.Path)
-			}
-			http.Redirect(w, q, "/elsewhere", http.StatusTemporaryRedirect)
-		}))
-		defer receiver.Close()
-		if status, err := post(t, receiver.URL+"/hook"); status != http.StatusTemporaryRedirect || err != nil {
-			t.Errorf("%d, %v", status, err)
-		}
-	})
-
-	t.Run("AnEndlessAnswerIsCutOff", func(t *testing.T) {
-		t.Parallel()
-		sent := make(chan int, 1)
-		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			n := 0
-			for {
-				m, err := w.Write(bytes.Repeat([]byte("x"), 4096))
-				if n += m; err != nil || n > 1<<30 {
-					sent <- n
-					return
-				}
-			}
-		}))
-		defer receiver.Close()
-		if status, err := post(t, receiver.URL); status != 200 || err != nil {
-			t.Errorf("%d, %v", status, err)
-		}
-		if n := <-sent; n > 1<<30 {
-			t.Errorf("%d bytes were taken", n)
-		}
-	})
-
-	t.Run("ErrorsDoNotShowTheAddress", func(t *testing.T) {
-		t.Parallel()
-		for _, address := range []string{"http://127.0.0.1:1/secret-path?token=secret", "http://\x7f/secret"} {
-			if _, err := post(t, address); err == nil || strings.Contains(err.Error(), "secret") {
-				t.Errorf("%v", err)
-			}
-		}
-	})
+	w := newSender(rows, nil)
+	w.Start(t.Context())
+	if body := <-heard; body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != reward.Paused ||
+		body.PauseReason != "the books do not balance" {
+		t.Errorf("%+v", body)
+	}
+	w.Stop()
+	if left, err := rows.WebhookClaim(t.Context(), 10, time.Now().Add(time.Hour), time.Now().Add(time.Hour)); err != nil || len(left) != 0 {
+		t.Errorf("%+v are left, %v", left, err)
+	}
 }
 
 func TestSignatureIsOfTimeAndBody(t *testing.T) {
