@@ -552,20 +552,6 @@ func TestMaskHeader(t *testing.T) {
 	}
 }
 
-func TestClosestName(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"redis.strem.maxlen":   "redis.stream.max-len",
-		"money.time-out":       "money.timeout",
-		"role":                 "roles",
-		"completely.different": "",
-	} {
-		if got := ClosestName(in, settingNames()); got != want {
-			t.Errorf("ClosestName(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 // FuzzReadYAML checks that no file makes the loader panic, that everything it
 // accepts is a setting with a source, and that the resulting Config can be shown
 // and read again.
