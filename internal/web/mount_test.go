@@ -87,25 +87,23 @@ func TestMountCloses(t *testing.T) {
 		"MustCut":  {func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, drainTimeout},
 		"WontStop": {func(context.Context, <-chan struct{}) { time.Sleep(time.Minute) }, drainTimeout + cutTimeout},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				router := newRouter(obs.Log{})
-				router.Handle("work", "GET /v1/work", func(w http.ResponseWriter, r *http.Request) {
-					tc.work(r.Context(), router.DrainBegins())
-					w.WriteHeader(http.StatusOK)
-				})
-				m := newMount(t)
-				m.Open(router)
-				answered := make(chan int, 1)
-				go func() { answered <- ask(m, http.MethodGet, "/v1/work").Code }()
-				synctest.Wait()
-				began := time.Now()
-				m.Close("gone")
-				if took := time.Since(began); took != tc.takes {
-					t.Errorf("took %s, want %s", took, tc.takes)
-				}
-				<-answered
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			router := newRouter(obs.Log{})
+			router.Handle("work", "GET /v1/work", func(w http.ResponseWriter, r *http.Request) {
+				tc.work(r.Context(), router.DrainBegins())
+				w.WriteHeader(http.StatusOK)
 			})
+			m := newMount(t)
+			m.Open(router)
+			answered := make(chan int, 1)
+			go func() { answered <- ask(m, http.MethodGet, "/v1/work").Code }()
+			synctest.Wait()
+			began := time.Now()
+			m.Close("gone")
+			if took := time.Since(began); took != tc.takes {
+				t.Errorf("took %s, want %s", took, tc.takes)
+			}
+			<-answered
 		})
 	}
 }
