@@ -14,16 +14,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// newTestLog returns a log that writes to a buffer.
+func newTestLog(t *testing.T, level, format string) (Log, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	log, err := NewLog(&out, level, format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log, &out
+}
+
 func TestLog(t *testing.T) {
 	t.Parallel()
 
 	t.Run("WritesComponentMessageAndIDs", func(t *testing.T) {
 		t.Parallel()
-		var out bytes.Buffer
-		log, err := NewLog(&out, "info", "json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, out := newTestLog(t, "info", "json")
 		log.For(Sweeper).Warn("swept", errors.New("gone"), "promotion_id", 7, "count", 2)
 		var line map[string]any
 		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
@@ -43,11 +50,7 @@ func TestLog(t *testing.T) {
 		t.Parallel()
 		all := []string{"debug", "info", "warn", "error"}
 		for i, level := range all {
-			var out bytes.Buffer
-			log, err := NewLog(&out, level, "text")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log, out := newTestLog(t, level, "text")
 			log.Debug("received")
 			log.Info("received")
 			log.Warn("received", errors.New("x"))
@@ -60,10 +63,7 @@ func TestLog(t *testing.T) {
 
 	t.Run("LeavesTheCallersAttributesAlone", func(t *testing.T) {
 		t.Parallel()
-		log, err := NewLog(&bytes.Buffer{}, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, _ := newTestLog(t, "info", "text")
 		// With room behind, an append in place would write into an array that
 		// other goroutines may log from as well.
 		attrs := append(make([]any, 0, 4), "promotion_id", 7)
@@ -134,76 +134,56 @@ func TestFromSlog(t *testing.T) {
 
 func TestStreak(t *testing.T) {
 	t.Parallel()
-	// lines returns what a Streak writes for the given results of attempts.
-	lines := func(t *testing.T, recovered string, results ...error) []string {
-		t.Helper()
-		var out bytes.Buffer
-		log, err := NewLog(&out, "info", "json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		report := log.Streak("queue unavailable", recovered)
-		for i, result := range results {
-			report(result, "attempt", i+1)
-		}
-		var got []string
-		for text := range strings.Lines(out.String()) {
-			var line struct {
-				Level, Msg, Error string
-				Attempt, Failures int
-			}
-			if err := json.Unmarshal([]byte(text), &line); err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, fmt.Sprint(line.Level, " ", line.Msg, " attempt ", line.Attempt, " failures ", line.Failures, " ", line.Error))
-		}
-		return got
-	}
 	away := errors.New("away")
-
-	t.Run("WarnsEachTimeTheFailuresHaveDoubled", func(t *testing.T) {
-		t.Parallel()
-		want := []string{
+	for name, tc := range map[string]struct {
+		recovered string
+		results   []error // of attempts
+		want      []string
+	}{
+		"WarnsEachTimeTheFailuresHaveDoubled": {"queue available again", slices.Repeat([]error{away}, 15), []string{
 			"WARN queue unavailable attempt 1 failures 1 away",
 			"WARN queue unavailable attempt 2 failures 2 away",
 			"WARN queue unavailable attempt 4 failures 4 away",
 			"WARN queue unavailable attempt 8 failures 8 away",
-		}
-		if diff := cmp.Diff(want, lines(t, "queue available again", slices.Repeat([]error{away}, 15)...)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
-
-	t.Run("ReportsTheRecoveryOnceAndStartsOver", func(t *testing.T) {
-		t.Parallel()
-		want := []string{
+		}},
+		"ReportsTheRecoveryOnceAndStartsOver": {"queue available again", []error{nil, away, away, away, nil, nil, away}, []string{
 			"WARN queue unavailable attempt 2 failures 1 away",
 			"WARN queue unavailable attempt 3 failures 2 away",
 			"INFO queue available again attempt 5 failures 3 ",
 			"WARN queue unavailable attempt 7 failures 1 away",
-		}
-		if diff := cmp.Diff(want, lines(t, "queue available again", nil, away, away, away, nil, nil, away)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
-
-	t.Run("RecoversSilentlyWithoutAMessage", func(t *testing.T) {
-		t.Parallel()
-		want := []string{
+		}},
+		"RecoversSilentlyWithoutAMessage": {"", []error{away, nil, away}, []string{
 			"WARN queue unavailable attempt 1 failures 1 away",
 			"WARN queue unavailable attempt 3 failures 1 away",
-		}
-		if diff := cmp.Diff(want, lines(t, "", away, nil, away)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log, out := newTestLog(t, "info", "json")
+			report := log.Streak("queue unavailable", tc.recovered)
+			for i, result := range tc.results {
+				report(result, "attempt", i+1)
+			}
+			var got []string
+			for text := range strings.Lines(out.String()) {
+				var line struct {
+					Level, Msg, Error string
+					Attempt, Failures int
+				}
+				if err := json.Unmarshal([]byte(text), &line); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprint(line.Level, " ", line.Msg, " attempt ", line.Attempt, " failures ", line.Failures, " ", line.Error))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
 
 	t.Run("LeavesTheCallersAttributesAlone", func(t *testing.T) {
 		t.Parallel()
-		log, err := NewLog(&bytes.Buffer{}, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, _ := newTestLog(t, "info", "text")
 		attrs := append(make([]any, 0, 8), "promotion_id", 7)
 		report := log.Streak("queue unavailable", "queue available again")
 		report(away, attrs...)
@@ -215,11 +195,7 @@ func TestStreak(t *testing.T) {
 
 	t.Run("CountsEachFailureOfManyGoroutines", func(t *testing.T) {
 		t.Parallel()
-		var out bytes.Buffer
-		log, err := NewLog(&out, "info", "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, out := newTestLog(t, "info", "text")
 		report := log.Streak("queue unavailable", "queue available again")
 		var group sync.WaitGroup
 		for range 8 {
@@ -242,11 +218,7 @@ func TestStreak(t *testing.T) {
 
 func TestStd(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	log, err := NewLog(&out, "info", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, out := newTestLog(t, "info", "json")
 	std := log.For(API).Std("http: URL query")
 	std.Print("http: URL query contains semicolon")
 	std.Print("http: Accept error: too many open files")

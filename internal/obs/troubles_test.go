@@ -1,7 +1,6 @@
 package obs
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -9,11 +8,7 @@ import (
 // TestTroubles follows a trouble from its first report to its end: in the list, in
 // the log and in the metric.
 func TestTroubles(t *testing.T) {
-	var out bytes.Buffer
-	log, err := NewLog(&out, "info", "text")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, out := newTestLog(t, "info", "text")
 	metrics := NewMetrics()
 	troubles := NewTroubles(metrics, log)
 	troubles.Clear(PartProvider)
