@@ -29,12 +29,7 @@ func TestBreaker(t *testing.T) {
 				// All that are open may be lost to a silent one.
 				g := newTest(t, Config{MaxConcurrency: 70})
 				v := newProvider(200 * time.Millisecond)
-				v.says = func(_ int, at time.Duration) Outcome {
-					if at >= from && at < from+outage {
-						return dead
-					}
-					return paid
-				}
+				v.says = downFrom(from, from+outage, dead)
 				stop := v.start(t, g, job, 570)
 				time.Sleep(from + 30*time.Second)
 				if !g.State().BreakerOpen || g.AcceptsWork(1) {

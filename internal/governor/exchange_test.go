@@ -3,8 +3,8 @@ package governor
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,13 +20,23 @@ import (
 // promotion under way or waiting, until the function that it returns is called.
 func fleet(t *testing.T, v *provider, rates Rates, n int, cfgs ...Config) (all []*Governor, stop func()) {
 	t.Helper()
+	jobs := make([]Job, len(cfgs))
+	for i := range jobs {
+		jobs[i].PromotionID = reward.PromotionID(i + 1)
+	}
+	return fleetOf(t, v, rates, n, jobs, cfgs...)
+}
+
+// fleetOf is a fleet whose instances have calls of given jobs, one job each.
+func fleetOf(t *testing.T, v *provider, rates Rates, n int, jobs []Job, cfgs ...Config) (all []*Governor, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for i, cfg := range cfgs {
 		cfg.Rates, cfg.Instances = rates, func() int { return len(cfgs) }
 		g := newTest(t, cfg)
 		all = append(all, g)
-		group.Go(v.work(ctx, g, Job{PromotionID: reward.PromotionID(i + 1)}, n, 0))
+		group.Go(v.work(ctx, g, jobs[i], n, 0))
 	}
 	return all, func() {
 		cancel()
@@ -81,30 +91,30 @@ func TestInstancesShareProbes(t *testing.T) {
 		rate int
 	}{
 		"Refused":     {dead: Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}},
-		"5xx":         {dead: Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}},
-		"5xxAndARate": {dead: Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}, rate: 400},
+		"5xx":         {dead: badGateway},
+		"5xxAndARate": {dead: badGateway, rate: 400},
 		"Unavailable": {dead: Outcome{Class: reward.AnswerThrottled, Status: 503, Took: 5 * time.Millisecond}},
 		"Silent":      {dead: Outcome{Class: reward.AnswerUnknown, Took: 5 * time.Second}},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			v := newProvider(200 * time.Millisecond)
-			v.says = func(_ int, at time.Duration) Outcome {
-				if at >= from && at < from+outage {
-					return tc.dead
-				}
-				return paid
-			}
+			v.says = downFrom(from, from+outage, tc.dead)
 			var cfgs []Config
 			for range 3 {
 				cfgs = append(cfgs, Config{MaxConcurrency: 30, RatePerSecond: tc.rate, Troubles: obs.NewTroubles(nil, obs.Log{})})
 			}
 			all, stop := fleet(t, v, &distant{trip: time.Millisecond}, 200, cfgs...)
 			time.Sleep(from + outage/2)
+			reasons := ""
 			for i, g := range all {
 				troubles := cfgs[i].Troubles.List()
-				if s := g.State(); !s.BreakerOpen || len(troubles) != 1 || !strings.Contains(troubles[0].Reason, "does not respond") {
+				reasons += fmt.Sprint(troubles)
+				if s := g.State(); !s.BreakerOpen || len(troubles) != 1 || troubles[0].Part != obs.PartProvider || !strings.Contains(troubles[0].Reason, "does not respond") {
 					t.Errorf("instance %d: %+v, troubles %v", i, s, troubles)
 				}
+			}
+			if tc.dead.Status > 0 && !strings.Contains(reasons, strconv.Itoa(tc.dead.Status)) {
+				t.Errorf("no reason has the status %d: %s", tc.dead.Status, reasons)
 			}
 			time.Sleep(outage/2 + 15*time.Second)
 			for i, g := range all {
@@ -133,15 +143,18 @@ func TestInstancesShareProbes(t *testing.T) {
 	}
 }
 
-// down502 responds 502 for a while.
-func down502(from, to time.Duration) func(int, time.Duration) Outcome {
+// downFrom answers with an outcome from one time to another.
+func downFrom(from, to time.Duration, dead Outcome) func(int, time.Duration) Outcome {
 	return func(_ int, at time.Duration) Outcome {
 		if at >= from && at < to {
-			return Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}
+			return dead
 		}
 		return paid
 	}
 }
+
+// badGateway is the outcome of a call to a provider that is down.
+var badGateway = Outcome{Class: reward.AnswerFailed, Status: 502, Took: 5 * time.Millisecond}
 
 // probesMost is the largest number of probes of all instances in a time that begins
 // when at least two have failed: each one starts probeIntervalMax after the one before
@@ -158,7 +171,7 @@ func TestLateNewsEndNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const from, outage = 10 * time.Second, 60 * time.Second
 		v := newProvider(20 * time.Millisecond)
-		v.says = down502(from, from+outage)
+		v.says = downFrom(from, from+outage, badGateway)
 		rates := &distant{trip: time.Millisecond, late: func(n int64) time.Duration {
 			if n%40 == 0 {
 				return 100 * time.Millisecond
@@ -190,7 +203,7 @@ func TestAnAnswerFromBeforeTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const from, outage = 10 * time.Second, 60 * time.Second
 		v := newProvider(20 * time.Millisecond)
-		v.says = down502(from, from+outage)
+		v.says = downFrom(from, from+outage, badGateway)
 		cfg := Config{MaxConcurrency: 30}
 		all, stop := fleet(t, v, &distant{trip: 40 * time.Millisecond}, 200, cfg, cfg, cfg)
 		time.Sleep(from - time.Second)
@@ -285,21 +298,9 @@ func TestOnlyHangingPayoutsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const from, outage = 5 * time.Second, 20 * time.Second
 		v := newProvider(200 * time.Millisecond)
-		v.says = func(_ int, at time.Duration) Outcome {
-			if at >= from && at < from+outage {
-				return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}
-			}
-			return paid
-		}
-		rates := &distant{trip: time.Millisecond}
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		var all []*Governor
-		for i := range 2 {
-			g := newTest(t, Config{MaxConcurrency: 30, Rates: rates, Instances: func() int { return 2 }})
-			all = append(all, g)
-			group.Go(v.work(ctx, g, Job{PromotionID: reward.PromotionID(i + 1), Hangs: true}, 20, 0))
-		}
+		v.says = downFrom(from, from+outage, Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond})
+		cfg := Config{MaxConcurrency: 30}
+		all, stop := fleetOf(t, v, &distant{trip: time.Millisecond}, 20, []Job{{PromotionID: 1, Hangs: true}, {PromotionID: 2, Hangs: true}}, cfg, cfg)
 		time.Sleep(from + outage/2)
 		for i, g := range all {
 			if !g.State().BreakerOpen {
@@ -312,8 +313,7 @@ func TestOnlyHangingPayoutsWait(t *testing.T) {
 				t.Errorf("the breaker of instance %d is still open 15 s after the outage", i)
 			}
 		}
-		cancel()
-		group.Wait()
+		stop()
 	})
 }
 
@@ -323,12 +323,7 @@ func TestOneInstanceIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v, cut := newProvider(100*time.Millisecond), newProvider(20*time.Millisecond)
-		cut.says = func(_ int, at time.Duration) Outcome {
-			if at > 20*time.Second && at < 80*time.Second {
-				return Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond}
-			}
-			return paid
-		}
+		cut.says = downFrom(20*time.Second, 80*time.Second, Outcome{Class: reward.AnswerNotSent, Took: time.Millisecond})
 		rates := &distant{trip: time.Millisecond}
 		all, stop := fleet(t, v, rates, 100, Config{MaxConcurrency: 50}, Config{MaxConcurrency: 50})
 		alone, stopAlone := fleet(t, cut, rates, 100, Config{MaxConcurrency: 50})
@@ -358,12 +353,7 @@ func TestOwnBreakerWhileRatesAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 60 * time.Second
 		v := newProvider(100 * time.Millisecond)
-		v.says = func(_ int, at time.Duration) Outcome {
-			if at > 10*time.Second && at < 10*time.Second+outage {
-				return Outcome{Class: reward.AnswerFailed, Status: 500, Took: time.Millisecond}
-			}
-			return paid
-		}
+		v.says = downFrom(10*time.Second, 10*time.Second+outage, badGateway)
 		rates, troubles := &distant{trip: time.Millisecond}, obs.NewTroubles(nil, obs.Log{})
 		all, stop := fleet(t, v, rates, 50, Config{Troubles: troubles}, Config{}, Config{})
 		time.Sleep(15 * time.Second)
@@ -463,42 +453,22 @@ func TestUnshared(t *testing.T) {
 	})
 }
 
-// The troubles and their reasons, and when they end.
-func TestTroublesOfTheProvider(t *testing.T) {
+// What the provider asks for is in the troubles until it is over.
+func TestThrottlingIsReported(t *testing.T) {
 	t.Parallel()
-	job := Job{PromotionID: 1}
-	reason := func(troubles *obs.Troubles) string {
-		all := troubles.List()
-		if len(all) != 1 || all[0].Part != obs.PartProvider {
-			return ""
-		}
-		return all[0].Reason
-	}
-	fixture.OnFakeTime(t, "TheBreakerIsOpen", func(t *testing.T) {
-		var text bytes.Buffer
-		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
-		troubles := obs.NewTroubles(nil, log)
-		g := newTest(t, Config{Troubles: troubles, Log: log})
-		for range failuresToOpen {
-			acquire(t, g, job).Done(Outcome{Class: reward.AnswerFailed, Status: 502})
-		}
-		if got := reason(troubles); !strings.Contains(got, "does not respond") || !strings.Contains(got, "502") {
-			t.Errorf("reason %q", got)
-		}
-		acquire(t, g, job).Done(paid)
-		if got := reason(troubles); got != "" {
-			t.Errorf("reason %q after it", got)
-		}
-		if n := strings.Count(text.String(), "\n"); n != 2 {
-			t.Errorf("%d lines, want one for its start and one for its end:\n%s", n, text.String())
-		}
-	})
 	for name, o := range map[string]Outcome{
 		"RetryAfter": {Class: reward.AnswerThrottled, Status: 429, RetryAfter: 30 * time.Second},
 		"Only429":    {Class: reward.AnswerThrottled, Status: 429},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			troubles := obs.NewTroubles(nil, obs.Log{})
+			reason := func() string {
+				all := troubles.List()
+				if len(all) != 1 || all[0].Part != obs.PartProvider {
+					return ""
+				}
+				return all[0].Reason
+			}
 			g := newTest(t, Config{Troubles: troubles})
 			var permits []*Permit
 			for i := range throttlesToReport {
@@ -507,16 +477,13 @@ func TestTroublesOfTheProvider(t *testing.T) {
 			for _, p := range permits {
 				p.Done(o)
 			}
-			if got := reason(troubles); !strings.Contains(got, "asks for fewer calls") || o.RetryAfter > 0 && !strings.Contains(got, "429 for target 5 of promotion 1") {
+			if got := reason(); !strings.Contains(got, "asks for fewer calls") || o.RetryAfter > 0 && !strings.Contains(got, "429 for target 5 of promotion 1") {
 				t.Errorf("reason %q", got)
 			}
 			time.Sleep(o.RetryAfter + throttleLinger + time.Second)
-			if got := reason(troubles); got != "" {
+			if got := reason(); got != "" {
 				t.Errorf("reason %q after it, without any call", got)
 			}
 		})
-	}
-	if errors.Is(errAway, ErrUnshared) {
-		t.Error("an outage counts as unshared")
 	}
 }

@@ -40,26 +40,12 @@ func (r *LocalRates) Lease(ctx context.Context, p LeaseParams) (Run, error) {
 	}
 	k := r.schedules[p.Name]
 	if k == nil {
-		r.forget(now)
 		k = &rateSchedule{}
 		r.schedules[p.Name] = k
 	}
 	run := k.lease(now, p.Every(), p.Count)
 	run.Shared = known
 	return run, nil
-}
-
-// forget drops the rates whose next send time has passed: a new schedule leases
-// the same times.
-func (r *LocalRates) forget(now time.Duration) {
-	if len(r.schedules) < idleQueuesMax {
-		return
-	}
-	for name, k := range r.schedules {
-		if k.next <= now {
-			delete(r.schedules, name)
-		}
-	}
 }
 
 // sharedProvider is what the governors know of the provider, as the script of

@@ -146,17 +146,10 @@ func TestRates(t *testing.T) {
 	for _, own := range []int{5, 100, 240} {
 		fixture.OnFakeTime(t, fmt.Sprintf("AnOwnRateOf%dBesideASharedOne", own), func(t *testing.T) {
 			const limit = 500
-			shared := &distant{trip: time.Millisecond}
-			v := newProvider(100 * time.Millisecond)
-			var group sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			for _, job := range []Job{{PromotionID: 1, RatePerSecond: own}, {PromotionID: 2}} {
-				g := newTest(t, Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 2 }})
-				group.Go(v.work(ctx, g, job, 300, 0))
-			}
+			v, cfg := newProvider(100*time.Millisecond), Config{RatePerSecond: limit}
+			_, stop := fleetOf(t, v, &distant{trip: time.Millisecond}, 300, []Job{{PromotionID: 1, RatePerSecond: own}, {PromotionID: 2}}, cfg, cfg)
 			time.Sleep(20 * time.Second)
-			cancel()
-			group.Wait()
+			stop()
 			wantRate(t, v, 2*time.Second, 20*time.Second, limit, 0.92)
 			if rate := float64(v.of[1]) / 20; rate < 0.8*float64(own) || rate > float64(own) {
 				t.Errorf("the one with a rate of its own: %.1f a second of %d", rate, own)
@@ -172,17 +165,8 @@ func TestRates(t *testing.T) {
 		log := fixture.Must(obs.NewLog(&text, "info", "text"))(t)
 		shared := &distant{trip: time.Millisecond}
 		v := newProvider(100 * time.Millisecond)
-		var all []*Governor
-		var group sync.WaitGroup
-		ctx, cancel := context.WithCancel(t.Context())
-		for i := range 3 {
-			cfg := Config{RatePerSecond: limit, Rates: shared, Instances: func() int { return 3 }}
-			if i == 0 {
-				cfg.Troubles = obs.NewTroubles(nil, log)
-			}
-			all = append(all, newTest(t, cfg))
-			group.Go(v.work(ctx, all[i], job, 200, 0))
-		}
+		cfg := Config{RatePerSecond: limit}
+		all, stop := fleetOf(t, v, shared, 200, []Job{job, job, job}, Config{RatePerSecond: limit, Troubles: obs.NewTroubles(nil, log)}, cfg, cfg)
 		time.Sleep(10 * time.Second)
 		shared.away.Store(true)
 		time.Sleep(2 * time.Second)
@@ -195,8 +179,7 @@ func TestRates(t *testing.T) {
 		if all[0].State().RatesUnshared {
 			t.Error("the state still says so")
 		}
-		cancel()
-		group.Wait()
+		stop()
 		wantRate(t, v, 1*time.Second, 10*time.Second, limit, 0.95)
 		wantRate(t, v, 11*time.Second, 20*time.Second, limit, 0.92)
 		wantRate(t, v, 20*time.Second, 30*time.Second, limit, 0.92)
@@ -206,18 +189,4 @@ func TestRates(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestLocalRatesForgetsWhatIsOver(t *testing.T) {
-	t.Parallel()
-	var rates LocalRates
-	for i := range 1000 {
-		p := LeaseParams{Name: fmt.Sprint(i), PerSecond: 1e9, Count: 1}
-		if run, err := rates.Lease(t.Context(), p); err != nil || run.Count != 1 {
-			t.Fatalf("%+v, %v", run, err)
-		}
-	}
-	if n := len(rates.schedules); n > idleQueuesMax {
-		t.Errorf("%d rates are kept", n)
-	}
 }
