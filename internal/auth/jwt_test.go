@@ -227,7 +227,6 @@ func TestMalformedTokens(t *testing.T) {
 		"OtherHead":         {b64(object{"alg": "EdDSA", "kid": "Ed25519", "x": 1}.json(t)) + "." + part[1] + "." + part[2], wrong},
 		"OtherKeyOfTheKid":  {newEdKey("Ed25519").token(t, "EdDSA"), wrong},
 		"RSAForPSS":         {unsigned(object{"alg": "PS256", "kid": "RSA"}) + "." + strings.Split(rsaKey.token(t, "RS256"), ".")[2], wrong},
-		"ShortKey":          {shortKey().token(t, "RS256"), "the JWKS has no key that fits"},
 		"ShortKeyNamedRSA":  {shortKey().sign(t, object{"alg": "RS256", "kid": "RSA"}, claims), wrong},
 		"SignedByItsReader": {hmacToken(t, object{"alg": "HS256", "kid": "RSA"}, claims, rsaKey.private.(*rsa.PrivateKey)), noAlg},
 	} {
@@ -362,13 +361,10 @@ func TestWhichKeyOfTheJWKS(t *testing.T) {
 	}{
 		"AlgOfTheKey":              {[]testKey{as(rsaKey, object{"alg": "RS384"})}, rsaKey, object{"alg": "RS384", "kid": "RSA"}, ""},
 		"OtherAlgOfTheKey":         {[]testKey{as(rsaKey, object{"alg": "RS384"})}, rsaKey, object{"alg": "RS256", "kid": "RSA"}, "algorithm does not fit its key"},
-		"AlgThatTheKeyCannot":      {[]testKey{as(p256, object{"alg": "RS256"})}, rsaKey, object{"alg": "RS256", "kid": "P-256"}, missing},
-		"AlgOfEncryption":          {[]testKey{as(rsaKey, object{"alg": "RSA-OAEP"})}, rsaKey, object{"alg": "RS256", "kid": "RSA"}, missing},
 		"UseSig":                   {[]testKey{as(ed, object{"use": "sig", "key_ops": []string{"verify"}})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, ""},
 		"UseEnc":                   {[]testKey{as(ed, object{"use": "enc"})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
 		"OpsWithoutVerify":         {[]testKey{as(ed, object{"key_ops": []string{"sign"}})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
 		"OpsEmpty":                 {[]testKey{as(ed, object{"key_ops": []string{}})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
-		"PrivateHalfPublished":     {[]testKey{as(ed, object{"d": "AAAA"})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
 		"WithoutKidOneFits":        {[]testKey{rsaKey, p256, ed}, p256, object{"alg": "ES256"}, ""},
 		"WithoutKidNoneFits":       {[]testKey{p256, ed}, rsaKey, object{"alg": "RS256"}, missing},
 		"WithoutKidTwoFit":         {[]testKey{ed, newEdKey("other")}, ed, object{"alg": "EdDSA"}, "several fit"},
@@ -377,10 +373,7 @@ func TestWhichKeyOfTheJWKS(t *testing.T) {
 		"KidOfAKeyWithoutKid":      {[]testKey{as(ed, object{"kid": nil})}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
 		"OneKidTwoTypes":           {[]testKey{as(rsaKey, object{"kid": "k"}), as(ed, object{"kid": "k"})}, ed, object{"alg": "EdDSA", "kid": "k"}, ""},
 		"OneKidTwoKeys":            {[]testKey{as(newEdKey("k"), object{}), as(ed, object{"kid": "k"})}, ed, object{"alg": "EdDSA", "kid": "k"}, "several keys with the token's kid"},
-		"ShortKey":                 {[]testKey{shortKey(), ed}, shortKey(), object{"alg": "RS256", "kid": "short"}, missing},
-		"ShortKeyWithoutKid":       {[]testKey{shortKey(), ed}, shortKey(), object{"alg": "RS256"}, missing},
 		"NoKeys":                   {nil, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, missing},
-		"OthersThatCannotBeUsed":   {[]testKey{{jwk: object{"kty": "oct", "k": "AAAA"}}, {jwk: object{"kty": 1}}, {jwk: object{}}, ed}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, ""},
 		"SymmetricKeyOfTheSameKid": {[]testKey{{jwk: object{"kty": "oct", "k": "AAAA", "kid": "Ed25519"}}, ed}, ed, object{"alg": "EdDSA", "kid": "Ed25519"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
