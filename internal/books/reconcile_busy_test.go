@@ -38,7 +38,7 @@ func TestARepairWaitsForABusyDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(t, 3, 1)
 		l.rec = New(Config{
-			Store: &busy{l.rows, 9 * time.Second}, Queue: l.queue, Charges: l.list, Views: l.views.get,
+			Store: &busy{l.rows, 9 * time.Second}, Queue: l.queue, Charges: l.list, Views: l.activeViews,
 			Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics,
 		})
 		id := promotion

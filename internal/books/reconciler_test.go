@@ -24,7 +24,6 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
@@ -117,45 +116,33 @@ type ledger struct {
 	rows    *comparing
 	queue   queue.Queue
 	list    *chargeList
-	views   *activeViews
 	metrics *obs.Metrics
 	log     fixture.Buffer
 	rec     *Reconciler
 	began   time.Time
+
+	mu      sync.Mutex // protects what follows
+	views   map[reward.PromotionID]*store.PromotionView
+	viewsAt time.Time
 }
 
-// activeViews reads the active promotions periodically, like the flow.
-type activeViews struct {
-	service.Base
-	rows store.Store
-
-	mu    sync.Mutex // protects views
-	views map[reward.PromotionID]*store.PromotionView
-}
-
-func (a *activeViews) run(ctx context.Context) {
-	for {
-		list, err := a.rows.PromotionActive(ctx)
-		if err != nil {
-			return
-		}
-		views := make(map[reward.PromotionID]*store.PromotionView, len(list))
-		for i := range list {
-			views[list[i].ID] = &list[i]
-		}
-		a.mu.Lock()
-		a.views = views
-		a.mu.Unlock()
-		if !service.Sleep(ctx, viewsEvery) {
-			return
-		}
+// activeViews returns the active promotions as they were at most viewsEvery ago, like the
+// flow.
+func (l *ledger) activeViews() map[reward.PromotionID]*store.PromotionView {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.viewsAt) < viewsEvery {
+		return l.views
 	}
-}
-
-func (a *activeViews) get() map[reward.PromotionID]*store.PromotionView {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.views
+	list, err := l.rows.PromotionActive(l.t.Context())
+	if err != nil {
+		return l.views // the test has ended
+	}
+	l.views, l.viewsAt = make(map[reward.PromotionID]*store.PromotionView, len(list)), time.Now()
+	for i := range list {
+		l.views[list[i].ID] = &list[i]
+	}
+	return l.views
 }
 
 const (
@@ -180,12 +167,9 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 		l.pay(i)
 	}
 	log := fixture.Must(obs.NewLog(&l.log, "info", "text"))(t)
-	l.views = &activeViews{rows: rows}
-	l.views.Start(t.Context(), l.views.run)
 	l.rec = l.reconciler(nil, log)
 	t.Cleanup(func() {
 		l.rec.Stop()
-		l.views.Stop()
 		l.queue.Close()
 		l.rows.Close()
 	})
@@ -194,7 +178,7 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 
 func (l *ledger) reconciler(owns func(reward.PromotionID) bool, log obs.Log) *Reconciler {
 	return New(Config{
-		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.views.get, Owns: owns,
+		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.activeViews, Owns: owns,
 		Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics, Log: log,
 	})
 }
@@ -219,12 +203,9 @@ func (l *ledger) finish(target int, kind rules.OutcomeKind) {
 
 func (l *ledger) finishAs(target int, kind rules.OutcomeKind, key string) {
 	l.t.Helper()
-	_, err := l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []rules.Outcome{{
+	fixture.Must(l.rows.PayoutFinish(l.t.Context(), store.PayoutFinishParams{Outcomes: []rules.Outcome{{
 		Ref: reward.Ref{PromotionID: promotion, TargetID: reward.TargetID(target), Dispatch: 1}, Kind: kind, TransactionKey: key, Code: "NO",
-	}}, Lease: time.Second, Now: time.Now()})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	}}, Lease: time.Second, Now: time.Now()}))(l.t)
 }
 
 // pay charges a target and records that.
@@ -242,6 +223,17 @@ func (l *ledger) move(from, to reward.PromotionStatus) {
 func (l *ledger) view() store.PromotionView {
 	l.t.Helper()
 	return fixture.Must(l.rows.PromotionGet(l.t.Context(), promotion))(l.t)
+}
+
+// end completes the promotion, and says that its stream is destroyed.
+func (l *ledger) end() {
+	l.t.Helper()
+	if done, err := l.rows.PromotionComplete(l.t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
+		l.t.Fatal(done, err)
+	}
+	if gone, err := l.rows.PromotionStreamDestroyed(l.t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
+		l.t.Fatal(gone, err)
+	}
 }
 
 // logged counts what the log says.
@@ -276,11 +268,7 @@ func (l *ledger) breach(why string) Reconciliation {
 	if _, err := fmt.Sscanf(why[strings.Index(why, "(reconciliation"):], "(reconciliation %d)", &id); err != nil {
 		l.t.Fatalf("%q: %v", why, err)
 	}
-	report, err := l.rec.Get(l.t.Context(), id)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return report
+	return fixture.Must(l.rec.Get(l.t.Context(), id))(l.t)
 }
 
 // within lets fake time pass until the condition holds, and fails after d.
@@ -305,6 +293,16 @@ func (l *ledger) healthy(d time.Duration) {
 	time.Sleep(d)
 	if v := l.view(); v.Status != reward.Running || l.shown(breachesMetric) != "0" || l.shown(brokenMetric) != "" {
 		l.t.Fatalf("%s breaches, status %s: %s", l.shown(breachesMetric), v.Status, v.PauseReason)
+	}
+}
+
+// says checks that a reason has all parts.
+func (l *ledger) says(why string, parts ...string) {
+	l.t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(why, part) {
+			l.t.Errorf("%q does not say %q", why, part)
+		}
 	}
 }
 
@@ -349,11 +347,7 @@ func TestReconciler(t *testing.T) {
 		l.list.add(25) // twice
 		l.within(pausedWithin, "paused", l.paused)
 		why := l.breached()
-		for _, part := range []string{"charged 26 payouts", "explain at most 25", "charged 2,600 in total", "at most 2,500"} {
-			if !strings.Contains(why, part) {
-				t.Errorf("%q does not say %q", why, part)
-			}
-		}
+		l.says(why, "charged 26 payouts", "explain at most 25", "charged 2,600 in total", "at most 2,500")
 		// The report that the reason names has the same differences.
 		if report := l.breach(why); len(report.Drifts) != 2 || report.Drifts[0].What != driftAbove || *report.Drifts[0].Store != 25 || *report.Drifts[0].Provider != 26 {
 			t.Errorf("%+v", report)
@@ -370,11 +364,7 @@ func TestReconciler(t *testing.T) {
 		if l.view().Status != reward.Paused || l.shown(breachesMetric) != "1" || l.logged("payout charged twice") != 1 {
 			t.Errorf("status %s, %s breaches, log %d", l.view().Status, l.shown(breachesMetric), l.logged("payout charged twice"))
 		}
-		for _, part := range []string{"target 2 twice", `"T"`, `"T-again"`} {
-			if !strings.Contains(why, part) {
-				t.Errorf("%q does not say %q", why, part)
-			}
-		}
+		l.says(why, "target 2 twice", `"T"`, `"T-again"`)
 		if report := l.breach(why); len(report.Drifts) != 1 || report.Drifts[0].What != driftTwice {
 			t.Errorf("%+v", report)
 		}
@@ -420,12 +410,7 @@ func TestReconciler(t *testing.T) {
 			l.healthy(3 * time.Minute)
 			tc.breaks(l)
 			l.within(pausedWithin, "paused", l.paused)
-			why := l.breached()
-			for _, part := range tc.why {
-				if !strings.Contains(why, part) {
-					t.Errorf("%q does not say %q", why, part)
-				}
-			}
+			l.says(l.breached(), tc.why...)
 		})
 	}
 
@@ -459,9 +444,7 @@ func TestReconciler(t *testing.T) {
 		l.healthy(2 * testInterval)
 		l.sql("UPDATE summaries SET succeeded = succeeded - 3, queued = queued + 3 WHERE promotion_id = 42 AND summary_id = 0")
 		l.within(pausedWithin, "paused", l.paused)
-		if why := l.breached(); !strings.Contains(why, "stored count of SUCCEEDED is 17, but there are 20 rows") {
-			t.Errorf("%q", why)
-		}
+		l.says(l.breached(), "stored count of SUCCEEDED is 17, but there are 20 rows")
 		id := promotion
 		report, err := l.rec.Run(t.Context(), ReconcileCommand{PromotionID: &id, Repair: true})
 		if err != nil || report.Checked != 1 || len(report.Drifts) != 2 || !report.Drifts[0].Repaired || !report.Drifts[1].Repaired {
@@ -484,15 +467,8 @@ func TestReconciler(t *testing.T) {
 		l := newLedger(t, 25, 25)
 		l.start()
 		l.healthy(2 * testInterval)
-		if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
-			t.Fatal(done, err)
-		}
+		l.end() // it is checked although it is not active
 		l.list.add(1)
-		// Its stream is destroyed at once: it is checked although it is not
-		// active.
-		if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
-			t.Fatal(gone, err)
-		}
 		l.within(confirmAfter+viewsEvery+5*roundInterval, "found", func() bool { return l.shown(brokenMetric) == "1" })
 		if v := l.view(); v.Status != reward.Completed || l.logged("level=ERROR") != 1 {
 			t.Errorf("status %s, log %s", v.Status, l.log.String())
@@ -602,12 +578,7 @@ func TestReconciler(t *testing.T) {
 		l.rec.cfg.Owns = func(reward.PromotionID) bool { return owns.Load() }
 		l.start()
 		time.Sleep(2 * viewsEvery)
-		if done, err := l.rows.PromotionComplete(t.Context(), promotion, time.Minute, time.Now()); err != nil || !done {
-			t.Fatal(done, err)
-		}
-		if gone, err := l.rows.PromotionStreamDestroyed(t.Context(), promotion, l.view().LastDispatchedAt); err != nil || !gone {
-			t.Fatal(gone, err)
-		}
+		l.end()
 		l.list.add(1)
 		time.Sleep(takeover)
 		owns.Store(true)
