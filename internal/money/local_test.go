@@ -218,28 +218,26 @@ func TestLocalThatDoesNotReturn(t *testing.T) {
 		"IgnoresIt":   {func(context.Context) (string, error) { time.Sleep(time.Minute); return "T", nil }, CodeTimeout, time.Second, time.Second},
 		"LateButPays": {func(ctx context.Context) (string, error) { <-ctx.Done(); return "T", nil }, "", 900 * time.Millisecond, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := NewLocal(LocalConfig{Timeout: time.Second, Provider: localFuncs{
-					charge: func(ctx context.Context, _ LocalCharge) (string, error) { return tc.charge(ctx) },
-					lookup: func(ctx context.Context, _ string) (string, error) { return tc.charge(ctx) },
-				}})
-				class := reward.AnswerUnknown
-				if tc.code == "" {
-					class = reward.AnswerPaid
-				}
-				began := time.Now()
-				a := l.ChargePoint(t.Context(), Charge{}, nil)
-				took := time.Since(began)
-				if a.Class != class || a.Code != tc.code || took < tc.after || took > tc.before {
-					t.Errorf("%+v after %s", a, took)
-				}
-				if found := l.Lookup(t.Context(), 1, 1); found.Found != (tc.code == "") || found.NotFound || found.Answer.Code != tc.code {
-					t.Errorf("looked up: %+v", found)
-				}
-				time.Sleep(2 * time.Minute) // for those that sleep
-				l.Close()
-			})
+		fixture.OnFakeTime(t, name, func(t *testing.T) {
+			l := NewLocal(LocalConfig{Timeout: time.Second, Provider: localFuncs{
+				charge: func(ctx context.Context, _ LocalCharge) (string, error) { return tc.charge(ctx) },
+				lookup: func(ctx context.Context, _ string) (string, error) { return tc.charge(ctx) },
+			}})
+			class := reward.AnswerUnknown
+			if tc.code == "" {
+				class = reward.AnswerPaid
+			}
+			began := time.Now()
+			a := l.ChargePoint(t.Context(), Charge{}, nil)
+			took := time.Since(began)
+			if a.Class != class || a.Code != tc.code || took < tc.after || took > tc.before {
+				t.Errorf("%+v after %s", a, took)
+			}
+			if found := l.Lookup(t.Context(), 1, 1); found.Found != (tc.code == "") || found.NotFound || found.Answer.Code != tc.code {
+				t.Errorf("looked up: %+v", found)
+			}
+			time.Sleep(2 * time.Minute) // for those that sleep
+			l.Close()
 		})
 	}
 }

@@ -237,10 +237,8 @@ func (s *Server) Charges(promotionID int64) (count, amount int64) {
 // from the ledger: 0 without any charge, and never above 1.
 func (s *Server) MaxChargesPerKey() int { return s.books.Load().maxPerKey() }
 
-// Open returns the number of calls in flight: charges, lookups and lists.
-func (s *Server) Open() int { return int(s.calls.Load()) }
-
-// OpenMax returns the largest number of calls in flight since the last reset.
+// OpenMax returns the largest number of calls in flight since the last reset: charges,
+// lookups and lists.
 func (s *Server) OpenMax() int { return int(s.books.Load().openMax.Load()) }
 
 // Busiest returns the largest number of charge requests within any window of
