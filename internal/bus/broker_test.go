@@ -195,14 +195,9 @@ func startChild(t *testing.T, dir string) (addr string, end func()) {
 	child := exec.CommandContext(t.Context(), self)
 	child.Env = append(os.Environ(), childDir+"="+dir)
 	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := fixture.Must(child.StdoutPipe())(t)
 	fixture.OK(t, child.Start())
-	if addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the child said no address: %v", err)
-	}
+	addr = fixture.Must(bufio.NewReader(out).ReadString('\n'))(t)
 	return strings.TrimSpace(addr), func() {
 		fixture.OK(t, child.Process.Kill())
 		var killed *exec.ExitError
@@ -210,22 +205,6 @@ func startChild(t *testing.T, dir string) (addr string, end func()) {
 			t.Fatalf("the child ended with %v, a kill was wanted", err)
 		}
 	}
-}
-
-// TestLagsEndWithTheirContext: while no broker answers, a caller waits no longer than its
-// context.
-func TestLagsEndWithTheirContext(t *testing.T) {
-	t.Parallel()
-	fixture.FakesKafka(t)
-	synctest.Test(t, func(t *testing.T) {
-		broker, client := inMemory(t)
-		broker.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if lags, err := client.Lags(ctx); err == nil {
-			t.Errorf("without a broker, the lags are %+v", lags)
-		}
-	})
 }
 
 func TestBrokerDropsRecordsPastRetention(t *testing.T) {
@@ -316,25 +295,30 @@ func TestNothingHangsWhileTheBrokerIsAway(t *testing.T) {
 		<-handled
 		broker.Close()
 
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		for name, step := range map[string]func(){
-			"Publish": func() {
+		for name, step := range map[string]func(ctx context.Context){
+			"Publish": func(ctx context.Context) {
 				err := bus.NewPublisher(client).Publish(ctx, numbered(1, 10))
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Publish to no broker: %v", err)
 				}
 			},
-			"Ping": func() {
+			"Ping": func(ctx context.Context) {
 				if err := client.Ping(ctx); err == nil {
 					t.Error("Ping succeeded without a broker")
 				}
 			},
-			"Listener.Stop":  l.Stop,
-			"Broadcast.Stop": b.Stop,
+			"Lags": func(ctx context.Context) {
+				if lags, err := client.Lags(ctx); err == nil {
+					t.Errorf("without a broker, the lags are %+v", lags)
+				}
+			},
+			"Listener.Stop":  func(context.Context) { l.Stop() },
+			"Broadcast.Stop": func(context.Context) { b.Stop() },
 		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			began := time.Now()
-			step()
+			step(ctx)
+			cancel()
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("%s took %s without a broker", name, took)
 			}

@@ -84,13 +84,8 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 	c := b.broadcast(t, b.client, seen.handle)
 	wantReady(t, c)
 	admin := b.admin(t)
-	made, err := admin.UpdatePartitions(t.Context(), 4, b.prefix+bus.TopicStarted)
-	if err == nil {
-		err = made.Error()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := fixture.Must(admin.UpdatePartitions(t.Context(), 4, b.prefix+bus.TopicStarted))(t)
+	fixture.OK(t, made.Error())
 	// A new client knows the new partitions from the start, once the broker does.
 	fixture.Until(t, "the broker knows the new partitions", func() bool {
 		topics, err := admin.ListTopics(t.Context(), b.prefix+bus.TopicStarted)

@@ -4,6 +4,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -186,6 +187,13 @@ func (l *log) handle(_ context.Context, records []bus.Record) error {
 		l.values[string(r.Value)]++
 	}
 	return nil
+}
+
+// and handles records for both logs.
+func (l *log) and(other *log) bus.HandleFunc {
+	return func(ctx context.Context, records []bus.Record) error {
+		return errors.Join(l.handle(ctx, records), other.handle(ctx, records))
+	}
 }
 
 func (l *log) all() []bus.Record {

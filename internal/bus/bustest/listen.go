@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -80,21 +79,14 @@ func testRetry(t *testing.T, b *bench) {
 	mu.Lock()
 	defer mu.Unlock()
 	for i := 1; i <= failures; i++ {
-		if diff := cmp.Diff(tries[0], tries[i]); diff != "" {
-			t.Errorf("try %d was given another batch (-first +later):\n%s", i+1, diff)
-		}
+		fixture.Equal(t, tries[0], tries[i])
 	}
 }
 
 func testShare(t *testing.T, b *bench) {
 	a, z, both := newLog(), newLog(), newLog()
-	into := func(own *log) bus.HandleFunc {
-		return func(ctx context.Context, records []bus.Record) error {
-			return errors.Join(own.handle(ctx, records), both.handle(ctx, records))
-		}
-	}
-	first := b.listen(t, b.open(t), into(a), nil, 10)
-	second := b.listen(t, b.open(t), into(z), nil, 10)
+	first := b.listen(t, b.open(t), a.and(both), nil, 10)
+	second := b.listen(t, b.open(t), z.and(both), nil, 10)
 	total := 0
 	fixture.Until(t, "both listeners were given records", func() bool {
 		b.publish(t, total, 50)
@@ -152,13 +144,8 @@ func testUnhealthy(t *testing.T, b *bench) {
 	const total = 600
 	var sick atomic.Bool
 	a, z, both := newLog(), newLog(), newLog()
-	into := func(own *log) bus.HandleFunc {
-		return func(ctx context.Context, records []bus.Record) error {
-			return errors.Join(own.handle(ctx, records), both.handle(ctx, records))
-		}
-	}
-	handle := into(a)
-	first, err := bus.NewListener(b.open(t), bus.ListenerConfig{
+	handle := a.and(both)
+	first := fixture.Must(bus.NewListener(b.open(t), bus.ListenerConfig{
 		Group: group, Topic: topic, Healthy: func() bool { return !sick.Load() },
 		Handle: func(ctx context.Context, records []bus.Record) error {
 			if sick.Load() {
@@ -167,13 +154,10 @@ func testUnhealthy(t *testing.T, b *bench) {
 			}
 			return handle(ctx, records)
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	first.Start(t.Context())
 	t.Cleanup(first.Stop)
-	b.listen(t, b.open(t), into(z), nil, 0)
+	b.listen(t, b.open(t), z.and(both), nil, 0)
 	sent := 0
 	share := func() {
 		t.Helper()
@@ -241,13 +225,8 @@ func testOffsetsBeyond(t *testing.T, b *bench) {
 	for p := range int32(partitions) {
 		trim.AddOffset(b.prefix+topic, p, 5, -1)
 	}
-	trimmed, err := b.admin(t).DeleteRecords(t.Context(), trim)
-	if err == nil {
-		err = trimmed.Error()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	trimmed := fixture.Must(b.admin(t).DeleteRecords(t.Context(), trim))(t)
+	fixture.OK(t, trimmed.Error())
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, func(context.Context, string) (map[int32]int64, error) {
 		// One offset before the start, one after the end.

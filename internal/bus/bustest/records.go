@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -51,9 +50,7 @@ func testTopics(t *testing.T, b *bench) {
 	for name := range want {
 		got[name] = len(details[b.prefix+name].Partitions)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("partitions by topic (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got)
 	settings := fixture.Must(admin.DescribeTopicConfigs(t.Context(), b.prefix+bus.TopicPointPublish))(t)
 	retention := ""
 	for _, s := range settings[0].Configs {
@@ -122,9 +119,7 @@ func testExternal(t *testing.T, b *bench) {
 		}
 		return out
 	}
-	if diff := cmp.Diff(byID(want), byID(seen.all())); diff != "" {
-		t.Errorf("records (-sent +read):\n%s", diff)
-	}
+	fixture.Equal(t, byID(want), byID(seen.all()))
 }
 
 // readRaw reads n records with a plain Kafka client.
@@ -154,9 +149,7 @@ func testPublishedIntact(t *testing.T, b *bench) {
 	if string(got.Key) != "7" || !bytes.Equal(got.Value, []byte{0, 0xff}) || !got.Timestamp.Equal(at) {
 		t.Errorf("key %q value %x at %s came out", got.Key, got.Value, got.Timestamp)
 	}
-	if diff := cmp.Diff([]kgo.RecordHeader{{Key: "h", Value: []byte("v")}}, got.Headers); diff != "" {
-		t.Errorf("headers (-sent +read):\n%s", diff)
-	}
+	fixture.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("v")}}, got.Headers)
 }
 
 func testKeys(t *testing.T, b *bench) {
@@ -229,9 +222,7 @@ func testDeadLetter(t *testing.T, b *bench) {
 		{Key: "largesse-detail", Value: []byte("not JSON at byte 1")},
 		{Key: "largesse-time", Value: []byte("2026-11-21T00:00:00.005Z")},
 	}
-	if diff := cmp.Diff(want, got.Headers); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
-	}
+	fixture.Equal(t, want, got.Headers)
 }
 
 func testTransactions(t *testing.T, b *bench) {
