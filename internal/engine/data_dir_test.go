@@ -15,33 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 )
 
-// unsafe describes a directory in which something is as another user could have prepared
-// it, or as no instance can use it.
-type unsafe struct {
-	name, path string
-	make       func(path string) error
-	says       string
-}
-
-// unsafeDirs lists directories that neither serve nor doctor accepts.
-var unsafeDirs = []unsafe{
-	{"EverybodyMayChangeTheDirectory", "", func(p string) error { return os.Chmod(p, 0o777) }, "every user of this machine may change"},
-	{"EverybodyMayAddToTheDirectory", "", func(p string) error { return os.Chmod(p, 0o777|fs.ModeSticky) }, "every user of this machine may change"},
-	{"EverybodyMayChangeAFile", "kafka/topics.json", func(p string) error { return os.Chmod(p, 0o666) }, "every user of this machine may change"},
-	{"TheLockIsALink", "lock", link, "is a symbolic link"},
-	{"TheLockIsADirectory", "lock", func(p string) error { return os.Mkdir(p, 0o700) }, "is a directory"},
-	{"TheLockIsAPipe", "lock", func(p string) error { return syscall.Mkfifo(p, 0o600) }, "is neither a file nor a directory"},
-	{"TheDatabaseIsALink", "largesse.db", link, "is a symbolic link"},
-	{"TheJournalIsALink", "largesse.db-journal", link, "is a symbolic link"},
-	{"TheLogIsALink", "kafka", link, "is a symbolic link"},
-	{"TheLogIsAFile", "kafka", file, "is not a directory"},
-	{"ALinkInTheLog", "kafka/partitions", link, "is a symbolic link"},
-	{"ALinkDeepInTheLog", "kafka/partitions/topic-0/0.dat", link, "is a symbolic link"},
-	{"APipeDeepInTheLog", "kafka/partitions/topic-0/0.dat", func(p string) error { return syscall.Mkfifo(p, 0o600) }, "is neither a file nor a directory"},
-	{"JunkInTheLog", "kafka/meta.json", file, "is damaged"},
-	{"AFileForTheTopicsOfTheLog", "kafka/partitions", file, "is damaged"},
-}
-
 func link(path string) error {
 	victim := filepath.Join(filepath.Dir(path), "victim")
 	return errors.Join(os.Mkdir(victim, 0o700), os.Symlink(victim, path))
@@ -49,27 +22,41 @@ func link(path string) error {
 
 func file(path string) error { return os.WriteFile(path, []byte("junk"), 0o600) }
 
-// in makes the directory and returns it, with the path of what is wrong there.
-func (u unsafe) in(t *testing.T) (dir, path string) {
-	t.Helper()
-	dir = closedDir(t)
-	path = filepath.Join(dir, u.path)
-	fixture.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	if strings.HasSuffix(u.path, "topics.json") {
-		fixture.OK(t, os.WriteFile(path, []byte(`{"version":1}`), 0o600))
-	}
-	fixture.OK(t, u.make(path))
-	return dir, path
-}
-
-// TestUnsafeDataDir checks that no instance starts on such a directory, that doctor says
-// so before, and that neither writes anything there or to what a link names.
+// TestUnsafeDataDir checks that no instance starts on a directory in which something is as
+// another user could have prepared it, or as no instance can use it, that doctor says so
+// before, and that neither writes anything there or to what a link names.
 func TestUnsafeDataDir(t *testing.T) {
 	t.Parallel()
-	for _, tc := range unsafeDirs {
+	for _, tc := range []struct {
+		name, path string // of what is wrong
+		make       func(path string) error
+		says       string
+	}{
+		{"EverybodyMayChangeTheDirectory", "", func(p string) error { return os.Chmod(p, 0o777) }, "every user of this machine may change"},
+		{"EverybodyMayAddToTheDirectory", "", func(p string) error { return os.Chmod(p, 0o777|fs.ModeSticky) }, "every user of this machine may change"},
+		{"EverybodyMayChangeAFile", "kafka/topics.json", func(p string) error { return os.Chmod(p, 0o666) }, "every user of this machine may change"},
+		{"TheLockIsALink", "lock", link, "is a symbolic link"},
+		{"TheLockIsADirectory", "lock", func(p string) error { return os.Mkdir(p, 0o700) }, "is a directory"},
+		{"TheLockIsAPipe", "lock", func(p string) error { return syscall.Mkfifo(p, 0o600) }, "is neither a file nor a directory"},
+		{"TheDatabaseIsALink", "largesse.db", link, "is a symbolic link"},
+		{"TheJournalIsALink", "largesse.db-journal", link, "is a symbolic link"},
+		{"TheLogIsALink", "kafka", link, "is a symbolic link"},
+		{"TheLogIsAFile", "kafka", file, "is not a directory"},
+		{"ALinkInTheLog", "kafka/partitions", link, "is a symbolic link"},
+		{"ALinkDeepInTheLog", "kafka/partitions/topic-0/0.dat", link, "is a symbolic link"},
+		{"APipeDeepInTheLog", "kafka/partitions/topic-0/0.dat", func(p string) error { return syscall.Mkfifo(p, 0o600) }, "is neither a file nor a directory"},
+		{"JunkInTheLog", "kafka/meta.json", file, "is damaged"},
+		{"AFileForTheTopicsOfTheLog", "kafka/partitions", file, "is damaged"},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir, path := tc.in(t)
+			dir := closedDir(t)
+			path := filepath.Join(dir, tc.path)
+			fixture.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			if strings.HasSuffix(tc.path, "topics.json") {
+				fixture.OK(t, os.WriteFile(path, []byte(`{"version":1}`), 0o600))
+			}
+			fixture.OK(t, tc.make(path))
 			before := files(t, dir)
 			cfg := config.Default()
 			cfg.Data.Dir, cfg.Money.URL, cfg.Kafka.EmbeddedListen = dir, "http://127.0.0.1:9", "127.0.0.1:0"

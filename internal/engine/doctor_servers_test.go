@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -102,22 +100,6 @@ func TestDoctorPostgres(t *testing.T) {
 		onlyBut(t, look(t, u.String()), CheckFail, "database.schema", "database.writes")
 	})
 
-	t.Run("AnotherEncoding", func(t *testing.T) {
-		t.Parallel()
-		u := fixture.Must(url.Parse(fixture.Address(t, fleet.VariablePostgres)))(t)
-		admin := u.String()
-		u.Path = "/" + fixture.Name()
-		execSQL(t.Context(), t, admin, "CREATE DATABASE "+u.Path[1:]+" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-		t.Cleanup(func() { execSQL(context.Background(), t, admin, "DROP DATABASE "+u.Path[1:]+" WITH (FORCE)") })
-		if checks := look(t, u.String()); verdict(t, checks, "database.encoding") != CheckFail {
-			t.Errorf("%+v", checks)
-		}
-		err := Migrate(t.Context(), smallDatabase(u.String()), nil)
-		if err == nil || !strings.Contains(err.Error(), "the encoding of the database is LATIN1, and it must be UTF8: create a database") {
-			t.Errorf("largesse migrate: %v", err)
-		}
-	})
-
 	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
 		t.Parallel()
 		u := fixture.Must(url.Parse(fixture.NewSchema(t)))(t)
@@ -212,7 +194,6 @@ func TestDoctorRedis(t *testing.T) {
 		checks   []string
 	}{
 		"Evicts":       {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, CheckFail, []string{"redis.eviction"}},
-		"WantsReplica": {[]string{"--min-replicas-to-write", "1"}, CheckFail, []string{"redis.role"}},
 		"NoSlots":      {[]string{"--cluster-enabled", "yes"}, CheckFail, []string{"redis"}},
 		"NoConfig":     {[]string{"--rename-command", "CONFIG", ""}, CheckWarn, []string{"redis.persistence"}},
 		"NoXAUTOCLAIM": {[]string{"--rename-command", "XAUTOCLAIM", ""}, CheckFail, []string{"redis.commands"}},
@@ -253,12 +234,6 @@ func TestDoctorRedis(t *testing.T) {
 		settled(CheckFail)
 		fixture.Must(conn.Write([]byte("CLUSTER ADDSLOTS 16383\r\n")))(t)
 		settled(CheckOK)
-	})
-
-	t.Run("AReplica", func(t *testing.T) {
-		t.Parallel()
-		_, port, _ := net.SplitHostPort(ownRedis(t))
-		onlyBut(t, look(t, "redis://"+ownRedis(t, "--replicaof", "127.0.0.1 "+port)), CheckFail, "redis.role")
 	})
 
 	t.Run("AUserWhoMayNotMuch", func(t *testing.T) {
@@ -326,23 +301,6 @@ func TestDoctorKafka(t *testing.T) {
 			t.Errorf("%s %s %q is not in %+v", want.name, want.status, want.found, checks)
 		}
 	}
-}
-
-// TestDoctorServers looks at a whole production configuration.
-func TestDoctorServers(t *testing.T) {
-	t.Parallel()
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte(`{"code":"NOT_FOUND"}`))
-	}))
-	defer provider.Close()
-	checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
-		"database.url": fixture.NewSchema(t), "database.max-connections": "2", "coupon.consumer-concurrency": "1",
-		"redis.url": fixture.Address(t, fleet.VariableRedis), "redis.key-prefix": "t-" + rand.Text()[:10] + ":",
-		"kafka.brokers": fixture.Address(t, fleet.VariableKafka), "kafka.topic-prefix": "t-" + rand.Text()[:10] + "-",
-		"money.url": provider.URL, "http.listen": "127.0.0.1:0",
-	}}}))(t)
-	onlyBut(t, checks, CheckWarn, "database.schema", "kafka.topics")
 }
 
 // TestTheUpgradeWaitsForOlderInstances checks that a migration of the coupon protocol

@@ -576,22 +576,6 @@ func TestLookAtProbes(t *testing.T) {
 	onlyBut(t, lookAtHTTP(t.Context(), cfg), CheckWarn, "http.probes")
 }
 
-// TestLookAtKafka looks at an embedded broker as at one elsewhere.
-func TestLookAtKafka(t *testing.T) {
-	t.Parallel()
-	broker := fixture.Must(bus.StartBroker(t.Context(), bus.BrokerConfig{Dir: t.TempDir()}))(t)
-	defer broker.Close()
-	cfg := config.Default()
-	cfg.Kafka.Brokers = []string{broker.Addr()}
-	for range 2 { // nothing is made by looking
-		onlyBut(t, lookAtKafka(t.Context(), cfg), CheckWarn, "kafka.topics")
-	}
-	client := fixture.Must(bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{})))(t)
-	defer client.Close()
-	fixture.OK(t, client.EnsureTopics(t.Context()))
-	onlyBut(t, lookAtKafka(t.Context(), cfg), CheckOK)
-}
-
 // TestDoctor looks at whole configurations.
 func TestDoctor(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,8 @@ import (
 
 // fakeInstances remembers the beats, and can be away.
 type fakeInstances struct {
+	store.Instances // calls that a heartbeat does not make panic
+
 	mu    sync.Mutex // protects what follows
 	away  bool
 	beats []store.Instance
@@ -58,15 +60,11 @@ func (f *fakeInstances) InstanceRemove(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-func (f *fakeInstances) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
-
 func (f *fakeInstances) InstanceOtherApprovals(context.Context, string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.others, nil
 }
-
-func (f *fakeInstances) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
 
 func (f *fakeInstances) set(away bool) {
 	f.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +24,7 @@ import (
 // newRows returns a database at path that has all tables.
 func newRows(t *testing.T, path string) *sqlite.Store {
 	t.Helper()
-	rows := storetest.OpenFile(t, path, func(ctx context.Context, path string) (*sqlite.Store, error) {
-		return sqlite.Open(ctx, path)
-	})
+	rows := storetest.OpenFile(t, path, sqlite.Open)
 	t.Cleanup(rows.Close)
 	return rows
 }
@@ -259,20 +256,6 @@ func (s *stoppingStore) TemplateForget(ctx context.Context, p store.TemplateForg
 	return page, err
 }
 
-// logSignal closes a channel when the log has a line with a text.
-type logSignal struct {
-	text string
-	once sync.Once
-	seen chan struct{}
-}
-
-func (s *logSignal) Write(p []byte) (int, error) {
-	if strings.Contains(string(p), s.text) {
-		s.once.Do(func() { close(s.seen) })
-	}
-	return len(p), nil
-}
-
 // TestAnInstanceRemovesOldCoupons starts an instance as an operator does. Its first round
 // archives the template, and removes its gate and its coupon.
 func TestAnInstanceRemovesOldCoupons(t *testing.T) {
@@ -293,10 +276,10 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	}))(t)
 	rows.Close()
 
-	removed := &logSignal{text: "old rows removed", seen: make(chan struct{})}
-	log := fixture.Must(obs.NewLog(removed, "info", "text"))(t)
+	var lines fixture.Buffer
+	log := fixture.Must(obs.NewLog(&lines, "info", "text"))(t)
 	e := start(t, cfg, log, WithoutListener())
-	<-removed.seen
+	fixture.Until(t, "the old rows are removed", func() bool { return strings.Contains(lines.String(), "old rows removed") })
 	row := fixture.Must(e.store.TemplateGet(ctx, 1))(t)
 	if row.ArchivedAt.IsZero() || row.IssuedTotal != 1 {
 		t.Errorf("archived at %v with %d issued", row.ArchivedAt, row.IssuedTotal)
