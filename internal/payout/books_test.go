@@ -65,7 +65,7 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 				}
 				return money.Answer{Class: reward.AnswerPaid}
 			})
-			s := newStage(t, p, nil)
+			s := newStage(t, p)
 			s.create(300, 5)
 			r := books.New(books.Config{
 				Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Metrics: obs.NewMetrics(),

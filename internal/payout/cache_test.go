@@ -100,17 +100,24 @@ func (r *countedRows) counts() (wholes, read int) {
 	return r.wholes, r.read
 }
 
+// inBackground runs functions until the returned stop, which waits for their ends.
+func inBackground(t *testing.T, runs ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, run := range runs {
+		running.Go(func() { run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // startCache runs a cache until the returned stop.
 func startCache(t *testing.T, rows cacheRows) (c *StatusCache, stop func()) {
 	t.Helper()
 	c = NewStatusCache(rows, nil, obs.Log{})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { c.run(ctx) })
-	return c, func() {
-		cancel()
-		running.Wait()
-	}
+	return c, inBackground(t, c.run)
 }
 
 func (c *StatusCache) statuses() map[reward.PromotionID]reward.PromotionStatus {

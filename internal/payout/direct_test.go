@@ -18,7 +18,7 @@ func TestDirect(t *testing.T) {
 	// two returns two instances on the same rows.
 	two := func(t *testing.T, p *ledgerProvider) (a *stage, b *Flow, other *queue.Memory) {
 		t.Helper()
-		a = newStage(t, p, nil)
+		a = newStage(t, p)
 		a.with(func(cfg *Config) { cfg.Direct = true; cfg.MaxLen = 100_000 }, dropPublisher{})
 		other = queue.NewMemory()
 		b = a.second(a.store, func(cfg *Config) { cfg.Queue = other })
@@ -80,7 +80,7 @@ func TestDirect(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "ARateLetsEverybodyBePaidInTime", func(t *testing.T) {
 		p := newProvider(nil)
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.with(func(cfg *Config) { cfg.Direct, cfg.MaxLen, cfg.Pool.InFlight = true, 100_000, 64 }, dropPublisher{})
 		s.createAs(300, func(p *reward.Promotion) { p.RatePerSecond = 5 }) // a minute: several dispatch horizons
 		began := time.Now()

@@ -87,13 +87,9 @@ func (r *lockedRows) feed(t *testing.T) (stop func()) {
 		Rows: r, Cache: cache, MaxLen: 1 << 20, Producer: &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour},
 		Parked: func(reward.PromotionID) bool { return false },
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { cache.run(ctx) })
-	running.Go(func() { f.run(ctx) })
+	end := inBackground(t, cache.run, f.run)
 	return func() {
-		cancel()
-		running.Wait()
+		end()
 		q.Close()
 	}
 }
@@ -179,15 +175,15 @@ func TestAStopLeavesNoPayoutWithoutItsEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := make(chan struct{})
 		begin := sync.OnceFunc(func() { close(began) })
-		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			return rows, &queuetest.Hooked{Queue: q, Before: func(ctx context.Context, call string, _ queue.Stream) error {
-				if call == "Add" {
-					begin()
-					service.Sleep(ctx, time.Second) // it fails if its caller gives up
-				}
-				return ctx.Err()
-			}}
-		})
+		s := newStage(t, newProvider(nil))
+		slow := &queuetest.Hooked{Queue: s.queue, Before: func(ctx context.Context, call string, _ queue.Stream) error {
+			if call == "Add" {
+				begin()
+				service.Sleep(ctx, time.Second) // it fails if its caller gives up
+			}
+			return ctx.Err()
+		}}
+		s.with(func(cfg *Config) { cfg.Queue = slow }, dropPublisher{})
 		defer s.queue.Close()
 		defer s.store.Close()
 		s.create(100, 5)

@@ -27,17 +27,18 @@ func (s *stage) createAs(n int, change func(p *reward.Promotion)) {
 
 func (s *stage) save(from, n int) {
 	s.t.Helper()
-	s.saveOf(promotion, from, n)
+	s.saveOf(promotion, from, n, 0)
 }
 
-func (s *stage) saveOf(id reward.PromotionID, from, n int) {
+// saveOf saves n targets, of which up to maxLen are dispatched.
+func (s *stage) saveOf(id reward.PromotionID, from, n, maxLen int) {
 	s.t.Helper()
 	for at := 0; at < n; at += store.BatchMax {
 		rows := make([]store.NewPayout, min(n-at, store.BatchMax))
 		for i := range rows {
 			rows[i] = store.NewPayout{PromotionID: id, TargetID: reward.TargetID(from + at + i), UserID: "u", Amount: 100}
 		}
-		fixture.Must(s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, Now: time.Now()}))(s.t)
+		fixture.Must(s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: time.Now()}))(s.t)
 	}
 }
 
@@ -48,9 +49,7 @@ func (s *stage) view() store.PromotionView {
 
 func paused(v store.PromotionView) bool { return v.Status == reward.Paused }
 
-func refused(reward.TargetID, int) money.Answer {
-	return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
-}
+var refused = money.Answer{Class: reward.AnswerRefused, Code: "NO"}
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
@@ -59,11 +58,11 @@ func TestGuard(t *testing.T) {
 		p := newProvider(func(target reward.TargetID, _ int) money.Answer {
 			most.Store(max(most.Load(), int64(target)))
 			if target == 3 {
-				return money.Answer{Class: reward.AnswerRefused, Code: "NO"}
+				return refused
 			}
 			return money.Answer{Class: reward.AnswerPaid}
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.createAs(60, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
 		s.start()
 		s.until("the canary is decided", func(v store.PromotionView) bool {
@@ -77,13 +76,8 @@ func TestGuard(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "ABadCanaryPausesAndAResumePaysTheOthers", func(t *testing.T) {
 		var better atomic.Bool
-		p := newProvider(func(target reward.TargetID, n int) money.Answer {
-			if better.Load() {
-				return money.Answer{Class: reward.AnswerPaid}
-			}
-			return refused(target, n)
-		})
-		s := newStage(t, p, nil)
+		p := payingBut(refused, func(reward.TargetID, int) bool { return !better.Load() })
+		s := newStage(t, p)
 		s.createAs(30, func(p *reward.Promotion) {
 			p.Canary = reward.Canary{Targets: 5, MaxFailureRate: 0.5}
 			p.WebhookURL = "http://localhost/hook"
@@ -111,11 +105,11 @@ func TestGuard(t *testing.T) {
 				return money.Answer{Class: reward.AnswerFailed, Code: "E"}
 			}
 			if target == 11 {
-				return refused(target, n)
+				return refused
 			}
 			return money.Answer{Class: reward.AnswerPaid}
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount = 2050 })
 		s.start()
 		v := s.until("paused", paused)
@@ -131,7 +125,7 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "ABudgetTooSmallForItsCanaryPauses", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.createAs(60, func(p *reward.Promotion) { p.MaxAmount, p.Canary.Targets, p.Canary.MaxFailureRate = 250, 5, 0.5 })
 		s.start()
 		v := s.until("paused", paused)
@@ -140,13 +134,7 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "WhatFailsMoreOftenThanNotPauses", func(t *testing.T) {
-		p := newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target > 800 {
-				return refused(target, n)
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, p, nil)
+		s := newStage(t, payingBut(refused, func(target reward.TargetID, _ int) bool { return target > 800 }))
 		s.createAs(4000, func(*reward.Promotion) {})
 		s.start()
 		v := s.until("paused", paused)
@@ -162,19 +150,13 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "FewFailuresPauseNothing", func(t *testing.T) {
-		p := newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target%5 < 2 {
-				return refused(target, n)
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, p, nil)
+		s := newStage(t, payingBut(refused, func(target reward.TargetID, _ int) bool { return target%5 < 2 }))
 		s.createAs(failureWindow+failureWindow/2, func(*reward.Promotion) {})
 		s.start()
 		s.until("paid out", paidOut)
 	})
 	fixture.OnFakeTime(t, "WhatIsWorthTooMuchWaitsForASecondPerson", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		above := reward.Limits{Default: 10, Own: map[string]reward.Amount{"KRW": 1000}}
 		s.with(func(cfg *Config) { cfg.ApprovalAbove = above }, dropPublisher{})
 		s.createAs(10, func(p *reward.Promotion) { p.CreatedBy, p.Currency = "ann", "KRW" })
@@ -188,7 +170,7 @@ func TestGuard(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "AScheduledStartHappensInTime", func(t *testing.T) {
 		const wait = 2 * time.Minute
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		var started time.Time
 		s.with(func(cfg *Config) {
 			cfg.Start = func(_ context.Context, id reward.PromotionID) error {
@@ -215,13 +197,8 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "ACanaryIsNotJudgedByItsFirstTargets", func(t *testing.T) {
-		p := newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target > 1 {
-				return refused(target, n)
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, p, nil)
+		p := payingBut(refused, func(target reward.TargetID, _ int) bool { return target > 1 })
+		s := newStage(t, p)
 		s.createAs(1, func(p *reward.Promotion) { p.Canary = reward.Canary{Targets: 10, MaxFailureRate: 0.1} })
 		s.start()
 		time.Sleep(5 * time.Second)
@@ -233,7 +210,7 @@ func TestGuard(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
 		p := newProvider(nil)
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.createAs(2, func(p *reward.Promotion) { p.MaxAmount = 100 })
 		rows := s.dispatched(2)
 		if len(rows) != 1 {
@@ -256,7 +233,7 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "NobodyThereToPayIsNoSpentBudget", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.with(func(cfg *Config) { cfg.Payout = false }, dropPublisher{})
 		s.createAs(10, func(p *reward.Promotion) { p.MaxAmount = 1_000_000 })
 		s.start()
@@ -292,7 +269,7 @@ func TestRestoreMark(t *testing.T) {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			p := newProvider(nil)
 			p.charged[7] = 1 // by a call that the backup does not contain
-			s := newStage(t, p, nil)
+			s := newStage(t, p)
 			var sick atomic.Bool
 			sick.Store(true)
 			s.with(func(cfg *Config) { cfg.Provider = sickLookups{p, &sick, answer} }, dropPublisher{})

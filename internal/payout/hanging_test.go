@@ -41,14 +41,11 @@ func (p *hangingProvider) Lookup(ctx context.Context, id reward.PromotionID, t r
 // takes until all of them are paid.
 func (s *stage) neighbour(id reward.PromotionID, n int) time.Duration {
 	s.t.Helper()
-	ctx, began := s.t.Context(), time.Now()
-	_, err := s.store.PromotionCreate(ctx, reward.Promotion{
+	began := time.Now()
+	fixture.Must(s.store.PromotionCreate(s.t.Context(), reward.Promotion{
 		ID: id, Name: "neighbour", Type: reward.Point, Status: reward.Draft, MaxRetries: 5, CreatedAt: began,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.saveOf(id, int(id)*1_000_000, n)
+	}))(s.t)
+	s.saveOf(id, int(id)*1_000_000, n, 0)
 	s.moveOf(id, reward.Draft, reward.Running)
 	for time.Since(began) < 2*time.Minute && s.of(id).Counts.Payouts[reward.Succeeded] < int64(n) {
 		time.Sleep(10 * time.Millisecond)
@@ -69,7 +66,7 @@ func TestHangingPayees(t *testing.T) {
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= reward.TargetID(tc.hanging) }}
-			s := newStage(t, p.ledgerProvider, nil)
+			s := newStage(t, p.ledgerProvider)
 			s.with(func(cfg *Config) {
 				cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 10_000, 64, 100
 			}, dropPublisher{})
@@ -98,7 +95,7 @@ func TestAResumeDoesNotWaitForHangingCalls(t *testing.T) {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
 			const hanging, n = 16, 600
 			p := &hangingProvider{ledgerProvider: newProvider(nil), hangs: func(id reward.TargetID) bool { return id <= hanging }}
-			s := newStage(t, p.ledgerProvider, nil)
+			s := newStage(t, p.ledgerProvider)
 			s.with(func(cfg *Config) {
 				cfg.Provider, cfg.MaxLen, cfg.Pool.InFlight, cfg.Pool.BatchSize = p, 100, inFlight, 100
 			}, dropPublisher{})

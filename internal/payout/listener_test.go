@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,10 +37,6 @@ func (p *keepPublisher) Publish(_ context.Context, records []bus.Record) error {
 	return nil
 }
 
-type oneLog struct{}
-
-func (oneLog) LogID(_ context.Context, topic string) (string, error) { return topic + "@1", nil }
-
 // desk is a publish listener over real rows.
 type desk struct {
 	rows      store.Store
@@ -51,30 +46,16 @@ type desk struct {
 	offset    int64
 }
 
-// pickyStore refuses batches with a certain target, like a database that cannot
-// store its data.
-type pickyStore struct {
-	store.Store
-	refuses reward.TargetID
-}
-
-func (s *pickyStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
-	if slices.ContainsFunc(p.Rows, func(r store.NewPayout) bool { return r.TargetID == s.refuses }) {
-		return store.PayoutSaveResult{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "target %d cannot be kept", s.refuses)
-	}
-	return s.Store.PayoutSave(ctx, p)
-}
-
-func newDesk(t *testing.T, refuses reward.TargetID) *desk {
+func newDesk(t *testing.T) *desk {
 	t.Helper()
 	rows := storetest.OpenFile(t, filepath.Join(t.TempDir(), "rows.db"), sqlite.Open)
 	t.Cleanup(rows.Close)
-	d := &desk{rows: &pickyStore{rows, refuses}, queue: queue.NewMemory(), publisher: &keepPublisher{}}
+	d := &desk{rows: rows, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	limits := testLimits()
 	saving := newFlowStore(d.rows, reward.Limits{}, Breaches{})
 	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
-	d.listener = NewPublishListener(reward.Point, d.config(oneLog{}), intake, false)
+	d.listener = NewPublishListener(reward.Point, d.config(namedLogs("1")), intake, false)
 	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
 	return d
 }
@@ -110,7 +91,7 @@ func TestPublishListener(t *testing.T) {
 	t.Parallel()
 	t.Run("BadRecordsAreBuriedAndTheRestIsSaved", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		records := d.records(
 			point(1, 1, 100),
 			`{`,
@@ -146,31 +127,26 @@ func TestPublishListener(t *testing.T) {
 	})
 	t.Run("ARecordThatTheDatabaseRefusesStandsAlone", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, 13)
-		var values []string
+		d := newDesk(t)
+		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1000, 100))))
+		fixture.Must(d.rows.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 1001, UserID: "u", Amount: math.MaxInt64 - 150}}}))(t)
+		var values []string // 50 are left, which all but one of them are worth
 		for i := range 40 {
-			values = append(values, point(1, i, 100))
+			values = append(values, point(1, i, 1))
 		}
+		values[13] = point(1, 13, 50)
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(values...)))
-		fixture.Equal(t, map[string]string{"13": reward.CodeInvalid}, d.deadLetters(t))
-		if v, err := d.rows.PromotionGet(t.Context(), 1); err != nil || v.Counts.Total() != 39 {
+		fixture.Equal(t, map[string]string{"14": reward.CodeAmountOverflow}, d.deadLetters(t))
+		if v, err := d.rows.PromotionGet(t.Context(), 1); err != nil || v.Counts.Total() != 41 {
 			t.Errorf("promotion %+v, %v", v, err)
 		}
-		if offsets, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil || offsets[3] != 40 {
+		if offsets, err := d.listener.Offsets(t.Context(), bus.TopicPointPublish); err != nil || offsets[3] != 41 {
 			t.Errorf("offsets %v, %v", offsets, err)
 		}
 	})
-	t.Run("AnAmountThatOverflowsHasItsCode", func(t *testing.T) {
-		t.Parallel()
-		d := newDesk(t, -1)
-		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100))))
-		fixture.Must(d.rows.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: []store.NewPayout{{PromotionID: 1, TargetID: 2, UserID: "u", Amount: math.MaxInt64 - 150}}}))(t)
-		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 50), point(1, 4, 1))))
-		fixture.Equal(t, map[string]string{"2": reward.CodeAmountOverflow}, d.deadLetters(t))
-	})
 	t.Run("AnotherTypeAndAnotherAmountChangeNothing", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		fixture.Must(d.rows.PromotionCreate(t.Context(), reward.Promotion{ID: 5, Name: "v", Type: reward.Voucher, Status: reward.Draft, CreatedAt: time.Now()}))(t)
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(5, 1, 100), point(6, 1, 100), point(6, 1, 100), point(6, 1, 999))))
 		want := map[string]string{"0": reward.CodeTypeMismatch, "3": reward.CodeConflict}
@@ -188,7 +164,7 @@ func TestPublishListener(t *testing.T) {
 	})
 	t.Run("ARunningPromotionsRecordsAreEnqueued", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		count := int64(2)
 		fixture.Must(d.rows.PromotionRegister(t.Context(), []store.Registration{{ID: 8, Type: reward.Point, Started: true, ExpectedCount: &count}}, reward.Limits{}, time.Now()))(t)
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(8, 1, 100), point(8, 2, 100))))
@@ -201,8 +177,8 @@ func TestPublishListener(t *testing.T) {
 
 func TestStartedListener(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, -1)
-	l := NewStartedListener(d.config(oneLog{}))
+	d := newDesk(t)
+	l := NewStartedListener(d.config(namedLogs("1")))
 	started := func(offset int64, value string) bus.Record {
 		return bus.Record{Topic: bus.TopicStarted, Offset: offset, Value: []byte(value)}
 	}
@@ -229,7 +205,7 @@ func TestStartedListener(t *testing.T) {
 func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.create(2, 5)
 		now := time.Now()
 		rows := s.dispatched(2)
@@ -274,7 +250,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 	t.Parallel()
 	t.Run("OfATopicThatWasMadeAnew", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		read := func(log namedLogs, value string) {
 			t.Helper()
 			l := NewPublishListener(reward.Point, d.config(log), d.listener.intake, false)
@@ -293,7 +269,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 	})
 	t.Run("OfTheOtherTopics", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		metrics := obs.NewMetrics()
 		for _, log := range []namedLogs{"1", "1", "2"} {
 			cfg := d.config(log)
@@ -318,7 +294,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 	})
 	t.Run("OfConflictsWithTheOffsets", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, -1)
+		d := newDesk(t)
 		rows := d.rows
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))))
 		d.listener.cfg.Store = away{rows}
@@ -340,7 +316,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 // dead letter, and nothing is saved, while records of other promotions are.
 func TestRecordsOfArchivedPromotions(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, -1)
+	d := newDesk(t)
 	ctx := t.Context()
 	process := func(targets ...string) {
 		t.Helper()

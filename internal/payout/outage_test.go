@@ -86,7 +86,7 @@ func (p *forgetful) charged() int {
 // chargesOnce pays one target and checks it after a time.
 func (p *forgetful) chargesOnce(t *testing.T, after time.Duration) {
 	t.Helper()
-	s := newStage(t, newProvider(nil), nil)
+	s := newStage(t, newProvider(nil))
 	s.with(func(cfg *Config) {
 		cfg.Provider = p
 		shortWindow(cfg)
@@ -160,7 +160,7 @@ func TestOutages(t *testing.T) {
 		for _, after := range []time.Duration{10 * time.Second, 6 * time.Hour} {
 			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
 				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: after}
-			}), nil)
+			}))
 			s.create(1, 5)
 			s.start()
 			time.Sleep(5 * time.Second)
@@ -176,12 +176,8 @@ func TestOutages(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "ARetryAfterOfOnePayeeHoldsNobodyElseUp", func(t *testing.T) {
-		s := newStage(t, newProvider(func(target reward.TargetID, _ int) money.Answer {
-			if target == 1 {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 24 * time.Hour}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
+		later := money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 24 * time.Hour}
+		s := newStage(t, payingBut(later, func(target reward.TargetID, _ int) bool { return target == 1 }))
 		s.with(func(cfg *Config) { cfg.Governor.RatePerSecond = 10 }, dropPublisher{}) // so that most calls come after it
 		s.create(51, 5)
 		began := time.Now()
@@ -204,7 +200,7 @@ func TestOutages(t *testing.T) {
 			}
 			return money.Answer{Class: reward.AnswerPaid}
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.with(func(cfg *Config) {
 			cfg.Limits.GiveUpAfter = 2 * time.Minute
 			shortWindow(cfg)
@@ -226,7 +222,7 @@ func TestOutages(t *testing.T) {
 			time.Sleep(200 * time.Millisecond) // fake time
 			return money.Answer{Class: reward.AnswerPaid}
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		blind := &faultyStore{Store: s.store}
 		second := s.second(blind, func(*Config) {})
 		s.create(400, 5)
@@ -240,12 +236,8 @@ func TestOutages(t *testing.T) {
 		blind.blind.Store(false)
 	})
 	fixture.OnFakeTime(t, "KafkaAwayHoldsNoPayoutUp", func(t *testing.T) {
-		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target%10 == 0 && n == 0 {
-				return money.Answer{Class: reward.AnswerFailed, Status: 500}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
+		failed := money.Answer{Class: reward.AnswerFailed, Status: 500}
+		s := newStage(t, payingBut(failed, func(target reward.TargetID, n int) bool { return target%10 == 0 && n == 0 }))
 		s.with(func(*Config) {}, slowPublisher{})
 		s.create(500, 5)
 		began := time.Now()
@@ -257,7 +249,7 @@ func TestOutages(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "WhatIsLeftInAFinalStreamIsClearedByTheKeeper", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		var lost atomic.Bool
 		lossy := &queuetest.Hooked{Queue: s.queue, Before: func(_ context.Context, call string, _ queue.Stream) error {
 			if call == "Ack" && lost.Load() {
@@ -280,12 +272,10 @@ func TestOutages(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "AStreamDoesNotComeBackAfterItIsGone", func(t *testing.T) {
-		s := newStage(t, newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target == 100 && n < 12 { // so that its last dispatch is a dispatch horizon ago
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
+		later := money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
+		s := newStage(t, payingBut(later, func(target reward.TargetID, n int) bool {
+			return target == 100 && n < 12 // so that its last dispatch is a dispatch horizon ago
+		}))
 		blind := &faultyStore{Store: s.store}
 		late := s.second(blind, func(cfg *Config) {
 			cfg.Housekeeping, cfg.Pool.IdleTimeout = false, 5*time.Minute
@@ -306,7 +296,7 @@ func TestOutages(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "AStreamThatRedisBringsBackIsDestroyedAgain", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.create(10, 5)
 		s.start()
 		s.until("the sweeper has destroyed the stream", func(v store.PromotionView) bool {
@@ -326,26 +316,10 @@ func TestOutages(t *testing.T) {
 			t.Errorf("Info = %+v, %v", info, err)
 		}
 	})
-	fixture.OnFakeTime(t, "ACancelIsNotFinishedBeforeTheLookUpThatDecides", func(t *testing.T) {
-		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-			return money.Answer{Class: reward.AnswerFailed, Status: 500}
-		}), nil)
-		s.create(10, 0)
-		s.start()
-		s.until("unknown", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Unknown] == 10 })
-		s.move(reward.Running, reward.PromotionCancelled)
-		v := s.until("finished", func(v store.PromotionView) bool { return !v.FinishedAt.IsZero() })
-		if v.Counts.Payouts[reward.Unknown] != 0 {
-			t.Errorf("finished with %d payouts that a lookup would have settled", v.Counts.Payouts[reward.Unknown])
-		}
-	})
 	fixture.OnFakeTime(t, "AnAnnouncedPromotionWaitsAtNoCost", func(t *testing.T) {
-		var counted *faultyStore
 		tries := &faults{at: -1}
-		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			counted = &faultyStore{Store: rows, faults: tries}
-			return counted, q
-		})
+		s := newStage(t, newProvider(nil))
+		s.with(func(cfg *Config) { cfg.Store = &faultyStore{Store: s.store, faults: tries} }, dropPublisher{})
 		expected := int64(10)
 		registration := store.Registration{ID: promotion, Type: reward.Point, Started: true, ExpectedCount: &expected}
 		fixture.Must(s.store.PromotionRegister(t.Context(), []store.Registration{registration}, reward.Limits{}, time.Now()))(t)
@@ -366,7 +340,7 @@ func TestSickProvider(t *testing.T) {
 		"EveryReplyIsLost":     lost,
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
-			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }), nil)
+			s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return answer }))
 			s.create(60, 2)
 			s.start()
 			s.until("paid out", paidOut)

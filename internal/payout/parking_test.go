@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -243,18 +244,7 @@ func (r *recorder) delivered(id reward.PromotionID) (n int) {
 func (r *recorder) reasons() map[reward.PromotionID]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make(map[reward.PromotionID]string)
-	for id, reason := range r.paused {
-		out[id] = reason
-	}
-	return out
-}
-
-func (r *recorder) trouble() string {
-	for _, x := range r.troubles.List() {
-		return x.Reason
-	}
-	return ""
+	return maps.Clone(r.paused)
 }
 
 // TestOutcomesOfOtherPromotionsAreRecorded draws promotions with faults, and an
@@ -289,8 +279,8 @@ func sharedBatches(t *testing.T, promotions, entries int, faults map[reward.Prom
 	if len(r.reasons()) > 0 {
 		t.Errorf("an outage of the database has paused %v", r.reasons())
 	}
-	if outage >= 30*time.Second && !strings.Contains(r.trouble(), "database") || strings.Contains(r.trouble(), "10.0.0.7") {
-		t.Errorf("trouble %q", r.trouble())
+	if outage >= 30*time.Second && !strings.Contains(trouble(r.troubles, obs.PartOutcomes), "database") || strings.Contains(trouble(r.troubles, obs.PartOutcomes), "10.0.0.7") {
+		t.Errorf("trouble %q", trouble(r.troubles, obs.PartOutcomes))
 	}
 	r.rows.set(false, faults)
 	time.Sleep(time.Minute)
@@ -314,8 +304,8 @@ func sharedBatches(t *testing.T, promotions, entries int, faults map[reward.Prom
 		}
 		r.mu.Unlock()
 	}
-	if (r.trouble() != "") != (stuck > 0) {
-		t.Errorf("%d promotions are stuck, and the trouble is %q", stuck, r.trouble())
+	if (trouble(r.troubles, obs.PartOutcomes) != "") != (stuck > 0) {
+		t.Errorf("%d promotions are stuck, and the trouble is %q", stuck, trouble(r.troubles, obs.PartOutcomes))
 	}
 	r.rows.set(false, nil)
 	time.Sleep(10 * time.Second)
@@ -324,8 +314,8 @@ func sharedBatches(t *testing.T, promotions, entries int, faults map[reward.Prom
 			t.Errorf("promotion %d: %d of %d outcomes are recorded after the repair", id, n, entries)
 		}
 	}
-	if r.trouble() != "" || !r.parking.vacant() {
-		t.Errorf("trouble %q, vacant %v after the repair", r.trouble(), r.parking.vacant())
+	if trouble(r.troubles, obs.PartOutcomes) != "" || !r.parking.vacant() {
+		t.Errorf("trouble %q, vacant %v after the repair", trouble(r.troubles, obs.PartOutcomes), r.parking.vacant())
 	}
 	for id, n := range r.rows.recorded {
 		if n != 1 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,43 +19,6 @@ import (
 )
 
 var errAway = errors.New("the queue is away")
-
-// awayQueue is a queue that can be unavailable, entirely or for cleanup only,
-// and counts its calls.
-type awayQueue struct {
-	queuetest.Hooked
-
-	mu     sync.Mutex // protects the fields below
-	away   bool
-	unkept bool // RemoveConsumer and Destroy fail
-	asked  int
-}
-
-func newAwayQueue() *awayQueue {
-	q := &awayQueue{}
-	q.Before = func(_ context.Context, call string, _ queue.Stream) error {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.asked++
-		if q.away || q.unkept && (call == "RemoveConsumer" || call == "Destroy") {
-			return errAway
-		}
-		return nil
-	}
-	return q
-}
-
-func (q *awayQueue) set(away, unkept bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.away, q.unkept, q.asked = away, unkept, 0
-}
-
-func (q *awayQueue) count() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.asked
-}
 
 func (s *stage) deadLetters(reason string) int {
 	s.t.Helper()
@@ -79,7 +41,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			return money.Answer{Class: reward.AnswerPaid}
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.create(5, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -105,7 +67,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			panic("not this time")
 		})
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.create(1, 10)
 		s.start()
 		time.Sleep(10 * time.Minute) // ten more failures are enough
@@ -116,15 +78,9 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "APauseGivesBackWhatIsInHandAndIsNoPoison", func(t *testing.T) {
-		var later sync.Map
-		later.Store("later", true)
-		p := newProvider(func(reward.TargetID, int) money.Answer {
-			if _, yes := later.Load("later"); yes {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 5 * time.Second}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, p, nil)
+		var up atomic.Bool
+		later := money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 5 * time.Second}
+		s := newStage(t, payingBut(later, func(reward.TargetID, int) bool { return !up.Load() }))
 		s.create(4, 5)
 		s.start()
 		for range 2 * poisonAfter {
@@ -138,7 +94,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 			}
 			s.move(reward.Paused, reward.Running)
 		}
-		later.Delete("later")
+		up.Store(true)
 		s.until("paid out", paidOut)
 		s.balance(4)
 		if n := s.deadLetters(reward.CodePoison); n != 0 {
@@ -146,37 +102,46 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "TheQueueIsAwayForAMinute", func(t *testing.T) {
-		p := newProvider(nil)
-		q, lines := newAwayQueue(), &fixture.Buffer{}
-		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-			q.Queue = memory
-			return rows, q
-		})
+		s := newStage(t, newProvider(nil))
+		var away atomic.Bool
+		var calls atomic.Int64
+		q := &queuetest.Hooked{Queue: s.queue, Before: func(context.Context, string, queue.Stream) error {
+			calls.Add(1)
+			if away.Load() {
+				return errAway
+			}
+			return nil
+		}}
+		lines := &fixture.Buffer{}
 		log := fixture.Must(obs.NewLog(lines, "warn", "text"))(t)
 		s.with(func(cfg *Config) { cfg.Queue, cfg.Log = q, log }, dropPublisher{})
 		s.create(400, 5)
 		s.start()
 		s.until("under way", func(v store.PromotionView) bool { return v.Counts.Payouts[reward.Succeeded] > 50 })
-		q.set(true, false)
+		calls.Store(0)
+		away.Store(true)
 		time.Sleep(time.Minute)
-		if n := q.count(); n > 60*60 {
+		if n := calls.Load(); n > 60*60 {
 			t.Errorf("%d calls in the minute it was away: that is a busy loop", n)
 		}
 		if n := strings.Count(lines.String(), "\n"); n > 35 {
 			t.Errorf("%d lines in the log of the minute it was away", n)
 		}
-		q.set(false, false)
+		away.Store(false)
 		s.until("paid out", paidOut)
 		s.balance(400)
 	})
 	fixture.OnFakeTime(t, "AFailedCleanupFailsNothingAndIsMadeUpFor", func(t *testing.T) {
-		p := newProvider(nil)
-		q := newAwayQueue()
-		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-			q.Queue = memory
-			return rows, q
-		})
-		q.set(false, true)
+		s := newStage(t, newProvider(nil))
+		var away atomic.Bool // for what cleans up
+		q := &queuetest.Hooked{Queue: s.queue, Before: func(_ context.Context, call string, _ queue.Stream) error {
+			if away.Load() && (call == "RemoveConsumer" || call == "Destroy") {
+				return errAway
+			}
+			return nil
+		}}
+		s.with(func(cfg *Config) { cfg.Queue = q }, dropPublisher{})
+		away.Store(true)
 		s.create(10, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -185,7 +150,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		if info, err := s.queue.Info(t.Context(), theStream); err != nil || !info.Exists {
 			t.Fatalf("the stream was destroyed during the outage: %+v, %v", info, err)
 		}
-		q.set(false, false)
+		away.Store(false)
 		s.until("gone", func(v store.PromotionView) bool { return v.StreamDestroyed })
 		if info, err := s.queue.Info(t.Context(), theStream); err != nil || info.Exists {
 			t.Fatalf("the stream still exists: %+v, %v", info, err)
@@ -193,13 +158,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "DeploysDuringAnOutageAreNoPoison", func(t *testing.T) {
 		var up atomic.Bool
-		p := newProvider(func(reward.TargetID, int) money.Answer {
-			if up.Load() {
-				return money.Answer{Class: reward.AnswerPaid}
-			}
-			return money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
-		})
-		s := newStage(t, p, nil)
+		unsent := money.Answer{Class: reward.AnswerNotSent, Err: errors.New("connection refused")}
+		s := newStage(t, payingBut(unsent, func(reward.TargetID, int) bool { return !up.Load() }))
 		s.create(3, 5)
 		for range 2 * poisonAfter {
 			s.start()
@@ -223,13 +183,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		}
 	})
 	fixture.OnFakeTime(t, "WhatAnotherServerRunTookIsNoPoison", func(t *testing.T) {
-		p := newProvider(nil)
-		q := &otherRunQueue{}
+		s := newStage(t, newProvider(nil))
+		q := &otherRunQueue{Queue: s.queue}
 		q.left.Store(2 * poisonAfter)
-		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-			q.Queue = memory
-			return rows, q
-		})
+		s.with(func(cfg *Config) { cfg.Queue = q }, dropPublisher{})
 		s.create(1, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -243,12 +200,10 @@ func TestPoolsAndTheFlow(t *testing.T) {
 		p := newProvider(func(reward.TargetID, int) money.Answer {
 			return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 2 * time.Second}
 		})
-		b := &hangingBack{}
-		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-			b.Store = rows
-			return b, memory
-		})
+		s := newStage(t, p)
+		b := &hangingBack{Store: s.store}
 		s.with(func(cfg *Config) {
+			cfg.Store = b
 			cfg.Pool.InFlight, cfg.Pool.BatchSize, cfg.Pool.MaxConsumers, cfg.MaxLen = n, n, 1, n
 		}, dropPublisher{})
 		s.create(n, 5)
@@ -269,9 +224,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "WorkAfterAnIdleStopIsBegunWithoutAnyHint", func(t *testing.T) {
 		p := newProvider(nil)
-		s := newStage(t, p, func(rows store.Store, memory queue.Queue) (store.Store, queue.Queue) {
-			return rows, &deafQueue{memory}
-		})
+		s := newStage(t, p)
+		s.with(func(cfg *Config) { cfg.Queue = &deafQueue{s.queue} }, dropPublisher{})
 		s.create(3, 5)
 		s.start()
 		s.until("paid out", paidOut)
@@ -295,13 +249,8 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	fixture.OnFakeTime(t, "ConsumersOfADeadInstanceAreRemoved", func(t *testing.T) {
 		// The second target keeps the promotion running for minutes; a dead
 		// instance owns the first one.
-		p := newProvider(func(target reward.TargetID, n int) money.Answer {
-			if target == 2 && n < 20 {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, p, nil)
+		later := money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 10 * time.Second}
+		s := newStage(t, payingBut(later, func(target reward.TargetID, n int) bool { return target == 2 && n < 20 }))
 		s.create(2, 5)
 		// Heartbeats use the database's clock, which is real: an hour of
 		// fake time takes a moment there.
@@ -337,7 +286,7 @@ func TestPoolsAndTheFlow(t *testing.T) {
 	// An instance paid all payouts and crashed. Another one takes the promotion over,
 	// and sees no QUEUED payout of it.
 	fixture.OnFakeTime(t, "ConsumersAreRemovedAfterAHandOver", func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.create(1, 5)
 		fixture.OK(t, s.store.UploadOpen(t.Context(), store.Upload{
 			ID: 7, PromotionID: promotion, CreatedAt: time.Now(), LeasedUntil: time.Now().Add(24 * time.Hour),

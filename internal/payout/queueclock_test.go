@@ -57,12 +57,9 @@ func skewedStage(t *testing.T, ahead time.Duration) (*stage, *shiftedQueue, *obs
 	t.Helper()
 	q := &shiftedQueue{}
 	q.ahead.Store(int64(ahead))
-	s := newStage(t, newProvider(nil), func(rows store.Store, inner queue.Queue) (store.Store, queue.Queue) {
-		q.Queue = inner
-		return rows, q
-	})
+	s := newStage(t, newProvider(nil))
 	troubles := obs.NewTroubles(nil, obs.Log{})
-	s.with(func(cfg *Config) { cfg.Troubles, cfg.MaxLen = troubles, roomy }, dropPublisher{})
+	s.with(func(cfg *Config) { q.Queue, cfg.Queue, cfg.Troubles, cfg.MaxLen = s.queue, q, troubles, roomy }, dropPublisher{})
 	return s, q, troubles
 }
 
@@ -162,15 +159,14 @@ func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
 	for _, mode := range []string{"Redis", "Direct", "Alone"} {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
 			fixture.OnFakeTime(t, fmt.Sprintf("%s/Ahead=%v", mode, ahead), func(t *testing.T) {
-				s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-					shifted := &shiftedQueue{Queue: q}
-					if mode == "Redis" { // otherwise, the queue is in the process
-						shifted.ahead.Store(int64(-ahead))
-					}
-					return clockStore{rows, -ahead}, forgetfulQueue(shifted)
-				})
+				s := newStage(t, newProvider(nil))
+				shifted := &shiftedQueue{Queue: s.queue}
+				if mode == "Redis" { // otherwise, the queue is in the process
+					shifted.ahead.Store(int64(-ahead))
+				}
 				troubles := obs.NewTroubles(nil, obs.Log{})
 				s.with(func(cfg *Config) {
+					cfg.Store, cfg.Queue = clockStore{s.store, -ahead}, forgetfulQueue(shifted)
 					cfg.Direct, cfg.QueueIsLocal, cfg.Troubles = mode == "Direct", mode == "Alone", troubles
 				}, dropPublisher{})
 				s.create(targets, 5)
@@ -202,7 +198,7 @@ func TestAnInstanceWhoseClockIsWrong(t *testing.T) {
 func TestAnEarlierStartHadAFastClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.with(func(cfg *Config) { cfg.QueueIsLocal = true }, dropPublisher{})
 		s.create(10, 5)
 		if rows, err := s.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
@@ -226,11 +222,10 @@ func TestALiveUploadKeepsItsPromotionOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fast = time.Hour
-		s := newStage(t, newProvider(nil), func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			shifted := &shiftedQueue{Queue: q}
-			shifted.ahead.Store(int64(-fast))
-			return clockStore{rows, -fast}, shifted
-		})
+		s := newStage(t, newProvider(nil))
+		shifted := &shiftedQueue{Queue: s.queue}
+		shifted.ahead.Store(int64(-fast))
+		s.with(func(cfg *Config) { cfg.Store, cfg.Queue = clockStore{s.store, -fast}, shifted }, dropPublisher{})
 		s.create(5, 0)
 		now := time.Now().Add(-fast)
 		fixture.OK(t, s.store.UploadOpen(t.Context(), store.Upload{ID: 7, PromotionID: promotion, CreatedAt: now, LeasedUntil: now.Add(time.Minute)}))

@@ -71,10 +71,7 @@ func newRealRows(t *testing.T, q queue.Queue, change func(cfg *Config)) *realRow
 		charged: make(map[store.PayoutID]bool), calls: make(map[reward.PromotionID]int),
 	}
 	r.open = sync.OnceFunc(func() { close(r.gate) })
-	var err error
-	if r.db, err = pgx.Connect(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	r.db = fixture.Must(pgx.Connect(t.Context(), url))(t)
 	cfg := Config{
 		Store: rows, Queue: q, Provider: r, Troubles: r.troubles,
 		Pool: pool.Config{
@@ -167,7 +164,7 @@ func (r *realRows) pay(id reward.PromotionID, targets int) {
 // that the counts match.
 func (r *realRows) end() {
 	r.t.Helper()
-	fixture.Until(r.t, "out of trouble", func() bool { return r.trouble(obs.PartOutcomes) == "" })
+	fixture.Until(r.t, "out of trouble", func() bool { return trouble(r.troubles, obs.PartOutcomes) == "" })
 	for _, id := range []reward.PromotionID{sick, healthy} {
 		c, err := r.store.SummaryCompare(r.t.Context(), id, false)
 		if err != nil || c.Kept != c.Rows {
@@ -176,8 +173,9 @@ func (r *realRows) end() {
 	}
 }
 
-func (r *realRows) trouble(part string) string {
-	for _, x := range r.troubles.List() {
+// trouble returns the reason of the trouble of a part, or "".
+func trouble(troubles *obs.Troubles, part string) string {
+	for _, x := range troubles.List() {
 		if x.Part == part {
 			return x.Reason
 		}
@@ -218,7 +216,7 @@ func TestOnePromotionsBrokenCountsStopNoOther(t *testing.T) {
 	if v := r.of(sick); !strings.Contains(v.PauseReason, command) || v.Counts.Payouts[reward.Succeeded] != 0 {
 		t.Errorf("the pause reason %q does not say %q, or payouts were recorded: %+v", v.PauseReason, command, v.Counts)
 	}
-	if reason := r.trouble(obs.PartOutcomes); !strings.Contains(reason, command) {
+	if reason := trouble(r.troubles, obs.PartOutcomes); !strings.Contains(reason, command) {
 		t.Errorf("reason of the trouble %q does not say %q", reason, command)
 	}
 	if calls := r.callsOf(sick); calls > 2*64 {
@@ -242,7 +240,7 @@ func TestOnePromotionsLockStopsNoOther(t *testing.T) {
 	r.open()
 	r.create(healthy, good)
 	r.pay(healthy, good)
-	fixture.Until(t, "in trouble", func() bool { return r.trouble(obs.PartOutcomes) != "" })
+	fixture.Until(t, "in trouble", func() bool { return trouble(r.troubles, obs.PartOutcomes) != "" })
 	if v := r.of(sick); v.Status != reward.Running || v.Counts.Payouts[reward.Succeeded] != 0 || v.Counts.Payouts[reward.Ready] == 0 {
 		t.Errorf("the locked promotion is %s with %+v", v.Status, v.Counts)
 	}

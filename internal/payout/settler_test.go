@@ -13,7 +13,6 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -93,17 +92,16 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const payouts = 400
 		rows := newLookupRows(payouts)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
+		var runs []func(context.Context)
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
 			s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
-			running.Go(func() { s.run(ctx) })
+			runs = append(runs, s.run)
 		}
+		stop := inBackground(t, runs...)
 		time.Sleep(5 * time.Minute)
 		stop()
-		running.Wait()
 		rows.mu.Lock()
 		defer rows.mu.Unlock()
 		if rows.twice > 0 {
@@ -125,13 +123,10 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		defer g.Close()
 		permit := fixture.Must(g.Acquire(t.Context(), governor.Job{PromotionID: 7}))(t)
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
-		ctx, stop := context.WithCancel(t.Context())
 		s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
-		var running sync.WaitGroup
-		running.Go(func() { s.run(ctx) })
+		stop := inBackground(t, s.run)
 		time.Sleep(time.Minute)
 		stop()
-		running.Wait()
 		if len(rows.asked) > 0 {
 			t.Fatalf("the provider was asked %d times without a permit", len(rows.asked))
 		}
@@ -165,9 +160,8 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 		for _, here := range []bool{false, true} {
 			fixture.OnFakeTime(t, fmt.Sprintf("%s/Here=%t", name, here), func(t *testing.T) {
 				p := newProvider(func(reward.TargetID, int) money.Answer { return silent })
-				s := newStage(t, p, func(rows store.Store, q queue.Queue) (store.Store, queue.Queue) {
-					return clockStore{rows, ahead}, q
-				})
+				s := newStage(t, p)
+				s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, ahead} }, dropPublisher{})
 				s.create(1, 0)
 				began := time.Now()
 				fixture.Must(s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
@@ -198,7 +192,7 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 func TestASecondChargeIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.create(1, 0)
 		var reported []store.SecondCharge
 		rows := newFlowStore(s.store, reward.Limits{}, Breaches{ChargedTwice: func(_ context.Context, c store.SecondCharge) { reported = append(reported, c) }})
@@ -235,7 +229,7 @@ func TestASecondChargeIsReported(t *testing.T) {
 func TestAKeyOfTwoPayoutsIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
 		s.create(3, 0)
 		var reported []string
 		rows := newFlowStore(s.store, reward.Limits{}, Breaches{KeyShared: func(_ context.Context, key string, first, second store.PayoutID) {

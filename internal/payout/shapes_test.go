@@ -1,7 +1,6 @@
 package payout
 
 import (
-	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,12 +25,7 @@ func TestAProviderThatNamesNoTransactionPausesThePromotion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const payouts = 60
 		var correct atomic.Bool
-		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer {
-			if correct.Load() {
-				return money.Answer{Class: reward.AnswerPaid}
-			}
-			return unnamed
-		}), nil)
+		s := newStage(t, payingBut(unnamed, func(reward.TargetID, int) bool { return !correct.Load() }))
 		var lines fixture.Buffer
 		log := fixture.Must(obs.NewLog(&lines, "warn", "text"))(t)
 		s.with(func(cfg *Config) { cfg.Log = log }, dropPublisher{})
@@ -72,7 +66,7 @@ func TestAProviderThatNamesTransactionsLaterIsNotPaused(t *testing.T) {
 		const payouts = 60
 		p := newProvider(func(reward.TargetID, int) money.Answer { return unnamed })
 		p.confirms = true
-		s := newStage(t, p, nil)
+		s := newStage(t, p)
 		s.create(payouts, 0)
 		s.start()
 		s.until("paid", func(v store.PromotionView) bool {
@@ -92,12 +86,7 @@ func TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid(t *testing.T) {
 	about := money.Answer{Class: reward.AnswerMisconfigured, Status: 404, Code: "USER_NOT_FOUND", Message: "no such user", OnePayee: true}
 	fixture.OnFakeTime(t, "One", func(t *testing.T) {
 		const payouts, wrong = 201, 5
-		s := newStage(t, newProvider(func(target reward.TargetID, _ int) money.Answer {
-			if target == wrong {
-				return about
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		}), nil)
+		s := newStage(t, payingBut(about, func(target reward.TargetID, _ int) bool { return target == wrong }))
 		s.with(func(cfg *Config) { cfg.Governor.RatePerSecond = 20 }, dropPublisher{})
 		s.create(payouts, 0)
 		s.start()
@@ -120,7 +109,7 @@ func TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "All", func(t *testing.T) {
 		const payouts = 500
-		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return about }), nil)
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return about }))
 		s.create(payouts, 0)
 		s.start()
 		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
@@ -133,7 +122,7 @@ func TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid(t *testing.T) {
 	})
 	fixture.OnFakeTime(t, "AboutTheSettings", func(t *testing.T) {
 		denied := money.Answer{Class: reward.AnswerMisconfigured, Status: 401, Code: "UNAUTHORIZED"}
-		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return denied }), nil)
+		s := newStage(t, newProvider(func(reward.TargetID, int) money.Answer { return denied }))
 		s.create(1, 0)
 		s.start()
 		v := s.until("paused", func(v store.PromotionView) bool { return v.Status == reward.Paused })
@@ -148,9 +137,11 @@ func TestAResponseAboutOnePayeePausesNothingWhileOthersArePaid(t *testing.T) {
 func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, newProvider(nil), nil)
+		s := newStage(t, newProvider(nil))
+		var sick atomic.Bool
+		sick.Store(true)
 		s.with(func(cfg *Config) {
-			cfg.Provider = unnamedLookups{s.provider}
+			cfg.Provider = sickLookups{s.provider, &sick, unnamed}
 			cfg.Limits.IdempotencyWindow = cfg.Limits.SettleAfter - time.Second // every key may be forgotten
 		}, dropPublisher{})
 		s.create(30, 0)
@@ -160,11 +151,4 @@ func TestALookupThatNamesNoTransactionPausesToo(t *testing.T) {
 			t.Errorf("%q, %d charges", v.PauseReason, s.provider.callsOf(1))
 		}
 	})
-}
-
-// unnamedLookups answers every lookup with 200 and an empty object.
-type unnamedLookups struct{ *ledgerProvider }
-
-func (unnamedLookups) Lookup(context.Context, reward.PromotionID, reward.TargetID) money.LookupResult {
-	return money.LookupResult{Answer: unnamed}
 }

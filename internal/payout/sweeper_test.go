@@ -81,17 +81,8 @@ func (q *watchedQueue) noted() []string {
 func (s *stage) started(id reward.PromotionID, n, maxLen int) {
 	s.t.Helper()
 	expected := int64(n)
-	_, err := s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, reward.Limits{}, time.Now())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for from := 0; from < n; from += store.BatchMax {
-		var rows []store.NewPayout
-		for i := from; i < min(n, from+store.BatchMax); i++ {
-			rows = append(rows, store.NewPayout{PromotionID: id, TargetID: reward.TargetID(i + 1), UserID: "u", Amount: 5})
-		}
-		fixture.Must(s.store.PayoutSave(s.t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: maxLen, Now: time.Now()}))(s.t)
-	}
+	fixture.Must(s.store.PromotionRegister(s.t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true, ExpectedCount: &expected}}, reward.Limits{}, time.Now()))(s.t)
+	s.saveOf(id, 1, n, maxLen)
 }
 
 // paid records that the first dispatch of n payouts was paid.
@@ -129,7 +120,7 @@ func (s *stage) soon(d time.Duration, what string, holds func() bool) {
 // keeper is a stage that does the housekeeping only, and does not pay.
 func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue) queue.Queue) *stage {
 	t.Helper()
-	s := newStage(t, newProvider(nil), nil)
+	s := newStage(t, newProvider(nil))
 	s.with(func(cfg *Config) {
 		cfg.Payout = false
 		if rows != nil {
@@ -416,10 +407,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 		var looked atomic.Int64
 		all := func(reward.PromotionID) bool { looked.Add(1); return true }
 		s := NewSweeper(newFlowStore(rows, reward.Limits{}, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), all, all, Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { cache.run(ctx) })
-		running.Go(func() { s.run(ctx) })
+		stop := inBackground(t, cache.run, s.run)
 		time.Sleep(10 * time.Second)
 		for _, queued := range []int64{1, 0} {
 			rows.queue(7, queued)
@@ -434,6 +422,5 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 			}
 		}
 		stop()
-		running.Wait()
 	})
 }

@@ -80,7 +80,7 @@ func TestUnknownIsExactlyWhatCouldNotBeKnown(t *testing.T) {
 				return answers[0]
 			})
 			p.away = true
-			s := newStage(t, p, nil)
+			s := newStage(t, p)
 			s.create(targets, maxRetries)
 			s.start()
 			s.until("done but for look-ups", func(v store.PromotionView) bool { return v.Status == reward.Completed })

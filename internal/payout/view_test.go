@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/money"
-	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -17,17 +16,11 @@ import (
 func TestNoCallStartsUnderAnOldView(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var rows *faultyStore
-		provider := newProvider(func(_ reward.TargetID, n int) money.Answer {
-			if n == 0 {
-				return money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 3 * time.Second}
-			}
-			return money.Answer{Class: reward.AnswerPaid}
-		})
-		s := newStage(t, provider, func(of store.Store, q queue.Queue) (store.Store, queue.Queue) {
-			rows = &faultyStore{Store: of}
-			return rows, q
-		})
+		later := money.Answer{Class: reward.AnswerThrottled, Status: 429, RetryAfter: 3 * time.Second}
+		provider := payingBut(later, func(_ reward.TargetID, n int) bool { return n == 0 })
+		s := newStage(t, provider)
+		rows := &faultyStore{Store: s.store}
+		s.with(func(cfg *Config) { cfg.Store = rows }, dropPublisher{})
 		s.create(1, 5)
 		s.start()
 		s.until("throttled", func(store.PromotionView) bool { return provider.callsOf(1) == 1 })
