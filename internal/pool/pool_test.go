@@ -402,19 +402,18 @@ func TestManager(t *testing.T) {
 		other := NewManager(cfg)
 		defer other.StopAll()
 		add(t, q, 1, 6)
-		m.Converge(work(1))
-		other.Converge(work(1))
+		m.Converge(work(101)) // two consumers each
+		other.Converge(work(101))
 		synctest.Wait()
 		r.releaseRest() // without an acknowledgement
-		// The last one has no heir for what is pending.
-		for _, stops := range []*Manager{m, other} {
-			stops.Stop(7)
-			if list, err := q.Consumers(t.Context(), stream); err != nil || len(list) != 1 || list[0].Name != "host-2-0" || list[0].Pending != 6 {
-				t.Fatalf("Consumers = %+v, %v", list, err)
-			}
-			if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 6 || info.Pending != 6 {
-				t.Fatalf("Info = %+v, %v", info, err)
-			}
+		m.Stop(7)
+		list, err := q.Consumers(t.Context(), stream)
+		if err != nil || len(list) != 2 || list[0].Name != "host-2-0" || list[1].Name != "host-2-1" || list[0].Pending+list[1].Pending != 6 {
+			t.Fatalf("Consumers = %+v, %v", list, err)
+		}
+		other.Stop(7) // it has no heir for what is pending
+		if info, err := q.Info(t.Context(), stream); err != nil || info.Len != 6 || info.Pending != 6 {
+			t.Fatalf("Info = %+v, %v", info, err)
 		}
 	})
 	bubble(t, "AStopWaitsForWhatIsInHandButNotForEver", func(t *testing.T, q queue.Queue, r *recorder, m *Manager) {

@@ -79,6 +79,7 @@ func TestParsePublishMessage(t *testing.T) {
 			{Point, `{"promotionId":1,"targetId":7.5,"amount":1}`, "target ID"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":0}`, "from 1 to"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":1.5}`, "whole number"},
+			{Point, `{"promotionId":1,"targetId":7,"amount":1e3}`, "whole number"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":9223372036854775808}`, "whole number"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":1,"userId":"a\u0000b"}`, "U+0000"},
 			{Point, `{"promotionId":1,"targetId":7,"amount":1,"userId":"` + strings.Repeat("u", long) + `"}`, "userId is longer"},
