@@ -109,32 +109,39 @@ func testShare(t *testing.T, b *bench) {
 }
 
 func testFailingShare(t *testing.T, b *bench) {
-	const total = 300
-	b.publish(t, 0, total)
+	both, seen := newLog(), newLog()
 	var mu sync.Mutex
 	parts := map[int32]bool{} // partitions of the failing listener's last batch
-	failing := b.listen(t, b.open(t), func(_ context.Context, records []bus.Record) error {
+	fails := false            // since it was given a batch of every partition
+	failing := b.listen(t, b.open(t), func(ctx context.Context, records []bus.Record) error {
 		mu.Lock()
 		defer mu.Unlock()
 		clear(parts)
 		for _, r := range records {
 			parts[r.Partition] = true
 		}
-		return errRefused
+		if fails = fails || len(parts) == partitions; fails {
+			return errRefused
+		}
+		return both.handle(ctx, records)
 	}, nil, 0)
 	given := func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(parts)
 	}
-	fixture.Until(t, "the failing listener has every partition", func() bool { return given() == partitions })
-	seen := newLog()
-	b.listen(t, b.open(t), seen.handle, nil, 0)
+	sent := 0
+	fixture.Until(t, "the failing listener has every partition", func() bool {
+		b.publish(t, sent, 50)
+		sent += 50
+		return given() == partitions
+	})
+	b.listen(t, b.open(t), seen.and(both), nil, 0)
 	fixture.Until(t, "the other one has taken partitions over", func() bool {
 		return seen.distinct() > 0 && given() < partitions
 	})
 	b.wantStops(t, failing.Stop)
-	seen.wait(t, total)
+	both.wait(t, sent)
 	b.waitNoLag(t)
 }
 
