@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
@@ -89,24 +87,4 @@ func queue(b *pgx.Batch, statements ...rows.Statement) {
 			queued.Query(each(func(found pgx.Rows) error { return s.Row(found.Scan) }))
 		}
 	}
-}
-
-// text is a string that shares memory with the previous row if it has the same
-// value.
-type text string
-
-// ScanBytes reads a value from the driver's buffer.
-func (t *text) ScanBytes(b []byte) error {
-	if string(b) != string(*t) {
-		*t = text(b)
-	}
-	return nil
-}
-
-// utc returns the time in UTC, or the zero time for NULL.
-func utc(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
 }
