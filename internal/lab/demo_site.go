@@ -86,13 +86,8 @@ func (s *demoSite) startEngine(ctx context.Context) error {
 	if s.up {
 		return nil
 	}
-	e, err := engine.New(s.cfg, s.log, engine.WithVersion(s.version), engine.WithoutListener())
+	e, life, cut, err := launch(ctx, s.cfg, s.log, engine.WithVersion(s.version), engine.WithoutListener())
 	if err != nil {
-		return err
-	}
-	life, cut := context.WithCancel(context.WithoutCancel(ctx))
-	if err := e.Start(life); err != nil {
-		cut()
 		return err
 	}
 	s.background.Go(func() {

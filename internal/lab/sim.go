@@ -240,19 +240,27 @@ func (r *running) trace(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.trail, "%8.3f "+format+"\n", append([]any{time.Since(r.began).Seconds()}, args...)...)
 }
 
+// launch starts an instance on the data so far. cut ends life, and with it everything in the
+// instance at once, as a crash does.
+func launch(ctx context.Context, cfg config.Config, log obs.Log, options ...engine.Option) (e *engine.Engine, life context.Context, cut context.CancelFunc, err error) {
+	life, cut = context.WithCancel(context.WithoutCancel(ctx))
+	if e, err = engine.New(cfg, log, options...); err == nil {
+		err = e.Start(life)
+	}
+	if err != nil {
+		cut()
+	}
+	return e, life, cut, err
+}
+
 func (r *running) start(ctx context.Context) error {
-	e, err := engine.New(r.cfg, r.log, engine.WithVersion(r.Version))
+	e, _, cut, err := launch(ctx, r.cfg, r.log, engine.WithVersion(r.Version))
 	if err != nil {
 		return err
 	}
-	life, cut := context.WithCancel(context.WithoutCancel(ctx))
-	if err := e.Start(life); err != nil {
-		cut()
-		return err
-	}
 	up := &side{engine: e, cut: cut, transport: &http.Transport{MaxIdleConnsPerHost: simAtOnce}}
-	r.up.Store(up)
 	up.api, err = client.New("http://"+e.Addr(), client.Options{Transport: up.transport, Timeout: simCall, Actor: "sim"})
+	r.up.Store(up) // calls in the background use it from here on
 	return err
 }
 
