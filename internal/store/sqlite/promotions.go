@@ -52,11 +52,15 @@ func (t *tx) reopen(p *reward.Promotion) error {
 
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 
-// changesSQL reads the promotions whose latest change has a number above $1. One
-// transaction writes at a time, so changes become visible in the order of their
-// numbers.
-const changesSQL = `SELECT c.number, m.id, ` + activeWhere + ` FROM changes c JOIN promotions m ON m.id = c.promotion_id
+var (
+	activeSQL, viewsOf = dialect.ActiveSQL(), dialect.ViewsOf()
+
+	// changesSQL reads the promotions whose latest change has a number above $1. One
+	// transaction writes at a time, so changes become visible in the order of their
+	// numbers.
+	changesSQL = `SELECT c.number, m.id, ` + activeWhere + ` FROM changes c JOIN promotions m ON m.id = c.promotion_id
 WHERE c.number > ? ORDER BY c.number`
+)
 
 // PromotionChanges returns what has changed in the list of active promotions. Its
 // mark is the number of the latest change.
@@ -81,7 +85,7 @@ func wholeList(ctx context.Context, q querier) (store.PromotionChanges, error) {
 	if err != nil {
 		return store.PromotionChanges{}, err
 	}
-	list, err := collect(ctx, q, scanView, dialect.ActiveSQL())
+	list, err := collect(ctx, q, scanView, activeSQL)
 	return store.PromotionChanges{Whole: true, Active: list, Mark: strconv.FormatInt(mark, 10)}, err
 }
 
@@ -106,6 +110,6 @@ func changesSince(ctx context.Context, q querier, since string) (store.Promotion
 		return c, err
 	}
 	c.Mark = strconv.FormatInt(mark, 10)
-	c.Active, err = collect(ctx, q, scanView, dialect.ViewsOf(), bind([]any{active})...)
+	c.Active, err = collect(ctx, q, scanView, viewsOf, bind([]any{active})...)
 	return c, err
 }
