@@ -147,48 +147,46 @@ const (
 	publishImport = `UPDATE coupon_code_imports AS i SET state = 1, first_number = $4 FROM coupon_templates t
 WHERE` + openImport + ` AND t.id = $1 AND t.archived_at IS NULL AND t.codes_imported + 1 = $4 AND t.codes_returned = $5
   AND t.total_quantity = $6 AND t.awaiting_quantity = $7 AND (t.issued_total = 0) = $8
-  AND t.live - t.issued_total = $9 AND t.live + t.granted - t.used = $10`
+  AND t.live - t.issued_total = $9 AND t.live + t.granted - t.used = $10 RETURNING first_number`
 
-	// countPublished follows publishImport: import $2 is then the next one of the template.
-	countPublished = `UPDATE coupon_templates SET version = version + 1, codes_imported = codes_imported + $3, total_quantity = $4, awaiting_quantity = $5
-WHERE id = $1 AND EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.id = $2 AND i.first_number = coupon_templates.codes_imported + 1) RETURNING id`
+	// countPublished follows publishImport.
+	countPublished = `UPDATE coupon_templates SET version = version + 1, codes_imported = codes_imported + $2, total_quantity = $3, awaiting_quantity = $4 WHERE id = $1`
 )
 
 // CodesPublish gives the codes of an open import to its template.
 func (t *Tables) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (change store.CouponChange, err error) {
 	const what = "publish codes"
 	of := []any{int64(id), importID, codes}
-	err = reread(what, func() (published bool, err error) {
+	err = whileStale(what, func() error {
 		var was reward.CouponTemplate
 		var open bool
-		err = t.db.Read(ctx, what, func() Statement {
+		err := t.db.Read(ctx, what, func() Statement {
 			return Statement{SQL: readForImport, Args: of, Row: func(scan Scan) error { return ScanTemplate(scan, &was, &open) }}
 		})
 		switch {
 		case err != nil:
-			return false, err
+			return err
 		case was.ID == 0:
-			return false, store.NoTemplate(id)
+			return store.NoTemplate(id)
 		case was.ArchivedAt.IsZero() && !open:
-			return false, rules.ImportEnded(id)
+			return rules.ImportEnded(id)
 		}
 		if err := cmp.Or(archivedError(&was), rules.CheckImport(&was, codes, above)); err != nil {
-			return false, err
+			return err
 		}
 		next := was
 		rules.LimitImport(&next, above)
 		change.Template, err = t.inTemplate(ctx, what, id, func() []Statement {
-			published = false
 			return []Statement{
-				{SQL: publishImport, Args: slices.Concat(of, []any{
+				{SQL: publishImport, Must: true, Args: slices.Concat(of, []any{
 					was.CodesImported + 1, was.CodesReturned, was.TotalQuantity, was.AwaitingQuantity, was.IssuedTotal == 0,
 					was.Live - was.IssuedTotal, was.Live + was.Promised(),
 				})},
-				{SQL: countPublished, Args: slices.Concat(of, []any{next.TotalQuantity, next.AwaitingQuantity}), Row: seen(&published)},
+				{SQL: countPublished, Args: []any{int64(id), codes, next.TotalQuantity, next.AwaitingQuantity}},
 			}
 		})
 		change.From, change.To = change.Template.Version-1, change.Template.Version
-		return published, err
+		return err
 	})
 	if err != nil {
 		return store.CouponChange{}, err

@@ -24,13 +24,10 @@ FROM coupon_templates t WHERE t.id = $1`
 	storeLeft = `INSERT INTO coupon_rejections (template_id, ticket, generation, user_id, at, version, reason)
 SELECT t.id, $2, $3, $4, $5, t.version + 1, '` + reward.ReasonLeft + `' FROM coupon_templates t
 WHERE t.id = $1 AND t.archived_at IS NULL AND t.path = $6 AND t.mode = $7 AND t.generation = $8
-  AND (t.settled < $2) = $9 AND (t.used < t.granted) = $10 AND NOT ` + hasCoupon + ` AND NOT EXISTS (SELECT 1` + ofRejection + `)`
+  AND (t.settled < $2) = $9 AND (t.used < t.granted) = $10 AND NOT ` + hasCoupon + ` AND NOT EXISTS (SELECT 1` + ofRejection + `) RETURNING ticket`
 
-	// countLeft follows storeLeft. Only a request that this transaction has stored has the
-	// next version of the template.
-	countLeft = `UPDATE coupon_templates SET version = version + 1, used = used + $4, settled = CASE WHEN settled < $5 THEN $5 ELSE settled END
-WHERE id = $1 AND EXISTS (SELECT 1 FROM coupon_rejections r
-  WHERE r.template_id = $1 AND r.ticket = $2 AND r.generation = $3 AND r.version = coupon_templates.version + 1) RETURNING id`
+	// countLeft follows storeLeft.
+	countLeft = `UPDATE coupon_templates SET version = version + 1, used = used + $2, settled = CASE WHEN settled < $3 THEN $3 ELSE settled END WHERE id = $1`
 )
 
 // CouponLeave takes a request out of the waiting line.
@@ -40,7 +37,7 @@ func (t *Tables) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (re
 	}
 	request := []any{int64(p.TemplateID), p.Ticket, p.Generation}
 	const what = "leave a waiting line"
-	err = reread(what, func() (bool, error) {
+	err = whileStale(what, func() error {
 		var was reward.CouponTemplate
 		var coupon bool
 		var reason string
@@ -51,26 +48,24 @@ func (t *Tables) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (re
 			err = store.NoTemplate(p.TemplateID)
 		}
 		if err = cmp.Or(err, archivedError(&was)); err != nil {
-			return false, err
+			return err
 		}
 		next := was
 		outcome := p.Apply(&next, coupon || reason != "", reason == reward.ReasonLeft)
 		if outcome != rules.LeaveDone {
 			result = store.CouponLeaveResult{Outcome: outcome, CouponChange: store.CouponChange{From: was.Version, To: was.Version, Template: was}}
-			return true, nil
+			return nil
 		}
-		var left bool
 		now, err := t.inTemplate(ctx, what, p.TemplateID, func() []Statement {
-			left = false
 			return []Statement{
-				{SQL: storeLeft, Args: slices.Concat(request, []any{
+				{SQL: storeLeft, Must: true, Args: slices.Concat(request, []any{
 					p.UserID, p.Now, string(was.Path), string(was.Mode), was.Generation, was.Settled < p.Ticket, was.Promised() > 0,
 				})},
-				{SQL: countLeft, Args: slices.Concat(request, []any{next.Used - was.Used, next.Settled}), Row: seen(&left)},
+				{SQL: countLeft, Args: []any{int64(p.TemplateID), next.Used - was.Used, next.Settled}},
 			}
 		})
 		result = store.CouponLeaveResult{Outcome: outcome, CouponChange: store.CouponChange{From: now.Version - 1, To: now.Version, Template: now}}
-		return left, err
+		return err
 	})
 	if err != nil {
 		return store.CouponLeaveResult{}, err

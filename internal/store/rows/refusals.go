@@ -32,7 +32,7 @@ WHERE t.id = $1 AND t.archived_at IS NULL AND NOT EXISTS (
 func (t *Tables) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, from time.Time) error {
 	reason, from = reward.SanitizeText(reason), instant(from)
 	const what = "record a refusal"
-	return reread(what, func() (bool, error) {
+	return whileStale(what, func() error {
 		var known, archived bool
 		var number int64
 		var lasts string
@@ -48,20 +48,18 @@ func (t *Tables) RefusalRecord(ctx context.Context, id reward.TemplateID, reason
 		}
 		since, ends, begins := rules.ChangeRefusal(lasts, latest, reason, from)
 		if err = cmp.Or(err, rules.CheckTemplateArchived(id, archived)); err != nil || !ends && !begins {
-			return true, err
+			return err
 		}
-		var done bool
 		_, err = t.inTemplate(ctx, what, id, func() (statements []Statement) {
-			done = !begins // if another transaction has ended the interval, nothing is left to do
-			if ends {
+			if ends { // unless another transaction has ended it
 				statements = append(statements, Statement{SQL: endRefusal, Args: []any{int64(id), number, since}})
 			}
 			if begins {
-				statements = append(statements, Statement{SQL: beginRefusal, Args: []any{int64(id), number, since, reason}, Row: seen(&done)})
+				statements = append(statements, Statement{SQL: beginRefusal, Args: []any{int64(id), number, since, reason}, Must: true})
 			}
 			return statements
 		})
-		return done, err
+		return err
 	})
 }
 

@@ -300,9 +300,7 @@ func TestPlans(t *testing.T) {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket=? AND generation=?)",
 			"SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
 		},
-		"count a leave": {
-			"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
-		},
+		"count a leave":   {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
 		"draw now":        {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)"},
 		"save entrants":   {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN u VIRTUAL TABLE INDEX 1:"},
 		"has entrants":    {"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH e USING PRIMARY KEY (template_id=? AND user_id=?)"},
@@ -319,7 +317,7 @@ func TestPlans(t *testing.T) {
 		"count staged codes":             {"SEARCH i USING INTEGER PRIMARY KEY (rowid=?)"},
 		"read for an import":             {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH i USING INTEGER PRIMARY KEY (rowid=?)"},
 		"publish an import":              {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH i USING INTEGER PRIMARY KEY (rowid=?)"},
-		"count published codes":          {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH i USING INTEGER PRIMARY KEY (rowid=?)"},
+		"count published codes":          {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
 		"list UNKNOWN payouts":           {"SEARCH p USING INDEX payouts_unknown_since ((updated_at,promotion_id,target_id)>(?,?,?) AND updated_at<?)", "SCAN CONSTANT ROW"},
 		"list UNKNOWN payouts of a user": {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SCAN CONSTANT ROW"},
 		"read a page of old codes": {
