@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // Wrong keys per second that each cost a read: of one prefix, and of all.
@@ -30,7 +29,7 @@ var ErrGuessed = errors.New("too many API keys were wrong")
 // at most once per second for all callers together. So an existing key is never
 // refused, although others guess from the same address and with the same prefix.
 type guesses struct {
-	rows     store.APIKeys
+	rows     apiKeys
 	prefixes *RateLimiter
 	all      *RateLimiter
 
@@ -41,7 +40,7 @@ type guesses struct {
 	reading chan struct{}              // closed at the end of the read that runs; nil: none
 }
 
-func newGuesses(rows store.APIKeys) *guesses {
+func newGuesses(rows apiKeys) *guesses {
 	return &guesses{rows: rows, prefixes: NewLimits(wrongPerPrefix), all: NewLimits(wrongInAll)}
 }
 
@@ -122,7 +121,7 @@ func (k *KeyVerifier) readListLocked(ctx context.Context) error {
 }
 
 // readKeys adds the hashes of all keys to list.
-func readKeys(ctx context.Context, rows store.APIKeys, list map[[sha256.Size]byte]bool) error {
+func readKeys(ctx context.Context, rows apiKeys, list map[[sha256.Size]byte]bool) error {
 	for before := int64(0); ; {
 		page, err := rows.APIKeyList(ctx, before, listPage)
 		if err != nil {

@@ -54,11 +54,18 @@ func (k KeySecret) Hash() []byte {
 	return sum[:]
 }
 
+// apiKeys is the part of the store that a KeyVerifier uses.
+type apiKeys interface {
+	APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error)
+	APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error)
+	APIKeyUsed(ctx context.Context, used map[int64]time.Time) error
+}
+
 // KeyVerifier verifies API keys by their rows, and caches each for keyTTL. It is safe
 // for concurrent use.
 type KeyVerifier struct {
 	service.Base
-	rows    store.APIKeys
+	rows    apiKeys
 	log     obs.Log
 	guesses *guesses
 
@@ -77,7 +84,7 @@ type knownKey struct {
 }
 
 // NewKeys returns Keys. Without Start, the last use of keys is not recorded.
-func NewKeys(rows store.APIKeys, log obs.Log) *KeyVerifier {
+func NewKeys(rows apiKeys, log obs.Log) *KeyVerifier {
 	return &KeyVerifier{
 		rows: rows, log: log.For(obs.API), guesses: newGuesses(rows),
 		known: make(map[[sha256.Size]byte]*knownKey), used: make(map[int64]time.Time),

@@ -20,7 +20,7 @@ import (
 
 // keyRows keeps API keys in memory. The calls that Keys does not make are nil.
 type keyRows struct {
-	store.APIKeys
+	apiKeys
 
 	mu    sync.Mutex // protects what follows
 	keys  []store.APIKey

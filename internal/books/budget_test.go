@@ -18,7 +18,7 @@ import (
 // manyBooks is a store with many promotions, and a provider that has charged
 // nothing. A comparison takes as long as checkTakes.
 type manyBooks struct {
-	store.Store
+	bookRows
 	charges
 
 	mu      sync.Mutex // protects the fields below

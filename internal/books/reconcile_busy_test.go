@@ -13,7 +13,7 @@ import (
 
 // busy is a store whose small reads and writes wait for others.
 type busy struct {
-	store.Store
+	bookRows
 	wait time.Duration
 }
 
@@ -21,14 +21,14 @@ func (s *busy) PromotionGet(ctx context.Context, id reward.PromotionID) (store.P
 	if !service.Sleep(ctx, s.wait) {
 		return store.PromotionView{}, ctx.Err()
 	}
-	return s.Store.PromotionGet(ctx, id)
+	return s.bookRows.PromotionGet(ctx, id)
 }
 
 func (s *busy) ReconciliationSave(ctx context.Context, r store.Reconciliation) error {
 	if !service.Sleep(ctx, s.wait) {
 		return ctx.Err()
 	}
-	return s.Store.ReconciliationSave(ctx, r)
+	return s.bookRows.ReconciliationSave(ctx, r)
 }
 
 // TestARepairWaitsForABusyDatabase checks that a repair succeeds although uploads delay

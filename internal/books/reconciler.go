@@ -71,9 +71,22 @@ const (
 	reasonMax    = 4 // differences named in a pauseReason
 )
 
+// bookRows is the part of the store that a Reconciler uses.
+type bookRows interface {
+	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
+	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
+	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
+	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error)
+	SharedKeys(ctx context.Context, id reward.PromotionID) (store.SharedKeys, error)
+	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
+	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
+}
+
 // Config configures a Reconciler.
 type Config struct {
-	Store store.Store
+	Store bookRows
 	// Queue holds the streams. If it is nil, streams are not compared.
 	Queue queue.Queue
 	// Charges reads the provider's list of charges.

@@ -31,7 +31,9 @@ const letterBatch = 100
 
 // letterRows is the part of the store that DeadLetters uses.
 type letterRows interface {
-	store.DeadLetters
+	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
+	DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error)
+	DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
 	PromotionAuthorAdd(ctx context.Context, id reward.PromotionID, author string) error

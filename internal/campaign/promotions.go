@@ -14,9 +14,31 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// promotionRows is the part of the store that Promotions use.
+type promotionRows interface {
+	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
+	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
+	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
+	PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error)
+	PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error)
+	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
+	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
+	PromotionDelete(ctx context.Context, id reward.PromotionID) error
+	PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error)
+	PromotionApprove(ctx context.Context, p store.PromotionApproveParams) (store.PromotionView, error)
+	PromotionReject(ctx context.Context, p store.PromotionRejectParams) (reward.Promotion, error)
+	PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error)
+	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
+	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
+	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
+	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
+	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
+	PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error)
+}
+
 // PromotionsConfig configures Promotions.
 type PromotionsConfig struct {
-	Store store.Store
+	Store promotionRows
 	IDs   *service.IDs
 	Log   obs.Log
 	// Hint is called with each promotion that changed.

@@ -41,7 +41,13 @@ const (
 
 // uploadRows is the part of the store that uploads use in addition to a saver.
 type uploadRows interface {
-	store.Uploads
+	UploadOpen(ctx context.Context, u store.Upload) error
+	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
+	UploadAddErrors(ctx context.Context, id int64, errs []store.LineError) error
+	UploadClose(ctx context.Context, u store.Upload, now time.Time) error
+	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error)
+	UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error)
+	UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error)
 	Clock(ctx context.Context) (time.Time, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)

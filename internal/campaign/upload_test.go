@@ -21,7 +21,7 @@ import (
 
 // fakeUploadRows stores in memory what uploads write.
 type fakeUploadRows struct {
-	store.Uploads // calls that uploads do not make panic
+	uploadRows // calls that uploads do not make panic
 
 	mu     sync.Mutex // protects the fields below
 	view   store.PromotionView

@@ -50,7 +50,9 @@ const (
 
 // WebhookRows is the part of the store that Webhooks uses.
 type WebhookRows interface {
-	store.Webhooks
+	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error)
+	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
+	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 }
 

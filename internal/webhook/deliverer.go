@@ -50,7 +50,13 @@ const (
 
 // Rows is the part of the store that a Deliverer uses.
 type Rows interface {
-	store.WebhookEndpoints
+	WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error)
+	WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error)
+	WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoint, error)
+	WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error)
+	WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttemptRecord) (disabled bool, err error)
+	WebhookDeliveryOwners(ctx context.Context) ([]int64, error)
+	WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
