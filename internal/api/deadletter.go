@@ -137,22 +137,23 @@ func (a *API) addDeadLetters() {
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		errors, errorsMany         []string
-		one                        func(ctx context.Context, id int64, by string) (reward.DeadLetter, error)
-		many                       func(ctx context.Context, s campaign.DeadLetterSelection, by string) (campaign.LettersResult, error)
+		to                         reward.DeadLetterStatus
 	}{
 		{
 			"replay", "Publish the record of a dead letter again, or requeue its payout", "Replay OPEN dead letters by ids, by source and reason, or all",
 			[]string{campaign.CodeNotReplayable, campaign.CodeNotPublished},
 			[]string{campaign.CodeNotPublished},
-			a.cfg.DeadLetters.Replay, a.cfg.DeadLetters.ReplayMany,
+			reward.DeadLetterReplayed,
 		},
-		{"discard", "Discard a dead letter", "Discard OPEN dead letters by ids, by source and reason, or all", nil, nil, a.cfg.DeadLetters.Discard, a.cfg.DeadLetters.DiscardMany},
+		{"discard", "Discard a dead letter", "Discard OPEN dead letters by ids, by source and reason, or all", nil, nil, reward.DeadLetterDiscarded},
 	} {
 		call(a, operation{
 			id: act.name + "-dead-letter", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
 			summary: act.summary, status: http.StatusAccepted,
 			errors: slices.Concat(act.errors, []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}),
-		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return act.one(ctx, id, actor(ctx)) }))
+		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) {
+			return a.cfg.DeadLetters.Close(ctx, id, act.to, actor(ctx))
+		}))
 		call(a, operation{
 			id: act.name + "-dead-letters", method: http.MethodPost, path: path + "/" + act.name, tag: tag, roles: operators,
 			summary: act.summaryMany, status: http.StatusAccepted,
@@ -163,7 +164,7 @@ func (a *API) addDeadLetters() {
 			if err != nil {
 				return nil, web.Invalid("ids", err.Error())
 			}
-			res, err := act.many(ctx, selection, actor(ctx))
+			res, err := a.cfg.DeadLetters.CloseMany(ctx, selection, act.to, actor(ctx))
 			if err != nil {
 				return nil, partly{err} // perhaps
 			}

@@ -78,32 +78,27 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (reward.DeadLetter, err
 	return d.cfg.Rows.DeadLetterGet(ctx, id)
 }
 
-// Replay processes an OPEN dead letter again. It fails with CodeNotReplayable
-// if that could only fail again, and with CodeIllegalState if the dead letter
-// or its payout is in the wrong state.
-func (d *DeadLetters) Replay(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
-	l, err := d.open(ctx, id)
+// Close replays or discards an OPEN dead letter. A discarded one retains its bytes. It
+// fails with CodeNotReplayable if a replay could only fail again, and with
+// CodeIllegalState if the dead letter or its payout is in the wrong state.
+func (d *DeadLetters) Close(ctx context.Context, id int64, to reward.DeadLetterStatus, by string) (reward.DeadLetter, error) {
+	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
 	if err != nil {
 		return reward.DeadLetter{}, err
 	}
-	if isEntry(l) {
-		err = d.requeue(ctx, l, by)
-	} else if err = checkReplay(l); err == nil {
-		err = d.publish(ctx, []reward.DeadLetter{l}, by)
+	if l.Status == reward.DeadLetterOpen {
+		closed, refused, err := d.closeBatch(ctx, []reward.DeadLetter{l}, to, by)
+		if err := cmp.Or(err, refused); err != nil {
+			return reward.DeadLetter{}, err
+		}
+		if l, err = d.cfg.Rows.DeadLetterGet(ctx, id); err != nil || closed == 1 {
+			return l, err
+		}
+		// Another call closed it first.
 	}
-	if err != nil {
-		return reward.DeadLetter{}, err
-	}
-	return d.closeOne(ctx, id, reward.DeadLetterReplayed, by)
-}
-
-// Discard closes an OPEN dead letter without replaying it. Its bytes are
-// retained.
-func (d *DeadLetters) Discard(ctx context.Context, id int64, by string) (reward.DeadLetter, error) {
-	if _, err := d.open(ctx, id); err != nil {
-		return reward.DeadLetter{}, err
-	}
-	return d.closeOne(ctx, id, reward.DeadLetterDiscarded, by)
+	return l, reward.NewError(reward.KindConflict, reward.CodeIllegalState,
+		"dead letter %d was %s by %s at %s; only an OPEN one can be replayed or discarded",
+		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
 }
 
 // DeadLetterSelection selects OPEN dead letters: by id, by source, reason or both,
@@ -142,77 +137,51 @@ type LettersResult struct {
 	Skipped int
 }
 
-// ReplayMany replays a selection, batch by batch. It leaves dead
+// CloseMany replays or discards a selection, batch by batch. It leaves dead
 // letters that arrive meanwhile alone, so it ends. After an error, which says
 // how much is done, a repeated call continues.
-func (d *DeadLetters) ReplayMany(ctx context.Context, s DeadLetterSelection, by string) (LettersResult, error) {
-	return d.many(ctx, s, "replayed", func(letters []reward.DeadLetter) (int, error) { return d.replayBatch(ctx, letters, by) })
-}
-
-// DiscardMany discards a selection, like ReplayMany.
-func (d *DeadLetters) DiscardMany(ctx context.Context, s DeadLetterSelection, by string) (LettersResult, error) {
-	return d.many(ctx, s, "discarded", func(letters []reward.DeadLetter) (int, error) {
-		return d.close(ctx, letters, reward.DeadLetterDiscarded, by)
-	})
-}
-
-// many passes the OPEN dead letters of a selection to do in batches. do returns
-// how many of a batch it closed.
-func (d *DeadLetters) many(ctx context.Context, s DeadLetterSelection, done string, do func([]reward.DeadLetter) (int, error)) (LettersResult, error) {
+func (d *DeadLetters) CloseMany(ctx context.Context, s DeadLetterSelection, to reward.DeadLetterStatus, by string) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
 		return LettersResult{}, &reward.Error{
 			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong,
 		}
 	}
-	var out LettersResult
-	batch := func(letters []reward.DeadLetter, missing int) error {
-		n, err := do(letters)
-		out.Count += n
-		if err != nil {
-			return partly(err, out.Count, done)
+	count, selected := 0, 0
+	closeRead := func(letters []reward.DeadLetter, err error) error {
+		if err == nil {
+			var n int
+			n, _, err = d.closeBatch(ctx, letters, to, by)
+			count += n
 		}
-		out.Skipped += missing + len(letters) - n
-		return nil
+		if err == nil || count == 0 {
+			return err
+		}
+		return &reward.Error{
+			Kind: reward.KindUnavailable, Code: CodePartlyDone,
+			Detail: fmt.Sprintf("%d dead letters were %s before an error; call it again to continue", count, strings.ToLower(string(to))), Err: err,
+		}
 	}
-	if len(s.IDs) > 0 {
-		ids := slices.Compact(slices.Sorted(slices.Values(s.IDs)))
-		for chunk := range slices.Chunk(ids, letterBatch) {
-			letters, err := d.read(ctx, chunk)
-			if err != nil {
-				return out, partly(err, out.Count, done)
-			}
-			if err := batch(letters, len(chunk)-len(letters)); err != nil {
-				return out, err
-			}
+	ids := slices.Compact(slices.Sorted(slices.Values(s.IDs)))
+	for chunk := range slices.Chunk(ids, letterBatch) {
+		selected += len(chunk)
+		if err := closeRead(d.read(ctx, chunk)); err != nil {
+			return LettersResult{Count: count}, err
 		}
-		return out, nil
 	}
 	p := store.DeadLetterListParams{Limit: letterBatch, Source: s.Source, Reason: s.Reason, Status: reward.DeadLetterOpen}
-	for {
+	for len(ids) == 0 { // the filter selects
 		letters, err := d.cfg.Rows.DeadLetterList(ctx, p)
-		if err != nil {
-			return out, partly(err, out.Count, done)
+		if err == nil && len(letters) == 0 {
+			break
 		}
-		if len(letters) == 0 {
-			return out, nil
+		selected += len(letters)
+		slices.Reverse(letters) // the oldest first
+		if err := closeRead(letters, err); err != nil {
+			return LettersResult{Count: count}, err
 		}
-		p.Before = letters[len(letters)-1].ID
-		slices.SortFunc(letters, func(a, b reward.DeadLetter) int { return cmp.Compare(a.ID, b.ID) })
-		if err := batch(letters, 0); err != nil {
-			return out, err
-		}
+		p.Before = letters[0].ID
 	}
-}
-
-// partly adds to an error how many dead letters were closed before it.
-func partly(err error, count int, done string) error {
-	if count == 0 {
-		return err
-	}
-	return &reward.Error{
-		Kind: reward.KindUnavailable, Code: CodePartlyDone,
-		Detail: fmt.Sprintf("%d dead letters were %s before an error; call it again to continue", count, done), Err: err,
-	}
+	return LettersResult{Count: count, Skipped: selected - count}, nil
 }
 
 // read returns the OPEN dead letters among ids.
@@ -231,49 +200,53 @@ func (d *DeadLetters) read(ctx context.Context, ids []int64) ([]reward.DeadLette
 	return letters, nil
 }
 
-// replayBatch replays what can be replayed and returns how many it closed, also
-// after an error.
-func (d *DeadLetters) replayBatch(ctx context.Context, letters []reward.DeadLetter, by string) (int, error) {
-	var records, done []reward.DeadLetter
+// closeBatch closes dead letters, and first replays them if to says so. It returns how
+// many it closed, also after an error, and why it refused the last one that cannot be
+// replayed.
+func (d *DeadLetters) closeBatch(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (closed int, refused, err error) {
 	var failed error
+	if to == reward.DeadLetterReplayed {
+		letters, refused, failed = d.replay(ctx, letters, by)
+	}
+	if len(letters) == 0 {
+		return 0, refused, failed
+	}
+	ids := make([]int64, len(letters))
+	for i, l := range letters {
+		ids[i] = l.ID
+	}
+	settled, err := d.cfg.Rows.DeadLetterClose(ctx, ids, to, by, time.Now())
+	if len(settled) > 0 {
+		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
+	}
+	return len(settled), refused, cmp.Or(failed, err)
+}
+
+// replay replays what can be replayed and returns it, also after an error.
+func (d *DeadLetters) replay(ctx context.Context, letters []reward.DeadLetter, by string) (done []reward.DeadLetter, refused, err error) {
+	var records []reward.DeadLetter
 	for _, l := range letters {
-		if !isEntry(l) {
-			if checkReplay(l) == nil {
-				records = append(records, l)
-			}
-			continue
+		into := &records
+		if queue.IsStreamName(l.Source) {
+			into, err = &done, d.requeue(ctx, l, by)
+		} else {
+			err = checkReplay(l)
 		}
-		err := d.requeue(ctx, l, by)
-		if err == nil {
-			done = append(done, l)
-		} else if kind := reward.KindOf(err); kind != reward.KindConflict && kind != reward.KindNotFound {
-			failed = err
-			break
-		}
-	}
-	if failed == nil && len(records) > 0 {
-		if failed = d.publish(ctx, records, by); failed == nil {
-			done = append(done, records...)
+		switch kind := reward.KindOf(err); {
+		case err == nil:
+			*into = append(*into, l)
+		case kind == reward.KindConflict || kind == reward.KindNotFound:
+			refused = err
+		default:
+			return done, refused, err
 		}
 	}
-	n, err := d.close(ctx, done, reward.DeadLetterReplayed, by)
-	return n, cmp.Or(failed, err)
-}
-
-// open returns a dead letter that must be OPEN.
-func (d *DeadLetters) open(ctx context.Context, id int64) (reward.DeadLetter, error) {
-	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
-	if err == nil && l.Status != reward.DeadLetterOpen {
-		err = closedAlready(l)
+	if len(records) > 0 {
+		if err := d.publish(ctx, records, by); err != nil {
+			return done, refused, err
+		}
 	}
-	return l, err
-}
-
-// closedAlready returns the error for a dead letter that is not OPEN.
-func closedAlready(l reward.DeadLetter) error {
-	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
-		"dead letter %d was %s by %s at %s; only an OPEN one can be replayed or discarded",
-		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
+	return append(done, records...), refused, nil
 }
 
 // publishTypes are the types of the promotions whose targets a topic has.
@@ -324,20 +297,21 @@ func checkReplay(l reward.DeadLetter) error {
 		"dead letter %d came from %s, which Largesse does not read; discard it", l.ID, reward.Quote(l.Source))
 }
 
-// isEntry reports whether a dead letter is a stream entry and not a Kafka
-// record.
-func isEntry(l reward.DeadLetter) bool { return queue.IsStreamName(l.Source) }
-
 // requeue returns the payout of a POISON entry to READY.
 func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter, by string) error {
 	if l.Reason != reward.CodePoison {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable,
 			"dead letter %d is a stream entry with the reason %s: its payout, if it exists, was dispatched again without it, so there is nothing to replay; discard it", l.ID, l.Reason)
 	}
-	id, err := poisoned(l)
+	stream, err := queue.ParseStreamName(l.Source)
+	var m reward.PublishMessage
+	if err == nil {
+		m, err = reward.ParseEntry(stream.Type, l.Value)
+	}
 	if err != nil {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable, "dead letter %d names no payout (%v); discard it", l.ID, err)
 	}
+	id := store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}
 	rows, err := d.cfg.Rows.PayoutGetMany(ctx, []store.PayoutID{id})
 	switch {
 	case err != nil:
@@ -370,43 +344,4 @@ func notFailed(l reward.DeadLetter, p reward.Payout) error {
 	}
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"the payout of dead letter %d, target %s of promotion %s, is %s, not FAILED: %s", l.ID, p.TargetID, p.PromotionID, p.State, advice)
-}
-
-// poisoned returns the payout of a stream entry.
-func poisoned(l reward.DeadLetter) (store.PayoutID, error) {
-	stream, err := queue.ParseStreamName(l.Source)
-	if err != nil {
-		return store.PayoutID{}, err
-	}
-	m, err := reward.ParseEntry(stream.Type, l.Value)
-	return store.PayoutID{PromotionID: stream.PromotionID, TargetID: m.TargetID}, err
-}
-
-// close closes dead letters and returns how many this call closed.
-func (d *DeadLetters) close(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (int, error) {
-	if len(letters) == 0 {
-		return 0, nil
-	}
-	ids := make([]int64, len(letters))
-	for i, l := range letters {
-		ids[i] = l.ID
-	}
-	settled, err := d.cfg.Rows.DeadLetterClose(ctx, ids, to, by, time.Now())
-	if len(settled) > 0 {
-		d.log.Info("dead letters closed", "count", len(settled), "status", to, "actor", by)
-	}
-	return len(settled), err
-}
-
-// closeOne closes a dead letter that must still be OPEN.
-func (d *DeadLetters) closeOne(ctx context.Context, id int64, to reward.DeadLetterStatus, by string) (reward.DeadLetter, error) {
-	n, err := d.close(ctx, []reward.DeadLetter{{ID: id}}, to, by)
-	if err != nil {
-		return reward.DeadLetter{}, err
-	}
-	l, err := d.cfg.Rows.DeadLetterGet(ctx, id)
-	if err == nil && n == 0 {
-		err = closedAlready(l) // another call closed it first
-	}
-	return l, err
 }
