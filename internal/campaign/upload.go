@@ -180,8 +180,9 @@ type targetBatch struct {
 // returned an error, pump does not call it again. pump returns the error of
 // handle, or else that of the reader.
 func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Context, b targetBatch) error) error {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
 	batches := make(chan targetBatch, 1)
-	failed := make(chan struct{})
 	var handleErr error
 	var handling sync.WaitGroup
 	handling.Go(func() {
@@ -190,55 +191,33 @@ func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Con
 				continue
 			}
 			if handleErr = handle(ctx, b); handleErr != nil {
-				close(failed)
+				stop()
 			}
 		}
 	})
-	readErr := readBatches(ctx, reader, batches, failed)
+	var readErr error
+	for first := true; readErr == nil; first = false {
+		var b targetBatch
+		b, readErr = readBatch(reading, reader)
+		if len(b.rows)+len(b.bad) > 0 || first && errors.Is(readErr, io.EOF) {
+			batches <- b
+		}
+	}
 	close(batches)
 	handling.Wait()
-	if handleErr != nil {
-		return handleErr
+	if handleErr == nil && !errors.Is(readErr, io.EOF) {
+		return readErr
 	}
-	return readErr
+	return handleErr
 }
 
-// readBatches sends the reader's lines in batches, including those before an
-// error.
-func readBatches(ctx context.Context, reader *TargetReader, to chan<- targetBatch, failed <-chan struct{}) error {
-	for first := true; ; first = false {
-		b, err := readBatch(ctx, reader, failed)
-		whole := errors.Is(err, io.EOF)
-		if len(b.rows)+len(b.bad) > 0 || first && whole {
-			select {
-			case to <- b:
-			case <-failed:
-				return nil
-			}
-		}
-		if whole {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// errPumpStopped ends reading after a batch could not be handled.
-var errPumpStopped = errors.New("campaign: the previous batch failed")
-
-// readBatch reads the next lines: up to store.BatchMax valid ones or store.BatchMax
-// bad ones, whichever comes first.
-func readBatch(ctx context.Context, reader *TargetReader, failed <-chan struct{}) (targetBatch, error) {
+// readBatch reads the next lines, also those before an error: up to store.BatchMax valid
+// ones or store.BatchMax bad ones, whichever comes first.
+func readBatch(ctx context.Context, reader *TargetReader) (targetBatch, error) {
 	var b targetBatch
 	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
-		select {
-		case <-failed:
-			return b, errPumpStopped
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return b, bodyBroken(context.Cause(ctx))
-		default:
 		}
 		row, number, bad, err := reader.Next()
 		switch {
