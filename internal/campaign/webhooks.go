@@ -22,13 +22,10 @@ import (
 )
 
 const (
-	webhookInterval    = time.Second     // between looks for deliveries that are due
-	webhookBatch       = 64              // deliveries claimed at once
-	webhookLease       = time.Minute     // of a claimed delivery
-	webhookCallsMax    = 8               // calls in flight
-	webhookWaitingMax  = 256             // claimed deliveries that wait for one host
-	webhookRowsTimeout = 2 * time.Second // of one read or write of rows
-	webhookStopTimeout = 3 * time.Second // of calls in flight during a stop
+	webhookBatch      = 64          // deliveries claimed at once
+	webhookLease      = time.Minute // of a claimed delivery
+	webhookCallsMax   = 8           // calls in flight
+	webhookWaitingMax = 256         // claimed deliveries that wait for one host
 	// A failed delivery is tried again after webhookBackoff, doubled each time
 	// up to webhookBackoffMax. It is abandoned webhookAbandonAfter after its
 	// event.
@@ -109,43 +106,26 @@ func NewWebhooks(cfg WebhooksConfig) *Webhooks {
 	}
 }
 
-// Start sends in the background until Stop.
-func (w *Webhooks) Start(ctx context.Context) { w.Base.Start(ctx, w.run) }
-
-// run sends until ctx ends. Calls in flight then get webhookStopTimeout to end.
-// Other instances, or the next start, send the remaining deliveries.
-func (w *Webhooks) run(ctx context.Context) {
-	if w.cfg.Secret == "" {
-		return
-	}
-	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	var working sync.WaitGroup
-	report := w.log.Streak("webhook store unavailable", "webhook store available again")
-	for ctx.Err() == nil {
-		n, err := w.round(ctx, calls, &working)
-		if err == nil || ctx.Err() == nil {
-			report(err)
+// Start sends in the background until Stop. Other instances, or the next start, send
+// what remains then.
+func (w *Webhooks) Start(ctx context.Context) {
+	w.Base.Start(ctx, func(ctx context.Context) {
+		if w.cfg.Secret != "" {
+			webhook.Rounds(ctx, w.log.Streak("webhook store unavailable", "webhook store available again"), w.round)
 		}
-		if n < webhookBatch {
-			service.Sleep(ctx, service.Jitter(webhookInterval, 0.2))
-		}
-	}
-	late := time.AfterFunc(webhookStopTimeout, cancel)
-	defer late.Stop()
-	working.Wait()
+	})
 }
 
 // round claims deliveries that are due and assigns them to their hosts.
 // Deliveries to a host that is full or backing off are due again when their
 // lease ends.
-func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (int, error) {
+func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error) {
 	now := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
+	bounded, cancel := context.WithTimeout(ctx, webhook.RowsTimeout)
 	defer cancel()
 	due, err := w.cfg.Rows.WebhookClaim(bounded, webhookBatch, now.Add(webhookLease), now)
 	if err != nil {
-		return 0, fmt.Errorf("claim webhooks that are due: %w", err)
+		return false, fmt.Errorf("claim webhooks that are due: %w", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +150,7 @@ func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (i
 			working.Go(func() { w.work(ctx, calls, h) })
 		}
 	}
-	return len(due), nil
+	return len(due) == webhookBatch, nil
 }
 
 // hostOf returns the host of a URL.
@@ -223,7 +203,7 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, b
 	for ctx.Err() == nil && len(h.waiting) > 0 {
 		d := h.waiting[0]
 		h.waiting = h.waiting[1:]
-		if time.Until(d.until) > webhook.Timeout+3*webhookRowsTimeout {
+		if time.Until(d.until) > webhook.Timeout+3*webhook.RowsTimeout {
 			return d, true
 		}
 	}
@@ -285,7 +265,7 @@ func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, w
 // record writes the result of an attempt, even during a stop. If it fails, the
 // delivery is sent again under the same id.
 func (w *Webhooks) record(ctx context.Context, write func(context.Context) error, attrs []any) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhookRowsTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhook.RowsTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
 		w.log.Warn("recording webhook attempt failed", err, attrs...)
@@ -295,43 +275,26 @@ func (w *Webhooks) record(ctx context.Context, write func(context.Context) error
 // webhookBody is the body of a delivery. Ids are strings, because they exceed
 // 2^53.
 type webhookBody struct {
-	ID              int64                  `json:"id,string"`
-	Event           string                 `json:"event"`
-	PromotionID     reward.PromotionID     `json:"promotionId,string"`
-	At              time.Time              `json:"at"`
-	Name            string                 `json:"name"`
-	Type            reward.PromotionType   `json:"type"`
-	Status          reward.PromotionStatus `json:"status"`
-	PauseReason     string                 `json:"pauseReason,omitempty"`
-	TotalCount      int64                  `json:"totalCount"`
-	ExpectedCount   *int64                 `json:"expectedCount,omitempty"`
-	Counts          map[string]int64       `json:"counts"`
-	AmountTotal     reward.Amount          `json:"amountTotal"`
-	AmountSucceeded reward.Amount          `json:"amountSucceeded"`
-	Currency        string                 `json:"currency"`
-	StartedAt       time.Time              `json:"startedAt,omitzero"`
-	FinishedAt      time.Time              `json:"finishedAt,omitzero"`
+	ID          int64              `json:"id,string"`
+	Event       string             `json:"event"`
+	PromotionID reward.PromotionID `json:"promotionId,string"`
+	At          time.Time          `json:"at"`
+	webhook.PromotionData
+	Currency string `json:"currency"` // also if it is empty
 }
 
 // compose returns the body of a delivery. It describes the promotion as of now,
 // which may be later than the event.
 func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, webhookRowsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, webhook.RowsTimeout)
 	defer cancel()
 	v, err := w.cfg.Rows.PromotionGet(ctx, d.PromotionID)
 	if err != nil {
 		return nil, fmt.Errorf("read the webhook's promotion: %w", err)
 	}
-	counts := make(map[string]int64, reward.StateCount)
-	for s, n := range v.Counts.Payouts {
-		counts[reward.State(s).JSONName()] = n
-	}
 	return json.Marshal(webhookBody{
 		ID: d.ID, Event: d.Event, PromotionID: d.PromotionID, At: d.At.UTC(),
-		Name: v.Name, Type: v.Type, Status: v.Status, PauseReason: v.PauseReason,
-		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: counts,
-		AmountTotal: v.Counts.AmountTotal(), AmountSucceeded: v.Counts.Amounts[reward.Succeeded], Currency: v.Currency,
-		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+		PromotionData: webhook.DescribePromotion(v), Currency: v.Currency,
 	})
 }
 

@@ -267,7 +267,7 @@ func TestWebhookSender(t *testing.T) {
 				continue
 			}
 			pause, about := got.at.Sub(list[i-1].at), 5*time.Second<<(i-1)
-			if pause < about*3/4 || pause > about*5/4+2*webhookInterval {
+			if pause < about*3/4 || pause > about*5/4+2*time.Second {
 				t.Errorf("try %d after %v, want about %v", i, pause, about)
 			}
 		}
@@ -404,7 +404,7 @@ func TestWebhookSender(t *testing.T) {
 		}
 		began := time.Now()
 		w.Stop()
-		if took := time.Since(began); took > webhookStopTimeout+time.Second {
+		if took := time.Since(began); took > 3*time.Second+time.Second {
 			t.Errorf("the stop took %v", took)
 		}
 		if !rows.row(slow).done || rows.row(hung-1).FailedAttempts != 0 || rows.row(hung).FailedAttempts != 0 {
@@ -454,7 +454,7 @@ func TestABreachIsHeard(t *testing.T) {
 	}
 	w := newSender(rows, nil)
 	w.Start(t.Context())
-	if body := <-heard; body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != reward.Paused ||
+	if body := <-heard; body.Event != store.EventBreach || body.PromotionID != promotion || body.Status != string(reward.Paused) ||
 		body.PauseReason != "the books do not balance" {
 		t.Errorf("%+v", body)
 	}

@@ -74,7 +74,7 @@ func (d *Deliverer) compose(ctx context.Context, e store.EndpointDelivery) ([]by
 	if e.Body != nil {
 		return e.Body, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RowsTimeout)
 	defer cancel()
 	data, err := d.dataOf(ctx, e)
 	if err != nil {
@@ -100,16 +100,21 @@ func (d *Deliverer) promotion(ctx context.Context, id reward.PromotionID) (Promo
 	if err != nil {
 		return PromotionData{ID: id.String()}, unlessMissing(err)
 	}
+	return DescribePromotion(v), nil
+}
+
+// DescribePromotion returns the data of a promotion.
+func DescribePromotion(v store.PromotionView) PromotionData {
 	counts := make(map[string]int64, reward.StateCount)
 	for s, n := range v.Counts.Payouts {
 		counts[reward.State(s).JSONName()] = n
 	}
 	return PromotionData{
-		ID: id.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), PauseReason: v.PauseReason,
+		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), PauseReason: v.PauseReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: counts,
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]), Currency: v.Currency,
 		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
-	}, nil
+	}
 }
 
 func (d *Deliverer) payout(ctx context.Context, id store.PayoutID) (PayoutData, error) {

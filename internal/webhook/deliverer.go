@@ -15,14 +15,11 @@ import (
 )
 
 const (
-	lookInterval = time.Second      // between looks for deliveries that are due
 	trimInterval = time.Minute      // between looks at what is stored
 	callsMax     = 4                // calls in flight to an endpoint
 	claimBatch   = 2 * callsMax     // deliveries claimed at once
 	claimLease   = 2 * time.Minute  // of a claimed delivery
-	rowsTimeout  = 2 * time.Second  // of one read or write of rows
 	trimTimeout  = 30 * time.Second // of one trim
-	stopTimeout  = 3 * time.Second  // of calls in flight during a stop
 	// An endpoint that does not respond at all gets no call for a while.
 	silenceBackoff, silenceBackoffMax = time.Second, time.Minute
 
@@ -101,33 +98,22 @@ func NewDeliverer(cfg Config) *Deliverer {
 }
 
 // Start delivers in the background until Stop.
-func (d *Deliverer) Start(ctx context.Context) { d.Base.Start(ctx, d.run) }
-
-// run delivers until ctx ends. Calls in flight then get stopTimeout to end.
-func (d *Deliverer) run(ctx context.Context) {
-	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	var working sync.WaitGroup
-	working.Go(func() { d.trim(ctx) })
-	report := d.log.Streak("webhook endpoint store unavailable", "webhook endpoint store available again")
-	for ctx.Err() == nil {
-		if err := d.look(ctx, calls, &working); err == nil || ctx.Err() == nil {
-			report(err)
-		}
-		service.Sleep(ctx, service.Jitter(lookInterval, 0.2))
-	}
-	late := time.AfterFunc(stopTimeout, cancel)
-	defer late.Stop()
-	working.Wait()
+func (d *Deliverer) Start(ctx context.Context) {
+	d.Base.Start(ctx, func(ctx context.Context) {
+		var trimming sync.WaitGroup
+		trimming.Go(func() { d.trim(ctx) })
+		Rounds(ctx, d.log.Streak("webhook endpoint store unavailable", "webhook endpoint store available again"), d.look)
+		trimming.Wait()
+	})
 }
 
 // look starts to deliver to the endpoints that have something due.
-func (d *Deliverer) look(ctx, calls context.Context, working *sync.WaitGroup) error {
-	bounded, cancel := context.WithTimeout(ctx, rowsTimeout)
+func (d *Deliverer) look(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, RowsTimeout)
 	defer cancel()
 	due, err := d.cfg.Rows.WebhookEndpointsDue(bounded)
 	if err != nil {
-		return fmt.Errorf("find due webhook endpoints: %w", err)
+		return false, fmt.Errorf("find due webhook endpoints: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +128,7 @@ func (d *Deliverer) look(ctx, calls context.Context, working *sync.WaitGroup) er
 			working.Go(func() { d.work(ctx, calls, e.ID, r) })
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // work delivers to an endpoint until nothing is due, or it does not respond.
@@ -171,7 +157,7 @@ func (d *Deliverer) work(ctx, calls context.Context, id int64, r *receiver) {
 			sending.Go(func() {
 				for c := range next {
 					// Others may claim what could not be recorded before the lease ends.
-					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < Timeout+3*rowsTimeout {
+					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < Timeout+3*RowsTimeout {
 						return
 					}
 					d.deliver(calls, e, c, r)
@@ -184,7 +170,7 @@ func (d *Deliverer) work(ctx, calls context.Context, id int64, r *receiver) {
 
 // claim returns an endpoint, and claims deliveries to it unless it is disabled.
 func (d *Deliverer) claim(ctx context.Context, id int64) (store.WebhookEndpoint, []store.EndpointDelivery, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*rowsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*RowsTimeout)
 	defer cancel()
 	e, err := d.cfg.Rows.WebhookEndpointGet(ctx, id, 0)
 	if reward.HasCode(err, reward.CodeEndpointNotFound) {
@@ -287,7 +273,7 @@ var errDisabled = errors.New("its attempts failed for days, or it responded 410 
 // record writes the result of an attempt, even during a stop. If it fails, the
 // delivery is sent again under the same ID.
 func (d *Deliverer) record(ctx context.Context, a *store.WebhookAttemptRecord, attrs []any) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowsTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RowsTimeout)
 	defer cancel()
 	disabled, err := d.cfg.Rows.WebhookDeliveryRecord(ctx, *a)
 	if err != nil {

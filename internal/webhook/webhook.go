@@ -12,12 +12,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
+
+	"github.com/largesse/largesse/internal/service"
 )
 
 const (
 	// Timeout limits one call, including the dial.
 	Timeout = 10 * time.Second
+	// RowsTimeout limits one read or write of rows.
+	RowsTimeout = 2 * time.Second
+
+	roundInterval = time.Second
+	stopTimeout   = 3 * time.Second // of calls in flight during a stop
 
 	responseMax = 64 << 10 // bytes read of a response's headers, and of its body
 )
@@ -61,4 +69,25 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	_, _ = io.CopyN(io.Discard, resp.Body, responseMax)
 	_ = resp.Body.Close()
 	return resp.StatusCode, nil
+}
+
+// Rounds calls round about once a second until ctx ends, and at once while there is more
+// to do. round starts goroutines in working, which make their calls with the context calls.
+// Calls in flight at the end get stopTimeout. report gets the error of each round.
+func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var working sync.WaitGroup
+	for ctx.Err() == nil {
+		more, err := round(ctx, calls, &working)
+		if err == nil || ctx.Err() == nil {
+			report(err)
+		}
+		if !more {
+			service.Sleep(ctx, service.Jitter(roundInterval, 0.2))
+		}
+	}
+	late := time.AfterFunc(stopTimeout, cancel)
+	defer late.Stop()
+	working.Wait()
 }
