@@ -218,7 +218,7 @@ func (r *Reconciler) watch(now time.Time) {
 		_, active := views[id]
 		switch owned := r.cfg.Owns == nil || r.cfg.Owns(id); {
 		case owned && !w.owned:
-			w.owned, w.nextAt = true, r.spread(now)
+			w.owned, w.nextAt = true, now.Add(mathrand.N(r.cfg.Interval)) //nolint:gosec // it spreads the checks, and is no secret
 			if !active {
 				w.gone, w.nextAt = true, now
 			}
@@ -245,11 +245,6 @@ func (r *Reconciler) release(id reward.PromotionID, w *watched) {
 		r.cfg.Metrics.SetBalance(id, false) // the next owner sets it
 	}
 	*w = watched{seenAt: w.seenAt, gone: w.gone, seen: w.seen}
-}
-
-// spread returns a random time for the first check, to spread the checks.
-func (r *Reconciler) spread(now time.Time) time.Time {
-	return now.Add(time.Duration(mathrand.Int64N(int64(r.cfg.Interval)))) //nolint:gosec // jitter is no secret
 }
 
 // round checks promotions that are due and reports each result.
@@ -431,7 +426,6 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	return view, nil, false, err
 }
 
-// view reads a promotion.
 func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
@@ -471,11 +465,6 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 		r.cfg.Metrics.SetBalance(id, false)
 		r.log.Info("books balance again", "promotion_id", id)
 	}
-	r.forget(id)
-}
-
-// forget deletes the record of the handled differences of a promotion.
-func (r *Reconciler) forget(id reward.PromotionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, id)
@@ -487,7 +476,7 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.known[v.ID]
-	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
+	report := r.reportOf(drifts)
 	pause := v.Status == reward.Running && grew(known.paused, drifts)
 	if pause {
 		bounded, cancel := context.WithTimeout(ctx, pauseTimeout)
@@ -503,12 +492,22 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 	}
 	known.reported = drifts
 	r.known[v.ID] = known
-	r.cfg.Metrics.Breached()
-	r.log.Error("books do not balance", errors.New(sentence(drifts)), "promotion_id", v.ID, "status", v.Status, "paused", pause, "reconciliation", report.ID)
-	if err := r.save(ctx, report); err != nil {
-		r.log.Warn("saving report failed", err, "promotion_id", v.ID)
-	}
+	r.publish(ctx, report, "books do not balance", "promotion_id", v.ID, "status", v.Status, "paused", pause)
 	return nil
+}
+
+// reportOf returns a new report about one promotion.
+func (r *Reconciler) reportOf(drifts []Drift) Reconciliation {
+	return Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
+}
+
+// publish counts, logs and stores the report of a breach.
+func (r *Reconciler) publish(ctx context.Context, report Reconciliation, what string, attrs ...any) {
+	r.cfg.Metrics.Breached()
+	r.log.Error(what, errors.New(sentence(report.Drifts)), append(attrs, "reconciliation", report.ID)...)
+	if err := r.save(ctx, report); err != nil {
+		r.log.Warn("saving report failed", err, "promotion_id", report.Drifts[0].PromotionID)
+	}
 }
 
 // ChargedTwice handles a payout that the provider confirmed with two transaction
@@ -535,28 +534,20 @@ func (r *Reconciler) KeyShared(ctx context.Context, key string, first, second st
 	})
 }
 
-// breach pauses the promotion of a drift if it is RUNNING, and counts, logs and reports
-// the drift.
 func (r *Reconciler) breach(ctx context.Context, what string, target reward.TargetID, drift Drift) {
-	report := Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: []Drift{drift}, At: time.Now().UTC()}
+	report := r.reportOf([]Drift{drift})
 	err := r.pause(ctx, drift.PromotionID, fmt.Sprintf("%s (reconciliation %d)", drift.Detail, report.ID))
 	if err != nil && !reward.HasCode(err, reward.CodeIllegalState) {
 		r.log.Warn("pausing promotion failed", err, "promotion_id", drift.PromotionID)
 	}
-	if _, before := r.shared.Load(drift.PromotionID); before && reward.HasCode(err, reward.CodeIllegalState) && drift.What == driftShared {
-		if v, err := r.view(ctx, drift.PromotionID); err == nil && v.Status == reward.Paused {
-			return
+	if drift.What == driftShared {
+		if _, before := r.shared.LoadOrStore(drift.PromotionID, true); before && reward.HasCode(err, reward.CodeIllegalState) {
+			if v, err := r.view(ctx, drift.PromotionID); err == nil && v.Status == reward.Paused {
+				return
+			}
 		}
 	}
-	if drift.What == driftShared {
-		r.shared.Store(drift.PromotionID, true)
-	}
-	r.cfg.Metrics.Breached()
-	r.log.Error(what, errors.New(drift.Detail), "promotion_id", drift.PromotionID, "target_id", target,
-		"paused", err == nil, "reconciliation", report.ID)
-	if err := r.save(ctx, report); err != nil {
-		r.log.Warn("saving report failed", err, "promotion_id", drift.PromotionID)
-	}
+	r.publish(ctx, report, what, "promotion_id", drift.PromotionID, "target_id", target, "paused", err == nil)
 }
 
 // sentence joins the details of up to reasonMax differences.
@@ -571,7 +562,6 @@ func sentence(drifts []Drift) string {
 	return strings.Join(parts, "; ")
 }
 
-// pause pauses a promotion.
 func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
@@ -588,7 +578,6 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	return nil
 }
 
-// save stores a report.
 func (r *Reconciler) save(ctx context.Context, report Reconciliation) error {
 	text, err := json.Marshal(report)
 	if err != nil {
