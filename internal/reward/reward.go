@@ -88,9 +88,6 @@ const (
 	Voucher PromotionType = "VOUCHER"
 )
 
-// PromotionTypes lists every type.
-var PromotionTypes = []PromotionType{Point, Voucher}
-
 // ParsePromotionType parses a type in upper or lower case.
 func ParsePromotionType(s string) (PromotionType, error) {
 	switch t := PromotionType(strings.ToUpper(s)); t {

@@ -39,9 +39,6 @@ type PromotionVersion struct {
 	CreatedAt time.Time
 }
 
-// VersionOf returns the version of a promotion.
-func VersionOf(p reward.Promotion) PromotionVersion { return PromotionVersion{p.Version, p.CreatedAt} }
-
 // accepts reports whether the change may be applied to the version of a promotion.
 func (c *PromotionChange) accepts(p reward.Promotion) bool {
 	return c.Versions == nil || slices.ContainsFunc(c.Versions, func(v PromotionVersion) bool {
