@@ -134,23 +134,38 @@ func (b *CreatePromotion) Resolve(huma.Context) []error {
 
 func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError) {
 	cmd := campaign.CreateCommand{
-		Name: b.Name, Type: b.Type, Amount: (*reward.Amount)(b.Amount), VoucherCode: b.VoucherCode,
-		Currency: b.Currency, MaxRetries: b.MaxRetries, ConsumersPerInstance: b.ConsumersPerInstance,
-		RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), StartsAt: b.StartsAt, WebhookURL: b.WebhookURL,
-		Metadata: b.Metadata,
+		PromotionChange: rules.PromotionChange{
+			Name: &b.Name, Amount: (*reward.Amount)(b.Amount), VoucherCode: &b.VoucherCode, Currency: &b.Currency, MaxRetries: b.MaxRetries,
+			RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), Canary: b.Canary.canary(),
+			StartsAt: b.StartsAt, Metadata: new(make(reward.MetadataChange, len(b.Metadata))),
+		},
+		Type: b.Type, WebhookURL: b.WebhookURL,
 	}
-	if b.Canary != nil {
-		cmd.Canary = &campaign.CanaryCommand{Targets: b.Canary.Targets, MaxFailureRate: b.Canary.MaxFailureRate}
+	assign(&cmd.ConsumersPerInstance, b.ConsumersPerInstance)
+	for key, value := range b.Metadata {
+		(*cmd.Metadata)[key] = &value
 	}
 	if b.ID == nil {
 		return cmd, nil
 	}
-	id, err := reward.ParsePromotionID(string(*b.ID))
-	if err != nil {
+	var err error
+	if cmd.ID, err = reward.ParsePromotionID(string(*b.ID)); err != nil {
 		return cmd, []reward.FieldError{{Field: "id", Detail: err.Error()}}
 	}
-	cmd.ID = &id
 	return cmd, nil
+}
+
+// canary returns the canary, or nil if there is none.
+func (c *CreateCanary) canary() *reward.Canary {
+	if c == nil {
+		return nil
+	}
+	canary := &reward.Canary{Targets: c.Targets}
+	if c.Targets > 0 {
+		canary.MaxFailureRate = campaign.CanaryMaxFailureRate
+	}
+	assign(&canary.MaxFailureRate, c.MaxFailureRate)
+	return canary
 }
 
 type promotionIDInput struct {
@@ -222,9 +237,8 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
 	cmd.By = actor(ctx)
-	if c := claimOf(ctx); c != nil && cmd.ID == nil {
-		id := reward.PromotionID(c.ID)
-		cmd.ID = &id
+	if c := claimOf(ctx); c != nil && cmd.ID == 0 {
+		cmd.ID = reward.PromotionID(c.ID)
 	}
 	v, err := a.cfg.Promotions.Create(ctx, cmd)
 	if c := claimOf(ctx); c != nil && c.Again && reward.HasCode(err, reward.CodeExists) {
@@ -242,8 +256,8 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 // error exists. The creation time proves nothing: Kafka records may have named the
 // promotion long before.
 func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exists error) (store.PromotionView, error) {
-	v, err := a.cfg.Promotions.Get(ctx, *cmd.ID)
-	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != cmd.Name) {
+	v, err := a.cfg.Promotions.Get(ctx, cmd.ID)
+	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != *cmd.Name) {
 		err = exists
 	}
 	return v, err

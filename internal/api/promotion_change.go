@@ -112,24 +112,16 @@ func (b ChangePromotion) forAudit() any {
 // Resolve checks what the schema cannot express. Promotions.Change checks what depends
 // on the promotion.
 func (b *ChangePromotion) Resolve(huma.Context) []error {
-	c := b.change(0)
-	return fieldErrors(campaign.CheckChange(&c, reward.Voucher, time.Time{})) // points have narrower limits
+	return fieldErrors(campaign.CheckChange(b.change(0), reward.Voucher, time.Time{})) // points have narrower limits
 }
 
 func (b *ChangePromotion) change(id reward.PromotionID) rules.PromotionChange {
-	c := rules.PromotionChange{
+	return rules.PromotionChange{
 		ID: id, Name: b.Name, RatePerSecond: b.RatePerSecond.Change(), Weight: b.Weight.Change(), MaxRetries: b.MaxRetries,
 		MaxAmount: (*reward.Amount)(b.MaxAmount.Change()), Metadata: (*reward.MetadataChange)(b.Metadata.Change()),
 		Amount: (*reward.Amount)(b.Amount.Change()), VoucherCode: b.VoucherCode.Change(), Currency: b.Currency.Change(), StartsAt: b.StartsAt.Change(),
+		Canary: b.Canary.Change().canary(),
 	}
-	if n := b.Canary.Change(); n != nil {
-		c.Canary = &reward.Canary{Targets: n.Targets}
-		if n.Targets > 0 {
-			c.Canary.MaxFailureRate = campaign.CanaryMaxFailureRate
-		}
-		assign(&c.Canary.MaxFailureRate, n.MaxFailureRate)
-	}
-	return c
 }
 
 type promotionChangeInput struct {

@@ -11,23 +11,14 @@ import (
 
 // CheckChange returns every field of a change that is invalid at now, for a promotion
 // of type t. A zero value clears its field.
-func CheckChange(c *rules.PromotionChange, t reward.PromotionType, now time.Time) []reward.FieldError {
-	as := CreateCommand{
-		Name: "-", Type: string(t), Amount: unlessZero(c.Amount), MaxRetries: c.MaxRetries, RatePerSecond: unlessZero(c.RatePerSecond),
-		Weight: unlessZero(c.Weight), MaxAmount: unlessZero(c.MaxAmount), StartsAt: unlessZero(c.StartsAt),
+func CheckChange(c rules.PromotionChange, t reward.PromotionType, now time.Time) []reward.FieldError {
+	if c.Name == nil {
+		c.Name = new("-") // it stays
 	}
-	for field, value := range map[*string]*string{&as.Name: c.Name, &as.VoucherCode: c.VoucherCode, &as.Currency: c.Currency} {
-		if value != nil {
-			*field = *value
-		}
-	}
-	if c.Metadata != nil {
-		as.Metadata = c.Metadata.Apply("").Map() // the store counts the entries that stay
-	}
-	if n := c.Canary; n != nil && *n != (reward.Canary{}) {
-		as.Canary = &CanaryCommand{Targets: n.Targets, MaxFailureRate: &n.MaxFailureRate}
-	}
-	return as.Check(now)
+	c.Amount, c.MaxAmount, c.StartsAt = unlessZero(c.Amount), unlessZero(c.MaxAmount), unlessZero(c.StartsAt)
+	c.RatePerSecond, c.Weight, c.Canary = unlessZero(c.RatePerSecond), unlessZero(c.Weight), unlessZero(c.Canary)
+	as := CreateCommand{PromotionChange: c, Type: string(t)}
+	return as.Check(now) // the store counts the entries of metadata that stay
 }
 
 // unlessZero returns nil for a pointer to a zero value.
@@ -44,7 +35,7 @@ func (s *Promotions) Change(ctx context.Context, c rules.PromotionChange) (store
 	if err != nil {
 		return store.PromotionView{}, err
 	}
-	wrong := CheckChange(&c, v.Type, time.Now())
+	wrong := CheckChange(c, v.Type, time.Now())
 	if c.Currency != nil && len(wrong) == 0 {
 		if refused := s.cfg.Payable.Check(v.Type, *c.Currency); refused != nil {
 			wrong = append(wrong, *refused)

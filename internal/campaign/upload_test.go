@@ -413,7 +413,8 @@ func TestDryRunsWaitForEachOther(t *testing.T) {
 func TestCreateCommandBoundsTheAmount(t *testing.T) {
 	t.Parallel()
 	for amount, ok := range map[reward.Amount]bool{-1: false, 0: false, 1: true, reward.AmountMax: true, reward.AmountMax + 1: false} {
-		wrong := CreateCommand{Name: "x", Type: string(reward.Point), Amount: &amount}.Check(time.Now())
+		c := CreateCommand{PromotionChange: rules.PromotionChange{Name: new("x"), Amount: &amount}, Type: string(reward.Point)}
+		wrong := c.Check(time.Now())
 		if (len(wrong) == 0) != ok || !ok && !strings.Contains(wrong[0].Detail, "from 1 to 1000000000000000") {
 			t.Errorf("%d: %v", amount, wrong)
 		}

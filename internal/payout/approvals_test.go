@@ -162,7 +162,7 @@ func (o *office) next(by string) reward.TargetID {
 func (o *office) step(by, name string) {
 	steps := map[string]func(){
 		"create": func() {
-			_, err := o.promotions.Create(o.ctx, campaign.CreateCommand{ID: &o.id, Name: "x", Type: string(o.kind), By: by})
+			_, err := o.promotions.Create(o.ctx, campaign.CreateCommand{PromotionChange: rules.PromotionChange{ID: o.id, Name: new("x"), By: by}, Type: string(o.kind)})
 			if o.may(err) {
 				o.authors[by] = true
 				o.void()
@@ -304,7 +304,7 @@ func (o *office) replay(by string) {
 	}
 	published := &keepPublisher{}
 	letters := campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: o.rows, Publisher: published, Hint: func(reward.PromotionID) {}})
-	if _, err := letters.Replay(o.ctx, list[0].ID, by); !o.may(err) {
+	if _, err := letters.Close(o.ctx, list[0].ID, reward.DeadLetterReplayed, by); !o.may(err) {
 		return
 	}
 	o.authors[by] = true

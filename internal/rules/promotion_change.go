@@ -132,21 +132,7 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 			p.ID, spent.In(p.Currency), c.MaxAmount.In(p.Currency), spent.In(p.Currency))
 	}
 	from := p
-	set(&p.Name, c.Name)
-	set(&p.RatePerSecond, c.RatePerSecond)
-	set(&p.Weight, c.Weight)
-	set(&p.MaxAmount, c.MaxAmount)
-	set(&p.MaxRetries, c.MaxRetries)
-	if c.Metadata != nil {
-		p.Metadata = c.Metadata.Apply(p.Metadata)
-	}
-	set(&p.Amount, c.Amount)
-	set(&p.VoucherCode, c.VoucherCode)
-	set(&p.Currency, c.Currency)
-	if c.Canary != nil {
-		p.Canary.Targets, p.Canary.MaxFailureRate = c.Canary.Targets, c.Canary.MaxFailureRate
-	}
-	set(&p.StartsAt, c.StartsAt)
+	c.Set(&p)
 	p.StartsAt, p.Weight = instant(p.StartsAt), max(p.Weight, 1)
 	p.Version++
 	p.Revision++
@@ -163,4 +149,23 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 		return p, err
 	}
 	return p, nil
+}
+
+// Set sets the settings of p that the change names.
+func (c *PromotionChange) Set(p *reward.Promotion) {
+	set(&p.Name, c.Name)
+	set(&p.RatePerSecond, c.RatePerSecond)
+	set(&p.Weight, c.Weight)
+	set(&p.MaxAmount, c.MaxAmount)
+	set(&p.MaxRetries, c.MaxRetries)
+	if c.Metadata != nil {
+		p.Metadata = c.Metadata.Apply(p.Metadata)
+	}
+	set(&p.Amount, c.Amount)
+	set(&p.VoucherCode, c.VoucherCode)
+	set(&p.Currency, c.Currency)
+	if c.Canary != nil {
+		p.Canary.Targets, p.Canary.MaxFailureRate = c.Canary.Targets, c.Canary.MaxFailureRate
+	}
+	set(&p.StartsAt, c.StartsAt)
 }
