@@ -17,7 +17,7 @@ import (
 
 // Catalog manages templates and coupons. It is safe for concurrent use.
 type Catalog struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	applier   *Applier

@@ -12,7 +12,7 @@ import (
 
 // numbered has the templates 1 to its value.
 type numbered struct {
-	store.Store
+	Store
 	count reward.TemplateID
 }
 

@@ -27,7 +27,7 @@ const lockFailuresMax = 3
 // the database. It is safe for concurrent use.
 type DirectIssuer struct {
 	templates *TemplateCache
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	applier   *Applier
 	ids       *service.IDs

@@ -113,7 +113,7 @@ func (p *drawPass) first() []drawn {
 // part of its winners, so that its memory does not grow with the entrants. Draws that
 // run at the same time share drawMemory.
 type drawer struct {
-	rows      store.Store
+	rows      Store
 	templates *TemplateCache
 	ids       *service.IDs
 	settled   func(id reward.TemplateID) // called after each batch
@@ -211,7 +211,7 @@ func (d *drawer) settleParams(t *reward.CouponTemplate, first int64, batch []dra
 
 // addNotDrawn adds an outcome for those users who entered the draw of a template, now
 // done, and have no other outcome: they were not drawn.
-func addNotDrawn(ctx context.Context, rows store.Store, t *reward.CouponTemplate, users []string, outcomes map[string]reward.IssueOutcome) error {
+func addNotDrawn(ctx context.Context, rows Store, t *reward.CouponTemplate, users []string, outcomes map[string]reward.IssueOutcome) error {
 	if t.Draw.State != reward.DrawDone {
 		return nil
 	}

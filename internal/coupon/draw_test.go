@@ -161,7 +161,7 @@ func drawOrder(seed, list []byte, users []string) []string {
 // drawnRows are rows of one draw with entrants that they make up. CouponSettle stores
 // nothing but what the test looks at.
 type drawnRows struct {
-	store.Store
+	Store
 	t        *testing.T
 	template reward.CouponTemplate
 	entrants int

@@ -10,7 +10,6 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -26,7 +25,7 @@ const (
 
 // FlowConfig configures a Flow.
 type FlowConfig struct {
-	Store store.Store
+	Store Store
 	Gate  gate.Gate
 	// NoGate reports that Gate never responds: all coupons are issued through the
 	// database.

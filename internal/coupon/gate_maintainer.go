@@ -55,7 +55,7 @@ const (
 //   - records when a template starts and stops refusing all users,
 //   - removes unused gates, and those of closed templates.
 type GateMaintainer struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	issuers   *IssuerManager

@@ -11,7 +11,6 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -22,7 +21,7 @@ const (
 // heavyRows are rows of heavyTemplates templates that need work without end, and of one
 // that is sold out.
 type heavyRows struct {
-	store.Store
+	Store
 	heavy     reward.CouponTemplate
 	most, now atomic.Int64       // loads
 	recorded  chan time.Duration // how long after the start the sold out template was looked at

@@ -43,7 +43,7 @@ const (
 // a place, so nobody can take it afterwards: not through the database during a Redis
 // outage, and not by a lower quantity. It is safe for concurrent use.
 type Granter struct {
-	rows    store.Store
+	rows    Store
 	gate    gate.Gate
 	applier *Applier
 

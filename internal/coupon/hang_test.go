@@ -212,7 +212,7 @@ func TestALongLineOutlivesAHang(t *testing.T) {
 
 // lateRows settle nobody in line before serve is true.
 type lateRows struct {
-	store.Store
+	Store
 	serve *atomic.Bool
 }
 

@@ -17,7 +17,7 @@ import (
 // place is free exactly once. After a crash between the commit and the apply, the
 // GateMaintainer applies the change.
 type holdSweeper struct {
-	rows    store.Store
+	rows    Store
 	ended   func(ctx context.Context, change *store.CouponChange) // called after each change
 	metrics *obs.Metrics
 	log     obs.Log

@@ -11,7 +11,6 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // TestHolds checks in every mode that a coupon is held, that a confirmed one stays,
@@ -192,7 +191,7 @@ func TestLapsedHoldsCount(t *testing.T) {
 }
 
 // silentHolds is a store that does not answer who has let holds end.
-type silentHolds struct{ store.Store }
+type silentHolds struct{ Store }
 
 func (silentHolds) ExpiredHolds(ctx context.Context, _ reward.TemplateID, _ []string, _ int) (map[string]time.Duration, error) {
 	<-ctx.Done()

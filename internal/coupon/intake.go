@@ -9,7 +9,6 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -144,7 +143,7 @@ func (i *Intake) checkExpiredHolds(ctx context.Context, t *reward.CouponTemplate
 
 // newExpiredHolds returns how much longer users wait who have let that many holds end, or nil
 // for no limit.
-func newExpiredHolds(rows store.Store, holds int) *batcher[time.Duration] {
+func newExpiredHolds(rows Store, holds int) *batcher[time.Duration] {
 	if holds == 0 {
 		return nil
 	}
@@ -265,7 +264,7 @@ func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Sta
 
 // closedRoute handles requests at a closed template whose gate is removed, or no longer
 // maintained. It only returns coupons that were issued before.
-type closedRoute struct{ rows store.Store }
+type closedRoute struct{ rows Store }
 
 func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
 	if err := checkArchived(t); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // IssueListener settles the records of the coupon-issue topic, in KAFKA mode.
 type IssueListener struct {
-	rows        store.Store
+	rows        Store
 	topic       *IssueTopic
 	templates   *TemplateCache
 	applier     *Applier

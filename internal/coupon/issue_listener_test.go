@@ -62,7 +62,7 @@ func TestExternalRecords(t *testing.T) {
 
 // countedRows take a while to settle records, and count the transactions in progress.
 type countedRows struct {
-	store.Store
+	Store
 	mu         sync.Mutex
 	open, most int
 }

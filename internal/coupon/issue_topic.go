@@ -8,7 +8,6 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // TopicInspector reads the state of the log behind a topic.
@@ -24,7 +23,7 @@ type TopicInspector interface {
 // IssueTopic is the coupon-issue topic. It carries the requests of templates in
 // KAFKA mode. The rows store how far its records are settled.
 type IssueTopic struct {
-	rows      store.Store
+	rows      Store
 	publisher bus.Publisher
 	inspector TopicInspector
 }

@@ -37,7 +37,7 @@ type Issuer struct {
 	id        reward.TemplateID
 	epoch     int64
 	instance  string
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	loader    *Loader
 	applier   *Applier

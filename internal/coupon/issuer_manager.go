@@ -30,7 +30,7 @@ const (
 // latest epoch can issue.
 type IssuerManager struct {
 	instance  string
-	rows      store.Store
+	rows      Store
 	templates *TemplateCache
 	newIssuer func(id reward.TemplateID, epoch int64) *Issuer
 	log       obs.Log

@@ -15,7 +15,7 @@ import (
 
 // leasedRows is a store with templates, all of which another instance issues.
 type leasedRows struct {
-	store.Store
+	Store
 	templates atomic.Int64 // how many are active
 	takes     atomic.Int64 // how often the lease was taken or renewed
 }

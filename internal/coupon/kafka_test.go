@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // laggingTopic is a topic with a thousand new records per second. At its begin it has
@@ -39,7 +38,7 @@ func (l *laggingTopic) Ends(context.Context, string) (map[int32]int64, error) {
 
 // laggingRows are rows with the offsets of a laggingTopic.
 type laggingRows struct {
-	store.Store
+	Store
 	topic *laggingTopic
 }
 
@@ -55,7 +54,7 @@ func (r *laggingRows) OffsetsGet(context.Context, string) (map[int32]int64, erro
 func newLaggingHand(t *testing.T, settled func(after time.Duration) int64) (*hand, *laggingTopic) {
 	t.Helper()
 	topic := &laggingTopic{settled: settled}
-	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100_000, Mode: reward.ModeKafka}, func(s store.Store) store.Store {
+	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100_000, Mode: reward.ModeKafka}, func(s Store) Store {
 		return &laggingRows{Store: s, topic: topic}
 	})
 	h.loader.topic.inspector = topic

@@ -20,7 +20,7 @@ import (
 // repeat, the GateMaintainer or the next load removes them. In the other order, a crash
 // would leave a user out of line with a coupon to come.
 type leaver struct {
-	rows    store.Store
+	rows    Store
 	gate    gate.Gate
 	applier *Applier
 	metrics *obs.Metrics

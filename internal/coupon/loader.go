@@ -64,7 +64,7 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
 type Loader struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	topic     *IssueTopic

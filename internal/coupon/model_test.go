@@ -71,7 +71,7 @@ type machine struct {
 
 const modelUsers = 8
 
-func newMachine(rt *rapid.T, rows store.Store) *machine {
+func newMachine(rt *rapid.T, rows Store) *machine {
 	m := &machine{model: model{
 		queued: make(map[string]bool), held: make(map[string]int),
 		total: rapid.IntRange(1, 6).Draw(rt, "total"), limit: rapid.IntRange(1, 2).Draw(rt, "limit"),

@@ -34,7 +34,7 @@ const (
 // have left the line, and those whose rank is due (see rankInterval). It is safe for
 // concurrent use.
 type Notifier struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	// load loads a gate if necessary; ranks are unknown without a loaded gate.
@@ -87,7 +87,7 @@ type ticketWait struct {
 	done               chan error
 }
 
-func newNotifier(rows store.Store, g gate.Gate, t *TemplateCache) *Notifier {
+func newNotifier(rows Store, g gate.Gate, t *TemplateCache) *Notifier {
 	return &Notifier{rows: rows, gate: g, templates: t, groups: make(map[reward.TemplateID]*group)}
 }
 

@@ -13,12 +13,11 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // outcomeRows are rows that know one template and the outcomes of its requests.
 type outcomeRows struct {
-	store.Store
+	Store
 
 	mu       sync.Mutex // protects template
 	template reward.CouponTemplate

@@ -21,7 +21,7 @@ import (
 
 // slowRows are rows whose every settlement of a batch takes a given time.
 type slowRows struct {
-	store.Store
+	Store
 
 	mu    sync.Mutex // protects the fields below
 	took  time.Duration
@@ -53,7 +53,7 @@ func (r *slowRows) CouponSettle(ctx context.Context, p store.CouponSettleParams)
 
 // promptRows settle every request of one template at once.
 type promptRows struct {
-	store.Store
+	Store
 	template reward.CouponTemplate
 }
 

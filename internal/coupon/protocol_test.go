@@ -32,7 +32,7 @@ type checker interface {
 type hand struct {
 	checker
 	*Flow
-	rows   store.Store
+	rows   Store
 	memory *losableGate
 	gate   *faultyGate
 	id     reward.TemplateID
@@ -40,9 +40,9 @@ type hand struct {
 }
 
 // newHand returns a hand with a template. change may wrap its rows.
-func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Store) store.Store) *hand {
+func newHand(t *testing.T, template reward.CouponTemplate, change func(Store) Store) *hand {
 	t.Helper()
-	rows := openSQLite(t)
+	var rows Store = openSQLite(t)
 	if change != nil {
 		rows = change(rows)
 	}
@@ -52,7 +52,7 @@ func newHand(t *testing.T, template reward.CouponTemplate, change func(store.Sto
 }
 
 // handOf returns a hand with these rows. The test closes its memory.
-func handOf(t checker, rows store.Store, template reward.CouponTemplate) *hand {
+func handOf(t checker, rows Store, template reward.CouponTemplate) *hand {
 	t.Helper()
 	g := newLosableGate()
 	h := &hand{checker: t, rows: rows, memory: g, gate: g.gate(nil)}
@@ -210,7 +210,7 @@ func TestAnswersThroughTheDatabaseCountForTheLine(t *testing.T) {
 
 // snapshotRows call a function right before each snapshot of a load.
 type snapshotRows struct {
-	store.Store
+	Store
 	before func()
 }
 
@@ -225,7 +225,7 @@ func (r *snapshotRows) CouponSnapshot(
 func newSnapshotHand(t *testing.T) (*hand, *snapshotRows) {
 	t.Helper()
 	rows := &snapshotRows{before: func() {}}
-	return newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s store.Store) store.Store {
+	return newHand(t, reward.CouponTemplate{TotalQuantity: 200}, func(s Store) Store {
 		rows.Store = s
 		return rows
 	}), rows

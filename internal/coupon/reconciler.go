@@ -40,7 +40,7 @@ const (
 // only if what it concerns did not change between the version of the gate and that of
 // the rows. It is safe for concurrent use.
 type Reconciler struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	loader    *Loader
 	granter   *Granter

@@ -19,7 +19,7 @@ import (
 // leaseStore has one template, whose recount takes a minute, and the lease of the
 // reconciler.
 type leaseStore struct {
-	store.Store
+	Store
 	recounts chan context.Context // the context of each recount
 
 	mu     sync.Mutex // protects what follows

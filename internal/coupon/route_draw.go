@@ -17,7 +17,7 @@ type drawRoute struct {
 // drawEntry tells whether a user takes part in a draw, and did so before.
 type drawEntry struct{ entered, repeated bool }
 
-func newDrawRoute(templates *TemplateCache, rows store.Store) *drawRoute {
+func newDrawRoute(templates *TemplateCache, rows Store) *drawRoute {
 	save := func(ctx context.Context, id reward.TemplateID, users []string) ([]drawEntry, error) {
 		added, takes, err := rows.EntrantSave(ctx, id, users)
 		out := make([]drawEntry, len(users))

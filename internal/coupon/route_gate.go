@@ -8,7 +8,6 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // forwardTimeout ends the wait for the broker's confirmation in KAFKA mode.
@@ -76,7 +75,7 @@ func (a gateAnswer) waiting() Status {
 // admitter calls gates to admit requests, and turns their refusals into errors or
 // statuses.
 type admitter struct {
-	rows      store.Store
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	applier   *Applier

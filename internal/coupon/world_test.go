@@ -26,10 +26,18 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
+// testRows is what tests need of the database in addition to what coupons need.
+type testRows interface {
+	Store
+	DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error)
+	TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error)
+	TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error)
+}
+
 // servers are the servers that the instances of one test share.
 type servers struct {
 	// rows and gate return a new connection.
-	rows    func(t testing.TB) store.Store
+	rows    func(t testing.TB) testRows
 	gate    func(t testing.TB) *faultyGate
 	brokers []string
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // to brokers; nil = TCP
@@ -47,13 +55,13 @@ type servers struct {
 }
 
 // openSQLite opens a new SQLite database.
-func openSQLite(t testing.TB) store.Store {
+func openSQLite(t testing.TB) testRows {
 	t.Helper()
 	return openSQLiteAt(t, filepath.Join(t.TempDir(), "rows.db"))
 }
 
 // openSQLiteAt opens a new SQLite database at path.
-func openSQLiteAt(t testing.TB, path string) store.Store {
+func openSQLiteAt(t testing.TB, path string) testRows {
 	t.Helper()
 	rows := storetest.OpenFile(t, path, sqlite.Open)
 	t.Cleanup(rows.Close)
@@ -72,7 +80,7 @@ func openEmbedded(t testing.TB) servers {
 	g := newLosableGate()
 	t.Cleanup(g.close)
 	return servers{
-		rows:    func(testing.TB) store.Store { return rows },
+		rows:    func(testing.TB) testRows { return rows },
 		gate:    g.gate,
 		brokers: []string{broker.Addr()}, dial: network.DialContext,
 		flush:  func(testing.TB) { g.lose() },
@@ -103,7 +111,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 	keys := fixture.Keys(t, redisURL)
 	brokers, prefix := fixture.Topics(t)
 	return servers{
-		rows: func(t testing.TB) store.Store {
+		rows: func(t testing.TB) testRows {
 			t.Helper()
 			rows := fixture.Must(open(t.Context(), database))(t)
 			t.Cleanup(rows.Close)
@@ -136,7 +144,7 @@ func openRedis(t testing.TB, url, keys string) *redisgate.Gate {
 type rig struct {
 	testing.TB
 	servers
-	rows      store.Store
+	rows      testRows
 	instances []*instance
 }
 
