@@ -22,7 +22,6 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
-	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -57,6 +56,13 @@ type bundle struct {
 }
 
 // newBundle returns an API without a server. Nothing is dispatched.
+// saver saves targets without a stream.
+type saver struct{ store.Store }
+
+func (s saver) Save(ctx context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	return s.PayoutSave(ctx, p)
+}
+
 func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	s := openStore(t)
@@ -68,7 +74,7 @@ func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
-			Rows: s, Saver: &payout.Intake{Rows: s, Producer: &payout.Producer{Rows: s}}, IDs: ids, Hint: hint,
+			Rows: s, Saver: saver{s}, IDs: ids, Hint: hint,
 		}),
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: s, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: s},

@@ -16,7 +16,6 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -36,6 +35,7 @@ var inAnHour = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 type office struct {
 	*rapid.T
 	rows       *flowStore
+	store      store.Store // the same rows
 	promotions *campaign.Promotions
 	uploads    *campaign.Uploads
 	guard      *Guard
@@ -77,7 +77,7 @@ func (o *office) may(err error) bool {
 
 func (o *office) all() []reward.Payout {
 	o.Helper()
-	return fixture.Must(o.rows.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax}))(o)
+	return fixture.Must(o.store.PayoutList(o.ctx, store.PayoutListParams{PromotionID: o.id, Limit: store.BatchMax}))(o)
 }
 
 // saves is a batch that becomes QUEUED at once as far as it may.
@@ -189,7 +189,7 @@ func (o *office) step(by, name string) {
 			}
 		},
 		"records": func() {
-			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: rapid.Bool().Draw(o.T, "started")}}, reward.Limits{}, time.Now())
+			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: rapid.Bool().Draw(o.T, "started")}})
 			if !o.may(err) {
 				return
 			}
@@ -259,7 +259,7 @@ func (o *office) step(by, name string) {
 		},
 		"start": func() { _, err := o.promotions.Start(o.ctx, o.id); o.may(err) },
 		"start record": func() {
-			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: true}}, reward.Limits{}, time.Now())
+			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: true}})
 			o.may(err)
 		},
 		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann"); o.may(err) },
@@ -298,19 +298,19 @@ func (o *office) replay(by string) {
 	if !o.may(o.rows.DeadLetterAdd(o.ctx, []reward.DeadLetter{letter})) {
 		return
 	}
-	list, err := o.rows.DeadLetterList(o.ctx, store.DeadLetterListParams{Limit: 1})
+	list, err := o.store.DeadLetterList(o.ctx, store.DeadLetterListParams{Limit: 1})
 	if err != nil || len(list) != 1 {
 		o.Fatal(list, err)
 	}
 	published := &keepPublisher{}
-	letters := campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: o.rows, Publisher: published, Hint: func(reward.PromotionID) {}})
+	letters := campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: o.store, Publisher: published, Hint: func(reward.PromotionID) {}})
 	if _, err := letters.Close(o.ctx, list[0].ID, reward.DeadLetterReplayed, by); !o.may(err) {
 		return
 	}
 	o.authors[by] = true
 	for _, r := range published.records {
 		m := fixture.Must(reward.ParsePublishMessage(o.kind, r.Value))(o)
-		_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}}, reward.Limits{}, time.Now())
+		_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: m.PromotionID, Type: o.kind}})
 		if !o.may(err) {
 			return
 		}
@@ -362,7 +362,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 	next := reward.PromotionID(0)
 	ids := service.NewIDs()
 	rapid.Check(t, func(rt *rapid.T) {
-		o := &office{T: rt, rows: newFlowStore(rows, approvalAbove, Breaches{}), ctx: t.Context(), alone: make(map[string]reward.Amount)}
+		o := &office{T: rt, rows: newFlowStore(rows, approvalAbove, Breaches{}), store: rows, ctx: t.Context(), alone: make(map[string]reward.Amount)}
 		var files []*file
 		for range 2 {
 			next++
@@ -378,7 +378,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 		o.uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: ids, Hint: hint, Saver: save(func(_ context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 			return o.saves(p)
 		})})
-		o.guard = NewGuard(GuardConfig{Store: o.rows, Cache: NewStatusCache(o.rows, nil, obs.Log{}), ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay})
+		o.guard = NewGuard(newShared(Config{Store: rows, ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay}, nil))
 		for _, first := range rapid.SampledFrom([][]string{
 			nil,
 			{"ann create", "ann upload", "ann start", "ann dispatch"},

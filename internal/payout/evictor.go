@@ -19,8 +19,7 @@ import (
 // consumer with pending entries stays. An instance that was only slow registers
 // its consumers again, but has lost its entries.
 type evictor struct {
-	queue queue.Queue
-	lease time.Duration
+	*shared
 	log   obs.Log
 	crew  *crew
 	alive *service.View[map[string]bool] // the names of the living instances
@@ -36,17 +35,18 @@ type evictor struct {
 	inherits bool // consumed has the pools of the last day; only the reads of alive use it
 }
 
-func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log obs.Log) *evictor {
-	e := &evictor{queue: q, lease: lease, log: log, consumed: make(map[reward.PromotionID]time.Time)}
+func newEvictor(s *shared, log obs.Log) *evictor {
+	lease := s.cfg.Limits.Lease
+	e := &evictor{shared: s, log: log, consumed: make(map[reward.PromotionID]time.Time)}
 	e.crew = newCrew(evictSlots, evictTimeout, lease, log.Streak("removing consumers failed", ""), e.evict)
 	report := log.Streak("reading living instances failed", "")
 	e.alive = service.NewView(lease/2, 0, func(ctx context.Context) (map[string]bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 		defer cancel()
-		if err := e.inherit(ctx, rows); err != nil {
+		if err := e.inherit(ctx); err != nil {
 			return nil, err
 		}
-		names, err := rows.InstanceAlive(ctx)
+		names, err := s.rows.InstanceAlive(ctx)
 		alive := make(map[string]bool, len(names))
 		for _, name := range names {
 			alive[name] = true
@@ -57,11 +57,11 @@ func newEvictor(rows store.Instances, q queue.Queue, lease time.Duration, log ob
 }
 
 // inherit adds the pools of all instances to consumed, once.
-func (e *evictor) inherit(ctx context.Context, rows store.Instances) error {
+func (e *evictor) inherit(ctx context.Context) error {
 	if e.inherits {
 		return nil
 	}
-	instances, err := rows.InstanceList(ctx)
+	instances, err := e.rows.InstanceList(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,11 +114,11 @@ func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, v
 // idle consumer is missing in the list, that instance is dead.
 func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, error) {
 	alive, readAt := e.alive.Get()
-	if time.Since(readAt) >= e.lease {
+	if time.Since(readAt) >= e.cfg.Limits.Lease {
 		return stepWaits, nil
 	}
 	stream := queue.StreamOf(v.Promotion)
-	consumers, err := e.queue.Consumers(ctx, stream)
+	consumers, err := e.cfg.Queue.Consumers(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
@@ -128,13 +128,13 @@ func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, err
 		switch {
 		case alive[pool.InstanceOf(c.Name)]:
 			heir = c.Name
-		case c.Idle > e.lease:
+		case c.Idle > e.cfg.Limits.Lease:
 			dead = append(dead, c.Name)
 		}
 	}
 	left := len(consumers)
 	for _, name := range dead {
-		removed, err := e.queue.RemoveConsumer(ctx, stream, name, heir)
+		removed, err := e.cfg.Queue.RemoveConsumer(ctx, stream, name, heir)
 		if err != nil {
 			return 0, err
 		}

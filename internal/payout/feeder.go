@@ -37,7 +37,12 @@ const (
 // A promotion whose dispatch is slow or locked does not keep it from the others.
 type Feeder struct {
 	service.Base
-	cfg     FeederConfig
+	*shared
+	producer *Producer
+	// ownCapacity, in direct mode, returns how many entries the queue of this instance
+	// may hold for a promotion.
+	ownCapacity func(v store.PromotionView) int
+
 	hint    service.Hint                  // given when a stream may have capacity again
 	starved atomic.Bool                   // in the latest round, a promotion had no capacity for its READY payouts
 	moved   atomic.Bool                   // an entry was added since the round began
@@ -51,24 +56,6 @@ type Feeder struct {
 	slow  int // those of them whose latest dispatch took too long
 }
 
-// FeederConfig configures a Feeder.
-type FeederConfig struct {
-	Rows     store.Payouts
-	Cache    *StatusCache
-	Producer *Producer
-	MaxLen   int // maximum QUEUED payouts of a promotion
-	// Parked reports whether outcomes of a promotion wait to be recorded. The Feeder
-	// then dispatches nothing of it.
-	Parked func(id reward.PromotionID) bool
-	// OwnCapacity, in direct mode, returns how many entries the queue of this
-	// instance may hold for a promotion. AcceptsWork, in direct mode, reports whether the
-	// governor accepts calls; while it does not, the Feeder dispatches nothing. Otherwise
-	// both are nil.
-	OwnCapacity func(v store.PromotionView) int
-	AcceptsWork func(id reward.PromotionID) bool
-	Log         obs.Log
-}
-
 // feed is what the feeder knows about a promotion that it feeds, or whose latest
 // dispatch took too long.
 type feed struct {
@@ -78,26 +65,25 @@ type feed struct {
 }
 
 // NewFeeder returns a feeder that works on the promotions of the cache.
-func NewFeeder(cfg FeederConfig) *Feeder {
+func NewFeeder(s *shared, producer *Producer, ownCapacity func(v store.PromotionView) int) *Feeder {
 	return &Feeder{
-		cfg: cfg, feeds: make(map[reward.PromotionID]*feed),
-		hint: service.NewHint(), report: cfg.Log.For(obs.Feeder).Streak("dispatching payouts failed", ""),
+		shared: s, producer: producer, ownCapacity: ownCapacity, feeds: make(map[reward.PromotionID]*feed),
+		hint: service.NewHint(), report: s.cfg.Log.For(obs.Feeder).Streak("dispatching payouts failed", ""),
 	}
 }
 
 // SpaceFreed hints that a stream may have capacity again. It never blocks.
 func (f *Feeder) SpaceFreed() {
-	if !f.starved.Load() {
-		return
+	if f.starved.Load() {
+		f.hint.Give()
 	}
-	f.hint.Give()
 }
 
 // run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
-	f.cfg.Producer.clock.await(ctx)
-	follow := f.cfg.Cache.follow()
+	f.clock.await(ctx)
+	follow := f.cache.follow()
 	defer follow.end()
 	waiting := make(map[reward.PromotionID]bool) // promotions with payouts to dispatch
 	for ctx.Err() == nil {
@@ -134,10 +120,10 @@ func (f *Feeder) round(ctx context.Context, waiting map[reward.PromotionID]bool)
 	slots := make(chan struct{}, feedWorkers)
 	f.starved.Store(false)
 	f.moved.Store(false)
-	views := f.cfg.Cache.Views()
+	views := f.cache.Views()
 	for id := range waiting {
 		v := views[id]
-		if v == nil || !feeds(v) || f.cfg.Parked(id) {
+		if v == nil || !feeds(v) || f.parking.has(id) {
 			continue // until a view says more, or the outcomes are recorded
 		}
 		slots <- struct{}{}
@@ -227,25 +213,25 @@ func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout tim
 // a dispatch took longer than timeout. While the queue adds the entries of one
 // batch, feed dispatches the next batch.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int, timeout time.Duration) (taken int, late bool) {
-	if v.Counts.Payouts[from] == 0 || !f.cfg.Producer.clock.accepts(queue.StreamOf(v.Promotion)) {
+	if v.Counts.Payouts[from] == 0 || !f.clock.accepts(queue.StreamOf(v.Promotion)) {
 		return 0, false
 	}
 	var adding chan int // the number of entries that the latest add accepted
 	for range rounds {
 		limit := store.BatchMax
-		if f.cfg.OwnCapacity != nil {
-			if !f.cfg.AcceptsWork(v.ID) {
+		if f.cfg.Direct {
+			if !f.governor.AcceptsWork(v.ID) {
 				break
 			}
 			// Count the own entries: a QUEUED row does not show in which
 			// instance's queue its entry is.
-			limit = min(limit, f.cfg.OwnCapacity(v)-f.cfg.Producer.StreamLen(ctx, v))
+			limit = min(limit, f.ownCapacity(v)-f.producer.StreamLen(ctx, v))
 			if limit <= 0 {
 				break
 			}
 		}
 		within, cancel := context.WithTimeout(ctx, timeout)
-		rows, err := f.cfg.Rows.PayoutDispatch(within, store.PayoutDispatchParams{
+		rows, err := f.rows.PayoutDispatch(within, store.PayoutDispatchParams{
 			PromotionID: v.ID, From: from, Limit: limit, MaxLen: f.cfg.MaxLen,
 		})
 		late = err != nil && within.Err() != nil
@@ -270,9 +256,9 @@ func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.St
 			break
 		}
 		added := make(chan int, 1)
-		go func() { added <- f.cfg.Producer.Enqueue(ctx, v.Type, rows) }()
+		go func() { added <- f.producer.Enqueue(ctx, v.Type, rows) }()
 		adding = added
-		if rounds == 0 || len(rows) < limit || f.cfg.OwnCapacity != nil {
+		if rounds == 0 || len(rows) < limit || f.cfg.Direct {
 			break
 		}
 	}

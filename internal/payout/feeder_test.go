@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/queue/queuetest"
 	"github.com/largesse/largesse/internal/reward"
@@ -45,6 +44,8 @@ func (r *lockedRows) PromotionChanges(context.Context, string) (store.PromotionC
 }
 
 func (r *lockedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }
+
+func (r *lockedRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
 	r.mu.Lock()
@@ -81,13 +82,10 @@ func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchP
 // feed runs a feeder over the promotions until stop is called.
 func (r *lockedRows) feed(t *testing.T) (stop func()) {
 	t.Helper()
-	cache := NewStatusCache(r, nil, obs.Log{})
 	q := queue.NewMemory()
-	f := NewFeeder(FeederConfig{
-		Rows: r, Cache: cache, MaxLen: 1 << 20, Producer: &Producer{Queue: q, Rows: r, MaxLen: 1 << 20, DispatchHorizon: time.Hour},
-		Parked: func(reward.PromotionID) bool { return false },
-	})
-	end := inBackground(t, cache.run, f.run)
+	shared := newShared(Config{Store: r, Queue: q, QueueIsLocal: true, MaxLen: 1 << 20, Limits: Limits{Lease: time.Hour}}, nil)
+	f := NewFeeder(shared, newProducer(shared), nil)
+	end := inBackground(t, shared.cache.run, shared.clock.run, f.run)
 	return func() {
 		end()
 		q.Close()

@@ -32,11 +32,13 @@ const (
 // Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
 	service.Base
-	cfg FinisherConfig
-	log obs.Log
+	*shared
+	retry *RetryProcessor // publishes the payouts that became RETRYING
+	// recorded is called after each batch of outcomes: streams may have capacity again.
+	recorded func()
+	log      obs.Log
 	// report and ackReport log failed writes and acknowledgements.
 	report, ackReport func(error, ...any)
-	parking           *parking
 	work              chan finished
 	acks              chan *pool.Item
 	returns           chan *pool.Item
@@ -45,25 +47,6 @@ type Finisher struct {
 	// claims it.
 	writing context.Context
 	giveUp  context.CancelFunc
-}
-
-// FinisherConfig configures a Finisher.
-type FinisherConfig struct {
-	Rows  store.Payouts
-	Queue queue.Queue
-	// Retry publishes the payouts that became RETRYING.
-	Retry *RetryProcessor
-	Lease time.Duration // of an entry
-	// OnDone is called after each batch of outcomes: streams may have capacity again.
-	// OnReturn is called after each batch of returned payouts: there are READY rows.
-	OnDone, OnReturn func()
-	// Runs reports whether a promotion is RUNNING. Pause pauses one whose rows the database
-	// refuses again and again.
-	Runs     func(ctx context.Context, id reward.PromotionID) bool
-	Pause    func(ctx context.Context, id reward.PromotionID, reason string) bool
-	Troubles *obs.Troubles
-	Metrics  *obs.Metrics
-	Log      obs.Log
 }
 
 // finished is an entry and the outcome of its dispatch.
@@ -75,14 +58,13 @@ type finished struct {
 func (x finished) promotion() reward.PromotionID { return x.item.Stream.PromotionID }
 
 // NewFinisher returns a finisher.
-func NewFinisher(cfg FinisherConfig) *Finisher {
+func NewFinisher(s *shared, retry *RetryProcessor, recorded func()) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
-	log := cfg.Log.For(obs.Processor)
+	log := s.cfg.Log.For(obs.Processor)
 	return &Finisher{
-		cfg: cfg, log: log, writing: writing, giveUp: giveUp,
+		shared: s, retry: retry, recorded: recorded, log: log, writing: writing, giveUp: giveUp,
 		report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
-		parking: newParking(cfg.Troubles),
-		work:    make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
+		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
 		returns: make(chan *pool.Item, 2*finishBatch),
 	}
 }
@@ -201,8 +183,8 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	for i, it := range items {
 		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
 	}
-	returned, err := f.cfg.Rows.PayoutReturn(ctx, store.PayoutReturnParams{
-		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.cfg.Lease,
+	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
+		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.cfg.Limits.Lease,
 	})
 	if err != nil {
 		return err
@@ -212,7 +194,7 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	if returned > 0 {
 		f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
 	}
-	f.cfg.OnReturn()
+	f.cache.Hint()
 	return nil
 }
 
@@ -275,7 +257,7 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	for i, b := range batch {
 		outcomes[i] = b.outcome
 	}
-	results, err := f.cfg.Rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.cfg.Lease})
+	results, err := f.rows.PayoutFinish(ctx, store.PayoutFinishParams{Outcomes: outcomes, Lease: f.cfg.Limits.Lease})
 	if err != nil {
 		if ctx.Err() == nil {
 			f.report(err, "promotion_id", batch[0].promotion(), "count", len(batch))
@@ -297,9 +279,9 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	}
 	f.acknowledge(ctx, items)
 	if len(retries) > 0 {
-		f.cfg.Retry.publish(retries)
+		f.retry.publish(retries)
 	}
-	f.cfg.OnDone()
+	f.recorded()
 	return nil
 }
 

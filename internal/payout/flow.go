@@ -24,7 +24,7 @@ import (
 
 // Config configures a Flow.
 type Config struct {
-	Store    store.Store
+	Store    Store
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
@@ -66,27 +66,42 @@ type Config struct {
 // of an instance.
 const directMaxLen = 10_000
 
+// shared is what the parts of a flow have in common.
+type shared struct {
+	cfg      Config
+	rows     *flowStore
+	cache    *StatusCache
+	clock    *queueClock
+	parking  *parking
+	governor *governor.Governor
+}
+
+// newShared returns what the parts share, without a governor. refreshed is called after
+// each successful read of the cache, unless it is nil.
+func newShared(cfg Config, refreshed func(active)) *shared {
+	s := &shared{cfg: cfg, rows: newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.Breaches), parking: newParking(cfg.Troubles)}
+	s.cache = NewStatusCache(s.rows, refreshed, cfg.Log)
+	s.clock = newQueueClock(s)
+	return s
+}
+
 // Flow connects the parts that pay, and starts and stops them in order. Its
 // methods are safe for concurrent use.
 type Flow struct {
-	cfg      Config
-	clock    *queueClock
-	intake   *Intake
-	health   *streamHealth
-	cache    *StatusCache
+	*shared
+	producer *Producer
 	manager  *pool.Manager
-	governor *governor.Governor
 	finisher *Finisher
 	retry    *RetryProcessor
 	feeder   *Feeder
-	// rows and streams are this instance's parts of the housekeeping: rows of the
-	// work that needs the database only, streams of the work that needs the queue.
-	// They are nil if this instance is alone.
-	rows, streams *store.Share
-	sweeper       *Sweeper
-	settler       *Settler
-	guard         *Guard
-	listeners     []interface {
+	// ownedRows and ownedStreams are this instance's parts of the housekeeping: of the
+	// work that needs the database only, and of the work that needs the queue. They are
+	// nil if this instance is alone.
+	ownedRows, ownedStreams *store.Share
+	sweeper                 *Sweeper
+	settler                 *Settler
+	guard                   *Guard
+	listeners               []interface {
 		Start(ctx context.Context)
 		Stop()
 	}
@@ -105,51 +120,24 @@ func New(cfg Config) (*Flow, error) {
 
 // wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
-	cfg.Limits.direct, cfg.Limits.local = cfg.Direct, cfg.QueueIsLocal
-	rows := newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.Breaches)
-	cfg.Store = rows
+	f := &Flow{}
+	f.shared = newShared(cfg, f.refreshed)
 	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
-	f := &Flow{cfg: cfg, governor: governor.New(cfg.Governor)}
-	f.cache = NewStatusCache(rows, f.refreshed, cfg.Log)
-	f.clock = newQueueClock(cfg.Queue, rows.clock, cfg.Direct || cfg.QueueIsLocal, cfg.Limits.DispatchHorizon(), cfg.Troubles, cfg.Log)
-	f.health = newStreamHealth(cfg.Queue, cfg.Troubles)
-	producer := &Producer{
-		Queue: cfg.Queue, Rows: rows, MaxLen: cfg.MaxLen, clock: f.clock, Streams: f.health,
-		DispatchHorizon: cfg.Limits.DispatchHorizon(), Lease: cfg.Limits.Lease, Log: cfg.Log,
-	}
-	f.intake = &Intake{Rows: rows, Producer: producer, MaxLen: cfg.MaxLen}
-	feeding := FeederConfig{
-		Rows: rows, Cache: f.cache, Producer: producer, MaxLen: cfg.MaxLen, Log: cfg.Log,
-		Parked: func(id reward.PromotionID) bool { return f.finisher.parking.has(id) },
-	}
-	if cfg.Direct {
-		f.intake.MaxLen = 0 // saved targets wait until a feeder has capacity
-		feeding.AcceptsWork, feeding.OwnCapacity = f.governor.AcceptsWork, f.ownCapacity
-	}
-	f.feeder = NewFeeder(feeding)
-	f.retry = NewRetryProcessor(publisher, rows, producer, cfg.Log)
-	pauses := &pauser{promotions: rows, cache: f.cache, log: cfg.Log.For(obs.Processor)}
-	f.finisher = NewFinisher(FinisherConfig{
-		Rows: rows, Queue: cfg.Queue, Retry: f.retry, Lease: cfg.Limits.Lease, OnDone: f.feeder.SpaceFreed, OnReturn: f.cache.Hint,
-		Runs: pauses.runs, Pause: pauses.pause, Troubles: cfg.Troubles, Metrics: cfg.Metrics, Log: cfg.Log,
-	})
-	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool {
-		return f.governor.AcceptsWork(id) && !f.finisher.parking.has(id)
-	}
+	f.governor = governor.New(cfg.Governor)
+	f.producer = newProducer(f.shared)
+	f.feeder = NewFeeder(f.shared, f.producer, f.ownCapacity)
+	f.retry = NewRetryProcessor(f.shared, publisher, f.producer)
+	f.finisher = NewFinisher(f.shared, f.retry, f.feeder.SpaceFreed)
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
-	cfg.Pool.Refused = f.health.failed
+	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) && !f.parking.has(id) }
+	cfg.Pool.Refused = f.producer.health.failed
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
-	cfg.Pool.Handler = &Processor{
-		Store: rows, Pauser: pauses, Provider: cfg.Provider, Governor: f.governor, Cache: f.cache, Finisher: f.finisher,
-		Limits: cfg.Limits, Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log, clock: rows.clock,
-	}
+	cfg.Pool.Handler = &Processor{shared: f.shared, finisher: f.finisher}
 	f.manager = pool.NewManager(cfg.Pool)
 	ownsRows, ownsStreams := f.divide()
-	f.sweeper = NewSweeper(rows, cfg.Queue, f.cache, f.manager, ownsRows, ownsStreams, cfg.Limits, cfg.Metrics, cfg.Log)
-	f.settler = NewSettler(rows, cfg.Provider, f.governor, f.cache, cfg.Limits, cfg.Tracer, cfg.Log)
-	f.guard = NewGuard(GuardConfig{
-		Store: rows, Cache: f.cache, ApprovalAbove: cfg.ApprovalAbove, ApprovalPerDay: cfg.ApprovalPerDay, Start: cfg.Start, Log: cfg.Log,
-	})
+	f.sweeper = NewSweeper(f.shared, f.manager, ownsRows, ownsStreams)
+	f.settler = NewSettler(f.shared)
+	f.guard = NewGuard(f.shared)
 	return f
 }
 
@@ -193,51 +181,43 @@ func (f *Flow) divide() (rows, streams owns) {
 	}
 	log, lease := f.cfg.Log.For(obs.Sweeper), f.cfg.Limits.Lease
 	reads := func() bool { return f.cache.FreshWithin(lease) }
-	f.rows = store.NewShare(f.cfg.Store, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
-	f.streams = store.NewShare(f.cfg.Store, "housekeeping of streams", f.cfg.Pool.Instance,
+	f.ownedRows = store.NewShare(f.rows, "housekeeping of rows", f.cfg.Pool.Instance, reads, log)
+	f.ownedStreams = store.NewShare(f.rows, "housekeeping of streams", f.cfg.Pool.Instance,
 		func() bool { return reads() && !f.sweeper.sweeping.stuck(lease) }, log)
-	return f.rows.Owns, f.streams.Owns
+	return f.ownedRows.Owns, f.ownedStreams.Owns
 }
 
 // listen creates the listeners that the roles need.
 func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
-	common := ListenerConfig{
-		Store: cfg.Store, Logs: cfg.Bus, Publisher: publisher, Hint: f.cache.Hint, Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
+	common := listener{shared: f.shared, logs: cfg.Bus, publisher: publisher, log: cfg.Log.For(obs.Listener)}
+	join := func(lc bus.ListenerConfig) error {
+		lc.Healthy, lc.Log = f.Connected, cfg.Log
+		listener, err := bus.NewListener(cfg.Bus, lc)
+		f.listeners = append(f.listeners, listener)
+		return err
 	}
-	if cfg.Payout {
-		for _, k := range kinds {
-			l := NewRetryListener(k.promotionType, common, f.retry)
-			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages, Healthy: f.Connected, Log: cfg.Log,
-			})
-			if err != nil {
+	for _, k := range kinds {
+		if cfg.Payout {
+			l := &RetryListener{common, k, f.retry}
+			if err := join(bus.ListenerConfig{Group: k.retryGroup, Topic: k.retryTopic, Handle: l.ProcessTopicMessages}); err != nil {
 				return err
 			}
-			f.listeners = append(f.listeners, listener)
 		}
-	}
-	if cfg.Ingest {
-		for _, k := range kinds {
-			l := NewPublishListener(k.promotionType, common, f.intake, cfg.Direct)
-			listener, err := bus.NewListener(cfg.Bus, bus.ListenerConfig{
-				Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages,
-				Offsets: l.Offsets, Healthy: f.Connected, Log: cfg.Log,
-			})
-			if err != nil {
+		if cfg.Ingest {
+			l := NewPublishListener(common, k, f.producer)
+			if err := join(bus.ListenerConfig{Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets}); err != nil {
 				return err
 			}
-			f.listeners = append(f.listeners, listener)
 		}
-		broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{
-			Topic: bus.TopicStarted, Handle: NewStartedListener(common).ProcessTopicMessages, Log: cfg.Log,
-		})
-		if err != nil {
-			return err
-		}
-		f.listeners = append(f.listeners, broadcast)
 	}
-	return nil
+	if !cfg.Ingest {
+		return nil
+	}
+	l := &StartedListener{common}
+	broadcast, err := bus.NewBroadcast(cfg.Bus, bus.BroadcastConfig{Topic: bus.TopicStarted, Handle: l.ProcessTopicMessages, Log: cfg.Log})
+	f.listeners = append(f.listeners, broadcast)
+	return err
 }
 
 // Unblock ends a block of all calls by a Retry-After; see governor.Governor.Unblock.
@@ -272,9 +252,9 @@ func (f *Flow) ViewAge() time.Duration {
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
 
 // Save writes at most store.BatchMax targets of promotions of type t and
-// enqueues those that became QUEUED; see Intake.
+// enqueues those that became QUEUED; see Producer.Save.
 func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
-	return f.intake.Save(ctx, t, p)
+	return f.producer.Save(ctx, t, p)
 }
 
 // Start starts the parts, which run in the background until Stop. It fails only
@@ -288,7 +268,7 @@ func (f *Flow) Start(ctx context.Context) error {
 	start := func(b *service.Base, run func(context.Context)) { b.Start(context.WithoutCancel(ctx), run) }
 	start(&f.clock.Base, f.clock.run)
 	start(&f.cache.Base, f.cache.run)
-	start(&f.health.Base, f.health.run)
+	start(&f.producer.health.Base, f.producer.health.run)
 	if f.cfg.Payout {
 		start(&f.finisher.Base, f.finisher.run)
 		start(&f.retry.Base, f.retry.run)
@@ -296,9 +276,9 @@ func (f *Flow) Start(ctx context.Context) error {
 		start(&f.feeder.Base, f.feeder.run)
 	}
 	if f.cfg.Housekeeping {
-		if f.rows != nil {
-			start(&f.rows.Base, f.rows.Run)
-			start(&f.streams.Base, f.streams.Run)
+		if f.ownedRows != nil {
+			start(&f.ownedRows.Base, f.ownedRows.Run)
+			start(&f.ownedStreams.Base, f.ownedStreams.Run)
 		}
 		start(&f.sweeper.Base, f.sweeper.run)
 		if f.cfg.Provider != nil {
@@ -326,9 +306,9 @@ func (f *Flow) Stop() {
 	f.sweeper.Stop()
 	f.settler.Stop()
 	f.guard.Stop()
-	if f.rows != nil {
-		f.rows.Stop()
-		f.streams.Stop()
+	if f.ownedRows != nil {
+		f.ownedRows.Stop()
+		f.ownedStreams.Stop()
 	}
 	// An unavailable database must not delay the stop. If an outcome cannot be
 	// written in time, its entry stays pending.
@@ -338,37 +318,32 @@ func (f *Flow) Stop() {
 	f.governor.Close()
 	f.finisher.Stop()
 	f.cache.Stop()
-	f.health.Stop()
+	f.producer.health.Stop()
 	f.clock.Stop()
 }
 
-// pauser pauses promotions until a person has looked at them.
-type pauser struct {
-	promotions store.Promotions
-	cache      *StatusCache
-	log        obs.Log
-}
-
 // runs reports whether a promotion is RUNNING in the database.
-func (p *pauser) runs(ctx context.Context, id reward.PromotionID) bool {
-	views, err := p.promotions.PromotionViews(ctx, []reward.PromotionID{id})
+func (s *shared) runs(ctx context.Context, id reward.PromotionID) bool {
+	views, err := s.rows.PromotionViews(ctx, []reward.PromotionID{id})
 	return err == nil && len(views) == 1 && views[0].Status == reward.Running
 }
 
-// pause pauses a promotion, and reports whether it is known not to be RUNNING any more.
-func (p *pauser) pause(ctx context.Context, id reward.PromotionID, reason string) bool {
-	defer p.cache.Hint()
-	_, err := p.promotions.PromotionMove(ctx, store.PromotionMoveParams{
+// pause pauses a promotion until a person has looked at it, and reports whether it is
+// known not to be RUNNING any more.
+func (s *shared) pause(ctx context.Context, id reward.PromotionID, reason string) bool {
+	defer s.cache.Hint()
+	log := s.cfg.Log.For(obs.Processor)
+	_, err := s.rows.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
 	switch {
 	case err == nil:
-		p.log.Error("promotion paused", errors.New(reason), "promotion_id", id)
+		log.Error("promotion paused", errors.New(reason), "promotion_id", id)
 		return true
 	case reward.HasCode(err, reward.CodeIllegalState):
 		return true
 	case ctx.Err() == nil:
-		p.log.Warn("pausing promotion failed", err, "promotion_id", id)
+		log.Warn("pausing promotion failed", err, "promotion_id", id)
 	}
 	return false
 }
@@ -400,7 +375,7 @@ func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {
 		s := specOf(*v)
-		s.Work = s.Work || f.intake.Producer.StreamLen(context.Background(), *v) > 0
+		s.Work = s.Work || f.producer.StreamLen(context.Background(), *v) > 0
 		out = append(out, s)
 	}
 	return out

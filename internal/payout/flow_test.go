@@ -163,7 +163,7 @@ func (s *stage) dispatched(n int) []reward.Payout {
 func (s *stage) enqueued(f *Flow, n int) []reward.Payout {
 	s.t.Helper()
 	rows := s.dispatched(n)
-	if added := f.intake.Producer.Enqueue(s.t.Context(), reward.Point, rows); len(rows) != n || added != n {
+	if added := f.producer.Enqueue(s.t.Context(), reward.Point, rows); len(rows) != n || added != n {
 		s.t.Fatalf("dispatched %d, and added %d", len(rows), added)
 	}
 	return rows

@@ -33,7 +33,7 @@ const (
 // It also starts scheduled promotions.
 type Guard struct {
 	service.Base
-	cfg GuardConfig
+	*shared
 	log obs.Log
 	// decided holds each promotion's counts of recent reads, oldest first.
 	// waiting holds the promotions whose budget blocks every payout. again holds those
@@ -45,29 +45,15 @@ type Guard struct {
 	again   map[reward.PromotionID]bool
 }
 
-// GuardConfig configures a Guard.
-type GuardConfig struct {
-	Store store.Promotions
-	Cache *StatusCache
-	// ApprovalAbove is the setting approval.above: a promotion with a larger total
-	// needs a second person's approval.
-	ApprovalAbove reward.Limits
-	// ApprovalPerDay is the setting approval.above-per-day; see rules.AsksForGrant.
-	ApprovalPerDay reward.Limits
-	// Start starts a promotion as an operator would; nil starts none.
-	Start func(ctx context.Context, id reward.PromotionID) error
-	Log   obs.Log
-}
-
 // decidedCounts holds how many payouts were SUCCEEDED and FAILED at one read.
 type decidedCounts struct{ succeeded, failed int64 }
 
 func (d decidedCounts) sum() int64 { return d.succeeded + d.failed }
 
 // NewGuard returns a guard that watches the promotions of the cache.
-func NewGuard(cfg GuardConfig) *Guard {
+func NewGuard(s *shared) *Guard {
 	return &Guard{
-		cfg: cfg, log: cfg.Log.For(obs.Guard),
+		shared: s, log: s.cfg.Log.For(obs.Guard),
 		decided: make(map[reward.PromotionID][]decidedCounts), waiting: make(map[reward.PromotionID]waitingSince),
 		again: make(map[reward.PromotionID]bool),
 	}
@@ -75,14 +61,14 @@ func NewGuard(cfg GuardConfig) *Guard {
 
 // run watches until ctx ends.
 func (g *Guard) run(ctx context.Context) {
-	follow := g.cfg.Cache.follow()
+	follow := g.cache.follow()
 	defer follow.end()
 	startAt := time.Now()
 	for ctx.Err() == nil {
 		g.round(ctx, follow)
 		if now := time.Now(); !now.Before(startAt) && g.cfg.Start != nil {
 			startAt = now.Add(service.Jitter(startInterval, 0.2))
-			g.startDue(ctx, now)
+			g.startDue(ctx)
 		}
 		select {
 		case <-follow.fresh:
@@ -142,15 +128,15 @@ func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool,
 		return false, nil
 	}
 	if rules.AsksForGrant(v.Promotion, v.Counts.AmountTotal(), g.cfg.ApprovalAbove, g.cfg.ApprovalPerDay) {
-		granted, err := g.cfg.Store.PromotionGrant(ctx, store.PromotionGrantParams{ID: v.ID, PerDay: g.cfg.ApprovalPerDay, Now: time.Now()})
+		granted, err := g.rows.PromotionGrant(ctx, store.PromotionGrantParams{ID: v.ID, PerDay: g.cfg.ApprovalPerDay, Now: time.Now()})
 		if err != nil || granted {
-			g.cfg.Cache.Hint()
+			g.cache.Hint()
 			return false, err
 		}
 	}
 	reason := fmt.Sprintf("waits for an approval: it %s; ask someone who did not create, change or fill it to approve it, then resume",
 		rules.WhyApproval(v.Promotion, v.Counts, g.cfg.ApprovalAbove))
-	paused, err := g.cfg.Store.PromotionAwaitApproval(ctx, store.PromotionAwaitApprovalParams{
+	paused, err := g.rows.PromotionAwaitApproval(ctx, store.PromotionAwaitApprovalParams{
 		ID: v.ID, ApprovalAbove: g.cfg.ApprovalAbove, Reason: reason, Event: store.EventApproval, Now: time.Now(),
 	})
 	if err == nil && paused {
@@ -163,14 +149,14 @@ func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool,
 func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	reason := fmt.Sprintf("the canary is bad: %d of the first %d failed, more than a share of %g; resume to pay the others anyway",
 		v.Counts.Payouts[reward.Failed], v.Canary.Dispatched, v.Canary.MaxFailureRate)
-	status, did, err := g.cfg.Store.PromotionJudge(ctx, store.PromotionJudgeParams{
+	status, did, err := g.rows.PromotionJudge(ctx, store.PromotionJudgeParams{
 		ID: v.ID, Reason: reason, Event: store.EventCanary, Now: time.Now(),
 	})
 	if err != nil || !did {
 		return err
 	}
 	g.log.Info("canary judged", "promotion_id", v.ID, "canary", v.Canary.Dispatched, "status", status)
-	g.cfg.Cache.Hint()
+	g.cache.Hint()
 	return nil
 }
 
@@ -229,7 +215,7 @@ func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 
 // pause pauses a promotion.
 func (g *Guard) pause(ctx context.Context, v store.PromotionView, reason string) error {
-	_, err := g.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
+	_, err := g.rows.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
 	})
 	if err != nil {
@@ -246,13 +232,13 @@ func (g *Guard) paused(id reward.PromotionID, reason string) {
 	delete(g.decided, id)
 	delete(g.waiting, id)
 	g.log.Warn("promotion paused", errors.New(reason), "promotion_id", id)
-	g.cfg.Cache.Hint()
+	g.cache.Hint()
 }
 
 // startDue starts the scheduled promotions that are due. Each round tries again
 // those that could not start, for example because they need an approval.
-func (g *Guard) startDue(ctx context.Context, now time.Time) {
-	due, err := g.cfg.Store.PromotionDue(ctx, now, startBatch)
+func (g *Guard) startDue(ctx context.Context) {
+	due, err := g.rows.PromotionDue(ctx, startBatch)
 	if err != nil {
 		if ctx.Err() == nil {
 			g.log.Warn("reading scheduled promotions failed", err)

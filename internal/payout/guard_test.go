@@ -297,10 +297,18 @@ func TestRestoreMark(t *testing.T) {
 
 // stubbornRows refuse the first pauses of a promotion.
 type stubbornRows struct {
-	store.Promotions
-	rows     *countedRows
+	store.Store
+	*countedRows
 	refusals int
 	moves    []store.PromotionAwaitApprovalParams
+}
+
+func (r *stubbornRows) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
+	return r.countedRows.PromotionChanges(ctx, since)
+}
+
+func (r *stubbornRows) RestoreMark(ctx context.Context) (time.Time, error) {
+	return r.countedRows.RestoreMark(ctx)
 }
 
 func (r *stubbornRows) PromotionAwaitApproval(_ context.Context, p store.PromotionAwaitApprovalParams) (bool, error) {
@@ -308,7 +316,7 @@ func (r *stubbornRows) PromotionAwaitApproval(_ context.Context, p store.Promoti
 	if len(r.moves) <= r.refusals {
 		return false, errors.New("the database is away")
 	}
-	r.rows.set(p.ID, reward.Paused)
+	r.set(p.ID, reward.Paused)
 	return true, nil
 }
 
@@ -323,13 +331,12 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 		v.Counts.Payouts[reward.Ready], v.Counts.Amounts[reward.Ready] = 1, 1000
 		rows.rows[2] = v
 		rows.mu.Unlock()
-		c, stop := startCache(t, rows)
-		defer stop()
-		moving := &stubbornRows{rows: rows, refusals: 2}
-		g := NewGuard(GuardConfig{Store: moving, Cache: c, ApprovalAbove: reward.Limits{Default: 999}})
-		g.Start(t.Context(), g.run)
+		moving := &stubbornRows{countedRows: rows, refusals: 2}
+		shared := newShared(Config{Store: moving, ApprovalAbove: reward.Limits{Default: 999}}, nil)
+		g := NewGuard(shared)
+		stop := inBackground(t, shared.cache.run, g.run)
 		time.Sleep(10 * time.Second)
-		g.Stop()
+		stop()
 		if len(moving.moves) != 3 {
 			t.Fatalf("%d moves were tried, want two that fail and one more", len(moving.moves))
 		}

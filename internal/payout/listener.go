@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
@@ -19,43 +17,33 @@ import (
 // a dead letter, with its bytes, if it cannot be parsed or if the database cannot
 // store its data. It does not block other records.
 type PublishListener struct {
+	listener
 	kind     kind
-	cfg      ListenerConfig
-	intake   *Intake
+	producer *Producer
 	position bus.LogPosition // of the log that the records come from
-	starts   bool
-	log      obs.Log
-
-	mu    sync.Mutex // protects known
-	known map[reward.PromotionID]reward.PromotionType
+	known    map[reward.PromotionID]reward.PromotionType
 }
 
-// ListenerConfig is what the listeners of all topics need.
-type ListenerConfig struct {
-	Store     store.Store
-	Logs      bus.Logs
-	Publisher bus.Publisher   // for the .dlq topics
-	Hint      func()          // called after changes of promotions
-	Metrics   *obs.Metrics    // nil counts nothing
-	Tracer    *tracing.Tracer // nil makes no spans
-	Log       obs.Log
+// listener is what the listeners of all topics need. Each gets one batch at a time.
+type listener struct {
+	*shared
+	logs      bus.Logs
+	publisher bus.Publisher // for the .dlq topics
+	log       obs.Log
 }
 
 const knownMax = 10_000 // promotions remembered by a listener
 
-// NewPublishListener returns the listener of a type's publish topic. If starts is set, the
+// NewPublishListener returns the listener of a type's publish topic. In direct mode, the
 // first record also starts a promotion that was registered by a record.
-func NewPublishListener(t reward.PromotionType, cfg ListenerConfig, in *Intake, starts bool) *PublishListener {
-	return &PublishListener{
-		kind: kindOf(t), cfg: cfg, intake: in, starts: starts, log: cfg.Log.For(obs.Listener),
-		known: make(map[reward.PromotionID]reward.PromotionType),
-	}
+func NewPublishListener(common listener, k kind, p *Producer) *PublishListener {
+	return &PublishListener{listener: common, kind: k, producer: p, known: make(map[reward.PromotionID]reward.PromotionType)}
 }
 
 // Offsets returns the offset at which to continue in each partition: the one after
 // the last record that was saved from the present log of the topic.
 func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	return l.position.Start(ctx, l.cfg.Logs, topic, l.cfg.Store.OffsetsGet)
+	return l.position.Start(ctx, l.logs, topic, l.rows.OffsetsGet)
 }
 
 // parsed is a record with its message.
@@ -78,7 +66,7 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		records = records[len(chunk):]
 	}
-	l.cfg.Hint()
+	l.cache.Hint()
 	return nil
 }
 
@@ -106,10 +94,10 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 	spans.End(err)
 	if err != nil {
 		// The cause may be a promotion that was deleted after it was registered.
-		l.forget()
+		clear(l.known)
 		return err
 	}
-	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, append(dead, conflicts...))
+	bus.PublishDead(ctx, l.publisher, l.cfg.Metrics, l.log, append(dead, conflicts...))
 	l.log.Debug("records saved", "topic", l.kind.publishTopic, "count", len(good), "dead", len(dead))
 	return nil
 }
@@ -137,7 +125,6 @@ func (l *PublishListener) trace(ctx context.Context, good []parsed, records int)
 // whose promotion has this listener's type, and the others as dead letters.
 func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []bus.DeadRecord, error) {
 	var unknown []store.Registration
-	l.mu.Lock()
 	asked := make(map[reward.PromotionID]bool)
 	for _, g := range good {
 		id := g.message.PromotionID
@@ -156,23 +143,18 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 			}
 		}
 	}
-	l.mu.Unlock()
 	if len(unknown) > 0 {
-		promotions, err := l.cfg.Store.PromotionRegister(ctx, unknown, reward.Limits{}, time.Now())
+		promotions, err := l.rows.PromotionRegister(ctx, unknown)
 		if err != nil {
 			return nil, nil, fmt.Errorf("register the promotions of %s: %w", l.kind.publishTopic, err)
 		}
 		if err := l.start(ctx, promotions); err != nil {
 			return nil, nil, err
 		}
-		l.mu.Lock()
 		for _, p := range promotions {
 			l.known[p.ID] = p.Type
 		}
-		l.mu.Unlock()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var (
 		mine []parsed
 		dead []bus.DeadRecord
@@ -193,7 +175,7 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 // start starts the DRAFT promotions that were registered by a record, if starts is
 // set. A DRAFT from the API waits for an operator.
 func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
-	if !l.starts {
+	if !l.cfg.Direct {
 		return nil
 	}
 	var begun []store.Registration
@@ -205,18 +187,11 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 	if len(begun) == 0 {
 		return nil
 	}
-	if _, err := l.cfg.Store.PromotionRegister(ctx, begun, reward.Limits{}, time.Now()); err != nil {
+	if _, err := l.rows.PromotionRegister(ctx, begun); err != nil {
 		return fmt.Errorf("start the promotions of %s: %w", l.kind.publishTopic, err)
 	}
-	l.cfg.Hint()
+	l.cache.Hint()
 	return nil
-}
-
-// forget drops the known promotions.
-func (l *PublishListener) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.known)
 }
 
 // save writes a batch. If the database finds data in it that it cannot store, save
@@ -230,7 +205,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	for _, g := range good {
 		params.Rows = append(params.Rows, rowOf(g))
 	}
-	res, err := l.intake.Save(ctx, l.kind.promotionType, params)
+	res, err := l.producer.Save(ctx, l.kind.promotionType, params)
 	switch {
 	case err == nil:
 		for i, o := range res.Outcomes {
@@ -250,7 +225,7 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 		if len(conflicts) == 0 {
 			return nil, nil
 		}
-		_, err = l.cfg.Store.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts)})
+		_, err = l.rows.PayoutSave(ctx, store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, conflicts)})
 		if err != nil {
 			return nil, fmt.Errorf("save dead letters of %s: %w", l.kind.publishTopic, err)
 		}
@@ -295,15 +270,7 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 // StartedListener registers and starts the promotions that the started topic
 // announces. Every instance reads the whole topic, so that an instance that starts
 // late misses no promotion.
-type StartedListener struct {
-	cfg ListenerConfig
-	log obs.Log
-}
-
-// NewStartedListener returns the listener of the started topic.
-func NewStartedListener(cfg ListenerConfig) *StartedListener {
-	return &StartedListener{cfg: cfg, log: cfg.Log.For(obs.Listener)}
-}
+type StartedListener struct{ listener }
 
 // ProcessTopicMessages registers the promotions that a batch of records
 // announces.
@@ -326,7 +293,7 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 	}
 	for len(rs) > 0 {
 		n := min(len(rs), store.BatchMax)
-		promotions, err := l.cfg.Store.PromotionRegister(ctx, rs[:n], reward.Limits{}, time.Now())
+		promotions, err := l.rows.PromotionRegister(ctx, rs[:n])
 		if err != nil {
 			return fmt.Errorf("register started promotions: %w", err)
 		}
@@ -340,12 +307,11 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 		}
 		rs, from = rs[n:], from[n:]
 	}
-	if err := storeDead(ctx, l.cfg.Store, l.cfg.Logs, dead); err != nil {
+	if err := l.bury(ctx, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, dead)
 	l.log.Info("started events received", "topic", bus.TopicStarted, "count", len(records))
-	l.cfg.Hint()
+	l.cache.Hint()
 	return nil
 }
 
@@ -353,15 +319,9 @@ func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bu
 // commits the offsets before the retries are done: if a retry is lost, the feeder
 // finds the RETRYING row.
 type RetryListener struct {
+	listener
 	kind  kind
-	cfg   ListenerConfig
 	retry *RetryProcessor
-	log   obs.Log
-}
-
-// NewRetryListener returns the listener of a type's retry topic.
-func NewRetryListener(t reward.PromotionType, cfg ListenerConfig, r *RetryProcessor) *RetryListener {
-	return &RetryListener{kind: kindOf(t), cfg: cfg, retry: r, log: cfg.Log.For(obs.Listener)}
 }
 
 // ProcessTopicMessages passes on a batch of retries.
@@ -378,25 +338,26 @@ func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.
 		}
 		messages = append(messages, m)
 	}
-	if err := storeDead(ctx, l.cfg.Store, l.cfg.Logs, dead); err != nil {
+	if err := l.bury(ctx, dead); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.cfg.Publisher, l.cfg.Metrics, l.log, dead)
 	l.retry.wait(l.kind.promotionType, messages)
 	return nil
 }
 
-// storeDead stores dead letters of one topic as rows. A repeat changes nothing.
-func storeDead(ctx context.Context, s store.DeadLetters, logs bus.Logs, dead []bus.DeadRecord) error {
+// bury stores dead records of one topic as rows, and copies them to the topic for them.
+// A repeat changes no row.
+func (l *listener) bury(ctx context.Context, dead []bus.DeadRecord) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	log, err := logs.LogID(ctx, dead[0].Topic)
+	log, err := l.logs.LogID(ctx, dead[0].Topic)
+	if err == nil {
+		err = l.rows.DeadLetterAdd(ctx, bus.DeadLetters(log, dead))
+	}
 	if err != nil {
 		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
 	}
-	if err := s.DeadLetterAdd(ctx, bus.DeadLetters(log, dead)); err != nil {
-		return fmt.Errorf("store %d dead letters: %w", len(dead), err)
-	}
+	bus.PublishDead(ctx, l.publisher, l.cfg.Metrics, l.log, dead)
 	return nil
 }

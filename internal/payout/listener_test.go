@@ -52,16 +52,15 @@ func newDesk(t *testing.T) *desk {
 	t.Cleanup(rows.Close)
 	d := &desk{rows: rows, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
-	limits := testLimits()
-	saving := newFlowStore(d.rows, reward.Limits{}, Breaches{})
-	intake := &Intake{Rows: saving, MaxLen: 1000, Producer: &Producer{Queue: d.queue, Rows: saving, MaxLen: 1000, DispatchHorizon: limits.DispatchHorizon(), Lease: limits.Lease}}
-	d.listener = NewPublishListener(reward.Point, d.config(namedLogs("1")), intake, false)
+	common := d.listening("1", nil)
+	d.listener = NewPublishListener(common, pointKind, newProducer(common.shared))
 	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
 	return d
 }
 
-func (d *desk) config(logs bus.Logs) ListenerConfig {
-	return ListenerConfig{Store: d.rows, Logs: logs, Publisher: d.publisher, Hint: func() {}}
+func (d *desk) listening(logs namedLogs, m *obs.Metrics) listener {
+	shared := newShared(Config{Store: d.rows, Queue: d.queue, MaxLen: 1000, Limits: testLimits(), Metrics: m}, nil)
+	return listener{shared: shared, logs: logs, publisher: d.publisher}
 }
 
 func (d *desk) records(values ...string) []bus.Record {
@@ -178,7 +177,7 @@ func TestPublishListener(t *testing.T) {
 func TestStartedListener(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	l := NewStartedListener(d.config(namedLogs("1")))
+	l := &StartedListener{d.listening("1", nil)}
 	started := func(offset int64, value string) bus.Record {
 		return bus.Record{Topic: bus.TopicStarted, Offset: offset, Value: []byte(value)}
 	}
@@ -253,7 +252,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t)
 		read := func(log namedLogs, value string) {
 			t.Helper()
-			l := NewPublishListener(reward.Point, d.config(log), d.listener.intake, false)
+			l := NewPublishListener(d.listening(log, nil), pointKind, d.listener.producer)
 			fixture.Must(l.Offsets(t.Context(), bus.TopicPointPublish))(t)
 			d.offset = 0
 			fixture.OK(t, l.ProcessTopicMessages(t.Context(), d.records(value)))
@@ -272,10 +271,9 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t)
 		metrics := obs.NewMetrics()
 		for _, log := range []namedLogs{"1", "1", "2"} {
-			cfg := d.config(log)
-			cfg.Metrics = metrics
-			started := NewStartedListener(cfg)
-			retry := NewRetryListener(reward.Point, cfg, NewRetryProcessor(d.publisher, d.rows, nil, obs.Log{}))
+			common := d.listening(log, metrics)
+			started := &StartedListener{common}
+			retry := &RetryListener{common, pointKind, NewRetryProcessor(common.shared, d.publisher, nil)}
 			for topic, process := range map[string]bus.HandleFunc{
 				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
 			} {
@@ -297,7 +295,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t)
 		rows := d.rows
 		fixture.OK(t, d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 1, 100), point(1, 2, 100))))
-		d.listener.cfg.Store = away{rows}
+		d.listener.rows.Store = away{rows}
 		err := d.listener.ProcessTopicMessages(t.Context(), d.records(point(1, 3, 100), point(1, 1, 999), "bad", point(1, 4, 1), point(1, 4, 2)))
 		next := fixture.Must(rows.OffsetsGet(t.Context(), bus.TopicPointPublish+"@1"))(t)
 		letters := d.deadLetters(t)

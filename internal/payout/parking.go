@@ -291,7 +291,7 @@ func (f *Finisher) retryParked(ctx context.Context) {
 // running before: somebody may repair the rows and resume the promotion between the write
 // that failed and the pause.
 func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finished) {
-	running := f.parking.nearlyStuck(id) && f.cfg.Runs(ctx, id)
+	running := f.parking.nearlyStuck(id) && f.runs(ctx, id)
 	err := f.commit(ctx, part)
 	left, pause := f.parking.tried(id, part, err)
 	if len(left) > 0 {
@@ -302,6 +302,6 @@ func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finish
 		f.report(nil)
 	}
 	if pause != "" && running {
-		f.cfg.Pause(ctx, id, pause)
+		f.pause(ctx, id, pause)
 	}
 }

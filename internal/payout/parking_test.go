@@ -35,9 +35,11 @@ const (
 // faultyRows writes outcomes in memory. A batch with an outcome of a faulty
 // promotion fails as a whole.
 type faultyRows struct {
-	store.Payouts
+	store.Store
+	t *testing.T
 
 	mu       sync.Mutex // protects what follows
+	paused   map[reward.PromotionID]string
 	faults   map[reward.PromotionID]fault
 	away     bool // the whole database
 	recorded map[store.PayoutID]int
@@ -89,6 +91,28 @@ func (r *faultyRows) PayoutReturn(_ context.Context, p store.PayoutReturnParams)
 	return len(p.Refs), nil
 }
 
+func (r *faultyRows) PromotionViews(_ context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := store.PromotionView{Promotion: reward.Promotion{ID: ids[0], Status: reward.Running}}
+	if r.paused[ids[0]] != "" {
+		v.Status = reward.Paused
+	}
+	return []store.PromotionView{v}, nil
+}
+
+func (r *faultyRows) PromotionMove(_ context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paused[p.ID] != "" {
+		r.t.Errorf("promotion %d is paused again by a write that failed before somebody could resume it", p.ID)
+	}
+	r.paused[p.ID] = p.Reason
+	return reward.Promotion{}, nil
+}
+
+func (r *faultyRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
 func (r *faultyRows) set(away bool, faults map[reward.PromotionID]fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,34 +151,18 @@ type recorder struct {
 
 	mu      sync.Mutex // protects what follows
 	entries map[string]store.PayoutID
-	paused  map[reward.PromotionID]string
 	most    map[reward.PromotionID]int // delivered and not recorded
 }
 
 func newRecorder(t *testing.T) *recorder {
 	r := &recorder{
 		t: t, queue: queue.NewMemory(), troubles: obs.NewTroubles(nil, obs.Log{}),
-		rows:    &faultyRows{recorded: make(map[store.PayoutID]int), returned: make(map[store.PayoutID]int)},
-		entries: make(map[string]store.PayoutID), paused: make(map[reward.PromotionID]string), most: make(map[reward.PromotionID]int),
+		rows:    &faultyRows{t: t, paused: make(map[reward.PromotionID]string), recorded: make(map[store.PayoutID]int), returned: make(map[store.PayoutID]int)},
+		entries: make(map[string]store.PayoutID), most: make(map[reward.PromotionID]int),
 	}
-	pause := func(_ context.Context, id reward.PromotionID, reason string) bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.paused[id] != "" {
-			t.Errorf("promotion %d is paused again by a write that failed before somebody could resume it", id)
-		}
-		r.paused[id] = reason
-		return true
-	}
-	runs := func(_ context.Context, id reward.PromotionID) bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.paused[id] == ""
-	}
-	r.Finisher = NewFinisher(FinisherConfig{
-		Rows: r.rows, Queue: &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, Lease: time.Second,
-		OnDone: func() {}, OnReturn: func() {}, Runs: runs, Pause: pause, Troubles: r.troubles,
-	})
+	r.Finisher = NewFinisher(newShared(Config{
+		Store: r.rows, Queue: &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, Limits: Limits{Lease: time.Second}, Troubles: r.troubles,
+	}, nil), nil, func() {})
 	r.pools = pool.NewManager(pool.Config{
 		Queue: r.queue, Handler: r, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: time.Hour, Lease: 15 * time.Second, StopTimeout: time.Second,
@@ -242,9 +250,9 @@ func (r *recorder) delivered(id reward.PromotionID) (n int) {
 }
 
 func (r *recorder) reasons() map[reward.PromotionID]string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.paused)
+	r.rows.mu.Lock()
+	defer r.rows.mu.Unlock()
+	return maps.Clone(r.rows.paused)
 }
 
 // TestOutcomesOfOtherPromotionsAreRecorded draws promotions with faults, and an

@@ -72,12 +72,12 @@ type payment struct {
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
+			p.cfg.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
 				"promotion_id", row.PromotionID, "target_id", row.TargetID)
 			it.Release()
 		}
 	}()
-	ctx, span := p.Tracer.Payout(ctx, "pay payout", &row)
+	ctx, span := p.cfg.Tracer.Payout(ctx, "pay payout", &row)
 	defer span.End(nil)
 	m := &payment{Processor: p, item: it, row: row, outcome: rules.Outcome{Ref: row.Ref()}}
 	for m.try(ctx, span) {
@@ -128,14 +128,14 @@ func (m *payment) try(ctx context.Context, span tracing.Span) bool {
 // dispatch becomes too old for a call.
 func (m *payment) acquire() (*governor.Permit, bool) {
 	waiting := m.item.ReadContext()
-	if m.Limits.direct {
+	if m.cfg.Direct {
 		// Stop waiting before the dispatch is too old: a permit would be wasted.
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(waiting, m.callableFor(waiting)-lateMargin)
 		defer cancel()
 	}
 	for {
-		permit, err := m.Governor.Acquire(waiting, jobOf(m.Cache, m.row))
+		permit, err := m.governor.Acquire(waiting, jobOf(m.cache, m.row))
 		switch {
 		case err == nil:
 			return permit, true
@@ -143,7 +143,7 @@ func (m *payment) acquire() (*governor.Permit, bool) {
 			m.finish(rules.OutcomeCancelled)
 			return nil, false
 		case !errors.Is(err, governor.ErrWaitCancelled) || m.knownAs(reward.Paused):
-			m.Finisher.returnToReady(m.item)
+			m.finisher.returnToReady(m.item)
 			return nil, false
 		}
 		// The wait was cancelled, but the promotion runs again.
@@ -160,17 +160,17 @@ func (m *payment) charge(ctx context.Context, permit *governor.Permit) (ans mone
 	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
 	defer func() { permit.Done(outcome) }()
 	check := func() error { return m.mayCharge(ctx) }
-	if currency, running := m.Cache.currency(m.row.PromotionID); running {
-		ans = kindOf(m.item.Stream.Type).charge(m.Provider, ctx, chargeOf(m.row, currency), check)
+	if currency, running := m.cache.currency(m.row.PromotionID); running {
+		ans = kindOf(m.item.Stream.Type).charge(m.cfg.Provider, ctx, chargeOf(m.row, currency), check)
 	} else {
 		ans = money.Answer{Class: reward.AnswerNotSent, Code: money.CodeNotAllowed, Err: cmp.Or(check(), errStale)}
 	}
 	outcome = outcomeOf(ans, time.Since(began))
 	if ans.Class != reward.AnswerNotSent {
-		m.Metrics.ChargeTook(m.row.PromotionID, time.Since(began))
+		m.cfg.Metrics.ChargeTook(m.row.PromotionID, time.Since(began))
 	}
 	if permit.Probe() && (ans.Class == reward.AnswerFailed || ans.Class == reward.AnswerUnknown) {
-		if found = m.Provider.Lookup(ctx, m.row.PromotionID, m.row.TargetID); found.Found {
+		if found = m.cfg.Provider.Lookup(ctx, m.row.PromotionID, m.row.TargetID); found.Found {
 			outcome.Class = reward.AnswerRefused // the provider works: the charge took effect
 		}
 		outcome.LookupAnswered = found.NotFound
@@ -184,7 +184,7 @@ func (m *payment) mayCharge(ctx context.Context) error {
 	switch {
 	case m.mustLookUp(ctx):
 		return errForgotten
-	case m.Limits.direct && m.callableFor(ctx) < 0:
+	case m.cfg.Direct && m.callableFor(ctx) < 0:
 		return errLate
 	}
 	return m.mayCall()
@@ -192,7 +192,7 @@ func (m *payment) mayCharge(ctx context.Context) error {
 
 // mayCall returns an error if no call must start.
 func (m *payment) mayCall() error {
-	status, age := m.Cache.Status(m.row.PromotionID)
+	status, age := m.cache.Status(m.row.PromotionID)
 	switch {
 	case age > viewAgeMax:
 		return errStale
@@ -200,7 +200,7 @@ func (m *payment) mayCall() error {
 		return errCancelled
 	case status != reward.Running:
 		return errNotRunning
-	case m.item.LeaseLeft() < m.Limits.MoneyTimeout:
+	case m.item.LeaseLeft() < m.cfg.Limits.MoneyTimeout:
 		return errLease
 	}
 	return nil
@@ -209,7 +209,7 @@ func (m *payment) mayCall() error {
 // knownAs reports whether the view shows the promotion in a status. It is false
 // while the view does not have the promotion: an entry can arrive before that.
 func (m *payment) knownAs(s reward.PromotionStatus) bool {
-	status, _ := m.Cache.Status(m.row.PromotionID)
+	status, _ := m.cache.Status(m.row.PromotionID)
 	return status == s
 }
 
@@ -223,14 +223,14 @@ func (m *payment) mustLookUp(ctx context.Context) bool {
 		return false
 	}
 	age, known := m.since(ctx, m.row.FirstDispatchedAt)
-	return !known || age > m.Limits.IdempotencyWindow-m.Limits.SettleAfter ||
-		m.row.FirstDispatchedAt.Before(m.Cache.LookupUntil())
+	return !known || age > m.cfg.Limits.IdempotencyWindow-m.cfg.Limits.SettleAfter ||
+		m.row.FirstDispatchedAt.Before(m.cache.LookupUntil())
 }
 
 // since returns an upper limit of the time since t, by the clock of the database.
 // known is false if that clock cannot be read.
 func (m *payment) since(ctx context.Context, t time.Time) (age time.Duration, known bool) {
-	_, now, err := m.clock.between(ctx)
+	now, err := m.rows.clock.latest(ctx)
 	return now.Sub(t), err == nil
 }
 
@@ -241,14 +241,14 @@ func (m *payment) callableFor(ctx context.Context) time.Duration {
 	if !known {
 		return -1
 	}
-	return m.Limits.DispatchHorizon()/2 - age
+	return m.cfg.Limits.DispatchHorizon()/2 - age
 }
 
 // overdue reports whether the first dispatch of the payout is longer ago than
 // GiveUpAfter.
 func (m *payment) overdue(ctx context.Context) bool {
 	age, known := m.since(ctx, m.row.FirstDispatchedAt)
-	return known && age > m.Limits.GiveUpAfter
+	return known && age > m.cfg.Limits.GiveUpAfter
 }
 
 // lookUpFirst looks up a payout that must not be charged before, and reports whether to
@@ -259,7 +259,7 @@ func (m *payment) lookUpFirst(ctx context.Context, permit *governor.Permit) bool
 		return m.unsent(ctx, err)
 	}
 	began := time.Now()
-	found := lookup(ctx, m.Provider, permit, m.row)
+	found := lookup(ctx, m.cfg.Provider, permit, m.row)
 	switch ans := found.Answer; {
 	case found.Found:
 		m.answered()
@@ -297,7 +297,7 @@ func (m *payment) unsent(ctx context.Context, err error) bool {
 		m.finish(rules.OutcomeCancelled)
 		return false
 	case errors.Is(err, errNotRunning) && m.knownAs(reward.Paused), errors.Is(err, errLate):
-		m.Finisher.returnToReady(m.item)
+		m.finisher.returnToReady(m.item)
 		return false
 	case errors.Is(err, errLease):
 		m.item.Release()
@@ -317,7 +317,7 @@ func (m *payment) throttled(ctx context.Context, ans money.Answer) bool {
 	pause := max(ans.RetryAfter, service.Backoff(m.tries, callBackoff, callBackoffMax))
 	m.tries++
 	giveUp := m.outcome.Sent && m.overdue(ctx)
-	if pause <= m.Limits.Lease && !giveUp {
+	if pause <= m.cfg.Limits.Lease && !giveUp {
 		return m.wait(ctx, pause)
 	}
 	m.attempted(ans)
@@ -343,14 +343,14 @@ func (m *payment) wait(ctx context.Context, d time.Duration) bool {
 			if ended() {
 				return true
 			}
-			m.Finisher.returnToReady(m.item)
+			m.finisher.returnToReady(m.item)
 			return false
 		case <-ctx.Done():
 			timer.Stop()
-			m.Finisher.returnToReady(m.item)
+			m.finisher.returnToReady(m.item)
 			return false
 		}
-		if m.item.LeaseLeft() < m.Limits.MoneyTimeout {
+		if m.item.LeaseLeft() < m.cfg.Limits.MoneyTimeout {
 			m.item.Release()
 			return false
 		}
@@ -395,16 +395,16 @@ func (m *payment) conclude(ctx context.Context, ans money.Answer) {
 // lookUpAfter looks up once whether a charge without a conclusive response has
 // taken effect. It looks nothing up while the governor accepts no work.
 func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
-	if !m.Governor.Responds() {
+	if !m.governor.Responds() {
 		return "", false
 	}
-	waiting, cancel := context.WithTimeout(m.item.ReadContext(), m.Limits.MoneyTimeout)
+	waiting, cancel := context.WithTimeout(m.item.ReadContext(), m.cfg.Limits.MoneyTimeout)
 	defer cancel()
-	permit, err := m.Governor.Acquire(waiting, jobOf(m.Cache, m.row))
+	permit, err := m.governor.Acquire(waiting, jobOf(m.cache, m.row))
 	if err != nil {
 		return "", false
 	}
-	found := lookup(ctx, m.Provider, permit, m.row)
+	found := lookup(ctx, m.cfg.Provider, permit, m.row)
 	return found.TransactionKey, found.Found
 }
 
@@ -423,7 +423,7 @@ func (m *payment) misconfigured(ctx context.Context, ans money.Answer, began tim
 		return
 	}
 	m.pauseFor(ctx, m.row.PromotionID, began, pauseReason(m.row.TargetID, payees, ans))
-	m.Finisher.returnToReady(m.item)
+	m.finisher.returnToReady(m.item)
 }
 
 // noteKeyless counts a success without a transaction key, and pauses the promotion
@@ -466,7 +466,7 @@ func (m *payment) retryLater(ctx context.Context) {
 // finish passes the outcome to the finisher.
 func (m *payment) finish(kind rules.OutcomeKind) {
 	m.outcome.Kind = kind
-	m.Finisher.finish(m.item, m.outcome)
+	m.finisher.finish(m.item, m.outcome)
 }
 
 // pauseReason says why a response pauses a promotion, and what to do.

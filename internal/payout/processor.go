@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -16,7 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/tracing"
 )
 
 // Limits are the durations that decide whether and how a payout is charged.
@@ -33,9 +31,6 @@ type Limits struct {
 	// GiveUpAfter is how long after its first dispatch a payout without a
 	// conclusive response becomes UNKNOWN: it is only looked up from then on.
 	GiveUpAfter time.Duration
-
-	direct bool // see Config.Direct
-	local  bool // see Config.QueueIsLocal
 }
 
 // Processor handles the entries that the pools deliver: it checks them, charges
@@ -57,17 +52,8 @@ type Limits struct {
 // charged: its payout is returned (see rules.WithdrawReturn), or becomes UNKNOWN
 // because it is poison.
 type Processor struct {
-	Store    store.Store
-	Pauser   *pauser
-	Provider Provider
-	Governor *governor.Governor
-	Cache    *StatusCache
-	Finisher *Finisher
-	Limits   Limits
-	Metrics  *obs.Metrics
-	Tracer   *tracing.Tracer // nil makes no spans
-	Log      obs.Log
-	clock    *clock // of the database
+	*shared
+	finisher *Finisher
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
 	keyless  keyless
@@ -114,7 +100,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 	for _, it := range items {
 		row, found := rows[it.TargetID]
-		status, _ := p.Cache.Status(it.Stream.PromotionID)
+		status, _ := p.cache.Status(it.Stream.PromotionID)
 		switch {
 		case !it.Readable:
 			p.deadLetterEntry(ctx, it, reward.CodeMalformed, unreadable)
@@ -122,13 +108,13 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 			p.deadLetterEntry(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
 			// This dispatch is over: its row is never QUEUED under it again.
-			p.Finisher.ack(it)
+			p.finisher.ack(it)
 		case it.Claimed && row.FailedDeliveries+1 >= poisonAfter:
 			p.poison(ctx, it, row)
 		case !it.FirstDelivery:
-			p.Finisher.returnToReady(it)
+			p.finisher.returnToReady(it)
 		case status == reward.PromotionCancelled:
-			p.Finisher.finish(it, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
+			p.finisher.finish(it, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
 		default:
 			go p.pay(ctx, it, row)
 		}
@@ -141,7 +127,7 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	out := make(map[reward.TargetID]reward.Payout, len(ids))
 	for len(ids) > 0 {
 		chunk := ids[:min(len(ids), store.BatchMax)]
-		rows, err := p.Store.PayoutGetMany(ctx, chunk)
+		rows, err := p.rows.PayoutGetMany(ctx, chunk)
 		if err != nil {
 			p.warn(ctx, obs.Processor, databaseUnavailable, err, "count", len(chunk))
 			if !service.Sleep(ctx, service.Jitter(500*time.Millisecond, 0.25)) {
@@ -161,7 +147,7 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 // and acknowledges it.
 func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, detail string) {
 	if p.storeDeadLetter(ctx, it, reason, detail) {
-		p.Finisher.ack(it)
+		p.finisher.ack(it)
 	}
 }
 
@@ -172,7 +158,7 @@ func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, 
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
-		p.Finisher.finish(it, rules.Outcome{
+		p.finisher.finish(it, rules.Outcome{
 			Ref: row.Ref(), Kind: rules.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
 		})
 	}
@@ -181,13 +167,13 @@ func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout
 // storeDeadLetter stores a copy of an entry as a dead letter. It reports false if
 // that fails, and then leaves the entry pending until a consumer claims it.
 func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, detail string) bool {
-	if err := p.Store.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
+	if err := p.rows.DeadLetterAdd(ctx, []reward.DeadLetter{deadEntry(it.Stream, it.Entry, reason, detail)}); err != nil {
 		p.warn(ctx, obs.Consumer, databaseUnavailable, err, "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 		it.Release()
 		return false
 	}
-	p.Metrics.DeadLettered(reason, 1)
-	p.Log.For(obs.Consumer).Warn("entry dead-lettered", errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
+	p.cfg.Metrics.DeadLettered(reason, 1)
+	p.cfg.Log.For(obs.Consumer).Warn("entry dead-lettered", errors.New(detail), "promotion_id", it.Stream.PromotionID, "entry", it.ID)
 	return true
 }
 
@@ -209,7 +195,7 @@ const databaseUnavailable = "database unavailable"
 func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
 	if ctx.Err() == nil && now-last > int64(warnInterval) && p.warnedAt.CompareAndSwap(last, now) {
-		p.Log.For(c).Warn(message, err, attrs...)
+		p.cfg.Log.For(c).Warn(message, err, attrs...)
 	}
 }
 
@@ -222,7 +208,7 @@ func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began t
 	if began.Before(p.pausedAt[id].Add(viewAgeMax)) {
 		return
 	}
-	if p.Pauser.pause(ctx, id, reason) {
+	if p.pause(ctx, id, reason) {
 		if p.pausedAt == nil {
 			p.pausedAt = make(map[reward.PromotionID]time.Time)
 		}

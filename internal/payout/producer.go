@@ -1,32 +1,50 @@
 package payout
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Producer adds an entry to the stream for each dispatched payout, and tries that
+// Producer saves targets as rows, and adds an entry to the stream for each dispatched payout, and tries that
 // once. If the queue refuses an entry, the Producer returns the payout to READY.
 // If it is unknown whether the queue added an entry, the sweeper finds out and
 // returns the payout if the entry is missing.
 type Producer struct {
-	Queue queue.Queue
-	Rows  store.Payouts // sets the time of each write
-	// MaxLen limits the entries of each stream.
-	MaxLen int
-	// DispatchHorizon is Limits.DispatchHorizon. The queue refuses to add an
-	// entry whose dispatch is older than half of it; see queueClock.deadline.
-	DispatchHorizon time.Duration
-	Lease           time.Duration // of an entry
-	// Streams hears whether the queue takes entries.
-	Streams *streamHealth
-	Log     obs.Log
-	clock   *queueClock // nil: all clocks are right
+	*shared
+	health *streamHealth
+	log    obs.Log
+}
+
+func newProducer(s *shared) *Producer {
+	return &Producer{shared: s, health: newStreamHealth(s), log: s.cfg.Log.For(obs.Producer)}
+}
+
+// Save writes at most store.BatchMax rows of promotions of type t; see
+// store.Payouts.PayoutSave. It sets MaxLen in p. It then adds an entry for
+// each row that became QUEUED. After a crash between the two steps, the sweeper
+// returns these rows to READY.
+func (p *Producer) Save(ctx context.Context, t reward.PromotionType, params store.PayoutSaveParams) (store.PayoutSaveResult, error) {
+	params.MaxLen = p.cfg.MaxLen
+	if p.cfg.Direct || !p.clock.acceptsAll() {
+		params.MaxLen = 0 // the rows wait for a feeder with capacity, whose clock the queue accepts
+	}
+	res, err := p.rows.PayoutSave(ctx, params)
+	if err != nil {
+		return res, err
+	}
+	// One add per promotion, in the order of arrival.
+	slices.SortStableFunc(res.Queued, func(a, b reward.Payout) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
+	p.Enqueue(ctx, t, res.Queued)
+	return res, nil
 }
 
 // addTimeout limits an add, also during a stop.
@@ -54,9 +72,9 @@ func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatch
 // StreamLen returns the length of a promotion's stream, or MaxLen if the queue
 // cannot tell.
 func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
-	info, err := p.Queue.Info(ctx, queue.StreamOf(v.Promotion))
+	info, err := p.cfg.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
-		return p.MaxLen
+		return p.cfg.MaxLen
 	}
 	return int(info.Len)
 }
@@ -64,7 +82,6 @@ func (p *Producer) StreamLen(ctx context.Context, v store.PromotionView) int {
 func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Payout) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addTimeout)
 	defer cancel()
-	log := p.Log.For(obs.Producer)
 	entries := make([]queue.NewEntry, len(payouts))
 	buf := make([]byte, 0, 128*len(payouts))
 	for i := range payouts {
@@ -73,15 +90,15 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 		buf = m.AppendJSON(buf)
 		entries[i] = queue.NewEntry{TargetID: m.TargetID, Dispatch: payouts[i].Dispatch, Message: buf[from:len(buf):len(buf)]}
 	}
-	added, err := p.Queue.Add(ctx, queue.AddParams{
-		Stream: s, MaxLen: p.MaxLen, Deadline: p.clock.deadline(s, payouts[0].DueAt, p.DispatchHorizon), Entries: entries,
+	added, err := p.cfg.Queue.Add(ctx, queue.AddParams{
+		Stream: s, MaxLen: p.cfg.MaxLen, Deadline: p.clock.deadline(s, payouts[0].DueAt), Entries: entries,
 	})
 	if err != nil {
-		p.Streams.failed(s, err)
+		p.health.failed(s, err)
 		return 0
 	}
-	p.Streams.works(s)
-	log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
+	p.health.works(s)
+	p.log.Debug("payouts enqueued", "promotion_id", s.PromotionID, "count", added)
 	if added == len(payouts) {
 		return added
 	}
@@ -92,8 +109,90 @@ func (p *Producer) add(ctx context.Context, s queue.Stream, payouts []reward.Pay
 	// MaybeCalled is not set: the queue has refused the entries, so nobody can
 	// charge for this dispatch. If this write fails, the rows stay QUEUED until
 	// the sweeper returns them.
-	if _, err := p.Rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.Lease}); err != nil {
-		log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
+	if _, err := p.rows.PayoutReturn(ctx, store.PayoutReturnParams{Refs: refs, Lease: p.cfg.Limits.Lease}); err != nil {
+		p.log.Warn("returning payouts failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 	}
 	return added
+}
+
+const (
+	// tryInterval separates the tries whether streams work again, of tryMax streams at a
+	// time, each for at most tryTimeout.
+	tryInterval = time.Second
+	tryMax      = 8
+	tryTimeout  = time.Second
+)
+
+// streamHealth reports when entries cannot be added to the work streams, or read from
+// them. It is safe for concurrent use.
+type streamHealth struct {
+	service.Base
+	*shared
+
+	mu      sync.Mutex            // protects failing
+	failing map[queue.Stream]bool // the latest command failed
+}
+
+func newStreamHealth(s *shared) *streamHealth {
+	return &streamHealth{shared: s, failing: make(map[queue.Stream]bool)}
+}
+
+// failed notes that a command on a stream failed, and why.
+func (h *streamHealth) failed(s queue.Stream, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failing[s] = true
+	h.cfg.Troubles.Set(obs.PartStreams, streamsReason(s, err))
+}
+
+// streamsReason says why a stream does not work, and what that means.
+func streamsReason(s queue.Stream, err error) string {
+	const effect = "dispatched payouts wait until it does"
+	if reason := service.Refusal(err, "Redis", "the work stream of promotion "+s.PromotionID.String()+" needs", effect); reason != "" {
+		return reason + "; largesse doctor has the remedy"
+	}
+	return "Redis did not say whether it took entries into the work streams: " + effect + "; check that it answers"
+}
+
+// works notes that a stream works.
+func (h *streamHealth) works(s queue.Stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.failing[s] {
+		return
+	}
+	if delete(h.failing, s); len(h.failing) == 0 {
+		h.cfg.Troubles.Clear(obs.PartStreams)
+	}
+}
+
+// run finds out when streams work again, until ctx ends. Their promotions may have nothing
+// to add or to read for long.
+func (h *streamHealth) run(ctx context.Context) {
+	for service.Sleep(ctx, service.Jitter(tryInterval, 0.1)) {
+		var trying sync.WaitGroup
+		for _, s := range h.some() {
+			trying.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+				defer cancel()
+				if h.cfg.Queue.Try(ctx, s) == nil {
+					h.works(s)
+				}
+			})
+		}
+		trying.Wait()
+	}
+}
+
+// some returns at most tryMax of the streams that do not work.
+func (h *streamHealth) some() []queue.Stream {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []queue.Stream
+	for s := range h.failing {
+		if out = append(out, s); len(out) == tryMax {
+			break
+		}
+	}
+	return out
 }

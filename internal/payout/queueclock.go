@@ -20,29 +20,28 @@ const (
 // queueClock compares the clocks of the queue's servers with the database's, which
 // sets the time of each dispatch, and reports a difference that matters as a trouble.
 // The clock of this instance does not matter. A comparison that fails changes
-// nothing: the result of the one before stays valid. A nil queueClock finds all
-// clocks right. Its methods are safe for concurrent use.
+// nothing: the result of the one before stays valid. Its methods are safe for concurrent
+// use.
 type queueClock struct {
 	service.Base
-	queue queue.Queue
-	rows  *clock // of the database
+	*shared
 	// local reports whether the queue is in this process. Its clock is that of this
 	// instance then, which may differ from the database's as much as it likes.
-	local    bool
-	horizon  time.Duration // Limits.DispatchHorizon
-	troubles *obs.Troubles
-	log      obs.Log
+	local bool
+	log   obs.Log
 
 	clocks   atomic.Pointer[queue.Clocks] // nil before the first comparison
 	compared chan struct{}                // closed after the first comparison
 	once     sync.Once                    // closes compared
 }
 
-func newQueueClock(q queue.Queue, rows *clock, local bool, horizon time.Duration, troubles *obs.Troubles, log obs.Log) *queueClock {
+func newQueueClock(s *shared) *queueClock {
 	return &queueClock{
-		queue: q, rows: rows, local: local, horizon: horizon, troubles: troubles, log: log.For(obs.Producer), compared: make(chan struct{}),
+		shared: s, local: s.cfg.Direct || s.cfg.QueueIsLocal, log: s.cfg.Log.For(obs.Producer), compared: make(chan struct{}),
 	}
 }
+
+func (c *queueClock) horizon() time.Duration { return c.cfg.Limits.DispatchHorizon() }
 
 // run compares the clocks until ctx ends.
 func (c *queueClock) run(ctx context.Context) {
@@ -58,12 +57,11 @@ func (c *queueClock) compare(ctx context.Context) {
 	defer c.once.Do(func() { close(c.compared) })
 	bounded, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	clocks, err := c.queue.Clocks(bounded)
-	if err != nil {
-		c.log.Debug("comparing clocks failed", "error", err)
-		return
+	clocks, err := c.cfg.Queue.Clocks(bounded)
+	var earliest, latest time.Time
+	if err == nil {
+		earliest, latest, err = c.rows.clock.between(bounded)
 	}
-	earliest, latest, err := c.rows.between(bounded)
 	if err != nil {
 		c.log.Debug("comparing clocks failed", "error", err)
 		return
@@ -77,15 +75,15 @@ func (c *queueClock) compare(ctx context.Context) {
 	clocks = queue.Clocks{Worst: relative(clocks.Worst), Of: func(s queue.Stream) service.Clock { return relative(of(s)) }}
 	c.clocks.Store(&clocks)
 	if reason := c.judge(clocks.Worst); reason != "" {
-		c.troubles.Set(obs.PartRedisClock, reason)
+		c.cfg.Troubles.Set(obs.PartRedisClock, reason)
 	} else {
-		c.troubles.Clear(obs.PartRedisClock)
+		c.cfg.Troubles.Clear(obs.PartRedisClock)
 	}
 }
 
 // judge returns what is wrong with a clock, or "" for a difference that is small.
 func (c *queueClock) judge(clock service.Clock) string {
-	if c.local || clock.Skew() <= c.horizon/10 {
+	if c.local || clock.Skew() <= c.horizon()/10 {
 		return ""
 	}
 	skew := clock.Ahead.Abs().Round(100 * time.Millisecond)
@@ -103,13 +101,10 @@ func (c *queueClock) judge(clock service.Clock) string {
 // difference, the server's clock shows three quarters of a horizon after dispatchedAt
 // when the dispatch is made. The deadline is one horizon after dispatchedAt, so a
 // quarter of the horizon is left for the add.
-func (c *queueClock) aheadMax() time.Duration { return c.horizon * 3 / 4 }
+func (c *queueClock) aheadMax() time.Duration { return c.horizon() * 3 / 4 }
 
 // await waits for the first comparison.
 func (c *queueClock) await(ctx context.Context) {
-	if c == nil {
-		return
-	}
 	select {
 	case <-c.compared:
 	case <-ctx.Done():
@@ -118,29 +113,22 @@ func (c *queueClock) await(ctx context.Context) {
 
 // ahead returns how far the clock of a stream's server is ahead of the database's.
 func (c *queueClock) ahead(s queue.Stream) time.Duration {
-	if c == nil {
-		return 0
+	if clocks := c.clocks.Load(); clocks != nil {
+		return clocks.Of(s).Ahead
 	}
-	clocks := c.clocks.Load()
-	if clocks == nil {
-		return 0
-	}
-	return clocks.Of(s).Ahead
+	return 0
 }
 
 // accepts reports whether the queue would accept a payout of a stream that is
 // dispatched now.
 func (c *queueClock) accepts(s queue.Stream) bool {
-	return c == nil || c.local || c.ahead(s) <= c.aheadMax()
+	return c.local || c.ahead(s) <= c.aheadMax()
 }
 
 // acceptsAll reports whether the queue would accept every payout.
 func (c *queueClock) acceptsAll() bool {
-	if c == nil || c.local {
-		return true
-	}
 	clocks := c.clocks.Load()
-	return clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
+	return c.local || clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
 }
 
 // deadline returns the time by the clock of a stream's server after which the
@@ -154,10 +142,10 @@ func (c *queueClock) acceptsAll() bool {
 // clock if the stream is empty. So no payout is swept that has an entry or still gets
 // one, even if the difference was measured wrong. The exception is a clock that is
 // set back; see docs/architecture.md.
-func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time, horizon time.Duration) time.Time {
+func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time) time.Time {
 	ahead := c.ahead(s)
-	if c == nil || !c.local {
-		ahead = min(ahead, horizon/2)
+	if !c.local {
+		ahead = min(ahead, c.horizon()/2)
 	}
-	return dispatchedAt.Add(horizon/2 + ahead)
+	return dispatchedAt.Add(c.horizon()/2 + ahead)
 }

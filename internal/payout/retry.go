@@ -35,8 +35,8 @@ type retryOf struct {
 // lost: the feeder then dispatches the payout.
 type RetryProcessor struct {
 	service.Base
+	*shared
 	publisher bus.Publisher
-	rows      store.Payouts
 	producer  *Producer
 	log       obs.Log
 
@@ -50,9 +50,9 @@ type RetryProcessor struct {
 }
 
 // NewRetryProcessor returns a RetryProcessor that publishes through p.
-func NewRetryProcessor(p bus.Publisher, rows store.Payouts, producer *Producer, log obs.Log) *RetryProcessor {
+func NewRetryProcessor(s *shared, p bus.Publisher, producer *Producer) *RetryProcessor {
 	return &RetryProcessor{
-		publisher: p, rows: rows, producer: producer, log: log.For(obs.Retry),
+		shared: s, publisher: p, producer: producer, log: s.cfg.Log.For(obs.Retry),
 		out: make(chan []bus.Record, retryOutMax), due: service.NewHint(),
 	}
 }
@@ -175,12 +175,12 @@ func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
 // of their record. If that fails, the feeder dispatches them.
 func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
 	for k, refs := range due {
-		if !r.producer.clock.accepts(queue.Stream{Type: k.promotionType, PromotionID: k.promotion}) {
+		if !r.clock.accepts(queue.Stream{Type: k.promotionType, PromotionID: k.promotion}) {
 			continue
 		}
 		rows, err := r.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
 			PromotionID: k.promotion, From: reward.Retrying, Refs: refs,
-			Limit: len(refs), MaxLen: r.producer.MaxLen,
+			Limit: len(refs), MaxLen: r.cfg.MaxLen,
 		})
 		if err != nil {
 			if ctx.Err() == nil {

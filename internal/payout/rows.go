@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,40 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// Store is what a flow needs of the database.
+type Store interface {
+	store.Leases
+
+	Clock(ctx context.Context) (time.Time, error)
+	RestoreMark(ctx context.Context) (time.Time, error)
+	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
+	DeadLetterAdd(ctx context.Context, letters []reward.DeadLetter) error
+	InstanceAlive(ctx context.Context) ([]string, error)
+	InstanceList(ctx context.Context) ([]store.Instance, error)
+
+	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PromotionAwaitApproval(ctx context.Context, p store.PromotionAwaitApprovalParams) (bool, error)
+	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
+	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
+	PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error)
+	PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (bool, error)
+	PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error)
+	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
+	PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
+	PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
+	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
+
+	PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error)
+	PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error)
+	PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error)
+	PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error)
+	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error)
+	PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
+	PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error)
+	PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error)
+}
+
 // flowStore is the store of a flow. It writes and reads all times of payouts by the
 // clock of the database, whatever the caller sets as Now: another instance decides by
 // them when a dispatch is lost, when a stream can be destroyed, when a key may be
@@ -18,7 +53,7 @@ import (
 // charged twice, or with the transaction key of another one. No target becomes QUEUED
 // that needs an approval.
 type flowStore struct {
-	store.Store
+	Store
 	clock *clock
 	// approvalAbove is the setting approval.above. Every start by a record, save and
 	// dispatch obeys it.
@@ -39,7 +74,7 @@ type Breaches struct {
 }
 
 // newFlowStore returns the store of a flow.
-func newFlowStore(s store.Store, approvalAbove reward.Limits, breaches Breaches) *flowStore {
+func newFlowStore(s Store, approvalAbove reward.Limits, breaches Breaches) *flowStore {
 	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, breaches: breaches}
 }
 
@@ -71,8 +106,8 @@ func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID
 
 // PromotionRegister registers promotions with the time of the database, so that no
 // record starts one early.
-func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration, _ reward.Limits, _ time.Time) ([]reward.Promotion, error) {
-	now, _, err := s.clock.between(ctx)
+func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration) ([]reward.Promotion, error) {
+	now, err := s.clock.earliest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +116,8 @@ func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registrati
 
 // PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the
 // database, so that no instance with a fast clock starts one early.
-func (s *flowStore) PromotionDue(ctx context.Context, _ time.Time, limit int) ([]store.PromotionView, error) {
-	now, _, err := s.clock.between(ctx)
+func (s *flowStore) PromotionDue(ctx context.Context, limit int) ([]store.PromotionView, error) {
+	now, err := s.clock.earliest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,116 +126,98 @@ func (s *flowStore) PromotionDue(ctx context.Context, _ time.Time, limit int) ([
 
 // PromotionComplete ends promotions by the time of the database, so that no instance
 // with a fast clock takes the lease of an upload for expired.
-func (s *flowStore) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, _ time.Time) (bool, error) {
-	now, _, err := s.clock.between(ctx)
+func (s *flowStore) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration) (bool, error) {
+	now, err := s.clock.earliest(ctx)
 	if err != nil {
 		return false, err
 	}
 	return s.Store.PromotionComplete(ctx, id, settleAfter, now)
 }
 
-// PayoutSave saves and dispatches payouts with the time of the database.
-func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
-	now, _, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (_ store.PayoutSaveResult, err error) {
+	if p.Now, err = s.clock.earliest(ctx); err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	if p.Now = now; p.ApprovalAbove.Default == 0 {
+	if p.ApprovalAbove.Default == 0 {
 		p.ApprovalAbove = s.approvalAbove
 	}
 	return s.Store.PayoutSave(ctx, p)
 }
 
-// PayoutDispatch dispatches payouts with the time of the database.
-func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
-	now, _, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) (_ []reward.Payout, err error) {
+	if p.Now, err = s.clock.earliest(ctx); err != nil {
 		return nil, err
 	}
-	if p.Now = now; p.ApprovalAbove.Default == 0 {
+	if p.ApprovalAbove.Default == 0 {
 		p.ApprovalAbove = s.approvalAbove
 	}
 	return s.Store.PayoutDispatch(ctx, p)
 }
 
-// PayoutFinish writes outcomes with the time of the database. The time of a retry
-// keeps its distance from the present.
-func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
-	_, now, err := s.clock.between(ctx)
-	if err != nil {
+// PayoutFinish writes outcomes. The time of a retry keeps its distance from the
+// present.
+func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (_ []store.FinishResult, err error) {
+	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return nil, err
 	}
-	p.Now = now
-	outcomes := slices.Clone(p.Outcomes) // a failed write is repeated with the same ones
-	for i, o := range outcomes {
+	p.Outcomes = slices.Clone(p.Outcomes) // a failed write is repeated with the same ones
+	for i, o := range p.Outcomes {
 		if !o.RetryAt.IsZero() {
-			outcomes[i].RetryAt = now.Add(time.Until(o.RetryAt))
+			p.Outcomes[i].RetryAt = p.Now.Add(time.Until(o.RetryAt))
 		}
 	}
-	p.Outcomes = outcomes
 	results, err := s.Store.PayoutFinish(ctx, p)
-	var paid []confirmation
+	reported := make(map[reward.PromotionID]bool)
 	for i, r := range results {
 		o := &p.Outcomes[i]
 		if r.Recorded != "" {
 			s.chargedTwice(ctx, store.SecondCharge{Ref: o.Ref, Recorded: r.Recorded, TransactionKey: o.TransactionKey})
 		}
 		if o.Kind == rules.OutcomePaid {
-			paid = append(paid, confirmation{o.Ref, o.TransactionKey})
+			s.confirmed(ctx, o.Ref, o.TransactionKey, reported)
 		}
 	}
-	s.confirmed(ctx, paid)
 	return results, err
 }
 
-// PayoutSettle writes results of lookups with the time of the database.
-func (s *flowStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
-	_, now, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) (twice []store.SecondCharge, err error) {
+	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return nil, err
 	}
-	p.Now = now
-	twice, err := s.Store.PayoutSettle(ctx, p)
+	twice, err = s.Store.PayoutSettle(ctx, p)
 	for _, c := range twice {
 		s.chargedTwice(ctx, c)
 	}
-	var paid []confirmation
+	if err != nil {
+		return twice, err
+	}
+	reported := make(map[reward.PromotionID]bool)
 	for _, l := range p.Lookups {
-		if l.Found && err == nil {
-			paid = append(paid, confirmation{l.Ref, l.TransactionKey})
+		if l.Found {
+			s.confirmed(ctx, l.Ref, l.TransactionKey, reported)
 		}
 	}
-	s.confirmed(ctx, paid)
-	return twice, err
+	return twice, nil
 }
 
-// PayoutReturn returns payouts with the time of the database.
-func (s *flowStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
-	_, now, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (_ int, err error) {
+	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return 0, err
 	}
-	p.Now = now
 	return s.Store.PayoutReturn(ctx, p)
 }
 
-// PayoutSweep sweeps payouts with the time of the database.
-func (s *flowStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
-	_, now, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (_ int, err error) {
+	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return 0, err
 	}
-	p.Now = now
 	return s.Store.PayoutSweep(ctx, p)
 }
 
-// PayoutCancelStep cancels payouts with the time of the database.
-func (s *flowStore) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
-	_, now, err := s.clock.between(ctx)
-	if err != nil {
+func (s *flowStore) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (_ int, err error) {
+	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return 0, err
 	}
-	p.Now = now
 	return s.Store.PayoutCancelStep(ctx, p)
 }
 
@@ -210,30 +227,100 @@ func (s *flowStore) chargedTwice(ctx context.Context, c store.SecondCharge) {
 	}
 }
 
-// confirmation is the transaction key with which the provider confirmed a payout.
-type confirmation struct {
-	reward.Ref
-	key string
-}
-
-// confirmed notes the confirmations of a batch, and reports those with the key of another
-// payout: one per promotion, so that a provider whose keys are all the same holds up the
-// outcomes of no other promotion.
-func (s *flowStore) confirmed(ctx context.Context, paid []confirmation) {
-	if s.breaches.KeyShared == nil {
+// confirmed notes the transaction key with which the provider confirmed a payout, and
+// reports a key of another payout. Per batch it reports one for each promotion, and notes
+// that in reported, so that a provider whose keys are all the same holds up the outcomes
+// of no other promotion.
+func (s *flowStore) confirmed(ctx context.Context, ref reward.Ref, key string, reported map[reward.PromotionID]bool) {
+	if s.breaches.KeyShared == nil || key == "" {
 		return
 	}
-	reported := make(map[reward.PromotionID]bool)
-	for _, c := range paid {
-		if c.key == "" {
-			continue
-		}
-		id := store.PayoutID{PromotionID: c.PromotionID, TargetID: c.TargetID}
-		if other, shared := s.latest.add(c.key, id); shared && !reported[c.PromotionID] {
-			reported[c.PromotionID] = true
-			s.breaches.KeyShared(context.WithoutCancel(ctx), c.key, other, id)
-		}
+	id := store.PayoutID{PromotionID: ref.PromotionID, TargetID: ref.TargetID}
+	if other, shared := s.latest.add(key, id); shared && !reported[id.PromotionID] {
+		reported[id.PromotionID] = true
+		s.breaches.KeyShared(context.WithoutCancel(ctx), key, other, id)
 	}
 }
 
-var _ store.Payouts = (*flowStore)(nil)
+const (
+	clockInterval = 10 * time.Second // between reads of the database's clock
+	clockTimeout  = 2 * time.Second  // of a read
+	clockBackoff  = time.Second      // after a failed read
+	// clockAgeMax is the age of a read above which the time is not known any more.
+	clockAgeMax = 5 * time.Minute
+	// clockJump is a difference between the wall clock of this host and the time
+	// that has passed. A larger one means that the clock was set or that the host
+	// was suspended.
+	clockJump = time.Second
+)
+
+// clock tells the time of the database. Instances have clocks of their own, which
+// may be wrong; a "not found" must not be judged by them. It reads the time of the
+// database now and then, and adds the time that has passed since. It is safe for
+// concurrent use.
+type clock struct {
+	read func(ctx context.Context) (time.Time, error)
+
+	mu           sync.Mutex // protects the fields below
+	at           time.Time  // of the database, at the latest read
+	began, ended time.Time  // of that read, on this host; zero before the first one
+	failedAt     time.Time  // the latest failed read since
+	reading      bool       // a call reads the clock
+}
+
+// between returns two times. The database's clock is not before the first and not
+// after the second one. They differ by the duration of the latest read.
+func (c *clock) between(ctx context.Context) (earliest, latest time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	unknown := !c.known(now)
+	if unknown || now.Sub(c.ended) > clockInterval && !c.reading && now.Sub(c.failedAt) > clockBackoff {
+		c.reading = true
+		c.mu.Unlock() // others use the time that is known
+		at, began, ended, err := c.ask(ctx)
+		c.mu.Lock()
+		c.reading = false
+		now = time.Now()
+		switch {
+		case err == nil:
+			c.at, c.began, c.ended = at, began, ended
+		case unknown && !c.known(now): // no other call has read it meanwhile
+			return time.Time{}, time.Time{}, err
+		default:
+			c.failedAt = now
+		}
+	}
+	return c.at.Add(now.Sub(c.ended)), c.at.Add(now.Sub(c.began)), nil
+}
+
+// earliest returns a time that the database's clock has reached.
+func (c *clock) earliest(ctx context.Context) (time.Time, error) {
+	at, _, err := c.between(ctx)
+	return at, err
+}
+
+// latest returns a time that the database's clock has not passed.
+func (c *clock) latest(ctx context.Context) (time.Time, error) {
+	_, at, err := c.between(ctx)
+	return at, err
+}
+
+// known reports whether the latest read still tells the time. The caller holds mu.
+func (c *clock) known(now time.Time) bool {
+	passed := now.Sub(c.ended) // by the monotonic clock
+	jump := now.Round(0).Sub(c.ended.Round(0)) - passed
+	return !c.ended.IsZero() && passed <= clockAgeMax && jump.Abs() <= clockJump
+}
+
+// ask reads the time of the database, and returns when the read began and ended.
+func (c *clock) ask(ctx context.Context) (at, began, ended time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	began = time.Now()
+	at, err = c.read(ctx)
+	if err != nil {
+		return at, began, ended, fmt.Errorf("read the clock of the database: %w", err)
+	}
+	return at, began, time.Now(), nil
+}

@@ -13,7 +13,6 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/tracing"
 )
 
 const (
@@ -41,20 +40,12 @@ const (
 // Both times are the database's: the clocks of the instances may differ.
 type Settler struct {
 	service.Base
-	rows     *flowStore
-	provider Provider
-	governor *governor.Governor
-	cache    *StatusCache
-	limits   Limits
-	tracer   *tracing.Tracer
-	log      obs.Log
+	*shared
+	log obs.Log
 }
 
-// NewSettler returns a settler whose lookups wait for the governor. A nil tracer makes no
-// spans.
-func NewSettler(rows *flowStore, p Provider, g *governor.Governor, cache *StatusCache, limits Limits, tracer *tracing.Tracer, log obs.Log) *Settler {
-	return &Settler{rows: rows, provider: p, governor: g, cache: cache, limits: limits, tracer: tracer, log: log.For(obs.Settler)}
-}
+// NewSettler returns a settler whose lookups wait for the governor.
+func NewSettler(s *shared) *Settler { return &Settler{shared: s, log: s.cfg.Log.For(obs.Settler)} }
 
 // againAfter is how long after "not found" settled a payout it is looked up once
 // more. A process may stall between its last check and the first byte of a charge,
@@ -116,7 +107,7 @@ func (s *Settler) claim(ctx context.Context) (take, error) {
 	if err != nil {
 		return take{}, err
 	}
-	hold := s.limits.settleHold()
+	hold := s.cfg.Limits.settleHold()
 	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
 		Limit: settleBatch, Until: latest.Add(hold), Now: earliest,
 	})
@@ -140,7 +131,7 @@ func (s *Settler) settle(ctx context.Context, t take) error {
 		return err
 	}
 	_, err := s.rows.PayoutSettle(writing, store.PayoutSettleParams{
-		Lookups: lookups, SettleAfter: s.limits.SettleAfter, AgainAfter: s.limits.againAfter(),
+		Lookups: lookups, SettleAfter: s.cfg.Limits.SettleAfter, AgainAfter: s.cfg.Limits.againAfter(),
 	})
 	if err != nil {
 		return err
@@ -163,14 +154,14 @@ func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.Looku
 	if err != nil {
 		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}
-	began, _, err = s.rows.clock.between(ctx)
+	began, err = s.rows.clock.earliest(ctx)
 	if err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
 		return money.LookupResult{}, time.Time{}, err
 	}
-	ctx, span := s.tracer.Payout(ctx, "settle payout", &row)
+	ctx, span := s.cfg.Tracer.Payout(ctx, "settle payout", &row)
 	defer span.End(nil)
-	if res = lookup(ctx, s.provider, permit, row); res.Answer.Class == reward.AnswerNotSent {
+	if res = lookup(ctx, s.cfg.Provider, permit, row); res.Answer.Class == reward.AnswerNotSent {
 		began = time.Time{}
 	}
 	return res, began, nil
@@ -183,11 +174,11 @@ func (s *Settler) lookup(ctx context.Context, row reward.Payout) (rules.Lookup, 
 	if err != nil {
 		return rules.Lookup{}, err
 	}
-	now, _, err := s.rows.clock.between(ctx)
+	now, err := s.rows.clock.earliest(ctx)
 	if err != nil {
 		return rules.Lookup{}, err
 	}
-	decides := row.SettleFrom.Add(s.limits.SettleAfter)
+	decides := row.SettleFrom.Add(s.cfg.Limits.SettleAfter)
 	out := rules.Lookup{
 		Ref:   row.Ref(),
 		Found: res.Found, TransactionKey: res.TransactionKey,

@@ -12,7 +12,6 @@ import (
 	"github.com/largesse/largesse/internal/governor"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -38,6 +37,13 @@ func newLookupRows(n int) *lookupRows {
 		r.due[reward.TargetID(i)] = time.Now()
 	}
 	return r
+}
+
+// settler returns a settler of these rows, whose lookups take so long.
+func (r *lookupRows) settler(took time.Duration, g *governor.Governor) *Settler {
+	s := newShared(Config{Store: r, Provider: slowLookups{rows: r, took: took}, Limits: testLimits()}, nil)
+	s.governor = g
+	return NewSettler(s)
 }
 
 func (r *lookupRows) PayoutClaimLookups(_ context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
@@ -96,7 +102,7 @@ func TestSettlerHoldsWhatItLooksUp(t *testing.T) {
 		for range 2 {
 			g := governor.New(governor.Config{})
 			defer g.Close()
-			s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows, took: 5 * time.Second}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
+			s := rows.settler(5*time.Second, g)
 			runs = append(runs, s.run)
 		}
 		stop := inBackground(t, runs...)
@@ -123,7 +129,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 		defer g.Close()
 		permit := fixture.Must(g.Acquire(t.Context(), governor.Job{PromotionID: 7}))(t)
 		defer permit.Done(governor.Outcome{Class: reward.AnswerPaid})
-		s := NewSettler(newFlowStore(rows, reward.Limits{}, Breaches{}), slowLookups{rows: rows}, g, NewStatusCache(rows, nil, obs.Log{}), testLimits(), nil, obs.Log{})
+		s := rows.settler(0, g)
 		stop := inBackground(t, s.run)
 		time.Sleep(time.Minute)
 		stop()
@@ -164,14 +170,14 @@ func TestSettlerGoesByTheClockOfTheDatabase(t *testing.T) {
 				s.with(func(cfg *Config) { cfg.Store = clockStore{s.store, ahead} }, dropPublisher{})
 				s.create(1, 0)
 				began := time.Now()
-				fixture.Must(s.flow.cfg.Store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
+				fixture.Must(s.flow.rows.PayoutDispatch(t.Context(), store.PayoutDispatchParams{
 					PromotionID: promotion, From: reward.Ready, Limit: 1, MaxLen: 1, Now: time.Now(),
 				}))(t)
-				rows, now := store.Payouts(s.store), time.Now().Add(ahead) // an instance whose clock is right
+				finish, now := s.store.PayoutFinish, time.Now().Add(ahead) // an instance whose clock is right
 				if here {
-					rows, now = s.flow.cfg.Store, time.Now()
+					finish, now = s.flow.rows.PayoutFinish, time.Now()
 				}
-				fixture.Must(rows.PayoutFinish(t.Context(), store.PayoutFinishParams{
+				fixture.Must(finish(t.Context(), store.PayoutFinishParams{
 					Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: promotion, TargetID: 1, Dispatch: 1}, Kind: rules.OutcomeNoAnswer, GiveUp: true}},
 					Lease:    testLimits().Lease, Now: now,
 				}))(t)

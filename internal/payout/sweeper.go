@@ -46,17 +46,12 @@ const (
 // that cannot reach the queue leaves only its streams to others.
 type Sweeper struct {
 	service.Base
-	store   *flowStore
-	queue   queue.Queue
-	cache   *StatusCache
+	*shared
 	manager *pool.Manager
 	// ownsRows and ownsStreams report whether this instance does the work on the
 	// rows, and on the stream, of a promotion.
 	ownsRows, ownsStreams owns
-
-	limits  Limits
-	metrics *obs.Metrics
-	log     obs.Log
+	log                   obs.Log
 
 	completing, cancelling, sweeping *crew
 	evictor                          *evictor
@@ -69,12 +64,9 @@ type owns func(id reward.PromotionID) bool
 
 // NewSweeper returns a sweeper that works on those promotions of the cache that
 // this instance owns.
-func NewSweeper(s *flowStore, q queue.Queue, cache *StatusCache, manager *pool.Manager, ownsRows, ownsStreams owns, limits Limits, metrics *obs.Metrics, log obs.Log) *Sweeper {
-	log = log.For(obs.Sweeper)
-	sw := &Sweeper{
-		store: s, queue: q, cache: cache, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, limits: limits,
-		metrics: metrics, log: log, evictor: newEvictor(s, q, limits.Lease, log),
-	}
+func NewSweeper(s *shared, manager *pool.Manager, ownsRows, ownsStreams owns) *Sweeper {
+	log := s.cfg.Log.For(obs.Sweeper)
+	sw := &Sweeper{shared: s, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, log: log, evictor: newEvictor(s, log)}
 	sw.completing = newCrew(completeSlots, completeTimeout, 0, log.Streak("completing promotions failed", ""), sw.complete)
 	sw.cancelling = newCrew(cancelSlots, cancelTimeout, 0, log.Streak("cancelling payouts failed", ""), sw.cancelRows)
 	sw.sweeping = newCrew(sweepSlots, sweepTimeout, sweepInterval, log.Streak("sweeping failed", ""), sw.tend)
@@ -93,7 +85,7 @@ func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Leas
 // and has the queue in its process: the queue is empty then, and no other
 // instance has a call in flight.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
-	views, err := s.store.PromotionActive(ctx)
+	views, err := s.rows.PromotionActive(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,7 +153,7 @@ func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]b
 		completing, cancelling, sweeping []*store.PromotionView
 		ids                              []reward.PromotionID // with QUEUED payouts
 	)
-	now, _, err := s.store.clock.between(ctx)
+	now, err := s.rows.clock.earliest(ctx)
 	if err != nil {
 		now = time.Time{}
 	}
@@ -190,7 +182,7 @@ func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]b
 	}
 	s.completing.offer(ctx, completing)
 	s.cancelling.offer(ctx, cancelling)
-	s.metrics.KeepStreams(ids)
+	s.cfg.Metrics.KeepStreams(ids)
 	s.sweeping.offer(ctx, sweeping)
 	s.evictor.offer(ctx, candidates, views, s.ownsStreams)
 }
@@ -233,26 +225,26 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // the statement leaves it alone. So it does not matter how long a step takes, how many
 // there are, or who else sweeps meanwhile.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
-	before, _, err := s.store.clock.between(ctx)
+	before, err := s.rows.clock.earliest(ctx)
 	if err != nil {
 		return 0, err
 	}
-	info, err := s.queue.Info(ctx, queue.StreamOf(v.Promotion))
+	info, err := s.cfg.Queue.Info(ctx, queue.StreamOf(v.Promotion))
 	if err != nil {
 		return 0, err
 	}
-	s.metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, info.At))
+	s.cfg.Metrics.SetStream(v.Type, v.ID, info.Len, info.Lag(), info.Pending, age(info.OldestPendingAt, info.At))
 	switch {
-	case s.limits.direct:
-	case s.limits.local && info.Len > 0:
+	case s.cfg.Direct:
+	case s.cfg.QueueIsLocal && info.Len > 0:
 		before = before.Add(-time.Since(info.OldestAt))
-	case s.limits.local:
+	case s.cfg.QueueIsLocal:
 	case info.Len > 0:
 		before = earliest(before, info.At, info.OldestAt)
 	default:
 		before = earliest(before, info.At)
 	}
-	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.limits.DispatchHorizon()))
+	n, err := s.sweepBefore(ctx, v.ID, before.Add(-s.cfg.Limits.DispatchHorizon()))
 	if n == store.BatchMax {
 		return stepAgain, err
 	}
@@ -269,11 +261,11 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, err
 // a given time, and returns how many there were. They return to READY, or become
 // UNKNOWN in a CANCELLED promotion.
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before time.Time) (int, error) {
-	n, err := s.store.PayoutSweep(ctx, store.PayoutSweepParams{
-		PromotionID: id, Before: before, Lease: s.limits.Lease,
+	n, err := s.rows.PayoutSweep(ctx, store.PayoutSweepParams{
+		PromotionID: id, Before: before, Lease: s.cfg.Limits.Lease,
 	})
 	if n > 0 {
-		s.metrics.Swept(n)
+		s.cfg.Metrics.Swept(n)
 		s.log.Info("lost payouts swept", "promotion_id", id, "count", n)
 	}
 	return n, err
@@ -295,7 +287,7 @@ func completable(v *store.PromotionView) bool {
 // one as FinishedAt, if the store finds that the rows allow it. Otherwise the
 // promotion waits: for an open upload, or for lookups.
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, error) {
-	done, err := s.store.PromotionComplete(ctx, v.ID, s.limits.SettleAfter, time.Time{})
+	done, err := s.rows.PromotionComplete(ctx, v.ID, s.cfg.Limits.SettleAfter)
 	switch {
 	case done:
 		s.log.Info("promotion finished", "promotion_id", v.ID, "previous_status", v.Status)
@@ -313,8 +305,8 @@ func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, 
 // so the chunks of a cancel need no order and may be repeated. A save that began
 // before the cancel may add READY rows after any chunk: the next view shows them.
 func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result, error) {
-	n, err := s.store.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
-		PromotionID: v.ID, Lease: s.limits.Lease,
+	n, err := s.rows.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
+		PromotionID: v.ID, Lease: s.cfg.Limits.Lease,
 	})
 	switch {
 	case n == store.BatchMax:
@@ -332,7 +324,7 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 // can arrive.
 func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 	if !v.Status.Final() || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
-		now.Sub(v.LastDispatchedAt) < s.limits.DispatchHorizon() || s.manager.Active(v.ID) {
+		now.Sub(v.LastDispatchedAt) < s.cfg.Limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return false
 	}
 	ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt)
@@ -346,25 +338,25 @@ func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 // the stream is still missing when destroyedTwice has passed: until then, Redis may lose
 // the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
-	now, _, err := s.store.clock.between(ctx)
+	now, err := s.rows.clock.earliest(ctx)
 	if err != nil || !s.destroyable(&v, now) {
 		return err
 	}
 	stream := queue.StreamOf(v.Promotion)
 	if _, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
-		info, err := s.queue.Info(ctx, stream)
+		info, err := s.cfg.Queue.Info(ctx, stream)
 		if err != nil {
 			return err
 		}
 		if !info.Exists {
-			if _, err := s.store.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
+			if _, err := s.rows.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
 				return err
 			}
 			s.destroyed.remove(v.ID)
 			return nil
 		}
 	}
-	gone, err := s.queue.Destroy(ctx, stream)
+	gone, err := s.cfg.Queue.Destroy(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -380,7 +372,7 @@ func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 // keeps an entry whose row is QUEUED under the entry's dispatch. It stores
 // unreadable entries as dead letters first.
 func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
-	entries, err := s.queue.Range(ctx, stream, store.BatchMax)
+	entries, err := s.cfg.Queue.Range(ctx, stream, store.BatchMax)
 	if err != nil || len(entries) == 0 {
 		return err
 	}
@@ -390,7 +382,7 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 			ids = append(ids, store.PayoutID{PromotionID: stream.PromotionID, TargetID: e.TargetID})
 		}
 	}
-	rows, err := s.store.PayoutGetMany(ctx, ids)
+	rows, err := s.rows.PayoutGetMany(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -413,14 +405,14 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 		done = append(done, e.ID)
 	}
 	if len(dead) > 0 {
-		if err := s.store.DeadLetterAdd(ctx, dead); err != nil {
+		if err := s.rows.DeadLetterAdd(ctx, dead); err != nil {
 			return err
 		}
 		for _, d := range dead {
-			s.metrics.DeadLettered(d.Reason, 1)
+			s.cfg.Metrics.DeadLettered(d.Reason, 1)
 		}
 	}
-	return s.queue.Ack(ctx, stream, done)
+	return s.cfg.Queue.Ack(ctx, stream, done)
 }
 
 func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }

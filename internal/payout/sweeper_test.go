@@ -124,7 +124,7 @@ func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue
 	s.with(func(cfg *Config) {
 		cfg.Payout = false
 		if rows != nil {
-			cfg.Store = rows(cfg.Store)
+			cfg.Store = rows(s.store)
 		}
 		if q != nil {
 			cfg.Queue = q(cfg.Queue)
@@ -401,13 +401,13 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const promotions = 1000
 		rows := sweptRows{countedRows: newCountedRows(promotions, time.Millisecond)}
-		cache := NewStatusCache(rows, nil, obs.Log{})
 		memory := queue.NewMemory()
 		defer memory.Close()
 		var looked atomic.Int64
 		all := func(reward.PromotionID) bool { looked.Add(1); return true }
-		s := NewSweeper(newFlowStore(rows, reward.Limits{}, Breaches{}), memory, cache, pool.NewManager(pool.Config{}), all, all, Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, obs.NewMetrics(), obs.Log{})
-		stop := inBackground(t, cache.run, s.run)
+		shared := newShared(Config{Store: rows, Queue: memory, Limits: Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, Metrics: obs.NewMetrics()}, nil)
+		s := NewSweeper(shared, pool.NewManager(pool.Config{}), all, all)
+		stop := inBackground(t, shared.cache.run, s.run)
 		time.Sleep(10 * time.Second)
 		for _, queued := range []int64{1, 0} {
 			rows.queue(7, queued)

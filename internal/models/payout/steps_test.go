@@ -124,9 +124,9 @@ const firstOutside = pays
 // steps says for each step what it does, as a trace shows it, and which functions,
 // methods and scripts of the module take it.
 var steps = [stepCount]struct{ text, code string }{
-	savesReady:           {"saves the row as READY", "payout.Intake.Save store.Payouts.PayoutSave rules.Allowance.Take rules.Reopen"},
-	savesQueued:          {"saves the row as QUEUED under dispatch 1", "payout.Intake.Save store.Payouts.PayoutSave rules.Allowance.Take rules.Reopen"},
-	savesCancelled:       {"saves the row as CANCELLED", "payout.Intake.Save store.Payouts.PayoutSave"},
+	savesReady:           {"saves the row as READY", "payout.Producer.Save store.Payouts.PayoutSave rules.Allowance.Take rules.Reopen"},
+	savesQueued:          {"saves the row as QUEUED under dispatch 1", "payout.Producer.Save store.Payouts.PayoutSave rules.Allowance.Take rules.Reopen"},
+	savesCancelled:       {"saves the row as CANCELLED", "payout.Producer.Save store.Payouts.PayoutSave"},
 	savesKnown:           {"reads the record of a row that exists", "payout.PublishListener.ProcessTopicMessages store.Payouts.PayoutSave"},
 	savesNothing:         {"reads a record of a deleted promotion", "payout.PublishListener.ProcessTopicMessages store.Payouts.PayoutSave"},
 	dispatches:           {"dispatches the row", "payout.Feeder.feed payout.RetryProcessor.dispatch store.Payouts.PayoutDispatch"},
