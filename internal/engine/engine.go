@@ -495,7 +495,14 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		return err
 	}
 	e.flow = flow
-	e.metrics.PoolsFrom(func() obs.PoolTotals { return totals(flow.Pools()) })
+	e.metrics.PoolsFrom(func() (pools, consumers, pending int) {
+		all := flow.Pools()
+		for _, p := range all {
+			consumers += len(p.Consumers)
+			pending += p.Pending
+		}
+		return len(all), consumers, pending
+	})
 	// It stops after the flow, so that it reports pending entries until the end.
 	heart.Start(context.WithoutCancel(ctx))
 	e.onClose(heart.Stop)
@@ -587,16 +594,6 @@ func (e *Engine) startRetention(ctx context.Context) {
 	old := &retention{rows: e.store, gate: e.gate, periods: e.cfg.Retention, instance: e.instance, log: e.own}
 	old.Start(context.WithoutCancel(ctx), old.run)
 	e.onClose(old.Stop)
-}
-
-// totals returns the sums over the pools of this instance.
-func totals(pools []pool.Status) obs.PoolTotals {
-	t := obs.PoolTotals{Pools: len(pools)}
-	for _, p := range pools {
-		t.Consumers += len(p.Consumers)
-		t.Pending += p.Pending
-	}
-	return t
 }
 
 // streamNames returns a stream's key and consumer group in Redis, or "" for a stream

@@ -87,7 +87,7 @@ func useEverything(m *Metrics) {
 	m.SetBalance(6, true)
 	m.SetBalance(6, false)
 	m.WebhookAttempted(WebhookDelivered)
-	m.PoolsFrom(func() PoolTotals { return PoolTotals{Pools: 2, Consumers: 9, Pending: 70} })
+	m.PoolsFrom(func() (pools, consumers, pending int) { return 2, 9, 70 })
 	m.GovernorFrom(func() GovernorFigures { return GovernorFigures{Limit: 64, Waiting: 12, BreakerOpen: true} })
 	m.PartsFrom(func() map[string]bool { return map[string]bool{"store": true, "queue": false} })
 	m.SetStream(reward.Voucher, 12345, 10, 7, 3, 1500*time.Millisecond)

@@ -44,16 +44,6 @@ const (
 	Traces    Component = "traces"
 )
 
-// The last messages that name only what happened. Each one is deleted with its
-// last use, in internal/engine; no new line uses them.
-const (
-	Started       = "started"
-	Stopped       = "stopped"
-	Stopping      = "stopping"
-	CleanupFailed = "cleanup-failed"
-	Unavailable   = "unavailable"
-)
-
 // Log writes structured log lines. The zero Log discards them. A Log is safe
 // for concurrent use.
 type Log struct {

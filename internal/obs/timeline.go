@@ -1,7 +1,7 @@
 package obs
 
 import (
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,73 +86,48 @@ func (a *TemplateSums) Add(b *TemplateSums) {
 // within a step of the timeline. The first ones count.
 const SeriesMax = 2000
 
-// timeline holds the sums since the last call of TimelineTake.
-type timeline struct {
-	mu         sync.Mutex // protects what follows
-	promotions map[reward.PromotionID]*PromotionSums
-	templates  map[reward.TemplateID]*TemplateSums
-	// all and coupons are the sums over everything.
-	all     PromotionSums
-	coupons TemplateSums
+// sums holds the sums of promotions or of templates since they were last taken.
+type sums[ID ~int64, S any] struct {
+	mu  sync.Mutex // protects what follows
+	all S          // over everything
+	by  map[ID]*S
 }
 
-func newTimeline() *timeline {
-	return &timeline{promotions: make(map[reward.PromotionID]*PromotionSums), templates: make(map[reward.TemplateID]*TemplateSums)}
-}
-
-// promotion adds to the sums of a promotion.
-func (t *timeline) promotion(id reward.PromotionID, add func(s *PromotionSums)) {
+func (t *sums[ID, S]) add(id ID, add func(s *S)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	add(&t.all)
-	s := t.promotions[id]
+	s := t.by[id]
 	if s == nil {
-		if len(t.promotions) == SeriesMax {
+		if len(t.by) == SeriesMax {
 			return
 		}
-		s = &PromotionSums{}
-		t.promotions[id] = s
+		if t.by == nil {
+			t.by = make(map[ID]*S)
+		}
+		s = new(S)
+		t.by[id] = s
 	}
 	add(s)
 }
 
-// template adds to the sums of a template.
-func (t *timeline) template(id reward.TemplateID, add func(s *TemplateSums)) {
+// take returns the sums, with the ones over everything under the ID 0, and begins new ones.
+func (t *sums[ID, S]) take() map[ID]*S {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	add(&t.coupons)
-	s := t.templates[id]
-	if s == nil {
-		if len(t.templates) == SeriesMax {
-			return
-		}
-		s = &TemplateSums{}
-		t.templates[id] = s
+	taken, all := t.by, t.all
+	if len(taken) > 0 {
+		taken[0] = &all
 	}
-	add(s)
-}
-
-// finished counts outcomes by the state that they led to.
-func (a *PromotionSums) finished(after reward.State, payouts int64) {
-	switch after {
-	case reward.Succeeded:
-		a.Succeeded += payouts
-	case reward.Failed:
-		a.Failed += payouts
-	case reward.Retrying:
-		a.Retrying += payouts
-	case reward.Unknown:
-		a.Unknown += payouts
-	}
+	var none S
+	t.by, t.all = nil, none
+	return taken
 }
 
 // called counts a call to the provider.
 func (a *PromotionSums) called(took time.Duration) {
-	i := 0
-	for i < len(LatencyBounds) && took > LatencyBounds[i] {
-		i++
-	}
-	a.Calls[i]++
+	bucket, _ := slices.BinarySearch(LatencyBounds[:], took)
+	a.Calls[bucket]++
 	a.CallMillis += took.Milliseconds()
 }
 
@@ -169,27 +144,8 @@ func (m *Metrics) TimelineTake() TimelineSums {
 	if m.off() {
 		return TimelineSums{}
 	}
-	t := m.timeline
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	taken := TimelineSums{Promotions: maps.Clone(t.promotions), Templates: maps.Clone(t.templates)}
-	if len(taken.Promotions) > 0 {
-		all := t.all
-		taken.Promotions[0] = &all
-	}
-	if len(taken.Templates) > 0 {
-		coupons := t.coupons
-		taken.Templates[0] = &coupons
-	}
-	clear(t.promotions)
-	clear(t.templates)
-	t.all, t.coupons = PromotionSums{}, TemplateSums{}
-	return taken
+	return TimelineSums{Promotions: m.promotions.take(), Templates: m.templates.take()}
 }
 
 // TimelineDropped counts points that could not be stored.
-func (m *Metrics) TimelineDropped(points int) {
-	if !m.off() {
-		m.pointsDropped.Add(float64(points))
-	}
-}
+func (m *Metrics) TimelineDropped(points int) { m.add(pointsDropped, points) }
