@@ -178,44 +178,20 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 			e.close()
 		}
 	}()
-	if e.embedded() {
-		lock, err := lockDir(e.cfg.Data.Dir, e.instance)
-		if err != nil {
+	for _, step := range []func(context.Context) error{
+		e.lockDataDir,
+		e.bindAPI, // before other instances can see this one: its address may be in use
+		e.openStore,
+		e.takeName,
+		e.openQueue,
+		e.openBus,
+		e.openProvider,
+		e.startFlow,
+		e.startCoupons,
+	} {
+		if err := step(ctx); err != nil {
 			return err
 		}
-		e.onClose(lock.release)
-		if err := closeDataDir(e.cfg); err != nil {
-			e.own.Warn("closing data.dir to other users failed", err)
-		}
-		if err := openDir(e.cfg.Data.Dir); err != nil {
-			e.own.Warn("data.dir is open", err)
-		}
-	}
-	// Find an address in use before other instances can see this one.
-	if err := e.bindAPI(ctx); err != nil {
-		return err
-	}
-	if err := e.openStore(ctx); err != nil {
-		return err
-	}
-	if err := e.takeName(ctx); err != nil {
-		return err
-	}
-	e.startTraces()
-	if err := e.openQueue(ctx); err != nil {
-		return err
-	}
-	if err := e.openBus(ctx); err != nil {
-		return err
-	}
-	if err := e.openProvider(); err != nil {
-		return err
-	}
-	if err := e.startFlow(ctx); err != nil {
-		return err
-	}
-	if err := e.startCoupons(ctx); err != nil {
-		return err
 	}
 	e.startRetention(ctx)
 	e.startTimelines(ctx)
@@ -238,12 +214,46 @@ func engineOf(url, embedded string) string {
 	return scheme
 }
 
-// embedded reports whether this instance stores anything in data.dir.
-func (e *Engine) embedded() bool {
-	return e.cfg.Database.URL == "" || len(e.cfg.Kafka.Brokers) == 0
+func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
+
+// background calls run in the background until the instance stops.
+func (e *Engine) background(ctx context.Context, run func(ctx context.Context)) {
+	var running service.Base
+	running.Start(context.WithoutCancel(ctx), run)
+	e.onClose(running.Stop)
 }
 
-func (e *Engine) onClose(f func()) { e.closers = append(e.closers, f) }
+// every calls work at once, and then about once per interval until ctx ends. It reports
+// the result of each call.
+func every(ctx context.Context, interval time.Duration, report func(error, ...any), work func(ctx context.Context) error) {
+	for {
+		if err := work(ctx); ctx.Err() == nil {
+			report(err)
+		}
+		if !service.Sleep(ctx, service.Jitter(interval, 0.1)) {
+			return
+		}
+	}
+}
+
+// lockDataDir takes data.dir for this process, if it stores anything there.
+func (e *Engine) lockDataDir(context.Context) error {
+	if e.cfg.Database.URL != "" && len(e.cfg.Kafka.Brokers) > 0 {
+		return nil
+	}
+	lock, err := lockDir(e.cfg.Data.Dir, e.instance)
+	if err != nil {
+		return err
+	}
+	e.onClose(lock.release)
+	if err := closeDataDir(e.cfg); err != nil {
+		e.own.Warn("closing data.dir to other users failed", err)
+	}
+	if err := openDir(e.cfg.Data.Dir); err != nil {
+		e.own.Warn("data.dir is open", err)
+	}
+	return nil
+}
 
 func (e *Engine) openStore(ctx context.Context) error {
 	s, err := openStore(ctx, e.cfg, e.instance, e.metrics, e.log)
@@ -274,18 +284,18 @@ func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.
 // openStore is OpenStore for a store whose calls m counts, unless it is nil. The caller has
 // checked data.dir.
 func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
-	if cfg.Database.URL == "" {
-		s, err := sqlite.Open(ctx, sqlitePath(cfg))
-		if err != nil {
-			return nil, err
-		}
-		s.LimitViewers(cfg.Database.ReadConnections)
-		s.Observe(m)
-		return s, nil
+	if cfg.Database.URL != "" {
+		pc := postgresConfig(cfg, instance, log)
+		pc.Metrics = m
+		return postgres.Open(ctx, pc)
 	}
-	pc := postgresConfig(cfg, instance, log)
-	pc.Metrics = m
-	return postgres.Open(ctx, pc)
+	s, err := sqlite.Open(ctx, sqlitePath(cfg))
+	if err != nil {
+		return nil, err
+	}
+	s.LimitViewers(cfg.Database.ReadConnections)
+	s.Observe(m)
+	return s, nil
 }
 
 // takeName takes the lease of this instance's name. If a running instance has the
@@ -305,7 +315,7 @@ func (e *Engine) takeName(ctx context.Context) error {
 		e.instance = fmt.Sprintf("%s.%d", base, n)
 	}
 	// With SQLite, the lock of data.dir already excludes other instances.
-	if e.alone() && e.cfg.Database.URL != "" {
+	if alone(e.cfg) && e.cfg.Database.URL != "" {
 		l, err := takeAbandonedLease(ctx, e.store, "work queue in process", e.instance, e.fail, e.log)
 		if err != nil {
 			return fmt.Errorf("redis.url is empty, so the work queue is in this process and only one instance may run: %w", err)
@@ -329,7 +339,7 @@ func (e *Engine) fail(err error) {
 func (e *Engine) Lost() <-chan error { return e.lost }
 
 func (e *Engine) openQueue(ctx context.Context) error {
-	if e.queueIsHere() {
+	if queueIsHere(e.cfg) {
 		e.queue = queue.NewMemory()
 	} else {
 		q, err := redisstream.Open(ctx, redisConfig(e.cfg, e.log))
@@ -366,19 +376,7 @@ func (e *Engine) openBus(ctx context.Context) error {
 	return e.openTopics(ctx)
 }
 
-// startTraces starts to export traces, if otel.endpoint is set.
-func (e *Engine) startTraces() {
-	if e.cfg.Otel.Endpoint == "" {
-		return
-	}
-	e.tracer = tracing.New(tracing.Config{
-		Endpoint: e.cfg.Otel.Endpoint, SampleOneIn: e.cfg.Otel.SampleOneIn, Instance: e.instance, Version: e.version,
-		Metrics: e.metrics, Log: e.log,
-	})
-	e.onClose(e.tracer.Stop)
-}
-
-func (e *Engine) openProvider() error {
+func (e *Engine) openProvider(context.Context) error {
 	if e.local != nil {
 		l := money.NewLocal(money.LocalConfig{
 			Provider: e.local, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
@@ -403,13 +401,9 @@ func (e *Engine) openProvider() error {
 }
 
 // queueIsHere reports whether the work queue is in this process.
-func (e *Engine) queueIsHere() bool { return queueIsHere(e.cfg) }
-
 func queueIsHere(cfg config.Config) bool { return cfg.Redis.URL == "" || !cfg.Redis.Stream.Enabled }
 
 // alone reports whether no other instance can have dispatched anything.
-func (e *Engine) alone() bool { return alone(e.cfg) }
-
 func alone(cfg config.Config) bool {
 	return queueIsHere(cfg) && (cfg.Redis.Stream.Enabled || cfg.Database.URL == "")
 }
@@ -418,7 +412,7 @@ func alone(cfg config.Config) bool {
 // configured. It returns nil if this instance shares them with no other.
 func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	switch {
-	case !e.plays(config.RolePayout) && !e.plays(config.RoleHousekeeping), e.cfg.Redis.URL == "" && e.alone():
+	case !e.plays(config.RolePayout) && !e.plays(config.RoleHousekeeping), e.cfg.Redis.URL == "" && alone(e.cfg):
 		return nil, nil //nolint:nilnil // nil is valid
 	case e.cfg.Redis.URL == "":
 		return unshared{}, nil
@@ -442,6 +436,13 @@ func (unshared) Lease(context.Context, governor.LeaseParams) (governor.Run, erro
 }
 
 func (e *Engine) startFlow(ctx context.Context) error {
+	if e.cfg.Otel.Endpoint != "" {
+		e.tracer = tracing.New(tracing.Config{
+			Endpoint: e.cfg.Otel.Endpoint, SampleOneIn: e.cfg.Otel.SampleOneIn, Instance: e.instance, Version: e.version,
+			Metrics: e.metrics, Log: e.log,
+		})
+		e.onClose(e.tracer.Stop)
+	}
 	stream := e.cfg.Redis.Stream
 	heart := newHeartbeat(heartbeatConfig{
 		rows: e.store, self: store.Instance{
@@ -481,7 +482,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		MaxLen:       stream.MaxLen,
 		Limits:       limits,
 		Direct:       !stream.Enabled,
-		QueueIsLocal: e.alone(),
+		QueueIsLocal: alone(e.cfg),
 		Ingest:       e.plays(config.RoleIngest), Payout: e.plays(config.RolePayout), Housekeeping: e.plays(config.RoleHousekeeping),
 		Breaches: payout.Breaches{ // the books need the flow, and so are made after it
 			ChargedTwice: func(ctx context.Context, c store.SecondCharge) { e.books.ChargedTwice(ctx, c) },
@@ -518,8 +519,14 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		Rows: e.store, Secret: e.cfg.Webhook.Secret, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
 	})
 	deliverer := webhook.NewDeliverer(webhook.Config{Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log})
-	// They stop concurrently, so that they wait for their calls in flight together.
-	e.onClose(func() { together(flow.Stop, e.books.Stop, webhooks.Stop, deliverer.Stop) })
+	e.onClose(func() {
+		// They stop concurrently, so that they wait for their calls in flight together.
+		var stopping sync.WaitGroup
+		for _, stop := range []func(){flow.Stop, e.books.Stop, webhooks.Stop, deliverer.Stop} {
+			stopping.Go(stop)
+		}
+		stopping.Wait()
+	})
 	if err := flow.Start(ctx); err != nil {
 		return err
 	}
@@ -529,15 +536,6 @@ func (e *Engine) startFlow(ctx context.Context) error {
 		deliverer.Start(context.WithoutCancel(ctx))
 	}
 	return nil
-}
-
-// together runs all stops concurrently and waits for them.
-func together(stops ...func()) {
-	var stopping sync.WaitGroup
-	for _, stop := range stops {
-		stopping.Go(stop)
-	}
-	stopping.Wait()
 }
 
 // openGate opens the gate: in Redis, or in this process if no other instance can have
@@ -550,7 +548,7 @@ func (e *Engine) openGate(ctx context.Context) error {
 			return err
 		}
 		e.gate = g
-	case e.alone():
+	case alone(e.cfg):
 		e.gate = gate.NewMemory()
 	default:
 		e.gate = newNoGate()
@@ -592,14 +590,13 @@ func (e *Engine) startRetention(ctx context.Context) {
 		return
 	}
 	old := &retention{rows: e.store, gate: e.gate, periods: e.cfg.Retention, instance: e.instance, log: e.own}
-	old.Start(context.WithoutCancel(ctx), old.run)
-	e.onClose(old.Stop)
+	e.background(ctx, old.run)
 }
 
 // streamNames returns a stream's key and consumer group in Redis, or "" for a stream
 // in this process.
 func (e *Engine) streamNames(s queue.Stream) (key, group string) {
-	if e.queueIsHere() {
+	if queueIsHere(e.cfg) {
 		return "", ""
 	}
 	return redisstream.StreamKey(e.cfg.Redis.KeyPrefix, s), redisstream.ConsumerGroup(e.cfg.Redis.KeyPrefix, s)
@@ -610,38 +607,35 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	if e.unbound {
 		return nil
 	}
-	var without []string
-	if at := e.cfg.HTTP.ProbeListen; at != "" {
-		probes, err := web.NewServer(web.ServerConfig{
-			Listen: at, AuthMode: e.cfg.Auth.Mode, Only: probePaths, Limits: web.Limits{Connections: probeConnections}, Log: e.log,
-		})
+	bind := func(cfg web.ServerConfig) (*web.Server, error) {
+		cfg.AuthMode, cfg.Log = e.cfg.Auth.Mode, e.log
+		server, err := web.NewServer(cfg)
+		if err == nil {
+			err = server.Bind(ctx)
+		}
 		if err != nil {
+			return nil, err
+		}
+		e.onClose(server.Stop)
+		return server, nil
+	}
+	var without []string
+	var err error
+	if at := e.cfg.HTTP.ProbeListen; at != "" {
+		if e.probes, err = bind(web.ServerConfig{Listen: at, Only: probePaths, Limits: web.Limits{Connections: probeConnections}}); err != nil {
 			return err
 		}
-		if err := probes.Bind(ctx); err != nil {
-			return err
-		}
-		e.probes, without = probes, []string{"/metrics"}
-		e.onClose(probes.Stop)
+		without = []string{"/metrics"}
 	}
 	if !e.plays(config.RoleAPI) {
 		return nil
 	}
-	server, err := web.NewServer(web.ServerConfig{
-		Without: without,
-		Listen:  e.cfg.HTTP.Listen, AuthMode: e.cfg.Auth.Mode, Origins: e.cfg.HTTP.AllowedOrigins,
+	e.server, err = bind(web.ServerConfig{
+		Without: without, Listen: e.cfg.HTTP.Listen, Origins: e.cfg.HTTP.AllowedOrigins,
 		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
-		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())}, Log: e.log,
+		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())},
 	})
-	if err != nil {
-		return err
-	}
-	if err := server.Bind(ctx); err != nil {
-		return err
-	}
-	e.server = server
-	e.onClose(server.Stop)
-	return nil
+	return err
 }
 
 // probePaths lists what the listener for probes serves. It has its own connections, so
@@ -667,8 +661,7 @@ func (e *Engine) startMonitor(ctx context.Context) {
 	}}
 	e.metrics.PartsFrom(e.pulse.up)
 	m := &monitor{pulse: e.pulse, troubles: e.troubles, viewAge: e.flow.ViewAge, fullAt: e.store.FullAt, refusal: e.store.Refusal, clock: e.store.Clock}
-	m.Start(context.WithoutCancel(ctx), m.run)
-	e.onClose(m.Stop)
+	e.background(ctx, m.run)
 }
 
 func (e *Engine) startAPI(ctx context.Context) error {

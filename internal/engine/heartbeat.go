@@ -36,8 +36,15 @@ type heartbeat struct {
 	view *service.View[int] // the number of instances that are alive
 }
 
+type instanceRows interface {
+	InstanceHeartbeat(ctx context.Context, self store.Instance, ttl time.Duration) (alive int, err error)
+	InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error)
+	InstanceReportDead(ctx context.Context) ([]string, error)
+	InstanceRemove(ctx context.Context, name string) error
+}
+
 type heartbeatConfig struct {
-	rows  store.Instances
+	rows  instanceRows
 	self  store.Instance // without Pools, Troubles and Governor
 	pools func() []pool.Status
 	// troubles holds what degrades this instance.

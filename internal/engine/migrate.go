@@ -32,6 +32,12 @@ const upgradeInterval = time.Second
 // the older schema is alive. It calls waiting with their names, at first and whenever
 // these change, and ends with its error.
 func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []string) error) error {
+	return offline(ctx, cfg, func(instance string, s store.Store) error { return migrate(ctx, cfg, instance, s, waiting) })
+}
+
+// offline calls do with the configured database, which no other process may use if it is
+// embedded.
+func offline(ctx context.Context, cfg config.Config, do func(instance string, s store.Store) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -48,7 +54,7 @@ func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []st
 		return err
 	}
 	defer s.Close()
-	return migrate(ctx, cfg, instance, s, waiting)
+	return do(instance, s)
 }
 
 // OldestSchema is the oldest schema version that MigrateBack returns to.
@@ -59,39 +65,30 @@ const OldestSchema = 6
 // alive, and a version that is not between OldestSchema and the present one. What
 // later versions have added is removed with its rows.
 func MigrateBack(ctx context.Context, cfg config.Config, version int64) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	if version < OldestSchema {
 		return fmt.Errorf("the schema cannot go back to version %d: the oldest is %d", version, OldestSchema)
 	}
-	instance := service.InstanceID()
-	if cfg.Database.URL == "" {
-		lock, err := lockDir(cfg.Data.Dir, instance)
-		if err != nil {
-			return err
+	return offline(ctx, cfg, func(_ string, s store.Store) error {
+		if cfg.Database.URL != "" {
+			alive, err := s.InstanceAlive(ctx)
+			if err != nil {
+				return fmt.Errorf("reading the instances failed: %w", err)
+			}
+			if len(alive) > 0 {
+				return fmt.Errorf("these instances are alive: %s; stop them first, or wait 15 s if they were killed", strings.Join(alive, ", "))
+			}
 		}
-		defer lock.release()
-	}
-	s, err := OpenStore(ctx, cfg, instance, obs.Log{})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if cfg.Database.URL != "" {
-		alive, err := s.InstanceAlive(ctx)
-		if err != nil {
-			return fmt.Errorf("reading the instances failed: %w", err)
-		}
-		if len(alive) > 0 {
-			return fmt.Errorf("these instances are alive: %s; stop them first, or wait 15 s if they were killed", strings.Join(alive, ", "))
-		}
-	}
-	return s.MigrateBack(ctx, version)
+		return s.MigrateBack(ctx, version)
+	})
+}
+
+type migratedRows interface {
+	Migrate(ctx context.Context) error
+	InstanceAlive(ctx context.Context) ([]string, error)
 }
 
 // migrate migrates an open store, see Migrate.
-func migrate(ctx context.Context, cfg config.Config, instance string, s store.Store, waiting func([]string) error) error {
+func migrate(ctx context.Context, cfg config.Config, instance string, s migratedRows, waiting func([]string) error) error {
 	if cfg.Database.URL != "" {
 		if err := waitForOlder(ctx, cfg, instance, s, waiting); err != nil {
 			return fmt.Errorf("waiting for instances of an older version: %w", err)
@@ -104,7 +101,7 @@ func migrate(ctx context.Context, cfg config.Config, instance string, s store.St
 }
 
 // waitForOlder waits until no instance of an older coupon protocol is alive.
-func waitForOlder(ctx context.Context, cfg config.Config, instance string, s store.Store, waiting func([]string) error) error {
+func waitForOlder(ctx context.Context, cfg config.Config, instance string, s migratedRows, waiting func([]string) error) error {
 	var told []string
 	for {
 		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance, obs.Log{}))

@@ -39,7 +39,6 @@ const (
 
 // monitor checks what this instance depends on, and reports what degrades it.
 type monitor struct {
-	service.Base
 	pulse    *pulse
 	troubles *obs.Troubles
 	// viewAge returns the age of the view of the promotions.

@@ -51,8 +51,8 @@ func TestMonitor(t *testing.T) {
 				return time.Now().Add(time.Duration(skew.Load()) - 100*time.Millisecond), nil
 			},
 		}
-		m.Start(t.Context(), m.run)
-		defer m.Stop()
+		running := run(t, m.run)
+		defer running.Stop()
 		open := func() []string {
 			time.Sleep(skewInterval + 3*time.Second)
 			var parts []string
@@ -141,8 +141,8 @@ func TestARefusalIsReportedWithinASecond(t *testing.T) {
 				refusal:  func() (time.Time, string) { return time.Time{}, "" },
 				clock:    func(context.Context) (time.Time, error) { return time.Now(), nil },
 			}
-			m.Start(t.Context(), m.run)
-			defer m.Stop()
+			running := run(t, m.run)
+			defer running.Stop()
 			time.Sleep(time.Minute)
 			broken.Store(true)
 			time.Sleep(c.within)

@@ -33,14 +33,27 @@ const (
 // retention removes rows that are older than the settings say. One instance at a time
 // does, in small transactions. Zero settings remove nothing.
 type retention struct {
-	service.Base
-	rows     store.Store
+	rows     retainedRows
 	gate     templateRemover
 	periods  config.Retention
 	instance string
 	log      obs.Log
 
 	looks map[reward.TemplateID]look // at templates that are not over
+}
+
+type retainedRows interface {
+	store.Leases
+	Clock(ctx context.Context) (time.Time, error)
+	AuditForget(ctx context.Context, before time.Time, limit int) (int, error)
+	DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error)
+	PromotionEnded(ctx context.Context, before time.Time, after store.EndedPromotion, limit int) ([]store.EndedPromotion, error)
+	PromotionArchive(ctx context.Context, id reward.PromotionID, before, now time.Time) (bool, error)
+	PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error)
+	TemplateEnded(ctx context.Context, before time.Time, after store.EndedTemplate, limit int) ([]store.EndedTemplate, error)
+	TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error)
+	TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error)
+	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
 // look is the latest look at a template that is not over.
@@ -60,17 +73,8 @@ func (r *retention) run(ctx context.Context) {
 	store.Lead(ctx, store.LeadParams{
 		Rows:  r.rows,
 		Lease: store.LeaseTakeParams{Name: retentionLease, Owner: r.instance + "/" + rand.Text()[:8], TTL: leaseTTL},
-		Lead: func(ctx context.Context) {
-			for {
-				if err := r.round(ctx); ctx.Err() == nil {
-					report(err)
-				}
-				if !service.Sleep(ctx, service.Jitter(retentionInterval, 0.2)) {
-					return
-				}
-			}
-		},
-		Log: r.log,
+		Lead:  func(ctx context.Context) { every(ctx, retentionInterval, report, r.round) },
+		Log:   r.log,
 	})
 }
 
@@ -83,39 +87,61 @@ func (r *retention) round(ctx context.Context) error {
 	}
 	var failed []error
 	if keep := r.periods.Audit; keep > 0 {
-		failed = append(failed, r.remove(ctx, "audit entries", func() (int, error) { return r.rows.AuditForget(ctx, now.Add(-keep), retentionBatch) }))
+		failed = append(failed, r.remove(ctx, func() (int, bool, error) {
+			n, err := r.rows.AuditForget(ctx, now.Add(-keep), retentionBatch)
+			return n, n == retentionBatch, named("audit entries", err)
+		}, "what", "audit entries"))
 	}
 	if keep := r.periods.DeadLetters; keep > 0 {
 		for _, status := range []reward.DeadLetterStatus{reward.DeadLetterReplayed, reward.DeadLetterDiscarded} {
-			failed = append(failed, r.remove(ctx, "dead letters", func() (int, error) {
-				return r.rows.DeadLetterForget(ctx, status, now.Add(-keep), retentionBatch)
-			}))
+			failed = append(failed, r.remove(ctx, func() (int, bool, error) {
+				n, err := r.rows.DeadLetterForget(ctx, status, now.Add(-keep), retentionBatch)
+				return n, n == retentionBatch, named("dead letters", err)
+			}, "what", "dead letters"))
 		}
 	}
 	if keep := r.periods.Payouts; keep > 0 {
-		failed = append(failed, r.payouts(ctx, now.Add(-keep), now))
+		before := now.Add(-keep)
+		failed = append(failed, eachEnded(ctx, func(last store.EndedPromotion) ([]store.EndedPromotion, error) {
+			page, err := r.rows.PromotionEnded(ctx, before, last, retentionBatch)
+			return page, named("payouts", err)
+		}, func(p store.EndedPromotion) error {
+			return named(fmt.Sprintf("payouts of promotion %d", p.ID), r.payoutsOf(ctx, p, before, now))
+		}))
 	}
 	if keep := r.periods.Coupons; keep > 0 {
-		failed = append(failed, r.coupons(ctx, now.Add(-keep), now))
+		before := now.Add(-keep)
+		failed = append(failed, eachEnded(ctx, func(last store.EndedTemplate) ([]store.EndedTemplate, error) {
+			page, err := r.rows.TemplateEnded(ctx, before, last, retentionBatch)
+			return page, named("coupons", err)
+		}, func(t store.EndedTemplate) error {
+			return named(fmt.Sprintf("coupons of template %d", t.ID), r.couponsOf(ctx, t, before, now))
+		}))
 	}
 	return errors.Join(failed...)
 }
 
-// coupons archives coupon templates that closed before a time, and removes their gates
-// and rows. It archives first, in a transaction of its own: from then on nothing of the
-// template changes, so a crash in between leaves rows that the next round removes.
-func (r *retention) coupons(ctx context.Context, before, now time.Time) error {
-	var last store.EndedTemplate
+// named begins an error with the rows that it is about.
+func named(rows string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", rows, err)
+}
+
+// eachEnded calls work for all promotions or templates that list returns in pages, each
+// after the last of the page before. It ends early after retentionFailuresMax failures.
+func eachEnded[T any](ctx context.Context, list func(last T) ([]T, error), work func(T) error) error {
+	var last T
 	var failed []error
 	for {
-		page, err := r.rows.TemplateEnded(ctx, before, last, retentionBatch)
+		page, err := list(last)
 		if err != nil {
-			return errors.Join(append(failed, fmt.Errorf("coupons: %w", err))...)
+			return errors.Join(append(failed, err)...)
 		}
-		for _, t := range page {
-			last = t
-			if err := r.couponsOf(ctx, t, before, now); err != nil {
-				failed = append(failed, fmt.Errorf("coupons of template %d: %w", t.ID, err))
+		for _, last = range page {
+			if err := work(last); err != nil {
+				failed = append(failed, err)
 			}
 			if len(failed) == retentionFailuresMax || ctx.Err() != nil {
 				return errors.Join(failed...)
@@ -128,35 +154,27 @@ func (r *retention) coupons(ctx context.Context, before, now time.Time) error {
 }
 
 // couponsOf archives a template, if nothing of it is open, and removes its gate and its
-// rows. The gate comes first: with its last row, a template is not looked at again.
+// rows. It archives first, in a transaction of its own: from then on nothing of the
+// template changes, so a crash in between leaves rows that the next round removes. The
+// gate comes before the rows: with its last row, a template is not looked at again.
 func (r *retention) couponsOf(ctx context.Context, t store.EndedTemplate, before, now time.Time) error {
-	id := t.ID
 	if !t.Archived {
-		if archived, err := r.archive(ctx, id, before, now); err != nil || !archived {
+		if archived, err := r.archive(ctx, t.ID, before, now); err != nil || !archived {
 			return err
 		}
-		r.log.Info("template archived", "template_id", id)
+		r.log.Info("template archived", "template_id", t.ID)
 	}
-	if err := r.gate.Remove(ctx, id); err != nil {
+	if err := r.gate.Remove(ctx, t.ID); err != nil {
 		return err
 	}
-	p := store.TemplateForgetParams{TemplateID: id, Limit: retentionBatch}
-	for total := 0; ; {
+	p := store.TemplateForgetParams{TemplateID: t.ID, Limit: retentionBatch}
+	return r.remove(ctx, func() (int, bool, error) {
 		page, err := r.rows.TemplateForget(ctx, p)
-		if err != nil {
-			return err
+		if page.Last != nil {
+			p.After = *page.Last
 		}
-		if total += page.Removed; page.Last == nil {
-			if total > 0 {
-				r.log.Info("old rows removed", "what", "coupons", "template_id", id, "count", total)
-			}
-			return nil
-		}
-		p.After = *page.Last
-		if !service.Sleep(ctx, retentionPause) {
-			return context.Cause(ctx)
-		}
-	}
+		return page.Removed, page.Last != nil, err
+	}, "what", "coupons", "template_id", t.ID)
 }
 
 // errPlacesKept is logged once per process and template: nothing else would tell.
@@ -187,51 +205,35 @@ func (r *retention) archive(ctx context.Context, id reward.TemplateID, before, n
 	return false, err
 }
 
-// payouts archives promotions that ended before a time, and removes their payouts. It
+// payoutsOf archives a promotion, if nothing of it is open, and removes its payouts. It
 // archives first, in a transaction of its own: from then on no target can be saved
 // again, so a crash in between leaves rows that the next round removes.
-func (r *retention) payouts(ctx context.Context, before, now time.Time) error {
-	var last store.EndedPromotion
-	var failed []error
-	for {
-		page, err := r.rows.PromotionEnded(ctx, before, last, retentionBatch)
-		if err != nil {
-			return errors.Join(append(failed, fmt.Errorf("payouts: %w", err))...)
+func (r *retention) payoutsOf(ctx context.Context, ended store.EndedPromotion, before, now time.Time) error {
+	if !ended.Archived {
+		if archived, err := r.rows.PromotionArchive(ctx, ended.ID, before, now); err != nil || !archived {
+			return err
 		}
-		for _, p := range page {
-			last = p
-			if err := r.payoutsOf(ctx, p, before, now); err != nil {
-				failed = append(failed, fmt.Errorf("payouts of promotion %d: %w", p.ID, err))
-			}
-			if len(failed) == retentionFailuresMax || ctx.Err() != nil {
-				return errors.Join(failed...)
-			}
-		}
-		if len(page) < retentionBatch {
-			return errors.Join(failed...)
-		}
+		r.log.Info("promotion archived", "promotion_id", ended.ID)
 	}
+	p := store.PayoutForgetParams{PromotionID: ended.ID, Limit: retentionBatch, Before: before}
+	return r.remove(ctx, func() (int, bool, error) {
+		page, err := r.rows.PayoutForget(ctx, p)
+		p.After = page.Last
+		return page.Removed, page.Last != nil, err
+	}, "what", "payouts", "promotion_id", ended.ID)
 }
 
-// payoutsOf archives a promotion, if nothing of it is open, and removes its payouts.
-func (r *retention) payoutsOf(ctx context.Context, ended store.EndedPromotion, before, now time.Time) error {
-	id := ended.ID
-	if !ended.Archived {
-		if archived, err := r.rows.PromotionArchive(ctx, id, before, now); err != nil || !archived {
-			return err
-		}
-		r.log.Info("promotion archived", "promotion_id", id)
-	}
-	p := store.PayoutForgetParams{PromotionID: id, Limit: retentionBatch, Before: before}
+// remove calls forget, which removes a page and reports whether there may be another one,
+// until there is none. attrs say in the log what was removed.
+func (r *retention) remove(ctx context.Context, forget func() (n int, more bool, err error), attrs ...any) error {
 	for total := 0; ; {
-		page, err := r.rows.PayoutForget(ctx, p)
+		n, more, err := forget()
 		if err != nil {
 			return err
 		}
-		total += page.Removed
-		if p.After = page.Last; p.After == nil {
+		if total += n; !more {
 			if total > 0 {
-				r.log.Info("old rows removed", "what", "payouts", "promotion_id", id, "count", total)
+				r.log.Info("old rows removed", append(attrs, "count", total)...)
 			}
 			return nil
 		}
@@ -239,25 +241,4 @@ func (r *retention) payoutsOf(ctx context.Context, ended store.EndedPromotion, b
 			return ctx.Err()
 		}
 	}
-}
-
-// remove calls forget until it removes less than a batch.
-func (r *retention) remove(ctx context.Context, what string, forget func() (int, error)) error {
-	total := 0
-	for {
-		n, err := forget()
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if total += n; n < retentionBatch {
-			break
-		}
-		if !service.Sleep(ctx, retentionPause) {
-			return ctx.Err()
-		}
-	}
-	if total > 0 {
-		r.log.Info("old rows removed", "what", what, "count", total)
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,9 +35,8 @@ const (
 // step for everything, and none if nothing happens. If the instance crashes, the
 // points of its last step are missing.
 type recorder struct {
-	service.Base
 	rows interface {
-		store.Timelines
+		TimelineWrite(ctx context.Context, instance string, p []store.PromotionPoint, t []store.TemplatePoint) error
 		Clock(ctx context.Context) (time.Time, error)
 	}
 	metrics *obs.Metrics
@@ -55,21 +55,20 @@ func (e *Engine) startTimelines(ctx context.Context) {
 		rows: e.store, metrics: e.metrics, views: e.flow.Views, pools: e.flow.Pools, line: e.coupons.Catalog.Get,
 		name: fmt.Sprintf("%s %d", e.instance, time.Now().UnixMilli()), report: e.own.Streak("storing timelines failed", "storing timelines works again"),
 	}
-	r.Start(context.WithoutCancel(ctx), r.run)
-	e.onClose(r.Stop)
+	e.background(ctx, r.run)
 	if !e.plays(config.RoleHousekeeping) {
 		return
 	}
-	var folding service.Base
-	folding.Start(context.WithoutCancel(ctx), func(ctx context.Context) {
+	e.background(ctx, func(ctx context.Context) {
 		store.Lead(ctx, store.LeadParams{
 			Rows: e.store, Lease: store.LeaseTakeParams{Name: foldLease, Owner: e.instance, TTL: foldTTL}, Log: e.own,
 			Lead: func(ctx context.Context) {
-				fold(ctx, r.rows, e.own.Streak("folding timelines failed", "folding timelines works again"))
+				every(ctx, foldInterval, e.own.Streak("folding timelines failed", "folding timelines works again"), func(ctx context.Context) error {
+					return foldAll(ctx, e.store.TimelineFold, e.store.Clock)
+				})
 			},
 		})
 	})
-	e.onClose(folding.Stop)
 }
 
 // run stores the points of each step at its end, by the clock of the database, and
@@ -151,7 +150,7 @@ func (r *recorder) promotions(sums obs.TimelineSums, begin time.Time) []store.Pr
 		}
 		points = append(points, p)
 	}
-	slices.SortFunc(points, func(a, b store.PromotionPoint) int { return int(min(max(a.PromotionID-b.PromotionID, -1), 1)) })
+	slices.SortFunc(points, func(a, b store.PromotionPoint) int { return cmp.Compare(a.PromotionID, b.PromotionID) })
 	return points
 }
 
@@ -174,29 +173,11 @@ func (r *recorder) templates(ctx context.Context, sums obs.TimelineSums, begin t
 		}
 		points = append(points, p)
 	}
-	slices.SortFunc(points, func(a, b store.TemplatePoint) int { return int(min(max(a.TemplateID-b.TemplateID, -1), 1)) })
+	slices.SortFunc(points, func(a, b store.TemplatePoint) int { return cmp.Compare(a.TemplateID, b.TemplateID) })
 	return points
 }
 
-// fold makes points coarser as they age, until ctx ends.
-func fold(ctx context.Context, rows interface {
-	store.Timelines
-	Clock(ctx context.Context) (time.Time, error)
-}, report func(error, ...any),
-) {
-	for {
-		err := foldAll(ctx, rows.TimelineFold, rows.Clock)
-		if ctx.Err() != nil {
-			return
-		}
-		report(err)
-		if !service.Sleep(ctx, foldInterval) {
-			return
-		}
-	}
-}
-
-// foldAll folds all points that are old enough.
+// foldAll makes all points coarser that are old enough.
 func foldAll(ctx context.Context, foldSome func(context.Context, store.TimelineFoldParams) (int, error), clock func(context.Context) (time.Time, error)) error {
 	now, err := clock(ctx)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestRecorder(t *testing.T) {
 		var pools atomic.Pointer[[]pool.Status]
 		pools.Store(new([]pool.Status))
 		r, m := newRecorder(rows, &pools)
-		r.Start(t.Context(), r.run)
+		running := run(t, r.run)
 		begin := time.Now().Add(rows.ahead).Truncate(store.TimelineStep).UTC()
 
 		time.Sleep(25 * time.Second)
@@ -112,7 +112,7 @@ func TestRecorder(t *testing.T) {
 		// What happens until the stop is written, too.
 		pools.Store(new([]pool.Status))
 		m.Finished(1, reward.Failed, 1)
-		r.Stop()
+		running.Stop()
 		if n, points, _ := rows.take(); n != 1 || len(points) != 2 || points[1].Failed != 1 {
 			t.Errorf("at the stop %d writes of %+v", n, points)
 		}
@@ -129,7 +129,7 @@ func TestRecorderDrops(t *testing.T) {
 		r, m := newRecorder(rows, &pools)
 		var failed []error
 		r.report = func(err error, _ ...any) { failed = append(failed, err) }
-		r.Start(t.Context(), r.run)
+		running := run(t, r.run)
 		m.Finished(1, reward.Succeeded, 9)
 		time.Sleep(store.TimelineStep + timelineTimeout + time.Millisecond)
 		synctest.Wait()
@@ -145,7 +145,7 @@ func TestRecorderDrops(t *testing.T) {
 		if _, points, _ := rows.take(); len(points) != 2 || points[1].Succeeded != 1 {
 			t.Errorf("after the dropped ones: %+v", points)
 		}
-		r.Stop()
+		running.Stop()
 	})
 }
 

@@ -22,7 +22,6 @@ const (
 
 // topicKeeper creates the topics at brokers that do not do so in time.
 type topicKeeper struct {
-	service.Base
 	ensure   func(context.Context) error
 	troubles *obs.Troubles
 	fail     func(error) // stops the instance
@@ -46,8 +45,7 @@ func (e *Engine) openTopics(ctx context.Context) error {
 	}
 	k := &topicKeeper{ensure: ensure, troubles: e.troubles, fail: e.fail}
 	k.late()
-	k.Start(context.WithoutCancel(ctx), k.run)
-	e.onClose(k.Stop)
+	e.background(ctx, k.run)
 	return nil
 }
 

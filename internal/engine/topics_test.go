@@ -84,12 +84,12 @@ func TestTopicsStayAway(t *testing.T) {
 			failed := make(chan error, 1)
 			k := &topicKeeper{ensure: func(context.Context) error { return tc.err }, fail: func(err error) { failed <- err }}
 			began := time.Now()
-			k.Start(t.Context(), k.run)
+			running := run(t, k.run)
 			err := <-failed
 			if took := time.Since(began); !errors.Is(err, tc.err) || took < tc.least || took > tc.most {
 				t.Errorf("after %v: %v", took, err)
 			}
-			k.Stop()
+			running.Stop()
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -23,7 +22,6 @@ const (
 // person, for the metrics. It reads on the connections for reads that are only shown, so
 // that it takes none from payouts.
 type waits struct {
-	service.Base
 	rows interface {
 		PayoutOldest(ctx context.Context) (store.OldestPayouts, error)
 		Clock(ctx context.Context) (time.Time, error)
@@ -32,7 +30,6 @@ type waits struct {
 	promotions    func() map[reward.PromotionID]*store.PromotionView
 	approvalAbove reward.Limits
 	metrics       *obs.Metrics
-	report        func(error, ...any)
 }
 
 // startWaits starts to measure, if the instance does the housekeeping.
@@ -40,30 +37,22 @@ func (e *Engine) startWaits(ctx context.Context) {
 	if !e.plays(config.RoleHousekeeping) {
 		return
 	}
-	w := &waits{
-		rows: e.store, promotions: e.flow.Views, approvalAbove: e.above, metrics: e.metrics,
-		report: e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"),
-	}
-	w.Start(context.WithoutCancel(ctx), w.run)
-	e.onClose(w.Stop)
+	w := &waits{rows: e.store, promotions: e.flow.Views, approvalAbove: e.above, metrics: e.metrics}
+	e.background(ctx, func(ctx context.Context) {
+		every(ctx, waitsInterval, e.own.Streak("measuring waits of payouts failed", "waits of payouts are measured again"), w.measure)
+	})
 }
 
-// run measures until ctx ends.
-func (w *waits) run(ctx context.Context) {
-	for {
-		if err := w.measure(ctx); ctx.Err() == nil {
-			w.report(err)
-		}
-		if !service.Sleep(ctx, service.Jitter(waitsInterval, 0.1)) {
-			return
-		}
-	}
-}
-
-// measure reads the oldest payouts. Their times are the database's, so it translates
+// measure counts the promotions that a person must resume, and reads the oldest payouts. Their times are the database's, so it translates
 // them to the clock of this instance.
 func (w *waits) measure(ctx context.Context) error {
-	w.metrics.PromotionsPaused(w.paused())
+	paused := 0
+	for _, v := range w.promotions() {
+		if campaign.PausedByLargesse(v, w.approvalAbove) {
+			paused++
+		}
+	}
+	w.metrics.PromotionsPaused(paused)
 	ctx, cancel := context.WithTimeout(store.ForViewer(ctx), waitsTimeout)
 	defer cancel()
 	there, err := w.rows.Clock(ctx)
@@ -83,15 +72,4 @@ func (w *waits) measure(ctx context.Context) error {
 	}
 	w.metrics.SetWaits(local(oldest.ReadySince), local(oldest.StalledSince), local(oldest.UnknownSince))
 	return nil
-}
-
-// paused counts the promotions that Largesse has paused and a person must resume.
-func (w *waits) paused() int {
-	count := 0
-	for _, v := range w.promotions() {
-		if campaign.PausedByLargesse(v, w.approvalAbove) {
-			count++
-		}
-	}
-	return count
 }

@@ -65,10 +65,12 @@ func TestWaits(t *testing.T) {
 			promotions[reward.PromotionID(len(promotions)+1)] = v
 		}
 		w := &waits{
-			rows: rows, promotions: func() map[reward.PromotionID]*store.PromotionView { return promotions }, approvalAbove: reward.Limits{Default: 1000}, metrics: m, report: func(err error, _ ...any) { reported = append(reported, err) },
+			rows: rows, promotions: func() map[reward.PromotionID]*store.PromotionView { return promotions }, approvalAbove: reward.Limits{Default: 1000}, metrics: m,
 		}
-		w.Start(t.Context(), w.run)
-		defer w.Stop()
+		running := run(t, func(ctx context.Context) {
+			every(ctx, waitsInterval, func(err error, _ ...any) { reported = append(reported, err) }, w.measure)
+		})
+		defer running.Stop()
 		is := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
