@@ -49,7 +49,6 @@ func (g *guesses) many(key KeySecret) bool {
 	return g.prefixes.Exhausted(key.Prefix()) || g.all.Exhausted("")
 }
 
-// wrong counts a wrong key.
 func (g *guesses) wrong(key KeySecret) {
 	_, _ = g.prefixes.Allow(key.Prefix()) // the key is refused anyway
 	_, _ = g.all.Allow("")
@@ -120,7 +119,6 @@ func (k *KeyVerifier) readListLocked(ctx context.Context) error {
 	return nil
 }
 
-// readKeys adds the hashes of all keys to list.
 func readKeys(ctx context.Context, rows apiKeys, list map[[sha256.Size]byte]bool) error {
 	for before := int64(0); ; {
 		page, err := rows.APIKeyList(ctx, before, listPage)

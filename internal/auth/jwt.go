@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,19 +45,6 @@ type TokensConfig struct {
 	Log    obs.Log
 }
 
-func (c TokensConfig) withDefaults() TokensConfig {
-	if c.UserClaim == "" {
-		c.UserClaim = userClaim
-	}
-	if c.RoleClaim == "" {
-		c.RoleClaim = roleClaim
-	}
-	if c.Leeway == 0 {
-		c.Leeway = leewayDefault
-	}
-	return c
-}
-
 func (c TokensConfig) validate() error {
 	switch {
 	case c.Issuer == "":
@@ -82,7 +70,8 @@ type TokenVerifier struct {
 
 // NewTokens returns Tokens. The first token makes it fetch the keys.
 func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
-	cfg = cfg.withDefaults()
+	cfg.UserClaim, cfg.RoleClaim = cmp.Or(cfg.UserClaim, userClaim), cmp.Or(cfg.RoleClaim, roleClaim)
+	cfg.Leeway = cmp.Or(cfg.Leeway, leewayDefault)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -133,7 +122,6 @@ func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, er
 	return t.principal(claims)
 }
 
-// key returns the key that a token's header names.
 func (t *TokenVerifier) key(ctx context.Context, head *jwt.Token) (any, error) {
 	if _, critical := head.Header["crit"]; critical {
 		return nil, fmt.Errorf("%w: the token has critical headers (crit), and none is supported", ErrUnauthenticated)
@@ -206,7 +194,6 @@ func (t *TokenVerifier) principal(claims jwt.MapClaims) (Principal, error) {
 	return Principal{Name: name, Role: role, TokenSubject: name, ExpiresAt: expiry(claims)}, nil
 }
 
-// expiry returns when a token expires.
 func expiry(claims jwt.MapClaims) time.Time {
 	at, err := claims.GetExpirationTime()
 	if err != nil || at == nil {
@@ -219,7 +206,6 @@ func expiry(claims jwt.MapClaims) time.Time {
 // bits.
 const timeMax = 253402300799
 
-// userOf returns the claim that names a user.
 func userOf(claims jwt.MapClaims, name string) (string, error) {
 	user, ok := claims[name].(string)
 	if !ok {

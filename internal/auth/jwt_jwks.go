@@ -32,7 +32,6 @@ var curves = map[string]struct {
 	"P-521": {elliptic.P521(), "ES512"},
 }
 
-// publicKey is a key that verifies tokens.
 type publicKey struct {
 	kid        string // "": none
 	algorithms []string
@@ -91,7 +90,6 @@ func parseJWKS(doc []byte) (keys []publicKey, skipped []string, err error) {
 	return keys, skipped, nil
 }
 
-// parse returns the key and the algorithms that its type supports.
 func (w webKey) parse() (key any, algs []string, err error) {
 	switch {
 	case w.Type == "oct":
@@ -172,7 +170,6 @@ func (w webKey) edKey() (ed25519.PublicKey, error) {
 	return x, nil
 }
 
-// decodeMember decodes a member of a JWK in base64url without padding.
 func decodeMember(name, text string) ([]byte, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || text == "" {

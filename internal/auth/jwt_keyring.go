@@ -208,7 +208,6 @@ func (r *keyRing) setLocked(at time.Time, keys []publicKey, skipped []string, er
 	r.known, r.keys, r.readAt, r.failure, r.skipped = true, keys, at, nil, said
 }
 
-// jwksReader returns a function that reads the JWKS at a URL or path.
 func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 	if jwks == "" {
 		return nil, errors.New("the JWKS is not set: set the URL or the file of the token issuer's keys")
@@ -229,7 +228,8 @@ func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 	case u.Scheme == "http" && !IsLoopback(u.Hostname()):
 		return nil, errors.New("the JWKS must be https:// unless it is on a loopback address: on the way, an attacker could replace the keys")
 	}
-	return newJWKSURL(u).read, nil
+	transport := newJWKSTransport(u.Scheme)
+	return func(ctx context.Context) ([]byte, error) { return fetchJWKS(ctx, transport, u.String()) }, nil
 }
 
 // IsLoopback reports whether a host, a name or an address without a port, is a
@@ -268,24 +268,18 @@ func readJWKS(from io.Reader) ([]byte, error) {
 	return doc, nil
 }
 
-// jwksURL reads a JWKS over HTTP.
-type jwksURL struct {
-	url       string
-	transport *http.Transport
-}
-
-func newJWKSURL(u *url.URL) *jwksURL {
+func newJWKSTransport(scheme string) *http.Transport {
 	dialer := &net.Dialer{Timeout: jwksTimeout}
-	if u.Scheme == "http" {
+	if scheme == "http" {
 		dialer.Control = requireLoopback
 	}
-	return &jwksURL{url: u.String(), transport: &http.Transport{
+	return &http.Transport{
 		DialContext: dialer.DialContext,
 		// Keep no connection open: the next fetch is 15 minutes away.
 		DisableKeepAlives:      true,
 		DisableCompression:     true, // jwksMax must limit the uncompressed body
 		MaxResponseHeaderBytes: jwksHeaders,
-	}}
+	}
 }
 
 // requireLoopback checks each address that the dialer connects to, also after a
@@ -298,18 +292,17 @@ func requireLoopback(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-func (j *jwksURL) read(ctx context.Context) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.url, nil)
+func fetchJWKS(ctx context.Context, transport *http.Transport, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
 	req.Header.Set("User-Agent", "largesse")
-	client := http.Client{Transport: j.transport, CheckRedirect: checkRedirect}
+	client := http.Client{Transport: transport, CheckRedirect: checkRedirect}
 	resp, err := client.Do(req)
 	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err // omit the URL, which may hold a secret
 		}
 		return nil, err

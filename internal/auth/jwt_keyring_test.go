@@ -12,7 +12,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -491,9 +490,9 @@ func servePipes(t *testing.T, handler http.HandlerFunc) func(context.Context) ([
 		server.Close()
 		serving.Wait()
 	})
-	source := newJWKSURL(must(url.Parse("http://127.0.0.1/keys")))
-	source.transport.DialContext = listener.Dial
-	return source.read
+	transport := newJWKSTransport("http")
+	transport.DialContext = listener.Dial
+	return func(ctx context.Context) ([]byte, error) { return fetchJWKS(ctx, transport, "http://127.0.0.1/keys") }
 }
 
 func TestSlowPublishers(t *testing.T) {
@@ -628,11 +627,11 @@ func TestKeysOverTLS(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	trusting := func(path string) *TokenVerifier {
-		source := newJWKSURL(must(url.Parse(server.URL + path)))
+		transport := newJWKSTransport("https")
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
-		source.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-		return newTestTokens(t, source.read)
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		return newTestTokens(t, func(ctx context.Context) ([]byte, error) { return fetchJWKS(ctx, transport, server.URL+path) })
 	}
 	token := key.token(t, "EdDSA")
 	wantGood(t, trusting("/"), token, "with its certificate")

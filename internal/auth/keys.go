@@ -54,7 +54,6 @@ func (k KeySecret) Hash() []byte {
 	return sum[:]
 }
 
-// apiKeys is the part of the store that a KeyVerifier uses.
 type apiKeys interface {
 	APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error)
 	APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error)
@@ -76,11 +75,10 @@ type KeyVerifier struct {
 
 // knownKey is the cached result of a read, which may still run.
 type knownKey struct {
-	read  chan struct{} // closed when the other fields are set
-	at    time.Time
-	key   store.APIKey
-	err   error
-	found bool
+	read chan struct{} // closed when the other fields are set
+	at   time.Time
+	key  store.APIKey
+	err  error
 }
 
 // NewKeys returns Keys. Without Start, the last use of keys is not recorded.
@@ -119,39 +117,30 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 	if err != nil {
 		return Principal{}, err
 	}
-	if err := key.check(time.Now()); err != nil {
-		return Principal{}, err
+	now := time.Now()
+	switch {
+	case !key.RevokedAt.IsZero():
+		return Principal{}, fmt.Errorf("%w: the API key %s was revoked", ErrUnauthenticated, key.Prefix)
+	case !key.ExpiresAt.IsZero() && !now.Before(key.ExpiresAt):
+		return Principal{}, fmt.Errorf("%w: the API key %s has expired", ErrUnauthenticated, key.Prefix)
 	}
 	k.mu.Lock()
-	k.used[key.ID] = time.Now()
+	k.used[key.ID] = now
 	k.mu.Unlock()
 	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID, ExpiresAt: key.ExpiresAt}, nil
 }
 
-type keyRow store.APIKey
-
-// check returns an error if a key is revoked or has expired.
-func (r keyRow) check(now time.Time) error {
-	switch {
-	case !r.RevokedAt.IsZero():
-		return fmt.Errorf("%w: the API key %s was revoked", ErrUnauthenticated, r.Prefix)
-	case !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt):
-		return fmt.Errorf("%w: the API key %s has expired", ErrUnauthenticated, r.Prefix)
-	}
-	return nil
-}
-
 // read returns the row of a key, at most keyTTL old. Concurrent calls for the
 // same key share one read.
-func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) {
+func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (store.APIKey, error) {
 	hash := [sha256.Size]byte(text.Hash())
 	if k.guesses.many(text) {
 		exists, err := k.exists(ctx, hash)
 		if err != nil {
-			return keyRow{}, fmt.Errorf("look up an API key: %w", err)
+			return store.APIKey{}, fmt.Errorf("look up an API key: %w", err)
 		}
 		if !exists {
-			return keyRow{}, ErrGuessed
+			return store.APIKey{}, ErrGuessed
 		}
 	}
 	for {
@@ -167,37 +156,33 @@ func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (keyRow, error) 
 		}
 		k.mu.Unlock()
 		if mine {
-			known.fill(k.rows.APIKeyByHash(ctx, hash[:]))
+			known.key, known.err = k.rows.APIKeyByHash(ctx, hash[:])
+			known.at = time.Now()
+			close(known.read)
 		}
 		select {
 		case <-known.read:
 		case <-ctx.Done():
-			return keyRow{}, ctx.Err()
+			return store.APIKey{}, ctx.Err()
 		}
 		switch {
-		case known.found:
-			return keyRow(known.key), nil
+		case known.err == nil:
+			return known.key, nil
 		case reward.HasCode(known.err, reward.CodeAPIKeyNotFound):
 			k.guesses.wrong(text)
-			return keyRow{}, fmt.Errorf("%w: there is no such API key", ErrUnauthenticated)
+			return store.APIKey{}, fmt.Errorf("%w: there is no such API key", ErrUnauthenticated)
 		case mine || ctx.Err() != nil || !errors.Is(known.err, context.Canceled):
-			return keyRow{}, fmt.Errorf("look up an API key: %w", known.err)
+			return store.APIKey{}, fmt.Errorf("look up an API key: %w", known.err)
 		}
 		// The caller that was reading has given up: read again.
 	}
-}
-
-// fill stores the result of a read.
-func (n *knownKey) fill(key store.APIKey, err error) {
-	n.at, n.key, n.err, n.found = time.Now(), key, err, err == nil
-	close(n.read)
 }
 
 // over reports whether the key must be read again. Failures are not cached.
 func (n *knownKey) over(now time.Time) bool {
 	select {
 	case <-n.read:
-		return now.Sub(n.at) >= keyTTL || !n.found && !reward.HasCode(n.err, reward.CodeAPIKeyNotFound)
+		return now.Sub(n.at) >= keyTTL || n.err != nil && !reward.HasCode(n.err, reward.CodeAPIKeyNotFound)
 	default:
 		return false
 	}

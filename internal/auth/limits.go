@@ -8,7 +8,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// namesMax limits the remembered names.
 const namesMax = 100_000
 
 // RateLimiter limits how often each name may call this instance. It is safe for
@@ -57,7 +56,6 @@ func (l *RateLimiter) Exhausted(name string) bool {
 	return ok && known.TokensAt(now) < 1
 }
 
-// of returns the limiter of a name.
 func (l *RateLimiter) of(name string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,6 @@ type Charges interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
 }
 
-// worth is a number of payouts and their total amount.
 type worth struct {
 	count  int64
 	amount reward.Amount
@@ -36,8 +35,6 @@ func (t worth) plus(o worth) worth {
 	return t
 }
 
-// covers reports whether neither the count nor the amount of o exceeds that of
-// t.
 func (t worth) covers(o worth) bool { return t.count >= o.count && t.amount >= o.amount }
 
 // in returns the worth of the payouts in some states.
@@ -58,7 +55,6 @@ type chargeBook struct {
 	last   worth  // of the last page
 }
 
-// total returns the worth of all charges that were read.
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
 // read continues to read until the end of the list, until enough returns true,
@@ -118,7 +114,6 @@ const (
 // ofCharges reports whether the drift concerns the provider's charges.
 func (d Drift) ofCharges() bool { return strings.HasPrefix(d.What, "charges.") }
 
-// size returns the absolute difference.
 func (d Drift) size() int64 {
 	for _, other := range []*int64{d.Redis, d.Kept, d.Provider} {
 		if other != nil {
@@ -131,7 +126,6 @@ func (d Drift) size() int64 {
 	return 0
 }
 
-// find returns the drift with the given What.
 func find(drifts []Drift, what string) (Drift, bool) {
 	for _, d := range drifts {
 		if d.What == what {
@@ -236,7 +230,6 @@ func compareCharges(p reward.Promotion, first worth, rows *reward.Counts, then w
 	return drifts
 }
 
-// mayBeCharged returns the worth of the payouts that may have been charged.
 func mayBeCharged(rows *reward.Counts) worth {
 	return in(rows, reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown, reward.Ready)
 }

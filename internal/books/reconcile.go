@@ -32,7 +32,6 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
-// repaired returns how many drifts were repaired.
 func (rec *Reconciliation) repaired() (n int64) {
 	for _, d := range rec.Drifts {
 		if d.Repaired {
@@ -112,7 +111,6 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 	return d, nil
 }
 
-// skip adds to Skipped.
 func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 	rec.Skipped = append(rec.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
 }
@@ -162,7 +160,6 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 	return nil, nil
 }
 
-// queuedBefore counts the QUEUED rows that were dispatched before a time.
 func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at time.Time) (int64, error) {
 	state, n := reward.Queued, int64(0)
 	p := store.PayoutListParams{PromotionID: id, Limit: store.BatchMax, State: &state}
@@ -224,7 +221,6 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 	return surplus, nil
 }
 
-// confirm checks the differences of a doubt again.
 func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
 	if len(d.charges) > 0 {
 		v, drifts, err := r.compareFromStart(ctx, d.id, report)
@@ -248,7 +244,6 @@ func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *
 	return nil
 }
 
-// confirmStream reports the entries that are still surplus.
 func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
 	v, err := r.view(ctx, d.id)
 	if err != nil {

@@ -71,7 +71,6 @@ const (
 	reasonMax    = 4 // differences named in a pauseReason
 )
 
-// bookRows is the part of the store that a Reconciler uses.
 type bookRows interface {
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
@@ -182,7 +181,6 @@ func New(cfg Config) *Reconciler {
 // Start checks the books in the background until Stop.
 func (r *Reconciler) Start(ctx context.Context) { r.Base.Start(ctx, r.loop) }
 
-// loop checks promotions until ctx ends.
 func (r *Reconciler) loop(ctx context.Context) {
 	defer func() {
 		for id, w := range r.watched {
@@ -247,7 +245,6 @@ func (r *Reconciler) release(id reward.PromotionID, w *watched) {
 	*w = watched{seenAt: w.seenAt, gone: w.gone, seen: w.seen}
 }
 
-// round checks promotions that are due and reports each result.
 func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 	type check struct {
 		id reward.PromotionID

@@ -98,7 +98,6 @@ func (c *CreateCommand) Check(now time.Time) []reward.FieldError {
 	return wrong
 }
 
-// valueOf returns what p points to, or the zero value.
 func valueOf[T any](p *T) (value T) {
 	if p != nil {
 		value = *p
@@ -106,7 +105,6 @@ func valueOf[T any](p *T) (value T) {
 	return value
 }
 
-// checkVoucherCode checks the default voucher code of a promotion of type t.
 func checkVoucherCode(t, code string, refuse func(field, format string, args ...any)) {
 	const field = "voucherCode"
 	if t != string(reward.Voucher) {

@@ -29,7 +29,6 @@ const (
 // letterBatch is the number of dead letters, with their bytes, held at a time.
 const letterBatch = 100
 
-// letterRows is the part of the store that DeadLetters uses.
 type letterRows interface {
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
 	DeadLetterList(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error)

@@ -61,7 +61,6 @@ func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, cod
 	}
 }
 
-// retry returns one batch to READY.
 func (s *Promotions) retry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	n, err := s.cfg.Store.PayoutRetry(ctx, p)
 	if err != nil {

@@ -46,7 +46,6 @@ func newRehearsal(rows uploadRows, view store.PromotionView, targetsMax int) *re
 	}
 }
 
-// handle totals one batch.
 func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	if err := d.fits(b); err != nil {
 		return err
@@ -83,7 +82,6 @@ func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	return nil
 }
 
-// known returns the fingerprints of the stored rows.
 func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[reward.TargetID]uint64, error) {
 	ids := make([]store.PayoutID, 0, len(rows))
 	for _, r := range rows {

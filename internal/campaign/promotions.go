@@ -14,7 +14,6 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// promotionRows is the part of the store that Promotions use.
 type promotionRows interface {
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
@@ -217,7 +216,6 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	return illegal(a, view.Promotion)
 }
 
-// illegal returns the error of an action that the status does not allow.
 func illegal(a action, p reward.Promotion) error {
 	var allowed []string
 	for _, other := range actions {

@@ -16,7 +16,6 @@ type csvHeader struct {
 	cells   [][]byte // scratch space for one cell more than the columns
 }
 
-// parseHeader parses the header line.
 func parseHeader(l line) (csvHeader, error) {
 	const hint = "the first line must name the columns, separated by commas: targetId and any of userId, amount, voucherCode"
 	refuse := func(code, format string, args ...any) (csvHeader, error) {
@@ -67,7 +66,6 @@ func parseHeader(l line) (csvHeader, error) {
 	return csvHeader{columns: names, cells: make([][]byte, 0, len(names)+1)}, nil
 }
 
-// parseCSV splits a line into its cells.
 func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error) {
 	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
 	switch quotes {

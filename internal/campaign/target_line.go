@@ -29,7 +29,6 @@ type lineReader struct {
 	err    error  // sticky
 }
 
-// newLineReader returns a lineReader of r.
 func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, lineMax+2)}
 }

@@ -143,7 +143,6 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 	return store.NewPayout{}, 0, nil, t.err
 }
 
-// read parses a line.
 func (t *TargetReader) read(l line) (reward.TargetText, *reward.Error, error) {
 	if l.tooLong {
 		return reward.TargetText{}, reward.RefuseLine(reward.LineTooLong, "the line has more than %d bytes", lineMax), nil
@@ -151,7 +150,6 @@ func (t *TargetReader) read(l line) (reward.TargetText, *reward.Error, error) {
 	return t.parse(l)
 }
 
-// end returns the error that ends the reader.
 func (t *TargetReader) end(err error) error {
 	switch {
 	case !errors.Is(err, io.EOF):
@@ -162,7 +160,6 @@ func (t *TargetReader) end(err error) error {
 	return io.EOF
 }
 
-// row returns the payout of a line.
 func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error) {
 	text := x.Amount
 	if t.units == MajorUnits && text != "" {
@@ -187,7 +184,6 @@ func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error)
 	return store.NewPayout{PromotionID: m.PromotionID, TargetID: m.TargetID, UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode}, nil
 }
 
-// parseNDJSON parses a line with one JSON object.
 func (t *TargetReader) parseNDJSON(l line) (reward.TargetText, *reward.Error, error) {
 	x, fault := reward.ParseTargetText(l.text)
 	return x, fault, nil

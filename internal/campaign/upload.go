@@ -39,7 +39,6 @@ const (
 	CodeDryRunTooLarge    = "DRY_RUN_TOO_LARGE"
 )
 
-// uploadRows is the part of the store that uploads use in addition to a saver.
 type uploadRows interface {
 	UploadOpen(ctx context.Context, u store.Upload) error
 	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
@@ -53,7 +52,6 @@ type uploadRows interface {
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 }
 
-// saver saves targets.
 type saver interface {
 	Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
 }
@@ -134,7 +132,6 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 	return up.result, up.explain(err)
 }
 
-// countedReader counts the bytes that were read.
 type countedReader struct {
 	from  io.Reader
 	bytes int64
@@ -297,7 +294,6 @@ func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineErr
 	return bad
 }
 
-// upload saves one file.
 type upload struct {
 	tally
 	cfg       UploadsConfig
@@ -390,7 +386,6 @@ func (u *upload) trace(ctx context.Context, rows []store.NewPayout) {
 	}
 }
 
-// report stores error lines, up to uploadErrorsMax.
 func (u *upload) report(ctx context.Context, bad []store.LineError) error {
 	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
 	for chunk := range slices.Chunk(bad, store.BatchMax) {

@@ -83,7 +83,6 @@ type Webhooks struct {
 	hosts map[string]*webhookHost
 }
 
-// webhookHost is the state of one host.
 type webhookHost struct {
 	waiting   []claimedDelivery
 	working   bool // a goroutine sends to the host
@@ -153,7 +152,6 @@ func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (m
 	return len(due) == webhookBatch, nil
 }
 
-// hostOf returns the host of a URL.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -162,7 +160,6 @@ func hostOf(address string) string {
 	return strings.ToLower(u.Host)
 }
 
-// work sends the deliveries that wait for a host, one after another.
 func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	for {
 		select {
@@ -211,7 +208,6 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, b
 	return claimedDelivery{}, false
 }
 
-// deliver makes one attempt and records its result.
 func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDelivery) {
 	attrs := []any{"promotion_id", d.PromotionID, "event", d.Event, "delivery", d.ID, "attempt", d.FailedAttempts + 1}
 	body, err := w.compose(ctx, d.WebhookDelivery)
@@ -253,7 +249,6 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	}, attrs)
 }
 
-// abandon closes a delivery that is not tried again.
 func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, why error, attrs []any) {
 	w.cfg.Metrics.WebhookAttempted(obs.WebhookAbandoned)
 	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
@@ -298,7 +293,6 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 	})
 }
 
-// post sends a delivery once and returns the status.
 func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
 	header := http.Header{}
 	header.Set(headerEvent, d.Event)

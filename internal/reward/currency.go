@@ -84,7 +84,6 @@ func (a Amount) In(code string) string {
 	return text + " " + code
 }
 
-// major writes an amount with a decimal point before its last digits.
 func (a Amount) major(digits int, group string) string {
 	text := strconv.FormatInt(int64(a), 10)
 	sign := ""

@@ -174,7 +174,6 @@ func scanJSON(data []byte, depth int, each func(jsonMember) error) error {
 	return nil
 }
 
-// jsonText returns the text of a string.
 func jsonText(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]

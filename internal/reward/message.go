@@ -39,7 +39,6 @@ func (id *SummaryID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// unquoteID returns the text of a value that may be a string.
 func unquoteID(b []byte) string {
 	if len(b) >= 2 && b[0] == '"' {
 		return string(jsonText(b))

@@ -21,7 +21,6 @@ func ApprovalNeeded(p reward.Promotion, worth reward.Amount, above reward.Limits
 	return above.Of(p.Currency) > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
 }
 
-// unapprovedMax is what promotion p may be worth without an approval.
 func unapprovedMax(p reward.Promotion, above reward.Limits) reward.Amount {
 	if p.Approval.Granted != nil {
 		return min(above.Of(p.Currency), *p.Approval.Granted)

@@ -39,7 +39,6 @@ type PromotionVersion struct {
 	CreatedAt time.Time
 }
 
-// accepts reports whether the change may be applied to the version of a promotion.
 func (c *PromotionChange) accepts(p reward.Promotion) bool {
 	return c.Versions == nil || slices.ContainsFunc(c.Versions, func(v PromotionVersion) bool {
 		return v.Number == p.Version && v.CreatedAt.UnixMicro() == p.CreatedAt.UnixMicro()

@@ -63,7 +63,6 @@ func (r *Row) enter(state reward.State, lease time.Duration, now time.Time) {
 	}
 }
 
-// succeed moves a row to SUCCEEDED.
 func (r *Row) succeed(transactionKey string, now time.Time) {
 	r.enter(reward.Succeeded, 0, now)
 	r.TransactionKey, r.ErrorCode, r.ErrorMessage = reward.SanitizeText(transactionKey), "", ""

@@ -139,7 +139,6 @@ func (d *Deliverer) coupon(ctx context.Context, id reward.CouponID) (CouponData,
 	}, nil
 }
 
-// unlessMissing returns nil if err says that something does not exist any more.
 func unlessMissing(err error) error {
 	if reward.HasCode(err, reward.CodeNotFound) || reward.HasCode(err, reward.CodeCouponNotFound) {
 		return nil

@@ -83,7 +83,6 @@ type Deliverer struct {
 	endpoints map[int64]*receiver
 }
 
-// receiver is the state of an endpoint on this instance.
 type receiver struct {
 	working   bool // a goroutine delivers to it
 	silent    int  // attempts in a row without a response
@@ -189,7 +188,6 @@ func (d *Deliverer) mayCall(r *receiver) bool {
 	return !time.Now().Before(r.notBefore)
 }
 
-// heard records whether an endpoint responded.
 func (d *Deliverer) heard(r *receiver, responded bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,7 +201,6 @@ func (d *Deliverer) heard(r *receiver, responded bool) {
 	}
 }
 
-// deliver makes one attempt and records its result.
 func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c store.EndpointDelivery, r *receiver) {
 	attrs := []any{"endpoint", e.ID, "event", c.Event, "delivery", c.ID, "attempt", c.Attempts + 1}
 	body, err := d.compose(ctx, c)
@@ -284,7 +281,6 @@ func (d *Deliverer) record(ctx context.Context, a *store.WebhookAttemptRecord, a
 	}
 }
 
-// trim limits what is stored, and measures it, until ctx ends.
 func (d *Deliverer) trim(ctx context.Context) {
 	report := d.log.Streak("trimming webhook deliveries failed", "trimming webhook deliveries works again")
 	for ctx.Err() == nil {

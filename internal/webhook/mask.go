@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// masked replaces a part of a URL that may be a secret.
 const masked = "xxxxx"
 
 // plainSegment matches the segments of a path that are words or versions.

@@ -40,7 +40,6 @@ func ShownReason(stored string) string {
 	return stored
 }
 
-// reasonFor returns the reason of a call without a response.
 func reasonFor(err error) string {
 	for _, refused := range []error{errMetadata, errNobody, errPrivate} {
 		if errors.Is(err, refused) {
