@@ -32,27 +32,14 @@ func (id TemplateID) String() string { return strconv.FormatInt(int64(id), 10) }
 func (id CouponID) String() string   { return strconv.FormatInt(int64(id), 10) }
 
 // ParseTemplateID parses the canonical decimal form of a positive ID.
-func ParseTemplateID(s string) (TemplateID, error) {
-	n, err := parseCanonical(s, 1)
-	if err != nil {
-		return 0, fmt.Errorf("template ID %w", err)
-	}
-	return TemplateID(n), nil
-}
+func ParseTemplateID(s string) (TemplateID, error) { return parseID[TemplateID]("template ID", s, 1) }
 
 // ParseCouponID parses the canonical decimal form of a positive ID.
-func ParseCouponID(s string) (CouponID, error) {
-	n, err := parseCanonical(s, 1)
-	if err != nil {
-		return 0, fmt.Errorf("coupon ID %w", err)
-	}
-	return CouponID(n), nil
-}
+func ParseCouponID(s string) (CouponID, error) { return parseID[CouponID]("coupon ID", s, 1) }
 
 // UnmarshalJSON accepts a canonical integer, bare or as a string.
-func (id *TemplateID) UnmarshalJSON(b []byte) error {
-	n, err := ParseTemplateID(unquoteID(b))
-	*id = n
+func (id *TemplateID) UnmarshalJSON(b []byte) (err error) {
+	*id, err = ParseTemplateID(unquoteID(b))
 	return err
 }
 

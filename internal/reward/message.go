@@ -11,32 +11,26 @@ import (
 )
 
 // UnmarshalJSON accepts a canonical integer, bare or as a string.
-func (id *PromotionID) UnmarshalJSON(b []byte) error {
-	n, err := ParsePromotionID(unquoteID(b))
-	*id = n
+func (id *PromotionID) UnmarshalJSON(b []byte) (err error) {
+	*id, err = ParsePromotionID(unquoteID(b))
 	return err
 }
 
 // UnmarshalJSON accepts a canonical integer, bare or as a string.
-func (id *TargetID) UnmarshalJSON(b []byte) error {
-	n, err := ParseTargetID(unquoteID(b))
-	*id = n
+func (id *TargetID) UnmarshalJSON(b []byte) (err error) {
+	*id, err = ParseTargetID(unquoteID(b))
 	return err
 }
 
 // UnmarshalJSON accepts a canonical integer, bare or as a string. Null means
 // none.
-func (id *SummaryID) UnmarshalJSON(b []byte) error {
+func (id *SummaryID) UnmarshalJSON(b []byte) (err error) {
 	if string(b) == "null" {
 		*id = 0
 		return nil
 	}
-	n, err := parseCanonical(unquoteID(b), 0)
-	if err != nil {
-		return fmt.Errorf("promotion summary ID %w", err)
-	}
-	*id = SummaryID(n)
-	return nil
+	*id, err = parseID[SummaryID]("promotion summary ID", unquoteID(b), 0)
+	return err
 }
 
 func unquoteID(b []byte) string {

@@ -25,10 +25,7 @@ func NewMetadata(entries map[string]string) Metadata {
 	if len(entries) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(entries)
-	if err != nil { // strings always have a JSON form
-		panic(err)
-	}
+	text, _ := json.Marshal(entries) // strings always have a JSON form
 	return Metadata(text)
 }
 
@@ -65,33 +62,30 @@ func (c MetadataChange) Apply(m Metadata) Metadata {
 	return NewMetadata(entries)
 }
 
-// CheckMetadata returns what is invalid in metadata.
+// CheckMetadata returns the first thing that is invalid in metadata, or nil.
 func CheckMetadata(m Metadata) []FieldError {
-	var wrong []FieldError
-	refuse := func(format string, args ...any) {
-		wrong = append(wrong, FieldError{Field: "metadata", Detail: fmt.Sprintf(format, args...)})
-	}
 	entries := m.Map()
 	if n := len(entries); n > MetadataEntriesMax {
-		refuse("must have at most %d entries, not %d", MetadataEntriesMax, n)
+		return refuseMetadata("must have at most %d entries, not %d", MetadataEntriesMax, n)
 	}
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		if n := utf8.RuneCountInString(key); n == 0 || n > MetadataTextMax {
-			refuse("key %s must have 1 to %d characters, not %d", Quote(key), MetadataTextMax, n)
-		} else if err := CheckLabel(key); err != nil {
-			refuse("key %s %v", Quote(key), err)
-		}
 		value := entries[key]
+		if n := utf8.RuneCountInString(key); n == 0 || n > MetadataTextMax {
+			return refuseMetadata("key %s must have 1 to %d characters, not %d", Quote(key), MetadataTextMax, n)
+		} else if err := CheckLabel(key); err != nil {
+			return refuseMetadata("key %s %v", Quote(key), err)
+		}
 		if n := utf8.RuneCountInString(value); n > MetadataTextMax {
-			refuse("value of %s must have at most %d characters, not %d", Quote(key), MetadataTextMax, n)
+			return refuseMetadata("value of %s must have at most %d characters, not %d", Quote(key), MetadataTextMax, n)
 		} else if err := CheckLabel(value); err != nil {
-			refuse("value of %s %v", Quote(key), err)
+			return refuseMetadata("value of %s %v", Quote(key), err)
 		}
 	}
-	if len(wrong) > 1 {
-		return wrong[:1] // one error per field
-	}
-	return wrong
+	return nil
+}
+
+func refuseMetadata(format string, args ...any) []FieldError {
+	return []FieldError{{Field: "metadata", Detail: fmt.Sprintf(format, args...)}}
 }
 
 // CheckLabel returns an error for a name, description or value of metadata that
@@ -101,21 +95,15 @@ func CheckLabel(s string) error {
 	if err := CheckText(s); err != nil {
 		return err
 	}
-	if i := strings.IndexFunc(s, misleading); i >= 0 {
+	if i := strings.IndexFunc(s, isMisleading); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(s[i:])
 		return fmt.Errorf("contains %U, which is a control character; remove it", r)
 	}
 	return nil
 }
 
-// misleading reports whether r is a control character, a line separator or a
-// directional control.
-func misleading(r rune) bool {
-	switch {
-	case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
-		return true
-	}
-	return r == '\u2028' || r == '\u2029'
+func isMisleading(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // SearchText returns the text in which a search finds a promotion: its name, ID

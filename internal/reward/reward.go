@@ -39,32 +39,22 @@ func (id TargetID) String() string    { return strconv.FormatInt(int64(id), 10) 
 
 // ParseTargetID parses the canonical decimal form (no sign, no leading zeros,
 // no spaces), so that each target has one spelling.
-func ParseTargetID(s string) (TargetID, error) {
-	n, err := parseCanonical(s, 0)
-	if err != nil {
-		return 0, fmt.Errorf("target ID %w", err)
-	}
-	return TargetID(n), nil
-}
+func ParseTargetID(s string) (TargetID, error) { return parseID[TargetID]("target ID", s, 0) }
 
 // ParsePromotionID parses the canonical decimal form of a positive ID.
 func ParsePromotionID(s string) (PromotionID, error) {
-	n, err := parseCanonical(s, 1)
-	if err != nil {
-		return 0, fmt.Errorf("promotion ID %w", err)
-	}
-	return PromotionID(n), nil
+	return parseID[PromotionID]("promotion ID", s, 1)
 }
 
-func parseCanonical(s string, lowest int64) (int64, error) {
+func parseID[ID ~int64](what, s string, lowest int64) (ID, error) {
 	if s == "" {
-		return 0, fmt.Errorf("is missing")
+		return 0, fmt.Errorf("%s is missing", what)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < lowest || strconv.FormatInt(n, 10) != s {
-		return 0, fmt.Errorf("%s is not a whole number from %d to %d without leading zeros", Quote(s), lowest, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%s %s is not a whole number from %d to %d without leading zeros", what, Quote(s), lowest, int64(math.MaxInt64))
 	}
-	return n, nil
+	return ID(n), nil
 }
 
 // Quote makes external text safe for an error: quoted, and cut after 64 bytes.
