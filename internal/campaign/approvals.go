@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -16,8 +15,8 @@ import (
 // CodeApprovalNeeded is the code of an action that needs an approval first.
 const CodeApprovalNeeded = "APPROVAL_NEEDED"
 
-// RejectReasonMax limits the reason of a rejection, in characters.
-const RejectReasonMax = 1000
+// reasonMax limits the reason of a decision, in characters.
+const reasonMax = 1000
 
 // approveTries limits how often an approval is decided again because somebody
 // changed the promotion meanwhile.
@@ -82,9 +81,7 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 		if err != nil {
 			return store.PromotionView{}, s.explain(ctx, c.ID, actionApprove, err)
 		}
-		s.log.Info("promotion updated", "promotion_id", c.ID, "action", actionApprove.name, "actor", p.By,
-			"count", approved.Approval.Count, "amount", approved.Approval.Amount)
-		s.cfg.Hint(c.ID)
+		s.report(c.ID, actionApprove.name, "actor", p.By, "count", approved.Approval.Count, "amount", approved.Approval.Amount)
 		return approved, nil
 	}
 }
@@ -93,11 +90,8 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 // promotion becomes PAUSED; a DRAFT stays one. It is not started or resumed until
 // somebody approves it, changes it or uploads targets.
 func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reason string) (store.PromotionView, error) {
-	switch n := utf8.RuneCountInString(reason); {
-	case strings.TrimSpace(reason) == "" || n > RejectReasonMax:
-		return store.PromotionView{}, invalidReason("must give the reason in 1 to %d characters", RejectReasonMax)
-	case reward.CheckLabel(reason) != nil:
-		return store.PromotionView{}, invalidReason("%v", reward.CheckLabel(reason))
+	if wrong := checkReason("reason", reason); len(wrong) > 0 {
+		return store.PromotionView{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "reason %s", wrong[0].Detail).With(wrong...)
 	}
 	_, err := s.cfg.Store.PromotionReject(ctx, store.PromotionRejectParams{
 		ID: id, By: by, Reason: reason, PauseReason: fmt.Sprintf("rejected by %s: %s", reward.Quote(by), reason), Now: time.Now(),
@@ -108,27 +102,31 @@ func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reas
 	return s.changed(ctx, id, actionReject.name, "actor", by)
 }
 
-func invalidReason(format string, args ...any) error {
-	field := reward.FieldError{Field: "reason", Detail: fmt.Sprintf(format, args...)}
-	return &reward.Error{Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: field.Field + " " + field.Detail, Fields: []reward.FieldError{field}}
+// checkReason returns what is wrong with the reason that a person gives for a decision.
+func checkReason(field, reason string) []reward.FieldError {
+	if n := utf8.RuneCountInString(reason); reward.IsBlank(reason) || n > reasonMax {
+		return []reward.FieldError{{Field: field, Detail: fmt.Sprintf("must give the reason in 1 to %d characters", reasonMax)}}
+	}
+	if err := reward.CheckLabel(reason); err != nil {
+		return []reward.FieldError{{Field: field, Detail: err.Error()}}
+	}
+	return nil
 }
 
 // approvalNeeded returns the error of an action on a promotion that may not run, by
 // rules.MayRun.
 func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
-	if v.RejectedBy != "" {
-		return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
-			"promotion %s was rejected by %s (%s): change it, or ask someone else to approve it, before %s",
-			v.ID, reward.Quote(v.RejectedBy), v.RejectReason, a.name)
+	var detail string
+	switch {
+	case v.RejectedBy != "":
+		detail = fmt.Sprintf("was rejected by %s (%s): change it, or ask someone else to approve it,", reward.Quote(v.RejectedBy), v.RejectReason)
+	case !rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), s.cfg.ApprovalAbove):
+		detail = fmt.Sprintf("is approved for a start at %s: wait, or change startsAt and ask another person to approve it again",
+			v.StartsAt.UTC().Format(time.RFC3339))
+	default:
+		detail = rules.WhyApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove) + ": ask someone who did not create, change or fill it to approve it"
 	}
-	if !rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), s.cfg.ApprovalAbove) {
-		return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
-			"promotion %s is approved for a start at %s: wait, or change startsAt and ask another person to approve it again before %s",
-			v.ID, v.StartsAt.UTC().Format(time.RFC3339), a.name)
-	}
-	return reward.NewError(reward.KindConflict, CodeApprovalNeeded,
-		"promotion %s %s: ask someone who did not create, change or fill it to approve it before %s",
-		v.ID, rules.WhyApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove), a.name)
+	return reward.NewError(reward.KindConflict, CodeApprovalNeeded, "promotion %s %s before %s", v.ID, detail, a.name)
 }
 
 // PausedByLargesse reports whether Largesse has paused a promotion, and a person must

@@ -47,7 +47,6 @@ func (s *Promotions) Change(ctx context.Context, c rules.PromotionChange) (store
 	if v, err = s.cfg.Store.PromotionChange(ctx, c); err != nil {
 		return store.PromotionView{}, err
 	}
-	s.log.Info("promotion updated", "promotion_id", c.ID, "action", "change")
-	s.cfg.Hint(c.ID)
+	s.report(c.ID, "change")
 	return v, nil
 }

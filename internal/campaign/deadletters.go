@@ -141,9 +141,7 @@ type LettersResult struct {
 // how much is done, a repeated call continues.
 func (d *DeadLetters) CloseMany(ctx context.Context, s DeadLetterSelection, to reward.DeadLetterStatus, by string) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
-		return LettersResult{}, &reward.Error{
-			Kind: reward.KindInvalid, Code: reward.CodeInvalid, Detail: wrong[0].Detail, Fields: wrong,
-		}
+		return LettersResult{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%s", wrong[0].Detail).With(wrong...)
 	}
 	count, selected := 0, 0
 	closeRead := func(letters []reward.DeadLetter, err error) error {

@@ -6,18 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Limits of what an operator enters about a payout.
-const (
-	ResolveNoteMax           = 1000 // characters
-	ResolveTransactionKeyMax = 500  // bytes, like the provider's own keys
-)
+// transactionKeyMax limits the transaction key that an operator enters, in bytes, like the
+// provider's own keys.
+const transactionKeyMax = 500
 
 // RetryFailed returns the FAILED payouts of a promotion to READY and returns
 // their number. If code is not empty, it takes only payouts with that
@@ -98,19 +95,14 @@ func (c ResolveCommand) Check() []reward.FieldError {
 		refuse(key, "is missing: SUCCEEDED needs the provider's transaction key")
 	case !paid && c.TransactionKey != "":
 		refuse(key, "is for SUCCEEDED only")
-	case len(c.TransactionKey) > ResolveTransactionKeyMax:
-		refuse(key, "must have at most %d bytes, not %d", ResolveTransactionKeyMax, len(c.TransactionKey))
+	case len(c.TransactionKey) > transactionKeyMax:
+		refuse(key, "must have at most %d bytes, not %d", transactionKeyMax, len(c.TransactionKey))
 	case err != nil:
 		refuse(key, "%v", err)
 	case reward.HasControl(c.TransactionKey):
 		refuse(key, "contains a control character")
 	}
-	if n := utf8.RuneCountInString(c.Note); reward.IsBlank(c.Note) || n > ResolveNoteMax {
-		refuse("note", "must give the reason in 1 to %d characters", ResolveNoteMax)
-	} else if err := reward.CheckLabel(c.Note); err != nil {
-		refuse("note", "%v", err)
-	}
-	return wrong
+	return append(wrong, checkReason("note", c.Note)...)
 }
 
 // Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any
@@ -123,24 +115,17 @@ func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payo
 		PayoutID: c.PayoutID, Paid: c.Outcome == reward.Succeeded.String(), TransactionKey: c.TransactionKey,
 		Note: c.Note, By: c.By, Now: time.Now(),
 	})
+	if reward.HasCode(err, reward.CodePayoutNotFound) {
+		_, getErr := s.Get(ctx, c.PromotionID)
+		if reward.HasCode(getErr, reward.CodeNotFound) {
+			return reward.Payout{}, getErr // the promotion does not exist either
+		}
+		err = errors.Join(err, getErr)
+	}
 	if err != nil {
-		return reward.Payout{}, s.explainPayout(ctx, c.PayoutID, err)
+		return reward.Payout{}, err
 	}
 	s.log.Info("payout resolved", "promotion_id", c.PromotionID, "target_id", c.TargetID, "state", p.State, "actor", c.By)
 	s.cfg.Hint(c.PromotionID)
 	return p, nil
-}
-
-// explainPayout distinguishes a missing payout from a missing promotion.
-func (s *Promotions) explainPayout(ctx context.Context, id store.PayoutID, err error) error {
-	if !reward.HasCode(err, reward.CodePayoutNotFound) {
-		return err
-	}
-	if _, getErr := s.Get(ctx, id.PromotionID); getErr != nil {
-		if reward.HasCode(getErr, reward.CodeNotFound) {
-			return getErr
-		}
-		return errors.Join(err, getErr)
-	}
-	return err
 }

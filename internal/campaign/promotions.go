@@ -176,8 +176,7 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 	if err := s.cfg.Store.PromotionDelete(ctx, id); err != nil {
 		return s.explain(ctx, id, actionDelete, err)
 	}
-	s.log.Info("promotion updated", "promotion_id", id, "action", actionDelete.name)
-	s.cfg.Hint(id)
+	s.report(id, actionDelete.name)
 	return nil
 }
 
@@ -193,12 +192,16 @@ func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, 
 	return s.changed(ctx, id, a.name)
 }
 
-// changed logs a change, hints at it and returns the promotion. more are
-// attributes of the log line.
+// changed reports a change, and returns the promotion.
 func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
+	s.report(id, what, more...)
+	return s.Get(ctx, id)
+}
+
+// report logs a change, with more attributes, and hints at it.
+func (s *Promotions) report(id reward.PromotionID, what string, more ...any) {
 	s.log.Info("promotion updated", append([]any{"promotion_id", id, "action", what}, more...)...)
 	s.cfg.Hint(id)
-	return s.Get(ctx, id)
 }
 
 // explain adds the allowed actions to the error of a refused one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -34,33 +35,24 @@ func parseHeader(l line) (csvHeader, error) {
 		return refuse(CodeNoHeader, "the header has a broken quote; %s", hint)
 	}
 	names := make([]string, len(found))
-	known := 0
-	unknown := ""
 	for i, cell := range found {
 		names[i] = string(cell)
-		switch names[i] {
-		case columnTarget, columnUser, columnAmount, columnVoucher:
-			known++
-		default:
-			if unknown == "" {
-				unknown = reward.Quote(names[i])
-			}
-		}
 	}
-	if known == 0 {
+	isColumn := func(name string) bool { return slices.Contains(columns, name) }
+	if !slices.ContainsFunc(names, isColumn) {
 		return refuse(CodeNoHeader, "%s", hint)
 	}
-	if unknown != "" {
-		return refuse(CodeUnknownColumn, "column %s is unknown; %s", unknown, hint)
-	}
-	seen := make(map[string]bool, len(names))
 	for _, name := range names {
-		if seen[name] {
+		if !isColumn(name) {
+			return refuse(CodeUnknownColumn, "column %s is unknown; %s", reward.Quote(name), hint)
+		}
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
 			return refuse(CodeDuplicateColumn, "column %s appears twice", name)
 		}
-		seen[name] = true
 	}
-	if !seen[columnTarget] {
+	if !slices.Contains(names, columnTarget) {
 		return refuse(CodeNoHeader, "column %s is missing; %s", columnTarget, hint)
 	}
 	return csvHeader{columns: names, cells: make([][]byte, 0, len(names)+1)}, nil

@@ -34,6 +34,8 @@ const (
 	columnVoucher = "voucherCode"
 )
 
+var columns = []string{columnTarget, columnUser, columnAmount, columnVoucher}
+
 // Units says in which units a file of targets has its amounts.
 type Units string
 
@@ -88,7 +90,10 @@ func NewTargetReader(r io.Reader, format Format, units Units, defaults reward.Pr
 	case FormatCSV:
 		t.parse, t.header = t.parseCSV, true
 	case FormatNDJSON:
-		t.parse = t.parseNDJSON
+		t.parse = func(l line) (reward.TargetText, *reward.Error, error) {
+			x, fault := reward.ParseTargetText(l.text)
+			return x, fault, nil
+		}
 	default:
 		t.err = reward.NewError(reward.KindInvalid, CodeUnknownFormat,
 			"format %s is neither %s nor %s", reward.Quote(string(format)), FormatCSV, FormatNDJSON)
@@ -182,11 +187,6 @@ func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error)
 		return store.NewPayout{}, fault
 	}
 	return store.NewPayout{PromotionID: m.PromotionID, TargetID: m.TargetID, UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode}, nil
-}
-
-func (t *TargetReader) parseNDJSON(l line) (reward.TargetText, *reward.Error, error) {
-	x, fault := reward.ParseTargetText(l.text)
-	return x, fault, nil
 }
 
 // storable reports whether the databases can store the text unchanged.

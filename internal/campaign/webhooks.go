@@ -219,7 +219,11 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 		w.log.Warn("reading promotion for webhook failed", err, attrs...)
 		return
 	}
-	status, err := w.post(ctx, d.WebhookDelivery, body)
+	header := http.Header{}
+	header.Set(headerEvent, d.Event)
+	header.Set(headerDelivery, strconv.FormatInt(d.ID, 10))
+	header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
+	status, err := webhook.Post(ctx, w.client, d.URL, header, body)
 	now := time.Now()
 	if err != nil && ctx.Err() != nil {
 		return // a stop is no failure of the receiver; the delivery is sent again
@@ -228,7 +232,7 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	if err == nil && status/100 == 2 {
 		w.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
 		w.log.Info("webhook delivered", append(attrs, "status", status)...)
-		w.record(ctx, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) }, attrs)
+		w.record(ctx, attrs, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) })
 		return
 	}
 	if err == nil {
@@ -244,22 +248,22 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	}
 	w.cfg.Metrics.WebhookAttempted(obs.WebhookRetried)
 	w.log.Warn("sending webhook failed", err, append(attrs, "status", status, "next_at", nextAt.UTC())...)
-	w.record(ctx, func(ctx context.Context) error {
+	w.record(ctx, attrs, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookReschedule(ctx, d.ID, status, webhook.Reason(err), nextAt)
-	}, attrs)
+	})
 }
 
 func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, why error, attrs []any) {
 	w.cfg.Metrics.WebhookAttempted(obs.WebhookAbandoned)
 	w.log.Error("webhook abandoned", why, append(attrs, "status", status)...)
-	w.record(ctx, func(ctx context.Context) error {
+	w.record(ctx, attrs, func(ctx context.Context) error {
 		return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "abandoned: "+webhook.Reason(why), time.Now())
-	}, attrs)
+	})
 }
 
 // record writes the result of an attempt, even during a stop. If it fails, the
 // delivery is sent again under the same id.
-func (w *Webhooks) record(ctx context.Context, write func(context.Context) error, attrs []any) {
+func (w *Webhooks) record(ctx context.Context, attrs []any, write func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhook.RowsTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
@@ -291,14 +295,6 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 		ID: d.ID, Event: d.Event, PromotionID: d.PromotionID, At: d.At.UTC(),
 		PromotionData: webhook.DescribePromotion(v), Currency: v.Currency,
 	})
-}
-
-func (w *Webhooks) post(ctx context.Context, d store.WebhookDelivery, body []byte) (status int, err error) {
-	header := http.Header{}
-	header.Set(headerEvent, d.Event)
-	header.Set(headerDelivery, strconv.FormatInt(d.ID, 10))
-	header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
-	return webhook.Post(ctx, w.client, d.URL, header, body)
 }
 
 // signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The

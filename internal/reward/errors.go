@@ -69,14 +69,19 @@ func NewError(kind Kind, code, format string, args ...any) *Error {
 	return &Error{Kind: kind, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// With names the invalid fields of the error.
+func (e *Error) With(fields ...FieldError) *Error {
+	e.Fields = fields
+	return e
+}
+
 // ErrUnreachable means that the connection to a server such as the database could not be
 // opened or broke. What the call asked for may have happened.
 var ErrUnreachable = errors.New("the server cannot be reached")
 
 // KindOf returns the kind of an error, or KindInternal if it has none.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return KindInternal
@@ -84,8 +89,8 @@ func KindOf(err error) Kind {
 
 // HasCode reports whether err has the code.
 func HasCode(err error, code string) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code == code
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
 }
 
 // The codes that several packages use.

@@ -51,23 +51,19 @@ func (c *PromotionChange) Empty() bool {
 		len(c.draftFields()) == 0
 }
 
-// draftFields returns the fields of the change that only a DRAFT may change.
-func (c *PromotionChange) draftFields() []string {
-	var fields []string
-	for _, f := range []struct {
-		name  string
-		given bool
-	}{
-		{"amount", c.Amount != nil},
-		{"voucherCode", c.VoucherCode != nil},
-		{"currency", c.Currency != nil},
-		{"canary", c.Canary != nil},
-		{"startsAt", c.StartsAt != nil},
-	} {
-		if f.given {
-			fields = append(fields, f.name)
+// draftFields returns the errors of the fields that only a DRAFT may change.
+func (c *PromotionChange) draftFields() []reward.FieldError {
+	var fields []reward.FieldError
+	add := func(field string, given bool) {
+		if given {
+			fields = append(fields, reward.FieldError{Field: field, Detail: "can change only while the promotion is a DRAFT"})
 		}
 	}
+	add("amount", c.Amount != nil)
+	add("voucherCode", c.VoucherCode != nil)
+	add("currency", c.Currency != nil)
+	add("canary", c.Canary != nil)
+	add("startsAt", c.StartsAt != nil)
 	return fields
 }
 
@@ -101,12 +97,8 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 			"promotion %d was changed since the version that If-Match names; read it again, and repeat the change if it is still right", p.ID)
 	}
 	if fields := c.draftFields(); len(fields) > 0 && p.Status != reward.Draft {
-		err := reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d is %s, and %s can change only while it is a DRAFT",
-			p.ID, p.Status, fields[0])
-		for _, f := range fields {
-			err.Fields = append(err.Fields, reward.FieldError{Field: f, Detail: "can change only while the promotion is a DRAFT"})
-		}
-		return p, err
+		return p, reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d is %s, and %s can change only while it is a DRAFT",
+			p.ID, p.Status, fields[0].Field).With(fields...)
 	}
 	if c.Currency != nil && p.Currency != "" && *c.Currency != p.Currency {
 		detail := ""
@@ -119,9 +111,8 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 			detail = "can change only together with maxAmount, which is in " + p.Currency
 		}
 		if detail != "" {
-			err := reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d: currency %s", p.ID, detail)
-			err.Fields = []reward.FieldError{{Field: "currency", Detail: detail}}
-			return p, err
+			return p, reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d: currency %s", p.ID, detail).
+				With(reward.FieldError{Field: "currency", Detail: detail})
 		}
 	}
 	spent := Spent(counts, flagged)
@@ -143,9 +134,7 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 		p.Approval.Granted = nil // it counts in the other currency
 	}
 	if fields := reward.CheckMetadata(p.Metadata); len(fields) > 0 {
-		err := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion %d: metadata %s", p.ID, fields[0].Detail)
-		err.Fields = fields
-		return p, err
+		return p, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion %d: metadata %s", p.ID, fields[0].Detail).With(fields...)
 	}
 	return p, nil
 }
