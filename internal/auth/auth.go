@@ -49,9 +49,8 @@ type Principal struct {
 	ExpiresAt time.Time
 }
 
-// ErrUnauthenticated means that the key or token does not authenticate the caller: it
-// is malformed, unknown, expired, revoked or meant for another system. An error
-// that wraps it says which, and contains no secret.
+// ErrUnauthenticated means that the key or token does not authenticate the caller. An
+// error that wraps it says why, and contains no secret.
 var ErrUnauthenticated = errors.New("the caller is not authenticated")
 
 // Authenticator verifies API keys and, unless Tokens is nil, tokens.

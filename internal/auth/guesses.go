@@ -89,9 +89,8 @@ func (k *KeyVerifier) exists(ctx context.Context, hash [sha256.Size]byte) (bool,
 	}
 }
 
-// readListLocked reads the list of all keys for every caller that waits. If it fails,
-// for example because this caller leaves, another one reads it. It unlocks the mutex
-// meanwhile.
+// readListLocked reads the list for every caller that waits. It unlocks the mutex
+// meanwhile. If it fails, for example because this caller leaves, another one reads.
 func (k *KeyVerifier) readListLocked(ctx context.Context) error {
 	g := k.guesses
 	done := make(chan struct{})

@@ -24,8 +24,7 @@ const (
 	leewayMax     = 5 * time.Minute
 )
 
-// tokenAlgorithms lists the accepted signature algorithms: only those that are
-// verified with a public key (RFC 7518, RFC 8037).
+// tokenAlgorithms are verified with a public key (RFC 7518, RFC 8037).
 var tokenAlgorithms = slices.Concat(rsaAlgorithms, []string{"ES256", "ES384", "ES512", "EdDSA"})
 
 // TokensConfig says whose tokens are accepted, and which claims are read.
@@ -39,8 +38,7 @@ type TokensConfig struct {
 	// UserClaim names the claim with a shopper's user ID; "": sub. RoleClaim
 	// names the claim with a role; "": role.
 	UserClaim, RoleClaim string
-	// Leeway is the accepted error of the issuer's clock, at most 5 minutes.
-	// Zero means 30 s.
+	// Leeway is the accepted error of the issuer's clock, to 5 minutes. Zero means 30 s.
 	Leeway time.Duration
 	Log    obs.Log
 }
@@ -59,9 +57,8 @@ func (c TokensConfig) validate() error {
 	return nil
 }
 
-// TokenVerifier verifies JWTs (RFC 7519) that another system has signed, with the keys
-// that it publishes. It needs no start; Close releases its resources. It is
-// safe for concurrent use.
+// TokenVerifier verifies JWTs (RFC 7519) with the keys that their issuer publishes. It
+// needs no start, but a Close. It is safe for concurrent use.
 type TokenVerifier struct {
 	cfg    TokensConfig
 	parser *jwt.Parser
@@ -90,15 +87,12 @@ func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 	)}, nil
 }
 
-// Close cancels a fetch of the keys and waits for it. Verify still uses the
-// known keys.
+// Close cancels a fetch of the keys. Verify still uses the known keys.
 func (t *TokenVerifier) Close() { t.keys.close() }
 
-// Verify returns the principal of a token. A token without a role is a
-// Shopper's, for the user that it names. A token with one of Roles has that
-// role, and its claim sub is the name. An error that does not wrap
-// ErrUnauthenticated means that the keys are unavailable, so the token cannot
-// be verified; it may contain internal host names.
+// Verify returns the principal of a token: a shopper with the claimed user, or a caller
+// with the claimed role and the name in sub. An error that does not wrap
+// ErrUnauthenticated means that the keys are unavailable; it may name internal hosts.
 func (t *TokenVerifier) Verify(ctx context.Context, token string) (Principal, error) {
 	if len(token) > tokenMax {
 		return Principal{}, fmt.Errorf("%w: the token is longer than %d bytes", ErrUnauthenticated, tokenMax)
@@ -202,8 +196,7 @@ func expiry(claims jwt.MapClaims) time.Time {
 	return at.UTC()
 }
 
-// timeMax is the last second of the year 9999. Much later seconds overflow 64
-// bits.
+// timeMax is the end of the year 9999. Much later seconds overflow 64 bits.
 const timeMax = 253402300799
 
 func userOf(claims jwt.MapClaims, name string) (string, error) {
@@ -214,8 +207,7 @@ func userOf(claims jwt.MapClaims, name string) (string, error) {
 	if err := reward.CheckUserID(user); err != nil {
 		return "", fmt.Errorf("%w: the token's claim %s is not a user ID: %w", ErrUnauthenticated, reward.Quote(name), err)
 	}
-	// The parser replaces bytes that are not UTF-8 with U+FFFD, which would
-	// make one user of several.
+	// The parser makes one user of several by replacing invalid UTF-8.
 	if strings.ContainsRune(user, utf8.RuneError) {
 		return "", fmt.Errorf("%w: the token's claim %s is not valid UTF-8", ErrUnauthenticated, reward.Quote(name))
 	}

@@ -53,8 +53,8 @@ type webKey struct {
 	Secret any      `json:"d"`
 }
 
-// parseJWKS decodes a JWKS (RFC 7517 §5). It ignores keys for other purposes
-// than signatures. skipped gives the reasons why other keys are unusable.
+// parseJWKS decodes a JWKS (RFC 7517 §5), without keys for other purposes than
+// signatures. skipped says why others are unusable.
 func parseJWKS(doc []byte) (keys []publicKey, skipped []string, err error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`

@@ -26,11 +26,9 @@ const (
 	jwksRedirects = 3
 	// fetchIntervalMin is the shortest time between the starts of two fetches.
 	fetchIntervalMin = 10 * time.Second
-	// keysInterval is the age at which keys are fetched again. They are used
-	// until then and while the fetch runs.
+	// keysInterval is the age at which keys are fetched again.
 	keysInterval = 15 * time.Minute
-	// keysIdleAfter is the time without a fetch, and so without a token, after
-	// which the next token waits for new keys.
+	// keysIdleAfter is the time without a fetch after which a token waits for new keys.
 	keysIdleAfter = 2 * keysInterval
 	// keysTTL is the age at which keys expire if fetching new ones fails.
 	keysTTL = 24 * time.Hour
@@ -38,14 +36,12 @@ const (
 
 var errTokensClosed = errors.New("the token verifier is closed")
 
-// keyRing caches the keys of a JWKS. It fetches them again if it has none, if
-// they are old, or if a token names an unknown key. Nothing runs between
-// fetches.
+// keyRing caches the keys of a JWKS. It fetches them again if they are old, or if a
+// token names an unknown key.
 //
-// Only one fetch runs at a time, and fetches start at least fetchIntervalMin
-// apart, so that tokens with invented key IDs do not load the issuer's server.
-// A fetch belongs to the ring: it continues if the caller that started it gives
-// up.
+// One fetch runs at a time, and they start at least fetchIntervalMin apart, so that
+// invented key IDs do not load the issuer's server. A fetch continues if the caller
+// that started it gives up.
 type keyRing struct {
 	read func(ctx context.Context) ([]byte, error)
 	log  obs.Log
@@ -85,9 +81,8 @@ func (r *keyRing) close() {
 	r.fetches.Wait()
 }
 
-// find returns the key for a kid and an algorithm. Without a kid (""), it
-// returns the only key that fits. It returns ErrUnauthenticated if there is
-// none.
+// find returns the only key that fits a kid ("" if none is given) and an algorithm, or
+// ErrUnauthenticated.
 func (r *keyRing) find(ctx context.Context, kid, alg string) (any, error) {
 	key, fetch, err := r.look(kid, alg)
 	if fetch == nil {
@@ -102,8 +97,7 @@ func (r *keyRing) find(ctx context.Context, kid, alg string) (any, error) {
 	return key, err
 }
 
-// look is find without waiting. fetch is not nil if the caller should wait for
-// it.
+// look is find without waiting for fetch, if that is not nil.
 func (r *keyRing) look(kid, alg string) (key any, fetch <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +120,7 @@ func (r *keyRing) look(kid, alg string) (key any, fetch <-chan struct{}, err err
 	return key, fetch, err
 }
 
-// pickKey selects one of the keys. missing reports whether a newer set of keys
-// may have the wanted one.
+// pickKey selects a key. missing means that a newer JWKS may have it.
 func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err error) {
 	named, fit := 0, 0
 	for _, k := range keys {
@@ -153,8 +146,7 @@ func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err erro
 	return nil, true, fmt.Errorf("%w: the JWKS has no key that fits the token's kid and algorithm", ErrUnauthenticated)
 }
 
-// fetchLocked starts a fetch, unless one runs or started within
-// fetchIntervalMin.
+// fetchLocked starts a fetch, at most one per fetchIntervalMin.
 func (r *keyRing) fetchLocked(now time.Time) {
 	if r.fetching != nil || r.life.Err() != nil || !r.triedAt.IsZero() && now.Sub(r.triedAt) < fetchIntervalMin {
 		return
@@ -232,8 +224,7 @@ func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {
 	return func(ctx context.Context) ([]byte, error) { return fetchJWKS(ctx, transport, u.String()) }, nil
 }
 
-// IsLoopback reports whether a host, a name or an address without a port, is a
-// loopback address, so that no other machine is on the way to it.
+// IsLoopback reports whether no other machine is on the way to a host without a port.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -282,8 +273,7 @@ func newJWKSTransport(scheme string) *http.Transport {
 	}
 }
 
-// requireLoopback checks each address that the dialer connects to, also after a
-// redirect.
+// requireLoopback checks each address that is dialled, also after a redirect.
 func requireLoopback(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Unmap().IsLoopback() {

@@ -23,8 +23,7 @@ const (
 	keyMark = "lgs_"
 	// prefixLen is the number of characters shown after the mark.
 	prefixLen = 8
-	// keyTTL is the time that a key is cached. A revoked key is refused after
-	// that time and the duration of a read.
+	// keyTTL is for how long a key is cached, and may still be used when it is revoked.
 	keyTTL = 500 * time.Millisecond
 	// keysMax limits the cached keys, known and unknown ones.
 	keysMax = 10_000
@@ -60,8 +59,7 @@ type apiKeys interface {
 	APIKeyUsed(ctx context.Context, used map[int64]time.Time) error
 }
 
-// KeyVerifier verifies API keys by their rows, and caches each for keyTTL. It is safe
-// for concurrent use.
+// KeyVerifier verifies API keys by their rows. It is safe for concurrent use.
 type KeyVerifier struct {
 	service.Base
 	rows    apiKeys
@@ -89,8 +87,7 @@ func NewKeys(rows apiKeys, log obs.Log) *KeyVerifier {
 	}
 }
 
-// Start records the last use of keys in the background, every minute and at
-// Stop.
+// Start records the last use of keys every minute and at Stop.
 func (k *KeyVerifier) Start(ctx context.Context) {
 	k.StartEvery(ctx, usedInterval, usedTimeout, k.writeUsed)
 }
@@ -130,8 +127,7 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 	return Principal{Name: key.Name, Role: Role(key.Role), KeyID: key.ID, ExpiresAt: key.ExpiresAt}, nil
 }
 
-// read returns the row of a key, at most keyTTL old. Concurrent calls for the
-// same key share one read.
+// read returns the row of a key, at most keyTTL old. Concurrent calls share a read.
 func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (store.APIKey, error) {
 	hash := [sha256.Size]byte(text.Hash())
 	if k.guesses.many(text) {
@@ -201,8 +197,7 @@ func (k *KeyVerifier) forget() {
 	}
 }
 
-// CheckNewKey returns what is wrong with the fields of a new key. A nil expires
-// means never.
+// CheckNewKey returns the invalid fields of a new key; a nil expires means never.
 func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.FieldError {
 	var wrong []reward.FieldError
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !visible(name) {
@@ -217,10 +212,9 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 	return wrong
 }
 
-// CheckNameFree returns CodeNameTaken if a key that is neither revoked nor expired has the
-// name of a new one: the audit and approvals would take the two for one person. keys are
-// all API keys. Of callers who make a key of the same name at once, each may get one; the
-// audit tells them apart by their IDs.
+// CheckNameFree returns CodeKeyNameTaken if a key in use has the name of a new one: the
+// audit and approvals would take the two for one person. Of keys that are made at once,
+// two may get one name; the audit tells them apart by their IDs.
 func CheckNameFree(name string, keys []store.APIKeyMaker, now time.Time) error {
 	for _, k := range keys {
 		if strings.EqualFold(k.Name, name) && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt)) {
@@ -231,9 +225,8 @@ func CheckNameFree(name string, keys []store.APIKeyMaker, now time.Time) error {
 	return nil
 }
 
-// visible reports whether a name can be seen as it is: without spaces at its ends, and
-// without characters that do not print, such as a zero-width space or one that changes
-// the direction of text. Two names that look alike would seem to be one person.
+// visible reports whether a name has no spaces at its ends and only characters that
+// print. Two names that look alike would seem to be one person.
 func visible(name string) bool {
 	return name == strings.TrimSpace(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }

@@ -10,8 +10,7 @@ import (
 
 const namesMax = 100_000
 
-// RateLimiter limits how often each name may call this instance. It is safe for
-// concurrent use.
+// RateLimiter limits the calls of each name. It is safe for concurrent use.
 type RateLimiter struct {
 	perSecond rate.Limit
 	burst     int
@@ -20,8 +19,7 @@ type RateLimiter struct {
 	names map[string]*rate.Limiter
 }
 
-// NewLimits allows each name perSecond calls per second, with bursts of twice
-// as many. Zero means no limit.
+// NewLimits allows each name twice perSecond calls at once. Zero means no limit.
 func NewLimits(perSecond float64) *RateLimiter {
 	return &RateLimiter{
 		perSecond: rate.Limit(perSecond), burst: max(int(math.Ceil(2*perSecond)), 1),
@@ -29,8 +27,7 @@ func NewLimits(perSecond float64) *RateLimiter {
 	}
 }
 
-// Allow reports whether name may call now. If not, wait is the time after which
-// it may.
+// Allow reports whether name may call now, or else after which time.
 func (l *RateLimiter) Allow(name string) (wait time.Duration, ok bool) {
 	if l.perSecond <= 0 {
 		return 0, true
@@ -70,8 +67,7 @@ func (l *RateLimiter) of(name string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// forget drops the names with a full burst, which lose nothing. If there are
-// none, it drops any.
+// forget drops names with a full burst, which lose nothing, or else any.
 func (l *RateLimiter) forget(now time.Time) {
 	for name, known := range l.names {
 		if known.TokensAt(now) >= float64(l.burst) {

@@ -12,9 +12,8 @@ const (
 
 type inProcessKey struct{}
 
-// InProcess returns a context for a request that a program makes to the
-// instance that it embeds. Its caller is an admin and proves nothing. No
-// request from a network has such a context.
+// InProcess returns a context for requests of the program that embeds the instance: its
+// caller is an admin. No request from a network has such a context.
 func InProcess(ctx context.Context) context.Context {
 	return context.WithValue(ctx, inProcessKey{}, true)
 }

@@ -6,10 +6,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Persons returns the names that a principal can act under: their own first. For an
-// API key these are also the person who made it, and everybody who made a key under
-// such a name, because a maker knows the key. Keys of the same name belong to one person. keys
-// are all API keys that ever existed.
+// Persons returns the names that a principal can act under, its own first. A key can be
+// used by whoever made it, or made a key under such a name. keys are all that ever
+// existed.
 func Persons(p Principal, keys []store.APIKeyMaker) []string {
 	persons := []string{p.Name}
 	if p.KeyID == 0 {

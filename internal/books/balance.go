@@ -46,9 +46,8 @@ func in(c *reward.Counts, states ...reward.State) worth {
 	return t
 }
 
-// chargeBook is the worth of a promotion's charges, as far as the list was
-// read. It stores the position, so that the next read continues there. It reads
-// the last page again, because the page may have grown.
+// chargeBook is the worth of a promotion's charges, as far as the list was read. The
+// last page is read again, because it may have grown.
 type chargeBook struct {
 	cursor string // of the last page
 	before worth  // of the pages before it
@@ -57,9 +56,8 @@ type chargeBook struct {
 
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read continues to read until the end of the list, until enough returns true,
-// or until it has read the given number of pages (0 means no limit). If the provider
-// refuses the stored position, read drops it, and the next read starts over.
+// read continues until the end of the list, until enough returns true, or for some
+// pages (0: no limit). If the provider refuses the position, the next read starts over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {
 		page, err := c.Charges(ctx, id, b.cursor)
@@ -160,9 +158,8 @@ func grew(before, now []Drift) bool {
 	return false
 }
 
-// compareCounts compares the stored counts with those of the rows. It also
-// compares the number of payouts that still need work with the status: in an
-// ended promotion there are none.
+// compareCounts compares the stored counts with the rows, and the payouts that still
+// need work with the status: in an ended promotion there are none.
 func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 	var drifts []Drift
 	kept, rows := &c.Kept, &c.Rows
@@ -188,8 +185,7 @@ func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 	return drifts
 }
 
-// compareKeys returns the difference of payouts that share transaction keys: the
-// provider has paid at most one of those that have the same.
+// compareKeys returns the difference if payouts share transaction keys.
 func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
 	if k.Payouts == 0 {
 		return nil
@@ -199,14 +195,11 @@ func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
 		k.Payouts, k.First, k.Last, reward.Quote(k.Key))}}
 }
 
-// compareCharges compares the stored counts with the provider's charges. The
-// worth first was read before the counts, and the worth then was read after them.
+// compareCharges compares the counts with the charges as read before and after them.
 // Charges only grow, so always
 //
 //	first ≤ SUCCEEDED + every payout that may have been charged
 //	SUCCEEDED ≤ then
-//
-// A READY payout may have been charged too, if it was returned.
 func compareCharges(p reward.Promotion, first worth, rows *reward.Counts, then worth) []Drift {
 	var drifts []Drift
 	add := func(what string, rows, provider int64, detail string, numbers ...any) {

@@ -16,9 +16,8 @@ import (
 // ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
 	PromotionID *reward.PromotionID // nil means all active promotions
-	// Repair sets the stored counts to those of the rows, and lets an ended
-	// promotion go on that has payouts left. It also acknowledges stream entries
-	// that no QUEUED row needs. Nothing else can be repaired automatically.
+	// Repair sets the stored counts to those of the rows, lets an ended promotion go on that
+	// has payouts left, and acknowledges stream entries that no QUEUED row needs.
 	Repair bool
 }
 
@@ -48,11 +47,9 @@ type doubt struct {
 	surplus map[string]bool // by entry id; true if the entry may be acknowledged
 }
 
-// Run compares, for one promotion or all active ones, the stored counts with
-// the rows, the stream with the QUEUED rows, and the provider's charges with
-// the rows. If there are differences that may be transient, it checks them again
-// after 10 s and returns only then. It pauses a running promotion whose
-// charges do not match the rows. It stores the report; see Get.
+// Run compares the stored counts, the stream and the provider's charges with the rows,
+// for one promotion or all active ones. What may be transient it checks again after
+// 10 s. It pauses a running promotion whose charges do not match, and stores the report.
 func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
 	var ids []reward.PromotionID
 	if cmd.PromotionID != nil {
@@ -89,8 +86,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	return report, r.save(ctx, report)
 }
 
-// inspect compares once. It adds certain differences to the report and returns
-// the others.
+// inspect compares once, reports what is certain, and returns the rest.
 func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
 	drifts, err := r.compareRows(ctx, id, repair)
 	if err != nil {
@@ -115,8 +111,7 @@ func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 	rec.Skipped = append(rec.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
 }
 
-// compareFromStart compares from the start of the provider's list. If the list
-// cannot be read, it says so in the report.
+// compareFromStart reads the provider's list from its start, or reports why it cannot.
 func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
 	v, drifts, err := r.compare(ctx, id, &chargeBook{})
 	var failed listError
@@ -127,11 +122,10 @@ func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID
 	return v, drifts, err
 }
 
-// inspectStream compares a stream with the QUEUED rows. It reads the stream first
-// and then the rows. An entry gets into its stream within one dispatch horizon.
-// So if more rows are QUEUED for longer than that than the stream has entries,
-// entries are lost, and inspectStream reports that. It returns surplus entries,
-// which a consumer may be about to acknowledge.
+// inspectStream compares a stream with the QUEUED rows, which it reads later. An entry
+// gets into its stream within one dispatch horizon, so if more rows are QUEUED for
+// longer than the stream has entries, some are lost. Surplus entries it returns: a
+// consumer may be about to acknowledge them.
 func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
 	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
@@ -180,10 +174,9 @@ func (r *Reconciler) queuedBefore(ctx context.Context, id reward.PromotionID, at
 	}
 }
 
-// surplus returns those of a stream's oldest entries that no QUEUED row needs.
-// The value is true if the entry's row is not QUEUED under its dispatch any more,
-// so that the entry may be acknowledged. It is false if the entry is unreadable
-// or repeats another one.
+// surplus returns those of a stream's oldest entries that no QUEUED row needs: true if
+// the row is not QUEUED under its dispatch any more, so that the entry may be
+// acknowledged; false if the entry is unreadable or repeats another one.
 func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bool, error) {
 	entries, err := r.cfg.Queue.Range(ctx, s, store.BatchMax)
 	if err != nil {
@@ -287,8 +280,7 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	return nil
 }
 
-// Get returns the report of an earlier reconciliation. It fails with
-// CodeReconciliationNotFound if there is none.
+// Get returns an earlier report, or CodeReconciliationNotFound.
 func (r *Reconciler) Get(ctx context.Context, id int64) (Reconciliation, error) {
 	stored, err := r.cfg.Store.ReconciliationGet(ctx, id)
 	if err != nil {

@@ -26,41 +26,28 @@ import (
 const (
 	defaultInterval = time.Minute
 	roundInterval   = time.Second // between rounds of checks
-	// roundBudget limits the time that a round spends on promotions that are active,
-	// have changed since their books last balanced, and have no suspected difference. A
-	// round checks at least one of them. If there are many, each is checked less
-	// often than Config.Interval.
+	// roundBudget limits the time that a round spends on promotions that have changed since
+	// their books last balanced. It checks at least one of them.
 	roundBudget = roundInterval / 10
-	// unchangedMax limits how many unchanged promotions a round checks: active ones
-	// whose counts have not changed since their books last balanced, without a
-	// suspected difference. Their books can
-	// only differ by what the provider or a person did meanwhile. After a round with n
-	// such checks, the next such check is n rounds later, so that a round makes one
-	// on average. They
-	// are made in a row because an idle instance must first learn from the other instances
-	// whether the provider works (see package governor). Checks in a row learn that only
-	// once.
+	// unchangedMax limits how many unchanged promotions a round checks: their books can only
+	// differ by what the provider or a person did. After n of them, the next such check is n
+	// rounds later. They are made in a row because an idle instance must first learn from
+	// the others whether the provider works (see package governor).
 	unchangedMax = 5
-	// confirmAfter is the time after which a difference must be found again
-	// before it counts.
+	// confirmAfter is when a difference must be found again before it counts.
 	confirmAfter = 10 * time.Second
-	// compareFactor limits the time spent on reading all rows of a promotion:
-	// after a comparison that took d, none begins for compareFactor × d, unless
-	// a suspected difference must be checked again.
+	// compareFactor limits the reads of all rows of a promotion: after one that took d, none
+	// begins for compareFactor × d, unless a suspected difference must be checked again.
 	compareFactor = 100
-	// rowsBackoff is the pause after a failed read of rows, chargesBackoff the
-	// pause after a failed read of charges.
+	// The pauses after a failed read of rows and of charges.
 	rowsBackoff    = 5 * time.Second
 	chargesBackoff = 30 * time.Second
-	// noChargesBackoff is the pause after the provider has said that it has no
-	// list.
+	// noChargesBackoff is the pause if the provider has no list.
 	noChargesBackoff = time.Hour
-	// chargesPagesMax limits the pages of the provider's list that a check reads
-	// before it reads the counts. The
-	// read after the counts needs no limit: it ends when it has reached them.
+	// chargesPagesMax limits the pages that a check reads before the counts. The read after
+	// the counts ends when it has reached them.
 	chargesPagesMax = 1000
-	// takeover is a little longer than it takes until another instance checks the
-	// promotions of one that has crashed.
+	// takeover is a little longer than the takeover of a crashed instance's promotions.
 	takeover = 30 * time.Second
 	// rowsTimeout limits a small read or write of rows. SQLite has one writer, which
 	// uploads keep busy for seconds.
@@ -92,8 +79,8 @@ type Config struct {
 	Charges Charges
 	// Views returns the active promotions. Only the background loop calls it.
 	Views func() map[reward.PromotionID]*store.PromotionView
-	// Owns reports whether this instance checks a promotion now. Nil means that it
-	// checks all of them. Only the background loop calls it.
+	// Owns reports whether this instance checks a promotion now; nil: all of them. Only the
+	// background loop calls it.
 	Owns func(reward.PromotionID) bool
 	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
@@ -106,18 +93,17 @@ type Config struct {
 	Log             obs.Log
 }
 
-// Reconciler compares the stored counts with the rows and with the provider's
-// charges. Between Start and Stop, it checks every promotion of this instance that
-// is active or has just become final. It pauses a promotion whose books do not
-// balance in two checks in a row. Run makes one reconciliation on demand, and can
-// repair. Run and Get are safe for concurrent use.
+// Reconciler compares the stored counts with the rows and with the provider's charges.
+// Between Start and Stop, it checks this instance's promotions that are active or have
+// just become final, and pauses those whose books do not balance twice in a row. Run and
+// Get are safe for concurrent use.
 //
-// While promotions change hands, two instances may check the same one, or none
-// may. That is harmless: a check changes nothing, and a pause names the status
-// that it expects. The new owner finds a difference by itself, and reports it again.
+// While promotions change hands, two instances may check the same one, or none. That is
+// harmless: a check changes nothing, a pause names the status that it expects, and the
+// new owner finds a difference by itself.
 //
-// After a resume, a promotion is not paused again for the same difference
-// unless the difference grows, another instance takes over, or this one restarts.
+// After a resume, a promotion is not paused again for the same difference unless it
+// grows, another instance takes over, or this one restarts.
 type Reconciler struct {
 	service.Base
 	cfg Config
@@ -142,9 +128,8 @@ type watched struct {
 	owned  bool      // this instance checks it
 	seenAt time.Time // when it was last active
 	gone   bool      // it is no longer active
-	// seen are its counts in the latest view. clean are those of the view before the
-	// latest check, or nil if that check found a difference or could not read the
-	// provider's list.
+	// seen are its counts in the latest view; clean are those at the latest check, or nil if
+	// that found a difference or could not read the list.
 	seen      reward.Counts
 	clean     *reward.Counts
 	nextAt    time.Time // of the next check
@@ -197,11 +182,9 @@ func (r *Reconciler) loop(ctx context.Context) {
 	}
 }
 
-// watch updates the watched promotions. It watches those of other instances too:
-// if this instance becomes the owner, it must also check those that are no longer
-// active by then. When a promotion is no longer active, its owner checks it one last
-// time. The other instances keep it long enough for the owner, or a new owner, to make
-// that check, and then drop it.
+// watch updates the watched promotions. It watches those of other instances too, so that
+// a new owner also makes the last check of one that is no longer active by then. It drops
+// them after the time in which the owner, or a new one, has made that check.
 func (r *Reconciler) watch(now time.Time) {
 	views := r.cfg.Views()
 	for id, v := range views {
@@ -236,8 +219,7 @@ func (r *Reconciler) watch(now time.Time) {
 	}
 }
 
-// release discards what this instance knows of a promotion that another one
-// checks from now on.
+// release forgets what the next owner of a promotion finds by itself.
 func (r *Reconciler) release(id reward.PromotionID, w *watched) {
 	if w.broken {
 		r.cfg.Metrics.SetBalance(id, false) // the next owner sets it
@@ -295,9 +277,8 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 }
 
 // check checks the books of a promotion. It checks a new difference again after
-// confirmAfter; a difference found twice is a breach. Before a difference with
-// the provider counts as a breach, check reads the provider's list again from the
-// start.
+// confirmAfter; one found twice is a breach. For one with the provider it then reads the
+// list from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
 	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
@@ -358,8 +339,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	return nil
 }
 
-// compareRows compares the stored counts with the rows, and the transaction keys of
-// the rows with each other. With repair, it corrects the counts.
+// compareRows compares the counts and transaction keys with the rows, and may repair.
 func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, repair bool) ([]Drift, error) {
 	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
@@ -376,9 +356,8 @@ func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, rep
 	return append(drifts, compareKeys(id, k)...), nil
 }
 
-// list continues to read the provider's list where it stopped, and compares it
-// with the counts. listed is false if the list could not be read. If the
-// provider does not answer or has no list, list backs off for all promotions.
+// list reads the provider's list further and compares it. listed is false if the list
+// could not be read. If there is no answer or no list, it backs off for all promotions.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
 	if time.Now().Before(r.listAt) {
 		view, err = r.view(ctx, id)
@@ -435,8 +414,7 @@ type listError struct{ err error }
 func (e listError) Error() string { return e.err.Error() }
 func (e listError) Unwrap() error { return e.err }
 
-// compare reads the list and then the counts. If the counts are ahead, it
-// continues to read the list until it has reached them.
+// compare reads the list, then the counts, then the list until it has reached these.
 func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
 	never := func(worth) bool { return false }
 	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {
@@ -467,8 +445,8 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	delete(r.known, id)
 }
 
-// handle handles a breach: it pauses a running promotion, and counts, logs and
-// reports the breach once, and again if it grows.
+// handle pauses a running promotion for a breach, and reports the breach once, and again
+// if it grows.
 func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []Drift) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,15 +18,13 @@ const CodeApprovalNeeded = "APPROVAL_NEEDED"
 // reasonMax limits the reason of a decision, in characters.
 const reasonMax = 1000
 
-// approveTries limits how often an approval is decided again because somebody
-// changed the promotion meanwhile.
+// approveTries limits how often an approval that met a change is decided again.
 const approveTries = 5
 
 // ApproveCommand approves all targets that a promotion has.
 type ApproveCommand struct {
 	ID reward.PromotionID
-	// Persons are the names of the caller: their own, and those of the people who made
-	// their API key, directly or indirectly. The first one approves.
+	// Persons are the names of the caller, by auth.Persons. The first one approves.
 	Persons []string
 	// Seen is what the caller has looked at; nil means that they did not say.
 	Seen *Seen
@@ -44,11 +42,9 @@ func SeenOf(v store.PromotionView) Seen {
 }
 
 // Approve approves all targets that a promotion has now, and replaces an earlier
-// approval. Targets that come later need another one. It fails with CodeSamePerson
-// if the caller created or changed the promotion or added targets to it, and with
-// CodePreconditionFailed if it is not as the caller has seen it. Anyone may approve
-// a promotion that only Kafka records have filled. A promotion that was paused for
-// lack of an approval continues after Resume.
+// approval. It fails with CodeSamePerson if the caller created, changed or filled the
+// promotion (nobody did if only Kafka records have), and with CodePreconditionFailed if
+// it is not as the caller has seen it. A paused promotion continues after Resume.
 func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.PromotionView, error) {
 	for try := 1; ; try++ {
 		view, err := s.Get(ctx, c.ID)
@@ -86,9 +82,8 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 	}
 }
 
-// Reject refuses to approve a promotion and withdraws an approval. A RUNNING
-// promotion becomes PAUSED; a DRAFT stays one. It is not started or resumed until
-// somebody approves it, changes it or uploads targets.
+// Reject refuses or withdraws an approval. A RUNNING promotion becomes PAUSED. It is not
+// started or resumed until somebody approves it, changes it or uploads targets.
 func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reason string) (store.PromotionView, error) {
 	if wrong := checkReason("reason", reason); len(wrong) > 0 {
 		return store.PromotionView{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "reason %s", wrong[0].Detail).With(wrong...)
@@ -113,8 +108,7 @@ func checkReason(field, reason string) []reward.FieldError {
 	return nil
 }
 
-// approvalNeeded returns the error of an action on a promotion that may not run, by
-// rules.MayRun.
+// approvalNeeded says why rules.MayRun refuses an action.
 func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 	var detail string
 	switch {
@@ -129,9 +123,8 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 	return reward.NewError(reward.KindConflict, CodeApprovalNeeded, "promotion %s %s before %s", v.ID, detail, a.name)
 }
 
-// PausedByLargesse reports whether Largesse has paused a promotion, and a person must
-// resume it. One that a person paused or rejected, or that waits for an approval, waits as
-// it should.
+// PausedByLargesse reports whether a promotion is paused until a person resumes it,
+// without a decision of a person.
 func PausedByLargesse(v *store.PromotionView, above reward.Limits) bool {
 	return v.Status == reward.Paused && v.PausedBy == "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
 }

@@ -22,13 +22,12 @@ const (
 // CanaryMaxFailureRate is the MaxFailureRate of a canary for which callers give none.
 const CanaryMaxFailureRate = 0.5
 
-// CreateCommand describes a promotion to create. A setting that is nil has its default, an
-// ID of zero stands for a new one, and Versions do not matter.
+// CreateCommand describes a promotion to create. Nil settings have their defaults, ID
+// zero is a new one, and Versions do not matter.
 type CreateCommand struct {
 	rules.PromotionChange
 	Type string // POINT or VOUCHER
-	// ConsumersPerInstance is the number of consumers on each instance, 1 to
-	// 256. Zero means that the promotion's size decides.
+	// ConsumersPerInstance is up to 256. Zero means that the promotion's size decides.
 	ConsumersPerInstance int
 	WebhookURL           string // by webhook.CheckURL; may be empty
 }
@@ -121,8 +120,7 @@ func checkVoucherCode(t, code string, refuse func(field, format string, args ...
 	}
 }
 
-// Create creates a DRAFT, or completes the one that Kafka registered under the
-// id.
+// Create creates a DRAFT, or completes the one that Kafka records registered.
 func (s *Promotions) Create(ctx context.Context, c CreateCommand) (store.PromotionView, error) {
 	wrong := c.Check(time.Now())
 	if c.WebhookURL != "" && !s.cfg.Webhooks {

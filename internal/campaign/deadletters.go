@@ -21,8 +21,7 @@ const (
 	CodeNotReplayable = "NOT_REPLAYABLE"
 	// CodeNotPublished means that Kafka did not accept the replayed records.
 	CodeNotPublished = "NOT_PUBLISHED"
-	// CodePartlyDone means that a call did a part of its work and can be
-	// repeated.
+	// CodePartlyDone means that a call did a part of its work; it can be repeated.
 	CodePartlyDone = "PARTLY_DONE"
 )
 
@@ -48,15 +47,12 @@ type DeadLettersConfig struct {
 	Log  obs.Log
 }
 
-// DeadLetters replays and discards messages that could not be parsed or
-// processed. Both actions need an OPEN dead letter, which they close. DeadLetters
-// is safe for concurrent use.
+// DeadLetters replays and discards messages that could not be parsed or processed. It is
+// safe for concurrent use.
 //
-// Replaying a Kafka record publishes its key and value to its topic again and
-// then records that. After a crash in between, the dead letter is OPEN and a
-// second replay publishes it twice. The target exists then, so the second
-// record is a duplicate and pays nothing. Replaying the stream entry of a
-// poison payout returns the payout to READY once it is FAILED.
+// A Kafka record is published to its topic again, then recorded as replayed. After a
+// crash in between it may be published twice; the second is a duplicate and pays
+// nothing. The entry of a poison payout returns the payout to READY once it is FAILED.
 type DeadLetters struct {
 	cfg DeadLettersConfig
 	log obs.Log
@@ -100,8 +96,7 @@ func (d *DeadLetters) Close(ctx context.Context, id int64, to reward.DeadLetterS
 		l.ID, strings.ToLower(string(l.Status)), reward.Quote(l.SettledBy), l.SettledAt.UTC().Format(time.RFC3339))
 }
 
-// DeadLetterSelection selects OPEN dead letters: by id, by source, reason or both,
-// or all of them.
+// DeadLetterSelection selects OPEN dead letters: by id, by source and reason, or all.
 type DeadLetterSelection struct {
 	IDs            []int64 // at most store.BatchMax
 	Source, Reason string
@@ -131,14 +126,12 @@ func (s DeadLetterSelection) Check() []reward.FieldError {
 // LettersResult is the result for a selection.
 type LettersResult struct {
 	Count int // replayed or discarded by this call
-	// Skipped counts those that do not exist, are not OPEN, or cannot be
-	// replayed.
+	// Skipped counts those that do not exist, are not OPEN, or cannot be replayed.
 	Skipped int
 }
 
-// CloseMany replays or discards a selection, batch by batch. It leaves dead
-// letters that arrive meanwhile alone, so it ends. After an error, which says
-// how much is done, a repeated call continues.
+// CloseMany replays or discards a selection, without dead letters that arrive meanwhile.
+// After an error, which says how much is done, a repeated call continues.
 func (d *DeadLetters) CloseMany(ctx context.Context, s DeadLetterSelection, to reward.DeadLetterStatus, by string) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
 		return LettersResult{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%s", wrong[0].Detail).With(wrong...)
@@ -197,9 +190,8 @@ func (d *DeadLetters) read(ctx context.Context, ids []int64) ([]reward.DeadLette
 	return letters, nil
 }
 
-// closeBatch closes dead letters, and first replays them if to says so. It returns how
-// many it closed, also after an error, and why it refused the last one that cannot be
-// replayed.
+// closeBatch closes dead letters, after a replay if to says so. It returns how many it
+// closed, also after an error, and why it refused the last one that it did not replay.
 func (d *DeadLetters) closeBatch(ctx context.Context, letters []reward.DeadLetter, to reward.DeadLetterStatus, by string) (closed int, refused, err error) {
 	var failed error
 	if to == reward.DeadLetterReplayed {
@@ -249,8 +241,7 @@ func (d *DeadLetters) replay(ctx context.Context, letters []reward.DeadLetter, b
 // publishTypes are the types of the promotions whose targets a topic has.
 var publishTypes = map[string]reward.PromotionType{bus.TopicPointPublish: reward.Point, bus.TopicVoucherPublish: reward.Voucher}
 
-// publish publishes records with their original keys and values. A person who
-// replays targets into a promotion becomes an author of it first.
+// publish publishes records as they were. Whoever replays targets is their author.
 func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, by string) error {
 	authored := make(map[reward.PromotionID]bool)
 	for _, l := range letters {
@@ -280,8 +271,7 @@ func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, 
 	return nil
 }
 
-// checkReplay refuses a record that Largesse does not have as a whole, or from a topic that
-// it does not read.
+// checkReplay refuses a record that is not kept whole, or that no topic takes.
 func checkReplay(l reward.DeadLetter) error {
 	if l.ValueLength > int64(len(l.Value)) {
 		return reward.NewError(reward.KindConflict, CodeNotReplayable,
@@ -332,8 +322,7 @@ func (d *DeadLetters) requeue(ctx context.Context, l reward.DeadLetter, by strin
 	return notFailed(l, rows[0])
 }
 
-// notFailed returns the error for a payout that a replay cannot return to
-// READY.
+// notFailed says why a replay cannot return a payout to READY.
 func notFailed(l reward.DeadLetter, p reward.Payout) error {
 	advice := "it needs no replay: discard the dead letter"
 	if p.State == reward.Unknown {

@@ -16,11 +16,9 @@ import (
 // provider's own keys.
 const transactionKeyMax = 500
 
-// RetryFailed returns the FAILED payouts of a promotion to READY and returns
-// their number. If code is not empty, it takes only payouts with that
-// ErrorCode. It takes each payout once, so payouts that fail again do not keep
-// it running. After an error some payouts may be READY; calling it again
-// continues.
+// RetryFailed returns the FAILED payouts of a promotion with an ErrorCode ("": all) to
+// READY and returns their number. It takes each once, so that those that fail again do
+// not keep it running. After an error, calling it again continues.
 func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, code string) (int, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {
@@ -105,8 +103,7 @@ func (c ResolveCommand) Check() []reward.FieldError {
 	return append(wrong, checkReason("note", c.Note)...)
 }
 
-// Resolve settles an UNKNOWN payout. It fails with CodeIllegalState in any
-// other state.
+// Resolve settles an UNKNOWN payout; any other is CodeIllegalState.
 func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payout, error) {
 	if wrong := c.Check(); len(wrong) > 0 {
 		return reward.Payout{}, reward.InvalidFields("the resolution", wrong)

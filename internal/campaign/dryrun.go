@@ -33,8 +33,7 @@ type rehearsal struct {
 	tally
 	rows       uploadRows
 	targetsMax int
-	// seen holds, per target of the file, the fingerprint of its row or of the
-	// row that it would get.
+	// seen has the fingerprint of the row that each target has or would get.
 	seen map[reward.TargetID]uint64
 	seed maphash.Seed
 }

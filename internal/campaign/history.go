@@ -16,8 +16,7 @@ type UserPayout struct {
 	Promotion reward.Promotion
 }
 
-// History returns at most 1000 payouts of a user, ordered by descending
-// promotion id and then by target id.
+// History returns at most 1000 payouts of a user, by descending promotion id.
 func (s *Promotions) History(ctx context.Context, user string) ([]UserPayout, error) {
 	list, err := s.cfg.Store.PayoutHistory(ctx, user, historyMax)
 	if err != nil {

@@ -44,21 +44,18 @@ type PromotionsConfig struct {
 	Hint func(reward.PromotionID)
 	// MaxRetries is the default of promotions; nil means reward.MaxRetries.
 	MaxRetries *int
-	// ApprovalAbove is the worth above which another person must approve a
-	// promotion before it pays. Zero means never.
+	// ApprovalAbove is the worth above which another person must approve; zero: never.
 	ApprovalAbove reward.Limits
 	// ApprovalPerDay is the worth of the promotions of one author that start within
 	// rules.GrantsDay above which that is so, too. Zero means no limit.
 	ApprovalPerDay reward.Limits
 	// Payable says which promotions the provider can pay.
 	Payable reward.Payable
-	// Webhooks means that deliveries can be signed. Without it a promotion
-	// cannot have a webhook.
+	// Webhooks means that deliveries can be signed, so that promotions may have one.
 	Webhooks bool
 }
 
-// Promotions carries out the commands on promotions. It is safe for concurrent
-// use.
+// Promotions carries out commands on promotions. It is safe for concurrent use.
 type Promotions struct {
 	cfg PromotionsConfig
 	log obs.Log
@@ -74,8 +71,7 @@ func (s *Promotions) Get(ctx context.Context, id reward.PromotionID) (store.Prom
 	return s.cfg.Store.PromotionGet(ctx, id)
 }
 
-// Summaries returns the counts per promotionSummaryId, ordered by id, at most
-// store.BatchMax of them.
+// Summaries returns at most store.BatchMax counts per promotionSummaryId, by id.
 func (s *Promotions) Summaries(ctx context.Context, id reward.PromotionID) ([]reward.Summary, error) {
 	return s.cfg.Store.SummaryList(ctx, id, store.BatchMax)
 }
@@ -110,9 +106,8 @@ var (
 	}
 )
 
-// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded if the promotion
-// needs an approval of all targets that it would pay, and with CodeIllegalState if
-// the provider cannot pay it.
+// Start moves a DRAFT to RUNNING. It fails with CodeApprovalNeeded, and with
+// CodeIllegalState if the provider cannot pay the promotion.
 func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return s.run(ctx, id, actionStart)
 }
@@ -127,8 +122,7 @@ func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.P
 	return s.run(ctx, id, actionResume)
 }
 
-// run starts or resumes a promotion that the provider can pay. The promotion may be
-// older than the settings, or come from Kafka.
+// run starts or resumes a promotion, which may be older than the settings of Payable.
 func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {
@@ -149,14 +143,12 @@ func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (
 	return s.move(ctx, id, a, "")
 }
 
-// Cancel ends a promotion permanently. It never charges the payouts that were
-// not charged yet.
+// Cancel ends a promotion permanently, without further charges.
 func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return s.move(ctx, id, actionCancel, "")
 }
 
-// Close declares that no more targets will come, so that a promotion with an
-// expected count may complete below it.
+// Close declares that no more targets will come, whatever count was expected.
 func (s *Promotions) Close(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	view, err := s.Get(ctx, id)
 	if err != nil {

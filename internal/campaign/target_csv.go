@@ -98,12 +98,10 @@ func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error
 	return x, nil, nil
 }
 
-// spanning handles a line whose quoted cell is open at its end. If a later line
-// closes the quote properly, within the maximum length of a line, all of these
-// lines are one record. They are all refused, because no cell may contain a
-// line end. None is read as a record of its own, because an attacker may
-// control the text in the quoted cell. If nothing closes the quote, only its
-// own line is refused.
+// spanning handles a line whose quoted cell is open at its end. If a later line closes
+// the quote within the maximum length of a line, all of these lines are one record and
+// refused: no cell may contain a line end, and an attacker may control the text in it.
+// Otherwise only the first line is refused.
 func (t *TargetReader) spanning(first line) (*reward.Error, error) {
 	var under []line
 	size := len(first.text)
@@ -152,9 +150,9 @@ const (
 	quotesBroken        // violates RFC 4180
 )
 
-// splitCSV splits a line into cells and counts them. It returns only as many
-// cells as fit into the capacity of into. inside means that the line begins
-// inside a quoted cell. Cells without doubled quotes are slices of the text.
+// splitCSV splits a line into cells and counts them. It returns as many as into has
+// capacity for. inside means that the line begins inside a quoted cell. Cells are slices
+// of the text, except those with doubled quotes.
 func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	n := 0
 	for {
@@ -198,8 +196,7 @@ func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	}
 }
 
-// closingQuote returns the index of the quote that ends a quoted cell, or −1 if
-// there is none, and reports whether doubled quotes precede it.
+// closingQuote returns the index of the quote that ends a cell, or −1.
 func closingQuote(text []byte) (end int, doubled bool) {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '"' {

@@ -12,16 +12,14 @@ import (
 // lineMax is the maximum length of a line in bytes, without its line end.
 const lineMax = reward.MessageMax
 
-// line is one line without its end (LF or CRLF). Its text is valid until the
-// next call of the reader.
+// line is one line without its end. Its text is valid until the next call of the reader.
 type line struct {
 	number  int64 // from 1
 	text    []byte
 	tooLong bool // longer than lineMax; the text is dropped
 }
 
-// lineReader splits a stream into lines and skips the text of lines that are
-// too long.
+// lineReader splits a stream into lines, without the text of those too long.
 type lineReader struct {
 	r      *bufio.Reader
 	number int64  // of the latest line read from r
@@ -38,8 +36,7 @@ func (lr *lineReader) push(ls []line) {
 	lr.held = append(ls, lr.held...)
 }
 
-// next returns the next line. If the stream ends early, it drops the incomplete
-// last line.
+// next returns the next line. It drops an incomplete last one.
 func (lr *lineReader) next() (line, error) {
 	if len(lr.held) > 0 {
 		l := lr.held[0]

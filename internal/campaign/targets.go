@@ -19,8 +19,7 @@ type Format string
 
 // The formats.
 const (
-	// FormatCSV has a header line with targetId and any of userId, amount and
-	// voucherCode, in any order.
+	// FormatCSV has a header line with targetId and any other columns, in any order.
 	FormatCSV Format = "text/csv"
 	// FormatNDJSON has one JSON object per line, with the same names.
 	FormatNDJSON Format = "application/x-ndjson"
@@ -45,14 +44,12 @@ const (
 	MajorUnits Units = "major"
 )
 
-// Codes of rejected lines, in addition to those of [reward.TargetText]. The other lines of
-// the file are read.
+// Codes of rejected lines, besides those of [reward.TargetText].
 const (
 	LineFormula      = "FORMULA"
 	LineWrongColumns = "WRONG_COLUMNS"
 	LineBadQuote     = "BAD_QUOTE"
-	// LineConflict means that the target exists with another amount, user or
-	// voucher code. Only saving finds it.
+	// LineConflict means that the target exists with other data. Only saving finds it.
 	LineConflict = "CONFLICT"
 )
 
@@ -66,9 +63,8 @@ const (
 	CodeUnknownFormat   = "UNKNOWN_FORMAT"
 )
 
-// TargetReader reads targets one by one from a stream of any size. It never
-// holds more than two lines of the maximum length. It is not safe for
-// concurrent use.
+// TargetReader reads targets from a stream of any size, and holds at most two lines. It
+// is not safe for concurrent use.
 type TargetReader struct {
 	lines    *lineReader
 	defaults reward.Promotion
@@ -81,9 +77,8 @@ type TargetReader struct {
 	err      error             // sticky
 }
 
-// NewTargetReader returns a reader of a promotion's targets. The promotion's
-// amount and voucher code are the defaults of the lines, and amounts in major units
-// are of its currency.
+// NewTargetReader returns a reader of a promotion's targets. Its amount, voucher code and
+// currency are the defaults of the lines.
 func NewTargetReader(r io.Reader, format Format, units Units, defaults reward.Promotion) *TargetReader {
 	t := &TargetReader{lines: newLineReader(r), units: units, defaults: defaults}
 	switch format {

@@ -27,8 +27,7 @@ const (
 	uploadSaveTimeout = 30 * time.Second
 	// uploadErrorsShown limits the lines that a response names.
 	uploadErrorsShown = 100
-	// uploadErrorsMax limits the lines that a report stores. Further ones are
-	// only counted.
+	// uploadErrorsMax limits the lines that a report stores. More are only counted.
 	uploadErrorsMax = 100_000
 )
 
@@ -64,8 +63,7 @@ type UploadsConfig struct {
 	Log   obs.Log
 	// Hint is called with a promotion that got targets or whose upload ended.
 	Hint func(reward.PromotionID)
-	// DryRunTargetsMax limits the targets of a dry run, which remembers each of
-	// them. Zero means 2,000,000.
+	// DryRunTargetsMax limits the targets of a dry run. Zero means 2,000,000.
 	DryRunTargetsMax int
 }
 
@@ -106,13 +104,10 @@ type UploadResult struct {
 	Errors []store.LineError
 }
 
-// Upload reads a file to its end and saves its valid lines, whatever the
-// promotion's status, unless it is archived: a COMPLETED promotion that gets targets is RUNNING again,
-// and the targets of a CANCELLED one become CANCELLED without a charge. Upload
-// reads the next batch while it saves the previous one.
-// Saving is idempotent per target, so uploading the same file again is safe. If
-// the body ends early, the targets before that are saved, and the result counts
-// them along with the error.
+// Upload reads a file to its end and saves its valid lines, unless the promotion is
+// archived. A COMPLETED promotion that gets targets is RUNNING again, and those of a
+// CANCELLED one become CANCELLED. Uploading the same file again is safe. If the body ends
+// early, the result counts the targets before that along with the error.
 func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, error) {
 	view, err := u.cfg.Rows.PromotionGet(ctx, cmd.PromotionID)
 	if err != nil {
@@ -171,11 +166,9 @@ type targetBatch struct {
 	bad   []store.LineError
 }
 
-// pump reads targets in the caller's goroutine, so that the body is not read
-// after pump returns. It passes them to handle in batches, and reads the next
-// batch meanwhile. A complete file makes at least one batch. After handle has
-// returned an error, pump does not call it again. pump returns the error of
-// handle, or else that of the reader.
+// pump reads targets in the caller's goroutine, so that the body is not read after it
+// returns, and passes them to handle in batches, at least one per complete file. It ends
+// with the first error of handle, or else of the reader.
 func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Context, b targetBatch) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -209,7 +202,7 @@ func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Con
 }
 
 // readBatch reads the next lines, also those before an error: up to store.BatchMax valid
-// ones or store.BatchMax bad ones, whichever comes first.
+// or bad ones.
 func readBatch(ctx context.Context, reader *TargetReader) (targetBatch, error) {
 	var b targetBatch
 	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
@@ -251,9 +244,7 @@ func newTally(view store.PromotionView) tally {
 	return tally{result: UploadResult{Currency: view.Currency}, amountLeft: math.MaxInt64 - view.Counts.AmountTotal()}
 }
 
-// fits refuses a batch that would make the promotion's total overflow if all of
-// it were accepted. Only a promotion with thousands of targets can get there, because
-// no amount is above reward.AmountMax.
+// fits refuses a batch that could make the promotion's total overflow.
 func (t *tally) fits(b targetBatch) error {
 	left := t.amountLeft - t.result.Amount
 	for i, r := range b.rows {
@@ -267,8 +258,7 @@ func (t *tally) fits(b targetBatch) error {
 	return nil
 }
 
-// add counts a batch by the outcomes of its rows and returns its error lines
-// (rejected or in conflict) in order.
+// add counts a batch by the outcomes of its rows, and returns its error lines in order.
 func (t *tally) add(b targetBatch, outcomes []store.SaveOutcome) []store.LineError {
 	bad := b.bad
 	r := &t.result
@@ -307,9 +297,9 @@ type upload struct {
 	lease     service.Base // runs from open to close
 }
 
-// open creates the row that blocks the promotion's completion. It runs with the
-// first batch, so that a file refused as a whole leaves no row. Its lease is a time
-// of the database, because any instance may decide whether it has expired.
+// open creates the row that blocks the promotion's completion, with the first batch: a
+// file refused as a whole leaves no row. The lease is a time of the database, because any
+// instance may decide whether it has expired.
 func (u *upload) open(ctx context.Context) error {
 	now, err := u.cfg.Rows.Clock(ctx)
 	if err != nil {
@@ -397,9 +387,8 @@ func (u *upload) report(ctx context.Context, bad []store.LineError) error {
 	return nil
 }
 
-// close lets the promotion complete, and logs the counts. If it cannot close the
-// row, the lease expires. err is the reason why the file was not saved to its
-// end, or nil.
+// close lets the promotion complete, and logs the counts. err is why the file was not
+// saved to its end. If the row cannot be closed, its lease expires.
 func (u *upload) close(ctx context.Context, err error) {
 	if u.row.ID == 0 {
 		return

@@ -56,8 +56,7 @@ type WebhookRows interface {
 // WebhooksConfig configures Webhooks.
 type WebhooksConfig struct {
 	Rows WebhookRows
-	// Secret signs deliveries. If it is empty, nothing is sent, because
-	// receivers could not verify the sender.
+	// Secret signs deliveries. If it is empty, nothing is sent.
 	Secret string
 	// AllowPrivate allows receivers whose address is not public.
 	AllowPrivate bool
@@ -65,13 +64,12 @@ type WebhooksConfig struct {
 	Log          obs.Log
 }
 
-// Webhooks sends the events of promotions to their webhooks. Each delivery is a
-// row with its own id and is retried until the receiver accepts it. After a
-// crash between the call and its record, it is sent again under the same id.
-// Instances share the work by claiming deliveries under a lease.
+// Webhooks sends the events of promotions to their webhooks. Each delivery is a row with
+// its own id, claimed under a lease, and retried until the receiver accepts it. After a
+// crash it may be sent again under the same id.
 //
-// Webhooks opens one call at a time to each host. It backs off from a host that
-// does not respond, so that the host does not delay the others.
+// One call at a time goes to each host, and none to a host that does not respond, so that
+// it does not delay the others.
 type Webhooks struct {
 	service.Base
 	cfg    WebhooksConfig
@@ -115,9 +113,8 @@ func (w *Webhooks) Start(ctx context.Context) {
 	})
 }
 
-// round claims deliveries that are due and assigns them to their hosts.
-// Deliveries to a host that is full or backing off are due again when their
-// lease ends.
+// round claims deliveries that are due for their hosts. Those to a host that is full or
+// backing off are due again when their lease ends.
 func (w *Webhooks) round(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error) {
 	now := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, webhook.RowsTimeout)
@@ -177,8 +174,8 @@ func (w *Webhooks) work(ctx, calls context.Context, h *webhookHost) {
 	}
 }
 
-// recordResponse records whether a host responded. It backs off from a host
-// that did not, and leaves the host's waiting deliveries to be claimed again.
+// recordResponse backs off from a host that did not respond, and leaves its waiting
+// deliveries to be claimed again.
 func (w *Webhooks) recordResponse(h *webhookHost, responded bool, now time.Time) (notBefore time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +189,7 @@ func (w *Webhooks) recordResponse(h *webhookHost, responded bool, now time.Time)
 	return h.notBefore
 }
 
-// next returns the next delivery to a host, or false if none waits. It skips
-// deliveries that could not be sent before their lease ends.
+// next returns the next delivery to a host that can be sent before its lease ends.
 func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,8 +257,8 @@ func (w *Webhooks) abandon(ctx context.Context, d claimedDelivery, status int, w
 	})
 }
 
-// record writes the result of an attempt, even during a stop. If it fails, the
-// delivery is sent again under the same id.
+// record writes the result of an attempt, even during a stop. If it fails, the delivery
+// is sent again.
 func (w *Webhooks) record(ctx context.Context, attrs []any, write func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), webhook.RowsTimeout)
 	defer cancel()
@@ -271,8 +267,7 @@ func (w *Webhooks) record(ctx context.Context, attrs []any, write func(context.C
 	}
 }
 
-// webhookBody is the body of a delivery. Ids are strings, because they exceed
-// 2^53.
+// webhookBody is the body of a delivery. Ids are strings, because they exceed 2^53.
 type webhookBody struct {
 	ID          int64              `json:"id,string"`
 	Event       string             `json:"event"`
@@ -282,8 +277,7 @@ type webhookBody struct {
 	Currency string `json:"currency"` // also if it is empty
 }
 
-// compose returns the body of a delivery. It describes the promotion as of now,
-// which may be later than the event.
+// compose returns the body of a delivery, with the promotion as of now.
 func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, webhook.RowsTimeout)
 	defer cancel()
@@ -297,9 +291,8 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 	})
 }
 
-// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. The
-// time is that of the attempt, so that receivers can refuse replayed
-// deliveries.
+// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. Receivers can
+// refuse old times, and so replayed deliveries.
 func signature(secret string, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -34,8 +34,8 @@ func IsCurrency(code string) bool {
 	return len(code) == 3 && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// CurrencyDigits returns the number of digits behind the decimal point of a
-// currency, by ISO 4217. It is false for a code that no currency has, or had.
+// CurrencyDigits returns the number of digits behind the decimal point by ISO 4217, or
+// false for a code that no currency has, or had.
 func CurrencyDigits(code string) (digits int, ok bool) {
 	if digits, ok = currencyDigits[code]; ok {
 		return digits, true

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Kind is the kind of an error. The API maps each kind to one HTTP status in
-// one table.
+// Kind is the kind of an error. The API maps each to one HTTP status.
 type Kind string
 
 // The kinds.
@@ -30,8 +29,7 @@ type Error struct {
 	Code   string // e.g. ILLEGAL_STATE
 	Detail string
 	Fields []FieldError
-	// OpensAt is set for CodeNotOpen: the time at which the template opens;
-	// zero if unknown.
+	// OpensAt is when the template opens, for CodeNotOpen; zero if unknown.
 	OpensAt time.Time
 	Err     error // cause; never sent to a client
 }
@@ -112,11 +110,9 @@ const (
 	// CodeImmutable means that a field cannot change, or not in this state.
 	CodeImmutable          = "IMMUTABLE"
 	CodePreconditionFailed = "PRECONDITION_FAILED"
-	// CodePoison means that too many deliveries in a row ended without an
-	// outcome.
+	// CodePoison means that too many deliveries in a row had no outcome.
 	CodePoison = "POISON"
-	// CodeSecondCharge means that the provider confirmed a payout with two
-	// transaction keys, so it has charged it twice.
+	// CodeSecondCharge means that the provider has charged a payout twice.
 	CodeSecondCharge = "SECOND_CHARGE"
 	// CodeDeadLetterNotFound, CodeReconciliationNotFound and CodeAPIKeyNotFound: unknown ID.
 	CodeDeadLetterNotFound     = "DEAD_LETTER_NOT_FOUND"

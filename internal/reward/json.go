@@ -95,8 +95,8 @@ func jsonNames(t reflect.Type) []string {
 	return names
 }
 
-// CheckJSON returns an error for valid JSON that is nested too deep or has an object with
-// the same name twice. The error is ErrJSONTwice for a name, which is returned too.
+// CheckJSON returns an error for valid JSON that is nested too deep, or ErrJSONTwice and
+// the name for an object that has one twice.
 func CheckJSON(data []byte) (name string, err error) {
 	type key struct {
 		object int
@@ -248,8 +248,7 @@ func CheckJSONText(b []byte) error {
 	return nil
 }
 
-// escaped decodes an escape of four hexadecimal digits at the start of b, and
-// returns its length; 0, 0 if there is none.
+// escaped decodes an escape of four hexadecimal digits at the start of b.
 func escaped(b []byte) (rune, int) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, 0
@@ -261,9 +260,8 @@ func escaped(b []byte) (rune, int) {
 	return rune(n), 6
 }
 
-// JSONError rewrites an error of encoding/json in terms of JSON instead of Go
-// types, and names the field ("" if it is not known). It shortens the value that it
-// repeats. It returns any other error unchanged.
+// JSONError rewrites an error of encoding/json without Go types, and names the field
+// ("" if it is not known). It returns any other error unchanged.
 func JSONError(err error) (field string, out error) {
 	if e, ok := errors.AsType[*time.ParseError](err); ok {
 		return "", fmt.Errorf("%s is not a time as in RFC 3339, for example 2026-11-21T10:00:00Z", Quote(e.Value))

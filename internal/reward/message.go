@@ -22,8 +22,7 @@ func (id *TargetID) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// UnmarshalJSON accepts a canonical integer, bare or as a string. Null means
-// none.
+// UnmarshalJSON accepts a canonical integer, bare or as a string. Null is none.
 func (id *SummaryID) UnmarshalJSON(b []byte) (err error) {
 	if string(b) == "null" {
 		*id = 0
@@ -63,8 +62,7 @@ type RetryMessage struct {
 	Dispatch   int32     `json:"dispatch"`
 }
 
-// StartedMessage says that a promotion has started, and how many targets it
-// will have.
+// StartedMessage says that a promotion has started, and how many targets it has.
 type StartedMessage struct {
 	PromotionID   PromotionID
 	PromotionType PromotionType
@@ -97,8 +95,7 @@ func ParsePublishMessage(t PromotionType, value []byte) (PublishMessage, error) 
 	return parseMessage(t, value, true)
 }
 
-// ParseEntry parses the message of a payout that Largesse has accepted, for example
-// the value of a stream entry.
+// ParseEntry parses the message of a payout that Largesse has accepted.
 func ParseEntry(t PromotionType, value []byte) (PublishMessage, error) {
 	return parseMessage(t, value, false)
 }
@@ -130,8 +127,7 @@ func parseMessage(t PromotionType, value []byte, fresh bool) (PublishMessage, er
 	return out, nil
 }
 
-// CheckText returns an error for text that a database or a provider could not
-// store unchanged.
+// CheckText returns an error for text that not every database stores unchanged.
 func CheckText(s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("is not valid UTF-8")
@@ -201,8 +197,7 @@ func ParseRetryMessage(value []byte) (RetryMessage, error) {
 	return out, nil
 }
 
-// AppendJSON appends the message as JSON, with IDs as numbers. It uses no
-// reflection because it is on the hot path.
+// AppendJSON appends the message as JSON. The hot path needs no reflection.
 func (m *PublishMessage) AppendJSON(b []byte) []byte {
 	b = append(b, `{"promotionId":`...)
 	b = strconv.AppendInt(b, int64(m.PromotionID), 10)

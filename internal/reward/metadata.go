@@ -39,8 +39,7 @@ func (m Metadata) Map() map[string]string {
 	return entries
 }
 
-// MetadataChange changes single entries: a value sets an entry, nil removes it. A
-// nil MetadataChange removes all entries.
+// MetadataChange sets entries, or removes those that are nil. Nil removes all.
 type MetadataChange map[string]*string
 
 // Apply returns m with the change.
@@ -106,12 +105,10 @@ func isMisleading(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// SearchText returns the text in which a search finds a promotion: its name, ID
-// and metadata in lower case.
+// SearchText returns the lower-case text in which a search finds a promotion.
 func SearchText(p *Promotion) string { return searchText(p.Name, p.ID.String(), p.Metadata) }
 
-// SearchText returns the text in which a search finds a template, like that of a
-// promotion.
+// SearchText returns the lower-case text in which a search finds a template.
 func (t *CouponTemplate) SearchText() string { return searchText(t.Name, t.ID.String(), t.Metadata) }
 
 func searchText(name, id string, metadata Metadata) string {

@@ -9,8 +9,7 @@ import (
 
 // Payable says which promotions a provider can pay. The zero value stands for all.
 type Payable struct {
-	// PointsOnly means that a charge of a voucher would be the same request as one of
-	// points.
+	// PointsOnly means that charges of vouchers would be requests for points.
 	PointsOnly bool
 	// SameCurrency means that charges in all currencies would be the same request.
 	SameCurrency bool

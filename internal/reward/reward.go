@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// MaxRetries is the default number of retries after the first call, so a payout
-// has at most MaxRetries+1 attempts.
+// MaxRetries is the default number of retries after the first call.
 const MaxRetries = 5
 
 // The limits of a promotion's fields.
@@ -23,8 +22,7 @@ const (
 	PromotionConsumersMax   = 256 // per instance
 )
 
-// PromotionID identifies a promotion: a positive 63-bit integer from an
-// upstream system or from Largesse.
+// PromotionID identifies a promotion: a positive 63-bit integer.
 type PromotionID int64
 
 // SummaryID groups payouts of a promotion for reporting. Zero means none.
@@ -132,8 +130,7 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// JSONName returns the state's name as the keys of JSON objects write it, in
-// lower case.
+// JSONName returns the state's name in lower case, as keys of JSON objects.
 func (s State) JSONName() string { return strings.ToLower(s.String()) }
 
 // Final reports whether Largesse no longer changes the state. Only a late
@@ -162,23 +159,17 @@ type Promotion struct {
 	VoucherCode string // default for targets of a VOUCHER promotion
 	Currency    string
 	MaxRetries  int // retries after the first call
-	// ConsumersPerInstance is the number of consumers on each instance. Zero
-	// means that the number of targets decides.
+	// ConsumersPerInstance; zero means that the number of targets decides.
 	ConsumersPerInstance int
-	// RatePerSecond limits the calls of all instances for this promotion. Zero
-	// means no limit of its own.
+	// RatePerSecond limits the calls of all instances; zero means no limit.
 	RatePerSecond int
-	// Weight is the promotion's share of the calls relative to others, at least
-	// 1: twice the weight, twice the calls.
+	// Weight is the share of the calls relative to other promotions, at least 1.
 	Weight int
-	// MaxAmount is the budget: the amount that is paid or may have been paid
-	// never exceeds it. Zero means none.
+	// MaxAmount limits what is paid or may have been paid; zero means no budget.
 	MaxAmount Amount
-	// Canary pays some targets first and judges their outcomes, if its Targets
-	// is above zero.
+	// Canary pays some targets first, if its Targets is above zero.
 	Canary Canary
-	// StartsAt is when a DRAFT starts automatically. Zero means that it is
-	// started manually.
+	// StartsAt is when a DRAFT starts automatically; zero means manually.
 	StartsAt time.Time
 	// WebhookURL gets a notification when the promotion finishes or Largesse
 	// pauses it; "" means none.
@@ -201,13 +192,11 @@ type Promotion struct {
 	// Registered reports whether a Kafka record created this DRAFT and no API
 	// call has completed it.
 	Registered bool
-	// ExpectedCount is the number of targets that the started event announced;
-	// nil without one (files).
+	// ExpectedCount is the number of targets in the started event; nil without one.
 	ExpectedCount *int64
 	// Closed reports whether no more targets will come.
 	Closed bool
-	// PausedBy is the person who paused a PAUSED promotion, for PauseReason; "" if
-	// Largesse did.
+	// PausedBy is the person who paused a PAUSED promotion; "" if Largesse did.
 	PausedBy, PauseReason string
 	CreatedAt             time.Time
 	StartedAt             time.Time // zero before the start
@@ -241,13 +230,11 @@ type Approval struct {
 // Covers reports whether a target of a round is approved.
 func (a Approval) Covers(round int32) bool { return round < a.Rounds }
 
-// Canary is the first payouts of a promotion. Their outcomes decide whether the
-// others follow.
+// Canary is the first payouts. Their outcomes decide whether the others follow.
 type Canary struct {
 	Targets        int64   // number of payouts; 0: no canary
 	MaxFailureRate float64 // share of FAILED among them above which it pauses, 0 to 1
-	// Dispatched counts the payouts that were dispatched before the judgement;
-	// 0 without a canary.
+	// Dispatched counts the payouts that were dispatched before the judgement.
 	Dispatched int64
 	// Judged reports whether the other payouts may follow: the canary
 	// succeeded, or an operator resumed the promotion after a failed one.
@@ -287,16 +274,14 @@ func (c *Counts) Undecided() int64 {
 	return c.Payouts[Ready] + c.Payouts[Queued] + c.Payouts[Retrying]
 }
 
-// Summary is the counts of one promotionSummaryId. ID 0 stands for the whole
-// promotion.
+// Summary is the counts of one promotionSummaryId; ID 0 is the whole promotion.
 type Summary struct {
 	PromotionID PromotionID
 	ID          SummaryID
 	Counts
 }
 
-// Payout is the row of one target. The data of its charge is fixed before the
-// first call.
+// Payout is the row of one target. Its charge is fixed before the first call.
 type Payout struct {
 	PromotionID PromotionID
 	TargetID    TargetID
@@ -313,8 +298,7 @@ type Payout struct {
 	// MaybeCalled reports whether an earlier dispatch may have reached the
 	// provider without a final response.
 	MaybeCalled bool
-	// FailedDeliveries counts the failed deliveries since the latest outcome:
-	// consumers that crashed, hung or failed on the payout.
+	// FailedDeliveries counts the failed deliveries since the latest outcome.
 	FailedDeliveries int32
 	// DueAt depends on the open state: READY and QUEUED: since when; RETRYING:
 	// time of the next call; UNKNOWN: time of the next lookup.
@@ -328,13 +312,11 @@ type Payout struct {
 	ErrorCode      string
 	ErrorMessage   string
 	UpdatedAt      time.Time
-	// Trace names a span, as the header traceparent does, if the payout belongs to a
-	// sampled trace. Otherwise it is empty.
+	// Trace names a span of a sampled trace, as the header traceparent does, or is "".
 	Trace string
 }
 
-// Ref identifies one dispatch of one payout. Every step that changes the payout
-// compares it.
+// Ref identifies one dispatch of one payout. Every change compares it.
 type Ref struct {
 	PromotionID PromotionID
 	TargetID    TargetID
@@ -346,8 +328,7 @@ func (p *Payout) Ref() Ref {
 	return Ref{PromotionID: p.PromotionID, TargetID: p.TargetID, Dispatch: p.Dispatch}
 }
 
-// IdempotencyKey returns the provider's key of a payout. It is the same for
-// every call.
+// IdempotencyKey returns the provider's key of a payout, the same for every call.
 func IdempotencyKey(p PromotionID, t TargetID) string {
 	return p.String() + ":" + t.String()
 }

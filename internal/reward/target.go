@@ -21,8 +21,7 @@ const (
 	LineBadJSON       = "BAD_JSON"
 )
 
-// TargetText has the members of a target as texts, however it comes in. An empty text
-// counts as missing.
+// TargetText has the members of a target as texts. An empty one is missing.
 type TargetText struct {
 	TargetID, UserID, Amount, VoucherCode string
 }

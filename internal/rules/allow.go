@@ -58,8 +58,7 @@ func Spent(c reward.Counts, flagged reward.Amount) reward.Amount {
 	return flagged
 }
 
-// Capacity returns how many more rows may be taken, before budget and canary are
-// checked. It is 0 if the budget is exceeded.
+// Capacity returns how many more rows may be taken, if the budget allows any.
 func (a *Allowance) Capacity() int64 {
 	if a.budget < 0 {
 		return 0
@@ -80,8 +79,7 @@ func (a *Allowance) Bounds(from reward.State) bool {
 // ApprovedOnly reports whether Take refuses every row that is not approved.
 func (a *Allowance) ApprovedOnly() bool { return a.approved != nil }
 
-// Take reports whether a READY or RETRYING row may become QUEUED. If so, it
-// deducts the row from the allowance.
+// Take reports whether a READY or RETRYING row may become QUEUED, and deducts it.
 func (a *Allowance) Take(r Row) bool {
 	first := r.State == reward.Ready && r.Dispatch == 0
 	cost := Exposure(r)
@@ -102,8 +100,8 @@ func (a *Allowance) Take(r Row) bool {
 	return true
 }
 
-// Exposure returns what a dispatch of a row takes from the budget. It is 0 for a
-// row that may have been charged: the budget counts it already.
+// Exposure returns what a dispatch of a row takes from the budget, which already counts
+// a row that may have been charged.
 func Exposure(r Row) reward.Amount {
 	if r.State != reward.Ready || r.MaybeCalled {
 		return 0
@@ -111,6 +109,5 @@ func Exposure(r Row) reward.Amount {
 	return r.Amount
 }
 
-// CanaryOpen reports whether a promotion has a canary that is not judged yet. The
-// canary then limits and counts first dispatches.
+// CanaryOpen reports whether a canary still limits and counts first dispatches.
 func CanaryOpen(p reward.Promotion) bool { return p.Canary.Targets > 0 && !p.Canary.Judged }

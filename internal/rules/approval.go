@@ -28,8 +28,7 @@ func unapprovedMax(p reward.Promotion, above reward.Limits) reward.Amount {
 	return above.Of(p.Currency)
 }
 
-// GrantsDay is the time for which a grant counts against the amount per day of the
-// authors of a promotion.
+// GrantsDay is for how long a grant counts against the amount per day of the authors.
 const GrantsDay = 24 * time.Hour
 
 // AsksForGrant reports whether a promotion that is to run needs a grant from the amount
@@ -88,8 +87,7 @@ func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Limits, now t
 	return above.Of(p.Currency) > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > unapprovedMax(p, above))
 }
 
-// WhyApproval says why a promotion needs an approval, as the end of a sentence about
-// it.
+// WhyApproval says why a promotion needs an approval, as the end of a sentence.
 func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Limits) string {
 	limit, setting := above.Of(p.Currency), "approval.above"
 	if _, own := above.OwnOf(p.Currency); own {
@@ -108,8 +106,7 @@ func WhyApproval(p reward.Promotion, c reward.Counts, above reward.Limits) strin
 	return worth
 }
 
-// Worth returns the sum of two amounts that are not below zero. A sum above 63 bits
-// becomes the largest amount.
+// Worth returns the sum of two amounts not below zero, or the largest amount.
 func Worth(a, b reward.Amount) reward.Amount {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -177,8 +174,7 @@ func approvable(s reward.PromotionStatus) bool {
 	return s == reward.Draft || s == reward.Running || s == reward.Paused
 }
 
-// NotAsSeen returns the error for an approval of a promotion that has changed since
-// the approver looked at it.
+// NotAsSeen returns the error for an approval of a promotion that has changed.
 func NotAsSeen(id reward.PromotionID) error {
 	return reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,
 		"promotion %d has changed since you read it: read it again, and approve it if it is still right", id)

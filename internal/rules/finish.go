@@ -38,8 +38,7 @@ const (
 	OutcomeCancelled
 )
 
-// Outcome is the end of one dispatch. In a CANCELLED promotion a row becomes
-// UNKNOWN instead of RETRYING.
+// Outcome is the end of one dispatch. A CANCELLED promotion has UNKNOWN for RETRYING.
 type Outcome struct {
 	reward.Ref
 	Kind OutcomeKind
@@ -51,8 +50,7 @@ type Outcome struct {
 	Code, Message  string
 	RetryAt        time.Time // zero means at once
 	GiveUp         bool      // for OutcomeNoAnswer: do not retry
-	// Attempts are the attempts to record. A charge that is answered "paid" has
-	// none.
+	// Attempts are the attempts to record. A charge answered "paid" has none.
 	Attempts []reward.Attempt
 }
 
@@ -76,8 +74,7 @@ func SecondCharge(r Row, transactionKey string) bool {
 	return r.State == reward.Succeeded && r.TransactionKey != "" && key != "" && key != r.TransactionKey
 }
 
-// secondCharge returns the attempt that keeps the transaction key of a second
-// charge.
+// secondCharge returns the attempt that keeps the second transaction key.
 func secondCharge(dispatch int32, transactionKey string, now time.Time) reward.Attempt {
 	return reward.Attempt{
 		Dispatch: dispatch, At: instant(now), Class: reward.AnswerPaid, Code: reward.CodeSecondCharge, Message: reward.SanitizeText(transactionKey),

@@ -31,15 +31,13 @@ func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.Promotion
 	return p, nil
 }
 
-// NotAllowed returns the error for a promotion whose status does not allow a
-// change.
+// NotAllowed returns the error for a status that does not allow a change.
 func NotAllowed(p reward.Promotion) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"promotion %d is %s, which does not allow this", p.ID, p.Status)
 }
 
-// Reopen makes a COMPLETED promotion RUNNING, because it has new work. It leaves
-// any other promotion as it is.
+// Reopen makes a COMPLETED promotion RUNNING, because it has new work.
 func Reopen(p reward.Promotion) reward.Promotion {
 	if p.Status == reward.Completed {
 		p.Status, p.FinishedAt, p.StreamDestroyed = reward.Running, time.Time{}, false
@@ -114,8 +112,7 @@ func CanaryDecided(p reward.Promotion, c reward.Counts) bool {
 		p.Canary.Dispatched >= p.Canary.Targets
 }
 
-// CanaryGood reports whether the share of FAILED payouts is at most
-// MaxFailureRate. The canary must be decided.
+// CanaryGood reports whether few enough payouts of a decided canary FAILED.
 func CanaryGood(p reward.Promotion, c reward.Counts) bool {
 	failed := c.Payouts[reward.Failed]
 	decided := c.Payouts[reward.Succeeded] + failed

@@ -16,8 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// FailedDeliveriesMax is the highest count of failed deliveries. Further ones are
-// not counted.
+// FailedDeliveriesMax is the highest count of failed deliveries.
 const FailedDeliveriesMax = math.MaxInt16
 
 // Row is a payout with the fields that only the store uses.
@@ -36,8 +35,7 @@ type Row struct {
 // Tally is what a change of one row does to the counts.
 type Tally struct {
 	Was, Became reward.State
-	// Answers is added to the counted attempts. A retry resets the count, so it may
-	// be negative.
+	// Answers is added to the counted attempts. A retry makes it negative.
 	Answers int64
 	// Changed reports whether the row must be written. Was and Became may still be
 	// equal: an inconclusive lookup only moves the time of the next one.

@@ -6,8 +6,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Lookup is the result of a lookup. If neither Found nor NotFound is set, it was
-// inconclusive.
+// Lookup is the result of a lookup: Found, NotFound, or else inconclusive.
 type Lookup struct {
 	reward.Ref
 	// Found means that the provider confirmed the charge. The row becomes SUCCEEDED
@@ -105,8 +104,7 @@ func settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, T
 
 // Resolution is an operator's decision about an UNKNOWN row.
 type Resolution struct {
-	// Paid makes the row SUCCEEDED with TransactionKey. Otherwise it becomes
-	// FAILED.
+	// Paid makes the row SUCCEEDED with TransactionKey, otherwise FAILED.
 	Paid           bool
 	TransactionKey string
 	Note, By       string // why, and who decided
@@ -140,8 +138,7 @@ func NotResolvable(p reward.Payout) error {
 		"target %d of promotion %d is %s; only UNKNOWN payouts can be resolved", p.TargetID, p.PromotionID, p.State)
 }
 
-// CheckRetry returns CodeIllegalState for a DRAFT or CANCELLED promotion. These
-// do not allow a retry.
+// CheckRetry returns CodeIllegalState for a DRAFT or CANCELLED promotion.
 func CheckRetry(id reward.PromotionID, status reward.PromotionStatus) error {
 	if status == reward.Draft || status == reward.PromotionCancelled {
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,

@@ -38,8 +38,7 @@ type Withdrawal struct {
 	DeliveryFailed bool
 }
 
-// Withdraw takes a row of promotion p out of its state and returns the row
-// afterwards.
+// Withdraw takes a row of promotion p out of its state.
 func Withdraw(r Row, why Withdrawal, p reward.Promotion, lease time.Duration, now time.Time) (Row, Tally) {
 	cancelled := p.Status == reward.PromotionCancelled
 	next := r

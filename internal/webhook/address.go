@@ -79,8 +79,7 @@ func CheckURL(address string) error {
 	return nil
 }
 
-// isHost reports whether a text is a DNS name, an IPv4 address, or an IPv6 address in
-// brackets and without a zone.
+// isHost reports whether a text is a DNS name, or an IP address without a zone.
 func isHost(text string) bool {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))

@@ -68,8 +68,8 @@ type (
 	}
 )
 
-// compose returns the body of a delivery. It describes the subject as of now, which may
-// be later than the event. Later attempts send the same body.
+// compose returns the body of a delivery, with its subject as of now, or as it was sent
+// before.
 func (d *Deliverer) compose(ctx context.Context, e store.EndpointDelivery) ([]byte, error) {
 	if e.Body != nil {
 		return e.Body, nil

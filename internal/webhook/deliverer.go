@@ -23,8 +23,7 @@ const (
 	// An endpoint that does not respond at all gets no call for a while.
 	silenceBackoff, silenceBackoffMax = time.Second, time.Minute
 
-	// An endpoint is disabled after disableFailures failed attempts in a row over at
-	// least disableAfter.
+	// An endpoint is disabled after some failures in a row over at least this time.
 	disableAfter    = 72 * time.Hour
 	disableFailures = 10
 
@@ -33,8 +32,7 @@ const (
 	trimLimit  = 1000
 )
 
-// retries are the pauses after failed attempts. After the last one, a delivery is
-// abandoned.
+// retries are the pauses after failed attempts, until a delivery is abandoned.
 var retries = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 7 * time.Hour, 10 * time.Hour,
 }
@@ -68,11 +66,9 @@ type Config struct {
 	Log          obs.Log
 }
 
-// Deliverer delivers events to webhook endpoints. A delivery is retried until the
-// receiver accepts it. After a crash between the call and its record, it is sent again
-// under the same ID. Instances share the work by claiming deliveries under a lease.
-//
-// Each endpoint has calls and pauses of its own, so none delays another.
+// Deliverer delivers events to webhook endpoints. A delivery is claimed under a lease,
+// and retried until the receiver accepts it. After a crash it may be sent again under the
+// same ID. Each endpoint has calls and pauses of its own, so none delays another.
 type Deliverer struct {
 	service.Base
 	cfg       Config
@@ -242,8 +238,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	d.record(ctx, &a, attrs)
 }
 
-// afterFailure decides what follows from a failed attempt. A test has one attempt, and
-// somebody looks at its result.
+// afterFailure decides what follows from a failed attempt. A test has only one.
 func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.EndpointDelivery, err error, attrs []any) {
 	if a.Status == http.StatusGone && !a.Test {
 		a.DisableNow, a.DisableReason = true, ReasonGone
@@ -259,16 +254,16 @@ func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.Endpoint
 	d.log.Error("webhook abandoned", err, attrs...)
 }
 
-// MessageID returns the webhook-id of a delivery. It has the time of the event, so that
-// a database that was restored from a backup does not use an ID again.
+// MessageID returns the webhook-id of a delivery. By the time of the event, a database
+// that was restored from a backup does not use an ID again.
 func MessageID(c store.EndpointDelivery) string {
 	return fmt.Sprintf("msg_%d_%d", c.ID, c.At.UnixMicro())
 }
 
 var errDisabled = errors.New("its attempts failed for days, or it responded 410 Gone; enable it when the receiver works again")
 
-// record writes the result of an attempt, even during a stop. If it fails, the
-// delivery is sent again under the same ID.
+// record writes the result of an attempt, even during a stop. If it fails, the delivery
+// is sent again.
 func (d *Deliverer) record(ctx context.Context, a *store.WebhookAttemptRecord, attrs []any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RowsTimeout)
 	defer cancel()

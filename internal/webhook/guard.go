@@ -69,8 +69,7 @@ func CheckAddress(ip netip.Addr, allowPrivate bool) error {
 	return nil
 }
 
-// carried returns the IPv4 address to which the network translates an IPv6 address, or
-// ip itself.
+// carried returns the IPv4 address to which an IPv6 address is translated, or ip itself.
 func carried(ip netip.Addr) netip.Addr {
 	b := ip.As16()
 	switch {
@@ -83,8 +82,7 @@ func carried(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// control returns the function that checks the address of a connection after its
-// host name was resolved, right before it is dialled.
+// control returns the function that checks each address right before it is dialled.
 func control(allowPrivate bool) func(network, address string, _ syscall.RawConn) error {
 	return func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)

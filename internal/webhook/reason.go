@@ -18,9 +18,8 @@ type callError struct {
 func (e *callError) Error() string { return e.reason + ": " + e.cause.Error() }
 func (e *callError) Unwrap() error { return e.cause }
 
-// Reason returns what callers of the API may read about a failed attempt: no address,
-// and nothing of the network in which this process runs. The text of the error itself is
-// for the log.
+// Reason returns what callers of the API may read about a failed attempt, without
+// addresses. The text of the error itself is for the log.
 func Reason(err error) string {
 	var e *callError
 	if errors.As(err, &e) {

@@ -72,8 +72,8 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 }
 
 // Rounds calls round about once a second until ctx ends, and at once while there is more
-// to do. round starts goroutines in working, which make their calls with the context calls.
-// Calls in flight at the end get stopTimeout. report gets the error of each round.
+// to do. Goroutines that round starts in working call receivers with the context calls,
+// which ends stopTimeout later.
 func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
