@@ -18,10 +18,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// keyRows keeps API keys in memory. The calls that Keys does not make are nil.
+// keyRows keeps API keys in memory.
 type keyRows struct {
-	apiKeys
-
 	mu    sync.Mutex // protects what follows
 	keys  []store.APIKey
 	reads int

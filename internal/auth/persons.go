@@ -6,9 +6,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Persons returns the names that a principal can act under, its own first. A key can be
-// used by whoever made it, or made a key under such a name. keys are all that ever
-// existed.
+// Persons returns the names that a principal can act under, its own first. The people
+// who made a key, or a key under such a name, can use it. keys are all that ever existed.
 func Persons(p Principal, keys []store.APIKeyMaker) []string {
 	persons := []string{p.Name}
 	if p.KeyID == 0 {

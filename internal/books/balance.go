@@ -56,14 +56,13 @@ type chargeBook struct {
 
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read continues until the end of the list, until enough returns true, or for some
+// read continues until the end of the list, until enough (if any) returns true, or for some
 // pages (0: no limit). If the provider refuses the position, the next read starts over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {
 		page, err := c.Charges(ctx, id, b.cursor)
 		if err != nil {
-			var refused *money.ChargesError
-			if b.cursor != "" && errors.As(err, &refused) && refused.Answer.Class == reward.AnswerRefused {
+			if refused, ok := errors.AsType[*money.ChargesError](err); b.cursor != "" && ok && refused.Answer.Class == reward.AnswerRefused {
 				*b = chargeBook{}
 			}
 			return err
@@ -72,7 +71,7 @@ func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID,
 		for _, charge := range page.Charges {
 			b.last = b.last.plus(worth{1, charge.Amount})
 		}
-		if page.NextCursor == "" || n == pages || enough(b.total()) {
+		if page.NextCursor == "" || n == pages || enough != nil && enough(b.total()) {
 			return nil
 		}
 		b.before, b.last, b.cursor = b.total(), worth{}, page.NextCursor

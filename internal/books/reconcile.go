@@ -1,9 +1,9 @@
 package books
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -113,13 +113,12 @@ func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
 
 // compareFromStart reads the provider's list from its start, or reports why it cannot.
 func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
-	v, drifts, err := r.compare(ctx, id, &chargeBook{})
-	var failed listError
-	if errors.As(err, &failed) && ctx.Err() == nil {
-		report.skip(id, failed.err)
+	v, drifts, unlisted, err := r.compare(ctx, id, &chargeBook{})
+	if unlisted != nil && ctx.Err() == nil {
+		report.skip(id, unlisted)
 		return v, nil, nil
 	}
-	return v, drifts, err
+	return v, drifts, cmp.Or(err, unlisted)
 }
 
 // inspectStream compares a stream with the QUEUED rows, which it reads later. An entry

@@ -359,24 +359,30 @@ func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, rep
 // list reads the provider's list further and compares it. listed is false if the list
 // could not be read. If there is no answer or no list, it backs off for all promotions.
 func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
-	if time.Now().Before(r.listAt) {
-		view, err = r.view(ctx, id)
-		return view, nil, false, err
-	}
-	view, drifts, err = r.compare(ctx, id, &w.book)
-	var failed listError
-	switch {
-	case err == nil:
-		if r.listUnavailable || w.unusable {
-			r.log.Info("charge list available again", "promotion_id", id)
+	if !time.Now().Before(r.listAt) {
+		var unlisted error
+		view, drifts, unlisted, err = r.compare(ctx, id, &w.book)
+		switch {
+		case err != nil || unlisted != nil && ctx.Err() != nil:
+			return view, nil, false, cmp.Or(err, unlisted)
+		case unlisted == nil:
+			if r.listUnavailable || w.unusable {
+				r.log.Info("charge list available again", "promotion_id", id)
+			}
+			r.listUnavailable, w.unusable = false, false
+			return view, drifts, true, nil
 		}
-		r.listUnavailable, w.unusable = false, false
-		return view, drifts, true, nil
-	case !errors.As(err, &failed) || ctx.Err() != nil:
-		return view, nil, false, err
+		r.handleUnlisted(id, w, unlisted)
 	}
-	var answered *money.ChargesError
-	switch isAnswer := errors.As(err, &answered); {
+	view, err = r.view(ctx, id)
+	return view, nil, false, err
+}
+
+// handleUnlisted logs once why the provider's list cannot be read, and decides when it is
+// read again.
+func (r *Reconciler) handleUnlisted(id reward.PromotionID, w *watched, err error) {
+	answered, isAnswer := errors.AsType[*money.ChargesError](err)
+	switch {
 	case errors.Is(err, money.ErrNoCharges):
 		r.listAt, r.listUnavailable = time.Now().Add(noChargesBackoff), false
 		if !r.noListLogged {
@@ -398,8 +404,6 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 			r.listAt = time.Now().Add(max(chargesBackoff, answered.Answer.RetryAfter))
 		}
 	}
-	view, err = r.view(ctx, id)
-	return view, nil, false, err
 }
 
 func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
@@ -408,30 +412,23 @@ func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.Pro
 	return r.cfg.Store.PromotionGet(ctx, id)
 }
 
-// listError is a failed read of the provider's list.
-type listError struct{ err error }
-
-func (e listError) Error() string { return e.err.Error() }
-func (e listError) Unwrap() error { return e.err }
-
 // compare reads the list, then the counts, then the list until it has reached these.
-func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (store.PromotionView, []Drift, error) {
-	never := func(worth) bool { return false }
-	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, never); err != nil {
-		return store.PromotionView{}, nil, listError{err}
+// unlisted is why the list could not be read.
+func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (v store.PromotionView, drifts []Drift, unlisted, err error) {
+	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, nil); err != nil {
+		return v, nil, err, nil
 	}
 	first := book.total()
-	v, err := r.view(ctx, id)
-	if err != nil {
-		return v, nil, err
+	if v, err = r.view(ctx, id); err != nil {
+		return v, nil, nil, err
 	}
 	paid := in(&v.Counts, reward.Succeeded)
 	if !first.covers(paid) {
 		if err := book.read(ctx, r.cfg.Charges, id, 0, func(t worth) bool { return t.covers(paid) }); err != nil {
-			return v, nil, listError{err}
+			return v, nil, err, nil
 		}
 	}
-	return v, compareCharges(v.Promotion, first, &v.Counts, book.total()), nil
+	return v, compareCharges(v.Promotion, first, &v.Counts, book.total()), nil, nil
 }
 
 // balanced records that the books of a promotion balance.

@@ -241,7 +241,7 @@ func (d *DeadLetters) replay(ctx context.Context, letters []reward.DeadLetter, b
 // publishTypes are the types of the promotions whose targets a topic has.
 var publishTypes = map[string]reward.PromotionType{bus.TopicPointPublish: reward.Point, bus.TopicVoucherPublish: reward.Voucher}
 
-// publish publishes records as they were. Whoever replays targets is their author.
+// publish publishes records as they were. A person who replays targets is their author.
 func (d *DeadLetters) publish(ctx context.Context, letters []reward.DeadLetter, by string) error {
 	authored := make(map[reward.PromotionID]bool)
 	for _, l := range letters {

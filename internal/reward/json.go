@@ -226,26 +226,23 @@ func CheckJSONText(b []byte) error {
 	if !utf8.Valid(b) {
 		return fmt.Errorf("is not valid UTF-8")
 	}
-	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
-		at := i
-		i += 2
-		if b[at+1] == 'u' {
-			high, n := escaped(b[at:])
-			low, m := escaped(b[min(at+n, len(b)):])
-			switch {
-			case utf16.IsSurrogate(high) && utf16.DecodeRune(high, low) == utf8.RuneError:
-				return fmt.Errorf("has the escape %s, which is a lone surrogate", b[at:min(at+6, len(b))])
-			case utf16.IsSurrogate(high):
-				i = at + n + m
-			}
-		}
-		next := bytes.IndexByte(b[min(i, len(b)):], '\\')
-		if next < 0 {
+	for rest := b; ; {
+		i := bytes.IndexByte(rest, '\\')
+		if i < 0 || i+1 == len(rest) {
 			return nil
 		}
-		i += next
+		rest = rest[i:]
+		high, n := escaped(rest)
+		low, m := escaped(rest[n:])
+		switch {
+		case !utf16.IsSurrogate(high):
+			rest = rest[2:]
+		case utf16.DecodeRune(high, low) == utf8.RuneError:
+			return fmt.Errorf("has the escape %s, which is a lone surrogate", rest[:n])
+		default:
+			rest = rest[n+m:]
+		}
 	}
-	return nil
 }
 
 // escaped decodes an escape of four hexadecimal digits at the start of b.

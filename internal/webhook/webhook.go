@@ -71,7 +71,7 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	return resp.StatusCode, nil
 }
 
-// Rounds calls round about once a second until ctx ends, and at once while there is more
+// Rounds calls round about once per second until ctx ends, and at once while there is more
 // to do. Goroutines that round starts in working call receivers with the context calls,
 // which ends stopTimeout later.
 func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
