@@ -1,10 +1,12 @@
 package books
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/money"
@@ -112,15 +114,11 @@ const (
 func (d Drift) ofCharges() bool { return strings.HasPrefix(d.What, "charges.") }
 
 func (d Drift) size() int64 {
-	for _, other := range []*int64{d.Redis, d.Kept, d.Provider} {
-		if other != nil {
-			if *other > *d.Store {
-				return *other - *d.Store
-			}
-			return *d.Store - *other
-		}
+	other := cmp.Or(d.Redis, d.Kept, d.Provider)
+	if other == nil {
+		return 0
 	}
-	return 0
+	return max(*other-*d.Store, *d.Store-*other)
 }
 
 func find(drifts []Drift, what string) (Drift, bool) {
@@ -136,25 +134,18 @@ func find(drifts []Drift, what string) (Drift, bool) {
 // are charged, the list may always lag by less than confirmAfter, so a missing
 // charge counts only if its payout was SUCCEEDED at the previous check.
 func confirmed(before, now []Drift) []Drift {
-	var again []Drift
-	for _, d := range now {
+	return slices.DeleteFunc(slices.Clone(now), func(d Drift) bool {
 		old, ok := find(before, d.What)
-		if !ok || (d.What == driftBelow || d.What == driftAmountBelow) && *d.Provider >= *old.Store {
-			continue
-		}
-		again = append(again, d)
-	}
-	return again
+		return !ok || (d.What == driftBelow || d.What == driftAmountBelow) && *d.Provider >= *old.Store
+	})
 }
 
 // grew reports whether now has a drift that before lacks, or a larger one.
 func grew(before, now []Drift) bool {
-	for _, d := range now {
-		if old, ok := find(before, d.What); !ok || d.size() > old.size() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(now, func(d Drift) bool {
+		old, ok := find(before, d.What)
+		return !ok || d.size() > old.size()
+	})
 }
 
 // compareCounts compares the stored counts with the rows, and the payouts that still

@@ -49,23 +49,15 @@ func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	if err := d.fits(b); err != nil {
 		return err
 	}
-	known, err := d.known(ctx, b.rows)
-	if err != nil {
+	if err := d.readStored(ctx, b.rows); err != nil {
 		return err
 	}
 	outcomes := make([]store.SaveOutcome, len(b.rows))
 	for i, r := range b.rows {
 		print := d.fingerprint(r.UserID, r.Amount, r.VoucherCode)
-		before, repeat := d.seen[r.TargetID]
-		if !repeat {
-			before, repeat = known[r.TargetID]
-			if !repeat {
-				before = print
-			}
-			d.seen[r.TargetID] = before
-		}
-		switch {
+		switch before, repeat := d.seen[r.TargetID]; {
 		case !repeat:
+			d.seen[r.TargetID] = print
 			outcomes[i] = store.Accepted
 		case before == print:
 			outcomes[i] = store.Duplicate
@@ -81,7 +73,8 @@ func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	return nil
 }
 
-func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[reward.TargetID]uint64, error) {
+// readStored adds the stored rows to seen.
+func (d *rehearsal) readStored(ctx context.Context, rows []store.NewPayout) error {
 	ids := make([]store.PayoutID, 0, len(rows))
 	for _, r := range rows {
 		if _, ok := d.seen[r.TargetID]; !ok {
@@ -89,17 +82,13 @@ func (d *rehearsal) known(ctx context.Context, rows []store.NewPayout) (map[rewa
 		}
 	}
 	if len(ids) == 0 {
-		return nil, nil
+		return nil
 	}
-	heads, err := d.rows.PayoutGetMany(ctx, ids)
-	if err != nil {
-		return nil, err
+	stored, err := d.rows.PayoutGetMany(ctx, ids)
+	for _, r := range stored {
+		d.seen[r.TargetID] = d.fingerprint(r.UserID, r.Amount, r.VoucherCode)
 	}
-	known := make(map[reward.TargetID]uint64, len(heads))
-	for _, h := range heads {
-		known[h.TargetID] = d.fingerprint(h.UserID, h.Amount, h.VoucherCode)
-	}
-	return known, nil
+	return err
 }
 
 // fingerprint hashes the fields that make a repeated target equal.

@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"context"
+	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -19,19 +20,14 @@ type UserPayout struct {
 // History returns at most 1000 payouts of a user, by descending promotion id.
 func (s *Promotions) History(ctx context.Context, user string) ([]UserPayout, error) {
 	list, err := s.cfg.Store.PayoutHistory(ctx, user, historyMax)
-	if err != nil {
+	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	var ids []reward.PromotionID
-	for _, p := range list {
-		if len(ids) == 0 || ids[len(ids)-1] != p.PromotionID {
-			ids = append(ids, p.PromotionID)
-		}
+	ids := make([]reward.PromotionID, len(list))
+	for i, p := range list {
+		ids[i] = p.PromotionID
 	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	views, err := s.cfg.Store.PromotionViews(ctx, ids)
+	views, err := s.cfg.Store.PromotionViews(ctx, slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
