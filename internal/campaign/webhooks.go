@@ -221,18 +221,15 @@ func (w *Webhooks) deliver(ctx context.Context, h *webhookHost, d claimedDeliver
 	header.Set(headerSignature, signature(w.cfg.Secret, time.Now(), body))
 	status, err := webhook.Post(ctx, w.client, d.URL, header, body)
 	now := time.Now()
-	if err != nil && ctx.Err() != nil {
+	if status == 0 && ctx.Err() != nil {
 		return // a stop is no failure of the receiver; the delivery is sent again
 	}
-	hostNotBefore := w.recordResponse(h, err == nil, now)
-	if err == nil && status/100 == 2 {
+	hostNotBefore := w.recordResponse(h, status != 0, now)
+	if err == nil {
 		w.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
 		w.log.Info("webhook delivered", append(attrs, "status", status)...)
 		w.record(ctx, attrs, func(ctx context.Context) error { return w.cfg.Rows.WebhookDone(ctx, d.ID, status, "", now) })
 		return
-	}
-	if err == nil {
-		err = fmt.Errorf("the receiver responded with status %d", status)
 	}
 	if status == http.StatusGone || now.Sub(d.At) >= webhookAbandonAfter {
 		w.abandon(ctx, d, status, err, attrs)

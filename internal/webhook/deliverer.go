@@ -212,26 +212,22 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	}
 	Sign(header, MessageID(c), began, body, secrets...)
 	status, err := Post(ctx, d.transport, e.URL, header, body)
-	if err != nil && ctx.Err() != nil {
+	if status == 0 && ctx.Err() != nil {
 		return // a stop is no failure of the receiver; the delivery is sent again
 	}
 	if c.Event != store.WebhookTest {
-		d.heard(r, err == nil)
+		d.heard(r, status != 0)
 	}
 	a := store.WebhookAttemptRecord{
 		EndpointID: e.ID, DeliveryID: c.ID, Test: c.Event == store.WebhookTest, Status: status, Took: time.Since(began), Body: body,
 		DisableAfter: disableAfter, DisableFailures: disableFailures, DisableReason: ReasonFailing,
 	}
 	attrs = append(attrs, "status", status)
-	switch {
-	case err == nil && status/100 == 2:
+	if err == nil {
 		a.State = store.WebhookDelivered
 		d.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
 		d.log.Debug("webhook delivered", attrs...)
-	default:
-		if err == nil {
-			err = fmt.Errorf("the receiver responded with status %d", status)
-		}
+	} else {
 		a.Error = Reason(err)
 		d.afterFailure(&a, c, err, attrs)
 	}

@@ -44,10 +44,10 @@ func newTransport(dialer *net.Dialer) *http.Transport {
 	}
 }
 
-// Post sends a body once and returns the status of the response. It reads a limited
-// part of the response, so that a receiver can finish writing it. An error means that
-// there was no response. It shows neither the path nor the query of the address; Reason
-// returns its text for callers of the API.
+// Post sends a body once and returns the status of the response, 0 without one, and why the
+// receiver has not accepted it. It reads a limited part of the response, so that a receiver
+// can finish writing it. The error shows neither the path nor the query of the address;
+// Reason returns its text for callers of the API.
 func Post(ctx context.Context, transport http.RoundTripper, address string, header http.Header, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -68,7 +68,10 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, responseMax)
 	_ = resp.Body.Close()
-	return resp.StatusCode, nil
+	if resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("the receiver responded with status %d", resp.StatusCode)
+	}
+	return resp.StatusCode, err
 }
 
 // Rounds calls round about once per second until ctx ends, and at once while there is more
