@@ -38,7 +38,8 @@ type TokensConfig struct {
 	// UserClaim names the claim with a shopper's user ID; "": sub. RoleClaim
 	// names the claim with a role; "": role.
 	UserClaim, RoleClaim string
-	// Leeway is the accepted error of the issuer's clock, to 5 minutes. Zero means 30 s.
+	// Leeway is the accepted error of the issuer's clock, to 5 minutes. Zero means 30
+	// s.
 	Leeway time.Duration
 	Log    obs.Log
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Persons returns the names that a principal can act under, its own first. The people
-// who made a key, or a key under such a name, can use it. keys are all that ever existed.
+// who made a key, or a key under such a name, can use it. keys are all that ever
+// existed.
 func Persons(p Principal, keys []store.APIKeyMaker) []string {
 	persons := []string{p.Name}
 	if p.KeyID == 0 {

@@ -58,8 +58,9 @@ type chargeBook struct {
 
 func (b *chargeBook) total() worth { return b.before.plus(b.last) }
 
-// read continues until the end of the list, until enough (if any) returns true, or for some
-// pages (0: no limit). If the provider refuses the position, the next read starts over.
+// read continues until the end of the list, until enough (if any) returns true, or for
+// some pages (0: no limit). If the provider refuses the position, the next read starts
+// over.
 func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID, pages int, enough func(worth) bool) error {
 	for n := 1; ; n++ {
 		page, err := c.Charges(ctx, id, b.cursor)

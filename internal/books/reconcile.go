@@ -16,8 +16,8 @@ import (
 // ReconcileCommand describes a reconciliation to run.
 type ReconcileCommand struct {
 	PromotionID *reward.PromotionID // nil means all active promotions
-	// Repair sets the stored counts to those of the rows, lets an ended promotion go on that
-	// has payouts left, and acknowledges stream entries that no QUEUED row needs.
+	// Repair sets the stored counts to those of the rows, lets an ended promotion go on
+	// that has payouts left, and acknowledges stream entries that no QUEUED row needs.
 	Repair bool
 }
 

@@ -26,26 +26,27 @@ import (
 const (
 	defaultInterval = time.Minute
 	roundInterval   = time.Second // between rounds of checks
-	// roundBudget limits the time that a round spends on promotions that have changed since
-	// their books last balanced. It checks at least one of them.
+	// roundBudget limits the time that a round spends on promotions that have changed
+	// since their books last balanced. It checks at least one of them.
 	roundBudget = roundInterval / 10
-	// unchangedMax limits how many unchanged promotions a round checks: their books can only
-	// differ by what the provider or a person did. After n of them, the next such check is n
-	// rounds later. They are made in a row because an idle instance must first learn from
-	// the others whether the provider works (see package governor).
+	// unchangedMax limits how many unchanged promotions a round checks: their books can
+	// only differ by what the provider or a person did. After n of them, the next such
+	// check is n rounds later. They are made in a row because an idle instance must
+	// first learn from the others whether the provider works (see package governor).
 	unchangedMax = 5
 	// confirmAfter is when a difference must be found again before it counts.
 	confirmAfter = 10 * time.Second
-	// compareFactor limits the reads of all rows of a promotion: after one that took d, none
-	// begins for compareFactor × d, unless a suspected difference must be checked again.
+	// compareFactor limits the reads of all rows of a promotion: after one that took d,
+	// none begins for compareFactor × d, unless a suspected difference must be checked
+	// again.
 	compareFactor = 100
 	// The pauses after a failed read of rows and of charges.
 	rowsBackoff    = 5 * time.Second
 	chargesBackoff = 30 * time.Second
 	// noChargesBackoff is the pause if the provider has no list.
 	noChargesBackoff = time.Hour
-	// chargesPagesMax limits the pages that a check reads before the counts. The read after
-	// the counts ends when it has reached them.
+	// chargesPagesMax limits the pages that a check reads before the counts. The read
+	// after the counts ends when it has reached them.
 	chargesPagesMax = 1000
 	// takeover is a little longer than the takeover of a crashed instance's promotions.
 	takeover = 30 * time.Second
@@ -79,8 +80,8 @@ type Config struct {
 	Charges Charges
 	// Views returns the active promotions. Only the background loop calls it.
 	Views func() map[reward.PromotionID]*store.PromotionView
-	// Owns reports whether this instance checks a promotion now; nil: all of them. Only the
-	// background loop calls it.
+	// Owns reports whether this instance checks a promotion now; nil: all of them. Only
+	// the background loop calls it.
 	Owns func(reward.PromotionID) bool
 	// Hint is called with a promotion that was paused; it may be nil.
 	Hint func(reward.PromotionID)
@@ -95,8 +96,8 @@ type Config struct {
 
 // Reconciler compares the stored counts with the rows and with the provider's charges.
 // Between Start and Stop, it checks this instance's promotions that are active or have
-// just become final, and pauses those whose books do not balance twice in a row. Run and
-// Get are safe for concurrent use.
+// just become final, and pauses those whose books do not balance twice in a row. Run
+// and Get are safe for concurrent use.
 //
 // While promotions change hands, two instances may check the same one, or none. That is
 // harmless: a check changes nothing, a pause names the status that it expects, and the
@@ -128,8 +129,8 @@ type watched struct {
 	owned  bool      // this instance checks it
 	seenAt time.Time // when it was last active
 	gone   bool      // it is no longer active
-	// seen are its counts in the latest view; clean are those at the latest check, or nil if
-	// that found a difference or could not read the list.
+	// seen are its counts in the latest view; clean are those at the latest check, or
+	// nil if that found a difference or could not read the list.
 	seen      reward.Counts
 	clean     *reward.Counts
 	nextAt    time.Time // of the next check
@@ -182,9 +183,9 @@ func (r *Reconciler) loop(ctx context.Context) {
 	}
 }
 
-// watch updates the watched promotions. It watches those of other instances too, so that
-// a new owner also makes the last check of one that is no longer active by then. It drops
-// them after the time in which the owner, or a new one, has made that check.
+// watch updates the watched promotions. It watches those of other instances too, so
+// that a new owner also makes the last check of one that is no longer active by then.
+// It drops them after the time in which the owner, or a new one, has made that check.
 func (r *Reconciler) watch(now time.Time) {
 	views := r.cfg.Views()
 	for id, v := range views {
@@ -277,8 +278,8 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 }
 
 // check checks the books of a promotion. It checks a new difference again after
-// confirmAfter; one found twice is a breach. For one with the provider it then reads the
-// list from the start.
+// confirmAfter; one found twice is a breach. For one with the provider it then reads
+// the list from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
 	var drifts []Drift
 	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
@@ -378,8 +379,8 @@ func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched
 	return view, nil, false, err
 }
 
-// handleUnlisted logs once why the provider's list cannot be read, and decides when it is
-// read again.
+// handleUnlisted logs once why the provider's list cannot be read, and decides when it
+// is read again.
 func (r *Reconciler) handleUnlisted(id reward.PromotionID, w *watched, err error) {
 	answered, isAnswer := errors.AsType[*money.ChargesError](err)
 	switch {
@@ -442,8 +443,8 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 	delete(r.known, id)
 }
 
-// handle pauses a running promotion for a breach, and reports the breach once, and again
-// if it grows.
+// handle pauses a running promotion for a breach, and reports the breach once, and
+// again if it grows.
 func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []Drift) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,8 +82,8 @@ func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.Promo
 	}
 }
 
-// Reject refuses or withdraws an approval. A RUNNING promotion becomes PAUSED. It is not
-// started or resumed until somebody approves it, changes it or uploads targets.
+// Reject refuses or withdraws an approval. A RUNNING promotion becomes PAUSED. It is
+// not started or resumed until somebody approves it, changes it or uploads targets.
 func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reason string) (store.PromotionView, error) {
 	if wrong := checkReason("reason", reason); len(wrong) > 0 {
 		return store.PromotionView{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "reason %s", wrong[0].Detail).With(wrong...)

@@ -47,8 +47,8 @@ type DeadLettersConfig struct {
 	Log  obs.Log
 }
 
-// DeadLetters replays and discards messages that could not be parsed or processed. It is
-// safe for concurrent use.
+// DeadLetters replays and discards messages that could not be parsed or processed. It
+// is safe for concurrent use.
 //
 // A Kafka record is published to its topic again, then recorded as replayed. After a
 // crash in between it may be published twice; the second is a duplicate and pays
@@ -130,8 +130,8 @@ type LettersResult struct {
 	Skipped int
 }
 
-// CloseMany replays or discards a selection, without dead letters that arrive meanwhile.
-// After an error, which says how much is done, a repeated call continues.
+// CloseMany replays or discards a selection, without dead letters that arrive
+// meanwhile. After an error, which says how much is done, a repeated call continues.
 func (d *DeadLetters) CloseMany(ctx context.Context, s DeadLetterSelection, to reward.DeadLetterStatus, by string) (LettersResult, error) {
 	if wrong := s.Check(); len(wrong) > 0 {
 		return LettersResult{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%s", wrong[0].Detail).With(wrong...)

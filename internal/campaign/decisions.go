@@ -12,8 +12,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// transactionKeyMax limits the transaction key that an operator enters, in bytes, like the
-// provider's own keys.
+// transactionKeyMax limits the transaction key that an operator enters, in bytes, like
+// the provider's own keys.
 const transactionKeyMax = 500
 
 // RetryFailed returns the FAILED payouts of a promotion with an ErrorCode ("": all) to

@@ -151,8 +151,8 @@ const (
 )
 
 // splitCSV splits a line into cells and counts them. It returns as many as into has
-// capacity for. inside means that the line begins inside a quoted cell. Cells are slices
-// of the text, except those with doubled quotes.
+// capacity for. inside means that the line begins inside a quoted cell. Cells are
+// slices of the text, except those with doubled quotes.
 func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	n := 0
 	for {

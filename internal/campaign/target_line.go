@@ -12,7 +12,8 @@ import (
 // lineMax is the maximum length of a line in bytes, without its line end.
 const lineMax = reward.MessageMax
 
-// line is one line without its end. Its text is valid until the next call of the reader.
+// line is one line without its end. Its text is valid until the next call of the
+// reader.
 type line struct {
 	number  int64 // from 1
 	text    []byte

@@ -77,8 +77,8 @@ type TargetReader struct {
 	err      error             // sticky
 }
 
-// NewTargetReader returns a reader of a promotion's targets. Its amount, voucher code and
-// currency are the defaults of the lines.
+// NewTargetReader returns a reader of a promotion's targets. Its amount, voucher code
+// and currency are the defaults of the lines.
 func NewTargetReader(r io.Reader, format Format, units Units, defaults reward.Promotion) *TargetReader {
 	t := &TargetReader{lines: newLineReader(r), units: units, defaults: defaults}
 	switch format {

@@ -106,8 +106,8 @@ type UploadResult struct {
 
 // Upload reads a file to its end and saves its valid lines, unless the promotion is
 // archived. A COMPLETED promotion that gets targets is RUNNING again, and those of a
-// CANCELLED one become CANCELLED. Uploading the same file again is safe. If the body ends
-// early, the result counts the targets before that along with the error.
+// CANCELLED one become CANCELLED. Uploading the same file again is safe. If the body
+// ends early, the result counts the targets before that along with the error.
 func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, error) {
 	view, err := u.cfg.Rows.PromotionGet(ctx, cmd.PromotionID)
 	if err != nil {
@@ -167,8 +167,8 @@ type targetBatch struct {
 }
 
 // pump reads targets in the caller's goroutine, so that the body is not read after it
-// returns, and passes them to handle in batches, at least one per complete file. It ends
-// with the first error of handle, or else of the reader.
+// returns, and passes them to handle in batches, at least one per complete file. It
+// ends with the first error of handle, or else of the reader.
 func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Context, b targetBatch) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -201,8 +201,8 @@ func pump(ctx context.Context, reader *TargetReader, handle func(ctx context.Con
 	return handleErr
 }
 
-// readBatch reads the next lines, also those before an error: up to store.BatchMax valid
-// or bad ones.
+// readBatch reads the next lines, also those before an error: up to store.BatchMax
+// valid or bad ones.
 func readBatch(ctx context.Context, reader *TargetReader) (targetBatch, error) {
 	var b targetBatch
 	for len(b.rows) < store.BatchMax && len(b.bad) < store.BatchMax {
@@ -298,8 +298,8 @@ type upload struct {
 }
 
 // open creates the row that blocks the promotion's completion, with the first batch: a
-// file refused as a whole leaves no row. The lease is a time of the database, because any
-// instance may decide whether it has expired.
+// file refused as a whole leaves no row. The lease is a time of the database, because
+// any instance may decide whether it has expired.
 func (u *upload) open(ctx context.Context) error {
 	now, err := u.cfg.Rows.Clock(ctx)
 	if err != nil {

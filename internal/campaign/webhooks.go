@@ -64,12 +64,12 @@ type WebhooksConfig struct {
 	Log          obs.Log
 }
 
-// Webhooks sends the events of promotions to their webhooks. Each delivery is a row with
-// its own id, claimed under a lease, and retried until the receiver accepts it. After a
-// crash it may be sent again under the same id.
+// Webhooks sends the events of promotions to their webhooks. Each delivery is a row
+// with its own id, claimed under a lease, and retried until the receiver accepts it.
+// After a crash it may be sent again under the same id.
 //
-// One call at a time goes to each host, and none to a host that does not respond, so that
-// it does not delay the others.
+// One call at a time goes to each host, and none to a host that does not respond, so
+// that it does not delay the others.
 type Webhooks struct {
 	service.Base
 	cfg    WebhooksConfig
@@ -288,8 +288,8 @@ func (w *Webhooks) compose(ctx context.Context, d store.WebhookDelivery) ([]byte
 	})
 }
 
-// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. Receivers can
-// refuse old times, and so replayed deliveries.
+// signature returns t=<Unix seconds>,v1=<hex HMAC-SHA256 of "<t>.<body>">. Receivers
+// can refuse old times, and so replayed deliveries.
 func signature(secret string, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -95,8 +95,8 @@ func jsonNames(t reflect.Type) []string {
 	return names
 }
 
-// CheckJSON returns an error for valid JSON that is nested too deep, or ErrJSONTwice and
-// the name for an object that has one twice.
+// CheckJSON returns an error for valid JSON that is nested too deep, or ErrJSONTwice
+// and the name for an object that has one twice.
 func CheckJSON(data []byte) (name string, err error) {
 	type key struct {
 		object int

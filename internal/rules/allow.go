@@ -9,19 +9,13 @@ import (
 // unbounded stands for no limit.
 const unbounded = math.MaxInt64
 
-// Allowance decides which rows of one promotion may become QUEUED. It applies
-// three limits besides the capacity.
+// Allowance decides which rows of one promotion may become QUEUED, up to the capacity:
 //
-// Approval: while ApprovalNeeded says so, only approved rows are taken.
-//
-// Budget: MaxAmount limits the sum of these amounts: SUCCEEDED, QUEUED, RETRYING
-// and UNKNOWN rows, READY rows that may have been charged, and the rows taken.
-// After the first row that exceeds the budget no other row is taken, so that no
-// row overtakes it. If a late confirmation has exceeded the budget already, no
-// row is taken at all.
-//
-// Canary: until the canary is judged, at most Targets rows are dispatched for
-// the first time. Rows that were dispatched before are not limited.
+//   - Approval: while ApprovalNeeded says so, only approved rows.
+//   - Budget: MaxAmount limits what SUCCEEDED, QUEUED, RETRYING and UNKNOWN rows, READY rows
+//     that may have been charged, and the rows taken add up to. No row overtakes the first
+//     one that exceeds it. Nothing is taken if a late confirmation has exceeded it already.
+//   - Canary: until it is judged, at most Targets rows for their first dispatch.
 type Allowance struct {
 	capacity int64            // rows that may be taken
 	first    int64            // rows that may be taken for their first dispatch
@@ -29,10 +23,8 @@ type Allowance struct {
 	approved *reward.Approval // rows must be covered by it; nil: they need no approval
 }
 
-// Allow returns the allowance of promotion p with counts c, for at most capacity
-// rows. flagged is the total amount of its READY rows that may have been charged.
-// approvedOnly is the result of ApprovalNeeded. A promotion that is not RUNNING has
-// no capacity.
+// Allow returns the allowance of promotion p with counts c. flagged is the amount of
+// its READY rows that may have been charged, approvedOnly the result of ApprovalNeeded.
 func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedOnly bool, capacity int64) *Allowance {
 	a := &Allowance{capacity: capacity, first: unbounded, budget: unbounded}
 	if approvedOnly {
@@ -69,9 +61,8 @@ func (a *Allowance) Capacity() int64 {
 // FirstCapacity returns how many more rows may be taken for their first dispatch.
 func (a *Allowance) FirstCapacity() int64 { return min(a.first, a.Capacity()) }
 
-// Bounds reports whether budget or canary may refuse rows of a state within the
-// capacity. They take every RETRYING row: the budget counts it already, and it was
-// dispatched before.
+// Bounds reports whether budget or canary may refuse rows of a state. The budget counts
+// RETRYING rows already.
 func (a *Allowance) Bounds(from reward.State) bool {
 	return from == reward.Ready && (a.first != unbounded || a.budget != unbounded)
 }

@@ -8,15 +8,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ApprovalNeeded reports whether a promotion of the given worth, which includes all
-// of its targets, needs an approval before a target that is not approved may be
-// dispatched. That is so if it is worth more than what was approved, and more than above
-// or what its authors had left for the day; or if a target that is not approved has no
-// amount, so that nobody knows what the promotion is worth. In each function, above and perDay
-// count by the currency of the promotion, and zero means no limit.
+// ApprovalNeeded reports whether a promotion with the worth of all of its targets needs
+// an approval before a target that is not approved may be dispatched: it is worth more
+// than what was approved, and more than above or what its authors had left for the day;
+// or such a target has no amount, so that nobody knows the worth. Zero means no limit.
 //
-// So the rows that were ever dispatched are never worth more than above or more than
-// the largest approval: they existed when the latest of them was dispatched.
+// So the rows that were ever dispatched are never worth more than above or the largest
+// approval: they existed when the latest of them was dispatched.
 func ApprovalNeeded(p reward.Promotion, worth reward.Amount, above reward.Limits) bool {
 	return above.Of(p.Currency) > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
 }
@@ -31,9 +29,8 @@ func unapprovedMax(p reward.Promotion, above reward.Limits) reward.Amount {
 // GrantsDay is for how long a grant counts against the amount per day of the authors.
 const GrantsDay = 24 * time.Hour
 
-// AsksForGrant reports whether a promotion that is to run needs a grant from the amount
-// per day of its authors: it is worth more than what it was granted and than what was
-// approved, and a grant is enough.
+// AsksForGrant reports whether a promotion that is to run needs, and can run with, a
+// grant from the amount per day of its authors.
 func AsksForGrant(p reward.Promotion, worth reward.Amount, above, perDay reward.Limits) bool {
 	if limit := above.Of(p.Currency); limit <= 0 || worth > limit || worth <= p.Approval.Amount || p.Approval.Unvalued > p.Approval.Rounds {
 		return false
@@ -44,8 +41,8 @@ func AsksForGrant(p reward.Promotion, worth reward.Amount, above, perDay reward.
 	return worth > *p.Approval.Granted
 }
 
-// NeedsGrants returns promotion p as it starts to run: with nothing granted yet, or
-// with everything if it is not limited per day. It keeps what was granted before.
+// NeedsGrants returns p as it starts to run: nothing is granted yet if it is limited
+// per day, otherwise everything. It keeps what was granted before.
 func NeedsGrants(p reward.Promotion, limited bool) reward.Promotion {
 	if p.Approval.Granted == nil {
 		p.Approval.Granted = new(reward.Amount(math.MaxInt64))
@@ -56,33 +53,28 @@ func NeedsGrants(p reward.Promotion, limited bool) reward.Promotion {
 	return p
 }
 
-// ApprovedLeft reports whether approved rows of a promotion certainly wait: rows are
-// QUEUED, or more rows wait for a dispatch than are not approved. While there is an
-// approval, QUEUED rows need none: it covers all that were QUEUED before.
+// ApprovedLeft reports whether approved rows certainly wait: rows are QUEUED, which an
+// approval covers, or more wait for a dispatch than are not approved.
 func ApprovedLeft(p reward.Promotion, c reward.Counts) bool {
 	return p.Approval.Rounds > 0 && (c.Payouts[reward.Queued] > 0 || c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > c.Total()-p.Approval.Count)
 }
 
-// MayBeStarved reports whether a RUNNING promotion has rows that wait for a dispatch, and
-// perhaps only such as nobody has approved, although it needs an approval. If there is an
-// approval, the rows themselves must say the rest.
+// MayBeStarved reports whether the rows of a RUNNING promotion that wait for a dispatch
+// may all lack an approval. If there is an approval, the rows themselves say the rest.
 func MayBeStarved(p reward.Promotion, c reward.Counts, above reward.Limits) bool {
 	waiting := c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] > 0
 	return p.Status == reward.Running && waiting && ApprovalNeeded(p, c.AmountTotal(), above) && !ApprovedLeft(p, c)
 }
 
-// MayRun reports whether a promotion may start or resume: nobody has rejected it, it
-// needs no approval or has approved rows left, and it is not StartsEarly.
-//
-// Rows that are QUEUED are charged without another look at their approval. So a
-// promotion whose approval was withdrawn must not run.
+// MayRun reports whether a promotion may start or resume. Rows that are QUEUED are
+// charged without another look at their approval, so one whose approval was withdrawn
+// must not.
 func MayRun(p reward.Promotion, c reward.Counts, above reward.Limits, now time.Time) bool {
 	return above.Of(p.Currency) <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
 }
 
-// StartsEarly reports whether promotion p is a DRAFT that runs only with an approval, and
-// starts later: the approval is of a start at StartsAt. An earlier StartsAt, or none, needs
-// a new approval.
+// StartsEarly reports whether a DRAFT runs only with an approval, which is of a start
+// at its later StartsAt.
 func StartsEarly(p reward.Promotion, c reward.Counts, above reward.Limits, now time.Time) bool {
 	return above.Of(p.Currency) > 0 && p.Status == reward.Draft && p.StartsAt.After(instant(now)) && (p.Approval.Unvalued > 0 || c.AmountTotal() > unapprovedMax(p, above))
 }
@@ -138,9 +130,8 @@ func Unapproved(p reward.Promotion) reward.Promotion {
 	return p
 }
 
-// Approve returns promotion p with counts c after by has approved all of its
-// targets. Only a DRAFT, RUNNING or PAUSED promotion can be approved. The approver
-// has seen revision; another one is CodePreconditionFailed.
+// Approve returns p after by, who has seen revision, has approved all of its targets.
+// It fails with CodeIllegalState or CodePreconditionFailed.
 func Approve(p reward.Promotion, c reward.Counts, by string, revision int64) (reward.Promotion, error) {
 	switch {
 	case !approvable(p.Status):

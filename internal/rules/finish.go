@@ -9,33 +9,17 @@ import (
 // OutcomeKind is how a dispatch ended.
 type OutcomeKind int8
 
-// The kinds, and what they do to the row. Except for OutcomePaid, they expect a
-// QUEUED row with the dispatch number of the outcome, and leave any other row as
-// it is. A row is flagged if MaybeCalled is set.
+// The kinds. Except for OutcomePaid, they leave a row as it is that is not QUEUED with
+// the dispatch number of the outcome.
 const (
-	// OutcomePaid: the provider confirmed the charge. The row becomes SUCCEEDED from
-	// any other state and any dispatch, and one attempt is counted. A SUCCEEDED row
-	// stays as it is. If it has another transaction key, that is a SecondCharge, and
-	// an attempt records the new key.
-	OutcomePaid OutcomeKind = iota
-	// OutcomeRefused: the provider refused the charge. The row becomes FAILED, or
-	// UNKNOWN if it is flagged or Sent is set. One attempt is counted.
-	OutcomeRefused
-	// OutcomeFailed: the provider answered with an error. The row becomes RETRYING,
-	// flagged and due at RetryAt. If its attempts exceed the promotion's MaxRetries
-	// it becomes UNKNOWN instead. One attempt is counted.
-	OutcomeFailed
-	// OutcomeNoAnswer: nothing conclusive is known. There was no response or an
-	// inconclusive one, a throttled call that the consumer does not repeat, or an
-	// inconclusive lookup before the charge. The row becomes RETRYING, flagged and due at RetryAt, or
-	// UNKNOWN if GiveUp is set. No attempt is counted.
+	OutcomePaid    OutcomeKind = iota // the provider confirmed the charge
+	OutcomeRefused                    // the provider refused the charge
+	OutcomeFailed                     // the provider answered with an error
+	// OutcomeNoAnswer: no or an inconclusive response, a throttled call that the
+	// consumer does not repeat, or an inconclusive lookup before the charge.
 	OutcomeNoAnswer
-	// OutcomeNoLookup: the payout is poison, so it is not charged again. The row
-	// becomes UNKNOWN, and the settler looks it up. No attempt is counted.
-	OutcomeNoLookup
-	// OutcomeCancelled: the promotion was cancelled. The row becomes CANCELLED, or
-	// UNKNOWN if it is flagged or Sent is set.
-	OutcomeCancelled
+	OutcomeNoLookup  // the payout is poison: it is looked up, and not charged again
+	OutcomeCancelled // the promotion was cancelled
 )
 
 // Outcome is the end of one dispatch. A CANCELLED promotion has UNKNOWN for RETRYING.
@@ -43,8 +27,7 @@ type Outcome struct {
 	reward.Ref
 	Kind OutcomeKind
 	// Sent reports whether an earlier charge of the same dispatch may have taken
-	// effect: it was answered with 503, or was a probe that failed. A charge that
-	// was answered with 429 does not count.
+	// effect: it was answered with 503 (not 429), or was a probe that failed.
 	Sent           bool
 	TransactionKey string
 	Code, Message  string
@@ -54,9 +37,8 @@ type Outcome struct {
 	Attempts []reward.Attempt
 }
 
-// Finish applies an outcome to a row of promotion p. It returns the row
-// afterwards and the attempts to record. These are recorded even if the row has
-// moved on and stays as it is.
+// Finish applies an outcome to a row of promotion p. It returns the row afterwards and
+// the attempts to record, even if the row stays as it is.
 func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.Time) (Row, []reward.Attempt, Tally) {
 	next, tally := finish(r, o, p, lease, now)
 	attempts := sanitized(o.Attempts)
@@ -66,9 +48,8 @@ func Finish(r Row, o Outcome, p reward.Promotion, lease time.Duration, now time.
 	return next, attempts, tally
 }
 
-// SecondCharge reports whether a confirmation with a transaction key proves that a
-// row was charged twice: the row is SUCCEEDED with another transaction key. Without
-// a key, a confirmation proves nothing.
+// SecondCharge reports whether a confirmation proves a second charge: the row is
+// SUCCEEDED with another transaction key.
 func SecondCharge(r Row, transactionKey string) bool {
 	key := reward.SanitizeText(transactionKey)
 	return r.State == reward.Succeeded && r.TransactionKey != "" && key != "" && key != r.TransactionKey

@@ -7,10 +7,9 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Move changes the status of a promotion. A status that is not in from is
-// CodeIllegalState. DRAFT → RUNNING sets StartedAt. by is who pauses it, or "" if Largesse
-// does. Leaving PAUSED clears by and the reason. A RUNNING promotion may get a stream even before its first dispatch, so
-// Move clears StreamDestroyed.
+// Move changes the status of a promotion; one that is not in from is CodeIllegalState.
+// by is who pauses it, or "" for Largesse. It clears StreamDestroyed: a RUNNING
+// promotion may get a stream before its first dispatch.
 func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.PromotionStatus, by, reason string, now time.Time,
 ) (reward.Promotion, error) {
 	if !slices.Contains(from, p.Status) {
@@ -55,11 +54,10 @@ type Blockers struct {
 	Lookups bool
 }
 
-// Complete ends a promotion that has nothing left to do, and reports whether it
-// did. No row may be READY, QUEUED or RETRYING. A RUNNING promotion becomes
-// COMPLETED if no upload is open, and the expected count (if any) is reached or
-// the promotion is closed. A CANCELLED promotion gets its FinishedAt if no lookup
-// blocks it.
+// Complete ends a promotion without READY, QUEUED and RETRYING rows, and reports
+// whether it did. A RUNNING one becomes COMPLETED if no upload is open, and its
+// expected count (if any) is reached or it is closed. A CANCELLED one gets its
+// FinishedAt.
 func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (reward.Promotion, bool) {
 	if c.Undecided() > 0 {
 		return p, false
@@ -81,17 +79,16 @@ func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (r
 	return p, true
 }
 
-// LookupDone reports whether a row no longer blocks the end of its promotion. An
-// UNKNOWN row must have had a lookup that began at SettleFrom + settleAfter or
-// later. It is still UNKNOWN, so that lookup was inconclusive.
+// LookupDone reports whether a row no longer blocks the end of its promotion: it is not
+// UNKNOWN, or a lookup that began at SettleFrom + settleAfter or later was
+// inconclusive.
 func LookupDone(r Row, settleAfter time.Duration) bool {
 	return r.State != reward.Unknown || !r.LookedAt.IsZero() && !r.LookedAt.Before(r.SettleFrom.Add(settleAfter))
 }
 
-// Judge ends the canary of a RUNNING promotion if it is decided, and reports
-// whether it did. After a good canary the other targets are paid. A bad one
-// pauses the promotion with reason. It counts as judged too, so resuming the
-// promotion pays the others.
+// Judge ends the canary of a RUNNING promotion if it is decided, and reports whether it
+// did. A bad one pauses the promotion. It counts as judged too, so a resume pays the
+// others.
 func Judge(p reward.Promotion, c reward.Counts, reason string) (reward.Promotion, bool) {
 	if p.Status != reward.Running || !CanaryDecided(p, c) {
 		return p, false
@@ -103,8 +100,8 @@ func Judge(p reward.Promotion, c reward.Counts, reason string) (reward.Promotion
 	return p, true
 }
 
-// CanaryDecided reports whether a canary can be judged: at least Targets payouts
-// were dispatched, and all of them are SUCCEEDED or FAILED.
+// CanaryDecided reports whether Targets payouts are dispatched, and SUCCEEDED or
+// FAILED.
 func CanaryDecided(p reward.Promotion, c reward.Counts) bool {
 	open := c.Payouts[reward.Queued] + c.Payouts[reward.Retrying] + c.Payouts[reward.Unknown]
 	decided := c.Payouts[reward.Succeeded] + c.Payouts[reward.Failed]

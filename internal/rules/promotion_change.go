@@ -67,9 +67,8 @@ func (c *PromotionChange) draftFields() []reward.FieldError {
 	return fields
 }
 
-// Voids reports whether the change of a promotion from one state to another voids its
-// approval: it changes what the targets get, or loosens a limit that the approver has
-// seen.
+// Voids reports whether a change voids the approval: it changes what the targets get,
+// or loosens a limit that the approver has seen.
 func (c *PromotionChange) Voids(from, to reward.Promotion) bool {
 	return from.Amount != to.Amount || from.VoucherCode != to.VoucherCode || from.Currency != to.Currency ||
 		widens(from.MaxAmount, to.MaxAmount) || widens(from.RatePerSecond, to.RatePerSecond) ||
@@ -84,13 +83,11 @@ func widens[T cmp.Ordered](from, to T) bool {
 	return from > none && (to <= none || to > from)
 }
 
-// Apply returns promotion p with the change and the next version. That ends a
-// rejection, and an approval if Voids says so. c and flagged are
-// as in Allow. An unexpected version is CodePreconditionFailed. A field that only a
-// DRAFT may change is CodeImmutable, and so is a currency in which there are amounts that
-// do not change with it. A new budget below what is spent is
-// CodeConflict. Metadata that has too many entries afterwards is CodeInvalid. The
-// caller has checked the other values.
+// Apply returns p with the change and the next version, without a rejection, and
+// without an approval if Voids says so. c and flagged are as in Allow. The codes of
+// errors are CodePreconditionFailed (version), CodeImmutable (field or currency that
+// cannot change), CodeConflict (budget below what is spent) and CodeInvalid (too many
+// metadata). The caller has checked the other values.
 func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagged reward.Amount) (reward.Promotion, error) {
 	if !c.accepts(p) {
 		return p, reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,

@@ -6,13 +6,12 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// FirstRevision returns the Revision of a promotion that is created at a time. If the
-// promotion is deleted and created again under its ID, each revision is another one, so
-// that no approval is of targets that its approver has not seen.
+// FirstRevision returns the Revision of a new promotion. One that was deleted and
+// created again gets other revisions, so that no approval is of targets that nobody has
+// seen.
 func FirstRevision(created time.Time) int64 { return created.UnixMicro() }
 
-// NewPromotion returns a new DRAFT with the settings of p. Its stream is marked as destroyed,
-// because a DRAFT has none. Weight 0 becomes 1.
+// NewPromotion returns a new DRAFT, which has no stream, with the settings of p.
 func NewPromotion(p reward.Promotion) reward.Promotion {
 	made := settingsOf(p)
 	made.Status, made.StreamDestroyed, made.Version = reward.Draft, true, 1
@@ -38,9 +37,8 @@ func NewRegistered(id reward.PromotionID, of reward.PromotionType, now time.Time
 	return p
 }
 
-// FillRegistered returns a DRAFT that a Kafka record has registered with the settings of p.
-// Nothing of it is approved or rejected any more. Another type is CodeTypeMismatch, and any
-// other promotion is CodeExists.
+// FillRegistered returns a DRAFT that a Kafka record has registered with the settings
+// of p, neither approved nor rejected. It fails with CodeTypeMismatch or CodeExists.
 func FillRegistered(was, p reward.Promotion) (reward.Promotion, error) {
 	switch {
 	case was.Type != p.Type:
@@ -55,10 +53,9 @@ func FillRegistered(was, p reward.Promotion) (reward.Promotion, error) {
 	return next, nil
 }
 
-// StartByRecord returns promotion p with counts c after a Kafka record has said that it
-// starts, with the announced number of targets. The first number that is known stays. A
-// DRAFT starts unless it is rejected or StartsEarly. authored reports whether it has an author, whose
-// amount per day then limits it.
+// StartByRecord returns p after a Kafka record has announced its start and number of
+// targets; the first number stays. A DRAFT starts unless it is rejected or StartsEarly.
+// authored reports whether it has authors, whose amount per day then limits it.
 func StartByRecord(p reward.Promotion, c reward.Counts, expected *int64, authored bool, above reward.Limits, now time.Time) reward.Promotion {
 	if p.Status == reward.Draft && p.RejectedBy == "" && !StartsEarly(p, c, above, now) {
 		p.Status, p.StartedAt, p.StreamDestroyed = reward.Running, instant(now), false

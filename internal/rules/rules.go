@@ -1,12 +1,10 @@
-// Package rules defines how rows change: what an outcome or a lookup does to a
-// payout, when it becomes FAILED, what a cancel does, which payouts may be
-// dispatched, when a promotion ends, and how a batch of coupon requests is
-// settled, and what may be done with a coupon.
+// Package rules defines how rows change: what outcomes, lookups and cancels do to
+// payouts, which may be dispatched, when promotions end, and what coupon requests and
+// coupons become.
 //
-// Its functions are pure. They take a row and return the row afterwards; they
-// use no clock and no database. Package rows calls them for both databases, and writes
-// the result if the row is still as it was read. Where the PostgreSQL driver still states a
-// rule in SQL, storetest.ExerciseRules compares the two.
+// Its functions are pure: they use no clock and no database. Package rows calls them
+// for both databases, and writes the result if the row is still as it was read. Where
+// PostgreSQL still states a rule in SQL, storetest.ExerciseRules compares the two.
 package rules
 
 import (
@@ -52,8 +50,8 @@ func changed(r, next Row) (Row, Tally) {
 	return next, Tally{Was: r.State, Became: next.State, Answers: int64(next.Attempts - r.Attempts), Changed: true}
 }
 
-// enter moves a row to a state. An UNKNOWN row may have been charged. The lease of
-// its consumer ends at SettleFrom; "not found" counts only Terms.SettleAfter later.
+// enter moves a row to a state. If that is UNKNOWN, it may have been charged until its
+// consumer's lease ends at SettleFrom.
 func (r *Row) enter(state reward.State, lease time.Duration, now time.Time) {
 	r.State, r.DueAt, r.UpdatedAt, r.Again = state, instant(now), instant(now), false
 	if state == reward.Unknown {

@@ -9,19 +9,14 @@ import (
 // Lookup is the result of a lookup: Found, NotFound, or else inconclusive.
 type Lookup struct {
 	reward.Ref
-	// Found means that the provider confirmed the charge. The row becomes SUCCEEDED
-	// with TransactionKey from any state.
+	// Found means that the provider confirmed the charge, with TransactionKey.
 	Found          bool
 	TransactionKey string
-	// NotFound means that the provider never saw the idempotency key. It decides a
-	// row that is UNKNOWN with this dispatch if BeganAt is not before SettleFrom +
-	// SettleAfter. The row becomes FAILED, or CANCELLED in a CANCELLED promotion.
-	//
-	// An earlier or inconclusive lookup leaves the row UNKNOWN. It is due again at
-	// NextAt, and its LookedAt becomes BeganAt if that is later.
+	// NotFound means that the provider never saw the idempotency key. It decides an
+	// UNKNOWN row with this dispatch if BeganAt is not before SettleFrom + SettleAfter.
+	// Any other lookup leaves the row UNKNOWN, due again at NextAt.
 	NotFound bool
-	// BeganAt is when the provider was asked. Zero means that it was not asked: the
-	// row only becomes due at NextAt.
+	// BeganAt is when the provider was asked; zero: it was not, and only NextAt counts.
 	BeganAt time.Time
 	NextAt  time.Time
 	Attempt *reward.Attempt // the attempt to record; nil means none
@@ -32,23 +27,16 @@ type Terms struct {
 	// SettleAfter is the time from SettleFrom to the first lookup whose "not found"
 	// decides a row. By then no charge can be in flight.
 	SettleAfter time.Duration
-	// AgainAfter is the time from a decision by "not found" to a second lookup.
-	// Zero means no second lookup. Its results are:
-	//
-	//   - Found: the row becomes SUCCEEDED.
-	//   - NotFound: the decision is confirmed, and no other lookup follows.
-	//   - Inconclusive: the row is due again at NextAt and does not change otherwise.
-	//
-	// A second lookup that began before the decision changes nothing, unless it is
-	// Found.
+	// AgainAfter is the time from a decision by "not found" to a second lookup; zero
+	// means none. Found makes the row SUCCEEDED, NotFound confirms the decision, and
+	// after any other result the row is due again at NextAt. One that began before the
+	// decision only counts if it is Found.
 	AgainAfter time.Duration
 }
 
-// Settle applies a lookup to a row of promotion p. It returns the row afterwards
-// and the attempts to record. These are recorded even if the row stays as it is.
-// A row that becomes FAILED or CANCELLED by "not found" keeps its error code and
-// message. If it has none,
-// it gets those of the attempt.
+// Settle applies a lookup to a row of promotion p. It returns the row afterwards and
+// the attempts to record, even if the row stays as it is. A row that becomes FAILED or
+// CANCELLED keeps its error, or gets that of the attempt.
 func Settle(r Row, l Lookup, p reward.Promotion, t Terms, now time.Time) (Row, []reward.Attempt, Tally) {
 	var attempts []reward.Attempt
 	if l.Attempt != nil {
@@ -110,10 +98,8 @@ type Resolution struct {
 	Note, By       string // why, and who decided
 }
 
-// Resolve settles an UNKNOWN row as an operator decided, even in a CANCELLED
-// promotion. It returns the row afterwards and the attempt to record, which is
-// not counted. A row that becomes FAILED keeps the provider's last error. A row
-// in another state is CodeIllegalState.
+// Resolve settles an UNKNOWN row as an operator decided, and returns the attempt to
+// record, which is not counted. Any other row is CodeIllegalState.
 func Resolve(r Row, s Resolution, now time.Time) (Row, reward.Attempt, Tally, error) {
 	if r.State != reward.Unknown {
 		return r, reward.Attempt{}, Tally{}, NotResolvable(r.Payout)
@@ -157,9 +143,8 @@ func CheckArchived(id reward.PromotionID, archived bool) error {
 	return nil
 }
 
-// Retry moves a FAILED row back to READY and resets its counted attempts. It
-// changes a row only if its error code is code; an empty code matches any row. The
-// dispatch number, the flag "maybe called", the first dispatch and the last error stay.
+// Retry moves a FAILED row with an error code ("": any) back to READY, and resets only
+// its counted attempts.
 func Retry(r Row, code string, now time.Time) (Row, Tally) {
 	if r.State != reward.Failed || code != "" && r.ErrorCode != code {
 		return unchanged(r)

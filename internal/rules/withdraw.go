@@ -9,20 +9,11 @@ import (
 // WithdrawalKind is why a row leaves its state without an outcome.
 type WithdrawalKind int8
 
-// The kinds, and what they do to the row. A row is flagged if MaybeCalled is set.
-// A row that is not as expected stays as it is.
+// The kinds. A row that is not as expected stays as it is.
 const (
-	// WithdrawReturn expects a QUEUED row with the dispatch number of the
-	// withdrawal. The row becomes READY. In a CANCELLED promotion it becomes UNKNOWN
-	// if it was flagged before or Withdrawal.MaybeCalled flags it, otherwise
-	// CANCELLED.
-	WithdrawReturn WithdrawalKind = iota
-	// WithdrawSweep expects a QUEUED row that was dispatched before Before. The row
-	// becomes READY and flagged, or UNKNOWN in a CANCELLED promotion.
-	WithdrawSweep
-	// WithdrawCancel expects a READY or RETRYING row of a CANCELLED promotion. The
-	// row becomes CANCELLED if it is READY and not flagged, otherwise UNKNOWN.
-	WithdrawCancel
+	WithdrawReturn WithdrawalKind = iota // of a QUEUED row with the dispatch number of the withdrawal
+	WithdrawSweep                        // of a QUEUED row that was dispatched before Before
+	WithdrawCancel                       // of a READY or RETRYING row of a CANCELLED promotion
 )
 
 // Withdrawal says why a row leaves its state without an outcome.
@@ -30,11 +21,11 @@ type Withdrawal struct {
 	Kind     WithdrawalKind
 	Dispatch int32     // for WithdrawReturn
 	Before   time.Time // for WithdrawSweep
-	// MaybeCalled is for WithdrawReturn. It reports whether the provider may have
-	// been called for this dispatch. It flags the row.
+	// MaybeCalled, for WithdrawReturn, says that this dispatch may have called the
+	// provider.
 	MaybeCalled bool
-	// DeliveryFailed is for WithdrawReturn. It reports whether the consumer ended
-	// without an outcome, which counts as a failed delivery.
+	// DeliveryFailed, for WithdrawReturn, says that the consumer ended without an
+	// outcome.
 	DeliveryFailed bool
 }
 

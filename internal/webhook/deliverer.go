@@ -67,8 +67,8 @@ type Config struct {
 }
 
 // Deliverer delivers events to webhook endpoints. A delivery is claimed under a lease,
-// and retried until the receiver accepts it. After a crash it may be sent again under the
-// same ID. Each endpoint has calls and pauses of its own, so none delays another.
+// and retried until the receiver accepts it. After a crash it may be sent again under
+// the same ID. Each endpoint has calls and pauses of its own, so none delays another.
 type Deliverer struct {
 	service.Base
 	cfg       Config

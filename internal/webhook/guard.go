@@ -69,7 +69,8 @@ func CheckAddress(ip netip.Addr, allowPrivate bool) error {
 	return nil
 }
 
-// carried returns the IPv4 address to which an IPv6 address is translated, or ip itself.
+// carried returns the IPv4 address to which an IPv6 address is translated, or ip
+// itself.
 func carried(ip netip.Addr) netip.Addr {
 	b := ip.As16()
 	switch {

@@ -44,10 +44,10 @@ func newTransport(dialer *net.Dialer) *http.Transport {
 	}
 }
 
-// Post sends a body once and returns the status of the response, 0 without one, and why the
-// receiver has not accepted it. It reads a limited part of the response, so that a receiver
-// can finish writing it. The error shows neither the path nor the query of the address;
-// Reason returns its text for callers of the API.
+// Post sends a body once and returns the status of the response, 0 without one, and why
+// the receiver has not accepted it. It reads a limited part of the response, so that a
+// receiver can finish writing it. The error shows neither the path nor the query of the
+// address; Reason returns its text for callers of the API.
 func Post(ctx context.Context, transport http.RoundTripper, address string, header http.Header, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -74,9 +74,9 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	return resp.StatusCode, err
 }
 
-// Rounds calls round about once per second until ctx ends, and at once while there is more
-// to do. Goroutines that round starts in working call receivers with the context calls,
-// which ends stopTimeout later.
+// Rounds calls round about once per second until ctx ends, and at once while there is
+// more to do. Goroutines that round starts in working call receivers with the context
+// calls, which ends stopTimeout later.
 func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
