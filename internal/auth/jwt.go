@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +16,8 @@ import (
 )
 
 const (
-	tokenMax      = 8 << 10 // maximum bytes of a token
-	userClaim     = "sub"
-	roleClaim     = "role"
-	leewayDefault = 30 * time.Second
-	leewayMax     = 5 * time.Minute
+	tokenMax = 8 << 10          // maximum bytes of a token
+	leeway   = 30 * time.Second // accepted error of the issuer's clock
 )
 
 // tokenAlgorithms are verified with a public key (RFC 7518, RFC 8037).
@@ -35,13 +31,9 @@ type TokensConfig struct {
 	// Issuer is the required value of the claim iss. Audience is the value that
 	// the claim aud must be or contain.
 	Issuer, Audience string
-	// UserClaim names the claim with a shopper's user ID; "": sub. RoleClaim
-	// names the claim with a role; "": role.
+	// UserClaim names the claim with a shopper's user ID, RoleClaim that with a role.
 	UserClaim, RoleClaim string
-	// Leeway is the accepted error of the issuer's clock, to 5 minutes. Zero means 30
-	// s.
-	Leeway time.Duration
-	Log    obs.Log
+	Log                  obs.Log
 }
 
 func (c TokensConfig) validate() error {
@@ -52,8 +44,6 @@ func (c TokensConfig) validate() error {
 		return errors.New("the audience of tokens is not set: set the value that their aud claim must contain")
 	case c.UserClaim == c.RoleClaim:
 		return fmt.Errorf("the claim %s cannot hold both the user and the role: set two different claims", reward.Quote(c.UserClaim))
-	case c.Leeway < 0 || c.Leeway > leewayMax:
-		return fmt.Errorf("the leeway of tokens is %v: it must be 0s to %v", c.Leeway, leewayMax)
 	}
 	return nil
 }
@@ -68,8 +58,6 @@ type TokenVerifier struct {
 
 // NewTokens returns Tokens. The first token makes it fetch the keys.
 func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
-	cfg.UserClaim, cfg.RoleClaim = cmp.Or(cfg.UserClaim, userClaim), cmp.Or(cfg.RoleClaim, roleClaim)
-	cfg.Leeway = cmp.Or(cfg.Leeway, leewayDefault)
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -84,7 +72,7 @@ func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 		jwt.WithAudience(cfg.Audience),
 		jwt.WithExpirationRequired(),
 		jwt.WithIssuedAt(),
-		jwt.WithLeeway(cfg.Leeway),
+		jwt.WithLeeway(leeway),
 	)}, nil
 }
 

@@ -525,7 +525,7 @@ func TestSlowPublishers(t *testing.T) {
 // tokensAt reads its keys over real connections, or from a real file.
 func tokensAt(t *testing.T, jwks string) *TokenVerifier {
 	t.Helper()
-	tokens := fixture.Must(NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience}))(t)
+	tokens := fixture.Must(NewTokens(TokensConfig{JWKS: jwks, Issuer: testIssuer, Audience: testAudience, UserClaim: "sub", RoleClaim: "role"}))(t)
 	t.Cleanup(tokens.Close)
 	return tokens
 }

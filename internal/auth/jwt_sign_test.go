@@ -128,7 +128,7 @@ func (k testKey) token(t testing.TB, alg string) string {
 // newTestTokens reads its keys by read.
 func newTestTokens(t testing.TB, read func(context.Context) ([]byte, error), change ...func(*TokensConfig)) *TokenVerifier {
 	t.Helper()
-	cfg := TokensConfig{JWKS: "replaced", Issuer: testIssuer, Audience: testAudience}
+	cfg := TokensConfig{JWKS: "replaced", Issuer: testIssuer, Audience: testAudience, UserClaim: "sub", RoleClaim: "role"}
 	for _, c := range change {
 		c(&cfg)
 	}

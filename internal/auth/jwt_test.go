@@ -84,8 +84,6 @@ func TestTokenRules(t *testing.T) {
 		"ExpIsText":           {claims: object{"exp": "946684800"}, says: "wrong type"},
 		"ExpWithinLeeway":     {claims: object{"exp": fakeStart - 29}, want: testShopper},
 		"ExpBeyondLeeway":     {claims: object{"exp": fakeStart - 30}, says: "has expired"},
-		"ExpOwnLeeway":        {claims: object{"exp": fakeStart - 59}, change: func(c *TokensConfig) { c.Leeway = time.Minute }, want: testShopper},
-		"ExpBeyondOwnLeeway":  {claims: object{"exp": fakeStart - 1}, change: func(c *TokensConfig) { c.Leeway = time.Second }, says: "has expired"},
 		"ExpNegative":         {claims: object{"exp": -5}, says: "has expired"},
 		"ExpTooLarge":         {claims: object{"exp": 1e18}, says: "claim exp is not a time"},
 		"NbfWithinLeeway":     {claims: object{"nbf": fakeStart + 30}, want: testShopper},
@@ -309,31 +307,28 @@ func TestTokensConfig(t *testing.T) {
 		change func(*TokensConfig)
 		says   string // "" = it is good
 	}{
-		"File":           {func(c *TokensConfig) { c.JWKS = "keys/jwks.json" }, ""},
-		"HTTPS":          {func(c *TokensConfig) { c.JWKS = "https://id.example.com/keys?v=1" }, ""},
-		"Loopback":       {func(c *TokensConfig) { c.JWKS = "http://127.8.0.1:99/keys" }, ""},
-		"LoopbackIPv6":   {func(c *TokensConfig) { c.JWKS = "http://[::1]:99/keys" }, ""},
-		"LoopbackName":   {func(c *TokensConfig) { c.JWKS = "http://localhost/keys" }, ""},
-		"LongestLeeway":  {func(c *TokensConfig) { c.Leeway = 5 * time.Minute }, ""},
-		"NoJWKS":         {func(c *TokensConfig) { c.JWKS = "" }, "JWKS is not set"},
-		"HTTP":           {func(c *TokensConfig) { c.JWKS = "http://id.example.com/marker" }, "must be https:// unless"},
-		"HTTPByAddress":  {func(c *TokensConfig) { c.JWKS = "http://192.0.2.7/marker" }, "must be https:// unless"},
-		"HTTPByAnyName":  {func(c *TokensConfig) { c.JWKS = "http://localhost.example.com/marker" }, "must be https:// unless"},
-		"OtherScheme":    {func(c *TokensConfig) { c.JWKS = "ftp://127.0.0.1/marker" }, "must be of the form https://"},
-		"FileScheme":     {func(c *TokensConfig) { c.JWKS = "file:///marker" }, "must be of the form https://"},
-		"NoHost":         {func(c *TokensConfig) { c.JWKS = "https:///marker" }, "must be of the form https://"},
-		"NoURL":          {func(c *TokensConfig) { c.JWKS = "https://marker:\x7f/" }, "is not a valid URL"},
-		"Password":       {func(c *TokensConfig) { c.JWKS = "https://u:marker@id.example.com/" }, "user or password"},
-		"Fragment":       {func(c *TokensConfig) { c.JWKS = "https://id.example.com/#marker" }, "fragment"},
-		"NoIssuer":       {func(c *TokensConfig) { c.Issuer = "" }, "issuer of tokens is not set"},
-		"NoAudience":     {func(c *TokensConfig) { c.Audience = "" }, "audience of tokens is not set"},
-		"OneClaim":       {func(c *TokensConfig) { c.UserClaim = "role" }, "both the user and the role"},
-		"LeewayNegative": {func(c *TokensConfig) { c.Leeway = -time.Second }, "must be 0s to 5m0s"},
-		"LeewayTooLong":  {func(c *TokensConfig) { c.Leeway = 5*time.Minute + 1 }, "must be 0s to 5m0s"},
+		"File":          {func(c *TokensConfig) { c.JWKS = "keys/jwks.json" }, ""},
+		"HTTPS":         {func(c *TokensConfig) { c.JWKS = "https://id.example.com/keys?v=1" }, ""},
+		"Loopback":      {func(c *TokensConfig) { c.JWKS = "http://127.8.0.1:99/keys" }, ""},
+		"LoopbackIPv6":  {func(c *TokensConfig) { c.JWKS = "http://[::1]:99/keys" }, ""},
+		"LoopbackName":  {func(c *TokensConfig) { c.JWKS = "http://localhost/keys" }, ""},
+		"NoJWKS":        {func(c *TokensConfig) { c.JWKS = "" }, "JWKS is not set"},
+		"HTTP":          {func(c *TokensConfig) { c.JWKS = "http://id.example.com/marker" }, "must be https:// unless"},
+		"HTTPByAddress": {func(c *TokensConfig) { c.JWKS = "http://192.0.2.7/marker" }, "must be https:// unless"},
+		"HTTPByAnyName": {func(c *TokensConfig) { c.JWKS = "http://localhost.example.com/marker" }, "must be https:// unless"},
+		"OtherScheme":   {func(c *TokensConfig) { c.JWKS = "ftp://127.0.0.1/marker" }, "must be of the form https://"},
+		"FileScheme":    {func(c *TokensConfig) { c.JWKS = "file:///marker" }, "must be of the form https://"},
+		"NoHost":        {func(c *TokensConfig) { c.JWKS = "https:///marker" }, "must be of the form https://"},
+		"NoURL":         {func(c *TokensConfig) { c.JWKS = "https://marker:\x7f/" }, "is not a valid URL"},
+		"Password":      {func(c *TokensConfig) { c.JWKS = "https://u:marker@id.example.com/" }, "user or password"},
+		"Fragment":      {func(c *TokensConfig) { c.JWKS = "https://id.example.com/#marker" }, "fragment"},
+		"NoIssuer":      {func(c *TokensConfig) { c.Issuer = "" }, "issuer of tokens is not set"},
+		"NoAudience":    {func(c *TokensConfig) { c.Audience = "" }, "audience of tokens is not set"},
+		"OneClaim":      {func(c *TokensConfig) { c.UserClaim = "role" }, "both the user and the role"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := TokensConfig{JWKS: "jwks.json", Issuer: testIssuer, Audience: testAudience}
+			cfg := TokensConfig{JWKS: "jwks.json", Issuer: testIssuer, Audience: testAudience, UserClaim: "sub", RoleClaim: "role"}
 			c.change(&cfg)
 			tokens, err := NewTokens(cfg)
 			if c.says != "" {
