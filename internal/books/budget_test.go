@@ -119,7 +119,7 @@ func (m *manyBooks) moments(at time.Time) int {
 
 func (m *manyBooks) reconciler(owns func(reward.PromotionID) bool) *Reconciler {
 	return New(Config{
-		Store: m, Charges: m, Views: m.get, Owns: owns, Interval: testInterval, DispatchHorizon: testHorizon, Metrics: obs.NewMetrics(),
+		Store: m, Charges: m, Views: m.get, Owns: owns, Interval: testInterval, DispatchHorizon: testHorizon, Hint: func(reward.PromotionID) {}, Metrics: obs.NewMetrics(),
 	})
 }
 

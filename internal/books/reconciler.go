@@ -24,8 +24,7 @@ import (
 )
 
 const (
-	defaultInterval = time.Minute
-	roundInterval   = time.Second // between rounds of checks
+	roundInterval = time.Second // between rounds of checks
 	// roundBudget limits the time that a round spends on promotions that have changed
 	// since their books last balanced. It checks at least one of them.
 	roundBudget = roundInterval / 10
@@ -83,10 +82,9 @@ type Config struct {
 	// Owns reports whether this instance checks a promotion now; nil: all of them. Only
 	// the background loop calls it.
 	Owns func(reward.PromotionID) bool
-	// Hint is called with a promotion that was paused; it may be nil.
-	Hint func(reward.PromotionID)
-	// Interval separates the checks of a promotion. Zero means a minute.
-	Interval time.Duration
+	// Hint is called with a promotion that was paused.
+	Hint     func(reward.PromotionID)
+	Interval time.Duration // between the checks of a promotion
 	// DispatchHorizon is the age at which a dispatch that is not in its stream
 	// can no longer get there.
 	DispatchHorizon time.Duration
@@ -155,9 +153,6 @@ type breach struct {
 
 // New returns a reconciler that checks nothing before Start or Run.
 func New(cfg Config) *Reconciler {
-	if cfg.Interval == 0 {
-		cfg.Interval = defaultInterval
-	}
 	return &Reconciler{
 		cfg: cfg, ids: service.NewIDs(), log: cfg.Log.For(obs.Balance),
 		watched: make(map[reward.PromotionID]*watched), known: make(map[reward.PromotionID]breach),
@@ -545,9 +540,7 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	if err != nil {
 		return fmt.Errorf("pause a promotion whose books do not balance: %w", err)
 	}
-	if r.cfg.Hint != nil {
-		r.cfg.Hint(id)
-	}
+	r.cfg.Hint(id)
 	return nil
 }
 

@@ -179,7 +179,7 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 func (l *ledger) reconciler(owns func(reward.PromotionID) bool, log obs.Log) *Reconciler {
 	return New(Config{
 		Store: l.rows, Queue: l.queue, Charges: l.list, Views: l.activeViews, Owns: owns,
-		Interval: testInterval, DispatchHorizon: testHorizon, Metrics: l.metrics, Log: log,
+		Interval: testInterval, DispatchHorizon: testHorizon, Hint: func(reward.PromotionID) {}, Metrics: l.metrics, Log: log,
 	})
 }
 

@@ -108,7 +108,7 @@ func NewWebhooks(cfg WebhooksConfig) *Webhooks {
 func (w *Webhooks) Start(ctx context.Context) {
 	w.Base.Start(ctx, func(ctx context.Context) {
 		if w.cfg.Secret != "" {
-			webhook.Rounds(ctx, w.log.Streak("webhook store unavailable", "webhook store available again"), w.round)
+			webhook.Rounds(ctx, webhook.LookInterval, w.log.Streak("webhook store unavailable", "webhook store available again"), w.round)
 		}
 	})
 }

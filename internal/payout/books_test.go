@@ -68,7 +68,7 @@ func TestBalanceHoldsWhileMoneyMoves(t *testing.T) {
 			s := newStage(t, p)
 			s.create(300, 5)
 			r := books.New(books.Config{
-				Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Metrics: obs.NewMetrics(),
+				Store: s.store, Charges: &listing{ledgerProvider: p, known: map[reward.TargetID]bool{}}, Hint: func(reward.PromotionID) {}, Metrics: obs.NewMetrics(),
 			})
 			looks := 0
 			look := func() {

@@ -96,8 +96,10 @@ func NewDeliverer(cfg Config) *Deliverer {
 func (d *Deliverer) Start(ctx context.Context) {
 	d.Base.Start(ctx, func(ctx context.Context) {
 		var trimming sync.WaitGroup
-		trimming.Go(func() { d.trim(ctx) })
-		Rounds(ctx, d.log.Streak("webhook endpoint store unavailable", "webhook endpoint store available again"), d.look)
+		trimming.Go(func() {
+			Rounds(ctx, trimInterval, d.log.Streak("trimming webhook deliveries failed", "trimming webhook deliveries works again"), d.trim)
+		})
+		Rounds(ctx, LookInterval, d.log.Streak("webhook endpoint store unavailable", "webhook endpoint store available again"), d.look)
 		trimming.Wait()
 	})
 }
@@ -272,36 +274,27 @@ func (d *Deliverer) record(ctx context.Context, a *store.WebhookAttemptRecord, a
 	}
 }
 
-func (d *Deliverer) trim(ctx context.Context) {
-	report := d.log.Streak("trimming webhook deliveries failed", "trimming webhook deliveries works again")
-	for ctx.Err() == nil {
-		if err := d.trimOnce(ctx); err == nil || ctx.Err() == nil {
-			report(err)
-		}
-		service.Sleep(ctx, service.Jitter(trimInterval, 0.2))
-	}
-}
-
 var errDropped = errors.New("too many deliveries are pending, so the oldest payout and coupon events were dropped")
 
-func (d *Deliverer) trimOnce(ctx context.Context) error {
+// trim limits what is stored, and measures it.
+func (d *Deliverer) trim(ctx, _ context.Context, _ *sync.WaitGroup) (more bool, err error) {
 	owners, err := d.cfg.Rows.WebhookDeliveryOwners(ctx)
 	if err != nil {
-		return fmt.Errorf("find endpoints with deliveries: %w", err)
+		return false, fmt.Errorf("find endpoints with deliveries: %w", err)
 	}
 	for _, id := range owners {
 		p := store.WebhookTrimParams{EndpointID: id, Kept: kept, PendingMax: pendingMax, Limit: trimLimit}
-		for more := true; more && ctx.Err() == nil; {
+		for left := true; left && ctx.Err() == nil; {
 			r, err := d.trimStep(ctx, p)
 			if err != nil {
-				return err
+				return false, err
 			}
-			more = r.More(p)
+			left = r.More(p)
 		}
 	}
 	endpoints, err := d.cfg.Rows.WebhookEndpointList(ctx, pendingMax)
 	if err != nil {
-		return fmt.Errorf("list webhook endpoints: %w", err)
+		return false, fmt.Errorf("list webhook endpoints: %w", err)
 	}
 	backlog, disabled := 0, 0
 	for _, e := range endpoints {
@@ -311,7 +304,7 @@ func (d *Deliverer) trimOnce(ctx context.Context) error {
 		}
 	}
 	d.cfg.Metrics.WebhookEndpoints(backlog, disabled)
-	return nil
+	return false, nil
 }
 
 func (d *Deliverer) trimStep(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {

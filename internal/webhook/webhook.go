@@ -23,9 +23,10 @@ const (
 	Timeout = 10 * time.Second
 	// RowsTimeout limits one read or write of rows.
 	RowsTimeout = 2 * time.Second
+	// LookInterval is between looks for deliveries that are due.
+	LookInterval = time.Second
 
-	roundInterval = time.Second
-	stopTimeout   = 3 * time.Second // of calls in flight during a stop
+	stopTimeout = 3 * time.Second // of calls in flight during a stop
 
 	responseMax = 64 << 10 // bytes read of a response's headers, and of its body
 )
@@ -74,10 +75,10 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	return resp.StatusCode, err
 }
 
-// Rounds calls round about once per second until ctx ends, and at once while there is
-// more to do. Goroutines that round starts in working call receivers with the context
-// calls, which ends stopTimeout later.
-func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
+// Rounds calls round at an interval until ctx ends, and at once while there is more to do.
+// Goroutines that round starts in working call receivers with the context calls, which
+// ends stopTimeout later.
+func Rounds(ctx context.Context, interval time.Duration, report func(error, ...any), round func(ctx, calls context.Context, working *sync.WaitGroup) (more bool, err error)) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var working sync.WaitGroup
@@ -87,7 +88,7 @@ func Rounds(ctx context.Context, report func(error, ...any), round func(ctx, cal
 			report(err)
 		}
 		if !more {
-			service.Sleep(ctx, service.Jitter(roundInterval, 0.2))
+			service.Sleep(ctx, service.Jitter(interval, 0.2))
 		}
 	}
 	late := time.AfterFunc(stopTimeout, cancel)
