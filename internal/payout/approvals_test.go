@@ -314,7 +314,9 @@ func (o *office) replay(by string) {
 		if !o.may(err) {
 			return
 		}
-		_, err = o.saves(store.PayoutSaveParams{Rows: []store.NewPayout{rowOf(parsed{message: m})}})
+		_, err = o.saves(store.PayoutSaveParams{Rows: []store.NewPayout{{
+			PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID, UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode,
+		}}})
 		o.may(err)
 	}
 }

@@ -54,7 +54,6 @@ type crew struct {
 	failedFrom time.Time
 }
 
-// job is what a crew knows of a promotion.
 type job struct {
 	view      *store.PromotionView
 	waits     bool // in a line, or its step runs
@@ -114,9 +113,6 @@ func (c *crew) offer(ctx context.Context, views []*store.PromotionView) {
 	}
 	c.begin(ctx)
 }
-
-// wait waits until no step runs. No step may begin any more.
-func (c *crew) wait() { c.working.Wait() }
 
 // enqueue puts a promotion at the end of its line. The caller holds mu.
 func (c *crew) enqueue(id reward.PromotionID, j *job) {

@@ -37,7 +37,7 @@ func newShift(t *testing.T, slots int, script func(id reward.PromotionID, n int)
 	s.crew = newCrew(slots, 5*time.Second, time.Second, func(err error, _ ...any) { s.reports = append(s.reports, err) }, s.work)
 	t.Cleanup(func() {
 		s.stop()
-		s.wait()
+		s.working.Wait()
 	})
 	return s
 }
@@ -260,7 +260,7 @@ func TestCrew(t *testing.T) {
 		s := newShift(t, 1, func(reward.PromotionID, int) (time.Duration, result, error) { return time.Second, stepAgain, nil })
 		s.during(2*time.Second, 1, 2)
 		s.stop()
-		s.wait()
+		s.working.Wait()
 		before := len(s.order)
 		s.during(2*time.Second, 1, 2)
 		if len(s.order) != before || len(s.reports) != 0 {

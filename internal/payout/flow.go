@@ -132,7 +132,7 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) && !f.parking.has(id) }
 	cfg.Pool.Refused = f.producer.health.failed
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
-	cfg.Pool.Handler = &Processor{shared: f.shared, finisher: f.finisher}
+	cfg.Pool.Handler = newProcessor(f.shared, f.finisher)
 	f.manager = pool.NewManager(cfg.Pool)
 	ownsRows, ownsStreams := f.divide()
 	f.sweeper = NewSweeper(f.shared, f.manager, ownsRows, ownsStreams)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/bus"
@@ -47,11 +48,34 @@ func (l *PublishListener) Offsets(ctx context.Context, topic string) (map[int32]
 }
 
 // parsed is a record with its message.
-type parsed struct {
+type parsed[M any] struct {
 	record  bus.Record
-	message reward.PublishMessage
+	message M
 	trace   string // of its row
 }
+
+// parse parses records. Those that it cannot parse are dead.
+func parse[M any](records []bus.Record, parseMessage func([]byte) (M, error)) (good []parsed[M], dead []bus.DeadRecord) {
+	for _, r := range records {
+		m, err := parseMessage(r.Value)
+		if err != nil {
+			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
+			continue
+		}
+		good = append(good, parsed[M]{record: r, message: m})
+	}
+	return good, dead
+}
+
+// mistyped returns the dead letter of a record whose promotion has another type.
+func mistyped(r bus.Record, id reward.PromotionID, is, named reward.PromotionType) bus.DeadRecord {
+	return bus.DeadRecord{
+		Record: r, Reason: reward.CodeTypeMismatch, Detail: fmt.Sprintf("promotion %s is of type %s, the record of type %s", id, is, named),
+	}
+}
+
+// published is a record of a publish topic.
+type published = parsed[reward.PublishMessage]
 
 // ProcessTopicMessages saves a batch of records. One transaction writes the rows,
 // the dead letters and the next offsets; then entries are added to the streams. If
@@ -59,12 +83,10 @@ type parsed struct {
 // with the dead letters of these records. After a crash in between, the records are
 // read again. If it returns nil, all rows and dead letters are stored.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
-	for len(records) > 0 {
-		chunk := records[:min(len(records), store.BatchMax)]
+	for chunk := range slices.Chunk(records, store.BatchMax) {
 		if err := l.process(ctx, chunk); err != nil {
 			return err
 		}
-		records = records[len(chunk):]
 	}
 	l.cache.Hint()
 	return nil
@@ -72,18 +94,9 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 
 // process saves at most store.BatchMax records.
 func (l *PublishListener) process(ctx context.Context, records []bus.Record) error {
-	var (
-		good []parsed
-		dead []bus.DeadRecord
-	)
-	for _, r := range records {
-		m, err := reward.ParsePublishMessage(l.kind.promotionType, r.Value)
-		if err != nil {
-			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
-			continue
-		}
-		good = append(good, parsed{record: r, message: m})
-	}
+	good, dead := parse(records, func(value []byte) (reward.PublishMessage, error) {
+		return reward.ParsePublishMessage(l.kind.promotionType, value)
+	})
 	good, mismatched, err := l.register(ctx, good)
 	if err != nil {
 		return err
@@ -104,7 +117,7 @@ func (l *PublishListener) process(ctx context.Context, records []bus.Record) err
 
 // trace begins the spans of a batch, and sets the traces of the rows that the headers
 // of their records name.
-func (l *PublishListener) trace(ctx context.Context, good []parsed, records int) *tracing.Batch {
+func (l *PublishListener) trace(ctx context.Context, good []published, records int) *tracing.Batch {
 	if l.cfg.Tracer == nil {
 		return nil
 	}
@@ -123,24 +136,17 @@ func (l *PublishListener) trace(ctx context.Context, good []parsed, records int)
 
 // register creates the promotions that do not exist yet. It returns the records
 // whose promotion has this listener's type, and the others as dead letters.
-func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed, []bus.DeadRecord, error) {
+func (l *PublishListener) register(ctx context.Context, good []published) ([]published, []bus.DeadRecord, error) {
+	if len(l.known) > knownMax-store.BatchMax { // a batch has no more promotions than that
+		clear(l.known)
+	}
 	var unknown []store.Registration
 	asked := make(map[reward.PromotionID]bool)
 	for _, g := range good {
-		id := g.message.PromotionID
 		// A promotion of another type may have been deleted and created again.
-		if l.known[id] != l.kind.promotionType && !asked[id] {
+		if id := g.message.PromotionID; l.known[id] != l.kind.promotionType && !asked[id] {
 			asked[id] = true
 			unknown = append(unknown, store.Registration{ID: id, Type: l.kind.promotionType})
-		}
-	}
-	if len(l.known)+len(unknown) > knownMax {
-		clear(l.known)
-		for _, g := range good {
-			if id := g.message.PromotionID; !asked[id] {
-				asked[id] = true
-				unknown = append(unknown, store.Registration{ID: id, Type: l.kind.promotionType})
-			}
 		}
 	}
 	if len(unknown) > 0 {
@@ -156,24 +162,21 @@ func (l *PublishListener) register(ctx context.Context, good []parsed) ([]parsed
 		}
 	}
 	var (
-		mine []parsed
+		mine []published
 		dead []bus.DeadRecord
 	)
 	for _, g := range good {
-		if t := l.known[g.message.PromotionID]; t != l.kind.promotionType {
-			dead = append(dead, bus.DeadRecord{
-				Record: g.record, Reason: reward.CodeTypeMismatch,
-				Detail: fmt.Sprintf("promotion %s is of type %s, the record of type %s", g.message.PromotionID, t, l.kind.promotionType),
-			})
-			continue
+		if id := g.message.PromotionID; l.known[id] == l.kind.promotionType {
+			mine = append(mine, g)
+		} else {
+			dead = append(dead, mistyped(g.record, id, l.known[id], l.kind.promotionType))
 		}
-		mine = append(mine, g)
 	}
 	return mine, dead, nil
 }
 
-// start starts the DRAFT promotions that were registered by a record, if starts is
-// set. A DRAFT from the API waits for an operator.
+// start, in direct mode, starts the DRAFT promotions that were registered by a record. A
+// DRAFT from the API waits for an operator.
 func (l *PublishListener) start(ctx context.Context, promotions []reward.Promotion) error {
 	if !l.cfg.Direct {
 		return nil
@@ -199,26 +202,31 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 // writes the offsets with the last part. After a crash in between, the listener
 // reads the records again, which changes nothing. It stores the dead letters of
 // conflicts, and of targets of archived promotions, with the offsets, or before them.
-func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
+func (l *PublishListener) save(ctx context.Context, good []published, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	log := l.position.ID()
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, dead)}
 	for _, g := range good {
-		params.Rows = append(params.Rows, rowOf(g))
+		m := g.message
+		params.Rows = append(params.Rows, store.NewPayout{
+			PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID,
+			UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode, Trace: g.trace,
+		})
 	}
 	res, err := l.producer.Save(ctx, l.kind.promotionType, params)
 	switch {
 	case err == nil:
 		for i, o := range res.Outcomes {
+			m := good[i].message
 			switch o {
 			case store.Conflict:
 				conflicts = append(conflicts, bus.DeadRecord{
 					Record: good[i].record, Reason: reward.CodeConflict,
-					Detail: fmt.Sprintf("target %s exists in promotion %s with another amount, user or voucher code", good[i].message.TargetID, good[i].message.PromotionID),
+					Detail: fmt.Sprintf("target %s exists in promotion %s with another amount, user or voucher code", m.TargetID, m.PromotionID),
 				})
 			case store.Archived:
 				conflicts = append(conflicts, bus.DeadRecord{
 					Record: good[i].record, Reason: reward.CodeArchived,
-					Detail: fmt.Sprintf("promotion %s is archived: its payouts are removed, so nobody knows whether target %s was paid, and it is not", good[i].message.PromotionID, good[i].message.TargetID),
+					Detail: fmt.Sprintf("promotion %s is archived: its payouts are removed, so nobody knows whether target %s was paid, and it is not", m.PromotionID, m.TargetID),
 				})
 			}
 		}
@@ -248,15 +256,6 @@ func (l *PublishListener) save(ctx context.Context, good []parsed, dead []bus.De
 	return append(first, second...), err
 }
 
-// rowOf returns the row of a record.
-func rowOf(g parsed) store.NewPayout {
-	m := g.message
-	return store.NewPayout{
-		PromotionID: m.PromotionID, TargetID: m.TargetID, SummaryID: m.SummaryID,
-		UserID: m.UserID, Amount: m.Amount, VoucherCode: m.VoucherCode, Trace: g.trace,
-	}
-}
-
 // nextOffsets returns the offset after the last record of each partition.
 func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 	id, next := l.position.After(records)
@@ -275,37 +274,21 @@ type StartedListener struct{ listener }
 // ProcessTopicMessages registers the promotions that a batch of records
 // announces.
 func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
-	var (
-		rs   []store.Registration
-		from []bus.Record
-		dead []bus.DeadRecord
-	)
-	for _, r := range records {
-		m, err := reward.ParseStartedMessage(r.Value)
-		if err != nil {
-			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
-			continue
+	good, dead := parse(records, reward.ParseStartedMessage)
+	for chunk := range slices.Chunk(good, store.BatchMax) {
+		rs := make([]store.Registration, len(chunk))
+		for i, g := range chunk {
+			rs[i] = store.Registration{ID: g.message.PromotionID, Type: g.message.PromotionType, Started: true, ExpectedCount: &g.message.TotalCount}
 		}
-		rs = append(rs, store.Registration{
-			ID: m.PromotionID, Type: m.PromotionType, Started: true, ExpectedCount: &m.TotalCount,
-		})
-		from = append(from, r)
-	}
-	for len(rs) > 0 {
-		n := min(len(rs), store.BatchMax)
-		promotions, err := l.rows.PromotionRegister(ctx, rs[:n])
+		promotions, err := l.rows.PromotionRegister(ctx, rs)
 		if err != nil {
 			return fmt.Errorf("register started promotions: %w", err)
 		}
 		for i, p := range promotions {
 			if p.Type != rs[i].Type {
-				dead = append(dead, bus.DeadRecord{
-					Record: from[i], Reason: reward.CodeTypeMismatch,
-					Detail: fmt.Sprintf("promotion %s is of type %s, the record of type %s", p.ID, p.Type, rs[i].Type),
-				})
+				dead = append(dead, mistyped(chunk[i].record, p.ID, p.Type, rs[i].Type))
 			}
 		}
-		rs, from = rs[n:], from[n:]
 	}
 	if err := l.bury(ctx, dead); err != nil {
 		return err
@@ -326,22 +309,11 @@ type RetryListener struct {
 
 // ProcessTopicMessages passes on a batch of retries.
 func (l *RetryListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
-	var (
-		messages []reward.RetryMessage
-		dead     []bus.DeadRecord
-	)
-	for _, r := range records {
-		m, err := reward.ParseRetryMessage(r.Value)
-		if err != nil {
-			dead = append(dead, bus.DeadRecord{Record: r, Reason: reward.CodeMalformed, Detail: err.Error()})
-			continue
-		}
-		messages = append(messages, m)
-	}
+	good, dead := parse(records, reward.ParseRetryMessage)
 	if err := l.bury(ctx, dead); err != nil {
 		return err
 	}
-	l.retry.wait(l.kind.promotionType, messages)
+	l.retry.wait(l.kind.promotionType, good)
 	return nil
 }
 

@@ -208,12 +208,12 @@ func TestRetriesDueSoonDoNotWaitBehindLaterOnes(t *testing.T) {
 		s.create(2, 5)
 		now := time.Now()
 		rows := s.dispatched(2)
-		var messages []reward.RetryMessage
+		var messages []parsed[reward.RetryMessage]
 		var outcomes []rules.Outcome
 		for i, due := range []time.Duration{time.Minute, time.Second} {
 			at := now.Add(due)
 			outcomes = append(outcomes, rules.Outcome{Ref: rows[i].Ref(), Kind: rules.OutcomeFailed, RetryAt: at})
-			messages = append(messages, reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1})
+			messages = append(messages, parsed[reward.RetryMessage]{message: reward.RetryMessage{PublishMessage: rows[i].Message(), NotBefore: at, Dispatch: 1}})
 		}
 		fixture.Must(s.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: now}))(t)
 		retry := s.flow.retry

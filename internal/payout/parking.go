@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -203,21 +204,16 @@ func (p *parking) tried(id reward.PromotionID, part []finished, err error) (left
 
 // report reports the stuck promotions as a trouble. The caller holds mu.
 func (p *parking) report() {
-	var stuck []reward.PromotionID
-	for id, l := range p.lanes {
-		if l.failures >= stuckAfter {
-			stuck = append(stuck, id)
-		}
-	}
+	stuck := slices.DeleteFunc(slices.Collect(maps.Keys(p.lanes)), func(id reward.PromotionID) bool { return p.lanes[id].failures < stuckAfter })
 	if len(stuck) == 0 {
 		p.troubles.Clear(obs.PartOutcomes)
 		return
 	}
 	// Those whose rows need a repair come first: the others may recover by themselves.
-	slices.SortFunc(stuck, func(a, b reward.PromotionID) int {
+	first := slices.MinFunc(stuck, func(a, b reward.PromotionID) int {
 		return cmp.Or(cmp.Compare(urgency(p.lanes[a].err), urgency(p.lanes[b].err)), cmp.Compare(a, b))
 	})
-	reason := whyStuck(stuck[0], p.lanes[stuck[0]].err)
+	reason := whyStuck(first, p.lanes[first].err)
 	if len(stuck) > 1 {
 		reason += fmt.Sprintf(" (other promotions with waiting outcomes: %d)", len(stuck)-1)
 	}
@@ -237,7 +233,7 @@ func urgency(err error) int {
 }
 
 // ofRows reports whether an error comes from rows of a batch, so that other rows
-// may be written. Any other error may come from the server or the network.
+// may be written.
 func ofRows(err error) bool { return urgency(err) < 2 || reward.KindOf(err) == reward.KindInvalid }
 
 // whyStuck says why outcomes of a promotion cannot be recorded, and what to do.
@@ -275,13 +271,11 @@ func (f *Finisher) retryParked(ctx context.Context) {
 		if pause == 0 {
 			pause = time.Hour
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-f.parking.changed:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	release(f.parking.empty())
 	trying.Wait()

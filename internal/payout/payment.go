@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
@@ -123,9 +124,8 @@ func (m *payment) try(ctx context.Context, span tracing.Span) bool {
 	return false
 }
 
-// acquire waits for a permit. If the promotion no longer runs or the pool ends, it
-// passes the entry on and returns false. In direct mode it also does so if the
-// dispatch becomes too old for a call.
+// acquire waits for a permit. If the promotion no longer runs, the pool ends or, in direct
+// mode, the dispatch becomes too old for a call, it passes the entry on and returns false.
 func (m *payment) acquire() (*governor.Permit, bool) {
 	waiting := m.item.ReadContext()
 	if m.cfg.Direct {
@@ -190,7 +190,8 @@ func (m *payment) mayCharge(ctx context.Context) error {
 	return m.mayCall()
 }
 
-// mayCall returns an error if no call must start.
+// mayCall returns an error if no call must start: the view is too old or shows that the
+// promotion does not run, or the lease may end before the call.
 func (m *payment) mayCall() error {
 	status, age := m.cache.Status(m.row.PromotionID)
 	switch {
@@ -213,11 +214,10 @@ func (m *payment) knownAs(s reward.PromotionStatus) bool {
 	return status == s
 }
 
-// mustLookUp reports whether a charge could pay a second time, so that the
-// payout must be looked up first. One reason is that the provider may have
-// forgotten the key. The other is that the database was restored: an earlier
-// charge may be missing in the rows, and its key may be forgotten, too. The payout
-// must also be looked up while the time of the database is not known.
+// mustLookUp reports whether a charge could pay a second time, so that the payout must be
+// looked up first: the provider may have forgotten the key, or the database was restored,
+// so that an earlier charge may be missing in the rows. It is also true while the time of
+// the database is not known.
 func (m *payment) mustLookUp(ctx context.Context) bool {
 	if m.looked {
 		return false
@@ -237,11 +237,10 @@ func (m *payment) since(ctx context.Context, t time.Time) (age time.Duration, kn
 // callableFor returns how long, in direct mode, a call for this dispatch may still
 // start. It is negative if the dispatch is too old, or if its age is not known.
 func (m *payment) callableFor(ctx context.Context) time.Duration {
-	age, known := m.since(ctx, m.row.DueAt)
-	if !known {
-		return -1
+	if age, known := m.since(ctx, m.row.DueAt); known {
+		return m.cfg.Limits.DispatchHorizon()/2 - age
 	}
-	return m.cfg.Limits.DispatchHorizon()/2 - age
+	return -1
 }
 
 // overdue reports whether the first dispatch of the payout is longer ago than
@@ -335,18 +334,15 @@ func (m *payment) wait(ctx context.Context, d time.Duration) bool {
 	ended := func() bool { return m.knownAs(reward.Paused) || m.knownAs(reward.PromotionCancelled) }
 	until := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
-		timer := time.NewTimer(min(left, refreshInterval))
 		select {
-		case <-timer.C:
+		case <-time.After(min(left, refreshInterval)):
 		case <-m.item.ReadContext().Done():
-			timer.Stop()
 			if ended() {
 				return true
 			}
 			m.finisher.returnToReady(m.item)
 			return false
 		case <-ctx.Done():
-			timer.Stop()
 			m.finisher.returnToReady(m.item)
 			return false
 		}
@@ -415,7 +411,7 @@ func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
 func (m *payment) misconfigured(ctx context.Context, ans money.Answer, began time.Time) {
 	payees, alone := 1, true
 	if ans.OnePayee {
-		payees, alone = m.payees.add(m.row.PromotionID, m.row.TargetID)
+		payees, alone = m.misfits.addPayee(m.row.PromotionID, m.row.TargetID)
 	}
 	if !alone {
 		m.attempted(ans)
@@ -430,17 +426,14 @@ func (m *payment) misconfigured(ctx context.Context, ans money.Answer, began tim
 // if there are too many in a row. began is a time at or after
 // the start of the call.
 func (m *payment) noteKeyless(ctx context.Context, ans money.Answer, began time.Time) {
-	if m.keyless.add(m.item.Stream.Type) {
+	if m.misfits.addKeyless(m.item.Stream.Type) {
 		m.pauseFor(ctx, m.row.PromotionID, began, fmt.Sprintf("the provider responded %d to %d calls in a row, but named no transaction: "+
 			`such a response must have {"transactionKey": "…"}; correct the provider or money.url, then resume`, ans.Status, keylessMax))
 	}
 }
 
 // answered records that the provider gave a conclusive response.
-func (m *payment) answered() {
-	m.keyless.reset(m.item.Stream.Type)
-	m.payees.reset(m.row.PromotionID)
-}
+func (m *payment) answered() { m.misfits.reset(m.item.Stream.Type, m.row.PromotionID) }
 
 // attempted adds a response to the outcome.
 func (m *payment) attempted(ans money.Answer) {
@@ -480,11 +473,73 @@ func pauseReason(target reward.TargetID, payees int, ans money.Answer) string {
 	}
 	reason := fmt.Sprintf("the provider responded %s to target %d", said, target)
 	if payees > 1 {
-		reason = fmt.Sprintf("the provider responded %s to target %d, after %d others in a row got no better response", said, target, payees-1)
+		reason += fmt.Sprintf(", after %d others in a row got no better response", payees-1)
 	}
 	if ans.OnePayee {
 		return reason + ", and paid nobody else since: if this is about the user, add the code to money.refusal-codes, so that such payouts fail and the others are paid; " +
 			"otherwise check money.url and the credentials; then resume"
 	}
 	return reason + ": check money.url and the credentials, then resume"
+}
+
+const (
+	// keylessMax is the number of calls in a row without a transaction key after which
+	// the settings or the provider are wrong.
+	keylessMax = 20
+	// payeeErrorsMax is the number of payees in a row whose response may be about
+	// themselves, after which it is about the settings.
+	payeeErrorsMax = 20
+)
+
+// misfits counts responses in a row that may show wrong settings. It is safe for
+// concurrent use.
+type misfits struct {
+	mu sync.Mutex // protects what follows
+	// keyless counts calls that the provider answered with success but without a
+	// transaction key, and that no lookup confirmed. Such a charge may have taken effect, so
+	// its payout is looked up and charged again with the same key. If there are many, that
+	// never ends. Each type of promotion has a path of its own, and so a count.
+	keyless map[reward.PromotionType]int
+	// payees are those with a response that is about them or about the settings. Nobody
+	// else of the promotion was paid or refused in between.
+	payees map[reward.PromotionID]map[reward.TargetID]bool
+}
+
+func newMisfits() misfits {
+	return misfits{keyless: make(map[reward.PromotionType]int), payees: make(map[reward.PromotionID]map[reward.TargetID]bool)}
+}
+
+// addKeyless counts a call without a key, and reports whether there are too many.
+func (x *misfits) addKeyless(t reward.PromotionType) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.keyless[t] = min(x.keyless[t]+1, keylessMax)
+	return x.keyless[t] == keylessMax
+}
+
+// addPayee adds a payee. It reports how many are in the row, and whether the promotion gets
+// nowhere: the payee got such a response before, or there are payeeErrorsMax. The row
+// then starts over.
+func (x *misfits) addPayee(id reward.PromotionID, target reward.TargetID) (payees int, nowhere bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	row := x.payees[id]
+	if row == nil {
+		row = make(map[reward.TargetID]bool)
+		x.payees[id] = row
+	}
+	nowhere = row[target]
+	row[target] = true
+	if nowhere = nowhere || len(row) >= payeeErrorsMax; nowhere {
+		delete(x.payees, id)
+	}
+	return len(row), nowhere
+}
+
+// reset records a conclusive response for a payee of a promotion.
+func (x *misfits) reset(t reward.PromotionType, id reward.PromotionID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.keyless, t)
+	delete(x.payees, id)
 }

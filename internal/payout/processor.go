@@ -25,8 +25,7 @@ type Limits struct {
 	// it was sent. "Not found" decides a payout from SettleFrom + SettleAfter on.
 	SettleAfter time.Duration
 	// IdempotencyWindow is how long the provider remembers an idempotency key. A
-	// payout that may outlive it is looked up before a charge; see
-	// Processor.keyMayBeForgotten.
+	// payout that may outlive it is looked up before a charge; see payment.mustLookUp.
 	IdempotencyWindow time.Duration
 	// GiveUpAfter is how long after its first dispatch a payout without a
 	// conclusive response becomes UNKNOWN: it is only looked up from then on.
@@ -36,17 +35,10 @@ type Limits struct {
 // Processor handles the entries that the pools deliver: it checks them, charges
 // the provider, and hands the outcomes to the finisher.
 //
-// It checks at delivery:
-//   - The row is QUEUED under the entry's dispatch.
-//   - This is the entry's first delivery.
-//
-// It checks right before the first byte of the call:
-//   - The promotion is RUNNING, in a view that is at most viewAgeMax old.
-//   - The lease of the entry lasts for a whole call.
-//   - In direct mode (Config.Direct), the dispatch is not too old for a call.
-//
-// A payout whose key the provider may have forgotten is looked up first; see
-// keyMayBeForgotten.
+// At delivery, the row must be QUEUED under the entry's dispatch, and this must be the
+// entry's first delivery. Right before the first byte of the call, the checks of
+// payment.mayCharge follow. A payout whose key the provider may have forgotten is looked up
+// first; see payment.mustLookUp.
 //
 // After a crash, another consumer claims the entry. A claimed entry is never
 // charged: its payout is returned (see rules.WithdrawReturn), or becomes UNKNOWN
@@ -56,11 +48,16 @@ type Processor struct {
 	finisher *Finisher
 
 	warnedAt atomic.Int64 // Unix nanoseconds of the latest line that warn wrote
-	keyless  keyless
-	payees   payeeErrors
+	misfits  misfits
 
 	pausing  sync.Mutex // held while pausing a promotion; protects pausedAt
 	pausedAt map[reward.PromotionID]time.Time
+}
+
+func newProcessor(s *shared, f *Finisher) *Processor {
+	return &Processor{
+		shared: s, finisher: f, misfits: newMisfits(), pausedAt: make(map[reward.PromotionID]time.Time),
+	}
 }
 
 // poisonAfter is the number of failed deliveries in a row after which a payout is
@@ -79,9 +76,10 @@ func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
 }
 
 // ProcessStreamMessages reads the rows of a batch of entries at once, and starts
-// to charge the payouts that may be charged. Of the other entries,
-// one whose dispatch is over is just acknowledged. The rest go to the finisher with an
-// outcome or as a return, or are stored as dead letters. If the rows cannot be read, all entries are released.
+// to charge the payouts that may be charged. It acknowledges an entry whose dispatch is
+// over. The rest go to the finisher with an outcome or as a return, or are stored as dead
+// letters. If the rows cannot be read, all entries are released: nothing can be decided, and
+// consumers claim them when their leases expire.
 func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Item) {
 	ids := make([]store.PayoutID, 0, len(items))
 	for _, it := range items {
@@ -91,8 +89,6 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 	rows, err := p.heads(ctx, ids)
 	if err != nil {
-		// Without the rows nothing can be decided. Consumers claim the entries
-		// when their leases expire.
 		for _, it := range items {
 			it.Release()
 		}
@@ -103,9 +99,9 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		status, _ := p.cache.Status(it.Stream.PromotionID)
 		switch {
 		case !it.Readable:
-			p.deadLetterEntry(ctx, it, reward.CodeMalformed, unreadable)
+			p.bury(ctx, it, reward.CodeMalformed, unreadable)
 		case !found:
-			p.deadLetterEntry(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
+			p.bury(ctx, it, "NO_ROW", "the entry's target has no row in this promotion")
 		case row.State != reward.Queued || row.Dispatch != it.Dispatch:
 			// This dispatch is over: its row is never QUEUED under it again.
 			p.finisher.ack(it)
@@ -143,9 +139,8 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 	return out, nil
 }
 
-// deadLetterEntry stores an entry that can never be processed as a dead letter,
-// and acknowledges it.
-func (p *Processor) deadLetterEntry(ctx context.Context, it *pool.Item, reason, detail string) {
+// bury stores an entry that can never be processed as a dead letter, and acknowledges it.
+func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail string) {
 	if p.storeDeadLetter(ctx, it, reason, detail) {
 		p.finisher.ack(it)
 	}
@@ -185,11 +180,10 @@ func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.Dead
 	}
 }
 
-// warnInterval separates log lines about unavailable servers.
-const warnInterval = 5 * time.Second
-
-// databaseUnavailable is the log message for failed reads and writes of rows.
-const databaseUnavailable = "database unavailable"
+const (
+	warnInterval        = 5 * time.Second // between log lines about unavailable servers
+	databaseUnavailable = "database unavailable"
+)
 
 // warn logs at most one line per warnInterval, however many entries wait.
 func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
@@ -199,9 +193,9 @@ func (p *Processor) warn(ctx context.Context, c obs.Component, message string, e
 	}
 }
 
-// pauseFor pauses a promotion. It ignores a call that began
-// before the latest such pause or less than viewAgeMax after it. The call may not
-// have seen that pause, and must not pause the promotion again after a resume.
+// pauseFor pauses a promotion, unless the call began before the latest such pause or less
+// than viewAgeMax after it. Such a call may not have seen that pause, and must not pause
+// the promotion again after a resume.
 func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began time.Time, reason string) {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
@@ -209,11 +203,6 @@ func (p *Processor) pauseFor(ctx context.Context, id reward.PromotionID, began t
 		return
 	}
 	if p.pause(ctx, id, reason) {
-		if p.pausedAt == nil {
-			p.pausedAt = make(map[reward.PromotionID]time.Time)
-		}
 		p.pausedAt[id] = time.Now()
 	}
 }
-
-var _ pool.Handler = (*Processor)(nil)

@@ -15,12 +15,12 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// retryHeapMax limits the retries in memory. The feeder dispatches the others when
-// they are due.
-const retryHeapMax = 100_000
-
-// retryOutMax limits the batches of retry records that wait for Kafka.
-const retryOutMax = 64
+const (
+	// retryHeapMax limits the retries in memory. The feeder dispatches the others when
+	// they are due.
+	retryHeapMax = 100_000
+	retryOutMax  = 64 // batches of retry records that wait for Kafka
+)
 
 // retryOf is an entry whose payout became RETRYING.
 type retryOf struct {
@@ -98,12 +98,13 @@ func (r *RetryProcessor) send(ctx context.Context) {
 }
 
 // wait adds retries to the heap.
-func (r *RetryProcessor) wait(t reward.PromotionType, messages []reward.RetryMessage) {
+func (r *RetryProcessor) wait(t reward.PromotionType, retries []parsed[reward.RetryMessage]) {
 	r.mu.Lock()
-	for _, m := range messages {
+	for _, retry := range retries {
 		if len(r.waits) == retryHeapMax {
 			break
 		}
+		m := retry.message
 		heap.Push(&r.waits, waiting{
 			ref: reward.Ref{PromotionID: m.PromotionID, TargetID: m.TargetID, Dispatch: m.Dispatch},
 			due: m.NotBefore, promotionType: t,
@@ -119,19 +120,12 @@ func (r *RetryProcessor) run(ctx context.Context) {
 	sending.Go(func() { r.send(ctx) })
 	defer sending.Wait()
 	for ctx.Err() == nil {
-		next, ok := r.nextDue()
-		pause := time.Hour
-		if ok {
-			pause = time.Until(next)
-		}
-		if pause > 0 {
-			timer := time.NewTimer(pause)
+		if pause := r.untilDue(); pause > 0 {
 			select {
-			case <-timer.C:
+			case <-time.After(pause):
 			case <-r.due:
 			case <-ctx.Done():
 			}
-			timer.Stop()
 			continue
 		}
 		// Wait a moment, so that retries due together go in one batch.
@@ -140,56 +134,48 @@ func (r *RetryProcessor) run(ctx context.Context) {
 	}
 }
 
-// nextDue returns when the earliest retry is due. It returns false if there is
-// none.
-func (r *RetryProcessor) nextDue() (time.Time, bool) {
+// untilDue returns the time until the earliest retry is due, or an hour if there is none.
+func (r *RetryProcessor) untilDue() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waits) == 0 {
-		return time.Time{}, false
+		return time.Hour
 	}
-	return r.waits[0].due, true
-}
-
-// batchKey identifies the retries of one promotion, which are dispatched together.
-type batchKey struct {
-	promotion     reward.PromotionID
-	promotionType reward.PromotionType
+	return time.Until(r.waits[0].due)
 }
 
 // takeDue removes the retries that are due from the heap, and returns them. It
 // returns at most store.BatchMax.
-func (r *RetryProcessor) takeDue(now time.Time) map[batchKey][]reward.Ref {
+func (r *RetryProcessor) takeDue(now time.Time) map[queue.Stream][]reward.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make(map[batchKey][]reward.Ref)
+	out := make(map[queue.Stream][]reward.Ref)
 	for n := 0; len(r.waits) > 0 && !r.waits[0].due.After(now) && n < store.BatchMax; n++ {
 		w := heap.Pop(&r.waits).(waiting)
-		k := batchKey{w.ref.PromotionID, w.promotionType}
-		out[k] = append(out[k], w.ref)
+		s := queue.Stream{Type: w.promotionType, PromotionID: w.ref.PromotionID}
+		out[s] = append(out[s], w.ref)
 	}
 	return out
 }
 
 // dispatch dispatches the payouts that are still RETRYING with the dispatch number
 // of their record. If that fails, the feeder dispatches them.
-func (r *RetryProcessor) dispatch(ctx context.Context, due map[batchKey][]reward.Ref) {
-	for k, refs := range due {
-		if !r.clock.accepts(queue.Stream{Type: k.promotionType, PromotionID: k.promotion}) {
+func (r *RetryProcessor) dispatch(ctx context.Context, due map[queue.Stream][]reward.Ref) {
+	for s, refs := range due {
+		if !r.clock.accepts(s) {
 			continue
 		}
 		rows, err := r.rows.PayoutDispatch(ctx, store.PayoutDispatchParams{
-			PromotionID: k.promotion, From: reward.Retrying, Refs: refs,
-			Limit: len(refs), MaxLen: r.cfg.MaxLen,
+			PromotionID: s.PromotionID, From: reward.Retrying, Refs: refs, Limit: len(refs), MaxLen: r.cfg.MaxLen,
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn("dispatching retries failed", err, "promotion_id", k.promotion, "count", len(refs))
+				r.log.Warn("dispatching retries failed", err, "promotion_id", s.PromotionID, "count", len(refs))
 			}
 			continue
 		}
-		r.producer.Enqueue(ctx, k.promotionType, rows)
-		r.log.Debug("retries dispatched", "promotion_id", k.promotion, "count", len(rows))
+		r.producer.Enqueue(ctx, s.Type, rows)
+		r.log.Debug("retries dispatched", "promotion_id", s.PromotionID, "count", len(rows))
 	}
 }
 

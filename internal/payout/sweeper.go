@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
@@ -23,6 +25,11 @@ const (
 	cancelSlots, cancelTimeout     = 2, 10 * time.Second
 	sweepSlots, sweepTimeout       = 16, 5 * time.Second
 	evictSlots, evictTimeout       = 4, 5 * time.Second
+
+	// destroyedTwice is how long after a stream was destroyed its absence counts. A
+	// Redis that fails over or crashes may lose its last second, and bring the stream
+	// back with entries that were acknowledged.
+	destroyedTwice = 10 * time.Second
 )
 
 // Sweeper cleans up promotions:
@@ -34,16 +41,13 @@ const (
 //   - It removes the consumers of dead instances.
 //   - It destroys the streams of final promotions.
 //
-// Instances divide the promotions among each other; see store.Share. For a
-// moment two sweepers may have the same promotion, or an instance may sweep one
-// that it has lost. That is harmless: each statement names the states and
-// dispatches that it expects, so another sweeper may do the same work at the same
-// time.
+// Instances divide the promotions; see store.Share. For a moment two sweepers may have
+// the same promotion. That is harmless: each statement names the states and dispatches
+// that it expects.
 //
 // Each kind of work has a crew of its own, so that none waits for another one.
 // Completing and cancelling need the database only, so they go on while the
-// queue hangs. They are divided separately from the work on streams: an instance
-// that cannot reach the queue leaves only its streams to others.
+// queue hangs.
 type Sweeper struct {
 	service.Base
 	*shared
@@ -55,18 +59,30 @@ type Sweeper struct {
 
 	completing, cancelling, sweeping *crew
 	evictor                          *evictor
-	// destroyed holds the streams whose absence is to be confirmed.
-	destroyed destroyedStreams
+
+	mu sync.Mutex // protects destroyed
+	// destroyed holds the streams whose absence is to be confirmed. It is lost with the
+	// process: the next one destroys the stream again and waits again.
+	destroyed map[reward.PromotionID]destroyedStream
 }
 
 // owns reports whether this instance does some work for a promotion.
 type owns func(id reward.PromotionID) bool
 
+// destroyedStream is a stream that this instance found empty and destroyed.
+type destroyedStream struct {
+	dispatchedAt time.Time // the promotion's last dispatch before
+	at           time.Time
+}
+
 // NewSweeper returns a sweeper that works on those promotions of the cache that
 // this instance owns.
 func NewSweeper(s *shared, manager *pool.Manager, ownsRows, ownsStreams owns) *Sweeper {
 	log := s.cfg.Log.For(obs.Sweeper)
-	sw := &Sweeper{shared: s, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, log: log, evictor: newEvictor(s, log)}
+	sw := &Sweeper{
+		shared: s, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, log: log, evictor: newEvictor(s, log),
+		destroyed: make(map[reward.PromotionID]destroyedStream),
+	}
 	sw.completing = newCrew(completeSlots, completeTimeout, 0, log.Streak("completing promotions failed", ""), sw.complete)
 	sw.cancelling = newCrew(cancelSlots, cancelTimeout, 0, log.Streak("cancelling payouts failed", ""), sw.cancelRows)
 	sw.sweeping = newCrew(sweepSlots, sweepTimeout, sweepInterval, log.Streak("sweeping failed", ""), sw.tend)
@@ -127,7 +143,7 @@ func (s *Sweeper) run(ctx context.Context) {
 		}
 	}
 	for _, c := range []*crew{s.completing, s.cancelling, s.sweeping, s.evictor.crew} {
-		c.wait()
+		c.working.Wait()
 	}
 	alive.Wait()
 }
@@ -138,25 +154,20 @@ func needsSweeper(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
 
-// cancellable reports whether a CANCELLED promotion still has READY or RETRYING
-// payouts.
 func cancellable(v *store.PromotionView) bool {
 	return v.Status == reward.PromotionCancelled && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
 }
 
 // round gives each crew the promotions that need its work. Only candidates can need
-// it; views has all active promotions. A promotion without QUEUED payouts, without
-// consumers, and without a stream to destroy, costs the queue no command. While the time of the database is not known,
-// no stream is destroyed.
+// it; views has all active promotions. A promotion without QUEUED payouts, consumers
+// and a stream to destroy costs the queue no command. While the time of the database is
+// not known, no stream is destroyed.
 func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
 	var (
 		completing, cancelling, sweeping []*store.PromotionView
 		ids                              []reward.PromotionID // with QUEUED payouts
 	)
-	now, err := s.rows.clock.earliest(ctx)
-	if err != nil {
-		now = time.Time{}
-	}
+	now, _ := s.rows.clock.earliest(ctx) // zero if it is not known
 	for id := range candidates {
 		v := views[id]
 		if v == nil { // no longer active
@@ -187,8 +198,7 @@ func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]b
 	s.evictor.offer(ctx, candidates, views, s.ownsStreams)
 }
 
-// tend is the step of a promotion that has QUEUED payouts, or a stream to
-// destroy.
+// tend sweeps QUEUED payouts, or destroys a stream.
 func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, error) {
 	if v.Counts.Payouts[reward.Queued] > 0 {
 		return s.sweep(ctx, v)
@@ -199,31 +209,24 @@ func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, erro
 // sweep returns the QUEUED payouts of a promotion whose entry is missing from
 // the stream.
 //
-// It reads the stream before the rows. The queue refuses an entry half a dispatch
-// horizon after its dispatch. However far the clocks are apart, it adds none once the
-// clock of the stream's server shows more than the row's time of dispatch plus one
-// horizon (see queueClock.deadline). So an
-// entry is missing if its row was dispatched longer than one horizon before a limit:
-// the time at which the oldest entry was added or, if the stream is empty, the server's
-// time at the read. The time of the database is a second limit, so that a Redis whose clock
-// jumps ahead makes nobody sweep early. A payout whose entry waits in the stream is
-// never returned, however old its dispatch is. A queue in this process has the clock
-// of this instance, which is not compared with the database's: the limit is the
-// database's time minus the age of the oldest entry.
+// The queue adds no entry once the clock of the stream's server shows more than the
+// row's time of dispatch plus one dispatch horizon; see queueClock.deadline. So an entry
+// is missing if its row was dispatched longer than one horizon before a limit: the time at
+// which the oldest entry was added or, if the stream is empty, the server's time at the
+// read. The time of the database is a second limit, so that a Redis whose clock jumps ahead
+// makes nobody sweep early. A queue in this process has the clock of this instance, which
+// is not compared with the database's: the limit is the database's time minus the age
+// of the oldest entry.
 //
-// In direct mode each instance has a queue of its own, and sweep cannot read the
-// others. It always compares with the time of the database. No consumer starts a call
-// more than half a horizon after the dispatch, and a call is shorter than the
-// other half, because Lease is longer than MoneyTimeout.
+// In direct mode, sweep cannot read the queues of the other instances, so the limit is the
+// time of the database. No consumer starts a call more than half a horizon after the
+// dispatch, and a call is shorter than the other half, because Lease is longer than
+// MoneyTimeout.
 //
-// One step sweeps at most store.BatchMax rows and reads the stream first, so every
-// chunk rests on a stream that was read before its rows. A chunk that comes late
-// is right too: entries are added at the end only, so the time at which the
-// oldest entry was added never moves back. If a row was dispatched more than a horizon before that entry was added, its
-// own entry is not in the stream and can no longer be added. If the payout has been
-// dispatched again since the stream was read, its row has a newer dispatch time, and
-// the statement leaves it alone. So it does not matter how long a step takes, how many
-// there are, or who else sweeps meanwhile.
+// The stream must be read before the rows. Then it does not matter how long a step takes,
+// how many there are, or who else sweeps: entries are added at the end only, so the limit
+// never moves back. A payout that was dispatched again since has a newer time of dispatch,
+// and the statement leaves it alone.
 func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, error) {
 	before, err := s.rows.clock.earliest(ctx)
 	if err != nil {
@@ -257,9 +260,8 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, err
 	return stepDone, err
 }
 
-// sweepBefore sweeps up to store.BatchMax QUEUED rows that were dispatched before
-// a given time, and returns how many there were. They return to READY, or become
-// UNKNOWN in a CANCELLED promotion.
+// sweepBefore returns up to store.BatchMax QUEUED rows that were dispatched before
+// a given time to READY (UNKNOWN in a CANCELLED promotion), and reports how many there were.
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before time.Time) (int, error) {
 	n, err := s.rows.PayoutSweep(ctx, store.PayoutSweepParams{
 		PromotionID: id, Before: before, Lease: s.cfg.Limits.Lease,
@@ -271,20 +273,14 @@ func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before
 	return n, err
 }
 
-// completable reports whether the counts allow a promotion to end, as far as a
-// view shows. The store decides, when Sweeper.complete asks it.
+// completable reports whether a promotion can end, as far as a view shows. The store
+// decides, when Sweeper.complete asks it.
 func completable(v *store.PromotionView) bool {
-	switch v.Status {
-	case reward.Running:
-		return complete(*v)
-	case reward.PromotionCancelled:
-		return v.FinishedAt.IsZero() && v.Counts.Undecided() == 0
-	}
-	return false
+	_, done := rules.Complete(v.Promotion, v.Counts, rules.Blockers{}, time.Time{})
+	return done
 }
 
-// complete makes a RUNNING promotion COMPLETED, or records the end of a CANCELLED
-// one as FinishedAt, if the store finds that the rows allow it. Otherwise the
+// complete ends a promotion, if the store finds that the rows allow it. Otherwise the
 // promotion waits: for an open upload, or for lookups.
 func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, error) {
 	done, err := s.rows.PromotionComplete(ctx, v.ID, s.cfg.Limits.SettleAfter)
@@ -298,12 +294,11 @@ func (s *Sweeper) complete(ctx context.Context, v store.PromotionView) (result, 
 	return stepDone, err
 }
 
-// cancelRows moves READY and RETRYING rows of a CANCELLED promotion to CANCELLED,
-// or to UNKNOWN if they may have been charged, up to store.BatchMax of them. Its
-// QUEUED rows end when a consumer gets their entry, or by a sweep. A CANCELLED
-// promotion never runs again, and the statement names that status and the states,
-// so the chunks of a cancel need no order and may be repeated. A save that began
-// before the cancel may add READY rows after any chunk: the next view shows them.
+// cancelRows moves up to store.BatchMax READY and RETRYING rows of a CANCELLED promotion
+// to CANCELLED, or to UNKNOWN if they may have been charged. QUEUED rows end when a
+// consumer gets their entry, or by a sweep. A CANCELLED promotion never runs again, so the
+// chunks need no order and may be repeated. A save that began before the cancel may add
+// READY rows after any chunk: the next view shows them.
 func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result, error) {
 	n, err := s.rows.PayoutCancelStep(ctx, store.PayoutCancelStepParams{
 		PromotionID: v.ID, Lease: s.cfg.Limits.Lease,
@@ -318,54 +313,71 @@ func (s *Sweeper) cancelRows(ctx context.Context, v store.PromotionView) (result
 }
 
 // destroyable reports whether the stream of a promotion can be destroyed, or its
-// absence confirmed, as far as this instance knows: the promotion is final, no
-// payout waits, this instance runs no pool for it, and the last dispatch was at least
-// one dispatch horizon before now, the time of the database, so that no late entry
-// can arrive.
+// absence confirmed, as far as this instance knows: no payout waits, this instance runs no
+// pool for it, and no late entry can arrive, because the last dispatch was at least
+// one dispatch horizon before now, the time of the database.
 func (s *Sweeper) destroyable(v *store.PromotionView, now time.Time) bool {
 	if !v.Status.Final() || v.StreamDestroyed || v.Counts.Undecided() > 0 ||
 		now.Sub(v.LastDispatchedAt) < s.cfg.Limits.DispatchHorizon() || s.manager.Active(v.ID) {
 		return false
 	}
-	ago, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt)
-	return !destroyed || ago >= destroyedTwice
+	at, destroyed := s.destroyedAt(v)
+	return !destroyed || time.Since(at) >= destroyedTwice
 }
 
-// destroy destroys the stream of a final promotion. It does nothing until one
-// dispatch horizon has passed since the last dispatch, so that no late entry can
-// arrive. If the stream has entries, destroy acknowledges those that need no
-// outcome, and a later round destroys the stream. The promotion's row says so only if
-// the stream is still missing when destroyedTwice has passed: until then, Redis may lose
-// the removal.
+// destroyedAt returns when this instance destroyed the stream, or false if it did not
+// since the promotion's last dispatch.
+func (s *Sweeper) destroyedAt(v *store.PromotionView) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, known := s.destroyed[v.ID]
+	return d.at, known && d.dispatchedAt.Equal(v.LastDispatchedAt)
+}
+
+// destroy destroys the stream of a final promotion. If the stream has entries, it
+// acknowledges those that need no outcome, and a later step destroys the stream. The
+// promotion's row says so only if the stream is still missing when destroyedTwice has
+// passed: until then, Redis may lose the removal.
 func (s *Sweeper) destroy(ctx context.Context, v store.PromotionView) error {
 	now, err := s.rows.clock.earliest(ctx)
 	if err != nil || !s.destroyable(&v, now) {
 		return err
 	}
 	stream := queue.StreamOf(v.Promotion)
-	if _, destroyed := s.destroyed.since(v.ID, v.LastDispatchedAt); destroyed {
+	if _, destroyed := s.destroyedAt(&v); destroyed {
 		info, err := s.cfg.Queue.Info(ctx, stream)
 		if err != nil {
 			return err
 		}
 		if !info.Exists {
-			if _, err := s.rows.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err != nil {
-				return err
+			if _, err = s.rows.PromotionStreamDestroyed(ctx, v.ID, v.LastDispatchedAt); err == nil {
+				s.noteDestroyed(v, false)
 			}
-			s.destroyed.remove(v.ID)
-			return nil
+			return err
 		}
 	}
 	gone, err := s.cfg.Queue.Destroy(ctx, stream)
 	if err != nil {
 		return err
 	}
+	s.noteDestroyed(v, gone)
 	if !gone {
-		s.destroyed.remove(v.ID)
 		return s.clear(ctx, stream)
 	}
-	s.destroyed.add(v.ID, v.LastDispatchedAt)
 	return nil
+}
+
+// noteDestroyed notes that a stream is gone since now, or that nothing is to be confirmed.
+func (s *Sweeper) noteDestroyed(v store.PromotionView, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.destroyed, v.ID)
+	if gone {
+		s.destroyed[v.ID] = destroyedStream{dispatchedAt: v.LastDispatchedAt, at: time.Now()}
+		maps.DeleteFunc(s.destroyed, func(_ reward.PromotionID, d destroyedStream) bool {
+			return time.Since(d.at) > 10*destroyedTwice // another instance has confirmed it
+		})
+	}
 }
 
 // clear acknowledges the oldest entries of a stream, up to store.BatchMax. It
@@ -392,10 +404,8 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 			queued[r.TargetID] = r.Dispatch
 		}
 	}
-	var (
-		done []string
-		dead []reward.DeadLetter
-	)
+	var done []string
+	var dead []reward.DeadLetter
 	for _, e := range entries {
 		if !e.Readable {
 			dead = append(dead, deadEntry(stream, e, reward.CodeMalformed, unreadable))
@@ -423,12 +433,4 @@ func age(t, now time.Time) time.Duration {
 		return 0
 	}
 	return max(now.Sub(t), 0)
-}
-
-// complete reports whether the counts allow a RUNNING promotion to complete. No
-// payout may be READY, QUEUED or RETRYING; UNKNOWN ones do not matter. If a
-// number of targets is expected, all must have arrived, or the promotion must be
-// closed to further ones.
-func complete(v store.PromotionView) bool {
-	return v.Counts.Undecided() == 0 && (v.ExpectedCount == nil || v.Closed || v.Counts.Total() >= *v.ExpectedCount)
 }

@@ -176,7 +176,7 @@ var steps = [stepCount]struct{ text, code string }{
 	destroys:             {"destroys the empty stream", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
 	destroyFindsNone:     {"finds no stream to destroy", "payout.Sweeper.destroy queue.Queue.Destroy queue.Queue.Info"},
 	destroyRefused:       {"does not destroy: the stream has entries", "payout.Sweeper.destroy queue.Queue.Destroy queue/redisstream/destroy_stream.lua"},
-	destroyWaits:         {"10 s pass since the first destroy", "payout.Sweeper.destroy payout.destroyedTwice payout.destroyedStreams"},
+	destroyWaits:         {"10 s pass since the first destroy", "payout.Sweeper.destroy payout.destroyedTwice payout.destroyedStream"},
 	marksGone:            {"writes that the stream is destroyed, if nothing was dispatched", "payout.Sweeper.destroy store.Promotions.PromotionStreamDestroyed"},
 	destroysAtOnce:       {"the stream is destroyed, and the row says so", "payout.Sweeper.destroy store.Promotions.PromotionStreamDestroyed"},
 	clears:               {"sweeper acknowledges what needs no outcome", "payout.Sweeper.clear queue.Queue.Range queue.Queue.Ack"},
