@@ -132,7 +132,7 @@ func newStage(t *testing.T, p *ledgerProvider) *stage {
 	s.flow = wire(Config{
 		Store: rows, Queue: s.queue, Provider: p,
 		Pool: pool.Config{
-			Instance: "test", MinConsumers: 1, MaxConsumers: 4, InFlight: 8, BatchSize: 4,
+			Changed: func() {}, Instance: "test", MinConsumers: 1, MaxConsumers: 4, InFlight: 8, BatchSize: 4,
 			PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
 		},
 		MaxLen: 20, Limits: testLimits(), Payout: true, Housekeeping: true,

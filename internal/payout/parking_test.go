@@ -166,7 +166,8 @@ func newRecorder(t *testing.T) *recorder {
 	r.pools = pool.NewManager(pool.Config{
 		Queue: r.queue, Handler: r, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: time.Hour, Lease: 15 * time.Second, StopTimeout: time.Second,
-		AcceptsWork: func(id reward.PromotionID) bool { return !r.parking.has(id) },
+		AcceptsWork: func(id reward.PromotionID) bool { return !r.parking.has(id) }, Healthy: func() bool { return true },
+		Refused: func(queue.Stream, error) {}, Changed: func() {},
 	})
 	r.Start(context.Background(), r.run)
 	return r

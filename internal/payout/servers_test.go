@@ -75,7 +75,7 @@ func newRealRows(t *testing.T, q queue.Queue, change func(cfg *Config)) *realRow
 	cfg := Config{
 		Store: rows, Queue: q, Provider: r, Troubles: r.troubles,
 		Pool: pool.Config{
-			Instance: "test", MinConsumers: 4, MaxConsumers: 4, InFlight: 16, BatchSize: 16, PendingMax: 4096,
+			Changed: func() {}, Instance: "test", MinConsumers: 4, MaxConsumers: 4, InFlight: 16, BatchSize: 16, PendingMax: 4096,
 			PollInterval: 20 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: time.Second,
 		},
 		MaxLen: 500, Limits: testLimits(), Payout: true, Housekeeping: true,

@@ -7,7 +7,9 @@ import "github.com/largesse/largesse/internal/reward"
 func (m *Manager) Start(s Spec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.startLocked(s)
+	if m.pools[s.Stream.PromotionID] == nil {
+		m.startLocked(s)
+	}
 }
 
 // Stop stops the pool of a promotion and waits for it. Pending entries are
@@ -15,12 +17,12 @@ func (m *Manager) Start(s Spec) {
 // again if the specs ask for one.
 func (m *Manager) Stop(id reward.PromotionID) {
 	m.mu.Lock()
-	p := m.registry.get(id)
+	p := m.pools[id]
 	if p == nil {
 		m.mu.Unlock()
 		return
 	}
-	m.end(id, p, endStopped)
+	p.stop(endStopped, m.specs[id].over())
 	m.mu.Unlock()
 	<-p.done
 }

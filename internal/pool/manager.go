@@ -2,8 +2,10 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +41,11 @@ func (s Spec) over() bool { return s.Final && !s.Work }
 // concurrent use.
 type Manager struct {
 	service.Base
-	cfg      Config
-	registry *Registry
+	cfg Config
+	log obs.Log
 
 	mu    sync.Mutex // protects the fields below; pools start and stop under it
+	pools map[reward.PromotionID]*Pool
 	specs map[reward.PromotionID]Spec
 	busy  map[reward.PromotionID]bool // the specs with Work that are not Paused
 	ended bool
@@ -51,7 +54,10 @@ type Manager struct {
 // NewManager returns a Manager without pools.
 func NewManager(cfg Config) *Manager {
 	cfg.away = cfg.Log.For(obs.Poller).Streak("work queue unavailable", "work queue available again")
-	return &Manager{cfg: cfg, registry: newRegistry(), specs: make(map[reward.PromotionID]Spec), busy: make(map[reward.PromotionID]bool)}
+	return &Manager{
+		cfg: cfg, log: cfg.Log.For(obs.Manager),
+		pools: make(map[reward.PromotionID]*Pool), specs: make(map[reward.PromotionID]Spec), busy: make(map[reward.PromotionID]bool),
+	}
 }
 
 // Run handles hints in the background until StopAll.
@@ -107,21 +113,18 @@ func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 	for _, s := range changed {
 		m.replace(s.Stream.PromotionID, &s)
 	}
-	for id, p := range m.registry.all() {
+	for id, p := range m.pools {
 		switch s, wanted := m.specs[id]; {
-		case !wanted:
-			p.final.Store(true)
-			p.stop(endCompleted)
-		case s.over():
-			m.end(id, p, endCompleted)
+		case !wanted, s.over():
+			p.stop(endCompleted, true)
 		case s.Paused:
-			m.end(id, p, endPaused)
+			p.stop(endPaused, false)
 		default:
 			m.apply(p, s)
 		}
 	}
 	for id := range m.busy {
-		if m.registry.get(id) == nil {
+		if m.pools[id] == nil {
 			m.startLocked(m.specs[id])
 		}
 	}
@@ -151,15 +154,14 @@ func (m *Manager) divide() {
 	if m.cfg.PendingMax <= 0 {
 		return
 	}
-	pools := m.registry.all()
 	consumers := 0
-	for _, p := range pools {
+	for _, p := range m.pools {
 		consumers += len(p.Consumers())
 	}
 	calls := m.cfg.PendingMax / 2 // half, because entries whose outcomes are being written need room too
-	for _, p := range pools {
+	for _, p := range m.pools {
 		own := len(p.Consumers())
-		share := max(calls*own/consumers, calls/len(pools))
+		share := max(calls*own/consumers, calls/len(m.pools))
 		p.share.Store(int64(max((share+own-1)/own, 1)))
 	}
 }
@@ -178,7 +180,7 @@ func (m *Manager) Wake(s queue.Stream) {
 	if !wanted || spec.Paused || spec.over() {
 		return
 	}
-	if p := m.registry.get(s.PromotionID); p != nil {
+	if p := m.pools[s.PromotionID]; p != nil {
 		p.Wake()
 		return
 	}
@@ -192,33 +194,33 @@ func (m *Manager) apply(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
 		if !m.ended && p.resume() {
-			m.cfg.Log.For(obs.Manager).Info("pool resumed", "promotion_id", s.Stream.PromotionID)
+			m.log.Info("pool resumed", "promotion_id", s.Stream.PromotionID)
 		}
 	}
 	if p.grow(m.consumers(s)) {
 		p.Wake()
-		m.changed()
+		m.cfg.Changed()
 	}
 }
 
+// startLocked starts the pool of a promotion that has none.
 func (m *Manager) startLocked(s Spec) {
 	if m.ended {
 		return
 	}
 	id := s.Stream.PromotionID
 	p := newPool(m.cfg, s.Stream, m.consumers(s))
-	if !m.registry.add(id, p) {
-		m.cfg.Log.For(obs.Manager).Debug("pool already running", "promotion_id", id)
-		return
-	}
+	m.pools[id] = p
 	m.divide()
 	p.start(func() {
-		m.registry.remove(id)
-		m.changed()
+		m.mu.Lock()
+		delete(m.pools, id)
+		m.mu.Unlock()
+		m.cfg.Changed()
 	})
 	m.cfg.Metrics.PoolStarted()
-	m.cfg.Log.For(obs.Manager).Info("pool started", "promotion_id", id, "type", s.Stream.Type, "consumers", len(p.Consumers()))
-	m.changed()
+	m.log.Info("pool started", "promotion_id", id, "type", s.Stream.Type, "consumers", len(p.Consumers()))
+	m.cfg.Changed()
 }
 
 // consumers returns how many consumers this instance runs for a promotion.
@@ -233,23 +235,12 @@ func (m *Manager) consumers(s Spec) int {
 // promotion.
 func (m *Manager) Capacity(s Spec) int { return m.consumers(s) * m.cfg.InFlight }
 
-func (m *Manager) changed() {
-	if m.cfg.Changed != nil {
-		m.cfg.Changed()
-	}
-}
-
-// end asks a pool to end, and to destroy the stream if nothing is left to do for
-// the promotion. The caller holds mu.
-func (m *Manager) end(id reward.PromotionID, p *Pool, why string) {
-	if m.specs[id].over() {
-		p.final.Store(true)
-	}
-	p.stop(why)
-}
-
 // Active reports whether this instance has a pool for the promotion.
-func (m *Manager) Active(id reward.PromotionID) bool { return m.registry.get(id) != nil }
+func (m *Manager) Active(id reward.PromotionID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools[id] != nil
+}
 
 // Status is the current state of a pool.
 type Status struct {
@@ -262,10 +253,11 @@ type Status struct {
 // Pools returns the state of every pool of this instance, ordered by promotion
 // ID.
 func (m *Manager) Pools() []Status {
-	all := m.registry.all()
-	out := make([]Status, 0, len(all))
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[id].status())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]Status, 0, len(m.pools))
+	for _, id := range slices.Sorted(maps.Keys(m.pools)) {
+		out = append(out, m.pools[id].status())
 	}
 	return out
 }
@@ -276,13 +268,45 @@ func (m *Manager) Pools() []Status {
 func (m *Manager) StopAll() {
 	m.mu.Lock()
 	m.ended = true
-	pools := m.registry.all()
-	for id, p := range pools {
-		m.end(id, p, endStopped)
+	for id, p := range m.pools {
+		p.stop(endStopped, m.specs[id].over())
 	}
+	pools := slices.Collect(maps.Values(m.pools))
 	m.mu.Unlock()
 	for _, p := range pools {
 		<-p.done
 	}
 	m.Base.Stop()
+}
+
+// ConsumerCount returns how many consumers one instance runs for a promotion with
+// total targets: at least lowest and at most highest.
+func ConsumerCount(total int64, lowest, highest int) int {
+	n := 32
+	switch {
+	case total <= 100:
+		n = 1
+	case total <= 1_000:
+		n = 2
+	case total <= 10_000:
+		n = 4
+	case total <= 100_000:
+		n = 8
+	case total <= 500_000:
+		n = 16
+	}
+	return min(max(n, lowest), highest)
+}
+
+// consumerName returns the name of a consumer: {hostname}-{pid}-{index}.
+func consumerName(instance string, index int) string { return fmt.Sprintf("%s-%d", instance, index) }
+
+// InstanceOf returns the instance that a consumer's name contains, or "" if the
+// name has another form.
+func InstanceOf(consumer string) string {
+	i := strings.LastIndexByte(consumer, '-')
+	if i < 0 {
+		return ""
+	}
+	return consumer[:i]
 }

@@ -2,6 +2,8 @@ package pool
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -37,7 +39,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 				log.Info("consumers registered", "promotion_id", p.stream.PromotionID, "consumers", len(names))
 			}
 		}
-		if p.claimDue.Load() && p.healthy() {
+		if p.claimDue.Load() && p.cfg.Healthy() {
 			p.claim(workCtx)
 		}
 		items, asked, err := p.read(readCtx, workCtx)
@@ -84,7 +86,7 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	}
 	defer p.unlockFetch()
 	reads := p.reads()
-	if len(reads) == 0 || !p.healthy() || !p.acceptsWork() {
+	if len(reads) == 0 || !p.cfg.Healthy() || !p.cfg.AcceptsWork(p.stream.PromotionID) {
 		return nil, false, nil
 	}
 	// Do not use readCtx: a stop must not lose entries that the queue has
@@ -105,9 +107,9 @@ func (p *Pool) reads() []queue.ReadParams {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var reads []queue.ReadParams
-	for i, name := range p.names {
-		for free := p.freeLocked(i); free > 0; free -= p.cfg.BatchSize {
-			reads = append(reads, queue.ReadParams{Consumer: name, Count: min(free, p.cfg.BatchSize)})
+	for _, c := range p.consumers {
+		for free := p.freeLocked(c); free > 0; free -= p.cfg.BatchSize {
+			reads = append(reads, queue.ReadParams{Consumer: c.name, Count: min(free, p.cfg.BatchSize)})
 		}
 	}
 	return reads
@@ -116,12 +118,10 @@ func (p *Pool) reads() []queue.ReadParams {
 // rest waits for d, until a hint, or until ctx ends. It reports whether there was
 // a hint.
 func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-p.wake:
 		return true
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	return false
@@ -134,7 +134,7 @@ func (p *Pool) outage(ctx context.Context, err error, failures int) {
 		return
 	}
 	p.cfg.away(err, "promotion_id", p.stream.PromotionID)
-	if p.cfg.Refused != nil && service.Words(err) != "" {
+	if service.Words(err) != "" {
 		p.cfg.Refused(p.stream, err)
 	}
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
@@ -163,7 +163,7 @@ func (p *Pool) maintain(ctx context.Context) {
 	adoptFrom := "" // where the next Adopt continues
 	for {
 		p.claimDue.Store(true)
-		if p.healthy() {
+		if p.cfg.Healthy() {
 			adoptFrom = p.adopt(ctx, log, adoptFrom)
 			p.claim(ctx)
 		}
@@ -172,7 +172,7 @@ func (p *Pool) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !p.healthy() {
+		if !p.cfg.Healthy() {
 			continue
 		}
 		p.extend(ctx, log)
@@ -186,39 +186,29 @@ func (p *Pool) maintain(ctx context.Context) {
 // nearly a whole lease is left when a call starts. It never renews an expired
 // lease, because another consumer may have claimed the entry.
 func (p *Pool) extend(ctx context.Context, log obs.Log) {
-	type renewal struct {
-		ids   []string
-		items map[string]*Item
-	}
-	renewals := make(map[string]*renewal) // by consumer
+	expiring := make(map[string]map[string]*Item) // by consumer and entry
 	p.mu.Lock()
 	for it := range p.items {
 		left := it.LeaseLeft()
 		if left <= 0 || left > p.cfg.Lease*9/10 {
 			continue
 		}
-		r := renewals[it.Consumer]
-		if r == nil {
-			r = &renewal{items: make(map[string]*Item)}
-			renewals[it.Consumer] = r
+		if expiring[it.Consumer] == nil {
+			expiring[it.Consumer] = make(map[string]*Item)
 		}
-		r.ids = append(r.ids, it.ID)
-		r.items[it.ID] = it
+		expiring[it.Consumer][it.ID] = it
 	}
 	p.mu.Unlock()
-	for consumer, r := range renewals {
+	for consumer, items := range expiring {
 		// Count the new lease from before the command, so that this pool never
 		// takes it for longer than the server does.
 		commanded := p.sinceStart()
-		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, r.ids)
-		if err != nil {
-			if ctx.Err() == nil {
-				log.Debug("renewing leases failed", "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
-			}
-			continue
+		owned, err := p.cfg.Queue.Extend(ctx, p.stream, consumer, slices.Collect(maps.Keys(items)))
+		if err != nil && ctx.Err() == nil {
+			log.Debug("renewing leases failed", "error", err, "promotion_id", p.stream.PromotionID, "consumer", consumer)
 		}
 		for _, id := range owned {
-			r.items[id].leaseEnd.Store(int64(commanded + p.cfg.Lease))
+			items[id].leaseEnd.Store(int64(commanded + p.cfg.Lease))
 		}
 	}
 }
@@ -299,9 +289,9 @@ func (p *Pool) unlockFetch() { <-p.fetch }
 func (p *Pool) freest() (name string, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, n := range p.names {
-		if f := p.freeLocked(i); f > free {
-			name, free = n, f
+	for _, c := range p.consumers {
+		if f := p.freeLocked(c); f > free {
+			name, free = c.name, f
 		}
 	}
 	return name, free

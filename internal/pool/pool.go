@@ -1,6 +1,6 @@
 // Package pool runs the consumers of promotions. A Manager starts and stops pools
-// to match the promotions' rows. A Registry holds the pools of this instance. A
-// Pool reads entries for its consumers and passes them to a Handler.
+// to match the promotions' rows. A Pool reads entries for its consumers and passes them
+// to a Handler.
 //
 // A consumer gets no more entries, new or claimed, than its limits of calls in
 // flight and of pending entries allow.
@@ -13,7 +13,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,45 @@ import (
 type Handler interface {
 	Handle(ctx context.Context, items []*Item)
 }
+
+// Item is an entry that was delivered to a consumer. The handler calls Release
+// exactly once: after it has acknowledged the entry, or to leave the entry pending
+// until a consumer claims it.
+type Item struct {
+	queue.Entry
+	Stream queue.Stream
+	// Claimed reports whether a consumer got the entry by a claim, after an
+	// earlier lease of the entry had expired.
+	Claimed bool
+
+	pool     *Pool
+	readCtx  context.Context //nolint:containedctx // see ReadContext
+	consumer int             // index within the pool
+	// leaseEnd is the end of the lease, in nanoseconds after pool.startedAt, by
+	// the monotonic clock.
+	leaseEnd  atomic.Int64
+	callEnded bool // protected by pool.mu
+}
+
+// LeaseLeft returns how much longer no consumer may claim the entry. Zero or less
+// means that the lease has expired.
+func (it *Item) LeaseLeft() time.Duration {
+	return time.Duration(it.leaseEnd.Load()) - it.pool.sinceStart()
+}
+
+// ReadContext returns a context that ends when the pool stops reading, because the
+// instance stops, or because the promotion was paused or has ended. The handler
+// should then return the payouts of all items for which no call is in flight.
+func (it *Item) ReadContext() context.Context { return it.readCtx }
+
+// CallEnded says that the handler makes no more calls for this item. The consumer
+// may then start another call while the outcome of this one is written. CallEnded
+// may be called more than once.
+func (it *Item) CallEnded() { it.pool.endCall(it) }
+
+// Release ends the handler's ownership of the item, and frees the capacity that
+// the item used. A second Release panics.
+func (it *Item) Release() { it.pool.release(it) }
 
 // Config configures the pools of an instance.
 type Config struct {
@@ -58,19 +96,19 @@ type Config struct {
 	StopTimeout time.Duration
 	// Healthy reports whether this instance may keep its entries. While it
 	// returns false, the pools read, claim and renew nothing, so that other
-	// instances can claim the entries. Nil means always.
+	// instances can claim the entries.
 	Healthy func() bool
 	// AcceptsWork reports whether the pool of a promotion may read new entries.
-	// While it returns false, the pool still renews and claims. Nil means always.
+	// While it returns false, the pool still renews and claims.
 	AcceptsWork func(id reward.PromotionID) bool
 	// PendingMax limits the pending entries of this instance, but not strictly:
 	// pools of different sizes together may have twice as many, and each consumer
 	// may always make one call. Zero means no limit.
 	PendingMax int
-	// Refused is called when the queue has refused a command on a stream. It may be nil.
+	// Refused is called when the queue has refused a command on a stream.
 	Refused func(s queue.Stream, err error)
 	// Changed is called when a pool has started, got more consumers or ended. It
-	// must not block. It may be nil.
+	// must not block, nor call the Manager.
 	Changed func()
 	Metrics *obs.Metrics
 	Log     obs.Log
@@ -93,13 +131,6 @@ type Pool struct {
 	// see Manager.divide. Zero means no such limit.
 	share atomic.Int64
 
-	// final makes the pool destroy the stream when it has removed its consumers,
-	// because nothing is left to do for the promotion.
-	final atomic.Bool
-
-	// why says why the pool was asked to end, for its last log line.
-	why atomic.Value // string
-
 	stopWork context.CancelFunc // ends handling
 
 	// fetch is a lock, taken by a send and freed by a receive. It is held from counting
@@ -113,12 +144,20 @@ type Pool struct {
 	readCtx  context.Context    //nolint:containedctx // ends when the pool stops reading; see Item.ReadContext
 	stopRead context.CancelFunc // ends polling
 	over     bool               // the pool ends: it cannot read again
-	names    []string           // consumer names, by index
-	pending  []int              // pending entries, by consumer
-	calls    []int              // pending entries whose call may be in flight, by consumer
-	items    map[*Item]struct{}
-	lastWork time.Time
-	empty    *sync.Cond // signalled when items is empty
+	why      string             // it was asked to end
+	// final makes the pool destroy the stream when it has removed its consumers,
+	// because nothing is left to do for the promotion.
+	final     bool
+	consumers []consumer
+	items     map[*Item]struct{}
+	lastWork  time.Time
+	empty     *sync.Cond // signalled when items is empty
+}
+
+type consumer struct {
+	name    string
+	pending int // entries
+	calls   int // pending entries whose call may be in flight
 }
 
 func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
@@ -138,10 +177,8 @@ func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 func (p *Pool) grow(n int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.names); i < n; i++ {
-		p.names = append(p.names, consumerName(p.cfg.Instance, i))
-		p.pending = append(p.pending, 0)
-		p.calls = append(p.calls, 0)
+	for i := len(p.consumers); i < n; i++ {
+		p.consumers = append(p.consumers, consumer{name: consumerName(p.cfg.Instance, i)})
 		grown = true
 	}
 	return grown
@@ -151,13 +188,18 @@ func (p *Pool) grow(n int) (grown bool) {
 func (p *Pool) Consumers() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.names)
+	names := make([]string, len(p.consumers))
+	for i, c := range p.consumers {
+		names[i] = c.name
+	}
+	return names
 }
 
 func (p *Pool) status() Status {
+	names := p.Consumers()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Status{Stream: p.stream, Consumers: slices.Clone(p.names), Pending: len(p.items), StartedAt: p.startedAt}
+	return Status{Stream: p.stream, Consumers: names, Pending: len(p.items), StartedAt: p.startedAt}
 }
 
 // touch records that the promotion has QUEUED payouts now, so that the pool is not
@@ -188,14 +230,15 @@ func (p *Pool) start(ended func()) {
 			readCtx := p.reading()
 			p.poll(readCtx, workCtx)
 			if readCtx.Err() == nil { // it was idle
-				p.stop(endIdle)
+				p.stop(endIdle, false)
 			}
 			resumed = p.finishPending()
 		}
 		stopWork()
 		maintaining.Wait()
 		p.removeConsumers()
-		p.cfg.Log.For(obs.Manager).Info("pool stopped", "promotion_id", p.stream.PromotionID, "reason", p.why.Load())
+		why, _ := p.ending()
+		p.cfg.Log.For(obs.Manager).Info("pool stopped", "promotion_id", p.stream.PromotionID, "reason", why)
 	}()
 }
 
@@ -215,12 +258,19 @@ const (
 )
 
 // stop asks the pool to end, and does not wait. When the pool has ended, done is
-// closed.
-func (p *Pool) stop(why string) {
-	p.why.Store(why)
+// closed. If final is set, the pool destroys the stream.
+func (p *Pool) stop(why string, final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.why, p.final = why, p.final || final
 	p.stopRead()
+}
+
+// ending returns why the pool ends, and whether it destroys the stream.
+func (p *Pool) ending() (why string, final bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.why, p.final
 }
 
 // resume makes a pool that was asked to end read again, if it still waits for
@@ -233,7 +283,7 @@ func (p *Pool) resume() bool {
 		return false
 	}
 	p.readCtx, p.stopRead = context.WithCancel(context.Background())
-	p.final.Store(false)
+	p.final = false
 	for it := range p.items {
 		p.endCallLocked(it)
 	}
@@ -271,12 +321,6 @@ func (p *Pool) finishPending() (resumed bool) {
 	return false
 }
 
-func (p *Pool) acceptsWork() bool {
-	return p.cfg.AcceptsWork == nil || p.cfg.AcceptsWork(p.stream.PromotionID)
-}
-
-func (p *Pool) healthy() bool { return p.cfg.Healthy == nil || p.cfg.Healthy() }
-
 // sinceStart is the pool's own clock, for the ends of leases: the time since the pool
 // started.
 func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
@@ -292,9 +336,9 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Dura
 	leaseEnd := int64(commanded + p.cfg.Lease)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	index := make(map[string]int, len(p.names))
-	for i, name := range p.names {
-		index[name] = i
+	index := make(map[string]int, len(p.consumers))
+	for i, c := range p.consumers {
+		index[c.name] = i
 	}
 	for i, e := range entries {
 		if claimedBy != "" {
@@ -305,8 +349,9 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Dura
 		}
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
-		p.pending[it.consumer]++
-		p.calls[it.consumer]++
+		c := &p.consumers[it.consumer]
+		c.pending++
+		c.calls++
 		items[i] = it
 	}
 	p.lastWork = time.Now()
@@ -320,7 +365,7 @@ func (p *Pool) release(it *Item) {
 		panic("pool: an item was released twice")
 	}
 	delete(p.items, it)
-	p.pending[it.consumer]--
+	p.consumers[it.consumer].pending--
 	p.endCallLocked(it)
 	p.lastWork = time.Now()
 	if len(p.items) == 0 {
@@ -341,18 +386,18 @@ func (p *Pool) endCall(it *Item) {
 func (p *Pool) endCallLocked(it *Item) {
 	if !it.callEnded {
 		it.callEnded = true
-		p.calls[it.consumer]--
+		p.consumers[it.consumer].calls--
 	}
 }
 
 // freeLocked returns how many more entries a consumer may get. The caller holds
 // mu.
-func (p *Pool) freeLocked(consumer int) int {
+func (p *Pool) freeLocked(c consumer) int {
 	inFlight := p.cfg.InFlight
 	if share := int(p.share.Load()); share > 0 {
 		inFlight = min(inFlight, share)
 	}
-	return min(inFlight-p.calls[consumer], 2*inFlight-p.pending[consumer])
+	return min(inFlight-c.calls, 2*inFlight-c.pending)
 }
 
 // removeConsumers removes this pool's consumers from the stream's group. Their
@@ -362,9 +407,8 @@ func (p *Pool) freeLocked(consumer int) int {
 func (p *Pool) removeConsumers() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopTimeout)
 	defer cancel()
-	names := p.Consumers()
-	own := make(map[string]bool, len(names))
-	for _, name := range names {
+	own := make(map[string]bool)
+	for _, name := range p.Consumers() {
 		own[name] = true
 	}
 	log := p.cfg.Log.For(obs.Registry)
@@ -395,7 +439,7 @@ func (p *Pool) removeConsumers() {
 	if removed > 0 {
 		log.Info("local consumers deleted", "promotion_id", p.stream.PromotionID, "consumers", removed, "others", len(all)-removed)
 	}
-	if !p.final.Load() {
+	if _, final := p.ending(); !final {
 		return
 	}
 	// The queue destroys only empty streams. A late add may create this one

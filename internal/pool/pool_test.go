@@ -96,6 +96,8 @@ func (r *recorder) take() []*Item {
 
 func testConfig(q queue.Queue, h Handler) Config {
 	return Config{
+		Healthy: func() bool { return true }, AcceptsWork: func(reward.PromotionID) bool { return true },
+		Refused: func(queue.Stream, error) {}, Changed: func() {},
 		Queue: q, Handler: h, Instance: "host-1", MinConsumers: 1, MaxConsumers: 4, InFlight: 3, BatchSize: 2,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
 	}
@@ -680,7 +682,7 @@ func TestDivide(t *testing.T) {
 			var pools []*Pool
 			for i, n := range c.consumers {
 				p := newPool(m.cfg, queue.Stream{Type: reward.Point, PromotionID: reward.PromotionID(i + 1)}, n)
-				m.registry.add(p.stream.PromotionID, p)
+				m.pools[p.stream.PromotionID] = p
 				pools = append(pools, p)
 			}
 			m.divide()

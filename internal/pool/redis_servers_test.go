@@ -34,6 +34,8 @@ func newInstance(t *testing.T, name, url, prefix string) *instance {
 	m := pool.NewManager(pool.Config{
 		Queue: q, Handler: in, Instance: name, MinConsumers: 1, MaxConsumers: 32, InFlight: 64, BatchSize: 10,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: time.Second, StopTimeout: 5 * time.Second,
+		Healthy: func() bool { return true }, AcceptsWork: func(reward.PromotionID) bool { return true },
+		Refused: func(queue.Stream, error) {}, Changed: func() {},
 	})
 	m.Run(t.Context())
 	t.Cleanup(m.StopAll)
