@@ -1,7 +1,6 @@
 package governor
 
 import (
-	"crypto/rand"
 	"errors"
 	"time"
 
@@ -30,10 +29,8 @@ type told struct {
 	urgent   bool          // there is news
 	outage   int64         // outage in the latest reply; 0: none
 	heardAt  time.Duration // with outage: end of the first exchange whose reply had it
-	wake     chan struct{} // has a value if an exchange is due at once
+	wake     service.Hint  // brings the next exchange forward
 }
-
-func newTold() told { return told{instance: rand.Text(), wake: make(chan struct{}, 1)} }
 
 // forget says that the next call must wait for an exchange. Only answers after that
 // exchange can end an outage in its reply.
@@ -49,15 +46,7 @@ func (t *told) hear(now time.Duration, outage int64) {
 // news says that the others should hear of the provider at once. It never blocks.
 func (t *told) news() {
 	t.urgent = true
-	t.rouse()
-}
-
-// rouse brings the next exchange forward.
-func (t *told) rouse() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Give()
 }
 
 // exchanges reports whether this instance exchanges what it knows with others.
@@ -74,7 +63,7 @@ func (g *Governor) informed() bool {
 	if !g.exchanges() || g.told.informed {
 		return true
 	}
-	g.told.rouse()
+	g.told.wake.Give()
 	return false
 }
 
@@ -139,9 +128,7 @@ func (g *Governor) exchange() (wait time.Duration, again bool) {
 func (g *Governor) exchangeAt(now time.Duration) time.Duration {
 	t := &g.told
 	switch {
-	case g.closed:
-		return 0
-	case g.sharing.unshared:
+	case g.closed, g.sharing.unshared:
 		return 0
 	case g.open == 0 && g.waiting == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
 		t.forget()

@@ -29,13 +29,16 @@ package governor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // The errors of Acquire, apart from those of its context.
@@ -115,9 +118,9 @@ type Governor struct {
 	fresh   int    // waiters whose own payout does not hang
 	plain   [2]int // waiters of the queues without a rate of their own, by indexOf
 	flows   map[queueKey]*promotionQueue
-	ready   readyHeap  // queues whose first waiter may get the next permit, apart from those that hang
-	parked  parkedHeap // queues whose own rate has no send time due
-	virtual float64    // virtual time of start-time fair queueing; see promotionQueue
+	ready   queueHeap // queues whose first waiter may get the next permit, apart from those that hang
+	parked  queueHeap // queues whose own rate has no send time due
+	virtual float64   // virtual time of start-time fair queueing; see promotionQueue
 
 	all     *lane // send times of the rate of all calls; nil: no such rate
 	sharing sharing
@@ -140,7 +143,8 @@ func New(cfg Config) *Governor {
 	g := &Governor{
 		cfg: cfg, log: cfg.Log.For(obs.Governor), born: time.Now(), ctx: ctx, cancel: cancel,
 		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[queueKey]*promotionQueue),
-		timer: time.NewTimer(time.Hour), told: newTold(),
+		ready: queueHeap{before: byStart}, parked: queueHeap{before: byWakeAt}, hanging: hanging{ready: queueHeap{before: byStart}},
+		timer: time.NewTimer(time.Hour), told: told{instance: rand.Text(), wake: service.NewHint()},
 	}
 	g.timer.Stop()
 	if cfg.RatePerSecond > 0 {
@@ -221,7 +225,8 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 		return p, nil
 	}
 	now := g.now()
-	w := g.enqueue(job, now)
+	w := &waiter{job: job, ready: make(chan struct{}, 1)}
+	g.enqueue(w, now)
 	g.pump(now)
 	p, err := w.permit, w.err
 	g.mu.Unlock()
@@ -292,11 +297,7 @@ func (p *Permit) Done(o Outcome) {
 		g.limit.result(now, g.open, o)
 	}
 	g.hanging.result(g, p, o, counts, now)
-	switch {
-	case !wasOpen && g.breaker.opened:
-		g.report.last = o
-		g.told.news()
-	case p.probe:
+	if p.probe || !wasOpen && g.breaker.opened {
 		g.report.last = o
 		g.told.news()
 	}
@@ -321,14 +322,23 @@ func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	cancelled := false
-	for _, hangs := range []bool{false, true} {
-		if f := g.flows[queueKey{id, hangs}]; f != nil && f.waiting > 0 {
-			g.cancelWaiting(f, ErrWaitCancelled)
-			cancelled = true
-		}
+	for f := range g.waitingQueues(id) {
+		g.cancelWaiting(f, ErrWaitCancelled)
+		cancelled = true
 	}
 	if cancelled {
 		g.pump(g.now())
+	}
+}
+
+// waitingQueues returns the queues of a promotion that have waiters.
+func (g *Governor) waitingQueues(id reward.PromotionID) iter.Seq[*promotionQueue] {
+	return func(yield func(*promotionQueue) bool) {
+		for _, hangs := range []bool{false, true} {
+			if f := g.flows[queueKey{id, hangs}]; f != nil && f.waiting > 0 && !yield(f) {
+				return
+			}
+		}
 	}
 }
 
@@ -339,9 +349,8 @@ func (g *Governor) Update(job Job) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, updated := g.now(), false
-	for _, hangs := range []bool{false, true} {
-		f := g.flows[queueKey{job.PromotionID, hangs}]
-		if f == nil || f.waiting == 0 || f.first.job.RatePerSecond == job.RatePerSecond && f.first.job.Weight == job.Weight {
+	for f := range g.waitingQueues(job.PromotionID) {
+		if f.first.job.RatePerSecond == job.RatePerSecond && f.first.job.Weight == job.Weight {
 			continue
 		}
 		for w := f.first; w != nil; w = w.next {
@@ -370,8 +379,8 @@ func (g *Governor) AcceptsWork(id reward.PromotionID) bool {
 	case g.now() < b.allowAt, slices.Contains(b.probes, id):
 		return false
 	}
-	for _, hangs := range []bool{false, true} {
-		if f := g.flows[queueKey{id, hangs}]; f != nil && f.fresh > 0 {
+	for f := range g.waitingQueues(id) {
+		if f.fresh > 0 {
 			return false
 		}
 	}
@@ -435,13 +444,12 @@ func (g *Governor) State() State {
 }
 
 func (g *Governor) figures() obs.GovernorFigures {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	s := g.State()
 	f := obs.GovernorFigures{
-		Limit: g.limit.now(), Open: g.open, Waiting: g.waiting, BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
+		Limit: s.Limit, Open: s.Open, BreakerOpen: s.BreakerOpen, RatesUnshared: s.RatesUnshared, BlockedUntil: s.BlockedUntil,
 	}
-	if g.blocked > g.now() {
-		f.BlockedUntil = g.born.Add(g.blocked)
+	for _, n := range s.Waiting {
+		f.Waiting += n
 	}
 	return f
 }
@@ -547,36 +555,30 @@ func (g *Governor) pick(now time.Duration) *waiter {
 		if places == [2]int{} {
 			return nil
 		}
-		for len(g.parked) > 0 && g.parked[0].wakeAt <= now {
-			g.place(g.parked[0], now)
+		for len(g.parked.queues) > 0 && g.parked.queues[0].wakeAt <= now {
+			g.place(g.parked.queues[0], now)
 		}
 		if g.all != nil && !g.all.due(now) {
 			return nil
 		}
-		var w *waiter
+		w := g.first(places)
 		if g.breaker.opened {
 			w = g.pickProbe(now)
-		} else {
-			w = g.first(places)
 		}
-		if w == nil {
-			return nil
+		if w == nil || w.flow.lane == nil || w.flow.lane.due(now) {
+			return w
 		}
-		if f := w.flow; f.lane != nil && !f.lane.due(now) {
-			g.place(f, now)
-			continue
-		}
-		return w
+		g.place(w.flow, now)
 	}
 }
 
 // first returns the first waiter of the queues that have places, or nil.
 func (g *Governor) first(places [2]int) *waiter {
 	var f *promotionQueue
-	if places[0] > 0 && len(g.ready) > 0 {
-		f = g.ready[0]
+	if places[0] > 0 && len(g.ready.queues) > 0 {
+		f = g.ready.queues[0]
 	}
-	if h := g.hanging.ready; places[1] > 0 && len(h) > 0 && (f == nil || h[0].before(f)) {
+	if h := g.hanging.ready.queues; places[1] > 0 && len(h) > 0 && (f == nil || byStart(h[0], f)) {
 		f = h[0]
 	}
 	if f == nil {
@@ -600,7 +602,7 @@ func (g *Governor) demand(now time.Duration) int {
 	}
 	take(0, g.plain[0])
 	take(1, g.plain[1])
-	for _, flows := range [][]*promotionQueue{g.ready, g.hanging.ready, g.parked} {
+	for _, flows := range [][]*promotionQueue{g.ready.queues, g.hanging.ready.queues, g.parked.queues} {
 		for _, f := range flows {
 			if left == [2]int{} {
 				return total
@@ -650,11 +652,11 @@ func (g *Governor) next(now time.Duration) time.Duration {
 			at = t
 		}
 	}
-	if len(g.parked) > 0 {
-		sooner(g.parked[0].wakeAt)
+	if len(g.parked.queues) > 0 {
+		sooner(g.parked.queues[0].wakeAt)
 	}
 	if g.all != nil {
-		if t, ok := g.all.first(); ok && len(g.ready)+len(g.hanging.ready) > 0 {
+		if t, ok := g.all.first(); ok && len(g.ready.queues)+len(g.hanging.ready.queues) > 0 {
 			sooner(t)
 		}
 		if !g.all.asking && g.all.askAt > now {

@@ -457,7 +457,7 @@ func checkBooks(t *testing.T, g *Governor) {
 			flows++
 		}
 	}
-	heaps := len(g.ready) + len(g.hanging.ready) + len(g.parked)
+	heaps := g.ready.Len() + g.hanging.ready.Len() + g.parked.Len()
 	if total != g.waiting || plain != g.plain || fresh != g.fresh || flows != heaps {
 		t.Errorf("%d wait, it counts %d; %d without a rate, it counts %d; %d do not hang, it counts %d; %d promotions, %d in heaps",
 			total, g.waiting, plain, g.plain, fresh, g.fresh, flows, heaps)

@@ -24,7 +24,7 @@ const (
 // place for as long as the call may take, so they use a bounded part of the limit.
 // The governor's mutex protects it.
 type hanging struct {
-	ready   readyHeap // queues of such payouts whose first waiter may get the next permit
+	ready   queueHeap // queues of such payouts whose first waiter may get the next permit
 	waiting int       // waiters of such queues
 	open    int       // permits of such queues
 
@@ -78,7 +78,7 @@ func (g *Governor) moveQueue(id reward.PromotionID, hangs bool, now time.Duratio
 		next := w.next
 		if !w.job.Hangs {
 			g.remove(w, now)
-			g.push(w, now)
+			g.enqueue(w, now)
 		}
 		w = next
 	}
@@ -92,11 +92,11 @@ func (g *Governor) pickProbe(now time.Duration) *waiter {
 	b := &g.breaker
 	var best *promotionQueue
 	look := func(f *promotionQueue) {
-		if best == nil || f.probed < best.probed || f.probed == best.probed && f.before(best) {
+		if best == nil || f.probed < best.probed || f.probed == best.probed && byStart(f, best) {
 			best = f
 		}
 	}
-	for _, ready := range []readyHeap{g.ready, g.hanging.ready} {
+	for _, ready := range [][]*promotionQueue{g.ready.queues, g.hanging.ready.queues} {
 		for _, f := range ready {
 			if f.fresh > 0 && !slices.Contains(b.probes, f.id) {
 				look(f)
@@ -113,7 +113,7 @@ func (g *Governor) pickProbe(now time.Duration) *waiter {
 	if len(b.probes) > 0 || !b.turn && now < b.probeAt+probeGrace {
 		return nil
 	}
-	for _, f := range g.hanging.ready {
+	for _, f := range g.hanging.ready.queues {
 		look(f)
 	}
 	if best == nil {

@@ -216,7 +216,7 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 		l.take(sent+l.trip/2, run)
 		if p.News != nil {
 			g.learn(now, sent, *p.News, run.Shared)
-			g.told.rouse() // so that the exchange loop notices when this instance makes no more calls
+			g.told.wake.Give() // so that the exchange loop notices when this instance makes no more calls
 		}
 	}
 	for _, f := range l.flows {

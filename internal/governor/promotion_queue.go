@@ -59,14 +59,7 @@ type waiter struct {
 }
 
 // enqueue adds a waiter to the end of its promotion's queue.
-func (g *Governor) enqueue(job Job, now time.Duration) *waiter {
-	w := &waiter{job: job, ready: make(chan struct{}, 1)}
-	g.push(w, now)
-	return w
-}
-
-// push adds a waiter to the end of its promotion's queue.
-func (g *Governor) push(w *waiter, now time.Duration) {
+func (g *Governor) enqueue(w *waiter, now time.Duration) {
 	key := queueKey{w.job.PromotionID, w.job.Hangs || g.hangs(w.job.PromotionID)}
 	f := g.flows[key]
 	if f == nil {
@@ -222,53 +215,47 @@ func (g *Governor) makeReady(f *promotionQueue) {
 	start := max(f.finish, f.start)
 	if f.in != inReady {
 		start = max(start, g.virtual)
-	}
-	if f.in == inReady && start == f.start {
+	} else if start == f.start {
 		return
 	}
 	f.start = start
-	if f.in == inReady {
-		heap.Fix(g.readyOf(f), f.at)
-		return
-	}
 	g.move(f, inReady)
 }
 
 // move moves a queue to a heap, or restores its position if it is in that heap
 // already.
 func (g *Governor) move(f *promotionQueue, to queueState) {
-	switch {
-	case f.in == inReady && to != inReady:
-		heap.Remove(g.readyOf(f), f.at)
-	case f.in == inParked && to != inParked:
-		heap.Remove(&g.parked, f.at)
-	case f.in == inParked:
-		heap.Fix(&g.parked, f.at)
+	switch was := g.heapOf(f); {
+	case f.in == to && was != nil:
+		heap.Fix(was, f.at)
 		return
+	case was != nil:
+		heap.Remove(was, f.at)
 	}
-	was := f.in
 	f.in = to
-	switch {
-	case to == inReady && was != inReady:
-		heap.Push(g.readyOf(f), f)
-	case to == inParked:
-		heap.Push(&g.parked, f)
+	if now := g.heapOf(f); now != nil {
+		heap.Push(now, f)
 	}
 }
 
-// readyOf returns the heap for a queue that is ready.
-func (g *Governor) readyOf(f *promotionQueue) *readyHeap {
-	if f.hangs {
+// heapOf returns the heap that a queue is in, or nil.
+func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
+	switch {
+	case f.in == inParked:
+		return &g.parked
+	case f.in == inReady && f.hangs:
 		return &g.hanging.ready
+	case f.in == inReady:
+		return &g.ready
 	}
-	return &g.ready
+	return nil
 }
 
 // forget drops queues without waiters once there are many of them. With its queue,
 // a promotion loses the finish tag of its latest call, so its next call may start
 // earlier than is fair, by at most one call.
 func (g *Governor) forget(now time.Duration) {
-	if len(g.flows) < idleQueuesMax+2*(len(g.ready)+len(g.hanging.ready)+len(g.parked)) {
+	if len(g.flows) < idleQueuesMax+2*(len(g.ready.queues)+len(g.hanging.ready.queues)+len(g.parked.queues)) {
 		return
 	}
 	for key, f := range g.flows {
@@ -278,51 +265,43 @@ func (g *Governor) forget(now time.Duration) {
 	}
 }
 
-// before reports whether the queue's first waiter goes before that of another.
-func (f *promotionQueue) before(other *promotionQueue) bool {
-	if f.start != other.start {
-		return f.start < other.start
+// byStart orders queues that are ready: the lowest start tag first; of equal ones, the
+// promotion with the lower ID.
+func byStart(a, b *promotionQueue) bool {
+	if a.start != b.start {
+		return a.start < b.start
 	}
-	return f.id < other.id
+	return a.id < b.id
 }
 
-// readyHeap has the queue with the lowest start tag first; of equal ones, the queue
-// of the promotion with the lower ID.
-type readyHeap []*promotionQueue
+// byWakeAt orders queues that are parked: the earliest check first.
+func byWakeAt(a, b *promotionQueue) bool { return a.wakeAt < b.wakeAt }
 
-func (h readyHeap) Len() int           { return len(h) }
-func (h readyHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+// queueHeap is a heap of queues, which know their index in it.
+type queueHeap struct {
+	queues []*promotionQueue
+	before func(a, b *promotionQueue) bool
+}
 
-// Push implements heap.Interface.
-func (h *readyHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }
-
-// Pop implements heap.Interface.
-func (h *readyHeap) Pop() any { return pop((*[]*promotionQueue)(h)) }
-
-// parkedHeap has the queue with the earliest check first.
-type parkedHeap []*promotionQueue
-
-func (h parkedHeap) Len() int           { return len(h) }
-func (h parkedHeap) Less(i, j int) bool { return h[i].wakeAt < h[j].wakeAt }
-func (h parkedHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+func (h *queueHeap) Len() int           { return len(h.queues) }
+func (h *queueHeap) Less(i, j int) bool { return h.before(h.queues[i], h.queues[j]) }
+func (h *queueHeap) Swap(i, j int) {
+	h.queues[i], h.queues[j] = h.queues[j], h.queues[i]
+	h.queues[i].at, h.queues[j].at = i, j
+}
 
 // Push implements heap.Interface.
-func (h *parkedHeap) Push(x any) { push((*[]*promotionQueue)(h), x) }
-
-// Pop implements heap.Interface.
-func (h *parkedHeap) Pop() any { return pop((*[]*promotionQueue)(h)) }
-
-func push(h *[]*promotionQueue, x any) {
+func (h *queueHeap) Push(x any) {
 	f := x.(*promotionQueue)
-	f.at = len(*h)
-	*h = append(*h, f)
+	f.at = len(h.queues)
+	h.queues = append(h.queues, f)
 }
 
-func pop(h *[]*promotionQueue) *promotionQueue {
-	last := len(*h) - 1
-	f := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
+// Pop implements heap.Interface.
+func (h *queueHeap) Pop() any {
+	last := len(h.queues) - 1
+	f := h.queues[last]
+	h.queues[last] = nil
+	h.queues = h.queues[:last]
 	return f
 }

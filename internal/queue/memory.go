@@ -76,18 +76,21 @@ func NewMemory() *Memory {
 	return &Memory{wakes: make(chan Stream, wakesBuffer), streams: map[Stream]*memoryStream{}}
 }
 
-// lock locks the mutex, or returns an error if ctx has ended or the queue is
-// closed.
-func (m *Memory) lock(ctx context.Context) error {
+// lock locks the mutex and returns a stream, an empty one if it is missing. It returns an
+// error if ctx has ended or the queue is closed.
+func (m *Memory) lock(ctx context.Context, stream Stream) (s *memoryStream, exists bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("queue: not started: %w", err)
+		return nil, false, fmt.Errorf("queue: not started: %w", err)
 	}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
-		return ErrClosed
+		return nil, false, ErrClosed
 	}
-	return nil
+	if s, exists = m.streams[stream]; !exists {
+		s = &memoryStream{entries: list.New(), byID: map[string]*memoryEntry{}, pending: list.New(), consumers: map[string]*memoryConsumer{}}
+	}
+	return s, exists, nil
 }
 
 // Add implements Queue.
@@ -102,20 +105,14 @@ func (m *Memory) Add(ctx context.Context, p AddParams) (int, error) {
 			})
 		}
 	}
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, p.Stream)
+	if err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()
 	now := time.Now()
-	if now.After(p.Deadline) || len(decoded) == 0 {
+	if now.After(p.Deadline) {
 		return 0, nil
-	}
-	s := m.streams[p.Stream]
-	if s == nil {
-		s = &memoryStream{
-			entries: list.New(), byID: map[string]*memoryEntry{},
-			pending: list.New(), consumers: map[string]*memoryConsumer{},
-		}
 	}
 	allRead := s.unread == nil
 	added := min(len(decoded), max(0, p.MaxLen-s.entries.Len()))
@@ -152,32 +149,27 @@ func (id memoryID) next(now time.Time) memoryID {
 
 // Create implements Queue.
 func (m *Memory) Create(ctx context.Context, stream Stream, consumers []string) (bool, error) {
-	if err := m.lock(ctx); err != nil {
+	s, exists, err := m.lock(ctx, stream)
+	if err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
-	s, now := m.streams[stream], time.Now()
-	if s == nil {
-		return false, nil
-	}
 	for _, name := range consumers {
 		if s.consumers[name] == nil {
-			s.consumers[name] = &memoryConsumer{name: name, seenAt: now}
+			s.consumers[name] = &memoryConsumer{name: name, seenAt: time.Now()}
 		}
 	}
-	return true, nil
+	return exists, nil
 }
 
 // Read implements Queue.
 func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([]Entry, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	s, now := m.streams[stream], time.Now()
-	if s == nil {
-		return nil, nil
-	}
+	now := time.Now()
 	var out []Entry
 	for _, r := range reads {
 		if r.Count <= 0 {
@@ -199,14 +191,12 @@ func (m *Memory) Read(ctx context.Context, stream Stream, reads []ReadParams) ([
 // Claim implements Queue. It scans only entries whose lease has expired, so it needs
 // no Next.
 func (m *Memory) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, p.Stream)
+	if err != nil {
 		return Claimed{}, err
 	}
 	defer m.mu.Unlock()
-	s, now := m.streams[p.Stream], time.Now()
-	if s == nil {
-		return Claimed{}, nil
-	}
+	now := time.Now()
 	var out Claimed
 	c := s.consumer(p.Consumer, now)
 	// A claimed entry moves to the back, so look at each entry only once.
@@ -225,23 +215,16 @@ func (m *Memory) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 
 // Adopt implements Queue. It finds nothing: every delivered entry has a consumer.
 func (m *Memory) Adopt(ctx context.Context, _ AdoptParams) (next string, err error) {
-	if err := m.lock(ctx); err != nil {
-		return "", err
-	}
-	m.mu.Unlock()
-	return "", nil
+	return "", m.Ping(ctx)
 }
 
 // Extend implements Queue.
 func (m *Memory) Extend(ctx context.Context, stream Stream, consumer string, ids []string) ([]string, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil {
-		return nil, nil
-	}
 	var owned []string
 	now := time.Now()
 	for _, id := range ids {
@@ -255,14 +238,11 @@ func (m *Memory) Extend(ctx context.Context, stream Stream, consumer string, ids
 
 // Ack implements Queue.
 func (m *Memory) Ack(ctx context.Context, stream Stream, ids []string) error {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil {
-		return nil
-	}
 	for _, id := range ids {
 		e := s.byID[id]
 		if e == nil {
@@ -286,16 +266,12 @@ func (m *Memory) RemoveConsumer(ctx context.Context, stream Stream, consumer, he
 	if consumer == heir {
 		return false, fmt.Errorf("queue: consumer %s cannot be its own heir", consumer)
 	}
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil || s.consumers[consumer] == nil {
-		return true, nil
-	}
-	c := s.consumers[consumer]
-	if c.pending > 0 {
+	if c := s.consumers[consumer]; c != nil && c.pending > 0 {
 		if heir == "" {
 			return false, nil
 		}
@@ -313,11 +289,12 @@ func (m *Memory) RemoveConsumer(ctx context.Context, stream Stream, consumer, he
 
 // Destroy implements Queue.
 func (m *Memory) Destroy(ctx context.Context, stream Stream) (bool, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
-	if s := m.streams[stream]; s != nil && s.entries.Len() > 0 {
+	if s.entries.Len() > 0 {
 		return false, nil
 	}
 	delete(m.streams, stream)
@@ -326,14 +303,11 @@ func (m *Memory) Destroy(ctx context.Context, stream Stream) (bool, error) {
 
 // Consumers implements Queue.
 func (m *Memory) Consumers(ctx context.Context, stream Stream) ([]ConsumerInfo, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil {
-		return nil, nil
-	}
 	out := make([]ConsumerInfo, 0, len(s.consumers))
 	for _, c := range s.consumers {
 		out = append(out, ConsumerInfo{Name: c.name, Pending: c.pending, Idle: time.Since(c.seenAt)})
@@ -344,15 +318,12 @@ func (m *Memory) Consumers(ctx context.Context, stream Stream) ([]ConsumerInfo, 
 
 // Info implements Queue.
 func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
-	if err := m.lock(ctx); err != nil {
+	s, exists, err := m.lock(ctx, stream)
+	if err != nil {
 		return Info{}, err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil {
-		return Info{At: time.Now()}, nil
-	}
-	info := Info{At: time.Now(), Exists: true, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
+	info := Info{At: time.Now(), Exists: exists, Len: int64(s.entries.Len()), Pending: int64(s.pending.Len())}
 	if oldest := s.entries.Front(); oldest != nil {
 		info.OldestAt = oldest.Value.(*memoryEntry).addedAt
 		if oldest != s.unread { // the entries before the first unread one are pending
@@ -364,14 +335,11 @@ func (m *Memory) Info(ctx context.Context, stream Stream) (Info, error) {
 
 // Range implements Queue.
 func (m *Memory) Range(ctx context.Context, stream Stream, count int) ([]Entry, error) {
-	if err := m.lock(ctx); err != nil {
+	s, _, err := m.lock(ctx, stream)
+	if err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	s := m.streams[stream]
-	if s == nil {
-		return nil, nil
-	}
 	var out []Entry
 	for el := s.entries.Front(); el != nil && len(out) < count; el = el.Next() {
 		out = append(out, el.Value.(*memoryEntry).entry)
@@ -384,20 +352,16 @@ func (m *Memory) Wakes() <-chan Stream { return m.wakes }
 
 // Clocks implements Queue. The clock is this process's.
 func (m *Memory) Clocks(ctx context.Context) (Clocks, error) {
-	if err := m.lock(ctx); err != nil {
-		return Clocks{}, err
-	}
-	m.mu.Unlock()
-	return Clocks{Of: func(Stream) service.Clock { return service.Clock{} }}, nil
+	return Clocks{Of: func(Stream) service.Clock { return service.Clock{} }}, m.Ping(ctx)
 }
 
 // Ping implements Queue.
 func (m *Memory) Ping(ctx context.Context) error {
-	if err := m.lock(ctx); err != nil {
-		return err
+	_, _, err := m.lock(ctx, Stream{})
+	if err == nil {
+		m.mu.Unlock()
 	}
-	m.mu.Unlock()
-	return nil
+	return err
 }
 
 // Try implements Queue.

@@ -18,12 +18,10 @@ import (
 // fieldRun is the field with the server run that stored the entry.
 const fieldRun = "run"
 
-// extendMax limits the entries of one step of Extend: the script passes all IDs
-// to one command, and Lua's stack is limited.
-const extendMax = 500
-
 const (
-	claimMax = 500 // entries of one step of Claim, for the same reason
+	// extendMax and claimMax limit the entries of one step of Extend and Claim: the script
+	// passes all IDs to one command, and Lua's stack is limited.
+	extendMax, claimMax = 500, 500
 	// scanMax is the longest pending list that one Claim scans in full. The
 	// server needs about half a millisecond for it.
 	scanMax    = 10_000
@@ -36,7 +34,6 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	if len(p.Entries) == 0 {
 		return 0, nil
 	}
-	key := StreamKey(q.prefix, p.Stream)
 	args := make([]string, 0, 3+3*len(p.Entries))
 	args = append(args, ConsumerGroup(q.prefix, p.Stream),
 		strconv.Itoa(p.MaxLen), strconv.FormatInt(p.Deadline.UnixMicro(), 10))
@@ -44,16 +41,21 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 		args = append(args, e.TargetID.String(), rueidis.BinaryString(e.Message), strconv.FormatInt(int64(e.Dispatch), 10))
 	}
 	var added, allRead, created int64
-	err := q.withGroup(ctx, p.Stream, func() (bool, error) {
-		reply, err := addEntries.Exec(ctx, q.client, []string{key}, args).AsIntSlice()
-		if err == nil && len(reply) != 3 {
-			err = fmt.Errorf("the reply has %d elements", len(reply))
-		}
+	err := q.withGroup(ctx, p.Stream, func() error {
+		reply, err := run(ctx, q, addEntries, p.Stream, args, func(r rueidis.RedisResult) ([]int64, error) {
+			reply, err := r.AsIntSlice()
+			if err == nil && len(reply) != 3 {
+				err = fmt.Errorf("the reply has %d elements", len(reply))
+			}
+			return reply, err
+		})
 		if err != nil {
-			return false, fmt.Errorf("redisstream: add_entries %s: %w", key, err)
+			return err
 		}
-		added, allRead, created = reply[0], reply[1], reply[2]
-		return added < 0, nil
+		if added, allRead, created = reply[0], reply[1], reply[2]; added < 0 {
+			return errNoGroup
+		}
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -68,106 +70,51 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 }
 
 // Read implements queue.Queue.
-func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) (out []queue.Entry, err error) {
 	reads = slices.DeleteFunc(slices.Clone(reads), func(r queue.ReadParams) bool { return r.Count <= 0 })
-	key := StreamKey(q.prefix, s)
-	keys := []string{key, regroupedKey(q.prefix, s)}
 	args := make([]string, 0, 1+2*len(reads))
 	args = append(args, ConsumerGroup(q.prefix, s))
 	for _, r := range reads {
 		args = append(args, r.Consumer, strconv.Itoa(r.Count))
 	}
-	var out []queue.Entry
-	err := q.withGroup(ctx, s, func() (bool, error) {
-		reply, err := readEntries.Exec(ctx, q.client, keys, args).ToArray()
-		if isNoGroup(err) {
-			return true, nil
-		}
-		if err == nil {
-			out, err = decodeRead(reply, reads)
-		}
-		if err != nil {
-			return false, fmt.Errorf("redisstream: read_entries %s: %w", key, err)
-		}
-		return false, nil
+	err = q.withGroup(ctx, s, func() (err error) {
+		out, err = run(ctx, q, readEntries, s, args, func(r rueidis.RedisResult) ([]queue.Entry, error) { return decodeRead(r, reads) })
+		return err
 	})
 	return out, err
 }
 
 // decodeRead decodes the reply of read_entries.
-func decodeRead(reply []rueidis.RedisMessage, reads []queue.ReadParams) ([]queue.Entry, error) {
-	if len(reply) == 0 {
-		return nil, nil
+func decodeRead(r rueidis.RedisResult, reads []queue.ReadParams) ([]queue.Entry, error) {
+	reply, err := r.ToArray()
+	if err != nil || len(reply) == 0 {
+		return nil, err
 	}
 	if len(reply) != 3 {
 		return nil, fmt.Errorf("the reply has %d elements", len(reply))
 	}
-	run, errRun := reply[0].ToString()
-	regrouped, errRegrouped := reply[1].ToString()
-	found, errFound := reply[2].ToArray()
-	if err := errors.Join(errRun, errRegrouped, errFound); err != nil {
-		return nil, err
-	}
+	var d decoder
+	run, newestBefore, found := d.text(reply[0]), d.id(d.text(reply[1])), d.list(reply[2])
 	if len(found)%2 != 0 {
 		return nil, fmt.Errorf("the reply has %d elements of consumers and entries", len(found))
 	}
-	var newestBefore entryID
-	if regrouped != "" {
-		var err error
-		if newestBefore, err = parseEntryID(regrouped); err != nil {
-			return nil, err
-		}
-	}
 	var out []queue.Entry
 	for i := 0; i < len(found); i += 2 {
-		place, err := found[i].AsInt64()
-		if err != nil {
-			return nil, err
-		}
+		place := d.number(found[i])
 		if place < 0 || place >= int64(len(reads)) {
 			return nil, fmt.Errorf("the reply names consumer %d of %d", place, len(reads))
 		}
-		rows, err := found[i+1].ToArray()
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range rows {
-			e, entryRun, err := decodeEntry(row)
-			if err != nil {
-				return nil, err
-			}
-			id, err := parseEntryID(e.ID)
-			if err != nil {
-				return nil, err
-			}
+		for _, row := range d.list(found[i+1]) {
+			e, entryRun := d.entry(row)
 			e.Consumer = reads[place].Consumer
-			e.FirstDelivery = entryRun != "" && entryRun == run && newestBefore.before(id)
+			e.FirstDelivery = entryRun != "" && entryRun == run && newestBefore.before(d.id(e.ID))
 			out = append(out, e)
 		}
 	}
+	if d.err != nil {
+		return nil, d.err
+	}
 	return out, nil
-}
-
-// decodeEntry decodes [id, [name, value, …]].
-func decodeEntry(row rueidis.RedisMessage) (e queue.Entry, run string, err error) {
-	parts, err := row.ToArray()
-	if err != nil {
-		return queue.Entry{}, "", err
-	}
-	if len(parts) != 2 {
-		return queue.Entry{}, "", fmt.Errorf("an entry has %d elements", len(parts))
-	}
-	id, errID := parts[0].ToString()
-	fields, errFields := parts[1].AsStrSlice()
-	if err := errors.Join(errID, errFields); err != nil {
-		return queue.Entry{}, "", err
-	}
-	for i := 0; i+1 < len(fields); i += 2 {
-		if fields[i] == fieldRun {
-			run = fields[i+1]
-		}
-	}
-	return queue.DecodeFields(id, fields), run, nil
 }
 
 // entryID orders the entries of one stream.
@@ -194,32 +141,30 @@ func (id entryID) at() time.Time {
 
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, error) {
-	key := StreamKey(q.prefix, p.Stream)
 	out := queue.Claimed{Next: p.From}
-	for more := p.Count > 0; more; {
+	for more := p.Count > 0; more; more = more && len(out.Entries) < p.Count {
 		args := []string{
 			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinIdle),
 			strconv.Itoa(min(p.Count-len(out.Entries), claimMax)), out.Next, strconv.Itoa(scanMax),
 		}
-		err := q.withGroup(ctx, p.Stream, func() (bool, error) {
-			reply, err := claimEntries.Exec(ctx, q.client, []string{key}, args).ToArray()
-			if isNoGroup(err) {
-				return true, nil
-			}
-			var page []queue.Entry
+		err := q.withGroup(ctx, p.Stream, func() error {
+			page, err := run(ctx, q, claimEntries, p.Stream, args, func(r rueidis.RedisResult) (queue.Claimed, error) {
+				reply, err := elements(r, 3)
+				if err != nil {
+					return queue.Claimed{}, err
+				}
+				var d decoder
+				more = d.number(reply[1]) == 1
+				return queue.Claimed{Next: d.text(reply[0]), Entries: d.entries(d.list(reply[2]), p.Consumer)}, d.err
+			})
 			if err == nil {
-				out.Next, more, page, err = decodeClaim(reply, p.Consumer)
+				out.Next, out.Entries = page.Next, append(out.Entries, page.Entries...)
 			}
-			if err != nil {
-				return false, fmt.Errorf("redisstream: claim_entries %s: %w", key, err)
-			}
-			out.Entries = append(out.Entries, page...)
-			return false, nil
+			return err
 		})
 		if err != nil {
 			return out, err
 		}
-		more = more && len(out.Entries) < p.Count
 	}
 	return out, nil
 }
@@ -227,24 +172,23 @@ func (q *Queue) Claim(ctx context.Context, p queue.ClaimParams) (queue.Claimed, 
 // Adopt implements queue.Queue. It looks at up to adoptSteps × adoptMax entries,
 // whether it finds any to adopt or not: living entries may be older than those.
 func (q *Queue) Adopt(ctx context.Context, p queue.AdoptParams) (next string, err error) {
-	key, next, total := StreamKey(q.prefix, p.Stream), p.From, int64(0)
+	next, total := p.From, int64(0)
 	for range adoptSteps {
 		args := []string{
 			ConsumerGroup(q.prefix, p.Stream), p.Consumer, idleMillis(p.MinAge), cmp.Or(next, "-"), strconv.Itoa(adoptMax),
 		}
-		reply, err := adoptEntries.Exec(ctx, q.client, []string{key}, args).ToArray()
-		if err == nil && len(reply) != 2 {
-			err = fmt.Errorf("the reply has %d elements", len(reply))
-		}
+		to, err := run(ctx, q, adoptEntries, p.Stream, args, func(r rueidis.RedisResult) (string, error) {
+			reply, err := elements(r, 2)
+			if err != nil {
+				return "", err
+			}
+			var d decoder
+			total += d.number(reply[0])
+			return d.text(reply[1]), d.err
+		})
 		if err != nil {
-			return next, fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
+			return next, err
 		}
-		adopted, errAdopted := reply[0].AsInt64()
-		to, errNext := reply[1].ToString()
-		if err := errors.Join(errAdopted, errNext); err != nil {
-			return next, fmt.Errorf("redisstream: adopt_entries %s: %w", key, err)
-		}
-		total += adopted
 		if next = to; next == "" {
 			break
 		}
@@ -264,37 +208,14 @@ func idleMillis(d time.Duration) string {
 	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds()+1, 10)
 }
 
-// decodeClaim decodes the reply of claim_entries.
-func decodeClaim(reply []rueidis.RedisMessage, consumer string) (next string, more bool, out []queue.Entry, err error) {
-	if len(reply) != 3 {
-		return "", false, nil, fmt.Errorf("the reply has %d elements", len(reply))
-	}
-	next, errNext := reply[0].ToString()
-	full, errFull := reply[1].AsInt64()
-	rows, errRows := reply[2].ToArray()
-	if err := errors.Join(errNext, errFull, errRows); err != nil {
-		return "", false, nil, err
-	}
-	for _, row := range rows {
-		e, _, err := decodeEntry(row)
-		if err != nil {
-			return "", false, nil, err
-		}
-		e.Consumer = consumer
-		out = append(out, e)
-	}
-	return next, full == 1, out, nil
-}
-
 // Extend implements queue.Queue.
 func (q *Queue) Extend(ctx context.Context, s queue.Stream, consumer string, ids []string) ([]string, error) {
-	key := StreamKey(q.prefix, s)
 	var owned []string
 	for chunk := range slices.Chunk(ids, extendMax) {
 		args := append([]string{ConsumerGroup(q.prefix, s), consumer}, chunk...)
-		renewed, err := extendEntries.Exec(ctx, q.client, []string{key}, args).AsStrSlice()
+		renewed, err := run(ctx, q, extendEntries, s, args, rueidis.RedisResult.AsStrSlice)
 		if err != nil {
-			return owned, fmt.Errorf("redisstream: extend_entries %s: %w", key, err)
+			return owned, err
 		}
 		owned = append(owned, renewed...)
 	}
@@ -328,16 +249,10 @@ func (q *Queue) Range(ctx context.Context, s queue.Stream, count int) ([]queue.E
 	}
 	key := StreamKey(q.prefix, s)
 	rows, err := q.client.Do(ctx, q.client.B().Xrange().Key(key).Start("-").End("+").Count(int64(count)).Build()).ToArray()
-	if err != nil {
-		return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
-	}
-	out := make([]queue.Entry, 0, len(rows))
-	for _, row := range rows {
-		e, _, err := decodeEntry(row)
-		if err != nil {
-			return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, err)
-		}
-		out = append(out, e)
+	d := decoder{err}
+	out := d.entries(rows, "")
+	if d.err != nil {
+		return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, d.err)
 	}
 	return out, nil
 }

@@ -31,16 +31,19 @@ const (
 	streamDestroyed  = 2
 )
 
-// errGroupVanishes means that a group was missing again after it was created.
-var errGroupVanishes = errors.New("the group disappears repeatedly: find out which other system deletes it")
+var (
+	// errGroupVanishes means that a group was missing again after it was created.
+	errGroupVanishes = errors.New("the group disappears repeatedly: find out which other system deletes it")
+	// errNoGroup means that a script has done nothing because the stream lacks the group.
+	errNoGroup = errors.New("no group")
+)
 
 // Create implements queue.Queue.
 func (q *Queue) Create(ctx context.Context, s queue.Stream, consumers []string) (bool, error) {
-	key := StreamKey(q.prefix, s)
 	args := append([]string{ConsumerGroup(q.prefix, s)}, consumers...)
-	made, err := makeGroup.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, args).AsInt64()
+	made, err := run(ctx, q, makeGroup, s, args, rueidis.RedisResult.AsInt64)
 	if err != nil {
-		return false, fmt.Errorf("redisstream: make_group %s: %w", key, err)
+		return false, err
 	}
 	if made == 1 {
 		q.groupCreated(s)
@@ -52,12 +55,11 @@ func (q *Queue) groupCreated(s queue.Stream) {
 	q.log.Info("consumer group created", "promotion_id", s.PromotionID, "type", s.Type)
 }
 
-// withGroup runs a call. If the call reports that the stream lacks the group, and
-// has therefore done nothing, withGroup creates the group and runs the call again.
-func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGroup bool, err error)) error {
+// withGroup runs a call. If the stream lacks the group, so that the call has done nothing,
+// withGroup creates the group and runs the call again.
+func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() error) error {
 	for range groupAttempts {
-		noGroup, err := call()
-		if err != nil || !noGroup {
+		if err := call(); !isNoGroup(err) {
 			return err
 		}
 		if _, err := q.Create(ctx, s, nil); err != nil {
@@ -67,11 +69,11 @@ func (q *Queue) withGroup(ctx context.Context, s queue.Stream, call func() (noGr
 	return fmt.Errorf("redisstream: %s: %w", ConsumerGroup(q.prefix, s), errGroupVanishes)
 }
 
-// isNoGroup reports whether the server refused a command because the stream or
-// the group is missing.
+// isNoGroup reports whether a command was refused because the stream or the group is
+// missing.
 func isNoGroup(err error) bool {
-	reply, ok := rueidis.IsRedisErr(err)
-	return ok && strings.HasPrefix(reply.Error(), "NOGROUP")
+	refusal, refused := errors.AsType[*rueidis.RedisError](err)
+	return errors.Is(err, errNoGroup) || refused && strings.HasPrefix(refusal.Error(), "NOGROUP")
 }
 
 // RemoveConsumer implements queue.Queue.
@@ -79,26 +81,24 @@ func (q *Queue) RemoveConsumer(ctx context.Context, s queue.Stream, consumer, he
 	if consumer == heir {
 		return false, fmt.Errorf("redisstream: consumer %s cannot be its own heir", consumer)
 	}
-	key := StreamKey(q.prefix, s)
 	args := []string{ConsumerGroup(q.prefix, s), consumer, heir, strconv.Itoa(passMax)}
 	for range passSteps {
-		handedOn, err := removeConsumer.Exec(ctx, q.client, []string{key}, args).AsInt64()
+		handedOn, err := run(ctx, q, removeConsumer, s, args, rueidis.RedisResult.AsInt64)
 		switch {
 		case err != nil:
-			return false, fmt.Errorf("redisstream: remove_consumer %s %s: %w", key, consumer, err)
+			return false, fmt.Errorf("remove consumer %s: %w", consumer, err)
 		case handedOn <= 0:
 			return handedOn == 0, nil
 		}
 	}
-	return false, fmt.Errorf("redisstream: remove_consumer %s %s: the consumer is still reading", key, consumer)
+	return false, fmt.Errorf("redisstream: remove_consumer %s %s: the consumer is still reading", StreamKey(q.prefix, s), consumer)
 }
 
 // Destroy implements queue.Queue.
 func (q *Queue) Destroy(ctx context.Context, s queue.Stream) (bool, error) {
-	key := StreamKey(q.prefix, s)
-	state, err := destroyStream.Exec(ctx, q.client, []string{key, regroupedKey(q.prefix, s)}, nil).AsInt64()
+	state, err := run(ctx, q, destroyStream, s, nil, rueidis.RedisResult.AsInt64)
 	if err != nil {
-		return false, fmt.Errorf("redisstream: destroy_stream %s: %w", key, err)
+		return false, err
 	}
 	if state == streamDestroyed {
 		q.log.Info("stream destroyed", "promotion_id", s.PromotionID, "type", s.Type)
@@ -120,79 +120,42 @@ func (q *Queue) Consumers(ctx context.Context, s queue.Stream) ([]queue.Consumer
 	if !exists || isNoGroup(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("redisstream: XINFO CONSUMERS %s: %w", key, err)
-	}
-	out := make([]queue.ConsumerInfo, 0, len(rows))
-	for _, row := range rows {
-		c, err := consumerInfo(row)
-		if err != nil {
-			return nil, fmt.Errorf("redisstream: XINFO CONSUMERS %s: %w", key, err)
+	d := decoder{err}
+	out := make([]queue.ConsumerInfo, len(rows))
+	for i, row := range rows {
+		fields, err := row.AsMap()
+		d.note(err)
+		out[i] = queue.ConsumerInfo{
+			Name: d.text(fields["name"]), Pending: d.number(fields["pending"]), Idle: time.Duration(d.number(fields["idle"])) * time.Millisecond,
 		}
-		out = append(out, c)
+	}
+	if d.err != nil {
+		return nil, fmt.Errorf("redisstream: XINFO CONSUMERS %s: %w", key, d.err)
 	}
 	return out, nil
 }
 
-func consumerInfo(row rueidis.RedisMessage) (queue.ConsumerInfo, error) {
-	fields, err := row.AsMap()
-	if err != nil {
-		return queue.ConsumerInfo{}, err
-	}
-	name, pending, idle := fields["name"], fields["pending"], fields["idle"]
-	text, errName := name.ToString()
-	count, errPending := pending.AsInt64()
-	millis, errIdle := idle.AsInt64()
-	return queue.ConsumerInfo{Name: text, Pending: count, Idle: time.Duration(millis) * time.Millisecond},
-		errors.Join(errName, errPending, errIdle)
-}
-
 // Info implements queue.Queue.
 func (q *Queue) Info(ctx context.Context, s queue.Stream) (queue.Info, error) {
-	key := StreamKey(q.prefix, s)
-	reply, err := streamInfo.Exec(ctx, q.client, []string{key}, []string{ConsumerGroup(q.prefix, s)}).ToArray()
-	var info queue.Info
-	if err == nil {
-		info, err = decodeInfo(reply)
-	}
-	if err != nil {
-		return queue.Info{}, fmt.Errorf("redisstream: stream_info %s: %w", key, err)
-	}
-	return info, nil
-}
-
-// decodeInfo decodes the reply of stream_info.
-func decodeInfo(reply []rueidis.RedisMessage) (queue.Info, error) {
-	if len(reply) != 7 {
-		return queue.Info{}, fmt.Errorf("the reply has %d elements", len(reply))
-	}
-	var numbers [7]int64
-	var errs []error
-	for _, i := range []int{0, 1, 2, 5, 6} {
-		n, err := reply[i].AsInt64()
-		numbers[i], errs = n, append(errs, err)
-	}
-	oldestAt, errOldest := addedAt(reply[3])
-	oldestPendingAt, errPending := addedAt(reply[4])
-	return queue.Info{
-		Exists: numbers[0] == 1, Len: numbers[1], Pending: numbers[2],
-		OldestAt: oldestAt, OldestPendingAt: oldestPendingAt,
-		At: time.Unix(numbers[5], numbers[6]*int64(time.Microsecond)),
-	}, errors.Join(append(errs, errOldest, errPending)...)
-}
-
-// addedAt returns the time at which the entry with an ID was added, or zero if
-// the ID is empty.
-func addedAt(reply rueidis.RedisMessage) (time.Time, error) {
-	text, err := reply.ToString()
-	if err != nil || text == "" {
-		return time.Time{}, err
-	}
-	id, err := parseEntryID(text)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return id.at(), nil
+	return run(ctx, q, streamInfo, s, []string{ConsumerGroup(q.prefix, s)}, func(r rueidis.RedisResult) (queue.Info, error) {
+		reply, err := elements(r, 7)
+		if err != nil {
+			return queue.Info{}, err
+		}
+		var d decoder
+		addedAt := func(m rueidis.RedisMessage) (at time.Time) {
+			if id := d.id(d.text(m)); id != (entryID{}) {
+				at = id.at()
+			}
+			return at
+		}
+		info := queue.Info{
+			Exists: d.number(reply[0]) == 1, Len: d.number(reply[1]), Pending: d.number(reply[2]),
+			OldestAt: addedAt(reply[3]), OldestPendingAt: addedAt(reply[4]),
+			At: time.Unix(d.number(reply[5]), d.number(reply[6])*int64(time.Microsecond)),
+		}
+		return info, d.err
+	})
 }
 
 // Clocks implements queue.Queue.

@@ -173,63 +173,63 @@ func TestScripts(t *testing.T) {
 		two := []string{key, mark}
 		one := []string{key}
 
-		want("add nothing to no stream", r.eval(addEntriesText, one, group, "0", far, "1", "{}", "1"), int64(0), int64(0), int64(0))
+		want("add nothing to no stream", r.eval(addEntries.text, one, group, "0", far, "1", "{}", "1"), int64(0), int64(0), int64(0))
 		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1])", one), int64(0))
-		want("add to no stream", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(1))
+		want("add to no stream", r.eval(addEntries.text, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(1))
 		want("made with its group", r.eval("return redis.call('XINFO', 'GROUPS', KEYS[1])[1][2]", one), group)
 		r.do("XGROUP", "DESTROY", key, group)
-		want("add without a group", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0), int64(0))
+		want("add without a group", r.eval(addEntries.text, one, group, "10", far, "1", "{}", "1"), int64(-1), int64(0), int64(0))
 		want("nothing added", r.eval("return redis.call('XLEN', KEYS[1])", one), int64(1))
-		want("make over an entry", r.eval(makeGroupText, two, group), int64(1))
+		want("make over an entry", r.eval(makeGroup.text, two, group), int64(1))
 		r.do("DEL", key, mark)
-		want("make in no stream", r.eval(makeGroupText, two, group, "a"), int64(-1))
-		want("read in no stream", r.eval(readEntriesText, two, group, "a", "1"), []any{})
-		want("claim in no stream", r.eval(claimEntriesText, one, group, "a", "0", "1", "", "10"), "", int64(0), []any{})
-		want("adopt in no stream", r.eval(adoptEntriesText, one, group, "a", "0", "-", "10"), int64(0), "")
+		want("make in no stream", r.eval(makeGroup.text, two, group, "a"), int64(-1))
+		want("read in no stream", r.eval(readEntries.text, two, group, "a", "1"), []any{})
+		want("claim in no stream", r.eval(claimEntries.text, one, group, "a", "0", "1", "", "10"), "", int64(0), []any{})
+		want("adopt in no stream", r.eval(adoptEntries.text, one, group, "a", "0", "-", "10"), int64(0), "")
 		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
 		r.do("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
-		want("make again", r.eval(makeGroupText, two, group), int64(0))
+		want("make again", r.eval(makeGroup.text, two, group), int64(0))
 		want("no mark for an empty stream", r.eval("return redis.call('EXISTS', KEYS[1])", two[1:]), int64(0))
-		want("add late", r.eval(addEntriesText, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0), int64(0))
-		want("add", r.eval(addEntriesText, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(0))
-		want("add to some, partly", r.eval(addEntriesText, one, group, "3", far, "2", "{}", "1", "3", "{}", "1", "4", "{}", "1"), int64(2), int64(0), int64(0))
-		want("add to full", r.eval(addEntriesText, one, group, "3", far, "4", "{}", "1"), int64(0), int64(0), int64(0))
+		want("add late", r.eval(addEntries.text, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0), int64(0))
+		want("add", r.eval(addEntries.text, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(0))
+		want("add to some, partly", r.eval(addEntries.text, one, group, "3", far, "2", "{}", "1", "3", "{}", "1", "4", "{}", "1"), int64(2), int64(0), int64(0))
+		want("add to full", r.eval(addEntries.text, one, group, "3", far, "4", "{}", "1"), int64(0), int64(0), int64(0))
 
 		stored := r.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", one).([]any)
 		want("fields", stored[0].([]any)[1], "key", "1", "message", "{}", "dispatch", "1", "run", run)
 		id := func(i int) string { return stored[i].([]any)[0].(string) }
 
-		want("read", r.eval(readEntriesText, two, group, "a", "1", "b", "5"),
+		want("read", r.eval(readEntries.text, two, group, "a", "1", "b", "5"),
 			run, "", []any{int64(0), stored[:1], int64(1), stored[1:]})
-		want("read nothing", r.eval(readEntriesText, two, group, "a", "1"), []any{})
-		want("extend", r.eval(extendEntriesText, one, group, "b", id(0), id(1), "1-1"), []any{id(1)})
-		want("extend nothing", r.eval(extendEntriesText, one, group, "c", id(0)), []any{})
+		want("read nothing", r.eval(readEntries.text, two, group, "a", "1"), []any{})
+		want("extend", r.eval(extendEntries.text, one, group, "b", id(0), id(1), "1-1"), []any{id(1)})
+		want("extend nothing", r.eval(extendEntries.text, one, group, "c", id(0)), []any{})
 		want("delivery counts stay", r.eval("return redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 9)[2][4]", one, group), int64(1))
-		want("nothing to adopt", r.eval(adoptEntriesText, one, group, "c", "0", "-", "10"), int64(0), "")
-		want("claim nothing", r.eval(claimEntriesText, one, group, "b", "60000", "5", "", "10"), "", int64(0), []any{})
-		want("claim one", r.eval(claimEntriesText, one, group, "b", "0", "1", "", "10"), "("+id(0), int64(1), stored[:1])
-		want("claim the rest", r.eval(claimEntriesText, one, group, "b", "0", "5", "("+id(0), "10"), "", int64(0), stored[1:])
+		want("nothing to adopt", r.eval(adoptEntries.text, one, group, "c", "0", "-", "10"), int64(0), "")
+		want("claim nothing", r.eval(claimEntries.text, one, group, "b", "60000", "5", "", "10"), "", int64(0), []any{})
+		want("claim one", r.eval(claimEntries.text, one, group, "b", "0", "1", "", "10"), "("+id(0), int64(1), stored[:1])
+		want("claim the rest", r.eval(claimEntries.text, one, group, "b", "0", "5", "("+id(0), "10"), "", int64(0), stored[1:])
 		r.do("XGROUP", "DELCONSUMER", key, group, "b")
-		want("adopt nothing young", r.eval(adoptEntriesText, one, group, "b", "60000", "-", "10"), int64(0), "")
-		want("adopt two", r.eval(adoptEntriesText, one, group, "a", "0", "-", "2"), int64(2), "("+id(1))
-		want("adopt the rest", r.eval(adoptEntriesText, one, group, "b", "0", "("+id(1), "2"), int64(1), "")
-		want("adopt no more", r.eval(adoptEntriesText, one, group, "b", "0", "("+id(2), "2"), int64(0), "")
-		want("continue behind others", r.eval(adoptEntriesText, one, group, "b", "0", "-", "2"), int64(0), "("+id(1))
+		want("adopt nothing young", r.eval(adoptEntries.text, one, group, "b", "60000", "-", "10"), int64(0), "")
+		want("adopt two", r.eval(adoptEntries.text, one, group, "a", "0", "-", "2"), int64(2), "("+id(1))
+		want("adopt the rest", r.eval(adoptEntries.text, one, group, "b", "0", "("+id(1), "2"), int64(1), "")
+		want("adopt no more", r.eval(adoptEntries.text, one, group, "b", "0", "("+id(2), "2"), int64(0), "")
+		want("continue behind others", r.eval(adoptEntries.text, one, group, "b", "0", "-", "2"), int64(0), "("+id(1))
 		r.do("XCLAIM", key, group, "b", "0", id(1), "JUSTID")
-		want("remove without heir", r.eval(removeConsumerText, one, group, "b", "", "1"), int64(-1))
-		want("remove, step 1", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
-		want("remove, step 2", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(1))
-		want("remove, last step", r.eval(removeConsumerText, one, group, "b", "a", "1"), int64(0))
+		want("remove without heir", r.eval(removeConsumer.text, one, group, "b", "", "1"), int64(-1))
+		want("remove, step 1", r.eval(removeConsumer.text, one, group, "b", "a", "1"), int64(1))
+		want("remove, step 2", r.eval(removeConsumer.text, one, group, "b", "a", "1"), int64(1))
+		want("remove, last step", r.eval(removeConsumer.text, one, group, "b", "a", "1"), int64(0))
 		want("handing on counts no delivery", r.eval("return redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 9)[2][4]", one, group), int64(1))
-		want("destroy refused", r.eval(destroyStreamText, two), int64(0))
+		want("destroy refused", r.eval(destroyStream.text, two), int64(0))
 
 		r.do("XGROUP", "DESTROY", key, group)
-		want("make over entries", r.eval(makeGroupText, two, group), int64(1))
+		want("make over entries", r.eval(makeGroup.text, two, group), int64(1))
 		want("mark", r.eval("return redis.call('GET', KEYS[1])", two[1:]), id(2))
-		want("read again", r.eval(readEntriesText, two, group, "a", "9"), run, id(2), []any{int64(0), stored})
+		want("read again", r.eval(readEntries.text, two, group, "a", "9"), run, id(2), []any{int64(0), stored})
 		r.do("XDEL", key, id(0), id(1), id(2))
-		want("destroy", r.eval(destroyStreamText, two), int64(2))
-		want("destroy again", r.eval(destroyStreamText, two), int64(1))
+		want("destroy", r.eval(destroyStream.text, two), int64(2))
+		want("destroy again", r.eval(destroyStream.text, two), int64(1))
 		want("gone", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
 	})
 }
@@ -365,7 +365,7 @@ func TestAClaimScansAFifthOfALongList(t *testing.T) {
 		}
 		from := ""
 		for range 5 {
-			reply := r.eval(claimEntriesText, []string{r.key()}, r.group(), "c", "3600000", "50", from, fmt.Sprint(scanMax)).([]any)
+			reply := r.eval(claimEntries.text, []string{r.key()}, r.group(), "c", "3600000", "50", from, fmt.Sprint(scanMax)).([]any)
 			for _, entry := range reply[2].([]any) {
 				delete(idle, entry.([]any)[0].(string))
 			}
@@ -444,7 +444,7 @@ func TestALostReplyIsAnErrorAndTheEntriesAreAddedOnce(t *testing.T) {
 
 func addEntriesSHA(t *testing.T, r *rig) string {
 	t.Helper()
-	return plain(t, r.do("SCRIPT", "LOAD", addEntriesText)).(string)
+	return plain(t, r.do("SCRIPT", "LOAD", addEntries.text)).(string)
 }
 
 func TestWakesComeBackAfterAnOutage(t *testing.T) {
