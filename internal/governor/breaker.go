@@ -113,8 +113,7 @@ type payee struct {
 	known     bool
 }
 
-// counted holds the numbers of the series of failures in which a payout was last
-// counted.
+// counted holds the series of failures in which a payout was last counted.
 type counted struct{ row, freshRow uint64 }
 
 // payeesMax limits the payouts that a breaker remembers.
@@ -122,8 +121,7 @@ const payeesMax = 8192
 
 func (b *breaker) closed() bool { return !b.opened }
 
-// callLimit returns how many calls the breaker allows in flight, apart from those
-// of payouts that hang.
+// callLimit returns how many calls of payouts that do not hang may be in flight.
 func (b *breaker) callLimit() int {
 	if b.failures < failuresToLimit {
 		return math.MaxInt
@@ -131,9 +129,9 @@ func (b *breaker) callLimit() int {
 	return max(failuresToOpen-b.failures, 1)
 }
 
-// result takes a call that has ended into account. calls is the number of permits
-// ever granted, and open the number of calls in flight. It reports whether the call
-// counts: a payout that fails again in the same series of failures does not.
+// result takes a call that has ended into account. It reports whether the call counts: a
+// payout that fails again in the same series of failures does not. calls is the number of
+// permits ever granted.
 func (b *breaker) result(now time.Duration, p *Permit, o Outcome, calls uint64, open int) (counts bool) {
 	s := o.sign()
 	switch {
@@ -163,8 +161,8 @@ func (b *breaker) result(now time.Duration, p *Permit, o Outcome, calls uint64, 
 	return true
 }
 
-// dead takes a failed call into account, and opens the breaker if there are enough
-// failures. unconnected says that there was no connection to the provider.
+// dead takes a failed call into account. unconnected says that there was no connection to
+// the provider.
 func (b *breaker) dead(now time.Duration, p *Permit, unconnected bool, calls uint64, open int) (counts bool) {
 	if b.fresh == 0 {
 		b.since = p.call
@@ -203,8 +201,7 @@ func (b *breaker) open(now time.Duration) {
 	*b = breaker{opened: true, allowAt: at, probeAt: at}
 }
 
-// unprobed schedules the next probe after one that said nothing about the
-// provider.
+// unprobed ends a probe that said nothing about the provider.
 func (b *breaker) unprobed(p *Permit, now time.Duration) {
 	b.probed(p, now+service.Jitter(probeRetryInterval, probeJitter))
 }
@@ -221,8 +218,7 @@ func (b *breaker) probed(p *Permit, next time.Duration) {
 }
 
 // giveUp ends this instance's turn although its probe is in flight: for the other
-// instances, that probe failed. They probe after the usual interval. If the probe
-// succeeds after all, that ends the outage.
+// instances, it failed. If it succeeds after all, that ends the outage.
 func (b *breaker) giveUp(now time.Duration) {
 	b.tries++
 	b.turn, b.ended, b.probeAt = false, ProbeResult{Ended: true, Tries: b.tries}, now+probeInterval(b.tries)

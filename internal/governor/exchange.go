@@ -8,8 +8,8 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// exchangeInterval separates the exchanges of an instance that makes calls. A call
-// may start so long after another instance has received a Retry-After.
+// exchangeInterval separates the exchanges of an instance that makes calls: a call may
+// start so long after another instance has received a Retry-After.
 const exchangeInterval = 50 * time.Millisecond
 
 // exchangeIdleInterval separates those of an instance that has nothing to call while
@@ -52,13 +52,12 @@ func (t *told) news() {
 // exchanges reports whether this instance exchanges what it knows with others.
 func (g *Governor) exchanges() bool { return g.cfg.Rates != nil && !g.sharing.away }
 
-// takesTurns reports whether probes must wait for a turn. They need not if the other
-// instances have calls answered: then the breaker is open because this instance
-// cannot reach the provider.
+// takesTurns reports whether probes wait for a turn. They do not if the other instances
+// have calls answered: then this instance alone cannot reach the provider.
 func (g *Governor) takesTurns() bool { return g.exchanges() && !g.breaker.single }
 
-// informed reports whether this instance knows what the others know of the
-// provider. If not, it brings the exchange forward that informs it.
+// informed reports whether this instance knows what the others know of the provider. If
+// not, it brings the next exchange forward.
 func (g *Governor) informed() bool {
 	if !g.exchanges() || g.told.informed {
 		return true
@@ -245,8 +244,8 @@ func unsharedReason(err error) string {
 	return "what instances share of rates through Redis cannot be read: " + effect + "; check that Redis answers"
 }
 
-// leased updates sharing with the result of a lease. Failures for less than
-// outageAfter are no outage: their send times are lost.
+// leased updates sharing with the result of a lease. Failures for less than outageAfter
+// are no outage.
 func (g *Governor) leased(sent, now time.Duration, err error) {
 	s := &g.sharing
 	switch {

@@ -55,19 +55,17 @@ const (
 
 // Config sets the limits of the calls.
 type Config struct {
-	// MaxConcurrency limits the calls in flight on this instance. Zero means
-	// 2048.
+	// MaxConcurrency limits the calls in flight on this instance. Zero means 2048.
 	MaxConcurrency int
-	// RatePerSecond limits the calls of all instances together. Zero means no
-	// limit.
+	// RatePerSecond limits the calls of all instances together. Zero means no limit.
 	RatePerSecond int
 	// Rates is what the instances share: send times, and what they know of the
 	// provider. Nil means that this is the only instance.
 	Rates Rates
-	// Instances returns the number n of running instances, including this one.
-	// An instance leases at most one nth of the next send times of the rate of all
-	// calls. While Rates fails, it starts calls at one nth of each rate, by its own
-	// clock. Instances must be quick and not call the Governor. Nil means 1.
+	// Instances returns the number n of running instances, including this one. An
+	// instance leases at most one nth of the next send times of the rate of all calls.
+	// While Rates fails, it starts calls at one nth of each rate. Instances must be quick
+	// and not call the Governor. Nil means 1.
 	Instances func() int
 	Metrics   *obs.Metrics
 	// Troubles takes the state of the provider, and whether Rates fails.
@@ -79,8 +77,7 @@ type Config struct {
 type Job struct {
 	PromotionID reward.PromotionID
 	// TargetID is the target of the call's payout, if HasTarget is set. The breaker
-	// counts the failures of one payout in a row once. Without a target, each failure
-	// counts.
+	// counts the failures of one payout in a row once; without a target, each counts.
 	TargetID  reward.TargetID
 	HasTarget bool
 	// Hangs reports that several calls for this payout ended without an answer. Its
@@ -158,7 +155,6 @@ func New(cfg Config) *Governor {
 	return g
 }
 
-// loop runs pump when the timer fires.
 func (g *Governor) loop() {
 	for {
 		select {
@@ -173,8 +169,8 @@ func (g *Governor) loop() {
 	}
 }
 
-// now returns the time since the Governor was created. It is at least 1, because
-// a time of 0 means "not set".
+// now returns the time since the Governor was created: at least 1, because 0 means "not
+// set".
 func (g *Governor) now() time.Duration { return time.Since(g.born) + 1 }
 
 // Permit allows its caller one call. The caller gives it back with Done.
@@ -200,10 +196,9 @@ type Outcome struct {
 	// LookupAnswered reports whether the provider has just answered a lookup,
 	// although this charge failed. The next probe then comes sooner.
 	LookupAnswered bool
-	// Local, with Class AnswerNotSent, reports whether Largesse itself ended the
-	// call before it was sent, or its result must not count. The outcome then says
-	// nothing about the provider. AnswerNotSent without Local means that there was
-	// no connection to the provider.
+	// Local, with Class AnswerNotSent, reports that Largesse itself ended the call before
+	// it was sent, or that its result must not count. AnswerNotSent without Local means
+	// that there was no connection to the provider.
 	Local bool
 }
 
@@ -241,8 +236,8 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	}
 }
 
-// leave removes a waiter from its queue, and returns the error for its caller. If
-// the waiter was granted a permit at the same moment, leave gives it back.
+// leave removes a waiter whose context has ended. It gives back a permit that the waiter
+// was granted at the same moment.
 func (g *Governor) leave(w *waiter, because error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,7 +302,6 @@ func (p *Permit) Done(o Outcome) {
 	}
 }
 
-// returnPermit ends a permit.
 func (g *Governor) returnPermit(p *Permit) {
 	p.done = true
 	g.open--
@@ -316,8 +310,8 @@ func (g *Governor) returnPermit(p *Permit) {
 	}
 }
 
-// CancelWaiting makes the waiting calls of a promotion fail with ErrWaitCancelled,
-// because the promotion was paused or cancelled. It is cheap if none wait.
+// CancelWaiting makes the waiting calls of a paused or cancelled promotion fail with
+// ErrWaitCancelled. It is cheap if none wait.
 func (g *Governor) CancelWaiting(id reward.PromotionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -342,9 +336,8 @@ func (g *Governor) waitingQueues(id reward.PromotionID) iter.Seq[*promotionQueue
 	}
 }
 
-// Update gives the waiting calls of a promotion another rate and weight. Later calls
-// bring their own. Without it, a slow rate would hold the calls that wait for it, and a
-// call that waits brings no other rate. It is cheap if none wait.
+// Update gives the waiting calls of a promotion another rate and weight, which would
+// otherwise come with its next call only. It is cheap if none wait.
 func (g *Governor) Update(job Job) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -365,10 +358,9 @@ func (g *Governor) Update(job Job) {
 	}
 }
 
-// AcceptsWork reports whether consumers should read new entries of a promotion.
-// While the breaker is open, it is true from the first due probe on if the promotion
-// has no call that could be the probe: a probe must not depend on the promotions
-// whose calls wait already.
+// AcceptsWork reports whether consumers should read new entries of a promotion. While the
+// breaker is open, these are the ones without a call that could be the probe: a probe
+// must not depend on the promotions whose calls wait already.
 func (g *Governor) AcceptsWork(id reward.PromotionID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -413,14 +405,13 @@ type State struct {
 	Limit   int                        // maximum calls in flight
 	Open    int                        // calls in flight; above Limit for a moment after Limit was lowered
 	Waiting map[reward.PromotionID]int // waiting calls by promotion; no zeros
-	// BreakerOpen reports whether the circuit breaker is open: the provider does
-	// not respond, so that only probes start.
+	// BreakerOpen reports whether only probes start, because the provider does not
+	// respond.
 	BreakerOpen bool
-	// BlockedUntil is the end of the Retry-After during which no call starts. It
-	// is zero if there is none.
+	// BlockedUntil is the end of the Retry-After during which no call starts, or zero.
 	BlockedUntil time.Time
-	// RatesUnshared reports whether Config.Rates fails, so that this instance
-	// starts calls at its part of each rate, by its own clock.
+	// RatesUnshared reports whether Config.Rates fails, so that each rate is divided by
+	// clocks.
 	RatesUnshared bool
 }
 
@@ -473,9 +464,8 @@ func (g *Governor) places(now time.Duration) [2]int {
 	return [2]int{}
 }
 
-// soon returns how many calls may start within the duration Ahead if no rate
-// limits them, and if the calls in flight take as long as usual. It counts no
-// places that no call waits for.
+// soon returns how many calls may start within Ahead if no rate limits them and the calls
+// in flight take as long as usual, but no more than wait.
 func (g *Governor) soon(now time.Duration) [2]int {
 	places := g.places(now)
 	if now >= g.blocked && !g.breaker.opened && g.limit.median > 0 {
@@ -547,8 +537,8 @@ func (g *Governor) grant(now time.Duration) {
 	}
 }
 
-// pick returns the waiter that gets a permit now, or nil. The send times that it
-// needs are due.
+// pick returns the waiter that gets a permit now, or nil. The send times that it needs
+// are due.
 func (g *Governor) pick(now time.Duration) *waiter {
 	for {
 		places := g.places(now)
@@ -587,11 +577,9 @@ func (g *Governor) first(places [2]int) *waiter {
 	return f.first
 }
 
-// demand returns how many send times of the rate of all calls this instance could
-// use soon. A call of a promotion with a rate of its own needs two send times: one
-// of that rate and one of the rate of all calls. So demand counts no more calls of
-// such a promotion than it has send times of its own that are due within
-// g.all.lead.
+// demand returns how many send times of the rate of all calls this instance could use
+// soon. A call of a promotion with a rate of its own needs a send time of both, so demand
+// counts no more of these calls than have one of their own within g.all.lead.
 func (g *Governor) demand(now time.Duration) int {
 	left := g.soon(now)
 	total := 0
@@ -615,8 +603,7 @@ func (g *Governor) demand(now time.Duration) int {
 	return total
 }
 
-// arm sets the timer for the next change. A timer that fires early does no
-// harm.
+// arm sets the timer for the next change. A timer that fires early does no harm.
 func (g *Governor) arm(now time.Duration) {
 	at := g.next(now)
 	if until := g.report.until; until > now && (at == 0 || until < at) {

@@ -34,20 +34,17 @@ type hanging struct {
 	silent map[reward.PromotionID]int
 }
 
-// room returns how many of these calls may start.
 func (h *hanging) room(limit, open int) int {
 	return max(min(limit-open, max(limit/hangingPart, 1)-h.open), 0)
 }
 
-// hangs reports whether the calls of a promotion count as calls of payouts that
-// hang.
+// hangs reports whether all calls of a promotion count as calls of payouts that hang.
 func (g *Governor) hangs(id reward.PromotionID) bool { return g.hanging.silent[id] >= silentToHang }
 
 // unanswered reports whether a call that was sent got no answer.
 func (o Outcome) unanswered() bool { return o.Class == reward.AnswerUnknown && o.Status == 0 }
 
-// result takes a call that has ended into account. counts is the result of the
-// breaker.
+// result takes a call that has ended into account. counts is the result of the breaker.
 func (h *hanging) result(g *Governor, p *Permit, o Outcome, counts bool, now time.Duration) {
 	id := p.payee.promotion
 	switch {
@@ -67,8 +64,7 @@ func (h *hanging) result(g *Governor, p *Permit, o Outcome, counts bool, now tim
 	}
 }
 
-// moveQueue moves the waiters of a promotion to its queue for payouts that hang, or
-// back. Those whose own payout hangs stay there.
+// moveQueue moves the waiters whose own payout does not hang to the other queue.
 func (g *Governor) moveQueue(id reward.PromotionID, hangs bool, now time.Duration) {
 	f := g.flows[queueKey{id, !hangs}]
 	if f == nil {
@@ -84,10 +80,10 @@ func (g *Governor) moveQueue(id reward.PromotionID, hangs bool, now time.Duratio
 	}
 }
 
-// pickProbe returns the waiter that is the next probe, or nil. A payout that does
-// not hang goes before one that does, and the promotion that was not probed for
-// longest goes before the others: what a payee or a promotion does must not be
-// taken for the provider. Probes are seconds apart, so this may look at all queues.
+// pickProbe returns the waiter that is the next probe, or nil. Payouts that do not hang,
+// and promotions that were not probed for longest, go first: what a payee or a promotion
+// does must not be taken for the provider. Probes are seconds apart, so this may look at
+// all queues.
 func (g *Governor) pickProbe(now time.Duration) *waiter {
 	b := &g.breaker
 	var best *promotionQueue
@@ -135,8 +131,7 @@ func (g *Governor) mayProbe(now time.Duration) bool {
 	return b.turn || g.wantsProbe(now)
 }
 
-// wantsProbe reports whether a call waits that would be a probe, if it were this
-// instance's turn.
+// wantsProbe reports whether a call waits that would be a probe in this instance's turn.
 func (g *Governor) wantsProbe(now time.Duration) bool {
 	b := &g.breaker
 	return g.fresh > 0 && now >= b.probeAt || g.waiting > 0 && now >= b.probeAt+probeGrace

@@ -46,7 +46,6 @@ func (s slots) last() time.Duration { return s.at + time.Duration(s.count-1)*s.e
 
 func paceOf(perSecond int) float64 { return pacing * float64(perSecond) }
 
-// own reports whether this is the rate of one promotion.
 func (l *lane) own() bool { return l.flows != [2]*promotionQueue{} }
 
 func newLane(name string, perSecond int) *lane { return &lane{name: name, pace: paceOf(perSecond)} }
@@ -79,13 +78,11 @@ func (l *lane) drop(now time.Duration) {
 	l.runs = nil
 }
 
-// due reports whether a call may start now.
 func (l *lane) due(now time.Duration) bool {
 	l.drop(now)
 	return len(l.runs) > 0 && l.runs[0].at <= now
 }
 
-// use removes the first send time. The caller has checked that it is due.
 func (l *lane) use() {
 	s := &l.runs[0]
 	s.at += s.every
@@ -134,15 +131,13 @@ type sharing struct {
 	unshared bool
 }
 
-// ask requests send times of a rate that can be used soon. It requests at most
-// demand, and at most this instance's part of those within Ahead. It reports
-// whether it added send times at once, by this instance's clock. Those of
-// Config.Rates arrive later.
+// ask requests send times of a rate that can be used soon: at most demand, and at most
+// this instance's part of those within Ahead. It reports whether it added some at once,
+// by this instance's clock. Those of Config.Rates arrive later.
 //
-// ask does nothing while enough send times are left, in number and in time, so
-// that one request leases several. If exact is set, it requests missing ones at
-// once. The send times of a promotion's own rate are leased as far ahead as
-// possible, because each of them needs a send time of all calls to match.
+// ask does nothing while enough send times are left, in number and in time, so that one
+// request leases several, unless exact is set. Those of a promotion's own rate are leased
+// as far ahead as possible, because each of them needs a send time of all calls to match.
 func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool {
 	if demand <= 0 || l.asking || now < l.askAt {
 		return false

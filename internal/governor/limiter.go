@@ -73,13 +73,10 @@ func newLimiter(most int) limiter {
 	return l
 }
 
-// now returns the limit, at least 1.
 func (l *limiter) now() int { return int(l.limit) }
 
-// opened records the number of calls in flight.
 func (l *limiter) opened(open int) { l.peak = max(l.peak, open) }
 
-// restart starts over after an outage of the provider.
 func (l *limiter) restart(now time.Duration, open int) {
 	l.limit, l.doubling, l.slow = min(limitRestart, l.max), true, slowness{}
 	l.begin(now, open)
@@ -113,8 +110,7 @@ func (o Outcome) congested() bool {
 	return o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable
 }
 
-// sample adds a latency to the sample of the window. Each latency of the window is
-// in the sample with the same probability.
+// sample adds a latency to the uniform sample of the window.
 func (l *limiter) sample(took time.Duration) {
 	l.paid++
 	if l.paid <= samplesMax {

@@ -7,15 +7,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// promotionQueue is the queue of a promotion whose calls wait or have waited
-// lately. Start-time fair queueing decides which queue gets the next permit. Each
-// call has a start tag: the finish tag of the promotion's previous call, or the
-// virtual time if that is later. Its finish tag is 1/weight after its start tag.
-// The call with the lowest start tag goes first, and its start tag becomes the
-// virtual time.
+// promotionQueue is the queue of a promotion whose calls wait or have waited lately.
+// Start-time fair queueing decides which queue gets the next permit. The start tag of a
+// call is the finish tag of the promotion's previous call, or the virtual time if that is
+// later; its finish tag is 1/weight after that. The call with the lowest start tag goes
+// first, and its tag becomes the virtual time.
 //
-// A promotion has a second queue for payouts that hang, so that they delay no
-// other payout of it. Both have the same lane.
+// A promotion has a second queue for payouts that hang, so that they delay no other
+// payout of it. Both have the same lane.
 type promotionQueue struct {
 	id          reward.PromotionID
 	hangs       bool    // the queue of payouts that hang
@@ -115,7 +114,6 @@ func indexOf(hangs bool) int {
 	return 0
 }
 
-// count adds n to the counts of waiters.
 func (g *Governor) count(f *promotionQueue, n int) {
 	f.waiting += n
 	g.waiting += n
@@ -127,8 +125,7 @@ func (g *Governor) count(f *promotionQueue, n int) {
 	}
 }
 
-// remove removes a waiter from its queue, and moves the queue to the heap that it
-// belongs to then.
+// remove removes a waiter, and moves its queue to the heap that it belongs to then.
 func (g *Governor) remove(w *waiter, now time.Duration) {
 	f := w.flow
 	if w.prev == nil {
@@ -193,9 +190,8 @@ func (g *Governor) place(f *promotionQueue, now time.Duration) {
 	g.move(f, inParked)
 }
 
-// lookAgain returns when to check a parked queue with the rate l again: when its
-// next send time is due, or early enough before that to lease a send time of the
-// rate of all calls, too.
+// lookAgain returns when to check a parked queue with the rate l again: when its next
+// send time is due, or early enough before that to lease one of all calls, too.
 func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	if t, ok := l.first(); ok {
 		if g.all != nil && t-g.all.lead > now {
@@ -209,8 +205,8 @@ func (g *Governor) lookAgain(l *lane, now time.Duration) time.Duration {
 	return now + recheckInterval
 }
 
-// makeReady puts a queue into the ready heap. Its start tag is at least the virtual
-// time then, so a queue that was not ready for a while is not preferred.
+// makeReady puts a queue into the ready heap. A queue that was not ready for a while
+// starts at the virtual time, so that it is not preferred.
 func (g *Governor) makeReady(f *promotionQueue) {
 	start := max(f.finish, f.start)
 	if f.in != inReady {
@@ -238,7 +234,6 @@ func (g *Governor) move(f *promotionQueue, to queueState) {
 	}
 }
 
-// heapOf returns the heap that a queue is in, or nil.
 func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
 	switch {
 	case f.in == inParked:
@@ -251,9 +246,8 @@ func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
 	return nil
 }
 
-// forget drops queues without waiters once there are many of them. With its queue,
-// a promotion loses the finish tag of its latest call, so its next call may start
-// earlier than is fair, by at most one call.
+// forget drops queues without waiters once there are many. The next call of such a
+// promotion may start earlier than is fair, by at most one call.
 func (g *Governor) forget(now time.Duration) {
 	if len(g.flows) < idleQueuesMax+2*(len(g.ready.queues)+len(g.hanging.ready.queues)+len(g.parked.queues)) {
 		return

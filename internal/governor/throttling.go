@@ -34,8 +34,7 @@ type throttling struct {
 	blocks    int // since confirmed
 }
 
-// add takes a Retry-After into account, and reports whether it is meant for all
-// calls.
+// add takes a Retry-After into account, and reports whether it is meant for all calls.
 func (t *throttling) add(p payee) bool {
 	if len(t.payees) < payeesToBlock && (!p.known || !slices.Contains(t.payees, p)) {
 		t.payees = append(t.payees, p)
@@ -49,8 +48,7 @@ func (t *throttling) blockMax() time.Duration {
 	return min(blockMaxFirst<<min(max(t.blocks-1, 0), 8), RetryAfterMax)
 }
 
-// callLimit returns how many calls may be in flight, apart from those of payouts that
-// hang.
+// callLimit returns how many calls of payouts that do not hang may be in flight.
 func (t *throttling) callLimit() int {
 	if t.confirmed || len(t.payees) >= payeesToLimit {
 		return 1
@@ -82,7 +80,6 @@ func (g *Governor) throttled(now time.Duration, p payee, o Outcome) {
 	}
 }
 
-// notThrottled takes any other response into account.
 func (g *Governor) notThrottled(now time.Duration) {
 	g.report.throttles = 0
 	if now >= g.blocked {
@@ -90,7 +87,6 @@ func (g *Governor) notThrottled(now time.Duration) {
 	}
 }
 
-// blockedElsewhere takes a block into account that another instance knows.
 func (g *Governor) blockedElsewhere(until time.Duration) {
 	g.blocked = max(g.blocked, until)
 	g.throttling.confirmed = true
@@ -109,7 +105,6 @@ func (g *Governor) Unblock() {
 	g.pump(g.now())
 }
 
-// unblocked ends a block on this instance.
 func (g *Governor) unblocked() {
 	g.blocked, g.throttling, g.told.block = 0, throttling{}, 0
 	g.report.throttles, g.report.until, g.report.block = 0, 0, ""

@@ -16,13 +16,11 @@ import (
 )
 
 const (
-	// refreshInterval separates reads of the active promotions.
 	refreshInterval = 500 * time.Millisecond
 	// viewAgeMax is the age above which a view allows no new call.
 	viewAgeMax = time.Second
-	// markInterval separates reads of the restore mark, which says when the
-	// database was restored from a backup. The mark is set before instances start
-	// again, and the first read of an instance includes it.
+	// markInterval separates reads of the restore mark. The mark is set before instances
+	// start again, and the first read of an instance includes it.
 	markInterval = 10 * time.Second
 	// wholeInterval separates reads of all active promotions.
 	wholeInterval = 30 * time.Second
@@ -33,12 +31,9 @@ const (
 )
 
 // StatusCache holds the active promotions as of the latest read. It reads what has
-// changed every refreshInterval, and sooner on a hint. It is safe for concurrent
-// use.
-//
-// It reads the whole list at first, after a failed read, and every wholeInterval in
-// case that a change was missed. The last kind of read runs in the background and
-// delays no other, so a list that takes seconds to read makes no view old.
+// changed every refreshInterval, and sooner on a hint. It reads the whole list at first,
+// after a failed read, and every wholeInterval in case that a change was missed: the
+// latter in the background, so that it makes no view old. It is safe for concurrent use.
 type StatusCache struct {
 	service.Base
 	rows cacheRows
@@ -61,11 +56,9 @@ type StatusCache struct {
 // active is the result of one read.
 type active struct {
 	views map[reward.PromotionID]*store.PromotionView
-	// changed are the promotions that this read has found changed, and those that
-	// are no longer active.
+	// changed are the promotions that this read has found changed or no longer active.
 	changed []reward.PromotionID
-	// restoredAt is when the database was restored from a backup; zero means
-	// never.
+	// restoredAt is when the database was restored from a backup, or zero.
 	restoredAt time.Time
 }
 
@@ -75,8 +68,8 @@ type cacheRows interface {
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
-// NewStatusCache returns a cache that has read nothing yet. It calls onRefresh, unless that
-// is nil, after each successful read.
+// NewStatusCache returns a cache that calls onRefresh, unless that is nil, after each
+// successful read.
 func NewStatusCache(rows cacheRows, onRefresh func(active), log obs.Log) *StatusCache {
 	c := &StatusCache{rows: rows, whole: make(chan store.PromotionChanges, 1), followers: make(map[*follower]bool)}
 	log = log.For(obs.Manager)
@@ -103,7 +96,6 @@ func NewStatusCache(rows cacheRows, onRefresh func(active), log obs.Log) *Status
 // Hint brings the next read forward. It never blocks.
 func (c *StatusCache) Hint() { c.view.Hint() }
 
-// run reads until ctx ends.
 func (c *StatusCache) run(ctx context.Context) {
 	c.view.Run(ctx)
 	c.background.Wait()
@@ -146,9 +138,8 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 	return now, nil
 }
 
-// readWhole reads the whole list in the background. The next regular read takes the
-// list over, and reads again all changes that were made since this call. If the
-// background read fails, the next one is due about a wholeInterval after it began.
+// readWhole reads the whole list in the background. The next regular read takes it over,
+// and reads again all changes that were made since this call.
 func (c *StatusCache) readWhole(ctx context.Context) {
 	if c.reading.Swap(true) {
 		return
@@ -172,9 +163,9 @@ func (c *StatusCache) readWhole(ctx context.Context) {
 	})
 }
 
-// apply applies changes to a copy of the views, and notes them. A promotion in
-// a list of changes has changed even if its view is the same as before, because it may
-// have changed twice. In a whole list, only those with another view count as changed.
+// apply applies changes to a copy of the views, and notes them. A promotion in a list of
+// changes may have changed twice, so it counts even if its view is the same as before. In
+// a whole list, only those with another view count.
 func (a *active) apply(c store.PromotionChanges) {
 	if !c.Whole && len(c.Active)+len(c.Inactive) == 0 {
 		return
@@ -206,7 +197,6 @@ func (a *active) apply(c store.PromotionChanges) {
 	a.views = next
 }
 
-// sameView reports whether two views are equal.
 func sameView(a, b store.PromotionView) bool {
 	if a.ExpectedCount != nil && b.ExpectedCount != nil && *a.ExpectedCount == *b.ExpectedCount {
 		a.ExpectedCount = b.ExpectedCount
@@ -214,8 +204,7 @@ func sameView(a, b store.PromotionView) bool {
 	return a == b
 }
 
-// follower collects the promotions that have changed, for a part that works on
-// those alone.
+// follower collects the promotions that have changed.
 type follower struct {
 	cache *StatusCache
 	fresh service.Hint // given by each successful read
@@ -224,8 +213,8 @@ type follower struct {
 	changed map[reward.PromotionID]bool
 }
 
-// follow returns a follower, for which every active promotion has changed at first.
-// Call end when it is not needed any more.
+// follow returns a follower, for which every active promotion has changed at first. Call
+// end when it is not needed any more.
 func (c *StatusCache) follow() *follower {
 	f := &follower{cache: c, fresh: service.NewHint(), changed: make(map[reward.PromotionID]bool)}
 	c.mu.Lock()
@@ -250,8 +239,8 @@ func (f *follower) add(ids []reward.PromotionID) {
 	f.fresh.Give()
 }
 
-// take returns the promotions that have changed since the call before, with the
-// views to use for them. One without a view is no longer active.
+// take returns the promotions that have changed since the call before, and all views. A
+// promotion without a view is no longer active.
 func (f *follower) take() (changed map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView) {
 	f.mu.Lock()
 	changed, f.changed = f.changed, make(map[reward.PromotionID]bool)
@@ -259,8 +248,8 @@ func (f *follower) take() (changed map[reward.PromotionID]bool, views map[reward
 	return changed, f.cache.Views()
 }
 
-// Status returns the status of a promotion and the age of the view that has it.
-// The status is "" if the view does not have the promotion.
+// Status returns the status of a promotion, "" if the view does not have it, and the age
+// of the view.
 func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, time.Duration) {
 	now, readAt := c.view.Get()
 	if v := now.views[id]; v != nil {
@@ -269,8 +258,8 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 	return "", time.Since(readAt)
 }
 
-// currency returns the currency of a promotion, or "" if it has none. It is false
-// unless the view has the promotion as RUNNING: a DRAFT's currency can change.
+// currency returns the currency of a promotion. It is false unless the view has the
+// promotion as RUNNING: a DRAFT's currency can change.
 func (c *StatusCache) currency(id reward.PromotionID) (string, bool) {
 	now, _ := c.view.Get()
 	if v := now.views[id]; v != nil && v.Status == reward.Running {
@@ -288,15 +277,13 @@ func (c *StatusCache) job(id reward.PromotionID) governor.Job {
 	return governor.Job{PromotionID: id}
 }
 
-// A payout that was first dispatched before a restore, or less than restoreDistrust
-// after it, is looked up before a charge: it may have been charged after the backup
-// was made, and then its row does not show the charge.
-// Kafka records that are newer than the backup arrive again within this time.
+// restoreDistrust is how long after a restore a first dispatch is not trusted: the row
+// may not show a charge that was made after the backup. Kafka records that are newer than
+// the backup arrive again within this time.
 const restoreDistrust = 24 * time.Hour
 
-// LookupUntil returns when the distrust after a restore ends, or zero if there
-// was no restore. A payout that was first dispatched before that time must be
-// looked up before a charge.
+// LookupUntil returns the time before which a first dispatch means that the payout must
+// be looked up before a charge, because the database was restored; zero if it was not.
 func (c *StatusCache) LookupUntil() time.Time {
 	now, _ := c.view.Get()
 	if now.restoredAt.IsZero() {
@@ -305,9 +292,8 @@ func (c *StatusCache) LookupUntil() time.Time {
 	return now.restoredAt.Add(restoreDistrust)
 }
 
-// FreshWithin reports whether the view is younger than the lease. An instance
-// with an older view cannot read the rows, and must let other instances claim its
-// entries.
+// FreshWithin reports whether the view is younger than d. An instance with an older view
+// than a lease must let other instances claim its entries.
 func (c *StatusCache) FreshWithin(lease time.Duration) bool {
 	_, readAt := c.view.Get()
 	return time.Since(readAt) < lease

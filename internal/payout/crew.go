@@ -29,14 +29,13 @@ const (
 	stepRest = 30 * time.Second
 )
 
-// crew does one kind of work for many promotions. Its steps run in parallel, at
-// most one of a promotion at a time. Each step has a deadline and does a bounded
-// part of the work; a promotion with more to do goes to the end of the line. So
-// no promotion holds up the others, however much it has to do.
+// crew does one kind of work for many promotions. Its steps run in parallel, at most one
+// of a promotion at a time. Each step has a deadline and does a bounded part of the work;
+// a promotion with more to do goes to the end of the line.
 //
-// A promotion whose latest step failed waits in a line of its own, which has one
-// slot. So promotions whose stream or rows hang leave the other slots to the
-// others. All methods are safe for concurrent use.
+// A promotion whose latest steps failed waits in a line of its own, which has one slot.
+// So promotions whose stream or rows hang leave the other slots to the others. All
+// methods are safe for concurrent use.
 type crew struct {
 	timeout time.Duration // of a step
 	pause   time.Duration // between a step that is done and the next one of the promotion
@@ -77,8 +76,7 @@ func newCrew(slots int, timeout, pause time.Duration, report func(error, ...any)
 	}
 }
 
-// offer replaces the promotions that the crew works on, with their latest views.
-// Steps begin until ctx ends; offer does not wait for them.
+// offer replaces the promotions that the crew works on. It does not wait for steps.
 func (c *crew) offer(ctx context.Context, views []*store.PromotionView) {
 	now := time.Now()
 	c.mu.Lock()
@@ -102,8 +100,8 @@ func (c *crew) offer(ctx context.Context, views []*store.PromotionView) {
 			continue
 		}
 		c.recover(j)
-		// While it is in a line or its step runs, the promotion may be offered again. It
-		// must not be in the line twice, or have two steps at once.
+		// It must not be in the line twice, or have two steps at once, if it is offered
+		// again.
 		if j.gone = true; !j.waits {
 			delete(c.jobs, id)
 		}
@@ -186,7 +184,7 @@ func (c *crew) end(ctx context.Context, l *line, id reward.PromotionID, j *job, 
 	c.begin(ctx)
 }
 
-// stuck reports whether steps have failed for a time and none has succeeded.
+// stuck reports whether steps have failed for so long and none has succeeded.
 func (c *crew) stuck(since time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

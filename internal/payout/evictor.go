@@ -25,12 +25,12 @@ type evictor struct {
 	alive *service.View[map[string]bool] // the names of the living instances
 
 	mu sync.Mutex // protects consumed
-	// consumed holds the promotions whose streams may have consumers, each with
-	// the LastDispatchedAt that its view had when offer last added it. A promotion is added when
-	// it has QUEUED payouts and is not PAUSED, and removed when it has neither QUEUED
-	// payouts nor consumers. It also holds promotions that other instances own, because
-	// this instance may take them over. After a start, it gets the promotions of all
-	// pools that instances reported in the last day: one of these may have crashed.
+	// consumed holds the promotions whose streams may have consumers, each with the
+	// LastDispatchedAt of its view. A promotion is added when it is readable, and removed
+	// when it has neither QUEUED payouts nor consumers. Promotions of other instances are
+	// there too, because this one may take them over. After a start, it gets the
+	// promotions of all pools that instances reported in the last day: one of these may
+	// have crashed.
 	consumed map[reward.PromotionID]time.Time
 	inherits bool // consumed has the pools of the last day; only the reads of alive use it
 }
@@ -56,7 +56,6 @@ func newEvictor(s *shared, log obs.Log) *evictor {
 	return e
 }
 
-// inherit adds the pools of all instances to consumed, once.
 func (e *evictor) inherit(ctx context.Context) error {
 	if e.inherits {
 		return nil
@@ -83,9 +82,9 @@ func readable(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 && v.Status != reward.Paused
 }
 
-// offer adds to consumed the promotions of busy that are readable, and forgets those
-// that are no longer active. Then it gives the crew those that this instance owns.
-// views has all active promotions; busy are those that may have QUEUED payouts.
+// offer adds promotions that are readable to consumed, forgets those that are no longer
+// active, and gives the crew those that this instance owns. views has all active
+// promotions; busy are those that may have QUEUED payouts.
 func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, views map[reward.PromotionID]*store.PromotionView, owns func(reward.PromotionID) bool) {
 	e.mu.Lock()
 	for id := range busy {
@@ -107,11 +106,10 @@ func (e *evictor) offer(ctx context.Context, busy map[reward.PromotionID]bool, v
 	e.crew.offer(ctx, checked)
 }
 
-// evict removes the consumers of one stream that belong to dead instances. A
-// consumer has to be idle for a lease, and the list of the living is younger than
-// that. So the list is newer than the consumer's latest command. An instance
-// registers no consumer before its first heartbeat. So if the instance of an
-// idle consumer is missing in the list, that instance is dead.
+// evict removes the consumers of one stream that belong to dead instances. A consumer has
+// to be idle for a lease, and the list of the living is younger than that, so newer than
+// its latest command. An instance registers no consumer before its first heartbeat. So
+// the instance of an idle consumer that is missing in the list is dead.
 func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, error) {
 	alive, readAt := e.alive.Get()
 	if time.Since(readAt) >= e.cfg.Limits.Lease {

@@ -31,10 +31,9 @@ const (
 	feedBackoffMax = 4 * time.Second
 )
 
-// Feeder dispatches READY payouts into their stream while the stream has
-// capacity. The other payouts wait in the database. The Feeder also dispatches
-// RETRYING payouts that are due, even if their record on the retry topic was lost.
-// A promotion whose dispatch is slow or locked does not keep it from the others.
+// Feeder dispatches READY payouts, and RETRYING ones that are due, while their stream has
+// capacity. A promotion whose dispatch is slow or locked does not keep it from the
+// others.
 type Feeder struct {
 	service.Base
 	*shared
@@ -56,8 +55,7 @@ type Feeder struct {
 	slow  int // those of them whose latest dispatch took too long
 }
 
-// feed is what the feeder knows about a promotion that it feeds, or whose latest
-// dispatch took too long.
+// feed is a promotion that is fed, or whose latest dispatch took too long.
 type feed struct {
 	busy      bool
 	timeouts  int       // dispatches in a row that took too long
@@ -79,7 +77,6 @@ func (f *Feeder) SpaceFreed() {
 	}
 }
 
-// run feeds all promotions in rounds until ctx ends.
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
 	f.clock.await(ctx)
@@ -113,8 +110,8 @@ func feeds(v *store.PromotionView) bool {
 	return v.Status == reward.Running && v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] > 0
 }
 
-// round feeds every promotion that waits once, unless an earlier feed still runs, and
-// reports whether any entry was added. It waits up to feedPatience for each.
+// round feeds every promotion that waits once, and reports whether any entry was added.
+// It waits up to feedPatience for each.
 func (f *Feeder) round(ctx context.Context, waiting map[reward.PromotionID]bool) bool {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, feedWorkers)
@@ -151,8 +148,7 @@ func (f *Feeder) round(ctx context.Context, waiting map[reward.PromotionID]bool)
 	return f.moved.Load()
 }
 
-// begin reports whether a promotion can be fed now, and how long a dispatch may
-// take.
+// begin reports whether a promotion can be fed now, and the deadline of a dispatch.
 func (f *Feeder) begin(id reward.PromotionID) (timeout time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,8 +186,7 @@ func (f *Feeder) end(id reward.PromotionID, late bool) {
 	e.timeouts++
 }
 
-// feedOne feeds one promotion, and reports whether a dispatch took longer than
-// timeout.
+// feedOne feeds one promotion, and reports whether a dispatch took too long.
 func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout time.Duration) (late bool) {
 	n, late := f.feed(ctx, v, reward.Retrying, 1, timeout)
 	if !late && v.Counts.Payouts[reward.Ready] > 0 {
@@ -207,11 +202,10 @@ func (f *Feeder) feedOne(ctx context.Context, v store.PromotionView, timeout tim
 	return late
 }
 
-// feed dispatches up to rounds batches of a promotion's payouts in state from,
-// while there is capacity. It dispatches nothing that the queue would refuse
-// because of its clock. It returns how many entries the queue accepted, and whether
-// a dispatch took longer than timeout. While the queue adds the entries of one
-// batch, feed dispatches the next batch.
+// feed dispatches up to rounds batches of a promotion's payouts in state from, while
+// there is capacity, but nothing that the queue would refuse because of its clock. It
+// returns how many entries the queue accepted, and whether a dispatch took longer than
+// timeout. While the queue adds one batch, feed dispatches the next.
 func (f *Feeder) feed(ctx context.Context, v store.PromotionView, from reward.State, rounds int, timeout time.Duration) (taken int, late bool) {
 	if v.Counts.Payouts[from] == 0 || !f.clock.accepts(queue.StreamOf(v.Promotion)) {
 		return 0, false

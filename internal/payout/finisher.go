@@ -20,14 +20,12 @@ const (
 	finishWorkers = 4
 )
 
-// Finisher writes the outcomes of dispatches in batches. After the commit it
-// acknowledges their entries and releases the items, which frees capacity in
-// their pool. After a crash, another consumer claims the entries that were not
-// acknowledged: it acknowledges those whose outcome is committed, and returns
-// the payouts of the others to READY.
+// Finisher writes the outcomes of dispatches in batches. After the commit it acknowledges
+// their entries and releases the items, which frees capacity in their pool. After a
+// crash, another consumer claims the entries that were not acknowledged.
 //
-// Promotions share batches. If a batch fails, the Finisher writes the outcomes
-// of each promotion by themselves, and parks those that fail again; see parking.
+// Promotions share batches. If a batch fails, the Finisher writes the outcomes of each
+// promotion by themselves, and parks those that fail again; see parking.
 //
 // Before you stop the Finisher, stop every part that hands it items.
 type Finisher struct {
@@ -42,14 +40,12 @@ type Finisher struct {
 	work              chan finished
 	acks              chan *pool.Item
 	returns           chan *pool.Item
-	// writing ends when the finisher gives up: it then repeats no failed write.
-	// An entry whose outcome is not written stays pending until a consumer
-	// claims it.
+	// writing ends when the finisher gives up: it then repeats no failed write, and
+	// leaves entries without an outcome pending.
 	writing context.Context
 	giveUp  context.CancelFunc
 }
 
-// finished is an entry and the outcome of its dispatch.
 type finished struct {
 	item    *pool.Item
 	outcome rules.Outcome
@@ -82,7 +78,7 @@ func (f *Finisher) run(ctx context.Context) {
 	release(f.parking.empty())
 }
 
-// inBatches passes the values of a channel to use, in batches, until ctx ends.
+// inBatches passes the values of a channel to use, until ctx ends.
 func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Context, []T)) {
 	for {
 		batch := gather(ctx, from)
@@ -93,9 +89,8 @@ func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Conte
 	}
 }
 
-// gather waits for a value, then collects further values for finishLinger, at
-// most finishBatch in all. If ctx ends, it returns the values that it has, or
-// nil if it has none.
+// gather waits for a value, then collects up to finishBatch values for finishLinger. It
+// returns nil if ctx ends first.
 func gather[T any](ctx context.Context, from <-chan T) []T {
 	var batch []T
 	select {
@@ -119,34 +114,31 @@ func gather[T any](ctx context.Context, from <-chan T) []T {
 	return batch
 }
 
-// finish passes an outcome to the finisher, which releases the item after the
-// commit, or when it gives up.
+// finish passes on an outcome. The item is released after the commit.
 func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 	it.CallEnded()
 	f.work <- finished{it, out}
 }
 
-// ack passes on an entry that needs no outcome: its row is not QUEUED under
-// this dispatch any more, or a dead letter holds its bytes.
+// ack passes on an entry that needs no outcome: its row is not QUEUED under this dispatch
+// any more, or a dead letter holds its bytes.
 func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 
-// returnToReady passes on an entry that this consumer must not charge now: for
-// example it was claimed, its pool ends, or its promotion is paused. The row
-// returns to READY, or becomes UNKNOWN in a CANCELLED promotion. The next charge
-// has the same idempotency key.
+// returnToReady passes on an entry that this consumer must not charge now: for example it
+// was claimed, its pool ends, or its promotion is paused. The row returns to READY, or
+// becomes UNKNOWN in a CANCELLED promotion.
 //
-// MaybeCalled is always set: an earlier try of this consumer, or the previous
-// owner of a claimed entry, may have sent a charge.
+// MaybeCalled is always set: an earlier try of this consumer, or the previous owner of a
+// claimed entry, may have sent a charge.
 func (f *Finisher) returnToReady(it *pool.Item) {
 	it.CallEnded()
 	f.returns <- it
 }
 
-// writeReturns returns the payouts of a batch to READY. A claimed entry counts as
-// a failed delivery, because its previous owner recorded no outcome. If a batch
-// fails, it returns the payouts of each promotion by themselves. If a write fails,
-// and while outcomes of the promotion are parked, the entries stay pending until a
-// consumer claims them.
+// writeReturns returns the payouts of a batch to READY. A claimed entry counts as a
+// failed delivery, because its previous owner recorded no outcome. If a batch fails, it
+// returns the payouts of each promotion by themselves. The entries of those that fail, or
+// that have parked outcomes, stay pending until a consumer claims them.
 func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 	ctx, cancel := f.untilGivenUp(ctx)
 	defer cancel()
@@ -177,7 +169,6 @@ func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
 	}
 }
 
-// returnItems returns payouts to READY in one transaction.
 func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed bool) error {
 	refs := make([]reward.Ref, len(items))
 	for i, it := range items {
@@ -198,7 +189,6 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	return nil
 }
 
-// byPromotion groups the elements of a batch.
 func byPromotion[T any](batch []T, promotion func(T) reward.PromotionID) [][]T {
 	var parts [][]T
 	at := make(map[reward.PromotionID]int)
@@ -222,11 +212,10 @@ func (f *Finisher) untilGivenUp(ctx context.Context) (context.Context, context.C
 	return ctx, func() { stop(); cancel() }
 }
 
-// write commits a batch, except outcomes of promotions that have parked ones,
-// which it parks too. If the batch fails, it commits the outcomes of each
-// promotion by themselves, and parks those that fail. After a failure that no
-// row has caused it parks the others at once: the database is away, and each
-// further try would wait for it.
+// write commits a batch, except outcomes of promotions that have parked ones. If the
+// batch fails, it commits those of each promotion by themselves, and parks those that
+// fail. After a failure that no row has caused it parks the others at once: the database
+// is away, and each further try would wait for it.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
 	ctx, cancel := f.untilGivenUp(ctx)
 	defer cancel()
@@ -285,9 +274,9 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 	return nil
 }
 
-// acknowledge removes entries from their streams and releases their items. If
-// the queue fails, the entries stay pending: a consumer claims them, finds that
-// their dispatches are over, and acknowledges them.
+// acknowledge removes entries from their streams and releases their items. If the queue
+// fails, a consumer claims the entries, finds that their dispatches are over, and
+// acknowledges them.
 func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 	byStream := make(map[queue.Stream][]*pool.Item, 1)
 	for _, it := range items {

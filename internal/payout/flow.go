@@ -36,13 +36,11 @@ type Config struct {
 	// MaxLen limits the entries of each stream.
 	MaxLen int
 	Limits Limits
-	// Direct selects direct mode (redis.stream.enabled: false): instances share
-	// no streams. Each instance has a queue in its own process and pays only what
-	// it dispatched itself. See docs/adr/0007.
+	// Direct selects direct mode (redis.stream.enabled: false; docs/adr/0007): each
+	// instance has a queue in its own process and pays only what it dispatched itself.
 	Direct bool
-	// QueueIsLocal means that this instance is alone and has the queue in its
-	// process. The queue starts empty, so Start returns all QUEUED payouts to
-	// READY.
+	// QueueIsLocal means that this instance is alone and has the queue in its process.
+	// The queue starts empty, so Start returns all QUEUED payouts to READY.
 	QueueIsLocal bool
 	// ApprovalAbove is the setting approval.above: a running promotion with a
 	// larger total is paused until a second person has approved it.
@@ -94,9 +92,8 @@ type Flow struct {
 	finisher *Finisher
 	retry    *RetryProcessor
 	feeder   *Feeder
-	// ownedRows and ownedStreams are this instance's parts of the housekeeping: of the
-	// work that needs the database only, and of the work that needs the queue. They are
-	// nil if this instance is alone.
+	// ownedRows and ownedStreams are this instance's parts of the housekeeping that needs
+	// the database only, and the queue. They are nil if this instance is alone.
 	ownedRows, ownedStreams *store.Share
 	sweeper                 *Sweeper
 	settler                 *Settler
@@ -118,7 +115,6 @@ func New(cfg Config) (*Flow, error) {
 	return f, nil
 }
 
-// wire creates every part except the listeners.
 func wire(cfg Config, publisher bus.Publisher) *Flow {
 	f := &Flow{}
 	f.shared = newShared(cfg, f.refreshed)
@@ -141,7 +137,6 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	return f
 }
 
-// refreshed follows a read of the cache.
 func (f *Flow) refreshed(now active) {
 	for id := range f.governor.State().Waiting {
 		if v := now.views[id]; v != nil && (v.Status == reward.Paused || v.Status == reward.PromotionCancelled) {
@@ -171,9 +166,8 @@ func (f *Flow) refreshed(now active) {
 	}
 }
 
-// divide divides the housekeeping of rows and of streams among the instances, unless this
-// one is alone. An instance that cannot read the promotions, or reach the queue, leaves its
-// part to those that can.
+// divide divides the housekeeping of rows and of streams among the instances. An instance
+// that cannot read the promotions, or reach the queue, leaves its part to those that can.
 func (f *Flow) divide() (rows, streams owns) {
 	if f.cfg.QueueIsLocal {
 		all := func(reward.PromotionID) bool { return true }
@@ -187,7 +181,6 @@ func (f *Flow) divide() (rows, streams owns) {
 	return f.ownedRows.Owns, f.ownedStreams.Owns
 }
 
-// listen creates the listeners that the roles need.
 func (f *Flow) listen(publisher bus.Publisher) error {
 	cfg := f.cfg
 	common := listener{shared: f.shared, logs: cfg.Bus, publisher: publisher, log: cfg.Log.For(obs.Listener)}
@@ -223,15 +216,14 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 // Unblock ends a block of all calls by a Retry-After; see governor.Governor.Unblock.
 func (f *Flow) Unblock() { f.governor.Unblock() }
 
-// Hint says that a promotion's row has changed, so that the flow reads it sooner.
-// It never blocks.
+// Hint makes the flow read the promotions sooner. It never blocks.
 func (f *Flow) Hint(reward.PromotionID) { f.cache.Hint() }
 
 // Views returns the active promotions as of the latest read.
 func (f *Flow) Views() map[reward.PromotionID]*store.PromotionView { return f.cache.Views() }
 
-// Owns reports whether the housekeeping of a promotion's rows is this instance's
-// part now. Instances with the role housekeeping divide the promotions.
+// Owns reports whether the housekeeping of a promotion's rows is this instance's part
+// now.
 func (f *Flow) Owns(id reward.PromotionID) bool { return f.sweeper.ownsRows(id) }
 
 // cutOffAfter is the age of the view after which an instance counts as cut off
@@ -251,14 +243,13 @@ func (f *Flow) ViewAge() time.Duration {
 // Pools returns the state of this instance's pools.
 func (f *Flow) Pools() []pool.Status { return f.manager.Pools() }
 
-// Save writes at most store.BatchMax targets of promotions of type t and
-// enqueues those that became QUEUED; see Producer.Save.
+// Save is Producer.Save.
 func (f *Flow) Save(ctx context.Context, t reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	return f.producer.Save(ctx, t, p)
 }
 
-// Start starts the parts, which run in the background until Stop. It fails only
-// if QueueIsLocal is set and QUEUED payouts cannot be returned to READY.
+// Start starts the parts. It fails only if QueueIsLocal is set and QUEUED payouts cannot
+// be returned to READY.
 func (f *Flow) Start(ctx context.Context) error {
 	if f.cfg.QueueIsLocal {
 		if err := f.sweeper.SweepAll(ctx); err != nil {
@@ -292,9 +283,8 @@ func (f *Flow) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the flow: first the parts that read new work, then those that charge,
-// then those that record outcomes. If the process ends before Stop returns, no
-// payout is lost.
+// Stop ends the parts that read new work, then those that charge, then those that record
+// outcomes. If the process ends before Stop returns, no payout is lost.
 func (f *Flow) Stop() {
 	var listening sync.WaitGroup
 	for _, l := range f.listeners {
@@ -310,8 +300,8 @@ func (f *Flow) Stop() {
 		f.ownedRows.Stop()
 		f.ownedStreams.Stop()
 	}
-	// An unavailable database must not delay the stop. If an outcome cannot be
-	// written in time, its entry stays pending.
+	// An unavailable database must not delay the stop: the entries without an outcome
+	// stay pending.
 	late := time.AfterFunc(2*f.cfg.Pool.StopTimeout+time.Second, f.finisher.giveUp)
 	f.manager.StopAll()
 	late.Stop()
@@ -348,11 +338,10 @@ func (s *shared) pause(ctx context.Context, id reward.PromotionID, reason string
 	return false
 }
 
-// ownCapacity returns how many entries this instance's queue may hold for a
-// promotion in direct mode: twice the calls that may be in flight, but no more
-// than this instance's share of the rates allows within a quarter of the dispatch
-// horizon. No call starts for a dispatch older than half the horizon, so more
-// payouts would only be returned uncharged.
+// ownCapacity returns how many entries this instance's queue may hold for a promotion in
+// direct mode: twice the calls that may be in flight, but no more than this instance's
+// share of the rates allows within a quarter of the dispatch horizon. More payouts would
+// only be returned uncharged.
 func (f *Flow) ownCapacity(v store.PromotionView) int {
 	n := min(2*f.manager.Capacity(specOf(v)), directMaxLen)
 	instances := 1
@@ -368,9 +357,9 @@ func (f *Flow) ownCapacity(v store.PromotionView) int {
 	return n
 }
 
-// directSpecs returns the pools that should run in direct mode. A swept payout may
-// have left an entry in the queue of this instance, which the row does not show. A
-// pool must still acknowledge that entry.
+// directSpecs returns the pools that should run in direct mode. A swept payout may have
+// left an entry in the queue, which the row does not show, and which a pool must
+// acknowledge.
 func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []pool.Spec {
 	out := make([]pool.Spec, 0, len(views))
 	for _, v := range views {

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// failureWindow is the number of payouts, SUCCEEDED or FAILED, that the
-	// failure rate covers. If more than the share failureRateMax of them is
-	// FAILED, the promotion is paused.
+	// failureWindow is the number of ended payouts that the failure rate covers. If more
+	// than the share failureRateMax of them is FAILED, the promotion is paused.
 	failureWindow  = 1000
 	failureRateMax = 0.5
 	// spentAfter is how long a budget must block every payout before the
@@ -35,11 +34,10 @@ type Guard struct {
 	service.Base
 	*shared
 	log obs.Log
-	// decided holds each promotion's counts of recent reads, oldest first.
-	// waiting holds the promotions whose budget blocks every payout. again holds those
-	// to check at the next read although they may not have changed: their check
-	// failed, or they were paused, and may be resumed by then. Only run's goroutine uses
-	// these maps.
+	// decided holds each promotion's counts of recent reads, oldest first, waiting the
+	// promotions whose budget blocks every payout, and again those to check at the next
+	// read although they may not have changed: their check failed, or they were paused,
+	// and may be resumed by then. Only run's goroutine uses these maps.
 	decided map[reward.PromotionID][]decidedCounts
 	waiting map[reward.PromotionID]waitingSince
 	again   map[reward.PromotionID]bool
@@ -59,7 +57,6 @@ func NewGuard(s *shared) *Guard {
 	}
 }
 
-// run watches until ctx ends.
 func (g *Guard) run(ctx context.Context) {
 	follow := g.cache.follow()
 	defer follow.end()
@@ -101,7 +98,6 @@ func (g *Guard) round(ctx context.Context, follow *follower) {
 	}
 }
 
-// watch checks one RUNNING promotion.
 func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	if v.CanaryDecided() {
 		return g.judge(ctx, v)
@@ -121,8 +117,8 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// awaitApproval pauses a promotion that needs an approval, unless its authors have
-// enough left for the day, or it has approved payouts left. It reports whether it paused the promotion.
+// awaitApproval pauses a promotion that needs an approval, unless its authors have enough
+// left for the day, or it has approved payouts left.
 func (g *Guard) awaitApproval(ctx context.Context, v store.PromotionView) (bool, error) {
 	if v.Counts.Payouts[reward.Ready]+v.Counts.Payouts[reward.Retrying] == 0 || rules.ApprovedLeft(v.Promotion, v.Counts) {
 		return false, nil
@@ -160,10 +156,9 @@ func (g *Guard) judge(ctx context.Context, v store.PromotionView) error {
 	return nil
 }
 
-// spent reports whether the budget blocks every payout. Three conditions must
-// hold for spentAfter: the READY payouts together exceed what is left of the
-// budget; no payout is QUEUED, RETRYING or UNKNOWN, which could free money by
-// failing; and the feeder dispatches nothing.
+// spent reports whether, for spentAfter, the READY payouts together exceed what is left
+// of the budget, no payout is QUEUED, RETRYING or UNKNOWN, which could free money by
+// failing, and the feeder dispatches nothing.
 func (g *Guard) spent(v store.PromotionView) bool {
 	n := &v.Counts.Payouts
 	left := v.MaxAmount - v.Counts.Amounts[reward.Succeeded]
@@ -181,18 +176,16 @@ func (g *Guard) spent(v store.PromotionView) bool {
 	return time.Since(since.at) >= spentAfter
 }
 
-// waitingSince is the state of a promotion when its budget began to block every
-// payout.
+// waitingSince is the state of a promotion when its budget began to block every payout.
 type waitingSince struct {
 	ready      int64     // READY payouts
 	dispatched time.Time // of the latest dispatch
 	at         time.Time // when this state was first seen
 }
 
-// failureRate covers about the last failureWindow payouts that became SUCCEEDED
-// or FAILED. It returns the FAILED ones and all of them if the share of FAILED
-// ones exceeds failureRateMax, and zeros otherwise. It compares the counts of the
-// promotion, so it covers the payouts of all instances.
+// failureRate covers about the last failureWindow payouts of all instances that became
+// SUCCEEDED or FAILED. It returns the FAILED ones and all of them if the share of FAILED
+// ones exceeds failureRateMax, and zeros otherwise.
 func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 	now := decidedCounts{v.Counts.Payouts[reward.Succeeded], v.Counts.Payouts[reward.Failed]}
 	past := g.decided[v.ID]
@@ -213,7 +206,6 @@ func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 	return failed, of
 }
 
-// pause pauses a promotion.
 func (g *Guard) pause(ctx context.Context, v store.PromotionView, reason string) error {
 	_, err := g.rows.PromotionMove(ctx, store.PromotionMoveParams{
 		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
@@ -225,8 +217,8 @@ func (g *Guard) pause(ctx context.Context, v store.PromotionView, reason string)
 	return nil
 }
 
-// paused forgets a promotion that it paused. If the promotion is resumed, it starts
-// with an empty window.
+// paused forgets a promotion that was paused: if it is resumed, it starts with an empty
+// window.
 func (g *Guard) paused(id reward.PromotionID, reason string) {
 	g.again[id] = true
 	delete(g.decided, id)
@@ -235,8 +227,8 @@ func (g *Guard) paused(id reward.PromotionID, reason string) {
 	g.cache.Hint()
 }
 
-// startDue starts the scheduled promotions that are due. Each round tries again
-// those that could not start, for example because they need an approval.
+// startDue starts the scheduled promotions that are due. Each round tries again those
+// that could not start.
 func (g *Guard) startDue(ctx context.Context) {
 	due, err := g.rows.PromotionDue(ctx, startBatch)
 	if err != nil {

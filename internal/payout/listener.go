@@ -77,11 +77,10 @@ func mistyped(r bus.Record, id reward.PromotionID, is, named reward.PromotionTyp
 // published is a record of a publish topic.
 type published = parsed[reward.PublishMessage]
 
-// ProcessTopicMessages saves a batch of records. One transaction writes the rows,
-// the dead letters and the next offsets; then entries are added to the streams. If
-// records conflict with saved targets, the offsets follow in a second transaction
-// with the dead letters of these records. After a crash in between, the records are
-// read again. If it returns nil, all rows and dead letters are stored.
+// ProcessTopicMessages saves a batch of records. One transaction writes the rows, the
+// dead letters and the next offsets; then entries are added to the streams. If records
+// conflict with saved targets, the offsets follow in a second transaction with the dead
+// letters of these records. After a crash in between, the records are read again.
 func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	for chunk := range slices.Chunk(records, store.BatchMax) {
 		if err := l.process(ctx, chunk); err != nil {
@@ -92,7 +91,6 @@ func (l *PublishListener) ProcessTopicMessages(ctx context.Context, records []bu
 	return nil
 }
 
-// process saves at most store.BatchMax records.
 func (l *PublishListener) process(ctx context.Context, records []bus.Record) error {
 	good, dead := parse(records, func(value []byte) (reward.PublishMessage, error) {
 		return reward.ParsePublishMessage(l.kind.promotionType, value)
@@ -197,11 +195,11 @@ func (l *PublishListener) start(ctx context.Context, promotions []reward.Promoti
 	return nil
 }
 
-// save writes a batch. If the database finds data in it that it cannot store, save
-// halves the batch until that record is alone, and makes it a dead letter. It
-// writes the offsets with the last part. After a crash in between, the listener
-// reads the records again, which changes nothing. It stores the dead letters of
-// conflicts, and of targets of archived promotions, with the offsets, or before them.
+// save writes a batch. If the database finds data in it that it cannot store, save halves
+// the batch until that record is alone, and makes it a dead letter. It writes the offsets
+// with the last part: after a crash in between, the records are read again, which changes
+// nothing. The dead letters of conflicts, and of targets of archived promotions, are
+// stored with the offsets, or before them.
 func (l *PublishListener) save(ctx context.Context, good []published, dead []bus.DeadRecord, offsets []store.Offset) (conflicts []bus.DeadRecord, err error) {
 	log := l.position.ID()
 	params := store.PayoutSaveParams{Offsets: offsets, DeadLetters: bus.DeadLetters(log, dead)}
@@ -256,7 +254,6 @@ func (l *PublishListener) save(ctx context.Context, good []published, dead []bus
 	return append(first, second...), err
 }
 
-// nextOffsets returns the offset after the last record of each partition.
 func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 	id, next := l.position.After(records)
 	out := make([]store.Offset, 0, len(next))
@@ -271,8 +268,7 @@ func (l *PublishListener) nextOffsets(records []bus.Record) []store.Offset {
 // late misses no promotion.
 type StartedListener struct{ listener }
 
-// ProcessTopicMessages registers the promotions that a batch of records
-// announces.
+// ProcessTopicMessages registers the promotions that records announce.
 func (l *StartedListener) ProcessTopicMessages(ctx context.Context, records []bus.Record) error {
 	good, dead := parse(records, reward.ParseStartedMessage)
 	for chunk := range slices.Chunk(good, store.BatchMax) {

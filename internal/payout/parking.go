@@ -18,26 +18,23 @@ import (
 
 const (
 	parkedWorkers = 4 // promotions whose parked outcomes are written in parallel
-	// parkedBackoff is the pause after the first failed write of a promotion's
-	// parked outcomes. It doubles with each further failure, up to
-	// parkedBackoffMax.
+	// parkedBackoff is the pause after the first failed write of a promotion's parked
+	// outcomes, doubled after each further one.
 	parkedBackoff    = 20 * time.Millisecond
 	parkedBackoffMax = 5 * time.Second
-	// stuckAfter is the number of failed writes in a row after which a promotion is
-	// stuck. Only writes that have no outcomes of other promotions count.
+	// stuckAfter is the number of failed writes in a row, without outcomes of other
+	// promotions, after which a promotion is stuck.
 	stuckAfter = 4
 )
 
-// parking holds, for each promotion, the outcomes that could not be written. New
-// outcomes of such a promotion join them, so that they make no other
-// promotion's batch fail. The Finisher writes the outcomes of one promotion at a
-// time, apart from all others. While a promotion has parked outcomes, its pool
-// reads no new entries, and so holds at most its limit of pending entries; that
-// bounds the memory.
+// parking holds, by promotion, the outcomes that could not be written; new outcomes of
+// such a promotion join them. The Finisher writes the outcomes of one promotion at a
+// time, apart from all others. Meanwhile its pool reads no new entries, which bounds the
+// memory.
 //
-// A stuck promotion makes the instance degraded (see obs.Troubles). If a constraint
-// of the database refuses its rows, it is also paused. The outcomes stay parked meanwhile: when the rows are repaired, the
-// next try writes them. All methods are safe for concurrent use.
+// A stuck promotion makes the instance degraded (see obs.Troubles). If a constraint of
+// the database refuses its rows, it is also paused. When the rows are repaired, the next
+// try writes the outcomes. All methods are safe for concurrent use.
 type parking struct {
 	troubles *obs.Troubles
 	changed  service.Hint // outcomes were parked, or a try has ended
@@ -50,9 +47,9 @@ type parking struct {
 // lane holds the parked outcomes of one promotion.
 type lane struct {
 	outcomes []finished
-	// size is how many outcomes the next try writes. A try that fails moves its
-	// outcomes to the end. If their rows are the cause, and not a lock, it also halves
-	// size. A success doubles size. So one bad row does not hold the others up.
+	// size is how many outcomes the next try writes. A failure because of their rows, but
+	// not of a lock, halves it; a success doubles it. So one bad row does not hold the
+	// others up.
 	size     int
 	failures int // in a row
 	err      error
@@ -64,22 +61,19 @@ func newParking(troubles *obs.Troubles) *parking {
 	return &parking{troubles: troubles, changed: service.NewHint(), lanes: make(map[reward.PromotionID]*lane)}
 }
 
-// has reports whether a promotion has parked outcomes.
 func (p *parking) has(id reward.PromotionID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lanes[id] != nil
 }
 
-// vacant reports whether nothing is parked.
 func (p *parking) vacant() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.lanes) == 0
 }
 
-// sift parks the outcomes of promotions that have parked ones, and returns the
-// others.
+// sift parks the outcomes of promotions that have parked ones, and returns the others.
 func (p *parking) sift(batch []finished) []finished {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +131,8 @@ func release(outcomes []finished) {
 	}
 }
 
-// next takes the lane whose try is due first, with the outcomes to write. If none
-// is due, it returns the pause until one is, or 0 if no lane waits for a try or the parking has ended.
+// next takes the lane whose try is due first, with the outcomes to write. If none is due,
+// it returns the pause until one is, or 0 if no lane waits for a try.
 func (p *parking) next() (id reward.PromotionID, part []finished, pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +214,6 @@ func (p *parking) report() {
 	p.troubles.Set(obs.PartOutcomes, reason)
 }
 
-// urgency orders the causes of a stuck promotion.
 func urgency(err error) int {
 	var broken *store.ConstraintError
 	switch {
@@ -251,7 +244,6 @@ func whyStuck(id reward.PromotionID, err error) string {
 	return what + "the database does not take them; see the log"
 }
 
-// retryParked writes parked outcomes until ctx ends or the finisher gives up.
 func (f *Finisher) retryParked(ctx context.Context) {
 	ctx, cancel := f.untilGivenUp(ctx)
 	defer cancel()
@@ -282,8 +274,8 @@ func (f *Finisher) retryParked(ctx context.Context) {
 }
 
 // try writes parked outcomes of one promotion. It pauses the promotion only if that was
-// running before: somebody may repair the rows and resume the promotion between the write
-// that failed and the pause.
+// running before: somebody may repair the rows and resume it between a failed write and
+// the pause.
 func (f *Finisher) try(ctx context.Context, id reward.PromotionID, part []finished) {
 	running := f.parking.nearlyStuck(id) && f.runs(ctx, id)
 	err := f.commit(ctx, part)

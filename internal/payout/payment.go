@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// retryBackoff is the backoff before the second charge of a payout. It
-	// doubles for each further charge, up to retryBackoffMax.
+	// retryBackoff is the backoff before the second charge of a payout, doubled for each
+	// further one.
 	retryBackoff    = time.Second
 	retryBackoffMax = time.Minute
 	// callBackoff is the pause before the second try of a call that was not sent or was
-	// throttled. It doubles for each further try, up to callBackoffMax.
+	// throttled, doubled for each further one.
 	callBackoff    = 100 * time.Millisecond
 	callBackoffMax = 5 * time.Second
 	// hangsAfter is the number of dispatches after which a payout whose latest call
@@ -66,10 +66,9 @@ type payment struct {
 	looked bool
 }
 
-// pay charges one payout. It tries again until there is an outcome, or until it
-// must return the payout or leave the entry to be claimed. After a panic it
-// leaves the entry to be claimed, as a crash would; a payout that panics each time
-// becomes poison.
+// pay charges one payout. It tries again until there is an outcome, or until it must
+// return the payout or leave the entry to be claimed. After a panic it leaves the entry
+// to be claimed, as a crash would.
 func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -85,7 +84,6 @@ func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
 	}
 }
 
-// try makes one call, and reports whether to try again.
 func (m *payment) try(ctx context.Context, span tracing.Span) bool {
 	permit, ok := m.acquire()
 	if !ok {
@@ -150,11 +148,10 @@ func (m *payment) acquire() (*governor.Permit, bool) {
 	}
 }
 
-// charge makes one charge under a permit and reports its outcome to the governor,
-// even if it panics. If the charge is a probe that failed (5xx) or got no
-// conclusive response, it also looks up the payout for the governor. A charge that is found
-// means that the provider works. "Not found" means that it answers lookups but not
-// charges.
+// charge makes one charge under a permit and reports its outcome to the governor. If the
+// charge is a probe that failed (5xx) or got no conclusive response, it also looks up the
+// payout: a charge that is found means that the provider works, "not found" that it
+// answers lookups but not charges.
 func (m *payment) charge(ctx context.Context, permit *governor.Permit) (ans money.Answer, found money.LookupResult) {
 	began := time.Now()
 	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
@@ -207,8 +204,8 @@ func (m *payment) mayCall() error {
 	return nil
 }
 
-// knownAs reports whether the view shows the promotion in a status. It is false
-// while the view does not have the promotion: an entry can arrive before that.
+// knownAs reports whether the view shows the promotion in a status. An entry can arrive
+// before the view has the promotion.
 func (m *payment) knownAs(s reward.PromotionStatus) bool {
 	status, _ := m.cache.Status(m.row.PromotionID)
 	return status == s
@@ -227,8 +224,8 @@ func (m *payment) mustLookUp(ctx context.Context) bool {
 		m.row.FirstDispatchedAt.Before(m.cache.LookupUntil())
 }
 
-// since returns an upper limit of the time since t, by the clock of the database.
-// known is false if that clock cannot be read.
+// since returns an upper limit of the time since t, unless the clock of the database is
+// unknown.
 func (m *payment) since(ctx context.Context, t time.Time) (age time.Duration, known bool) {
 	now, err := m.rows.clock.latest(ctx)
 	return now.Sub(t), err == nil
@@ -243,15 +240,14 @@ func (m *payment) callableFor(ctx context.Context) time.Duration {
 	return -1
 }
 
-// overdue reports whether the first dispatch of the payout is longer ago than
-// GiveUpAfter.
+// overdue reports whether the first dispatch is longer ago than GiveUpAfter.
 func (m *payment) overdue(ctx context.Context) bool {
 	age, known := m.since(ctx, m.row.FirstDispatchedAt)
 	return known && age > m.cfg.Limits.GiveUpAfter
 }
 
-// lookUpFirst looks up a payout that must not be charged before, and reports whether to
-// try again. After the result "not found", the next try is a charge.
+// lookUpFirst looks up a payout that must not be charged before. After the result "not
+// found", the next try is a charge.
 func (m *payment) lookUpFirst(ctx context.Context, permit *governor.Permit) bool {
 	if err := m.mayCall(); err != nil {
 		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
@@ -285,7 +281,7 @@ func (m *payment) lookUpFirst(ctx context.Context, permit *governor.Permit) bool
 	return false
 }
 
-// unsent handles a call that was not sent and reports whether to try again.
+// unsent handles a call that was not sent.
 func (m *payment) unsent(ctx context.Context, err error) bool {
 	try := m.tries
 	m.tries++
@@ -308,10 +304,9 @@ func (m *payment) unsent(ctx context.Context, err error) bool {
 	return m.wait(ctx, service.Backoff(try, callBackoff, callBackoffMax))
 }
 
-// throttled waits as the provider asks, and reports whether to try again. If the
-// wait is longer than the lease, the payout becomes RETRYING, and no attempt is
-// counted. An overdue payout becomes UNKNOWN at once if a charge of this dispatch,
-// perhaps the throttled one, may have taken effect.
+// throttled waits as the provider asks. If the wait is longer than the lease, the payout
+// becomes RETRYING, and no attempt is counted. An overdue payout becomes UNKNOWN at once
+// if a charge of this dispatch, perhaps the throttled one, may have taken effect.
 func (m *payment) throttled(ctx context.Context, ans money.Answer) bool {
 	pause := max(ans.RetryAfter, service.Backoff(m.tries, callBackoff, callBackoffMax))
 	m.tries++
@@ -325,10 +320,9 @@ func (m *payment) throttled(ctx context.Context, ans money.Answer) bool {
 	return false
 }
 
-// wait waits for d, or until the promotion is paused or cancelled, and returns
-// true. If the pool ends, wait returns the payout to READY at once, because no
-// call is in flight, and returns false. If less of the lease is left than a call may take,
-// it releases the item and returns false.
+// wait waits for d, or until the promotion is paused or cancelled, and returns true. If
+// the pool ends, or less of the lease is left than a call may take, it returns the payout
+// or releases the item at once, because no call is in flight, and returns false.
 func (m *payment) wait(ctx context.Context, d time.Duration) bool {
 	// acquire passes the entry of such a promotion on.
 	ended := func() bool { return m.knownAs(reward.Paused) || m.knownAs(reward.PromotionCancelled) }
@@ -357,9 +351,8 @@ func (m *payment) wait(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// conclude passes on the outcome that follows from a response. After no
-// response or an inconclusive one (not a 5xx) it looks the payout up once: if the charge is
-// confirmed, the payout needs no further charge.
+// conclude passes on the outcome that follows from a response. After no response or an
+// inconclusive one (not a 5xx) it looks the payout up once.
 func (m *payment) conclude(ctx context.Context, ans money.Answer) {
 	if ans.Class == reward.AnswerPaid {
 		m.answered()
@@ -388,8 +381,8 @@ func (m *payment) conclude(ctx context.Context, ans money.Answer) {
 	}
 }
 
-// lookUpAfter looks up once whether a charge without a conclusive response has
-// taken effect. It looks nothing up while the governor accepts no work.
+// lookUpAfter looks up once whether a charge without a conclusive response has taken
+// effect, unless the provider does not respond.
 func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
 	if !m.governor.Responds() {
 		return "", false
@@ -404,10 +397,9 @@ func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
 	return found.TransactionKey, found.Found
 }
 
-// misconfigured handles a response that shows wrong settings. It pauses the promotion
-// and returns the payout, which is charged after a resume. If the response may be about
-// this payee alone, the payout is retried, and the promotion continues until nobody
-// else is paid.
+// misconfigured handles a response that shows wrong settings: it pauses the promotion and
+// returns the payout. If the response may be about this payee alone, the payout is
+// retried, and the promotion continues until nobody else is paid.
 func (m *payment) misconfigured(ctx context.Context, ans money.Answer, began time.Time) {
 	payees, alone := 1, true
 	if ans.OnePayee {
@@ -422,9 +414,8 @@ func (m *payment) misconfigured(ctx context.Context, ans money.Answer, began tim
 	m.finisher.returnToReady(m.item)
 }
 
-// noteKeyless counts a success without a transaction key, and pauses the promotion
-// if there are too many in a row. began is a time at or after
-// the start of the call.
+// noteKeyless counts a success without a transaction key, and pauses the promotion if
+// there are too many in a row. began is not before the start of the call.
 func (m *payment) noteKeyless(ctx context.Context, ans money.Answer, began time.Time) {
 	if m.misfits.addKeyless(m.item.Stream.Type) {
 		m.pauseFor(ctx, m.row.PromotionID, began, fmt.Sprintf("the provider responded %d to %d calls in a row, but named no transaction: "+
@@ -435,7 +426,6 @@ func (m *payment) noteKeyless(ctx context.Context, ans money.Answer, began time.
 // answered records that the provider gave a conclusive response.
 func (m *payment) answered() { m.misfits.reset(m.item.Stream.Type, m.row.PromotionID) }
 
-// attempted adds a response to the outcome.
 func (m *payment) attempted(ans money.Answer) {
 	m.outcome.Code, m.outcome.Message = ans.Code, ans.Message
 	m.outcome.Attempts = []reward.Attempt{{Dispatch: m.row.Dispatch, At: time.Now(), Class: ans.Class, Code: ans.Code, Message: ans.Message}}
@@ -448,15 +438,13 @@ func (m *payment) paid(key string) {
 }
 
 // retryLater passes on that nothing conclusive is known. No attempt is counted, so the
-// backoff depends on the number of dispatches, although some of them may not have led to a
-// charge.
+// backoff depends on the number of dispatches.
 func (m *payment) retryLater(ctx context.Context) {
 	m.outcome.GiveUp = m.outcome.GiveUp || m.overdue(ctx)
 	m.outcome.RetryAt = time.Now().Add(service.Backoff(min(int(m.row.Dispatch)-1, silentSteps), retryBackoff, retryBackoffMax))
 	m.finish(rules.OutcomeNoAnswer)
 }
 
-// finish passes the outcome to the finisher.
 func (m *payment) finish(kind rules.OutcomeKind) {
 	m.outcome.Kind = kind
 	m.finisher.finish(m.item, m.outcome)

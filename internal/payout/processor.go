@@ -60,14 +60,12 @@ func newProcessor(s *shared, f *Finisher) *Processor {
 	}
 }
 
-// poisonAfter is the number of failed deliveries in a row after which a payout is
-// poison. Each of them belongs to another dispatch, because a failed delivery
-// returns the payout to READY. A crash of an instance also fails a delivery, so
-// poisonAfter is more than the crashes that one payout is likely to meet.
+// poisonAfter is the number of failed deliveries in a row, each of another dispatch,
+// after which a payout is poison. A crash of an instance also fails a delivery, so it is
+// more than the crashes that one payout is likely to meet.
 const poisonAfter = 10
 
-// unreadable is the detail of a dead letter for an entry that another program
-// added.
+// unreadable is the detail of the dead letter of an entry that another program added.
 const unreadable = "the entry has no readable key, message or dispatch"
 
 // Handle takes ownership of items and returns immediately.
@@ -117,8 +115,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 	}
 }
 
-// heads reads rows by target. It tries again until the database answers or ctx
-// ends.
+// heads reads rows by target. It tries again until the database answers or ctx ends.
 func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]reward.Payout, error) {
 	out := make(map[reward.TargetID]reward.Payout, len(ids))
 	for len(ids) > 0 {
@@ -147,9 +144,8 @@ func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail stri
 }
 
 // poison moves a payout whose deliveries keep failing to UNKNOWN and stores a dead
-// letter. The settler then looks the payout up. Nothing charges it again unless a
-// person asks for a retry. After a crash in between, a later delivery does the
-// same again; an entry has one dead letter at most.
+// letter. Only a person can have it charged again. After a crash in between, a later
+// delivery does the same again; an entry has one dead letter at most.
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
@@ -172,7 +168,6 @@ func (p *Processor) storeDeadLetter(ctx context.Context, it *pool.Item, reason, 
 	return true
 }
 
-// deadEntry returns a dead letter with the bytes of a stream entry.
 func deadEntry(s queue.Stream, e queue.Entry, reason, detail string) reward.DeadLetter {
 	return reward.DeadLetter{
 		Source: s.Name(), Offset: e.ID,
@@ -185,7 +180,7 @@ const (
 	databaseUnavailable = "database unavailable"
 )
 
-// warn logs at most one line per warnInterval, however many entries wait.
+// warn logs at most one line per warnInterval.
 func (p *Processor) warn(ctx context.Context, c obs.Component, message string, err error, attrs ...any) {
 	last, now := p.warnedAt.Load(), time.Now().UnixNano()
 	if ctx.Err() == nil && now-last > int64(warnInterval) && p.warnedAt.CompareAndSwap(last, now) {

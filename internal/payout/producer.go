@@ -14,10 +14,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// Producer saves targets as rows, and adds an entry to the stream for each dispatched payout, and tries that
-// once. If the queue refuses an entry, the Producer returns the payout to READY.
-// If it is unknown whether the queue added an entry, the sweeper finds out and
-// returns the payout if the entry is missing.
+// Producer saves targets as rows, and adds an entry to the stream for each dispatched
+// payout, once. It returns a payout to READY if the queue refuses its entry. If it is
+// unknown whether the queue added an entry, the sweeper finds out.
 type Producer struct {
 	*shared
 	health *streamHealth
@@ -28,10 +27,9 @@ func newProducer(s *shared) *Producer {
 	return &Producer{shared: s, health: newStreamHealth(s), log: s.cfg.Log.For(obs.Producer)}
 }
 
-// Save writes at most store.BatchMax rows of promotions of type t; see
-// store.Payouts.PayoutSave. It sets MaxLen in p. It then adds an entry for
-// each row that became QUEUED. After a crash between the two steps, the sweeper
-// returns these rows to READY.
+// Save writes at most store.BatchMax rows of promotions of type t (see
+// store.Payouts.PayoutSave; it sets MaxLen), and adds an entry for each that became
+// QUEUED. After a crash in between, the sweeper returns these rows to READY.
 func (p *Producer) Save(ctx context.Context, t reward.PromotionType, params store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	params.MaxLen = p.cfg.MaxLen
 	if p.cfg.Direct || !p.clock.acceptsAll() {
@@ -50,10 +48,9 @@ func (p *Producer) Save(ctx context.Context, t reward.PromotionType, params stor
 // addTimeout limits an add, also during a stop.
 const addTimeout = 5 * time.Second
 
-// Enqueue adds entries for payouts that have just become QUEUED, and returns how
-// many the queue accepted. There are at most store.BatchMax payouts, of promotions
-// of type t; those of one promotion must be adjacent and dispatched at one time. The
-// rows are QUEUED, so it adds their entries even if ctx ends: otherwise they would wait
+// Enqueue adds entries for at most store.BatchMax payouts that have just become QUEUED,
+// and returns how many the queue accepted. The payouts of one promotion must be adjacent
+// and dispatched at one time. It adds them even if ctx ends: otherwise they would wait
 // for a dispatch horizon after each stop.
 func (p *Producer) Enqueue(ctx context.Context, t reward.PromotionType, dispatched []reward.Payout) int {
 	taken := 0
@@ -137,7 +134,6 @@ func newStreamHealth(s *shared) *streamHealth {
 	return &streamHealth{shared: s, failing: make(map[queue.Stream]bool)}
 }
 
-// failed notes that a command on a stream failed, and why.
 func (h *streamHealth) failed(s queue.Stream, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +150,6 @@ func streamsReason(s queue.Stream, err error) string {
 	return "Redis did not say whether it took entries into the work streams: " + effect + "; check that it answers"
 }
 
-// works notes that a stream works.
 func (h *streamHealth) works(s queue.Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,8 +161,8 @@ func (h *streamHealth) works(s queue.Stream) {
 	}
 }
 
-// run finds out when streams work again, until ctx ends. Their promotions may have nothing
-// to add or to read for long.
+// run finds out when streams work again. Their promotions may have nothing to add or to
+// read for long.
 func (h *streamHealth) run(ctx context.Context) {
 	for service.Sleep(ctx, service.Jitter(tryInterval, 0.1)) {
 		var trying sync.WaitGroup
@@ -184,7 +179,6 @@ func (h *streamHealth) run(ctx context.Context) {
 	}
 }
 
-// some returns at most tryMax of the streams that do not work.
 func (h *streamHealth) some() []queue.Stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,7 +30,6 @@ type kind struct {
 	charge        func(p Provider, ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 }
 
-// pointKind pays points.
 var pointKind = kind{
 	promotionType: reward.Point,
 	publishTopic:  bus.TopicPointPublish,
@@ -40,7 +39,6 @@ var pointKind = kind{
 	charge:        Provider.ChargePoint,
 }
 
-// voucherKind issues vouchers.
 var voucherKind = kind{
 	promotionType: reward.Voucher,
 	publishTopic:  bus.TopicVoucherPublish,
@@ -52,7 +50,6 @@ var voucherKind = kind{
 
 var kinds = []kind{pointKind, voucherKind}
 
-// kindOf returns the kind of a promotion type.
 func kindOf(t reward.PromotionType) kind {
 	if t == reward.Voucher {
 		return voucherKind
@@ -60,7 +57,6 @@ func kindOf(t reward.PromotionType) kind {
 	return pointKind
 }
 
-// chargeOf returns the charge of a payout.
 func chargeOf(row reward.Payout, currency string) money.Charge {
 	return money.Charge{
 		PromotionID: row.PromotionID, TargetID: row.TargetID, UserID: row.UserID,
@@ -76,7 +72,6 @@ func jobOf(cache *StatusCache, row reward.Payout) governor.Job {
 	return job
 }
 
-// outcomeOf returns what the governor must know about a response.
 func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	return governor.Outcome{
 		Class: ans.Class, Status: ans.Status, RetryAfter: ans.RetryAfter, Took: took,
@@ -107,9 +102,8 @@ type chargeLister interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
 }
 
-// Charges reads a page of the provider's list of charges. It waits for the
-// governor like any call. The error is money.ErrNoCharges if the provider has
-// no list.
+// Charges reads a page of the provider's list of charges, when the governor permits it.
+// The error is money.ErrNoCharges if the provider has no list.
 func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error) {
 	list, has := f.cfg.Provider.(chargeLister)
 	if !has {

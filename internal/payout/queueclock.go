@@ -17,11 +17,9 @@ const (
 	compareTimeout  = 2 * time.Second // of one comparison
 )
 
-// queueClock compares the clocks of the queue's servers with the database's, which
-// sets the time of each dispatch, and reports a difference that matters as a trouble.
-// The clock of this instance does not matter. A comparison that fails changes
-// nothing: the result of the one before stays valid. Its methods are safe for concurrent
-// use.
+// queueClock compares the clocks of the queue's servers with the database's, which sets
+// the time of each dispatch, and reports a difference that matters as a trouble. A
+// comparison that fails changes nothing. Its methods are safe for concurrent use.
 type queueClock struct {
 	service.Base
 	*shared
@@ -43,7 +41,6 @@ func newQueueClock(s *shared) *queueClock {
 
 func (c *queueClock) horizon() time.Duration { return c.cfg.Limits.DispatchHorizon() }
 
-// run compares the clocks until ctx ends.
 func (c *queueClock) run(ctx context.Context) {
 	for {
 		c.compare(ctx)
@@ -97,13 +94,11 @@ func (c *queueClock) judge(clock service.Clock) string {
 	return fmt.Sprintf("Redis's clock is %s behind the database's: payouts that Redis loses are noticed that much later; %s", skew, remedy)
 }
 
-// aheadMax is the largest difference at which an instance dispatches. At that
-// difference, the server's clock shows three quarters of a horizon after dispatchedAt
-// when the dispatch is made. The deadline is one horizon after dispatchedAt, so a
-// quarter of the horizon is left for the add.
+// aheadMax is the largest difference at which an instance dispatches: a quarter of the
+// horizon is left for the add then, because the deadline is at most one horizon after the
+// dispatch.
 func (c *queueClock) aheadMax() time.Duration { return c.horizon() * 3 / 4 }
 
-// await waits for the first comparison.
 func (c *queueClock) await(ctx context.Context) {
 	select {
 	case <-c.compared:
@@ -111,7 +106,6 @@ func (c *queueClock) await(ctx context.Context) {
 	}
 }
 
-// ahead returns how far the clock of a stream's server is ahead of the database's.
 func (c *queueClock) ahead(s queue.Stream) time.Duration {
 	if clocks := c.clocks.Load(); clocks != nil {
 		return clocks.Of(s).Ahead
@@ -131,17 +125,12 @@ func (c *queueClock) acceptsAll() bool {
 	return c.local || clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
 }
 
-// deadline returns the time by the clock of a stream's server after which the
-// queue must refuse a payout that was dispatched at dispatchedAt: half a horizon
-// after dispatchedAt, corrected by the difference of the clocks, but never more than one
-// horizon after dispatchedAt. A queue in this process has the
-// clock of this instance, so its difference is known exactly and needs no limit.
-//
-// With Redis, the sweeper returns a row only when the stream's server shows a time
-// more than a horizon after dispatchedAt: by the ID of its oldest entry, or by its
-// clock if the stream is empty. So no payout is swept that has an entry or still gets
-// one, even if the difference was measured wrong. The exception is a clock that is
-// set back; see docs/architecture.md.
+// deadline returns the time by the clock of a stream's server after which the queue must
+// refuse a payout that was dispatched at dispatchedAt: half a horizon later, corrected by
+// the difference of the clocks, but never more than one horizon later. So the sweeper
+// returns no payout that has an entry or still gets one, even if the difference was
+// measured wrong; see Sweeper.sweep. A queue in this process has the clock of this
+// instance, so its difference is known exactly and needs no limit.
 func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time) time.Time {
 	ahead := c.ahead(s)
 	if !c.local {

@@ -28,11 +28,10 @@ type retryOf struct {
 	row store.FinishResult
 }
 
-// RetryProcessor dispatches RETRYING payouts again when they are due. After the
-// commit of an outcome, it publishes one record per RETRYING payout to a retry
-// topic. The instance that reads the record keeps it in memory until it is due,
-// and then dispatches the payout. The earliest retry comes first. A record may be
-// lost: the feeder then dispatches the payout.
+// RetryProcessor dispatches RETRYING payouts again when they are due, the earliest first.
+// After the commit of an outcome, it publishes one record per RETRYING payout to a retry
+// topic. The instance that reads the record keeps it in memory until it is due. A record
+// may be lost: the feeder then dispatches the payout.
 type RetryProcessor struct {
 	service.Base
 	*shared
@@ -40,8 +39,8 @@ type RetryProcessor struct {
 	producer  *Producer
 	log       obs.Log
 
-	// out carries records to the goroutine that publishes them. If it is full,
-	// records are dropped, so that a Kafka outage does not block the finisher.
+	// out carries the records to publish. If it is full, records are dropped, so that a
+	// Kafka outage does not block the finisher.
 	out chan []bus.Record
 	due service.Hint // given when the heap has changed
 
@@ -83,7 +82,6 @@ func (r *RetryProcessor) publish(retries []retryOf) {
 	}
 }
 
-// send publishes records until ctx ends.
 func (r *RetryProcessor) send(ctx context.Context) {
 	for {
 		select {
@@ -97,7 +95,6 @@ func (r *RetryProcessor) send(ctx context.Context) {
 	}
 }
 
-// wait adds retries to the heap.
 func (r *RetryProcessor) wait(t reward.PromotionType, retries []parsed[reward.RetryMessage]) {
 	r.mu.Lock()
 	for _, retry := range retries {
@@ -144,8 +141,7 @@ func (r *RetryProcessor) untilDue() time.Duration {
 	return time.Until(r.waits[0].due)
 }
 
-// takeDue removes the retries that are due from the heap, and returns them. It
-// returns at most store.BatchMax.
+// takeDue takes at most store.BatchMax retries that are due from the heap.
 func (r *RetryProcessor) takeDue(now time.Time) map[queue.Stream][]reward.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +175,6 @@ func (r *RetryProcessor) dispatch(ctx context.Context, due map[queue.Stream][]re
 	}
 }
 
-// waiting is a retry in the heap.
 type waiting struct {
 	ref           reward.Ref
 	promotionType reward.PromotionType

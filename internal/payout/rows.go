@@ -46,17 +46,15 @@ type Store interface {
 	PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error)
 }
 
-// flowStore is the store of a flow. It writes and reads all times of payouts by the
-// clock of the database, whatever the caller sets as Now: another instance decides by
-// them when a dispatch is lost, when a stream can be destroyed, when a key may be
-// forgotten, and when "not found" settles a payout. It also reports payouts that were
-// charged twice, or with the transaction key of another one. No target becomes QUEUED
-// that needs an approval.
+// flowStore is the store of a flow. It writes and reads all times of payouts by the clock
+// of the database: another instance decides by them when a dispatch is lost, when a key
+// may be forgotten, and when "not found" settles a payout. It also reports payouts that
+// were charged twice, or with the transaction key of another one.
 type flowStore struct {
 	Store
 	clock *clock
-	// approvalAbove is the setting approval.above. Every start by a record, save and
-	// dispatch obeys it.
+	// approvalAbove is the setting approval.above, which every start by a record, save
+	// and dispatch obeys.
 	approvalAbove reward.Limits
 	breaches      Breaches
 	latest        confirmations
@@ -73,7 +71,6 @@ type Breaches struct {
 	KeyShared func(ctx context.Context, key string, first, second store.PayoutID)
 }
 
-// newFlowStore returns the store of a flow.
 func newFlowStore(s Store, approvalAbove reward.Limits, breaches Breaches) *flowStore {
 	return &flowStore{Store: s, clock: &clock{read: s.Clock}, approvalAbove: approvalAbove, breaches: breaches}
 }
@@ -104,8 +101,7 @@ func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID
 	return id, false
 }
 
-// PromotionRegister registers promotions with the time of the database, so that no
-// record starts one early.
+// PromotionRegister registers promotions, and starts none early.
 func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registration) ([]reward.Promotion, error) {
 	now, err := s.clock.earliest(ctx)
 	if err != nil {
@@ -114,8 +110,7 @@ func (s *flowStore) PromotionRegister(ctx context.Context, rs []store.Registrati
 	return s.Store.PromotionRegister(ctx, rs, s.approvalAbove, now)
 }
 
-// PromotionDue returns the DRAFTs whose StartsAt has passed by the time of the
-// database, so that no instance with a fast clock starts one early.
+// PromotionDue returns the DRAFTs whose StartsAt has passed.
 func (s *flowStore) PromotionDue(ctx context.Context, limit int) ([]store.PromotionView, error) {
 	now, err := s.clock.earliest(ctx)
 	if err != nil {
@@ -124,8 +119,8 @@ func (s *flowStore) PromotionDue(ctx context.Context, limit int) ([]store.Promot
 	return s.Store.PromotionDue(ctx, now, limit)
 }
 
-// PromotionComplete ends promotions by the time of the database, so that no instance
-// with a fast clock takes the lease of an upload for expired.
+// PromotionComplete ends promotions. It takes no lease of an upload for expired too
+// early.
 func (s *flowStore) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration) (bool, error) {
 	now, err := s.clock.earliest(ctx)
 	if err != nil {
@@ -227,10 +222,9 @@ func (s *flowStore) chargedTwice(ctx context.Context, c store.SecondCharge) {
 	}
 }
 
-// confirmed notes the transaction key with which the provider confirmed a payout, and
-// reports a key of another payout. Per batch it reports one for each promotion, and notes
-// that in reported, so that a provider whose keys are all the same holds up the outcomes
-// of no other promotion.
+// confirmed notes the transaction key of a confirmation, and reports one of another
+// payout. Per batch it reports one for each promotion, which reported notes, so that a
+// provider whose keys are all the same holds up the outcomes of no other promotion.
 func (s *flowStore) confirmed(ctx context.Context, ref reward.Ref, key string, reported map[reward.PromotionID]bool) {
 	if s.breaches.KeyShared == nil || key == "" {
 		return
@@ -248,16 +242,14 @@ const (
 	clockBackoff  = time.Second      // after a failed read
 	// clockAgeMax is the age of a read above which the time is not known any more.
 	clockAgeMax = 5 * time.Minute
-	// clockJump is a difference between the wall clock of this host and the time
-	// that has passed. A larger one means that the clock was set or that the host
-	// was suspended.
+	// clockJump is the difference between the wall clock of this host and the time that
+	// has passed above which the clock was set or the host was suspended.
 	clockJump = time.Second
 )
 
-// clock tells the time of the database. Instances have clocks of their own, which
-// may be wrong; a "not found" must not be judged by them. It reads the time of the
-// database now and then, and adds the time that has passed since. It is safe for
-// concurrent use.
+// clock tells the time of the database: instances have clocks of their own, which may be
+// wrong. It reads the time of the database now and then, and adds the time that has
+// passed since. It is safe for concurrent use.
 type clock struct {
 	read func(ctx context.Context) (time.Time, error)
 
@@ -313,7 +305,6 @@ func (c *clock) known(now time.Time) bool {
 	return !c.ended.IsZero() && passed <= clockAgeMax && jump.Abs() <= clockJump
 }
 
-// ask reads the time of the database, and returns when the read began and ended.
 func (c *clock) ask(ctx context.Context) (at, began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()

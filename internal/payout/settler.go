@@ -33,11 +33,10 @@ const (
 	unaskedIntervalMax = 20 * time.Second
 )
 
-// Settler looks up UNKNOWN payouts until it can settle them: record a final state.
-// "Confirmed" makes a payout SUCCEEDED. "Not found" makes it FAILED (CANCELLED in a
-// CANCELLED promotion), but only if the lookup began at least SettleAfter after
-// the payout's SettleFrom: by then no earlier charge can take effect any more.
-// Both times are the database's: the clocks of the instances may differ.
+// Settler looks up UNKNOWN payouts until it can settle them: record a final state. "Not
+// found" makes a payout FAILED (CANCELLED in a CANCELLED promotion) only if the lookup
+// began at least SettleAfter after the payout's SettleFrom: by then no earlier charge can
+// take effect any more. Both times are the database's.
 type Settler struct {
 	service.Base
 	*shared
@@ -47,23 +46,21 @@ type Settler struct {
 // NewSettler returns a settler whose lookups wait for the governor.
 func NewSettler(s *shared) *Settler { return &Settler{shared: s, log: s.cfg.Log.For(obs.Settler)} }
 
-// againAfter is how long after "not found" settled a payout it is looked up once
-// more. A process may stall between its last check and the first byte of a charge,
-// send the charge after all, and then crash. No rule prevents that. The second
-// lookup finds most of these charges, and the balance sheet shows the others.
+// againAfter is how long after "not found" settled a payout it is looked up once more: a
+// process may stall between its last check and the first byte of a charge, send the
+// charge after all, and then crash. The balance sheet shows what this lookup does not
+// find.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
 // lookupTimeout limits a take of lookups: the wait for a permit, a dial and a
 // response.
 func (l Limits) lookupTimeout() time.Duration { return settlePermitTimeout + 2*l.MoneyTimeout }
 
-// settleHold is how long no other instance looks up a row that this instance has
-// claimed. It outlasts the take.
+// settleHold is how long no other instance looks up a claimed row. It outlasts the take.
 func (l Limits) settleHold() time.Duration {
 	return l.lookupTimeout() + settleWriteTimeout + 5*time.Second
 }
 
-// run looks up payouts until ctx ends, several takes at a time.
 func (s *Settler) run(ctx context.Context) {
 	report := s.log.Streak("looking up payouts failed", "")
 	failed := func(err error) {
@@ -100,7 +97,6 @@ type take struct {
 	until time.Time // by the clock of this host
 }
 
-// claim claims payouts whose lookup is due.
 func (s *Settler) claim(ctx context.Context) (take, error) {
 	began := time.Now()
 	earliest, latest, err := s.rows.clock.between(ctx)
@@ -114,7 +110,6 @@ func (s *Settler) claim(ctx context.Context) (take, error) {
 	return take{rows: rows, until: began.Add(hold)}, err
 }
 
-// settle looks up claimed payouts and records the results.
 func (s *Settler) settle(ctx context.Context, t take) error {
 	writing, cancel := context.WithDeadline(ctx, t.until)
 	defer cancel()
@@ -141,9 +136,9 @@ func (s *Settler) settle(ctx context.Context, t take) error {
 	return nil
 }
 
-// query looks a payout up when the governor permits it. It returns when it asked
-// the provider, by the database's clock: zero if it did not, because there was no
-// permit in time or no connection.
+// query looks a payout up when the governor permits it. began is when it asked the
+// provider, by the database's clock: zero if there was no permit in time or no
+// connection.
 func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
@@ -167,8 +162,7 @@ func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.Looku
 	return res, began, nil
 }
 
-// lookup looks a payout up, and sets when it is looked up again if the result does
-// not settle it.
+// lookup looks a payout up, and sets when to look it up again if that does not settle it.
 func (s *Settler) lookup(ctx context.Context, row reward.Payout) (rules.Lookup, error) {
 	res, began, err := s.query(ctx, row)
 	if err != nil {

@@ -89,17 +89,14 @@ func NewSweeper(s *shared, manager *pool.Manager, ownsRows, ownsStreams owns) *S
 	return sw
 }
 
-// DispatchHorizon is MoneyTimeout plus Lease. A dispatch that is not in its
-// stream at this age never gets there: the queue refuses to add dispatches older
-// than half of it. An entry that is in its stream has no such limit: its payout
-// may be charged at any age. Direct mode (Config.Direct) is different: there,
-// no call starts for a dispatch older than half of the horizon.
+// DispatchHorizon is the age of a dispatch at which its entry is in the stream or never
+// gets there: the queue refuses to add dispatches older than half of it. In direct mode
+// (Config.Direct), no call starts for a dispatch older than half of it either.
 func (l Limits) DispatchHorizon() time.Duration { return l.MoneyTimeout + l.Lease }
 
-// SweepAll returns every QUEUED payout to READY, or moves it to UNKNOWN if its
-// promotion is CANCELLED. Call it only at the start of an instance that is alone
-// and has the queue in its process: the queue is empty then, and no other
-// instance has a call in flight.
+// SweepAll sweeps every QUEUED payout. Call it only at the start of an instance that is
+// alone and has the queue in its process: the queue is empty then, and no call is in
+// flight.
 func (s *Sweeper) SweepAll(ctx context.Context) error {
 	views, err := s.rows.PromotionActive(ctx)
 	if err != nil {
@@ -119,8 +116,6 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 	return nil
 }
 
-// run gives the promotions to the crews each time the cache has read them, until
-// ctx ends.
 func (s *Sweeper) run(ctx context.Context) {
 	var alive sync.WaitGroup
 	alive.Go(func() { s.evictor.alive.Run(ctx) })
@@ -149,7 +144,7 @@ func (s *Sweeper) run(ctx context.Context) {
 }
 
 // needsSweeper reports whether a crew has work with this promotion: now or, even if the
-// promotion does not change again, later. A promotion that waits for targets needs none.
+// promotion does not change again, later.
 func needsSweeper(v *store.PromotionView) bool {
 	return v.Counts.Payouts[reward.Queued] > 0 || completable(v) || cancellable(v) || v.Status.Final() && !v.StreamDestroyed
 }
@@ -198,7 +193,6 @@ func (s *Sweeper) round(ctx context.Context, candidates map[reward.PromotionID]b
 	s.evictor.offer(ctx, candidates, views, s.ownsStreams)
 }
 
-// tend sweeps QUEUED payouts, or destroys a stream.
 func (s *Sweeper) tend(ctx context.Context, v store.PromotionView) (result, error) {
 	if v.Counts.Payouts[reward.Queued] > 0 {
 		return s.sweep(ctx, v)
@@ -260,8 +254,8 @@ func (s *Sweeper) sweep(ctx context.Context, v store.PromotionView) (result, err
 	return stepDone, err
 }
 
-// sweepBefore returns up to store.BatchMax QUEUED rows that were dispatched before
-// a given time to READY (UNKNOWN in a CANCELLED promotion), and reports how many there were.
+// sweepBefore returns up to store.BatchMax QUEUED rows that were dispatched before a
+// given time to READY (UNKNOWN in a CANCELLED promotion).
 func (s *Sweeper) sweepBefore(ctx context.Context, id reward.PromotionID, before time.Time) (int, error) {
 	n, err := s.rows.PayoutSweep(ctx, store.PayoutSweepParams{
 		PromotionID: id, Before: before, Lease: s.cfg.Limits.Lease,
@@ -380,9 +374,8 @@ func (s *Sweeper) noteDestroyed(v store.PromotionView, gone bool) {
 	}
 }
 
-// clear acknowledges the oldest entries of a stream, up to store.BatchMax. It
-// keeps an entry whose row is QUEUED under the entry's dispatch. It stores
-// unreadable entries as dead letters first.
+// clear acknowledges the oldest entries of a stream, except those whose row is QUEUED
+// under the entry's dispatch. It stores unreadable ones as dead letters first.
 func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 	entries, err := s.cfg.Queue.Range(ctx, stream, store.BatchMax)
 	if err != nil || len(entries) == 0 {
@@ -427,7 +420,6 @@ func (s *Sweeper) clear(ctx context.Context, stream queue.Stream) error {
 
 func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-// age returns how long before now t was, or zero if t is zero or after now.
 func age(t, now time.Time) time.Duration {
 	if t.IsZero() {
 		return 0

@@ -36,9 +36,8 @@ type Spec struct {
 // over reports whether the pool has nothing left to do.
 func (s Spec) over() bool { return s.Final && !s.Work }
 
-// Manager starts and stops pools so that they match the specs of the promotions. A
-// hint makes it start a pool sooner. Its methods are safe for
-// concurrent use.
+// Manager starts and stops pools so that they match the specs of the promotions. A hint
+// makes it start a pool sooner. Its methods are safe for concurrent use.
 type Manager struct {
 	service.Base
 	cfg Config
@@ -95,10 +94,9 @@ func (m *Manager) Converge(specs []Spec) {
 	m.followLocked(specs, gone)
 }
 
-// Follow replaces the specs that have changed, and removes those that are gone. Then
-// it makes the pools match all specs: it starts missing pools, and adds consumers to
-// pools that are too small. It stops a pool if its promotion is paused, is final
-// without work, or has no spec. It does not wait until pools have started or ended.
+// Follow replaces the specs that have changed, and removes those that are gone. Then it
+// starts missing pools, adds consumers to pools that are too small, and stops the pools
+// of promotions that are paused, final without work, or gone. It does not wait for pools.
 // Its cost does not depend on the number of promotions without work.
 func (m *Manager) Follow(changed []Spec, gone []reward.PromotionID) {
 	m.mu.Lock()
@@ -144,12 +142,10 @@ func (m *Manager) replace(id reward.PromotionID, s *Spec) {
 	}
 }
 
-// divide sets how many calls each consumer may have in flight. The pools divide half
-// of PendingMax in two ways: in proportion to their consumers, and equally. Each pool
-// gets the larger of its two parts, and divides it among its consumers. So all pools
-// together may get about PendingMax. A promotion with many consumers leaves capacity to
-// those with few, and many small promotions leave capacity to a large one. The
-// caller holds mu.
+// divide sets how many calls each consumer may have in flight. The pools divide half of
+// PendingMax in proportion to their consumers, and equally; each gets the larger of its
+// two parts. So a promotion with many consumers leaves capacity to those with few, and
+// many small promotions leave capacity to a large one. The caller holds mu.
 func (m *Manager) divide() {
 	if m.cfg.PendingMax <= 0 {
 		return
@@ -166,10 +162,9 @@ func (m *Manager) divide() {
 	}
 }
 
-// Wake says that a stream may have unread entries. It starts the pool of the
-// stream, or makes the pool poll sooner. It ignores streams that have no spec, and
-// those whose promotion is paused or is final without work: a message about an entry
-// that is acknowledged by now must not start the pool again.
+// Wake says that a stream may have unread entries: its pool starts, or polls sooner. A
+// message about an entry that is acknowledged by now must not start a pool, so Wake
+// ignores streams without a spec or whose promotion is paused or final without work.
 func (m *Manager) Wake(s queue.Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,9 +182,8 @@ func (m *Manager) Wake(s queue.Stream) {
 	m.startLocked(spec)
 }
 
-// apply applies a spec to a pool. While there is Work, the pool does not count as
-// idle, and a pool that was asked to end but has not ended yet reads again. A pool
-// with too few consumers gets more.
+// apply applies a spec to a pool. With Work, the pool does not count as idle, and reads
+// again if it was asked to end and has not ended yet.
 func (m *Manager) apply(p *Pool, s Spec) {
 	if s.Work {
 		p.touch()
@@ -262,9 +256,8 @@ func (m *Manager) Pools() []Status {
 	return out
 }
 
-// StopAll stops every pool and waits until they have ended. No pool starts again.
-// Handlers have StopTimeout to finish the pending entries. Entries that are not
-// acknowledged by then stay in the stream.
+// StopAll stops every pool and waits until they have ended. No pool starts again. Entries
+// that are not acknowledged within StopTimeout stay in the stream.
 func (m *Manager) StopAll() {
 	m.mu.Lock()
 	m.ended = true

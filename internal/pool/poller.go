@@ -14,13 +14,12 @@ import (
 // pollIntervalMin is the shortest pause after an empty poll.
 const pollIntervalMin = time.Millisecond
 
-// poll reads new entries for all consumers that have capacity, in one round trip,
-// and passes them to the handler. A claim that is due comes first: in a backlog the
-// reads use all capacity, and maintain would find none for its claims for as long as
-// the backlog lasts. poll returns when readCtx ends or the pool has
-// been idle for IdleTimeout. After an empty read it pauses: first for
-// pollIntervalMin, then twice as long each time, up to PollInterval. A hint, or
-// capacity that becomes free, ends the pause. poll never uses a blocking read.
+// poll reads new entries for all consumers that have capacity, in one round trip, and
+// passes them to the handler, until readCtx ends or the pool has been idle for
+// IdleTimeout. A claim that is due comes first: in a backlog the reads use all capacity,
+// and maintain would find none for its claims. After an empty read it pauses, longer each
+// time, up to PollInterval; a hint, or capacity that becomes free, ends the pause. It
+// never uses a blocking read.
 func (p *Pool) poll(readCtx, workCtx context.Context) {
 	log := p.cfg.Log.For(obs.Poller)
 	pause := pollIntervalMin
@@ -78,8 +77,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 	}
 }
 
-// read reads new entries for all consumers that have capacity. asked is false if
-// the pool wants none now.
+// read reads new entries. asked is false if the pool wants none now.
 func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool, err error) {
 	if !p.lockFetch(readCtx) {
 		return nil, false, nil
@@ -101,8 +99,7 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	return p.take(entries, "", commanded), true, nil
 }
 
-// reads returns read requests for all consumers that have capacity. Each request
-// is for at most BatchSize entries.
+// reads returns read requests for all consumers that have capacity.
 func (p *Pool) reads() []queue.ReadParams {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +112,7 @@ func (p *Pool) reads() []queue.ReadParams {
 	return reads
 }
 
-// rest waits for d, until a hint, or until ctx ends. It reports whether there was
-// a hint.
+// rest waits for d, a hint, or the end of ctx. It reports whether there was a hint.
 func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-p.wake:
@@ -127,8 +123,7 @@ func (p *Pool) rest(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// outage reports a failed command and pauses. The more commands have failed in a
-// row, the longer the pause.
+// outage reports a failed command and pauses, longer after each in a row.
 func (p *Pool) outage(ctx context.Context, err error, failures int) {
 	if ctx.Err() != nil {
 		return
@@ -140,8 +135,7 @@ func (p *Pool) outage(ctx context.Context, err error, failures int) {
 	service.Sleep(ctx, service.Backoff(failures, 10*time.Millisecond, 2*time.Second))
 }
 
-// idleFor returns how long this pool has had no pending entry and no other sign of
-// QUEUED payouts; see touch.
+// idleFor returns how long this pool has had no sign of QUEUED payouts.
 func (p *Pool) idleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,11 +145,9 @@ func (p *Pool) idleFor() time.Duration {
 	return time.Since(p.lastWork)
 }
 
-// maintain renews the leases of pending entries, adopts entries that belong to no
-// consumer, claims entries whose lease has expired, and registers the pool's
-// consumers again. The latter is for a server that lost its data: a read registers
-// only those consumers that read. maintain does not warn about failures, because
-// poll does.
+// maintain renews the leases of pending entries, adopts and claims entries, and registers
+// the pool's consumers again, for a server that lost its data. It does not warn about
+// failures, because poll does.
 func (p *Pool) maintain(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	tick := time.NewTicker(p.cfg.Lease / 5)
@@ -182,9 +174,9 @@ func (p *Pool) maintain(ctx context.Context) {
 	}
 }
 
-// extend renews every lease of which less than nine tenths are left, so that
-// nearly a whole lease is left when a call starts. It never renews an expired
-// lease, because another consumer may have claimed the entry.
+// extend renews every lease of which less than nine tenths are left, so that nearly a
+// whole one is left when a call starts. It never renews an expired lease: another
+// consumer may have claimed the entry.
 func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	expiring := make(map[string]map[string]*Item) // by consumer and entry
 	p.mu.Lock()
@@ -213,9 +205,8 @@ func (p *Pool) extend(ctx context.Context, log obs.Log) {
 	}
 }
 
-// adopt gives a lease to entries that belong to no consumer, because somebody
-// deleted it or moved the group by hand. from is where the call before stopped; adopt
-// returns where the next one continues.
+// adopt gives a lease to entries that belong to no consumer. from is where the call
+// before stopped; adopt returns where the next one continues.
 func (p *Pool) adopt(ctx context.Context, log obs.Log, from string) (next string) {
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.StopTimeout)
 	defer cancel()
@@ -228,8 +219,8 @@ func (p *Pool) adopt(ctx context.Context, log obs.Log, from string) (next string
 	return next
 }
 
-// claim takes over entries whose lease has expired, until it finds fewer than it
-// asks for or no consumer has capacity. In the latter case the claim stays due.
+// claim takes over entries whose lease has expired, until it finds fewer than it asks for
+// or no consumer has capacity. In the latter case the claim stays due.
 func (p *Pool) claim(ctx context.Context) {
 	log := p.cfg.Log.For(obs.Consumer)
 	for more := true; more && ctx.Err() == nil; {
@@ -246,9 +237,8 @@ func (p *Pool) claim(ctx context.Context) {
 	}
 }
 
-// claimSome claims entries for the consumer with the most capacity. full is true if
-// it got as many as it asked for, so that there may be more. Otherwise, and after an
-// error, no claim is due before the next round of maintain.
+// claimSome claims entries for the consumer with the most capacity. full is true if there
+// may be more. Otherwise no claim is due before the next round of maintain.
 func (p *Pool) claimSome(ctx context.Context) (items []*Item, full bool, err error) {
 	if !p.lockFetch(ctx) {
 		return nil, false, nil
@@ -284,8 +274,7 @@ func (p *Pool) lockFetch(ctx context.Context) bool {
 
 func (p *Pool) unlockFetch() { <-p.fetch }
 
-// freest returns the consumer with the most capacity, and its capacity. The
-// capacity is zero if no consumer has any.
+// freest returns the consumer with the most capacity; zero if none has any.
 func (p *Pool) freest() (name string, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,13 +1,11 @@
-// Package pool runs the consumers of promotions. A Manager starts and stops pools
-// to match the promotions' rows. A Pool reads entries for its consumers and passes them
-// to a Handler.
+// Package pool runs the consumers of promotions. A Manager starts and stops pools to
+// match the promotions' rows. A Pool reads entries for its consumers and passes them to a
+// Handler.
 //
-// A consumer gets no more entries, new or claimed, than its limits of calls in
-// flight and of pending entries allow.
-// The calls from before a pause count only as pending: they may hang, and must not
-// delay a resumed promotion.
-// An entry that is not acknowledged stays in the stream, and a consumer claims it
-// when its lease expires. Stopping a pool loses no entry.
+// A consumer gets no more entries, new or claimed, than its limits of calls in flight and
+// of pending entries allow. The calls from before a pause count only as pending: they may
+// hang, and must not delay a resumed promotion. An entry that is not acknowledged stays
+// in the stream, and a consumer claims it when its lease expires.
 package pool
 
 import (
@@ -44,26 +42,22 @@ type Item struct {
 	pool     *Pool
 	readCtx  context.Context //nolint:containedctx // see ReadContext
 	consumer int             // index within the pool
-	// leaseEnd is the end of the lease, in nanoseconds after pool.startedAt, by
-	// the monotonic clock.
+	// leaseEnd is the end of the lease, in nanoseconds by pool.sinceStart.
 	leaseEnd  atomic.Int64
 	callEnded bool // protected by pool.mu
 }
 
-// LeaseLeft returns how much longer no consumer may claim the entry. Zero or less
-// means that the lease has expired.
+// LeaseLeft returns how much longer no consumer may claim the entry.
 func (it *Item) LeaseLeft() time.Duration {
 	return time.Duration(it.leaseEnd.Load()) - it.pool.sinceStart()
 }
 
-// ReadContext returns a context that ends when the pool stops reading, because the
-// instance stops, or because the promotion was paused or has ended. The handler
-// should then return the payouts of all items for which no call is in flight.
+// ReadContext returns a context that ends when the pool stops reading. The handler should
+// then return the payouts of all items for which no call is in flight.
 func (it *Item) ReadContext() context.Context { return it.readCtx }
 
-// CallEnded says that the handler makes no more calls for this item. The consumer
-// may then start another call while the outcome of this one is written. CallEnded
-// may be called more than once.
+// CallEnded says that the handler makes no more calls for this item, so that the consumer
+// may start another one. It may be called more than once.
 func (it *Item) CallEnded() { it.pool.endCall(it) }
 
 // Release ends the handler's ownership of the item, and frees the capacity that
@@ -94,9 +88,9 @@ type Config struct {
 	// StopTimeout is how long a stopping pool lets handlers finish pending
 	// entries.
 	StopTimeout time.Duration
-	// Healthy reports whether this instance may keep its entries. While it
-	// returns false, the pools read, claim and renew nothing, so that other
-	// instances can claim the entries.
+	// Healthy reports whether this instance may keep its entries. While it returns false,
+	// the pools read, claim and renew nothing, so that other instances can claim the
+	// entries.
 	Healthy func() bool
 	// AcceptsWork reports whether the pool of a promotion may read new entries.
 	// While it returns false, the pool still renews and claims.
@@ -133,9 +127,8 @@ type Pool struct {
 
 	stopWork context.CancelFunc // ends handling
 
-	// fetch is a lock, taken by a send and freed by a receive. It is held from counting
-	// the free capacity until the entries are counted as pending. So only one read or
-	// claim runs at a time, and no two fill the same capacity.
+	// fetch is a lock, held from counting the free capacity until the entries are counted
+	// as pending, so that no two reads or claims fill the same capacity.
 	fetch     chan struct{}
 	claimFrom string      // where the next claim continues; protected by fetch
 	claimDue  atomic.Bool // poll claims before it reads: the latest claim lacked capacity, or maintain asks for one
@@ -172,8 +165,7 @@ func newPool(cfg Config, s queue.Stream, consumers int) *Pool {
 	return p
 }
 
-// grow adds consumers until the pool has n, and reports whether it added any. A
-// pool never removes consumers before it ends.
+// grow adds consumers until the pool has n, and reports whether it added any.
 func (p *Pool) grow(n int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +194,8 @@ func (p *Pool) status() Status {
 	return Status{Stream: p.stream, Consumers: names, Pending: len(p.items), StartedAt: p.startedAt}
 }
 
-// touch records that the promotion has QUEUED payouts now, so that the pool is not
-// idle, even if their entries go to another instance.
+// touch records that the promotion has QUEUED payouts now, maybe in other instances, so
+// that the pool is not idle.
 func (p *Pool) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +234,6 @@ func (p *Pool) start(ended func()) {
 	}()
 }
 
-// reading returns the context that ends when the pool stops reading.
 func (p *Pool) reading() context.Context {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,8 +248,8 @@ const (
 	endIdle      = "idle"
 )
 
-// stop asks the pool to end, and does not wait. When the pool has ended, done is
-// closed. If final is set, the pool destroys the stream.
+// stop asks the pool to end, and does not wait. If final is set, the pool destroys the
+// stream.
 func (p *Pool) stop(why string, final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,9 +264,9 @@ func (p *Pool) ending() (why string, final bool) {
 	return p.why, p.final
 }
 
-// resume makes a pool that was asked to end read again, if it still waits for
-// pending entries. Their calls may hang, so they no longer count as calls in flight,
-// only as pending. resume reports whether it did that.
+// resume makes a pool that was asked to end read again, if it still waits for pending
+// entries, and reports whether it did. Their calls may hang, so they count only as
+// pending.
 func (p *Pool) resume() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,9 +285,9 @@ func (p *Pool) resume() bool {
 // errStopTimeout is the reason to cut off calls.
 var errStopTimeout = errors.New("their handlers did not end in time after the pool was stopped; another instance claims the entries when their lease has expired")
 
-// finishPending returns false when every item is released, and true as soon as the
-// pool is resumed. After StopTimeout it cancels the handlers' context, and the pool
-// can no longer be resumed. Entries that are not acknowledged stay in the stream.
+// finishPending returns false when every item is released, and true as soon as the pool
+// is resumed. After StopTimeout it cancels the handlers' context, and the pool can no
+// longer be resumed.
 func (p *Pool) finishPending() (resumed bool) {
 	cut := time.AfterFunc(p.cfg.StopTimeout, func() {
 		p.mu.Lock()
@@ -321,13 +312,12 @@ func (p *Pool) finishPending() (resumed bool) {
 	return false
 }
 
-// sinceStart is the pool's own clock, for the ends of leases: the time since the pool
-// started.
+// sinceStart is the pool's own clock, for the ends of leases.
 func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
 
-// take counts entries as pending, and returns their items. Their leases begin
-// when the command was sent; commanded is that time, by sinceStart. So this pool never
-// believes that a lease lasts longer than the server does.
+// take counts entries as pending, and returns their items. Their leases begin when the
+// command was sent, by sinceStart, so that this pool never believes that a lease lasts
+// longer than the server does.
 func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Duration) []*Item {
 	if len(entries) == 0 {
 		return nil
@@ -375,7 +365,6 @@ func (p *Pool) release(it *Item) {
 	p.Wake()
 }
 
-// endCall frees the capacity of an item's call.
 func (p *Pool) endCall(it *Item) {
 	p.mu.Lock()
 	p.endCallLocked(it)
@@ -390,8 +379,7 @@ func (p *Pool) endCallLocked(it *Item) {
 	}
 }
 
-// freeLocked returns how many more entries a consumer may get. The caller holds
-// mu.
+// freeLocked returns how many more entries a consumer may get. The caller holds mu.
 func (p *Pool) freeLocked(c consumer) int {
 	inFlight := p.cfg.InFlight
 	if share := int(p.share.Load()); share > 0 {
@@ -400,10 +388,9 @@ func (p *Pool) freeLocked(c consumer) int {
 	return min(inFlight-c.calls, 2*inFlight-c.pending)
 }
 
-// removeConsumers removes this pool's consumers from the stream's group. Their
-// pending entries go to a consumer of another instance. If there is none, a
-// consumer with pending entries is not removed. If final is set, removeConsumers
-// then destroys the stream, unless it has entries.
+// removeConsumers removes this pool's consumers from the stream's group. Their pending
+// entries go to a consumer of another instance; if there is none, the consumers that have
+// any stay. If the end is final, it then destroys the stream, unless that has entries.
 func (p *Pool) removeConsumers() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.StopTimeout)
 	defer cancel()
@@ -442,9 +429,8 @@ func (p *Pool) removeConsumers() {
 	if _, final := p.ending(); !final {
 		return
 	}
-	// The queue destroys only empty streams. A late add may create this one
-	// again. The sweeper then destroys it, because the promotion's row does
-	// not say yet that the stream is destroyed.
+	// A late add may create the stream again. The sweeper then destroys it, because the
+	// promotion's row does not say yet that the stream is destroyed.
 	if _, err := p.cfg.Queue.Destroy(ctx, p.stream); err != nil {
 		log.Warn("destroying stream failed", err, "promotion_id", p.stream.PromotionID)
 	}

@@ -19,8 +19,7 @@ import (
 // ErrClosed is the error of every method of a closed Memory.
 var ErrClosed = errors.New("queue: closed")
 
-// wakesBuffer is how many hints wait until they are received. Memory drops further
-// hints.
+// wakesBuffer is how many hints wait until they are received; further ones are dropped.
 const wakesBuffer = 1024
 
 // Memory is the in-process driver. It has no goroutines, and its cost per entry does
@@ -44,7 +43,6 @@ func (id memoryID) String() string {
 	return strconv.FormatInt(id.millis, 10) + "-" + strconv.FormatInt(id.seq, 10)
 }
 
-// memoryStream is a stream and its group.
 type memoryStream struct {
 	entries *list.List // of *memoryEntry, oldest first
 	unread  *list.Element
@@ -76,8 +74,7 @@ func NewMemory() *Memory {
 	return &Memory{wakes: make(chan Stream, wakesBuffer), streams: map[Stream]*memoryStream{}}
 }
 
-// lock locks the mutex and returns a stream, an empty one if it is missing. It returns an
-// error if ctx has ended or the queue is closed.
+// lock locks the mutex and returns a stream, an empty one if it is missing.
 func (m *Memory) lock(ctx context.Context, stream Stream) (s *memoryStream, exists bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, fmt.Errorf("queue: not started: %w", err)
@@ -378,8 +375,7 @@ func (m *Memory) Close() {
 	close(m.wakes)
 }
 
-// consumer returns a consumer that has just called, and creates it if it is
-// missing.
+// consumer returns a consumer that has just called.
 func (s *memoryStream) consumer(name string, now time.Time) *memoryConsumer {
 	c := s.consumers[name]
 	if c == nil {
@@ -390,7 +386,6 @@ func (s *memoryStream) consumer(name string, now time.Time) *memoryConsumer {
 	return c
 }
 
-// give makes c the owner of e, idle since now.
 func (s *memoryStream) give(e *memoryEntry, c *memoryConsumer, now time.Time) {
 	if e.owner == nil {
 		e.inPending = s.pending.PushBack(e)

@@ -77,10 +77,9 @@ type Entry struct {
 	Dispatch int32
 	Readable bool
 	Message  []byte
-	// FirstDelivery reports whether the entry was never delivered before. It is
-	// false if the server has restarted or failed over since it stored the entry:
-	// such a server may have forgotten a delivery. A consumer charges
-	// only for a first delivery.
+	// FirstDelivery reports whether the entry was never delivered before: only then it
+	// may be charged. It is false if the server has restarted or failed over since it
+	// stored the entry, because it may have forgotten a delivery.
 	FirstDelivery bool
 	Consumer      string // name of the consumer that got the entry
 }
@@ -162,8 +161,7 @@ type ReadParams struct {
 	Count    int
 }
 
-// ClaimParams requests entries for one consumer: entries whose lease expired,
-// because it began or was renewed at least MinIdle ago.
+// ClaimParams requests entries whose lease began or was renewed at least MinIdle ago.
 type ClaimParams struct {
 	Stream   Stream
 	Consumer string
@@ -174,8 +172,8 @@ type ClaimParams struct {
 	From string
 }
 
-// AdoptParams looks for entries that were delivered, were added at least MinAge ago
-// and belong to no consumer, and gives them to one.
+// AdoptParams looks for entries that were delivered, were added at least MinAge ago and
+// belong to no consumer.
 type AdoptParams struct {
 	Stream   Stream
 	Consumer string
@@ -239,16 +237,14 @@ type Queue interface {
 	// Read delivers new entries to consumers in one round trip. It never
 	// blocks.
 	Read(ctx context.Context, s Stream, reads []ReadParams) ([]Entry, error)
-	// Claim gives entries whose lease has expired to a consumer, and a new lease
-	// to them. FirstDelivery is false for all of them. If there are many pending
-	// entries, a claim scans only a part of them, so ask for the rest at
-	// Next. Five such claims scan all of them, unless one stops early because it has Count
+	// Claim gives entries whose lease has expired to a consumer, and a new lease to them.
+	// Of many pending entries, a claim scans only a part, so ask for the rest at Next.
+	// Five such claims scan all of them, unless one stops early because it has Count
 	// entries.
 	Claim(ctx context.Context, p ClaimParams) (Claimed, error)
-	// Adopt gives a lease to old entries that were delivered but belong to no
-	// consumer any more, so that a later claim gets them. It looks at a part of the
-	// old entries, and returns where the next call continues: empty for the oldest
-	// entry.
+	// Adopt gives a lease to old entries that were delivered but belong to no consumer,
+	// so that a later claim gets them. It looks at a part of the old entries, and returns
+	// where the next call continues: empty for the oldest entry.
 	Adopt(ctx context.Context, p AdoptParams) (next string, err error)
 	// Extend renews the lease of the entries that the consumer still owns, and
 	// returns their IDs. It does not change entries that another consumer owns.
@@ -257,9 +253,8 @@ type Queue interface {
 	// the database no longer needs: its row is not QUEUED under its dispatch, or
 	// a dead letter holds its bytes.
 	Ack(ctx context.Context, s Stream, ids []string) error
-	// RemoveConsumer removes consumer, after it has given its pending entries to the
-	// consumer heir. If heir is empty and there are pending
-	// entries, it removes nothing and reports false.
+	// RemoveConsumer removes consumer, after it has given its pending entries to heir. If
+	// heir is empty and there are pending entries, it removes nothing and reports false.
 	RemoveConsumer(ctx context.Context, s Stream, consumer, heir string) (removed bool, err error)
 	// Destroy removes an empty stream and its group. It reports false if the
 	// stream has entries, and true if the stream is missing.
@@ -275,11 +270,11 @@ type Queue interface {
 	Wakes() <-chan Stream
 	// Clocks compares the clocks of the servers with the clock of this process.
 	Clocks(ctx context.Context) (Clocks, error)
-	// Ping returns an error if the server is unavailable: it does not answer, or it
-	// refuses what every stream needs. A server without free memory is available.
+	// Ping returns an error if the server does not answer, or refuses what every stream
+	// needs. A server without free memory is available.
 	Ping(ctx context.Context) error
 	// Try returns an error if the server would refuse an Add to the stream, or a Read of
-	// it. It changes nothing.
+	// it.
 	Try(ctx context.Context, s Stream) error
 	Close()
 }

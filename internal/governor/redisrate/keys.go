@@ -1,6 +1,5 @@
 package redisrate
 
-// rateKey returns the key of a rate.
 func rateKey(prefix, name string) string { return prefix + "money-rate:" + name }
 
 // providerKey returns the key of what instances know of the provider. It is in the

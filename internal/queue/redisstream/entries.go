@@ -15,7 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 )
 
-// fieldRun is the field with the server run that stored the entry.
 const fieldRun = "run"
 
 const (
@@ -84,7 +83,6 @@ func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadPara
 	return out, err
 }
 
-// decodeRead decodes the reply of read_entries.
 func decodeRead(r rueidis.RedisResult, reads []queue.ReadParams) ([]queue.Entry, error) {
 	reply, err := r.ToArray()
 	if err != nil || len(reply) == 0 {
@@ -117,7 +115,6 @@ func decodeRead(r rueidis.RedisResult, reads []queue.ReadParams) ([]queue.Entry,
 	return out, nil
 }
 
-// entryID orders the entries of one stream.
 type entryID struct{ millis, seq uint64 }
 
 func parseEntryID(text string) (entryID, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// Inspection is what Inspect found out about the servers. The caller judges it.
+// Inspection is what Inspect found out about the servers.
 type Inspection struct {
 	Nodes []NodeInspection // ordered by address
 	// NoSubscribe is the reason why wake-ups cannot be received; nil if they
@@ -120,7 +120,6 @@ func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix s
 	return n.tryCommands(ctx, node, prefix)
 }
 
-// readInfo reads the reply of INFO.
 func (n *NodeInspection) readInfo(info string) {
 	n.Server = "Redis " + redis.InfoValue(info, "redis_version")
 	if v := redis.InfoValue(info, "valkey_version"); v != "" {
@@ -223,7 +222,6 @@ func (n *NodeInspection) tryCommands(ctx context.Context, node rueidis.Client, p
 	return nil
 }
 
-// commandName returns the command, with its subcommand if it has one.
 func commandName(command []string) string {
 	if command[0] == "XGROUP" || command[0] == "XINFO" {
 		return command[0] + " " + command[1]
@@ -245,7 +243,6 @@ func refusesWrites(answer string) bool {
 	return slices.Contains([]string{"OOM", "MISCONF", "READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"}, reason)
 }
 
-// trySubscribe subscribes to wake-ups, and returns an error if it cannot.
 func trySubscribe(ctx context.Context, client rueidis.Client, prefix string) error {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
