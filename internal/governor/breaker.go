@@ -229,3 +229,92 @@ func (b *breaker) giveUp(now time.Duration) {
 func probeInterval(n int) time.Duration {
 	return service.Jitter(min(probeIntervalMin<<min(n, 8), probeIntervalMax), probeJitter)
 }
+
+// pickProbe returns the waiter that is the next probe, or nil. Payouts that do not hang,
+// and promotions that were not probed for longest, go first: what a payee or a promotion
+// does must not be taken for the provider. Probes are seconds apart, so this may look at
+// all queues.
+func (g *Governor) pickProbe(now time.Duration) *waiter {
+	b := &g.breaker
+	var best *promotionQueue
+	look := func(f *promotionQueue) {
+		if best == nil || f.probed < best.probed || f.probed == best.probed && byStart(f, best) {
+			best = f
+		}
+	}
+	for _, ready := range [][]*promotionQueue{g.ready.queues, g.hanging.ready.queues} {
+		for _, f := range ready {
+			if f.fresh > 0 && !slices.Contains(b.probes, f.id) {
+				look(f)
+			}
+		}
+	}
+	if best != nil {
+		for w := best.first; w != nil; w = w.next {
+			if !w.job.Hangs {
+				return w
+			}
+		}
+	}
+	if len(b.probes) > 0 || !b.turn && now < b.probeAt+probeGrace {
+		return nil
+	}
+	for _, f := range g.hanging.ready.queues {
+		look(f)
+	}
+	if best == nil {
+		return nil
+	}
+	return best.first
+}
+
+// mayProbe reports whether a probe may start now. While a probe is in flight, this
+// means one of another promotion; pickProbe checks that.
+func (g *Governor) mayProbe(now time.Duration) bool {
+	b := &g.breaker
+	switch {
+	case !b.opened, g.open >= g.limit.now(), g.takesTurns() && !b.turn:
+		return false
+	case len(b.probes) > 0:
+		return len(b.probes) < probesMax && g.fresh > 0 && now >= b.begunAt+probePatience
+	}
+	return b.turn || g.wantsProbe(now)
+}
+
+// wantsProbe reports whether a call waits that would be a probe in this instance's turn.
+func (g *Governor) wantsProbe(now time.Duration) bool {
+	b := &g.breaker
+	return g.fresh > 0 && now >= b.probeAt || g.waiting > 0 && now >= b.probeAt+probeGrace
+}
+
+// wantsTurn reports whether other instances should wait for a probe of this one. They
+// wait for one in flight for probePatience. Then this instance needs the turn only for
+// a probe of another promotion.
+func (g *Governor) wantsTurn(now time.Duration) bool {
+	b := &g.breaker
+	switch {
+	case len(b.probes) == 0:
+		return g.wantsProbe(now)
+	case now < b.begunAt+probePatience:
+		return b.turn
+	}
+	return (b.turn || now >= b.probeAt) && len(b.probes) < probesMax && g.open < g.limit.now() && g.pickProbe(now) != nil
+}
+
+// nextProbe returns the time at which a probe may start. It returns 0 if that
+// depends on a call or on other instances.
+func (g *Governor) nextProbe(now time.Duration) time.Duration {
+	b := &g.breaker
+	switch {
+	case g.open >= g.limit.now(), g.takesTurns() && !b.turn:
+		return 0
+	case len(b.probes) > 0:
+		if len(b.probes) == probesMax || g.fresh == 0 {
+			return 0
+		}
+		return max(b.begunAt+probePatience, now+timerMin)
+	case g.fresh > 0 || now < b.probeAt:
+		return max(b.probeAt, now+timerMin)
+	}
+	return b.probeAt + probeGrace
+}

@@ -133,7 +133,8 @@ func New(cfg Config) *Governor {
 	if cfg.MaxConcurrency <= 0 {
 		cfg.MaxConcurrency = defaultMax
 	}
-	if cfg.Instances == nil {
+	alone := cfg.Rates == nil
+	if alone || cfg.Instances == nil {
 		cfg.Instances = func() int { return 1 }
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -142,6 +143,7 @@ func New(cfg Config) *Governor {
 		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[queueKey]*promotionQueue),
 		ready: queueHeap{before: byStart}, parked: queueHeap{before: byWakeAt}, hanging: hanging{ready: queueHeap{before: byStart}},
 		timer: time.NewTimer(time.Hour), told: told{instance: rand.Text(), wake: service.NewHint()},
+		sharing: sharing{away: alone, unshared: alone},
 	}
 	g.timer.Stop()
 	if cfg.RatePerSecond > 0 {
@@ -149,7 +151,7 @@ func New(cfg Config) *Governor {
 	}
 	cfg.Metrics.GovernorFrom(g.figures)
 	g.own.Go(g.loop)
-	if cfg.Rates != nil {
+	if !alone {
 		g.own.Go(g.exchangeLoop)
 	}
 	return g
@@ -421,7 +423,7 @@ func (g *Governor) State() State {
 	defer g.mu.Unlock()
 	s := State{
 		Limit: g.limit.now(), Open: g.open, Waiting: make(map[reward.PromotionID]int),
-		BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away,
+		BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away && g.cfg.Rates != nil,
 	}
 	if g.blocked > g.now() {
 		s.BlockedUntil = g.born.Add(g.blocked)

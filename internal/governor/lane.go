@@ -142,11 +142,7 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 	if demand <= 0 || l.asking || now < l.askAt {
 		return false
 	}
-	alone := g.cfg.Rates == nil
-	part := 1.0
-	if !alone {
-		part = 1 / float64(max(g.cfg.Instances(), 1))
-	}
+	part := 1 / float64(max(g.cfg.Instances(), 1))
 	share, rest := part, 0.5
 	if l.own() && g.all != nil {
 		share, rest = 1, 0.75
@@ -157,18 +153,14 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 		return false
 	}
 	p := LeaseParams{Name: l.name, PerSecond: l.pace, Count: want - have}
-	s := &g.sharing
-	switch {
-	case alone:
-		return l.takeOwn(now, p)
-	case s.away:
-		// The exchange loop tries whether Config.Rates works again.
-		p.PerSecond *= part
-		return l.takeOwn(now, p)
-	case now < s.back:
+	if s := &g.sharing; s.away || now < s.back {
 		p.PerSecond *= part
 		run := l.schedule.lease(now, p.Every(), p.Count)
-		if run.Count == 0 {
+		switch {
+		case s.away: // the exchange loop tries whether Config.Rates works again
+			l.take(now, run)
+			return run.Count > 0
+		case run.Count == 0:
 			l.askAt = now + run.In
 			return false
 		}
@@ -182,26 +174,14 @@ func (g *Governor) ask(l *lane, demand int, exact bool, now time.Duration) bool 
 	return false
 }
 
-func (l *lane) takeOwn(now time.Duration, p LeaseParams) bool {
-	run := l.schedule.lease(now, p.Every(), p.Count)
-	l.take(now, run)
-	return run.Count > 0
-}
-
 // lease leases send times of Config.Rates, and grants the permits that they allow.
 func (g *Governor) lease(l *lane, p LeaseParams) {
 	sent := g.now()
-	run, err := g.leaseOnce(p)
-	g.mu.Lock()
+	run, now, err := g.share(p, sent)
 	defer g.mu.Unlock()
-	now := g.now()
 	l.asking = false
-	g.leased(sent, now, err)
 	if err != nil {
 		l.askAt = now + leaseBackoff
-		if p.News != nil {
-			g.untold(now)
-		}
 	} else {
 		l.trip = now - sent
 		run.Count = min(max(run.Count, 0), p.Count)
@@ -210,7 +190,6 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 		// is the best estimate of that time.
 		l.take(sent+l.trip/2, run)
 		if p.News != nil {
-			g.learn(now, sent, *p.News, run.Shared)
 			g.told.wake.Give() // so that the exchange loop notices when this instance makes no more calls
 		}
 	}
@@ -222,8 +201,21 @@ func (g *Governor) lease(l *lane, p LeaseParams) {
 	g.pump(now)
 }
 
-func (g *Governor) leaseOnce(p LeaseParams) (Run, error) {
+// share sends a request to Config.Rates, and learns from the reply. sent is a time at or
+// before the request. It returns with the mutex locked.
+func (g *Governor) share(p LeaseParams, sent time.Duration) (run Run, now time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(g.ctx, leaseTimeout)
 	defer cancel()
-	return g.cfg.Rates.Lease(ctx, p)
+	run, err = g.cfg.Rates.Lease(ctx, p)
+	g.mu.Lock()
+	now = g.now()
+	g.leased(sent, now, err)
+	switch {
+	case p.News == nil:
+	case err == nil:
+		g.learn(now, sent, *p.News, run.Shared)
+	default: // the news may not have arrived
+		g.told.urgent, g.told.failed, g.told.at = true, true, now
+	}
+	return run, now, err
 }

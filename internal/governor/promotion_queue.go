@@ -259,6 +259,79 @@ func (g *Governor) forget(now time.Duration) {
 	}
 }
 
+const (
+	// hangingPart is the part of the limit that calls of payouts that hang may use:
+	// one hangingPart-th, and at least one call.
+	hangingPart = 10
+	// silentToHang is the number of a promotion's calls in a row without an answer
+	// after which all of its calls count as calls of payouts that hang, until one
+	// is answered.
+	silentToHang = 20
+	// silentMax limits the promotions whose calls without an answer are counted.
+	silentMax = 4096
+)
+
+// hanging holds what is known of payouts that hang: they got no answer several
+// times, or no call of their promotion gets an answer. A call that hangs takes a
+// place for as long as the call may take, so they use a bounded part of the limit.
+// The governor's mutex protects it.
+type hanging struct {
+	ready   queueHeap // queues of such payouts whose first waiter may get the next permit
+	waiting int       // waiters of such queues
+	open    int       // permits of such queues
+
+	// silent counts the calls in a row without an answer by promotion. A payout
+	// counts once, and one that hangs itself does not count. It is dropped when it
+	// is full.
+	silent map[reward.PromotionID]int
+}
+
+func (h *hanging) room(limit, open int) int {
+	return max(min(limit-open, max(limit/hangingPart, 1)-h.open), 0)
+}
+
+// hangs reports whether all calls of a promotion count as calls of payouts that hang.
+func (g *Governor) hangs(id reward.PromotionID) bool { return g.hanging.silent[id] >= silentToHang }
+
+// unanswered reports whether a call that was sent got no answer.
+func (o Outcome) unanswered() bool { return o.Class == reward.AnswerUnknown && o.Status == 0 }
+
+// result takes a call that has ended into account. counts is the result of the breaker.
+func (h *hanging) result(g *Governor, p *Permit, o Outcome, counts bool, now time.Duration) {
+	id := p.payee.promotion
+	switch {
+	case o.unanswered() && counts && !p.own:
+		if h.silent == nil || len(h.silent) >= silentMax {
+			h.silent = make(map[reward.PromotionID]int)
+		}
+		if h.silent[id]++; h.silent[id] == silentToHang {
+			g.moveQueue(id, true, now)
+		}
+	case o.sign() == signAlive && h.silent[id] > 0:
+		hung := g.hangs(id)
+		delete(h.silent, id)
+		if hung {
+			g.moveQueue(id, false, now)
+		}
+	}
+}
+
+// moveQueue moves the waiters whose own payout does not hang to the other queue.
+func (g *Governor) moveQueue(id reward.PromotionID, hangs bool, now time.Duration) {
+	f := g.flows[queueKey{id, !hangs}]
+	if f == nil {
+		return
+	}
+	for w := f.first; w != nil; {
+		next := w.next
+		if !w.job.Hangs {
+			g.remove(w, now)
+			g.enqueue(w, now)
+		}
+		w = next
+	}
+}
+
 // byStart orders queues that are ready: the lowest start tag first; of equal ones, the
 // promotion with the lower ID.
 func byStart(a, b *promotionQueue) bool {

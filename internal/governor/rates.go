@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/service"
 )
 
 const (
@@ -147,4 +150,254 @@ func (k *rateSchedule) lease(now, every time.Duration, count int) Run {
 	run := Run{In: next - now, Every: every, Count: min(count, int((now+Ahead-next)/every)+1)}
 	k.next = next + time.Duration(run.Count)*every
 	return run
+}
+
+// exchangeInterval separates the exchanges of an instance that makes calls: a call may
+// start so long after another instance has received a Retry-After.
+const exchangeInterval = 50 * time.Millisecond
+
+// exchangeIdleInterval separates those of an instance that has nothing to call while
+// the breaker is open.
+const exchangeIdleInterval = time.Second
+
+// told says what this instance has told the others about the provider, and knows
+// from them. The governor's mutex protects it, apart from wake.
+type told struct {
+	instance string        // name of this instance
+	block    time.Duration // end of a Retry-After that the others do not know; 0: none
+	lift     bool          // a person ended a block, which the others may not know
+	lifted   int64         // number of the latest end in a reply; 0: none
+	informed bool          // the latest exchange is recent
+	at       time.Duration // end of the latest exchange
+	failed   bool          // the latest exchange failed
+	urgent   bool          // there is news
+	outage   int64         // outage in the latest reply; 0: none
+	heardAt  time.Duration // with outage: end of the first exchange whose reply had it
+	wake     service.Hint  // brings the next exchange forward
+}
+
+// forget says that the next call must wait for an exchange. Only answers after that
+// exchange can end an outage in its reply.
+func (t *told) forget() { t.informed, t.outage = false, 0 }
+
+// hear notes the outage in a reply.
+func (t *told) hear(now time.Duration, outage int64) {
+	if t.outage != outage {
+		t.outage, t.heardAt = outage, now
+	}
+}
+
+// news says that the others should hear of the provider at once. It never blocks.
+func (t *told) news() {
+	t.urgent = true
+	t.wake.Give()
+}
+
+// exchanges reports whether this instance exchanges what it knows with others.
+func (g *Governor) exchanges() bool { return !g.sharing.away }
+
+// takesTurns reports whether probes wait for a turn. They do not if the other instances
+// have calls answered: then this instance alone cannot reach the provider.
+func (g *Governor) takesTurns() bool { return g.exchanges() && !g.breaker.single }
+
+// informed reports whether this instance knows what the others know of the provider. If
+// not, it brings the next exchange forward.
+func (g *Governor) informed() bool {
+	if !g.exchanges() || g.told.informed {
+		return true
+	}
+	g.told.wake.Give()
+	return false
+}
+
+// exchangeLoop exchanges at intervals while this instance makes calls.
+func (g *Governor) exchangeLoop() {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.told.wake:
+		case <-timer.C:
+		}
+		wait, again := g.exchange()
+		timer.Stop()
+		if again {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// exchange makes an exchange if one is due. It returns when the next one is due, and
+// false if there is none: this instance makes no calls.
+func (g *Governor) exchange() (wait time.Duration, again bool) {
+	g.mu.Lock()
+	now := g.now()
+	due := g.exchangeAt(now)
+	var p LeaseParams
+	if due > 0 && due <= now {
+		p = LeaseParams{Name: NameOfAll, PerSecond: 1, News: g.newsFor(now)}
+		if g.all != nil {
+			p.PerSecond = g.all.pace
+		}
+		if g.sharing.away {
+			g.sharing.tryAt = now + tryInterval
+		}
+	}
+	g.mu.Unlock()
+	if p.News == nil {
+		return due - now, due > 0
+	}
+	_, now, _ = g.share(p, now)
+	defer g.mu.Unlock()
+	g.pump(now)
+	if due = g.exchangeAt(now); due == 0 {
+		return 0, false
+	}
+	return max(due-now, timerMin), true
+}
+
+// exchangeAt returns when the next exchange is due, or 0 if none is.
+func (g *Governor) exchangeAt(now time.Duration) time.Duration {
+	t := &g.told
+	switch {
+	case g.closed, g.sharing.unshared:
+		return 0
+	case g.open == 0 && g.waiting == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
+		t.forget()
+		return 0
+	case g.sharing.away:
+		return g.sharing.tryAt
+	case (t.urgent || !t.informed) && !t.failed:
+		return now
+	}
+	if g.open == 0 && g.waiting == 0 && !t.urgent {
+		return t.at + exchangeIdleInterval // the breaker is open, and nothing can be a probe
+	}
+	return t.at + exchangeInterval
+}
+
+// newsFor returns what to tell the others.
+func (g *Governor) newsFor(now time.Duration) *News {
+	t, b := &g.told, &g.breaker
+	n := &News{Instance: t.instance}
+	t.urgent = false
+	if t.block > now {
+		n.Block = t.block - now
+	}
+	n.Lift = t.lift
+	if t.outage != 0 && g.alive > t.heardAt {
+		n.Answered = t.outage
+	}
+	if b.opened {
+		n.Want = !b.single && g.wantsTurn(now)
+		if b.turn && len(b.probes) > 0 && !n.Want {
+			b.giveUp(now)
+		}
+		n.Down = !b.adopted && !b.told
+		n.Probe = b.ended
+		n.ProbeIn = min(max(b.probeAt-now, 0), ProbeInMax)
+	}
+	return n
+}
+
+// learn takes the reply to n into account. It was asked for at sent.
+func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
+	t, b := &g.told, &g.breaker
+	t.informed, t.failed, t.at = true, false, now
+	t.hear(now, known.Outage)
+	down := known.Outage != 0
+	if n.Block > 0 && t.block <= sent+n.Block {
+		t.block = 0
+	}
+	if known.Lifted != 0 && known.Lifted != t.lifted && !n.Lift {
+		g.unblocked()
+	}
+	t.lifted = known.Lifted
+	if n.Lift {
+		t.lift = false
+	}
+	if known.Blocked > 0 {
+		g.blockedElsewhere(now + min(known.Blocked, RetryAfterMax))
+	}
+	if n.Probe == b.ended {
+		b.ended = ProbeResult{}
+	}
+	switch {
+	case down && !b.opened:
+		if g.alive <= sent {
+			b.open(now)
+			b.adopted, b.probeAt = true, now+known.ProbeIn
+		}
+	case down && (n.Down || b.told || b.adopted):
+		b.told, b.single = true, false
+		switch {
+		case len(b.probes) > 0:
+			b.turn = known.Turn
+		case b.ended.Ended: // the others do not know yet how the latest probe ended
+		case known.Turn:
+			b.turn, b.probeAt = true, min(b.probeAt, now-probeGrace)
+		default:
+			b.turn, b.tries = false, known.Tries
+			if known.ProbeIn > 0 || b.probeAt > now {
+				b.probeAt = now + known.ProbeIn // a probe that is due stays due since then
+			}
+		}
+	case down, !b.opened: // this instance has yet to tell what it knows
+	case b.adopted:
+		g.closeBreaker(now)
+	case b.told && known.Up && !b.single:
+		// Others have calls answered. Look at once whether this instance does, too.
+		b.single, b.turn, b.tries, b.probeAt = true, false, 0, now
+	case b.told && !known.Up:
+		b.told, b.single, b.turn = false, false, false // what was shared is lost
+		t.news()
+	}
+}
+
+// closeBreaker closes the breaker because other instances have calls answered. After
+// a moment without calls, the limit is still right.
+func (g *Governor) closeBreaker(now time.Duration) {
+	if now-g.breaker.allowAt > 0 {
+		g.limit.restart(now, g.open)
+	}
+	g.breaker = breaker{}
+}
+
+// unsharedReason returns the reason of a trouble.
+func unsharedReason(err error) string {
+	const effect = "this instance uses its part of each rate, and its own circuit breaker"
+	if reason := service.Refusal(err, "Redis", "instances share of rates", effect); reason != "" {
+		return reason
+	}
+	return "what instances share of rates through Redis cannot be read: " + effect + "; check that Redis answers"
+}
+
+// leased updates sharing with the result of a lease. Failures for less than outageAfter
+// are no outage.
+func (g *Governor) leased(sent, now time.Duration, err error) {
+	s := &g.sharing
+	switch {
+	case g.closed:
+	case err == nil:
+		s.failing = 0
+		if s.away {
+			s.away, s.back = false, now+backGrace
+			g.told.forget()
+			g.breaker.told, g.breaker.single = false, false
+			g.cfg.Troubles.Clear(obs.PartRates)
+		}
+	case errors.Is(err, ErrUnshared):
+		if !s.unshared {
+			s.away, s.unshared = true, true
+			g.log.Info("instances share no rates: this one uses its part of them", "instances", max(g.cfg.Instances(), 1))
+		}
+	case s.failing == 0:
+		s.failing = sent
+	case !s.away && now-s.failing >= outageAfter:
+		s.away, s.tryAt = true, now+tryInterval
+		g.log.Debug("shared rates unavailable", "error", err)
+		g.cfg.Troubles.Set(obs.PartRates, unsharedReason(err))
+	}
 }

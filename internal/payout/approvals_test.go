@@ -380,7 +380,7 @@ func walkApprovals(t *testing.T, rows store.Store) {
 		o.uploads = campaign.NewUploads(campaign.UploadsConfig{Rows: rows, IDs: ids, Hint: hint, Saver: save(func(_ context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 			return o.saves(p)
 		})})
-		o.guard = NewGuard(newShared(Config{Store: rows, ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay}, nil))
+		o.guard = newGuard(newShared(Config{Store: rows, ApprovalAbove: approvalAbove, ApprovalPerDay: approvalPerDay}, nil))
 		for _, first := range rapid.SampledFrom([][]string{
 			nil,
 			{"ann create", "ann upload", "ann start", "ann dispatch"},

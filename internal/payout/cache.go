@@ -68,9 +68,9 @@ type cacheRows interface {
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
-// NewStatusCache returns a cache that calls onRefresh, unless that is nil, after each
+// newStatusCache returns a cache that calls onRefresh, unless that is nil, after each
 // successful read.
-func NewStatusCache(rows cacheRows, onRefresh func(active), log obs.Log) *StatusCache {
+func newStatusCache(rows cacheRows, onRefresh func(active), log obs.Log) *StatusCache {
 	c := &StatusCache{rows: rows, whole: make(chan store.PromotionChanges, 1), followers: make(map[*follower]bool)}
 	log = log.For(obs.Manager)
 	c.reportWhole = log.Streak("reading all active promotions failed", "")
@@ -204,19 +204,24 @@ func sameView(a, b store.PromotionView) bool {
 	return a == b
 }
 
-// follower collects the promotions that have changed.
+// follower collects the promotions that have changed, and those that its part wants.
 type follower struct {
 	cache *StatusCache
+	wants func(*store.PromotionView) bool
 	fresh service.Hint // given by each successful read
+	// wanted are the promotions that wants is true for. Only take uses it.
+	wanted map[reward.PromotionID]bool
 
 	mu      sync.Mutex // protects changed
 	changed map[reward.PromotionID]bool
 }
 
-// follow returns a follower, for which every active promotion has changed at first. Call
-// end when it is not needed any more.
-func (c *StatusCache) follow() *follower {
-	f := &follower{cache: c, fresh: service.NewHint(), changed: make(map[reward.PromotionID]bool)}
+// follow returns a follower, for which every active promotion has changed at first.
+// Call end when it is not needed any more.
+func (c *StatusCache) follow(wants func(*store.PromotionView) bool) *follower {
+	f := &follower{
+		cache: c, wants: wants, fresh: service.NewHint(), wanted: make(map[reward.PromotionID]bool), changed: make(map[reward.PromotionID]bool),
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.followers[f] = true
@@ -245,7 +250,15 @@ func (f *follower) take() (changed map[reward.PromotionID]bool, views map[reward
 	f.mu.Lock()
 	changed, f.changed = f.changed, make(map[reward.PromotionID]bool)
 	f.mu.Unlock()
-	return changed, f.cache.Views()
+	views = f.cache.Views()
+	for id := range changed {
+		if v := views[id]; v != nil && f.wants(v) {
+			f.wanted[id] = true
+		} else {
+			delete(f.wanted, id)
+		}
+	}
+	return changed, views
 }
 
 // Status returns the status of a promotion, "" if the view does not have it, and the age

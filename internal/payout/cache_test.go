@@ -116,7 +116,7 @@ func inBackground(t *testing.T, runs ...func(context.Context)) (stop func()) {
 // startCache runs a cache until the returned stop.
 func startCache(t *testing.T, rows cacheRows) (c *StatusCache, stop func()) {
 	t.Helper()
-	c = NewStatusCache(rows, nil, obs.Log{})
+	c = newStatusCache(rows, nil, obs.Log{})
 	return c, inBackground(t, c.run)
 }
 
@@ -158,10 +158,10 @@ func TestCacheFollowsChanges(t *testing.T) {
 		rows := newCountedRows(3, time.Second)
 		c, stop := startCache(t, rows)
 		defer stop()
-		early := c.follow()
+		early := c.follow(func(*store.PromotionView) bool { return true })
 		defer early.end()
 		time.Sleep(2 * time.Second)
-		late := c.follow()
+		late := c.follow(func(*store.PromotionView) bool { return true })
 		defer late.end()
 		before := make(map[reward.PromotionID]bool) // those that have changed once
 		expect := func(what string, f *follower, want ...reward.PromotionID) {
@@ -208,7 +208,7 @@ func TestAMissedChangeIsFoundLater(t *testing.T) {
 		c, stop := startCache(t, rows)
 		defer stop()
 		time.Sleep(3 * time.Second)
-		f := c.follow()
+		f := c.follow(func(*store.PromotionView) bool { return true })
 		defer f.end()
 		f.take()
 		rows.mu.Lock()

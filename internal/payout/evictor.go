@@ -2,6 +2,7 @@ package payout
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ type evictor struct {
 	*shared
 	log   obs.Log
 	crew  *crew
-	alive *service.View[map[string]bool] // the names of the living instances
+	alive *service.View[[]string] // the names of the living instances
 
 	mu sync.Mutex // protects consumed
 	// consumed holds the promotions whose streams may have consumers, each with the
@@ -40,18 +41,13 @@ func newEvictor(s *shared, log obs.Log) *evictor {
 	e := &evictor{shared: s, log: log, consumed: make(map[reward.PromotionID]time.Time)}
 	e.crew = newCrew(evictSlots, evictTimeout, lease, log.Streak("removing consumers failed", ""), e.evict)
 	report := log.Streak("reading living instances failed", "")
-	e.alive = service.NewView(lease/2, 0, func(ctx context.Context) (map[string]bool, error) {
+	e.alive = service.NewView(lease/2, 0, func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 		defer cancel()
 		if err := e.inherit(ctx); err != nil {
 			return nil, err
 		}
-		names, err := s.rows.InstanceAlive(ctx)
-		alive := make(map[string]bool, len(names))
-		for _, name := range names {
-			alive[name] = true
-		}
-		return alive, err
+		return s.rows.InstanceAlive(ctx)
 	}, func(err error) { report(err) })
 	return e
 }
@@ -124,7 +120,7 @@ func (e *evictor) evict(ctx context.Context, v store.PromotionView) (result, err
 	var dead []string
 	for _, c := range consumers {
 		switch {
-		case alive[pool.InstanceOf(c.Name)]:
+		case slices.Contains(alive, pool.InstanceOf(c.Name)):
 			heir = c.Name
 		case c.Idle > e.cfg.Limits.Lease:
 			dead = append(dead, c.Name)

@@ -62,8 +62,7 @@ type feed struct {
 	notBefore time.Time // earliest time of the next feed
 }
 
-// NewFeeder returns a feeder that works on the promotions of the cache.
-func NewFeeder(s *shared, producer *Producer, ownCapacity func(v store.PromotionView) int) *Feeder {
+func newFeeder(s *shared, producer *Producer, ownCapacity func(v store.PromotionView) int) *Feeder {
 	return &Feeder{
 		shared: s, producer: producer, ownCapacity: ownCapacity, feeds: make(map[reward.PromotionID]*feed),
 		hint: service.NewHint(), report: s.cfg.Log.For(obs.Feeder).Streak("dispatching payouts failed", ""),
@@ -80,19 +79,11 @@ func (f *Feeder) SpaceFreed() {
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
 	f.clock.await(ctx)
-	follow := f.cache.follow()
+	follow := f.cache.follow(feeds)
 	defer follow.end()
-	waiting := make(map[reward.PromotionID]bool) // promotions with payouts to dispatch
 	for ctx.Err() == nil {
-		changed, views := follow.take()
-		for id := range changed {
-			if v := views[id]; v != nil && feeds(v) {
-				waiting[id] = true
-			} else {
-				delete(waiting, id)
-			}
-		}
-		if f.round(ctx, waiting) {
+		follow.take()
+		if f.round(ctx, follow.wanted) {
 			service.Sleep(ctx, feedInterval)
 			continue
 		}

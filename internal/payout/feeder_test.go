@@ -84,7 +84,7 @@ func (r *lockedRows) feed(t *testing.T) (stop func()) {
 	t.Helper()
 	q := queue.NewMemory()
 	shared := newShared(Config{Store: r, Queue: q, QueueIsLocal: true, MaxLen: 1 << 20, Limits: Limits{Lease: time.Hour}}, nil)
-	f := NewFeeder(shared, newProducer(shared), nil)
+	f := newFeeder(shared, newProducer(shared), nil)
 	end := inBackground(t, shared.cache.run, shared.clock.run, f.run)
 	return func() {
 		end()

@@ -53,8 +53,7 @@ type finished struct {
 
 func (x finished) promotion() reward.PromotionID { return x.item.Stream.PromotionID }
 
-// NewFinisher returns a finisher.
-func NewFinisher(s *shared, retry *RetryProcessor, recorded func()) *Finisher {
+func newFinisher(s *shared, retry *RetryProcessor, recorded func()) *Finisher {
 	writing, giveUp := context.WithCancel(context.Background())
 	log := s.cfg.Log.For(obs.Processor)
 	return &Finisher{

@@ -78,7 +78,7 @@ type shared struct {
 // each successful read of the cache, unless it is nil.
 func newShared(cfg Config, refreshed func(active)) *shared {
 	s := &shared{cfg: cfg, rows: newFlowStore(cfg.Store, cfg.ApprovalAbove, cfg.Breaches), parking: newParking(cfg.Troubles)}
-	s.cache = NewStatusCache(s.rows, refreshed, cfg.Log)
+	s.cache = newStatusCache(s.rows, refreshed, cfg.Log)
 	s.clock = newQueueClock(s)
 	return s
 }
@@ -121,9 +121,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Governor.Metrics, cfg.Governor.Troubles, cfg.Governor.Log = cfg.Metrics, cfg.Troubles, cfg.Log
 	f.governor = governor.New(cfg.Governor)
 	f.producer = newProducer(f.shared)
-	f.feeder = NewFeeder(f.shared, f.producer, f.ownCapacity)
-	f.retry = NewRetryProcessor(f.shared, publisher, f.producer)
-	f.finisher = NewFinisher(f.shared, f.retry, f.feeder.SpaceFreed)
+	f.feeder = newFeeder(f.shared, f.producer, f.ownCapacity)
+	f.retry = newRetryProcessor(f.shared, publisher, f.producer)
+	f.finisher = newFinisher(f.shared, f.retry, f.feeder.SpaceFreed)
 	cfg.Pool.Queue, cfg.Pool.Metrics, cfg.Pool.Log = cfg.Queue, cfg.Metrics, cfg.Log
 	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) && !f.parking.has(id) }
 	cfg.Pool.Refused = f.producer.health.failed
@@ -131,9 +131,9 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.Handler = newProcessor(f.shared, f.finisher)
 	f.manager = pool.NewManager(cfg.Pool)
 	ownsRows, ownsStreams := f.divide()
-	f.sweeper = NewSweeper(f.shared, f.manager, ownsRows, ownsStreams)
-	f.settler = NewSettler(f.shared)
-	f.guard = NewGuard(f.shared)
+	f.sweeper = newSweeper(f.shared, f.manager, ownsRows, ownsStreams)
+	f.settler = newSettler(f.shared)
+	f.guard = newGuard(f.shared)
 	return f
 }
 
@@ -198,7 +198,7 @@ func (f *Flow) listen(publisher bus.Publisher) error {
 			}
 		}
 		if cfg.Ingest {
-			l := NewPublishListener(common, k, f.producer)
+			l := newPublishListener(common, k, f.producer)
 			if err := join(bus.ListenerConfig{Group: k.publishGroup, Topic: k.publishTopic, Handle: l.ProcessTopicMessages, Offsets: l.Offsets}); err != nil {
 				return err
 			}

@@ -333,7 +333,7 @@ func TestGuardRepeatsAFailedCheck(t *testing.T) {
 		rows.mu.Unlock()
 		moving := &stubbornRows{countedRows: rows, refusals: 2}
 		shared := newShared(Config{Store: moving, ApprovalAbove: reward.Limits{Default: 999}}, nil)
-		g := NewGuard(shared)
+		g := newGuard(shared)
 		stop := inBackground(t, shared.cache.run, g.run)
 		time.Sleep(10 * time.Second)
 		stop()

@@ -35,9 +35,9 @@ type listener struct {
 
 const knownMax = 10_000 // promotions remembered by a listener
 
-// NewPublishListener returns the listener of a type's publish topic. In direct mode, the
+// newPublishListener returns the listener of a type's publish topic. In direct mode, the
 // first record also starts a promotion that was registered by a record.
-func NewPublishListener(common listener, k kind, p *Producer) *PublishListener {
+func newPublishListener(common listener, k kind, p *Producer) *PublishListener {
 	return &PublishListener{listener: common, kind: k, producer: p, known: make(map[reward.PromotionID]reward.PromotionType)}
 }
 

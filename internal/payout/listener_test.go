@@ -53,7 +53,7 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{rows: rows, queue: queue.NewMemory(), publisher: &keepPublisher{}}
 	t.Cleanup(d.queue.Close)
 	common := d.listening("1", nil)
-	d.listener = NewPublishListener(common, pointKind, newProducer(common.shared))
+	d.listener = newPublishListener(common, kinds[reward.Point], newProducer(common.shared))
 	fixture.Must(d.listener.Offsets(t.Context(), bus.TopicPointPublish))(t)
 	return d
 }
@@ -252,7 +252,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		d := newDesk(t)
 		read := func(log namedLogs, value string) {
 			t.Helper()
-			l := NewPublishListener(d.listening(log, nil), pointKind, d.listener.producer)
+			l := newPublishListener(d.listening(log, nil), kinds[reward.Point], d.listener.producer)
 			fixture.Must(l.Offsets(t.Context(), bus.TopicPointPublish))(t)
 			d.offset = 0
 			fixture.OK(t, l.ProcessTopicMessages(t.Context(), d.records(value)))
@@ -273,7 +273,7 @@ func TestDeadLettersAreNotLost(t *testing.T) {
 		for _, log := range []namedLogs{"1", "1", "2"} {
 			common := d.listening(log, metrics)
 			started := &StartedListener{common}
-			retry := &RetryListener{common, pointKind, NewRetryProcessor(common.shared, d.publisher, nil)}
+			retry := &RetryListener{common, kinds[reward.Point], newRetryProcessor(common.shared, d.publisher, nil)}
 			for topic, process := range map[string]bus.HandleFunc{
 				bus.TopicStarted: started.ProcessTopicMessages, bus.TopicPointRetry: retry.ProcessTopicMessages,
 			} {

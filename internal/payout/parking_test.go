@@ -160,7 +160,7 @@ func newRecorder(t *testing.T) *recorder {
 		rows:    &faultyRows{t: t, paused: make(map[reward.PromotionID]string), recorded: make(map[store.PayoutID]int), returned: make(map[store.PayoutID]int)},
 		entries: make(map[string]store.PayoutID), most: make(map[reward.PromotionID]int),
 	}
-	r.Finisher = NewFinisher(newShared(Config{
+	r.Finisher = newFinisher(newShared(Config{
 		Store: r.rows, Queue: &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, Limits: Limits{Lease: time.Second}, Troubles: r.troubles,
 	}, nil), nil, func() {})
 	r.pools = pool.NewManager(pool.Config{

@@ -158,7 +158,7 @@ func (m *payment) charge(ctx context.Context, permit *governor.Permit) (ans mone
 	defer func() { permit.Done(outcome) }()
 	check := func() error { return m.mayCharge(ctx) }
 	if currency, running := m.cache.currency(m.row.PromotionID); running {
-		ans = kindOf(m.item.Stream.Type).charge(m.cfg.Provider, ctx, chargeOf(m.row, currency), check)
+		ans = kinds[m.item.Stream.Type].charge(m.cfg.Provider, ctx, chargeOf(m.row, currency), check)
 	} else {
 		ans = money.Answer{Class: reward.AnswerNotSent, Code: money.CodeNotAllowed, Err: cmp.Or(check(), errStale)}
 	}

@@ -30,31 +30,23 @@ type kind struct {
 	charge        func(p Provider, ctx context.Context, c money.Charge, check money.CheckFunc) money.Answer
 }
 
-var pointKind = kind{
-	promotionType: reward.Point,
-	publishTopic:  bus.TopicPointPublish,
-	publishGroup:  bus.GroupPoint,
-	retryTopic:    bus.TopicPointRetry,
-	retryGroup:    bus.GroupPointRetry,
-	charge:        Provider.ChargePoint,
-}
-
-var voucherKind = kind{
-	promotionType: reward.Voucher,
-	publishTopic:  bus.TopicVoucherPublish,
-	publishGroup:  bus.GroupVoucher,
-	retryTopic:    bus.TopicVoucherRetry,
-	retryGroup:    bus.GroupVoucherRetry,
-	charge:        Provider.ChargeVoucher,
-}
-
-var kinds = []kind{pointKind, voucherKind}
-
-func kindOf(t reward.PromotionType) kind {
-	if t == reward.Voucher {
-		return voucherKind
-	}
-	return pointKind
+var kinds = map[reward.PromotionType]kind{
+	reward.Point: {
+		promotionType: reward.Point,
+		publishTopic:  bus.TopicPointPublish,
+		publishGroup:  bus.GroupPoint,
+		retryTopic:    bus.TopicPointRetry,
+		retryGroup:    bus.GroupPointRetry,
+		charge:        Provider.ChargePoint,
+	},
+	reward.Voucher: {
+		promotionType: reward.Voucher,
+		publishTopic:  bus.TopicVoucherPublish,
+		publishGroup:  bus.GroupVoucher,
+		retryTopic:    bus.TopicVoucherRetry,
+		retryGroup:    bus.GroupVoucherRetry,
+		charge:        Provider.ChargeVoucher,
+	},
 }
 
 func chargeOf(row reward.Payout, currency string) money.Charge {
@@ -97,6 +89,17 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	return found
 }
 
+// awaitPermit waits for a permit for a call that is no charge. A pause or cancel stops charges
+// only, so it waits again.
+func (s *shared) awaitPermit(ctx context.Context, job func() governor.Job) (*governor.Permit, error) {
+	for {
+		permit, err := s.governor.Acquire(ctx, job())
+		if !errors.Is(err, governor.ErrWaitCancelled) {
+			return permit, err
+		}
+	}
+}
+
 // chargeLister lists the provider's charges. A Provider may implement it.
 type chargeLister interface {
 	Charges(ctx context.Context, p reward.PromotionID, cursor string) (money.ChargesPage, error)
@@ -109,10 +112,7 @@ func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string)
 	if !has {
 		return money.ChargesPage{}, money.ErrNoCharges
 	}
-	permit, err := f.governor.Acquire(ctx, f.cache.job(p))
-	for errors.Is(err, governor.ErrWaitCancelled) {
-		permit, err = f.governor.Acquire(ctx, f.cache.job(p))
-	}
+	permit, err := f.awaitPermit(ctx, func() governor.Job { return f.cache.job(p) })
 	if err != nil {
 		return money.ChargesPage{}, err
 	}

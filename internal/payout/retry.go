@@ -48,8 +48,7 @@ type RetryProcessor struct {
 	waits retryHeap
 }
 
-// NewRetryProcessor returns a RetryProcessor that publishes through p.
-func NewRetryProcessor(s *shared, p bus.Publisher, producer *Producer) *RetryProcessor {
+func newRetryProcessor(s *shared, p bus.Publisher, producer *Producer) *RetryProcessor {
 	return &RetryProcessor{
 		shared: s, publisher: p, producer: producer, log: s.cfg.Log.For(obs.Retry),
 		out: make(chan []bus.Record, retryOutMax), due: service.NewHint(),
@@ -72,7 +71,7 @@ func (r *RetryProcessor) publish(retries []retryOf) {
 			continue
 		}
 		records = append(records, bus.Record{
-			Topic: kindOf(x.item.Stream.Type).retryTopic, Key: []byte(message.TargetID.String()), Value: value,
+			Topic: kinds[x.item.Stream.Type].retryTopic, Key: []byte(message.TargetID.String()), Value: value,
 		})
 	}
 	select {

@@ -43,8 +43,7 @@ type Settler struct {
 	log obs.Log
 }
 
-// NewSettler returns a settler whose lookups wait for the governor.
-func NewSettler(s *shared) *Settler { return &Settler{shared: s, log: s.cfg.Log.For(obs.Settler)} }
+func newSettler(s *shared) *Settler { return &Settler{shared: s, log: s.cfg.Log.For(obs.Settler)} }
 
 // againAfter is how long after "not found" settled a payout it is looked up once more: a
 // process may stall between its last check and the first byte of a charge, send the
@@ -73,52 +72,46 @@ func (s *Settler) run(ctx context.Context) {
 	defer working.Wait()
 	for ctx.Err() == nil {
 		slots <- struct{}{}
-		t, err := s.claim(ctx)
+		rows, until, err := s.claim(ctx)
 		if err != nil {
 			failed(err)
 		}
 		working.Go(func() {
 			defer func() { <-slots }()
-			if len(t.rows) > 0 {
-				failed(s.settle(ctx, t))
+			if len(rows) > 0 {
+				failed(s.settle(ctx, rows, until))
 			}
 		})
-		if len(t.rows) < settleBatch {
+		if len(rows) < settleBatch {
 			service.Sleep(ctx, service.Jitter(settleInterval, 0.2))
 		}
 	}
 }
 
-// take is what a settler has claimed.
-type take struct {
-	rows []reward.Payout
-	// until is when the results must be written. After a crash, the rows are due
-	// again then.
-	until time.Time // by the clock of this host
-}
-
-func (s *Settler) claim(ctx context.Context) (take, error) {
+// claim claims payouts whose lookup is due. The results must be written before until, by
+// the clock of this host: after a crash, the rows are due again then.
+func (s *Settler) claim(ctx context.Context) (rows []reward.Payout, until time.Time, err error) {
 	began := time.Now()
 	earliest, latest, err := s.rows.clock.between(ctx)
 	if err != nil {
-		return take{}, err
+		return nil, until, err
 	}
 	hold := s.cfg.Limits.settleHold()
-	rows, err := s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
+	rows, err = s.rows.PayoutClaimLookups(ctx, store.PayoutClaimLookupsParams{
 		Limit: settleBatch, Until: latest.Add(hold), Now: earliest,
 	})
-	return take{rows: rows, until: began.Add(hold)}, err
+	return rows, began.Add(hold), err
 }
 
-func (s *Settler) settle(ctx context.Context, t take) error {
-	writing, cancel := context.WithDeadline(ctx, t.until)
+func (s *Settler) settle(ctx context.Context, rows []reward.Payout, until time.Time) error {
+	writing, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	asking, stop := context.WithDeadline(ctx, t.until.Add(-settleWriteTimeout))
+	asking, stop := context.WithDeadline(ctx, until.Add(-settleWriteTimeout))
 	defer stop()
-	lookups := make([]rules.Lookup, len(t.rows))
-	failed := make([]error, len(t.rows))
+	lookups := make([]rules.Lookup, len(rows))
+	failed := make([]error, len(rows))
 	var wg sync.WaitGroup
-	for i, row := range t.rows {
+	for i, row := range rows {
 		wg.Go(func() { lookups[i], failed[i] = s.lookup(asking, row) })
 	}
 	wg.Wait()
@@ -142,10 +135,7 @@ func (s *Settler) settle(ctx context.Context, t take) error {
 func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
-	permit, err := s.governor.Acquire(waiting, jobOf(s.cache, row))
-	for errors.Is(err, governor.ErrWaitCancelled) { // a pause or cancel stops charges, not lookups
-		permit, err = s.governor.Acquire(waiting, jobOf(s.cache, row))
-	}
+	permit, err := s.awaitPermit(waiting, func() governor.Job { return jobOf(s.cache, row) })
 	if err != nil {
 		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}

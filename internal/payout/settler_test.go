@@ -43,7 +43,7 @@ func newLookupRows(n int) *lookupRows {
 func (r *lookupRows) settler(took time.Duration, g *governor.Governor) *Settler {
 	s := newShared(Config{Store: r, Provider: slowLookups{rows: r, took: took}, Limits: testLimits()}, nil)
 	s.governor = g
-	return NewSettler(s)
+	return newSettler(s)
 }
 
 func (r *lookupRows) PayoutClaimLookups(_ context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {

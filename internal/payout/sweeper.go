@@ -75,9 +75,7 @@ type destroyedStream struct {
 	at           time.Time
 }
 
-// NewSweeper returns a sweeper that works on those promotions of the cache that
-// this instance owns.
-func NewSweeper(s *shared, manager *pool.Manager, ownsRows, ownsStreams owns) *Sweeper {
+func newSweeper(s *shared, manager *pool.Manager, ownsRows, ownsStreams owns) *Sweeper {
 	log := s.cfg.Log.For(obs.Sweeper)
 	sw := &Sweeper{
 		shared: s, manager: manager, ownsRows: ownsRows, ownsStreams: ownsStreams, log: log, evictor: newEvictor(s, log),
@@ -119,19 +117,11 @@ func (s *Sweeper) SweepAll(ctx context.Context) error {
 func (s *Sweeper) run(ctx context.Context) {
 	var alive sync.WaitGroup
 	alive.Go(func() { s.evictor.alive.Run(ctx) })
-	follow := s.cache.follow()
+	follow := s.cache.follow(needsSweeper)
 	defer follow.end()
-	candidates := make(map[reward.PromotionID]bool)
 	for ctx.Err() == nil {
-		changed, views := follow.take()
-		for id := range changed {
-			if v := views[id]; v != nil && needsSweeper(v) {
-				candidates[id] = true
-			} else {
-				delete(candidates, id)
-			}
-		}
-		s.round(ctx, candidates, views)
+		_, views := follow.take()
+		s.round(ctx, follow.wanted, views)
 		select {
 		case <-follow.fresh:
 		case <-ctx.Done():

@@ -406,7 +406,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 		var looked atomic.Int64
 		all := func(reward.PromotionID) bool { looked.Add(1); return true }
 		shared := newShared(Config{Store: rows, Queue: memory, Limits: Limits{Lease: 15 * time.Second, MoneyTimeout: time.Second}, Metrics: obs.NewMetrics()}, nil)
-		s := NewSweeper(shared, pool.NewManager(pool.Config{}), all, all)
+		s := newSweeper(shared, pool.NewManager(pool.Config{}), all, all)
 		stop := inBackground(t, shared.cache.run, s.run)
 		time.Sleep(10 * time.Second)
 		for _, queued := range []int64{1, 0} {
