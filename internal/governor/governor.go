@@ -238,7 +238,7 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	}
 }
 
-// leave removes a waiter whose context has ended. It gives back a permit that the waiter
+// leave removes a waiter whose context has ended. It returns a permit that the waiter
 // was granted at the same moment.
 func (g *Governor) leave(w *waiter, because error) error {
 	g.mu.Lock()

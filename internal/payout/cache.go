@@ -121,9 +121,6 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 		return active{}, err
 	}
 	now.apply(changes)
-	if changes.Whole {
-		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
-	}
 	if readAt.Sub(c.markedAt) >= markInterval {
 		if now.restoredAt, err = c.rows.RestoreMark(ctx); err != nil {
 			return active{}, err
@@ -131,9 +128,11 @@ func (c *StatusCache) read(life context.Context) (active, error) {
 		c.markedAt = readAt
 	}
 	c.mark = changes.Mark
-	if !readAt.Before(c.wholeAt) {
+	if changes.Whole || !readAt.Before(c.wholeAt) {
 		c.wholeAt = readAt.Add(service.Jitter(wholeInterval, wholeJitter))
-		c.readWhole(life)
+		if !changes.Whole {
+			c.readWhole(life)
+		}
 	}
 	return now, nil
 }

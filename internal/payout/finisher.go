@@ -74,7 +74,7 @@ func (f *Finisher) run(ctx context.Context) {
 	working.Go(func() { inBatches(ctx, f.returns, f.writeReturns) })
 	working.Go(func() { f.retryParked(ctx) })
 	working.Wait()
-	release(f.parking.empty())
+	f.parking.end()
 }
 
 // inBatches passes the values of a channel to use, until ctx ends.

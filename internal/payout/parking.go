@@ -109,19 +109,17 @@ func (p *parking) park(part []finished, err error) {
 	p.changed.Give()
 }
 
-// empty ends the parking, and returns the outcomes that no try holds.
-func (p *parking) empty() []finished {
+// end ends the parking, and releases the outcomes that no try holds.
+func (p *parking) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
-	var all []finished
 	for id, l := range p.lanes {
 		if !l.trying {
-			all = append(all, l.outcomes...)
+			release(l.outcomes)
 			delete(p.lanes, id)
 		}
 	}
-	return all
 }
 
 // release leaves entries pending until a consumer claims them.
@@ -269,7 +267,7 @@ func (f *Finisher) retryParked(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	release(f.parking.empty())
+	f.parking.end()
 	trying.Wait()
 }
 

@@ -1,16 +1,11 @@
 package redisstream
 
-import (
-	"strings"
-
-	"github.com/largesse/largesse/internal/queue"
-	"github.com/largesse/largesse/internal/reward"
-)
+import "github.com/largesse/largesse/internal/queue"
 
 // StreamKey returns the key of a promotion's work stream, such as
 // campaign-promotion-stream:VOUCHER:12345.
 func StreamKey(prefix string, s queue.Stream) string {
-	return prefix + "campaign-promotion-stream:" + streamName(s)
+	return prefix + s.Name()
 }
 
 // ConsumerGroup returns the name of the group of a promotion's work stream,
@@ -33,10 +28,3 @@ func wakeChannel(prefix string) string { return prefix + "campaign-promotion-wak
 
 // streamName returns the name of a stream in keys and wake-ups.
 func streamName(s queue.Stream) string { return string(s.Type) + ":" + s.PromotionID.String() }
-
-func parseStreamName(name string) (queue.Stream, bool) {
-	typ, id, _ := strings.Cut(name, ":")
-	t, errType := reward.ParsePromotionType(typ)
-	p, errID := reward.ParsePromotionID(id)
-	return queue.Stream{Type: t, PromotionID: p}, errType == nil && errID == nil
-}

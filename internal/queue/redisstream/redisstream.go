@@ -98,8 +98,8 @@ func (q *Queue) wake(ctx context.Context, s queue.Stream) {
 
 // heard must not block: it runs on the goroutine that reads replies.
 func (q *Queue) heard(message string) {
-	s, ok := parseStreamName(message)
-	if !ok {
+	s, err := queue.ParseStreamName(message)
+	if err != nil {
 		return
 	}
 	select {

@@ -36,11 +36,11 @@ func TestKeys(t *testing.T) {
 func TestParseStreamName(t *testing.T) {
 	t.Parallel()
 	want := queue.Stream{Type: reward.Point, PromotionID: 7}
-	if got, ok := parseStreamName("POINT:7"); !ok || got != want {
-		t.Errorf("got %v, %v", got, ok)
+	if got, err := queue.ParseStreamName("POINT:7"); err != nil || got != want {
+		t.Errorf("got %v, %v", got, err)
 	}
 	for _, name := range []string{"", "POINT", "POINT:", "POINT:0", "POINT:07", "OTHER:7", "POINT:7:8"} {
-		if got, ok := parseStreamName(name); ok {
+		if got, err := queue.ParseStreamName(name); err == nil {
 			t.Errorf("%q was read as %v", name, got)
 		}
 	}
