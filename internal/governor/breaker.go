@@ -173,7 +173,10 @@ func (b *breaker) dead(now time.Duration, p *Permit, unconnected bool, calls uin
 		before, known := b.seen[p.payee]
 		inRow = !known || before.row != b.row
 		inFreshRow = inFreshRow && (!known || before.freshRow != b.freshRow)
-		b.see(p.payee)
+		if b.seen == nil || len(b.seen) >= payeesMax {
+			b.seen = make(map[payee]counted)
+		}
+		b.seen[p.payee] = counted{b.row, b.freshRow}
 	}
 	if inRow {
 		b.failures++
@@ -186,13 +189,6 @@ func (b *breaker) dead(now time.Duration, p *Permit, unconnected bool, calls uin
 		b.open(now)
 	}
 	return inRow
-}
-
-func (b *breaker) see(x payee) {
-	if b.seen == nil || len(b.seen) >= payeesMax {
-		b.seen = make(map[payee]counted)
-	}
-	b.seen[x] = counted{b.row, b.freshRow}
 }
 
 // open opens the breaker.
@@ -242,7 +238,7 @@ func (g *Governor) pickProbe(now time.Duration) *waiter {
 			best = f
 		}
 	}
-	for _, ready := range [][]*promotionQueue{g.ready.queues, g.hanging.ready.queues} {
+	for _, ready := range [][]*promotionQueue{g.kinds[0].ready.queues, g.kinds[1].ready.queues} {
 		for _, f := range ready {
 			if f.fresh > 0 && !slices.Contains(b.probes, f.id) {
 				look(f)
@@ -259,7 +255,7 @@ func (g *Governor) pickProbe(now time.Duration) *waiter {
 	if len(b.probes) > 0 || !b.turn && now < b.probeAt+probeGrace {
 		return nil
 	}
-	for _, f := range g.hanging.ready.queues {
+	for _, f := range g.kinds[1].ready.queues {
 		look(f)
 	}
 	if best == nil {

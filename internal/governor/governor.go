@@ -109,13 +109,15 @@ type Governor struct {
 	alive      time.Duration // time of the latest answer that shows that the provider works; 0: none
 	throttling throttling
 	blocked    time.Duration // end of the Retry-After that blocks all calls; 0: none
-	hanging    hanging
+	// silent counts the calls in a row without an answer by promotion. A payout
+	// counts once, and one that hangs itself does not count. It is dropped when it
+	// is full.
+	silent map[reward.PromotionID]int
 
-	waiting int    // waiters of all queues
-	fresh   int    // waiters whose own payout does not hang
-	plain   [2]int // waiters of the queues without a rate of their own, by indexOf
+	waiting int     // waiters of all queues
+	fresh   int     // waiters whose own payout does not hang
+	kinds   [2]kind // calls of payouts that do not hang, and of those that do; by indexOf
 	flows   map[queueKey]*promotionQueue
-	ready   queueHeap // queues whose first waiter may get the next permit, apart from those that hang
 	parked  queueHeap // queues whose own rate has no send time due
 	virtual float64   // virtual time of start-time fair queueing; see promotionQueue
 
@@ -141,7 +143,7 @@ func New(cfg Config) *Governor {
 	g := &Governor{
 		cfg: cfg, log: cfg.Log.For(obs.Governor), born: time.Now(), ctx: ctx, cancel: cancel,
 		limit: newLimiter(cfg.MaxConcurrency), flows: make(map[queueKey]*promotionQueue),
-		ready: queueHeap{before: byStart}, parked: queueHeap{before: byWakeAt}, hanging: hanging{ready: queueHeap{before: byStart}},
+		kinds: [2]kind{{ready: queueHeap{before: byStart}}, {ready: queueHeap{before: byStart}}}, parked: queueHeap{before: byWakeAt},
 		timer: time.NewTimer(time.Hour), told: told{instance: rand.Text(), wake: service.NewHint()},
 		sharing: sharing{away: alone, unshared: alone},
 	}
@@ -149,7 +151,7 @@ func New(cfg Config) *Governor {
 	if cfg.RatePerSecond > 0 {
 		g.all = newLane(NameOfAll, cfg.RatePerSecond)
 	}
-	cfg.Metrics.GovernorFrom(g.figures)
+	cfg.Metrics.GovernorFrom(func() obs.GovernorFigures { return g.State().GovernorFigures })
 	g.own.Go(g.loop)
 	if !alone {
 		g.own.Go(g.exchangeLoop)
@@ -274,7 +276,10 @@ func (p *Permit) Done(o Outcome) {
 	if o.throttles() {
 		g.throttled(now, p.payee, o)
 	} else if o.Status != 0 {
-		g.notThrottled(now)
+		g.report.throttles = 0
+		if now >= g.blocked {
+			g.throttling = throttling{}
+		}
 	}
 	wasOpen := g.breaker.opened
 	// A breaker that this instance opened itself stays open after an answer to a call
@@ -293,7 +298,7 @@ func (p *Permit) Done(o Outcome) {
 	case counts && (!p.hangs || !o.unanswered()):
 		g.limit.result(now, g.open, o)
 	}
-	g.hanging.result(g, p, o, counts, now)
+	g.noteSilence(p, o, counts, now)
 	if p.probe || !wasOpen && g.breaker.opened {
 		g.report.last = o
 		g.told.news()
@@ -307,9 +312,7 @@ func (p *Permit) Done(o Outcome) {
 func (g *Governor) returnPermit(p *Permit) {
 	p.done = true
 	g.open--
-	if p.hangs {
-		g.hanging.open--
-	}
+	g.kinds[indexOf(p.hangs)].open--
 }
 
 // CancelWaiting makes the waiting calls of a paused or cancelled promotion fail with
@@ -402,27 +405,20 @@ func (g *Governor) Close() {
 	g.own.Wait()
 }
 
-// State is the current state of a Governor.
+// State is the current state of a Governor. Open is above Limit for a moment after Limit
+// was lowered.
 type State struct {
-	Limit   int                        // maximum calls in flight
-	Open    int                        // calls in flight; above Limit for a moment after Limit was lowered
+	obs.GovernorFigures
 	Waiting map[reward.PromotionID]int // waiting calls by promotion; no zeros
-	// BreakerOpen reports whether only probes start, because the provider does not
-	// respond.
-	BreakerOpen bool
-	// BlockedUntil is the end of the Retry-After during which no call starts, or zero.
-	BlockedUntil time.Time
-	// RatesUnshared reports whether Config.Rates fails, so that each rate is divided by
-	// clocks.
-	RatesUnshared bool
 }
 
 // State returns the current state.
 func (g *Governor) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := State{
-		Limit: g.limit.now(), Open: g.open, Waiting: make(map[reward.PromotionID]int),
+	s := State{Waiting: make(map[reward.PromotionID]int)}
+	s.GovernorFigures = obs.GovernorFigures{
+		Limit: g.limit.now(), Open: g.open, Waiting: g.waiting,
 		BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away && g.cfg.Rates != nil,
 	}
 	if g.blocked > g.now() {
@@ -436,21 +432,10 @@ func (g *Governor) State() State {
 	return s
 }
 
-func (g *Governor) figures() obs.GovernorFigures {
-	s := g.State()
-	f := obs.GovernorFigures{
-		Limit: s.Limit, Open: s.Open, BreakerOpen: s.BreakerOpen, RatesUnshared: s.RatesUnshared, BlockedUntil: s.BlockedUntil,
-	}
-	for _, n := range s.Waiting {
-		f.Waiting += n
-	}
-	return f
-}
-
 // room returns how many calls may start while the breaker is closed, apart from
 // those of payouts that hang.
 func (g *Governor) room() int {
-	return max(min(g.limit.now()-g.open, min(g.breaker.callLimit(), g.throttling.callLimit())-(g.open-g.hanging.open)), 0)
+	return max(min(g.limit.now()-g.open, min(g.breaker.callLimit(), g.throttling.callLimit())-g.kinds[0].open), 0)
 }
 
 // places returns how many calls may start now if no rate limits them, by indexOf.
@@ -459,7 +444,8 @@ func (g *Governor) places(now time.Duration) [2]int {
 	case !g.informed(), now < g.blocked: // the others may know that a person ended the block
 		return [2]int{}
 	case !g.breaker.opened:
-		return [2]int{g.room(), g.hanging.room(g.limit.now(), g.open)}
+		limit := g.limit.now()
+		return [2]int{g.room(), max(min(limit-g.open, max(limit/hangingPart, 1)-g.kinds[1].open), 0)}
 	case g.mayProbe(now):
 		return [2]int{1, 1}
 	}
@@ -471,18 +457,16 @@ func (g *Governor) places(now time.Duration) [2]int {
 func (g *Governor) soon(now time.Duration) [2]int {
 	places := g.places(now)
 	if now >= g.blocked && !g.breaker.opened && g.limit.median > 0 {
-		places[0] += int(float64(g.open-g.hanging.open) * min(float64(Ahead)/float64(g.limit.median), 1))
+		places[0] += int(float64(g.kinds[0].open) * min(float64(Ahead)/float64(g.limit.median), 1))
 	}
-	return [2]int{min(places[0], g.waiting-g.hanging.waiting), min(places[1], g.hanging.waiting)}
+	return [2]int{min(places[0], g.kinds[0].waiting), min(places[1], g.kinds[1].waiting)}
 }
 
 func (g *Governor) newPermit(job Job, hangs bool) *Permit {
 	g.open++
 	g.calls++
 	g.limit.opened(g.open)
-	if hangs {
-		g.hanging.open++
-	}
+	g.kinds[indexOf(hangs)].open++
 	return &Permit{
 		g: g, call: g.calls, payee: payee{job.PromotionID, job.TargetID, job.HasTarget}, hangs: hangs, own: job.Hangs, probe: g.breaker.opened,
 	}
@@ -504,7 +488,7 @@ func (g *Governor) pump(now time.Duration) {
 			break
 		}
 		demand := g.demand(now)
-		if !g.ask(g.all, demand, 2*(g.plain[0]+g.plain[1]) < demand, now) {
+		if !g.ask(g.all, demand, 2*(g.kinds[0].plain+g.kinds[1].plain) < demand, now) {
 			break
 		}
 	}
@@ -567,11 +551,10 @@ func (g *Governor) pick(now time.Duration) *waiter {
 // first returns the first waiter of the queues that have places, or nil.
 func (g *Governor) first(places [2]int) *waiter {
 	var f *promotionQueue
-	if places[0] > 0 && len(g.ready.queues) > 0 {
-		f = g.ready.queues[0]
-	}
-	if h := g.hanging.ready.queues; places[1] > 0 && len(h) > 0 && (f == nil || byStart(h[0], f)) {
-		f = h[0]
+	for i := range g.kinds {
+		if ready := g.kinds[i].ready.queues; places[i] > 0 && len(ready) > 0 && (f == nil || byStart(ready[0], f)) {
+			f = ready[0]
+		}
 	}
 	if f == nil {
 		return nil
@@ -590,9 +573,10 @@ func (g *Governor) demand(now time.Duration) int {
 		left[kind] -= n
 		total += n
 	}
-	take(0, g.plain[0])
-	take(1, g.plain[1])
-	for _, flows := range [][]*promotionQueue{g.ready.queues, g.hanging.ready.queues, g.parked.queues} {
+	for i := range g.kinds {
+		take(i, g.kinds[i].plain)
+	}
+	for _, flows := range [][]*promotionQueue{g.kinds[0].ready.queues, g.kinds[1].ready.queues, g.parked.queues} {
 		for _, f := range flows {
 			if left == [2]int{} {
 				return total
@@ -645,7 +629,7 @@ func (g *Governor) next(now time.Duration) time.Duration {
 		sooner(g.parked.queues[0].wakeAt)
 	}
 	if g.all != nil {
-		if t, ok := g.all.first(); ok && len(g.ready.queues)+len(g.hanging.ready.queues) > 0 {
+		if t, ok := g.all.first(); ok && g.kinds[0].ready.Len()+g.kinds[1].ready.Len() > 0 {
 			sooner(t)
 		}
 		if !g.all.asking && g.all.askAt > now {

@@ -89,15 +89,14 @@ func TestBreakerJudgesTheProvider(t *testing.T) {
 func TestBreakerForgets(t *testing.T) {
 	t.Parallel()
 	var b breaker
-	h := hanging{}
 	g := &Governor{flows: map[queueKey]*promotionQueue{}}
 	for i := range 3 * payeesMax {
 		p := &Permit{call: uint64(i), payee: payee{reward.PromotionID(i + 1), reward.TargetID(i), true}}
 		b.result(0, p, silence, uint64(10*i), 1<<30)
-		h.result(g, p, silence, true, 0)
+		g.noteSilence(p, silence, true, 0)
 	}
-	if len(b.seen) > payeesMax || len(h.silent) > silentMax || b.opened {
-		t.Errorf("%d payees, %d promotions, opened %v", len(b.seen), len(h.silent), b.opened)
+	if len(b.seen) > payeesMax || len(g.silent) > silentMax || b.opened {
+		t.Errorf("%d payees, %d promotions, opened %v", len(b.seen), len(g.silent), b.opened)
 	}
 	b.result(0, &Permit{call: 1 << 40}, paid, 1<<40, 0)
 	if b.seen != nil {

@@ -115,13 +115,12 @@ func indexOf(hangs bool) int {
 }
 
 func (g *Governor) count(f *promotionQueue, n int) {
+	k := &g.kinds[indexOf(f.hangs)]
 	f.waiting += n
 	g.waiting += n
+	k.waiting += n
 	if f.lane == nil {
-		g.plain[indexOf(f.hangs)] += n
-	}
-	if f.hangs {
-		g.hanging.waiting += n
+		k.plain += n
 	}
 }
 
@@ -238,10 +237,8 @@ func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
 	switch {
 	case f.in == inParked:
 		return &g.parked
-	case f.in == inReady && f.hangs:
-		return &g.hanging.ready
 	case f.in == inReady:
-		return &g.ready
+		return &g.kinds[indexOf(f.hangs)].ready
 	}
 	return nil
 }
@@ -249,7 +246,7 @@ func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
 // forget drops queues without waiters once there are many. The next call of such a
 // promotion may start earlier than is fair, by at most one call.
 func (g *Governor) forget(now time.Duration) {
-	if len(g.flows) < idleQueuesMax+2*(len(g.ready.queues)+len(g.hanging.ready.queues)+len(g.parked.queues)) {
+	if len(g.flows) < idleQueuesMax+2*(g.kinds[0].ready.Len()+g.kinds[1].ready.Len()+g.parked.Len()) {
 		return
 	}
 	for key, f := range g.flows {
@@ -271,45 +268,36 @@ const (
 	silentMax = 4096
 )
 
-// hanging holds what is known of payouts that hang: they got no answer several
-// times, or no call of their promotion gets an answer. A call that hangs takes a
-// place for as long as the call may take, so they use a bounded part of the limit.
-// The governor's mutex protects it.
-type hanging struct {
-	ready   queueHeap // queues of such payouts whose first waiter may get the next permit
-	waiting int       // waiters of such queues
-	open    int       // permits of such queues
-
-	// silent counts the calls in a row without an answer by promotion. A payout
-	// counts once, and one that hangs itself does not count. It is dropped when it
-	// is full.
-	silent map[reward.PromotionID]int
-}
-
-func (h *hanging) room(limit, open int) int {
-	return max(min(limit-open, max(limit/hangingPart, 1)-h.open), 0)
+// kind holds the calls of one kind. Those of payouts that hang got no answer several times,
+// or no call of their promotion gets one. Such a call takes a place for as long as it may
+// take, so they use a bounded part of the limit.
+type kind struct {
+	ready   queueHeap // queues whose first waiter may get the next permit
+	waiting int       // waiters
+	plain   int       // waiters of queues without a rate of their own
+	open    int       // permits
 }
 
 // hangs reports whether all calls of a promotion count as calls of payouts that hang.
-func (g *Governor) hangs(id reward.PromotionID) bool { return g.hanging.silent[id] >= silentToHang }
+func (g *Governor) hangs(id reward.PromotionID) bool { return g.silent[id] >= silentToHang }
 
 // unanswered reports whether a call that was sent got no answer.
 func (o Outcome) unanswered() bool { return o.Class == reward.AnswerUnknown && o.Status == 0 }
 
-// result takes a call that has ended into account. counts is the result of the breaker.
-func (h *hanging) result(g *Governor, p *Permit, o Outcome, counts bool, now time.Duration) {
+// noteSilence takes a call that has ended into account. counts is the result of the breaker.
+func (g *Governor) noteSilence(p *Permit, o Outcome, counts bool, now time.Duration) {
 	id := p.payee.promotion
 	switch {
 	case o.unanswered() && counts && !p.own:
-		if h.silent == nil || len(h.silent) >= silentMax {
-			h.silent = make(map[reward.PromotionID]int)
+		if g.silent == nil || len(g.silent) >= silentMax {
+			g.silent = make(map[reward.PromotionID]int)
 		}
-		if h.silent[id]++; h.silent[id] == silentToHang {
+		if g.silent[id]++; g.silent[id] == silentToHang {
 			g.moveQueue(id, true, now)
 		}
-	case o.sign() == signAlive && h.silent[id] > 0:
+	case o.sign() == signAlive && g.silent[id] > 0:
 		hung := g.hangs(id)
-		delete(h.silent, id)
+		delete(g.silent, id)
 		if hung {
 			g.moveQueue(id, false, now)
 		}

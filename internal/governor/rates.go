@@ -180,13 +180,6 @@ type told struct {
 // exchange can end an outage in its reply.
 func (t *told) forget() { t.informed, t.outage = false, 0 }
 
-// hear notes the outage in a reply.
-func (t *told) hear(now time.Duration, outage int64) {
-	if t.outage != outage {
-		t.outage, t.heardAt = outage, now
-	}
-}
-
 // news says that the others should hear of the provider at once. It never blocks.
 func (t *told) news() {
 	t.urgent = true
@@ -306,7 +299,9 @@ func (g *Governor) newsFor(now time.Duration) *News {
 func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 	t, b := &g.told, &g.breaker
 	t.informed, t.failed, t.at = true, false, now
-	t.hear(now, known.Outage)
+	if t.outage != known.Outage {
+		t.outage, t.heardAt = known.Outage, now
+	}
 	down := known.Outage != 0
 	if n.Block > 0 && t.block <= sent+n.Block {
 		t.block = 0
@@ -319,7 +314,9 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 		t.lift = false
 	}
 	if known.Blocked > 0 {
-		g.blockedElsewhere(now + min(known.Blocked, RetryAfterMax))
+		g.blocked = max(g.blocked, now+min(known.Blocked, RetryAfterMax))
+		g.throttling.confirmed = true
+		g.reportBlock("on another instance")
 	}
 	if n.Probe == b.ended {
 		b.ended = ProbeResult{}
@@ -345,8 +342,11 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 			}
 		}
 	case down, !b.opened: // this instance has yet to tell what it knows
-	case b.adopted:
-		g.closeBreaker(now)
+	case b.adopted: // other instances have calls answered
+		if now > b.allowAt { // after a moment without calls, the limit is still right
+			g.limit.restart(now, g.open)
+		}
+		g.breaker = breaker{}
 	case b.told && known.Up && !b.single:
 		// Others have calls answered. Look at once whether this instance does, too.
 		b.single, b.turn, b.tries, b.probeAt = true, false, 0, now
@@ -354,15 +354,6 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 		b.told, b.single, b.turn = false, false, false // what was shared is lost
 		t.news()
 	}
-}
-
-// closeBreaker closes the breaker because other instances have calls answered. After
-// a moment without calls, the limit is still right.
-func (g *Governor) closeBreaker(now time.Duration) {
-	if now-g.breaker.allowAt > 0 {
-		g.limit.restart(now, g.open)
-	}
-	g.breaker = breaker{}
 }
 
 // unsharedReason returns the reason of a trouble.

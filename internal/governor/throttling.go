@@ -43,11 +43,6 @@ func (t *throttling) add(p payee) bool {
 	return t.confirmed
 }
 
-// blockMax returns the maximum length of the latest block.
-func (t *throttling) blockMax() time.Duration {
-	return min(blockMaxFirst<<min(max(t.blocks-1, 0), 8), RetryAfterMax)
-}
-
 // callLimit returns how many calls of payouts that do not hang may be in flight.
 func (t *throttling) callLimit() int {
 	if t.confirmed || len(t.payees) >= payeesToLimit {
@@ -65,7 +60,8 @@ func (g *Governor) throttled(now time.Duration, p payee, o Outcome) {
 		if now >= g.blocked {
 			t.blocks++
 		}
-		if until := now + min(o.RetryAfter, t.blockMax()); until > g.blocked {
+		blockMax := min(blockMaxFirst<<min(max(t.blocks-1, 0), 8), RetryAfterMax)
+		if until := now + min(o.RetryAfter, blockMax); until > g.blocked {
 			g.blocked = until
 			g.told.block = until
 			g.told.news()
@@ -78,19 +74,6 @@ func (g *Governor) throttled(now time.Duration, p payee, o Outcome) {
 	case g.report.throttles >= throttlesToReport:
 		g.report.until = max(g.report.until, now+throttleLinger)
 	}
-}
-
-func (g *Governor) notThrottled(now time.Duration) {
-	g.report.throttles = 0
-	if now >= g.blocked {
-		g.throttling = throttling{}
-	}
-}
-
-func (g *Governor) blockedElsewhere(until time.Duration) {
-	g.blocked = max(g.blocked, until)
-	g.throttling.confirmed = true
-	g.reportBlock("on another instance")
 }
 
 // Unblock ends a block by a Retry-After on all instances, because a person knows

@@ -78,7 +78,10 @@ func (f *Feeder) SpaceFreed() {
 
 func (f *Feeder) run(ctx context.Context) {
 	defer f.feeding.Wait()
-	f.clock.await(ctx)
+	select {
+	case <-f.clock.compared:
+	case <-ctx.Done():
+	}
 	follow := f.cache.follow(feeds)
 	defer follow.end()
 	for ctx.Err() == nil {

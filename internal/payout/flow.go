@@ -151,7 +151,15 @@ func (f *Flow) refreshed(now active) {
 	switch {
 	case !f.cfg.Payout:
 	case f.cfg.Direct:
-		f.manager.Converge(f.directSpecs(now.views))
+		specs := make([]pool.Spec, 0, len(now.views))
+		for _, v := range now.views {
+			s := specOf(*v)
+			// A swept payout may have left an entry in the queue, which the row does not
+			// show, and which a pool must acknowledge.
+			s.Work = s.Work || f.producer.StreamLen(context.Background(), *v) > 0
+			specs = append(specs, s)
+		}
+		f.manager.Converge(specs)
 	default:
 		var specs []pool.Spec
 		var gone []reward.PromotionID
@@ -355,19 +363,6 @@ func (f *Flow) ownCapacity(v store.PromotionView) int {
 		}
 	}
 	return n
-}
-
-// directSpecs returns the pools that should run in direct mode. A swept payout may have
-// left an entry in the queue, which the row does not show, and which a pool must
-// acknowledge.
-func (f *Flow) directSpecs(views map[reward.PromotionID]*store.PromotionView) []pool.Spec {
-	out := make([]pool.Spec, 0, len(views))
-	for _, v := range views {
-		s := specOf(*v)
-		s.Work = s.Work || f.producer.StreamLen(context.Background(), *v) > 0
-		out = append(out, s)
-	}
-	return out
 }
 
 func specOf(v store.PromotionView) pool.Spec {

@@ -158,7 +158,10 @@ func (m *payment) charge(ctx context.Context, permit *governor.Permit) (ans mone
 	defer func() { permit.Done(outcome) }()
 	check := func() error { return m.mayCharge(ctx) }
 	if currency, running := m.cache.currency(m.row.PromotionID); running {
-		ans = kinds[m.item.Stream.Type].charge(m.cfg.Provider, ctx, chargeOf(m.row, currency), check)
+		ans = kinds[m.item.Stream.Type].charge(m.cfg.Provider, ctx, money.Charge{
+			PromotionID: m.row.PromotionID, TargetID: m.row.TargetID, UserID: m.row.UserID,
+			Amount: m.row.Amount, Currency: currency, VoucherCode: m.row.VoucherCode,
+		}, check)
 	} else {
 		ans = money.Answer{Class: reward.AnswerNotSent, Code: money.CodeNotAllowed, Err: cmp.Or(check(), errStale)}
 	}
@@ -491,10 +494,6 @@ type misfits struct {
 	// payees are those with a response that is about them or about the settings. Nobody
 	// else of the promotion was paid or refused in between.
 	payees map[reward.PromotionID]map[reward.TargetID]bool
-}
-
-func newMisfits() misfits {
-	return misfits{keyless: make(map[reward.PromotionType]int), payees: make(map[reward.PromotionID]map[reward.TargetID]bool)}
 }
 
 // addKeyless counts a call without a key, and reports whether there are too many.

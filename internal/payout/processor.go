@@ -56,7 +56,8 @@ type Processor struct {
 
 func newProcessor(s *shared, f *Finisher) *Processor {
 	return &Processor{
-		shared: s, finisher: f, misfits: newMisfits(), pausedAt: make(map[reward.PromotionID]time.Time),
+		shared: s, finisher: f, pausedAt: make(map[reward.PromotionID]time.Time),
+		misfits: misfits{keyless: make(map[reward.PromotionType]int), payees: make(map[reward.PromotionID]map[reward.TargetID]bool)},
 	}
 }
 

@@ -138,16 +138,12 @@ func (h *streamHealth) failed(s queue.Stream, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failing[s] = true
-	h.cfg.Troubles.Set(obs.PartStreams, streamsReason(s, err))
-}
-
-// streamsReason says why a stream does not work, and what that means.
-func streamsReason(s queue.Stream, err error) string {
 	const effect = "dispatched payouts wait until it does"
-	if reason := service.Refusal(err, "Redis", "the work stream of promotion "+s.PromotionID.String()+" needs", effect); reason != "" {
-		return reason + "; largesse doctor has the remedy"
+	reason := "Redis did not say whether it took entries into the work streams: " + effect + "; check that it answers"
+	if refusal := service.Refusal(err, "Redis", "the work stream of promotion "+s.PromotionID.String()+" needs", effect); refusal != "" {
+		reason = refusal + "; largesse doctor has the remedy"
 	}
-	return "Redis did not say whether it took entries into the work streams: " + effect + "; check that it answers"
+	h.cfg.Troubles.Set(obs.PartStreams, reason)
 }
 
 func (h *streamHealth) works(s queue.Stream) {

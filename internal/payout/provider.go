@@ -49,13 +49,6 @@ var kinds = map[reward.PromotionType]kind{
 	},
 }
 
-func chargeOf(row reward.Payout, currency string) money.Charge {
-	return money.Charge{
-		PromotionID: row.PromotionID, TargetID: row.TargetID, UserID: row.UserID,
-		Amount: row.Amount, Currency: currency, VoucherCode: row.VoucherCode,
-	}
-}
-
 // jobOf returns what the governor must know about a call for a payout.
 func jobOf(cache *StatusCache, row reward.Payout) governor.Job {
 	job := cache.job(row.PromotionID)

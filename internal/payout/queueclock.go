@@ -99,13 +99,6 @@ func (c *queueClock) judge(clock service.Clock) string {
 // dispatch.
 func (c *queueClock) aheadMax() time.Duration { return c.horizon() * 3 / 4 }
 
-func (c *queueClock) await(ctx context.Context) {
-	select {
-	case <-c.compared:
-	case <-ctx.Done():
-	}
-}
-
 func (c *queueClock) ahead(s queue.Stream) time.Duration {
 	if clocks := c.clocks.Load(); clocks != nil {
 		return clocks.Of(s).Ahead

@@ -51,13 +51,10 @@ func newSettler(s *shared) *Settler { return &Settler{shared: s, log: s.cfg.Log.
 // find.
 func (l Limits) againAfter() time.Duration { return min(10*l.SettleAfter, l.IdempotencyWindow/2) }
 
-// lookupTimeout limits a take of lookups: the wait for a permit, a dial and a
-// response.
-func (l Limits) lookupTimeout() time.Duration { return settlePermitTimeout + 2*l.MoneyTimeout }
-
-// settleHold is how long no other instance looks up a claimed row. It outlasts the take.
+// settleHold is how long no other instance looks up a claimed row. It outlasts the wait for
+// a permit, a dial, a response and the write.
 func (l Limits) settleHold() time.Duration {
-	return l.lookupTimeout() + settleWriteTimeout + 5*time.Second
+	return settlePermitTimeout + 2*l.MoneyTimeout + settleWriteTimeout + 5*time.Second
 }
 
 func (s *Settler) run(ctx context.Context) {

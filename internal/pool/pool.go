@@ -58,7 +58,12 @@ func (it *Item) ReadContext() context.Context { return it.readCtx }
 
 // CallEnded says that the handler makes no more calls for this item, so that the consumer
 // may start another one. It may be called more than once.
-func (it *Item) CallEnded() { it.pool.endCall(it) }
+func (it *Item) CallEnded() {
+	it.pool.mu.Lock()
+	it.pool.endCallLocked(it)
+	it.pool.mu.Unlock()
+	it.pool.Wake()
+}
 
 // Release ends the handler's ownership of the item, and frees the capacity that
 // the item used. A second Release panics.
@@ -361,13 +366,6 @@ func (p *Pool) release(it *Item) {
 	if len(p.items) == 0 {
 		p.empty.Broadcast()
 	}
-	p.mu.Unlock()
-	p.Wake()
-}
-
-func (p *Pool) endCall(it *Item) {
-	p.mu.Lock()
-	p.endCallLocked(it)
 	p.mu.Unlock()
 	p.Wake()
 }
