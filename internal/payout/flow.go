@@ -28,7 +28,7 @@ type Config struct {
 	Queue    queue.Queue
 	Bus      *bus.Client
 	Provider Provider
-	// Pool sizes the consumer pools. New sets Queue, Handler, Healthy, AcceptsWork,
+	// Pool sizes the consumer pools. New sets Queue, Handle, Healthy, AcceptsWork,
 	// Metrics and Log.
 	Pool pool.Config
 	// Governor limits the calls. New sets Metrics, Troubles and Log.
@@ -128,7 +128,8 @@ func wire(cfg Config, publisher bus.Publisher) *Flow {
 	cfg.Pool.AcceptsWork = func(id reward.PromotionID) bool { return f.governor.AcceptsWork(id) && !f.parking.has(id) }
 	cfg.Pool.Refused = f.producer.health.failed
 	cfg.Pool.Healthy = func() bool { return f.cache.FreshWithin(cfg.Limits.Lease) }
-	cfg.Pool.Handler = newProcessor(f.shared, f.finisher)
+	processor := newProcessor(f.shared, f.finisher)
+	cfg.Pool.Handle = func(ctx context.Context, items []*pool.Item) { go processor.ProcessStreamMessages(ctx, items) }
 	f.manager = pool.NewManager(cfg.Pool)
 	ownsRows, ownsStreams := f.divide()
 	f.sweeper = newSweeper(f.shared, f.manager, ownsRows, ownsStreams)

@@ -164,7 +164,7 @@ func newRecorder(t *testing.T) *recorder {
 		Store: r.rows, Queue: &ackOrder{Queue: r.queue, t: t, rows: r.rows, of: r.payout}, Limits: Limits{Lease: time.Second}, Troubles: r.troubles,
 	}, nil), nil, func() {})
 	r.pools = pool.NewManager(pool.Config{
-		Queue: r.queue, Handler: r, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
+		Queue: r.queue, Handle: r.Handle, Instance: "test", MinConsumers: 2, MaxConsumers: 2, InFlight: 8, BatchSize: 8,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: time.Hour, Lease: 15 * time.Second, StopTimeout: time.Second,
 		AcceptsWork: func(id reward.PromotionID) bool { return !r.parking.has(id) }, Healthy: func() bool { return true },
 		Refused: func(queue.Stream, error) {}, Changed: func() {},

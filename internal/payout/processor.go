@@ -69,11 +69,6 @@ const poisonAfter = 10
 // unreadable is the detail of the dead letter of an entry that another program added.
 const unreadable = "the entry has no readable key, message or dispatch"
 
-// Handle takes ownership of items and returns immediately.
-func (p *Processor) Handle(ctx context.Context, items []*pool.Item) {
-	go p.ProcessStreamMessages(ctx, items)
-}
-
 // ProcessStreamMessages reads the rows of a batch of entries at once, and starts
 // to charge the payouts that may be charged. It acknowledges an entry whose dispatch is
 // over. The rest go to the finisher with an outcome or as a return, or are stored as dead

@@ -61,7 +61,7 @@ func (p *Pool) poll(readCtx, workCtx context.Context) {
 				registered = 0
 			}
 			pause = pollIntervalMin
-			p.cfg.Handler.Handle(workCtx, items)
+			p.cfg.Handle(workCtx, items)
 			continue
 		}
 		if p.idleFor() >= p.cfg.IdleTimeout {
@@ -228,7 +228,7 @@ func (p *Pool) claim(ctx context.Context) {
 		if len(items) > 0 {
 			p.cfg.Metrics.Claimed(len(items))
 			log.Info("expired entries claimed", "promotion_id", p.stream.PromotionID, "count", len(items))
-			p.cfg.Handler.Handle(ctx, items)
+			p.cfg.Handle(ctx, items)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Debug("claiming entries failed", "error", err, "promotion_id", p.stream.PromotionID)

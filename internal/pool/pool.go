@@ -1,6 +1,6 @@
 // Package pool runs the consumers of promotions. A Manager starts and stops pools to
 // match the promotions' rows. A Pool reads entries for its consumers and passes them to a
-// Handler.
+// handler.
 //
 // A consumer gets no more entries, new or claimed, than its limits of calls in flight and
 // of pending entries allow. The calls from before a pause count only as pending: they may
@@ -20,14 +20,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
-
-// Handler processes entries. Handle takes ownership of items and must release each
-// of them, now or later. The loops that read and claim entries call it, so it must
-// not block for long. ctx ends when the pool has ended, or StopTimeout after it
-// was stopped.
-type Handler interface {
-	Handle(ctx context.Context, items []*Item)
-}
 
 // Item is an entry that was delivered to a consumer. The handler calls Release
 // exactly once: after it has acknowledged the entry, or to leave the entry pending
@@ -71,8 +63,12 @@ func (it *Item) Release() { it.pool.release(it) }
 
 // Config configures the pools of an instance.
 type Config struct {
-	Queue    queue.Queue
-	Handler  Handler
+	Queue queue.Queue
+	// Handle processes entries. It takes ownership of items and must release each
+	// of them, now or later. The loops that read and claim entries call it, so it must
+	// not block for long. ctx ends when the pool has ended, or StopTimeout after it
+	// was stopped.
+	Handle   func(ctx context.Context, items []*Item)
 	Instance string // prefix of the consumers' names
 	// MinConsumers and MaxConsumers limit the consumers of one promotion on
 	// this instance.

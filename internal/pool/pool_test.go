@@ -94,11 +94,15 @@ func (r *recorder) take() []*Item {
 	return items
 }
 
-func testConfig(q queue.Queue, h Handler) Config {
+type handler interface {
+	Handle(ctx context.Context, items []*Item)
+}
+
+func testConfig(q queue.Queue, h handler) Config {
 	return Config{
 		Healthy: func() bool { return true }, AcceptsWork: func(reward.PromotionID) bool { return true },
 		Refused: func(queue.Stream, error) {}, Changed: func() {},
-		Queue: q, Handler: h, Instance: "host-1", MinConsumers: 1, MaxConsumers: 4, InFlight: 3, BatchSize: 2,
+		Queue: q, Handle: h.Handle, Instance: "host-1", MinConsumers: 1, MaxConsumers: 4, InFlight: 3, BatchSize: 2,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: 15 * time.Second, StopTimeout: 5 * time.Second,
 	}
 }

@@ -32,7 +32,7 @@ func newInstance(t *testing.T, name, url, prefix string) *instance {
 	t.Cleanup(q.Close)
 	in := &instance{T: t, q: q}
 	m := pool.NewManager(pool.Config{
-		Queue: q, Handler: in, Instance: name, MinConsumers: 1, MaxConsumers: 32, InFlight: 64, BatchSize: 10,
+		Queue: q, Handle: in.Handle, Instance: name, MinConsumers: 1, MaxConsumers: 32, InFlight: 64, BatchSize: 10,
 		PollInterval: 100 * time.Millisecond, IdleTimeout: 30 * time.Second, Lease: time.Second, StopTimeout: 5 * time.Second,
 		Healthy: func() bool { return true }, AcceptsWork: func(reward.PromotionID) bool { return true },
 		Refused: func(queue.Stream, error) {}, Changed: func() {},
@@ -43,7 +43,6 @@ func newInstance(t *testing.T, name, url, prefix string) *instance {
 	return in
 }
 
-// Handle implements pool.Handler.
 func (in *instance) Handle(_ context.Context, items []*pool.Item) {
 	for _, it := range items {
 		go func() {
