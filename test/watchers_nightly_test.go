@@ -34,7 +34,7 @@ type ticker struct {
 	t    *testing.T
 	id   reward.TemplateID
 	rows *postgres.Store
-	gate *redisgate.Gate
+	gate gate.Gate
 	ids  *service.IDs
 
 	epoch   int64

@@ -14,7 +14,7 @@ import (
 // losableGate is an in-process gate that can lose all data, or hang.
 type losableGate struct {
 	mu    sync.Mutex // protects the fields below
-	inner *gate.Memory
+	inner gate.Gate
 	users []*faultyGate
 	open  sync.WaitGroup
 }

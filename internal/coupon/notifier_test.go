@@ -50,7 +50,7 @@ func (r *outcomeRows) IssueOutcomes(_ context.Context, id reward.TemplateID, use
 }
 
 // loadedMemory returns an in-process gate with a template, without holdings.
-func loadedMemory(t *testing.T, template *reward.CouponTemplate) *gate.Memory {
+func loadedMemory(t *testing.T, template *reward.CouponTemplate) gate.Gate {
 	t.Helper()
 	g := gate.NewMemory()
 	begun := fixture.Must(g.LoadBegin(t.Context(), template.ID, "me"))(t)

@@ -133,7 +133,7 @@ func openServersAt(t testing.TB, redisURL string) servers {
 	}
 }
 
-func openRedis(t testing.TB, url, keys string) *redisgate.Gate {
+func openRedis(t testing.TB, url, keys string) gate.Gate {
 	t.Helper()
 	g := fixture.Must(redisgate.Open(t.Context(), redisgate.Config{URL: url, KeyPrefix: keys}))(t)
 	t.Cleanup(g.Close)

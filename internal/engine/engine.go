@@ -562,7 +562,7 @@ func (e *Engine) startCoupons(ctx context.Context) error {
 		return err
 	}
 	c := e.cfg.Coupon
-	_, none := e.gate.(*noGate)
+	_, none := e.gate.(noGate)
 	if none {
 		c.FallbackAfter = 0 // no gate will become available
 	}

@@ -26,56 +26,41 @@ func (b *backlog) after(ticket int64) int {
 	return sort.Search(len(b.entries), func(i int) bool { return b.entries[i].Ticket > ticket })
 }
 
-// find returns the entry of a ticket of a generation, or nil if it is acknowledged or
-// never existed.
-func (b *backlog) find(ticket, generation int64) *backlogEntry {
+// at returns the entry of a ticket, or nil if it is acknowledged or never existed.
+func (b *backlog) at(ticket int64) *backlogEntry {
 	i := b.after(ticket - 1)
-	if i == len(b.entries) || b.entries[i].Ticket != ticket || b.entries[i].Generation != generation || b.entries[i].gone {
+	if i == len(b.entries) || b.entries[i].Ticket != ticket || b.entries[i].gone {
 		return nil
 	}
 	return &b.entries[i]
 }
 
-// generation returns the generation of the request with a ticket, or 0 if it is
-// acknowledged or never existed.
-func (b *backlog) generation(ticket int64) int64 {
-	i := b.after(ticket - 1)
-	if i == len(b.entries) || b.entries[i].Ticket != ticket || b.entries[i].gone {
-		return 0
-	}
-	return b.entries[i].Generation
-}
-
-// read delivers requests for the first time.
-func (b *backlog) read(count int) []Request {
-	var out []Request
-	for ; b.unread < len(b.entries) && len(out) < count; b.unread++ {
-		if e := &b.entries[b.unread]; !e.gone {
+// list returns at most count requests from one index to another, which is excluded, and
+// the index after them.
+func (b *backlog) list(from, to, count int) (out []Request, next int) {
+	for next = from; next < to && len(out) < count; next++ {
+		if e := &b.entries[next]; !e.gone {
 			out = append(out, e.Request)
 		}
 	}
+	return out, next
+}
+
+// read delivers requests for the first time.
+func (b *backlog) read(count int) (out []Request) {
+	out, b.unread = b.list(b.unread, len(b.entries), count)
 	return out
 }
 
 // pending returns the delivered and unacknowledged requests above a ticket.
 func (b *backlog) pending(after int64, count int) []Request {
-	var out []Request
-	for i := b.after(after); i < b.unread && len(out) < count; i++ {
-		if e := &b.entries[i]; !e.gone {
-			out = append(out, e.Request)
-		}
-	}
+	out, _ := b.list(b.after(after), b.unread, count)
 	return out
 }
 
 // between returns requests with tickets above after up to upTo.
 func (b *backlog) between(after, upTo int64, count int) []Request {
-	var out []Request
-	for i := b.after(after); i < len(b.entries) && b.entries[i].Ticket <= upTo && len(out) < count; i++ {
-		if e := &b.entries[i]; !e.gone {
-			out = append(out, e.Request)
-		}
-	}
+	out, _ := b.list(b.after(after), b.after(upTo), count)
 	return out
 }
 
@@ -83,7 +68,7 @@ func (b *backlog) between(after, upTo int64, count int) []Request {
 func (b *backlog) ack(generation int64, tickets []int64) int {
 	acked := 0
 	for _, t := range tickets {
-		if e := b.find(t, generation); e != nil {
+		if e := b.at(t); e != nil && e.Generation == generation {
 			e.gone, e.UserID = true, ""
 			acked++
 		}

@@ -4,7 +4,7 @@
 // the source of truth. A gate may be lost entirely: it is then loaded from rows again,
 // and requests that waited in it are lost, because they have no rows.
 //
-// Memory is the in-process driver, redisgate the driver for Redis and Valkey, and
+// NewMemory returns the in-process driver. redisgate is the driver for Redis and Valkey, and
 // gatetest the test suite that both pass.
 //
 // A driver serves a gate only during the server run that the gate was loaded into,
@@ -24,6 +24,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,8 +38,28 @@ var ErrNotLoaded = errors.New("the gate is not loaded")
 // loader holds it, or the server has another run. The call did nothing.
 var ErrLoadLost = errors.New("another loader has taken over, or the server has restarted")
 
-// AdmitMax limits the users of one Admit.
-const AdmitMax = 64
+// Limits of single calls.
+const (
+	AdmitMax     = 64   // users of Admit
+	PositionsMax = 1000 // users of Positions
+	LineMax      = 1000 // users, and requests, of Line
+	ReadMax      = 1000 // requests of Read and Claim, however large count is
+	// LoadMax limits the holdings of one LoadHoldings, and the users that one LoadTrim
+	// or LoadLeft removes.
+	LoadMax = 1000
+	// LoadPageMax limits the users of one LoadPage, LoadMissing, LoadBack or LoadCopy. Copying a user costs
+	// the server more than storing a holding.
+	LoadPageMax = 250
+)
+
+// CheckSize is for drivers. It returns an error if a list is longer than the
+// limit of a call.
+func CheckSize(what string, size, limit int) error {
+	if size > limit {
+		return fmt.Errorf("gate: %d %s in one call, more than %d", size, what, limit)
+	}
+	return nil
+}
 
 // Verdict is the gate's decision about one user.
 type Verdict int8
@@ -323,15 +344,14 @@ type SwapResult struct {
 }
 
 // ShrinkResult is the result of Shrink: what the gate has afterwards.
-type (
-	ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
-	// HoldingsOfResult is the result of HoldingsOf.
-	HoldingsOfResult struct {
-		Holdings            []Holding // one per user, in order
-		Generation, Version int64
-		Holders             int64 // all users with a holding
-	}
-)
+type ShrinkResult struct{ Generation, Version, Granted, Grants int64 }
+
+// HoldingsOfResult is the result of HoldingsOf.
+type HoldingsOfResult struct {
+	Holdings            []Holding // one per user, in order
+	Generation, Version int64
+	Holders             int64 // all users with a holding
+}
 
 // LockParams describes a caller of Lock.
 type LockParams struct {

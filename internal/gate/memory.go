@@ -11,25 +11,23 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ErrClosed is returned by the methods of a closed Memory.
-var ErrClosed = errors.New("gate: closed")
+// errClosed is returned by the methods of a closed gate.
+var errClosed = errors.New("gate: closed")
 
 // hintsMax limits the undelivered hints; further ones are dropped.
 const hintsMax = 1024
 
-// Memory is the in-process driver. It has no goroutines. Its run is the process: all
+// memory is the in-process driver. It has no goroutines. Its run is the process: all
 // gates end with it, so an existing gate is loaded unless a load has closed it. It
 // does not store outcomes, because only the process that settles them could read them.
-type Memory struct {
+type memory struct {
 	run   string
 	hints chan Hint
 
 	mu        sync.Mutex // protects the fields below, and sends on and the close of hints
-	closed    bool
+	closed    error      // what all methods return; nil = the gate is open
 	templates map[reward.TemplateID]*memoryTemplate
 }
-
-var _ Gate = (*Memory)(nil)
 
 // memoryTemplate holds a template's gate, the load in progress, and the SYNC lock.
 type memoryTemplate struct {
@@ -51,27 +49,30 @@ type memoryGate struct {
 	holdings    *holdings
 }
 
-// NewMemory returns an empty gate.
-func NewMemory() *Memory {
-	return &Memory{run: rand.Text(), hints: make(chan Hint, hintsMax), templates: map[reward.TemplateID]*memoryTemplate{}}
+// NewMemory returns the in-process driver, without gates.
+func NewMemory() Gate {
+	return &memory{run: rand.Text(), hints: make(chan Hint, hintsMax), templates: map[reward.TemplateID]*memoryTemplate{}}
 }
 
-// lock locks the mutex, unless ctx has ended or the Memory is closed.
-func (m *Memory) lock(ctx context.Context) error {
+// NewUnavailable returns a driver whose calls all fail with err, and which gives no hints.
+func NewUnavailable(err error) Gate { return &memory{closed: err} }
+
+// lock locks the mutex, unless ctx has ended or the driver is closed.
+func (m *memory) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("gate: nothing was done: %w", err)
 	}
 	m.mu.Lock()
-	if m.closed {
+	if err := m.closed; err != nil {
 		m.mu.Unlock()
-		return ErrClosed
+		return err
 	}
 	return nil
 }
 
 // lockGate locks the mutex and returns a gate that is served. It returns
 // ErrNotLoaded, with the mutex unlocked, if there is none.
-func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
+func (m *memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	g, err := m.lockExisting(ctx, id)
 	if err == nil && g.closed {
 		m.mu.Unlock()
@@ -81,7 +82,7 @@ func (m *Memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGat
 }
 
 // lockExisting is lockGate for a gate that may be closed.
-func (m *Memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
+func (m *memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (m *Memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memor
 }
 
 // templateLocked returns a template, which it creates if it is missing.
-func (m *Memory) templateLocked(id reward.TemplateID) *memoryTemplate {
+func (m *memory) templateLocked(id reward.TemplateID) *memoryTemplate {
 	t := m.templates[id]
 	if t == nil {
 		t = &memoryTemplate{}
@@ -102,8 +103,7 @@ func (m *Memory) templateLocked(id reward.TemplateID) *memoryTemplate {
 	return t
 }
 
-// Admit implements Gate.
-func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error) {
+func (m *memory) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (AdmitResult, error) {
 	if err := CheckSize("users", len(users), AdmitMax); err != nil {
 		return AdmitResult{}, err
 	}
@@ -129,19 +129,13 @@ func (m *Memory) Admit(ctx context.Context, id reward.TemplateID, users []string
 	return out, nil
 }
 
-// atUserLimit reports whether a user has PerUserLimit coupons.
-func (g *memoryGate) atUserLimit(user string) bool {
-	h := g.holdings.byUser[user]
-	return h != nil && h.Held >= g.state.PerUserLimit
-}
-
 // decide decides about one user, and admits them if admit is true.
 func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	if w := g.line.byUser[user]; w != nil {
 		return Answer{Verdict: InLine, Ticket: w.ticket, Rank: g.line.rank(w)}
 	}
-	if g.atUserLimit(user) {
-		return Answer{Verdict: AtUserLimit, CouponID: g.holdings.byUser[user].CouponID}
+	if h := g.holdings.byUser[user]; h != nil && h.Held >= g.state.PerUserLimit {
+		return Answer{Verdict: AtUserLimit, CouponID: h.CouponID}
 	}
 	rank := int64(g.line.waiting)
 	switch s := &g.state; {
@@ -164,8 +158,7 @@ func (g *memoryGate) decide(user string, now time.Time, admit bool) Answer {
 	return Answer{Verdict: Admitted, Ticket: g.lastTicket, Rank: rank}
 }
 
-// Place implements Gate.
-func (m *Memory) Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error) {
+func (m *memory) Place(ctx context.Context, id reward.TemplateID, user string) (PlaceResult, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return PlaceResult{}, err
@@ -183,7 +176,10 @@ func (m *Memory) Place(ctx context.Context, id reward.TemplateID, user string) (
 func (g *memoryGate) request(w *waiter) Request {
 	r := Request{UserID: w.user, Ticket: w.ticket, Generation: g.state.Generation}
 	if g.state.Mode != reward.ModeKafka {
-		r.Generation = g.requests.generation(w.ticket)
+		r.Generation = 0
+		if e := g.requests.at(w.ticket); e != nil {
+			r.Generation = e.Generation
+		}
 	}
 	return r
 }
@@ -200,14 +196,13 @@ func (g *memoryGate) leave(left []Request) {
 // comeBack puts users back in line whose requests are in the stream.
 func (g *memoryGate) comeBack(back []Request, settled int64) {
 	for _, r := range back {
-		if e := g.requests.find(r.Ticket, r.Generation); e != nil && e.UserID == r.UserID && r.Ticket > settled && g.line.byUser[r.UserID] == nil {
+		if e := g.requests.at(r.Ticket); e != nil && e.Request == r && r.Ticket > settled && g.line.byUser[r.UserID] == nil {
 			g.line.insert(r.UserID, r.Ticket)
 		}
 	}
 }
 
-// Positions implements Gate.
-func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
+func (m *memory) Positions(ctx context.Context, id reward.TemplateID, users []string) (PositionsResult, error) {
 	if err := CheckSize("users", len(users), PositionsMax); err != nil {
 		return PositionsResult{}, err
 	}
@@ -227,8 +222,7 @@ func (m *Memory) Positions(ctx context.Context, id reward.TemplateID, users []st
 	return out, nil
 }
 
-// Line implements Gate.
-func (m *Memory) Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (LineResult, error) {
+func (m *memory) Line(ctx context.Context, id reward.TemplateID, after, upTo int64) (LineResult, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return LineResult{}, err
@@ -245,8 +239,7 @@ func (m *Memory) Line(ctx context.Context, id reward.TemplateID, after, upTo int
 	return out, nil
 }
 
-// Headers implements Gate.
-func (m *Memory) Headers(ctx context.Context, ids []reward.TemplateID) ([]Header, error) {
+func (m *memory) Headers(ctx context.Context, ids []reward.TemplateID) ([]Header, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -278,8 +271,8 @@ func (g *memoryGate) header() Header {
 	}
 }
 
-// Read implements Gate. In one process the consumer makes no difference.
-func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) (Delivery, error) {
+// In one process the consumer makes no difference.
+func (m *memory) Read(ctx context.Context, id reward.TemplateID, _ string, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return Delivery{}, err
@@ -288,8 +281,7 @@ func (m *Memory) Read(ctx context.Context, id reward.TemplateID, _ string, count
 	return Delivery{Generation: g.state.Generation, Requests: g.requests.read(min(count, ReadMax))}, nil
 }
 
-// Claim implements Gate.
-func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) (Delivery, error) {
+func (m *memory) Claim(ctx context.Context, id reward.TemplateID, _ string, after int64, count int) (Delivery, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return Delivery{}, err
@@ -298,8 +290,7 @@ func (m *Memory) Claim(ctx context.Context, id reward.TemplateID, _ string, afte
 	return Delivery{Generation: g.state.Generation, Requests: g.requests.pending(after, min(count, ReadMax))}, nil
 }
 
-// Ack implements Gate.
-func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
+func (m *memory) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
 	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
@@ -318,8 +309,7 @@ func (m *Memory) Ack(ctx context.Context, id reward.TemplateID, generation int64
 	return acked, nil
 }
 
-// Unacked implements Gate.
-func (m *Memory) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
+func (m *memory) Unacked(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) ([]bool, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return nil, err
@@ -330,13 +320,13 @@ func (m *Memory) Unacked(ctx context.Context, id reward.TemplateID, generation i
 	}
 	out := make([]bool, len(tickets))
 	for i, ticket := range tickets {
-		out[i] = g.requests.find(ticket, generation) != nil
+		e := g.requests.at(ticket)
+		out[i] = e != nil && e.Generation == generation
 	}
 	return out, nil
 }
 
-// Apply implements Gate.
-func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) {
+func (m *memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) {
 	g, err := m.lockGate(ctx, p.TemplateID)
 	if err != nil {
 		return ApplyResult{}, err
@@ -380,8 +370,7 @@ func (m *Memory) Apply(ctx context.Context, p ApplyParams) (ApplyResult, error) 
 	return ApplyResult{Version: p.State.Version}, nil
 }
 
-// Shrink implements Gate.
-func (m *Memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error) {
+func (m *memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return ShrinkResult{}, err
@@ -392,8 +381,7 @@ func (m *Memory) Shrink(ctx context.Context, id reward.TemplateID) (ShrinkResult
 	return ShrinkResult{Generation: s.Generation, Version: s.Version, Granted: s.Granted, Grants: s.Grants}, nil
 }
 
-// PauseGrants implements Gate.
-func (m *Memory) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
+func (m *memory) PauseGrants(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return err
@@ -403,8 +391,7 @@ func (m *Memory) PauseGrants(ctx context.Context, id reward.TemplateID, pause ti
 	return nil
 }
 
-// Retire implements Gate.
-func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
+func (m *memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
 	g, err := m.lockExisting(ctx, id)
 	if err != nil {
 		if errors.Is(err, ErrNotLoaded) {
@@ -420,8 +407,7 @@ func (m *Memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Dur
 	return true, nil
 }
 
-// Remove implements Gate.
-func (m *Memory) Remove(ctx context.Context, id reward.TemplateID) error {
+func (m *memory) Remove(ctx context.Context, id reward.TemplateID) error {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
@@ -430,8 +416,7 @@ func (m *Memory) Remove(ctx context.Context, id reward.TemplateID) error {
 	return nil
 }
 
-// Holdings implements Gate.
-func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]Holding, string, int64, error) {
+func (m *memory) Holdings(ctx context.Context, id reward.TemplateID, cursor string) ([]Holding, string, int64, error) {
 	g, err := m.lockGate(ctx, id)
 	if err != nil {
 		return nil, "", 0, err
@@ -441,8 +426,7 @@ func (m *Memory) Holdings(ctx context.Context, id reward.TemplateID, cursor stri
 	return list, next, g.state.Version, err
 }
 
-// HoldingsOf implements Gate.
-func (m *Memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error) {
+func (m *memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []string) (HoldingsOfResult, error) {
 	if err := CheckSize("users", len(users), LoadMax); err != nil {
 		return HoldingsOfResult{}, err
 	}
@@ -464,18 +448,16 @@ func (m *Memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []s
 }
 
 // hintLocked gives a hint, and drops it if the buffer is full.
-func (m *Memory) hintLocked(h Hint) {
+func (m *memory) hintLocked(h Hint) {
 	select {
 	case m.hints <- h:
 	default:
 	}
 }
 
-// Hints implements Gate.
-func (m *Memory) Hints() <-chan Hint { return m.hints }
+func (m *memory) Hints() <-chan Hint { return m.hints }
 
-// Ping implements Gate.
-func (m *Memory) Ping(ctx context.Context) error {
+func (m *memory) Ping(ctx context.Context) error {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
@@ -483,15 +465,48 @@ func (m *Memory) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Try implements Gate.
-func (m *Memory) Try(ctx context.Context, _ reward.TemplateID) error { return m.Ping(ctx) }
+func (m *memory) Try(ctx context.Context, _ reward.TemplateID) error { return m.Ping(ctx) }
 
-// Close implements Gate. It may be called more than once.
-func (m *Memory) Close() {
+// It may be called more than once.
+func (m *memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.closed {
-		m.closed = true
+	if m.closed == nil {
+		m.closed = errClosed
 		close(m.hints)
 	}
+}
+
+// memoryLock is the SYNC lock of a template.
+type memoryLock struct {
+	token int64  // of the latest holder; never decreases
+	nonce string // of that holder
+	until time.Time
+}
+
+func (m *memory) Lock(ctx context.Context, id reward.TemplateID, p LockParams) (int64, bool, error) {
+	if err := m.lock(ctx); err != nil {
+		return 0, false, err
+	}
+	defer m.mu.Unlock()
+	now, l := time.Now(), &m.templateLocked(id).lock
+	switch {
+	case !now.Before(l.until):
+		l.token, l.nonce = max(l.token+1, p.Floor+1, now.UnixMicro()), p.Nonce
+	case l.nonce != p.Nonce:
+		return 0, false, nil
+	}
+	l.until = now.Add(p.Lease)
+	return l.token, true, nil
+}
+
+func (m *memory) Unlock(ctx context.Context, id reward.TemplateID, token int64) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if t := m.templates[id]; t != nil && t.lock.token == token {
+		t.lock.until = time.Time{}
+	}
+	return nil
 }

@@ -33,8 +33,7 @@ func (l *loadMarker) extend(token string) bool {
 	return true
 }
 
-// LoadBegin implements Gate.
-func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error) {
+func (m *memory) LoadBegin(ctx context.Context, id reward.TemplateID, token string) (LoadBeginResult, error) {
 	if err := m.lock(ctx); err != nil {
 		return LoadBeginResult{}, err
 	}
@@ -53,7 +52,7 @@ func (m *Memory) LoadBegin(ctx context.Context, id reward.TemplateID, token stri
 }
 
 // step locks the mutex for a step of a load, unless the load is lost.
-func (m *Memory) step(ctx context.Context, l Load) (*memoryTemplate, error) {
+func (m *memory) step(ctx context.Context, l Load) (*memoryTemplate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -65,8 +64,20 @@ func (m *Memory) step(ctx context.Context, l Load) (*memoryTemplate, error) {
 	return t, nil
 }
 
-// LoadClose implements Gate.
-func (m *Memory) LoadClose(ctx context.Context, l Load) error {
+// stepClosed is step for a step that needs a closed gate, which it returns.
+func (m *memory) stepClosed(ctx context.Context, l Load) (*memoryGate, error) {
+	t, err := m.step(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if t.gate == nil || !t.gate.closed {
+		m.mu.Unlock()
+		return nil, ErrLoadLost
+	}
+	return t.gate, nil
+}
+
+func (m *memory) LoadClose(ctx context.Context, l Load) error {
 	t, err := m.step(ctx, l)
 	if err != nil {
 		return err
@@ -78,8 +89,7 @@ func (m *Memory) LoadClose(ctx context.Context, l Load) error {
 	return nil
 }
 
-// LoadHoldings implements Gate.
-func (m *Memory) LoadHoldings(ctx context.Context, l Load, list []Holding) error {
+func (m *memory) LoadHoldings(ctx context.Context, l Load, list []Holding) error {
 	if err := CheckSize("holdings", len(list), LoadMax); err != nil {
 		return err
 	}
@@ -96,88 +106,67 @@ func (m *Memory) LoadHoldings(ctx context.Context, l Load, list []Holding) error
 	return nil
 }
 
-// LoadTrim implements Gate.
-func (m *Memory) LoadTrim(ctx context.Context, l Load, settled int64) (int64, error) {
-	t, err := m.step(ctx, l)
+func (m *memory) LoadTrim(ctx context.Context, l Load, settled int64) (int64, error) {
+	g, err := m.stepClosed(ctx, l)
 	if err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if t.gate == nil || !t.gate.closed {
-		return 0, ErrLoadLost
-	}
-	t.gate.line.removeUpTo(settled, LoadMax)
-	return t.gate.line.upTo(settled), nil
+	g.line.removeUpTo(settled, LoadMax)
+	return g.line.upTo(settled), nil
 }
 
-// LoadLeft implements Gate.
-func (m *Memory) LoadLeft(ctx context.Context, l Load, left []Request) error {
+func (m *memory) LoadLeft(ctx context.Context, l Load, left []Request) error {
 	if err := CheckSize("requests", len(left), LoadMax); err != nil {
 		return err
 	}
-	t, err := m.step(ctx, l)
+	g, err := m.stepClosed(ctx, l)
 	if err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	if t.gate == nil || !t.gate.closed {
-		return ErrLoadLost
-	}
-	t.gate.leave(left)
+	g.leave(left)
 	return nil
 }
 
-// LoadMissing implements Gate.
-func (m *Memory) LoadMissing(ctx context.Context, l Load, after int64) ([]Request, int64, error) {
-	t, err := m.step(ctx, l)
+func (m *memory) LoadMissing(ctx context.Context, l Load, after int64) ([]Request, int64, error) {
+	g, err := m.stepClosed(ctx, l)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer m.mu.Unlock()
-	if t.gate == nil || !t.gate.closed {
-		return nil, 0, ErrLoadLost
-	}
-	page := t.gate.requests.between(after, math.MaxInt64, LoadPageMax)
+	page := g.requests.between(after, math.MaxInt64, LoadPageMax)
 	if len(page) > 0 {
 		after = page[len(page)-1].Ticket
 	}
-	return slices.DeleteFunc(page, func(r Request) bool { return t.gate.line.byUser[r.UserID] != nil }), after, nil
+	return slices.DeleteFunc(page, func(r Request) bool { return g.line.byUser[r.UserID] != nil }), after, nil
 }
 
-// LoadBack implements Gate.
-func (m *Memory) LoadBack(ctx context.Context, l Load, back []Request) error {
+func (m *memory) LoadBack(ctx context.Context, l Load, back []Request) error {
 	if err := CheckSize("requests", len(back), LoadPageMax); err != nil {
 		return err
 	}
-	t, err := m.step(ctx, l)
+	g, err := m.stepClosed(ctx, l)
 	if err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
-	if t.gate == nil || !t.gate.closed {
-		return ErrLoadLost
-	}
-	t.gate.comeBack(back, 0)
+	g.comeBack(back, 0)
 	return nil
 }
 
-// LoadPage implements Gate.
-func (m *Memory) LoadPage(ctx context.Context, l Load, from int64) ([]Request, error) {
-	t, err := m.step(ctx, l)
+func (m *memory) LoadPage(ctx context.Context, l Load, from int64) ([]Request, error) {
+	g, err := m.stepClosed(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	if t.gate == nil || !t.gate.closed {
-		return nil, ErrLoadLost
-	}
 	var out []Request
-	t.gate.line.page(from, LoadPageMax, func(w *waiter) { out = append(out, t.gate.request(w)) })
+	g.line.page(from, LoadPageMax, func(w *waiter) { out = append(out, g.request(w)) })
 	return out, nil
 }
 
-// LoadCopy implements Gate.
-func (m *Memory) LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error {
+func (m *memory) LoadCopy(ctx context.Context, l Load, generation, first int64, users []string) error {
 	if err := CheckSize("users", len(users), LoadPageMax); err != nil {
 		return err
 	}
@@ -194,11 +183,13 @@ func (m *Memory) LoadCopy(ctx context.Context, l Load, generation, first int64, 
 	return nil
 }
 
-// LoadSwap implements Gate.
-func (m *Memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error) {
+func (m *memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error) {
 	t, err := m.step(ctx, p.Load)
 	if err != nil {
-		return SwapResult{}, ignoreLost(err)
+		if errors.Is(err, ErrLoadLost) {
+			err = nil // it is reported as not done
+		}
+		return SwapResult{}, err
 	}
 	defer m.mu.Unlock()
 	old, loaded := t.gate, t.marker
@@ -226,12 +217,4 @@ func (m *Memory) LoadSwap(ctx context.Context, p SwapParams) (SwapResult, error)
 	}
 	m.hintLocked(Hint{TemplateID: p.TemplateID, Kind: HintOutcomes})
 	return SwapResult{Done: true, Waiting: int64(g.line.waiting)}, nil
-}
-
-// ignoreLost returns nil for ErrLoadLost: LoadSwap reports it as not done.
-func ignoreLost(err error) error {
-	if errors.Is(err, ErrLoadLost) {
-		return nil
-	}
-	return err
 }

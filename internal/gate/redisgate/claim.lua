@@ -19,8 +19,8 @@ repeat
   end
   cursor = reply[1]
   for _, entry in ipairs(reply[2]) do
-    out[#out + 1], out[#out + 2] = string.match(entry[1], '^(%d+)-(%d+)$')
     out[#out + 1] = entry[2][6]
+    out[#out + 1], out[#out + 2] = string.match(entry[1], '^(%d+)-(%d+)$')
   end
 until cursor == '0-0' or (#out - 1) / 3 >= most
 return out

@@ -79,6 +79,11 @@ func lockKeys(prefix string, id reward.TemplateID) []string {
 	return []string{LockKey(prefix, id), namedKey(prefix, id, "lock-token")}
 }
 
+// everyKey returns all keys of a template.
+func everyKey(prefix string, id reward.TemplateID) []string {
+	return append(allKeys(prefix, id), lockKeys(prefix, id)...)
+}
+
 // hintChannel returns the channel of hints. A hint is a kind and a template, for
 // example asked:42.
 func hintChannel(prefix string) string { return prefix + "coupon-wake" }

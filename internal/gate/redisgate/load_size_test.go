@@ -79,7 +79,7 @@ func TestALongLineIsLoadedInShortSteps(t *testing.T) { //nolint:paralleltest // 
 	for _, s := range []*script{loadClose, loadHoldings, loadTrim, loadPage, loadCopy, loadSwap} {
 		was := *s
 		t.Cleanup(func() { *s = was })
-		*s = *newScript(s.name, counted+strings.ReplaceAll(s.text, "redis.call(", "counted("))
+		*s = *newScript(s.name, counted+strings.ReplaceAll(s.text, "redis.call(", "counted("), s.keys)
 	}
 	const most = 5 * gate.LoadMax // a user has a place in line and a request of several fields
 	r := newRig(t, fixture.Own(t, fleet.NewRedis).Address())

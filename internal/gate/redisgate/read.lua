@@ -2,8 +2,8 @@
 --
 -- ARGV[1]  consumer
 -- ARGV[2]  maximum number of requests
--- returns  {generation of the gate, and per request: ticket, generation and user, the
---          numbers as text}, or NOTLOADED
+-- returns  {generation of the gate, and per request: user, ticket and generation, all
+--          as text}, or NOTLOADED
 local h = redis.call('HMGET', TEMPLATE, 'run', 'generation')
 if not h[1] or h[1] ~= run() then
   return NOT_LOADED
@@ -14,7 +14,7 @@ if reply and reply.err then
 end
 local out = {tonumber(h[2])}
 for _, entry in ipairs(reply and reply[1][2] or {}) do
-  out[#out + 1], out[#out + 2] = string.match(entry[1], '^(%d+)-(%d+)$')
   out[#out + 1] = entry[2][6]
+  out[#out + 1], out[#out + 2] = string.match(entry[1], '^(%d+)-(%d+)$')
 end
 return out

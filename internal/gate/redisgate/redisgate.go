@@ -18,7 +18,6 @@ package redisgate
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -32,7 +31,7 @@ import (
 // hintsMax limits the undelivered hints; further ones are dropped.
 const hintsMax = 1024
 
-// Config configures a Gate.
+// Config says how to reach the server.
 type Config struct {
 	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
 	// KeyPrefix precedes every key and channel. It must not contain braces. Empty
@@ -41,8 +40,7 @@ type Config struct {
 	Log       obs.Log
 }
 
-// Gate is the driver. It is safe for concurrent use.
-type Gate struct {
+type driver struct {
 	client   *redis.Client
 	prefix   string
 	hints    chan gate.Hint
@@ -50,11 +48,9 @@ type Gate struct {
 	close    sync.Once
 }
 
-var _ gate.Gate = (*Gate)(nil)
-
 // Open connects to the server, checks the version of every node and subscribes to
 // hints. ctx limits only the opening.
-func Open(ctx context.Context, cfg Config) (*Gate, error) {
+func Open(ctx context.Context, cfg Config) (gate.Gate, error) {
 	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
 	if err != nil {
 		return nil, err
@@ -62,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Gate, error) {
 	return open(ctx, cfg, option)
 }
 
-func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, error) {
+func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (gate.Gate, error) {
 	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
 	}
@@ -70,7 +66,7 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, 
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{client: client, prefix: cfg.KeyPrefix, hints: make(chan gate.Hint, hintsMax)}
+	g := &driver{client: client, prefix: cfg.KeyPrefix, hints: make(chan gate.Hint, hintsMax)}
 	if g.listener, err = redis.Listen(ctx, client, hintChannel(cfg.KeyPrefix), cfg.Log.For(obs.Gate), g.onMessage); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("redisgate: %w", err)
@@ -80,7 +76,7 @@ func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (*Gate, 
 
 // onMessage passes a hint on. It must not block, because it runs in the goroutine
 // that reads replies.
-func (g *Gate) onMessage(message string) {
+func (g *driver) onMessage(message string) {
 	h, ok := parseHint(message)
 	if !ok {
 		return
@@ -91,27 +87,25 @@ func (g *Gate) onMessage(message string) {
 	}
 }
 
-// Hints implements gate.Gate.
-func (g *Gate) Hints() <-chan gate.Hint { return g.hints }
+func (g *driver) Hints() <-chan gate.Hint { return g.hints }
 
 // noTemplate has no gate: template IDs start at 1.
 const noTemplate reward.TemplateID = 0
 
-// Ping implements gate.Gate. A Cluster responds if every node with slots does, and one of
+// A Cluster responds if every node with slots does, and one of
 // them accepts what the scripts do.
-func (g *Gate) Ping(ctx context.Context) error {
+func (g *driver) Ping(ctx context.Context) error {
 	if err := g.client.Ping(ctx); err != nil {
 		return fmt.Errorf("redisgate: %w", err)
 	}
 	return g.Try(ctx, noTemplate)
 }
 
-// Try implements gate.Gate. A full server fails it, as it refuses an Admit. Of the
+// A full server fails it, as it refuses an Admit. Of the
 // commands that write, it runs those that cannot create a key.
-func (g *Gate) Try(ctx context.Context, id reward.TemplateID) error {
-	k, locks := allKeys(g.prefix, id), lockKeys(g.prefix, id)
-	none := namedKey(g.prefix, id, "none")
-	err := g.client.Try(ctx, slices.Concat(k, locks, []string{none}), [][]string{
+func (g *driver) Try(ctx context.Context, id reward.TemplateID) error {
+	k, none := everyKey(g.prefix, id), namedKey(g.prefix, id, "none")
+	err := g.client.Try(ctx, append(k, none), [][]string{
 		{"XADD", none, "NOMKSTREAM", "*", "f", "v"},
 		{"TIME"},
 		{"INFO", "server"},
@@ -124,8 +118,8 @@ func (g *Gate) Try(ctx context.Context, id reward.TemplateID) error {
 		{"GET", k[6]},
 		{"XLEN", k[7]},
 		{"GET", k[8]},
-		{"GET", locks[0]},
-		{"GET", locks[1]},
+		{"GET", k[12]},
+		{"GET", k[13]},
 		{"HMGET", none, "f"},
 		{"HDEL", none, "f"},
 		{"ZADD", none, "XX", "1", "m"},
@@ -140,8 +134,8 @@ func (g *Gate) Try(ctx context.Context, id reward.TemplateID) error {
 	return nil
 }
 
-// Close implements gate.Gate. It may be called more than once.
-func (g *Gate) Close() {
+// It may be called more than once.
+func (g *driver) Close() {
 	g.close.Do(func() {
 		g.listener.Stop()
 		close(g.hints)

@@ -16,7 +16,7 @@ func TestATemplateHasOneSlot(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "test:", "a b*"} {
 		seen := map[string]bool{}
-		for _, key := range append(allKeys(prefix, 42), lockKeys(prefix, 42)...) {
+		for _, key := range everyKey(prefix, 42) {
 			_, rest, _ := strings.Cut(key, "{")
 			if tag, _, closed := strings.Cut(rest, "}"); !closed || tag != "42" {
 				t.Errorf("%s is not in the slot of {42}", key)

@@ -18,7 +18,7 @@ import (
 // command to the node of its key.
 type rig struct {
 	testing.TB
-	g      *Gate
+	g      gate.Gate
 	raw    rueidis.Client
 	prefix string
 	id     reward.TemplateID
