@@ -14,8 +14,7 @@ import (
 // another order, or never: the GateMaintainer finds a gate whose version is older
 // than that of the rows. Applier is safe for concurrent use.
 type Applier struct {
-	rows   Store
-	gate   gate.Gate
+	parts
 	loader *Loader
 }
 
@@ -25,6 +24,11 @@ type applyExtras struct {
 	left        []gate.Request       // leave the line in any mode
 	outcomes    []gate.Outcome
 	serviceTime time.Duration // per request; 0 = not measured
+}
+
+// lastChange returns the change to the version of a row, which changed no holdings.
+func lastChange(t *reward.CouponTemplate) *store.CouponChange {
+	return &store.CouponChange{From: t.Version - 1, To: t.Version, Template: *t}
 }
 
 // apply applies a change to the gate of a template.

@@ -3,31 +3,26 @@ package coupon
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // Catalog manages templates and coupons. It is safe for concurrent use.
 type Catalog struct {
-	rows      Store
-	gate      gate.Gate
-	templates *TemplateCache
-	applier   *Applier
-	granter   *Granter
-	refusals  *refusals
-	ids       *service.IDs
-	noGate    bool                       // see FlowConfig
-	limit     int64                      // FlowConfig.CodesAbove
-	settled   func(id reward.TemplateID) // called after each change of coupons
-	metrics   *obs.Metrics
+	parts
+	applier  *Applier
+	granter  *Granter
+	refusals *refusals
+	noGate   bool  // see FlowConfig
+	limit    int64 // FlowConfig.CodesAbove
 }
 
 // View is a template with the state of its gate.
@@ -198,7 +193,7 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	if err != nil {
 		return View{}, err
 	}
-	c.afterChange(ctx, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t})
+	c.afterChange(ctx, lastChange(&t))
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
@@ -333,6 +328,40 @@ func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon
 	}
 	c.afterChange(ctx, &change)
 	return change.Coupon, nil
+}
+
+// endHolds cancels coupons that were not confirmed in time, at most sweepBatch of each
+// template. It reports whether a template may have more. The failure of one template does
+// not stop the others. Several instances may do this at once: the statement that cancels a
+// coupon also counts it, so its place is free exactly once. After a crash between the
+// commit and the apply, the GateMaintainer applies the change.
+func (c *Catalog) endHolds(ctx context.Context) (more bool, err error) {
+	var errs []error
+	for after := reward.TemplateID(0); ctx.Err() == nil; {
+		due, err := c.rows.HoldsEnded(ctx, after, sweepPage)
+		if err != nil {
+			return more, errors.Join(append(errs, err)...)
+		}
+		var wg sync.WaitGroup
+		for _, id := range due {
+			change, n, err := c.rows.CouponEndHolds(ctx, id, sweepBatch)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("template %s: %w", id, err))
+				continue
+			}
+			more = more || n == sweepBatch
+			if n > 0 {
+				c.metrics.HoldsExpired(n)
+				wg.Go(func() { c.afterChange(ctx, &change) }) // not in turn: a gate may hang
+			}
+		}
+		wg.Wait()
+		if len(due) < sweepPage {
+			break
+		}
+		after = due[len(due)-1]
+	}
+	return more, errors.Join(errs...)
 }
 
 // Entrants returns a page of the closed list of a draw: at most limit user IDs that

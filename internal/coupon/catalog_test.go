@@ -32,7 +32,7 @@ func (n *numbered) TemplateList(_ context.Context, before reward.TemplateID, lim
 func TestListSelects(t *testing.T) {
 	t.Parallel()
 	const count = 2*store.BatchMax + 500
-	c := &Catalog{rows: &numbered{count: count}, gate: gate.NewMemory()}
+	c := &Catalog{parts: parts{rows: &numbered{count: count}, gate: gate.NewMemory()}}
 	every := func(n reward.TemplateID) func(*reward.CouponTemplate) bool {
 		return func(t *reward.CouponTemplate) bool { return t.ID%n == 0 }
 	}

@@ -19,24 +19,22 @@ const (
 	lockRetryIntervalMax = 20 * time.Millisecond
 )
 
-// lockFailuresMax limits the failed calls to take the lock once.
-const lockFailuresMax = 3
+const (
+	lockFailuresMax = 3   // failed calls to take the lock once
+	directBatchMax  = 100 // requests of one transaction of IssueBatch
+)
 
 // DirectIssuer issues coupons at once, to requests without a ticket. In SYNC mode it
 // issues under the template's lock; during a Redis outage (PathDatabase) it uses only
 // the database. It is safe for concurrent use.
 type DirectIssuer struct {
-	templates *TemplateCache
-	rows      Store
-	gate      gate.Gate
-	applier   *Applier
-	ids       *service.IDs
+	parts
+	applier *Applier
 	// slots limits the concurrent transactions of IssueBatch, so that coupon
 	// requests leave database connections for everything else.
 	slots chan struct{}
 	// lockWait ends the wait for the lock; lockLease is the lock's expiry.
 	lockWait, lockLease time.Duration
-	settled             func(id reward.TemplateID) // called after each batch
 	// suspect is called after a call to the gate that failed.
 	suspect func(id reward.TemplateID, began time.Time, err error)
 }

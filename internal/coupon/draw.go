@@ -11,10 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -113,12 +111,8 @@ func (p *drawPass) first() []drawn {
 // part of its winners, so that its memory does not grow with the entrants. Draws that
 // run at the same time share drawMemory.
 type drawer struct {
-	rows      Store
-	templates *TemplateCache
-	ids       *service.IDs
-	settled   func(id reward.TemplateID) // called after each batch
-	log       obs.Log
-	running   atomic.Int64 // draws
+	parts
+	running atomic.Int64 // draws
 }
 
 // draw closes the list of entrants and settles the requests of those who are drawn. It

@@ -228,9 +228,9 @@ func runDraw(t *testing.T, entrants int, quantity, crashAt int64, measure bool) 
 	rows := &drawnRows{t: t, entrants: entrants, crashAt: crashAt, measure: measure, template: reward.CouponTemplate{
 		ID: 1, TotalQuantity: quantity, Draw: reward.Draw{State: reward.DrawClosed, Seed: NewSeed()},
 	}}
-	d := &drawer{
+	d := &drawer{parts: parts{
 		rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(), settled: func(reward.TemplateID) {},
-	}
+	}}
 	err := d.draw(t.Context(), &rows.template, 0)
 	if crashAt > 0 && err != nil {
 		err = d.draw(t.Context(), &rows.template, 0)

@@ -10,6 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -21,6 +22,12 @@ const (
 	sweepInterval   = time.Second
 	sweepBatch      = 1000 // coupons per transaction
 	sweepPage       = 32   // templates at a time
+
+	codesSweepInterval = time.Minute
+	codesSweepBatch    = 10_000 // codes per transaction
+	// codesIdleMax is how long an import may make no progress. The API ends a slow
+	// upload long before.
+	codesIdleMax = time.Hour
 )
 
 // FlowConfig configures a Flow.
@@ -64,22 +71,39 @@ type FlowConfig struct {
 	Log                 obs.Log
 }
 
+// parts is what the parts of a Flow share.
+type parts struct {
+	instance  string
+	rows      Store
+	gate      gate.Gate
+	templates *TemplateCache
+	ids       *service.IDs
+	metrics   *obs.Metrics
+	log       obs.Log
+	average   time.Duration              // FlowConfig.Average
+	settled   func(id reward.TemplateID) // called after each change of coupons and each batch of requests
+}
+
+// as returns the parts with another log.
+func (p parts) as(log obs.Log) parts {
+	p.log = log
+	return p
+}
+
 // Flow runs everything that an instance does for coupons.
 type Flow struct {
+	parts
 	Catalog    *Catalog
 	Intake     *Intake
 	Notifier   *Notifier
 	Reconciler *Reconciler
 
 	cfg        FlowConfig
-	log        obs.Log
-	templates  *TemplateCache
 	loader     *Loader
 	refusals   *refusals
 	issuers    *IssuerManager
 	maintainer *GateMaintainer
 	listener   *bus.Listener // nil unless this instance issues
-	holds      *holdSweeper
 	endLoads   context.CancelFunc
 
 	// Each loop stops before the loops that it uses.
@@ -88,45 +112,37 @@ type Flow struct {
 
 // NewFlow returns a Flow that does nothing until Start.
 func NewFlow(cfg FlowConfig) (*Flow, error) {
-	f := &Flow{cfg: cfg, log: cfg.Log.For(obs.Coupons)}
-	ids := service.NewIDs()
+	log := cfg.Log.For(obs.Coupons)
+	p := parts{
+		instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, templates: newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, log),
+		ids: service.NewIDs(), metrics: cfg.Metrics, log: log, average: cfg.Average,
+	}
+	f := &Flow{cfg: cfg, refusals: newRefusals(cfg.RefusalTTL), Notifier: newNotifier(p)}
+	p.settled = f.Notifier.hint
+	f.parts = p
 	loading, end := context.WithCancel(context.Background())
 	f.endLoads = end
-	f.templates = newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, f.log)
-	f.refusals = newRefusals(cfg.RefusalTTL)
-	f.Notifier = newNotifier(cfg.Store, cfg.Gate, f.templates)
 	topic := &IssueTopic{rows: cfg.Store, publisher: bus.NewPublisher(cfg.Bus), inspector: cfg.Bus}
 	f.loader = &Loader{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, topic: topic, metrics: cfg.Metrics, log: cfg.Log.For(obs.Gate),
-		onLoad: f.hint, fallbackAfter: cfg.FallbackAfter, ctx: loading, loads: make(map[reward.TemplateID]*load),
-		passed: make(chan struct{}, largeLoadsMax),
+		parts: p.as(cfg.Log.For(obs.Gate)), topic: topic, onLoad: f.hint, fallbackAfter: cfg.FallbackAfter, ctx: loading,
+		loads: make(map[reward.TemplateID]*load), passed: make(chan struct{}, largeLoadsMax),
 	}
 	f.Notifier.load = f.loader.ensure
-	applier := &Applier{rows: cfg.Store, gate: cfg.Gate, loader: f.loader}
-	granter := &Granter{rows: cfg.Store, gate: cfg.Gate, applier: applier, windows: make(map[reward.TemplateID]*grantWindows)}
-	f.Intake = f.newIntake(applier, granter, ids)
-	f.Catalog = &Catalog{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals, ids: ids,
-		noGate: cfg.NoGate, limit: cfg.CodesAbove, settled: f.Notifier.hint, metrics: cfg.Metrics,
-	}
-	f.holds = &holdSweeper{rows: cfg.Store, ended: f.Catalog.afterChange, metrics: cfg.Metrics, log: f.log}
-	f.Reconciler = &Reconciler{
-		rows: cfg.Store, gate: cfg.Gate, loader: f.loader, granter: granter, templates: f.templates, ids: ids, instance: cfg.Instance, interval: cfg.ReconcileEvery, log: f.log,
-	}
+	applier := &Applier{parts: p, loader: f.loader}
+	granter := &Granter{parts: p, applier: applier, windows: make(map[reward.TemplateID]*grantWindows)}
+	f.Intake = f.newIntake(applier, granter)
+	f.Catalog = &Catalog{parts: p, applier: applier, granter: granter, refusals: f.refusals, noGate: cfg.NoGate, limit: cfg.CodesAbove}
+	f.Reconciler = &Reconciler{parts: p, loader: f.loader, granter: granter, interval: cfg.ReconcileEvery}
+	issuing := p.as(cfg.Log.For(obs.Issuer))
 	f.issuers = &IssuerManager{
-		instance: cfg.Instance, rows: cfg.Store, templates: f.templates, log: cfg.Log.For(obs.Issuer), issuers: make(map[reward.TemplateID]*runningIssuer),
+		parts: issuing, issuers: make(map[reward.TemplateID]*runningIssuer),
 		newIssuer: func(id reward.TemplateID, epoch int64) *Issuer {
-			return &Issuer{
-				id: id, epoch: epoch, instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, loader: f.loader, applier: applier,
-				templates: f.templates, topic: topic, ids: ids, metrics: cfg.Metrics, log: cfg.Log.For(obs.Issuer),
-				settled: f.Notifier.hint, average: cfg.Average, hint: service.NewHint(),
-			}
+			return &Issuer{parts: issuing, id: id, epoch: epoch, loader: f.loader, applier: applier, topic: topic, hint: service.NewHint()}
 		},
 	}
 	f.maintainer = &GateMaintainer{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic,
-		drawer:        &drawer{rows: cfg.Store, templates: f.templates, ids: ids, settled: f.Notifier.hint, log: f.log},
-		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, log: f.log, statuses: make(map[reward.TemplateID]*gateStatus),
+		parts: p, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic, drawer: &drawer{parts: p},
+		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
 	if !cfg.NoGate {
@@ -135,10 +151,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	if !cfg.Issue {
 		return f, nil
 	}
-	l := &IssueListener{
-		rows: cfg.Store, topic: topic, templates: f.templates, applier: applier, intake: f.Intake,
-		ids: ids, concurrency: cfg.Concurrency, average: cfg.Average, settled: f.Notifier.hint, metrics: cfg.Metrics, log: cfg.Log.For(obs.Listener),
-	}
+	l := &IssueListener{parts: p.as(cfg.Log.For(obs.Listener)), topic: topic, applier: applier, intake: f.Intake, concurrency: cfg.Concurrency}
 	var err error
 	f.listener, err = bus.NewListener(cfg.Bus, bus.ListenerConfig{
 		Group: bus.GroupCouponIssue, Topic: bus.TopicCouponIssue, Handle: l.ProcessTopicMessages, Offsets: l.Offsets,
@@ -147,25 +160,24 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIntake(applier *Applier, granter *Granter, ids *service.IDs) *Intake {
+func (f *Flow) newIntake(applier *Applier, granter *Granter) *Intake {
 	cfg := f.cfg
 	suspect := func(id reward.TemplateID, began time.Time, err error) { f.maintainer.suspect(id, began, err) }
-	admitter := &admitter{
-		rows: cfg.Store, gate: cfg.Gate, templates: f.templates, applier: applier, granter: granter, refusals: f.refusals,
-		suspect: suspect,
-	}
 	direct := &DirectIssuer{
-		templates: f.templates, rows: cfg.Store, gate: cfg.Gate, applier: applier, ids: ids, slots: make(chan struct{}, cfg.Concurrency),
-		lockWait: cfg.LockWait, lockLease: cfg.LockLease, settled: f.Notifier.hint,
-		suspect: suspect,
+		parts: f.parts, applier: applier, slots: make(chan struct{}, cfg.Concurrency),
+		lockWait: cfg.LockWait, lockLease: cfg.LockLease, suspect: suspect,
 	}
-	return &Intake{
-		templates: f.templates, loader: f.loader, notifier: f.Notifier,
-		leaver:  &leaver{rows: cfg.Store, gate: cfg.Gate, applier: applier, metrics: cfg.Metrics, left: f.afterLeave},
-		metrics: cfg.Metrics, timeout: cfg.LockWait + requestTimeout, expiredHolds: newExpiredHolds(cfg.Store, cfg.LapsedHolds),
-		gate: newGateRoute(admitter, f.Notifier), lock: newLockRoute(admitter, direct), database: newDatabaseRoute(direct),
-		draw: newDrawRoute(f.templates, cfg.Store), closed: &closedRoute{cfg.Store},
+	i := &Intake{
+		parts: f.parts, loader: f.loader, applier: applier, granter: granter, refusals: f.refusals, notifier: f.Notifier,
+		timeout: cfg.LockWait + requestTimeout, suspect: suspect, left: f.afterLeave,
+		locked:       newBatcher(gate.AdmitMax, cfg.LockWait+callTimeout, direct.IssueLocked),
+		unlocked:     newBatcher(directBatchMax, callTimeout, direct.IssueBatch),
+		expiredHolds: newExpiredHolds(cfg.Store, cfg.LapsedHolds),
 	}
+	i.admissions = newBatcher(gate.AdmitMax, callTimeout, i.admitBatch(true))
+	i.checks = newBatcher(gate.AdmitMax, callTimeout, i.admitBatch(false))
+	i.entries = newBatcher(store.BatchMax, callTimeout, i.saveEntrants)
+	return i
 }
 
 // Start reads the templates and starts the loops. An error means that the
@@ -185,9 +197,9 @@ func (f *Flow) Start(ctx context.Context) error {
 		f.maintaining.Start(ctx, f.maintainer.watch)
 	}
 	if f.cfg.Housekeeping {
-		f.expiring.Start(ctx, f.expire)
-		f.sweeping.Start(ctx, f.holds.run)
-		f.tidying.Start(ctx, f.sweepCodes)
+		f.expiring.Start(ctx, f.repeat("expiring coupons failed", expireInterval, f.expire))
+		f.sweeping.Start(ctx, f.repeat("ending holds failed", sweepInterval, f.Catalog.endHolds))
+		f.tidying.Start(ctx, f.repeat("removing codes that were not imported failed", codesSweepInterval, f.sweepCodes))
 		if f.cfg.ReconcileEvery > 0 {
 			f.reconciling.Start(ctx, f.Reconciler.run)
 		}
@@ -230,7 +242,7 @@ func (f *Flow) afterLeave(id reward.TemplateID, user string) {
 func (f *Flow) passHints(ctx context.Context) {
 	for {
 		select {
-		case h, open := <-f.cfg.Gate.Hints():
+		case h, open := <-f.gate.Hints():
 			switch {
 			case !open:
 				return
@@ -246,16 +258,33 @@ func (f *Flow) passHints(ctx context.Context) {
 	}
 }
 
-// expire sets overdue coupons to EXPIRED until ctx ends.
-func (f *Flow) expire(ctx context.Context) {
-	report := f.log.Streak("expiring coupons failed", "")
-	for ctx.Err() == nil {
-		n, err := f.cfg.Store.CouponExpire(ctx, time.Now(), expireBatch)
-		if ctx.Err() == nil {
-			report(err)
-		}
-		if n < expireBatch {
-			service.Sleep(ctx, service.Jitter(expireInterval, 0.2))
+// repeat returns a loop that calls round until its context ends, and reports failures that
+// last. After a round that may have left more to do it continues at once, otherwise after
+// about an interval.
+func (p parts) repeat(failure string, interval time.Duration, round func(context.Context) (more bool, err error)) func(context.Context) {
+	return func(ctx context.Context) {
+		report := p.log.Streak(failure, "")
+		for ctx.Err() == nil {
+			more, err := round(ctx)
+			if ctx.Err() == nil {
+				report(err)
+			}
+			if !more || err != nil {
+				service.Sleep(ctx, service.Jitter(interval, 0.2))
+			}
 		}
 	}
+}
+
+// expire sets overdue coupons to EXPIRED. It reports whether there may be more.
+func (f *Flow) expire(ctx context.Context) (more bool, err error) {
+	n, err := f.rows.CouponExpire(ctx, time.Now(), expireBatch)
+	return n == expireBatch, err
+}
+
+// sweepCodes removes the codes of imports that were not published. It reports whether there
+// may be more.
+func (f *Flow) sweepCodes(ctx context.Context) (more bool, err error) {
+	n, err := f.rows.CodesSweep(ctx, time.Now().Add(-codesIdleMax), codesSweepBatch)
+	return n > 0, err
 }

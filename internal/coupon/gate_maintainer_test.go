@@ -130,10 +130,10 @@ func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
 					issuers.issuers[id] = &runningIssuer{issuer: &Issuer{}}
 				}
 				topic := &IssueTopic{rows: rows, inspector: unreadTopic{}}
-				loader := &Loader{rows: rows, gate: g, templates: templates, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
+				p := parts{rows: rows, gate: g, templates: templates, settled: func(reward.TemplateID) {}}
+				loader := &Loader{parts: p, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
 				m := &GateMaintainer{
-					rows: rows, gate: g, templates: templates, issuers: issuers, loader: loader,
-					drawer:   &drawer{rows: rows, templates: templates, settled: func(reward.TemplateID) {}},
+					parts: p, issuers: issuers, loader: loader, drawer: &drawer{parts: p},
 					queueTTL: time.Hour, statuses: make(map[reward.TemplateID]*gateStatus),
 					slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 				}

@@ -43,8 +43,7 @@ const (
 // a place, so nobody can take it afterwards: not through the database during a Redis
 // outage, and not by a lower quantity. It is safe for concurrent use.
 type Granter struct {
-	rows    Store
-	gate    gate.Gate
+	parts
 	applier *Applier
 
 	mu      sync.Mutex // protects windows
@@ -81,15 +80,14 @@ func (g *Granter) size(id reward.TemplateID) int64 {
 	return n
 }
 
-// grantOf is what a gate knows of its places.
-type grantOf struct{ generation, version, granted, used, grants, waiting int64 }
-
 // grant grants places to a gate for asking users, and for some who come next, in addition
 // to those that users in line need, and brings the gate to the version of the rows. The
-// caller then tries again.
-func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at grantOf, asking int) error {
-	missing := max(at.waiting-(at.granted-at.used), 0) // after Redis lost data, or an upgrade
-	return g.add(ctx, id, at, missing+int64(asking), g.size(id))
+// caller then tries again. at is what the gate has said.
+func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at *gate.AdmitResult, asking int) error {
+	missing := max(at.Waiting-(at.Granted-at.Used), 0) // after Redis lost data, or an upgrade
+	return g.add(ctx, at.Version, store.TemplateGrantParams{
+		ID: id, Generation: at.Generation, Grants: at.Grants, Granted: at.Granted, Lacking: missing + int64(asking), More: g.size(id),
+	})
 }
 
 // cover grants the places that users in line need and do not have.
@@ -97,7 +95,9 @@ func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header
 	if uncovered(h) <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
 		return nil
 	}
-	return g.add(ctx, id, grantOf{generation: h.Generation, version: h.Version, granted: h.Granted, grants: h.Grants}, uncovered(h), 0)
+	return g.add(ctx, h.Version, store.TemplateGrantParams{
+		ID: id, Generation: h.Generation, Grants: h.Grants, Granted: h.Granted, Lacking: uncovered(h),
+	})
 }
 
 // uncovered returns how many users in line have no place. There are such users after
@@ -112,22 +112,21 @@ func (g *Granter) tell(ctx context.Context, t *reward.CouponTemplate) (bool, err
 	if err != nil || !done {
 		return false, err
 	}
-	return true, g.applier.apply(ctx, t.ID, &store.CouponChange{From: row.Version - 1, To: row.Version, Template: row}, applyExtras{})
+	return true, g.applier.apply(ctx, t.ID, lastChange(&row), applyExtras{})
 }
 
-func (g *Granter) add(ctx context.Context, id reward.TemplateID, at grantOf, lacking, more int64) error {
-	t, done, err := g.rows.TemplateGrant(ctx, store.TemplateGrantParams{
-		ID: id, Generation: at.generation, Grants: at.grants, Granted: at.granted, Lacking: lacking, More: more,
-	})
+// add has the rows grant places to a gate, which has a version, and tells the gate.
+func (g *Granter) add(ctx context.Context, version int64, p store.TemplateGrantParams) error {
+	t, done, err := g.rows.TemplateGrant(ctx, p)
 	switch {
 	case err != nil:
 		return err
-	case t.Generation != at.generation || t.Path != reward.PathGate:
+	case t.Generation != p.Generation || t.Path != reward.PathGate:
 		return gate.ErrNotLoaded // a load, or the database path
 	case !done:
-		return g.applier.catchUp(ctx, id, at.version)
+		return g.applier.catchUp(ctx, p.ID, version)
 	}
-	return g.applier.apply(ctx, id, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t}, applyExtras{})
+	return g.applier.apply(ctx, p.ID, lastChange(&t), applyExtras{})
 }
 
 // gateShrink makes a gate give up the places that it has not given. From then on it
@@ -154,7 +153,7 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 		case err != nil:
 			return err
 		case done:
-			return g.applier.apply(ctx, id, &store.CouponChange{From: t.Version - 1, To: t.Version, Template: t}, applyExtras{})
+			return g.applier.apply(ctx, id, lastChange(&t), applyExtras{})
 		case t.Generation != s.Generation || t.Path != reward.PathGate:
 			return nil
 		}

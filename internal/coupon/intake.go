@@ -3,10 +3,10 @@ package coupon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -25,33 +25,39 @@ const (
 // (in SYNC mode and during a Redis outage), or enters users for a draw. It is safe
 // for concurrent use.
 type Intake struct {
-	templates *TemplateCache
-	loader    *Loader
-	notifier  *Notifier
-	leaver    *leaver
-	metrics   *obs.Metrics
-	timeout   time.Duration // of one request
+	parts
+	loader   *Loader
+	applier  *Applier
+	granter  *Granter
+	refusals *refusals
+	notifier *Notifier
+	timeout  time.Duration // of one request
+	// suspect is called after a call to the gate that failed.
+	suspect func(id reward.TemplateID, began time.Time, err error)
+	left    func(id reward.TemplateID, user string) // called after each leave
+
+	// Concurrent requests share these calls: the gate admits, or checks whether it would;
+	// coupons are issued under the lock, or through the database; users enter a draw.
+	admissions, checks *batcher[gateAnswer]
+	locked, unlocked   *batcher[Status]
+	entries            *batcher[drawEntry]
 	// expiredHolds has how much longer a user waits who has let holds end; it is nil if nobody does.
 	expiredHolds *batcher[time.Duration]
-
-	// Each request takes one of these routes; see the method route.
-	gate     *gateRoute
-	lock     *lockRoute
-	database *databaseRoute
-	draw     *drawRoute
-	closed   *closedRoute
 }
 
 // A route is one way to handle requests. The route of a template depends on its
 // draw, closing time, path and mode.
-type route interface {
-	// request handles one request. After gate.ErrNotLoaded, errTemplateChanged
-	// and errNotNow the caller must call Intake.prepareRetry and try again.
-	request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error)
-	// wait waits until no call runs. A call may continue after the request that it
-	// was made for has timed out.
-	wait()
-}
+type route int
+
+const (
+	routeGate     route = iota // admits at the gate, in STREAM and KAFKA modes
+	routeLock                  // issues at once under the template's lock, in SYNC mode
+	routeDatabase              // issues at once with the database alone, during a Redis outage
+	routeDraw                  // records the entrants of a draw before the template opens
+	// routeClosed only returns coupons that were issued before: the gate of the closed
+	// template is removed, or no longer maintained.
+	routeClosed
+)
 
 // errTemplateChanged means that the template that the route was chosen for is not
 // the latest version, or that its gate was behind: try again.
@@ -61,17 +67,35 @@ var errTemplateChanged = errors.New("the template has changed in the meantime")
 func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
 	case !t.ArchivedAt.IsZero():
-		return i.closed
+		return routeClosed
 	case inDraw(t):
-		return i.draw
+		return routeDraw
 	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.closedRetention:
-		return i.closed
+		return routeClosed
 	case t.Path == reward.PathDatabase:
-		return i.database
+		return routeDatabase
 	case t.Mode == reward.ModeSync:
-		return i.lock
+		return routeLock
 	default:
-		return i.gate
+		return routeGate
+	}
+}
+
+// take handles one request on a route. After gate.ErrNotLoaded, errTemplateChanged and
+// errNotNow the caller must try again, see try.
+func (i *Intake) take(ctx context.Context, t *reward.CouponTemplate, way route, user string) (Status, error) {
+	switch way {
+	case routeGate:
+		return i.requestTicket(ctx, t, user)
+	case routeLock:
+		return i.requestLocked(ctx, t, user)
+	case routeDatabase:
+		status, err := i.unlocked.do(ctx, t.ID, user)
+		return refuseDirect(t, status, err, "Redis is unavailable, and the places that are left are set aside for its waiting line; repeat the request later")
+	case routeDraw:
+		return i.enterDraw(ctx, t, user)
+	default:
+		return i.issuedBefore(ctx, t, user)
 	}
 }
 
@@ -86,29 +110,23 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	if err := reward.CheckNewUserID(cmd.UserID); err != nil {
 		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
-	defer cancel()
-	t, err := i.templates.get(ctx, cmd.TemplateID)
-	var way route
-	if err == nil {
-		way = i.route(t)
-	}
-	if err == nil {
-		err = i.checkExpiredHolds(ctx, t, cmd.UserID)
-	}
-	for try := 0; err == nil; try++ {
-		var status Status
-		status, err = way.request(ctx, t, cmd.UserID)
-		if err == nil {
-			status.RequestID = reward.RequestID(t.ID, cmd.UserID)
-			i.metrics.CouponAsked(string(status.Kind))
-			i.metrics.TemplateAsked(t.ID, status.Kind == StatusIssued && !status.Duplicate, false)
-			return status, nil
+	var status Status
+	first := true
+	t, err := i.try(ctx, cmd.TemplateID, func(ctx context.Context, t *reward.CouponTemplate, way route) (err error) {
+		if first {
+			if err := i.checkExpiredHolds(ctx, t, cmd.UserID); err != nil {
+				return err
+			}
 		}
-		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
-			break
-		}
-		t, way, err = i.prepareRetry(ctx, cmd.TemplateID, err)
+		first = false
+		status, err = i.take(ctx, t, way, cmd.UserID)
+		return err
+	})
+	if err == nil {
+		status.RequestID = reward.RequestID(t.ID, cmd.UserID)
+		i.metrics.CouponAsked(string(status.Kind))
+		i.metrics.TemplateAsked(t.ID, status.Kind == StatusIssued && !status.Duplicate, false)
+		return status, nil
 	}
 	e, ok := errors.AsType[*reward.Error](err)
 	if !ok {
@@ -119,6 +137,51 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		i.metrics.TemplateAsked(t.ID, false, true)
 	}
 	return Status{}, e
+}
+
+// try calls do with a template and its route until it succeeds, at most requestTriesMax
+// times. It returns the template as it was last, nil if it could not be read.
+func (i *Intake) try(
+	ctx context.Context, id reward.TemplateID, do func(context.Context, *reward.CouponTemplate, route) error,
+) (*reward.CouponTemplate, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
+	defer cancel()
+	t, err := i.templates.get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	way := i.route(t)
+	for try := 1; ; try++ {
+		err := do(ctx, t, way)
+		if try == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
+			return t, err
+		}
+		if t, way, err = i.prepareRetry(ctx, id, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// prepareRetry reads the template again, and returns the route for it. If why is
+// gate.ErrNotLoaded, it loads the gate first, unless the template is on the database path,
+// or has closed and its gate is removed.
+func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, route, error) {
+	t, err := i.templates.read(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if errors.Is(why, gate.ErrNotLoaded) && t.Path == reward.PathGate {
+		if isGone(ctx, i.gate, t) {
+			return t, routeClosed, nil
+		}
+		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
+			return nil, 0, err
+		}
+		if t, err = i.templates.read(ctx, id); err != nil {
+			return nil, 0, err
+		}
+	}
+	return t, i.route(t), nil
 }
 
 // expiredHoldsTimeout limits how long a request waits for what checkExpiredHolds reads.
@@ -157,33 +220,11 @@ func newExpiredHolds(rows Store, holds int) *batcher[time.Duration] {
 	})
 }
 
-// prepareRetry reads the template again, and returns the route for it. If why is
-// gate.ErrNotLoaded, it loads the gate first, unless the template is on the database path,
-// or has closed and its gate is removed.
-func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, route, error) {
-	t, err := i.templates.read(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	if errors.Is(why, gate.ErrNotLoaded) && t.Path == reward.PathGate {
-		if isGone(ctx, i.loader.gate, t) {
-			return t, i.closed, nil
-		}
-		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
-			return nil, nil, err
-		}
-		if t, err = i.templates.read(ctx, id); err != nil {
-			return nil, nil, err
-		}
-	}
-	return t, i.route(t), nil
-}
-
 // Status returns the status of a user's latest request at a template.
 // CodeRequestUnknown means that no request is known: there was none, or Redis lost
 // it while it waited. CodeArchived means that the outcomes of the template are removed.
 func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) (Status, error) {
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		t, err := i.templates.get(ctx, id)
 		if err != nil {
 			return Status{}, err
@@ -198,27 +239,22 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 			return list[0], nil
 		case err == nil:
 			return Status{}, requestUnknown(id, user, "request a coupon to get a ticket")
-		case !errors.Is(err, gate.ErrNotLoaded) || try+1 == requestTriesMax:
-			return Status{}, statusUnavailable(err)
+		case errors.Is(err, gate.ErrNotLoaded) && try < requestTriesMax:
+			err = ignore(i.loader.ensure(ctx, id), errNotNow)
 		}
-		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
-			return Status{}, statusUnavailable(err)
+		if err != nil {
+			return Status{}, unavailable(err, "the status of the request is unknown at the moment; try again")
 		}
 		service.Sleep(ctx, time.Millisecond)
 	}
 }
 
-func statusUnavailable(err error) error {
-	return unavailable(err, "the status of the request is unknown at the moment; try again")
-}
-
 // wait waits until no call runs. A call may continue after the request that it was
 // made for has timed out.
 func (i *Intake) wait() {
-	for _, r := range []route{i.gate, i.lock, i.database, i.draw, i.closed} {
-		r.wait()
+	for _, open := range []*sync.WaitGroup{&i.admissions.open, &i.checks.open, &i.locked.open, &i.unlocked.open, &i.entries.open, &i.notifier.open} {
+		open.Wait()
 	}
-	i.notifier.open.Wait()
 	if i.expiredHolds != nil {
 		i.expiredHolds.open.Wait()
 	}
@@ -252,8 +288,10 @@ func refuse(t *reward.CouponTemplate, code string) *reward.Error {
 // Nothing is stored for such a request, so the user could not ask for its status
 // later. A request that found only places promised to others gets CodeUnavailable, with
 // promised as its text.
-func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Status, error) {
+func refuseDirect(t *reward.CouponTemplate, status Status, err error, promised string) (Status, error) {
 	switch {
+	case err != nil:
+		return Status{}, err
 	case status.Kind != StatusRejected:
 		return status, nil
 	case status.Reason == reward.ReasonPromised:
@@ -262,15 +300,12 @@ func refuseDirect(t *reward.CouponTemplate, status Status, promised string) (Sta
 	return Status{}, refuse(t, status.Reason)
 }
 
-// closedRoute handles requests at a closed template whose gate is removed, or no longer
-// maintained. It only returns coupons that were issued before.
-type closedRoute struct{ rows Store }
-
-func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+// issuedBefore handles a request at a closed template, see routeClosed.
+func (i *Intake) issuedBefore(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
 	if err := checkArchived(t); err != nil {
 		return Status{}, err
 	}
-	outcomes, err := r.rows.IssueOutcomes(ctx, t.ID, []string{user})
+	outcomes, err := i.rows.IssueOutcomes(ctx, t.ID, []string{user})
 	if err != nil {
 		return Status{}, err
 	}
@@ -281,5 +316,3 @@ func (r *closedRoute) request(ctx context.Context, t *reward.CouponTemplate, use
 	}
 	return Status{}, refuse(t, reward.CodeClosed)
 }
-
-func (*closedRoute) wait() {}

@@ -42,7 +42,7 @@ func TestWithoutTemplatesNoLeaseIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &leasedRows{}
 		templates := newTemplateCache(rows, time.Hour, obs.Log{})
-		m := &IssuerManager{instance: "this", rows: rows, templates: templates, issuers: make(map[reward.TemplateID]*runningIssuer)}
+		m := &IssuerManager{parts: parts{instance: "this", rows: rows, templates: templates}, issuers: make(map[reward.TemplateID]*runningIssuer)}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { templates.run(ctx) })

@@ -60,7 +60,7 @@ func newLaggingHand(t *testing.T, settled func(after time.Duration) int64) (*han
 	h.loader.topic.inspector = topic
 	h.loader.fallbackAfter = 3 * time.Second
 	h.must(h.loader.ensure(t.Context(), h.id))
-	_, err := h.Intake.gate.admitter.admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record
+	_, err := h.Intake.admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record
 	h.must(err)
 	topic.began = time.Now()
 	return h, topic

@@ -7,39 +7,28 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// leaver takes requests out of the waiting line, in three steps: it reads the request
-// at the gate, stores it as left in the rows, and applies that to the gate.
+// leaveLine takes the request of a user out of the line of a template, in three steps: it
+// reads the request at the gate, stores it as left in the rows, and applies that to the
+// gate. If it succeeds, the gate no longer has the user in line, or is not served before a
+// load has removed them.
 //
 // The rows come first. A crash after them leaves a user in line who gets no coupon: a
 // repeat, the GateMaintainer or the next load removes them. In the other order, a crash
 // would leave a user out of line with a coupon to come.
-type leaver struct {
-	rows    Store
-	gate    gate.Gate
-	applier *Applier
-	metrics *obs.Metrics
-	left    func(id reward.TemplateID, user string) // called after each leave
-}
-
-// leave takes the request of a user out of the line of a template. After
-// gate.ErrNotLoaded and errTemplateChanged the caller must try again, see
-// Intake.prepareRetry. If leave succeeds, the gate no longer has the user in line, or is
-// not served before a load has removed them.
-func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user string) error {
-	place, err := l.place(ctx, t.ID, user)
+func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user string) error {
+	place, err := i.place(ctx, t.ID, user)
 	switch {
 	case err != nil:
 		return err
 	case !place.InLine:
-		return l.ended(ctx, t, user)
+		return i.ended(ctx, t, user)
 	}
-	result, err := l.rows.CouponLeave(ctx, store.CouponLeaveParams{TemplateID: t.ID, Now: time.Now(), Leave: rules.Leave{
+	result, err := i.rows.CouponLeave(ctx, store.CouponLeaveParams{TemplateID: t.ID, Now: time.Now(), Leave: rules.Leave{
 		UserID: user, Ticket: place.Ticket, Generation: place.Generation, GateGeneration: place.GateGeneration,
 	}})
 	if err != nil {
@@ -47,20 +36,20 @@ func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user strin
 	}
 	switch result.Outcome {
 	case rules.LeaveDone:
-		l.metrics.CouponLeft()
-		err := l.applier.apply(ctx, t.ID, &result.CouponChange, applyExtras{
+		i.metrics.CouponLeft()
+		err := i.applier.apply(ctx, t.ID, &result.CouponChange, applyExtras{
 			left:     []gate.Request{place.Request},
 			outcomes: []gate.Outcome{{UserID: user, Ticket: place.Ticket, Reason: reward.ReasonLeft}},
 		})
-		l.left(t.ID, user)
+		i.left(t.ID, user)
 		return err
 	case rules.LeaveRepeated: // the earlier apply is missing
-		return l.applier.catchUp(ctx, t.ID, place.Version)
+		return i.applier.catchUp(ctx, t.ID, place.Version)
 	case rules.LeaveServed: // the apply of its settlement is missing
-		if err := l.applier.catchUp(ctx, t.ID, place.Version); err != nil {
+		if err := i.applier.catchUp(ctx, t.ID, place.Version); err != nil {
 			return err
 		}
-		return l.ended(ctx, t, user)
+		return i.ended(ctx, t, user)
 	default:
 		if result.Template.Generation > place.GateGeneration && result.Template.Path == reward.PathGate {
 			return gate.ErrNotLoaded
@@ -69,21 +58,21 @@ func (l *leaver) leave(ctx context.Context, t *reward.CouponTemplate, user strin
 	}
 }
 
-func (l *leaver) place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
+func (i *Intake) place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	return l.gate.Place(ctx, id, user)
+	return i.gate.Place(ctx, id, user)
 }
 
 // ended returns nil if the latest request of a user, who is not in line, left the line.
 // Otherwise it returns why there is nothing to leave.
-func (l *leaver) ended(ctx context.Context, t *reward.CouponTemplate, user string) error {
+func (i *Intake) ended(ctx context.Context, t *reward.CouponTemplate, user string) error {
 	id := t.ID
-	outcomes, err := l.rows.IssueOutcomes(ctx, id, []string{user})
+	outcomes, err := i.rows.IssueOutcomes(ctx, id, []string{user})
 	if err != nil {
 		return err
 	}
-	if err := addNotDrawn(ctx, l.rows, t, []string{user}, outcomes); err != nil {
+	if err := addNotDrawn(ctx, i.rows, t, []string{user}, outcomes); err != nil {
 		return err
 	}
 	o, found := outcomes[user]
@@ -122,24 +111,13 @@ func (i *Intake) Leave(ctx context.Context, id reward.TemplateID, user string) e
 	if err := reward.CheckUserID(user); err != nil {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
-	defer cancel()
-	t, err := i.templates.get(ctx, id)
-	var way route
-	if err == nil {
-		way = i.route(t)
-	}
-	for try := 0; err == nil; try++ {
-		if err = i.leave(ctx, t, way, user); err == nil {
-			return nil
-		}
-		if try+1 == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
-			break
-		}
-		t, way, err = i.prepareRetry(ctx, id, err)
-	}
+	_, err := i.try(ctx, id, func(ctx context.Context, t *reward.CouponTemplate, way route) error {
+		return i.leave(ctx, t, way, user)
+	})
 	if e, ok := errors.AsType[*reward.Error](err); ok {
 		return e
+	} else if err == nil {
+		return nil
 	}
 	return unavailable(err, "it is unknown whether the user has left the line; repeat it")
 }
@@ -149,25 +127,25 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 		return err
 	}
 	switch way {
-	case i.draw:
-		if entered, err := i.leaver.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {
+	case routeDraw:
+		if entered, err := i.rows.EntrantHas(ctx, t.ID, []string{user}); err != nil || !entered[user] {
 			return cmp.Or(err, error(requestUnknown(t.ID, user, nothingToLeave)))
 		}
-		if err := i.leaver.ended(ctx, t, user); !reward.HasCode(err, reward.CodeRequestUnknown) {
+		if err := i.ended(ctx, t, user); !reward.HasCode(err, reward.CodeRequestUnknown) {
 			return err // entrants are served one after the other
 		}
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)
-	case i.database:
+	case routeDatabase:
 		if fresh, err := i.templates.read(ctx, t.ID); err != nil {
 			return err
 		} else if fresh.Path != reward.PathDatabase {
 			return errTemplateChanged
 		}
 		return unavailable(nil, "Redis is unavailable, and only Redis knows who is in line; repeat it later")
-	case i.closed:
-		return i.leaver.ended(ctx, t, user)
+	case routeClosed:
+		return i.ended(ctx, t, user)
 	default:
-		return i.leaver.leave(ctx, t, user)
+		return i.leaveLine(ctx, t, user)
 	}
 }

@@ -248,7 +248,7 @@ func TestALeaveThatCrashes(t *testing.T) {
 	}
 }
 
-func (h *hand) applier() *Applier { return h.Intake.leaver.applier }
+func (h *hand) applier() *Applier { return h.Intake.applier }
 
 // TestALeaveIsAboutOneRequest checks that a leave that comes late does not take a user
 // out of the line of a later gate, where the user may have the same ticket.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -64,13 +63,9 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
 type Loader struct {
-	rows      Store
-	gate      gate.Gate
-	templates *TemplateCache
-	topic     *IssueTopic
-	metrics   *obs.Metrics
-	log       obs.Log
-	onLoad    func(id reward.TemplateID) // called after each load
+	parts
+	topic  *IssueTopic
+	onLoad func(id reward.TemplateID) // called after each load
 	// fallbackAfter is how long a load on the gate path waits for the topic's consumers
 	// before it moves the template to the database path.
 	fallbackAfter time.Duration

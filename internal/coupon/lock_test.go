@@ -72,16 +72,17 @@ func TestTheLockAfterAClockStep(t *testing.T) {
 // of users in line may be repeated, as on the other routes.
 func TestLockRouteOfPromisedPlaces(t *testing.T) {
 	t.Parallel()
-	r := &lockRoute{
+	i := &Intake{
 		checks: newBatcher(1, callTimeout, func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
 			return []gateAnswer{{Answer: gate.Answer{Verdict: gate.Admitted}}}, nil
 		}),
-		issues: newBatcher(1, callTimeout, func(context.Context, reward.TemplateID, []string) ([]Status, error) {
+		locked: newBatcher(1, callTimeout, func(context.Context, reward.TemplateID, []string) ([]Status, error) {
 			return []Status{{Kind: StatusRejected, Reason: reward.ReasonPromised}}, nil
 		}),
 	}
-	defer r.wait()
-	_, err := r.request(t.Context(), &reward.CouponTemplate{ID: 42, Mode: reward.ModeSync}, "u7")
+	defer i.checks.open.Wait()
+	defer i.locked.open.Wait()
+	_, err := i.requestLocked(t.Context(), &reward.CouponTemplate{ID: 42, Mode: reward.ModeSync}, "u7")
 	if e, ok := errors.AsType[*reward.Error](err); !ok || e.Code != reward.CodeUnavailable || e.Kind != reward.KindUnavailable || e.Detail == "" {
 		t.Errorf("%v", err)
 	}

@@ -352,7 +352,7 @@ func (m *machine) sweep() {
 	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, Limit: store.BatchMax})
 	m.must(err)
 	for range 2 {
-		_, err := m.Flow.holds.sweep(m.Context())
+		_, err := m.Flow.Catalog.endHolds(m.Context())
 		m.must(err)
 	}
 	for _, c := range list {

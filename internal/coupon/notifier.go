@@ -34,9 +34,7 @@ const (
 // have left the line, and those whose rank is due (see rankInterval). It is safe for
 // concurrent use.
 type Notifier struct {
-	rows      Store
-	gate      gate.Gate
-	templates *TemplateCache
+	parts
 	// load loads a gate if necessary; ranks are unknown without a loaded gate.
 	load func(ctx context.Context, id reward.TemplateID) error
 
@@ -87,8 +85,8 @@ type ticketWait struct {
 	done               chan error
 }
 
-func newNotifier(rows Store, g gate.Gate, t *TemplateCache) *Notifier {
-	return &Notifier{rows: rows, gate: g, templates: t, groups: make(map[reward.TemplateID]*group)}
+func newNotifier(p parts) *Notifier {
+	return &Notifier{parts: p, groups: make(map[reward.TemplateID]*group)}
 }
 
 // Watch watches the request of a user that has this status, or a later one; outcomes of

@@ -77,7 +77,7 @@ func TestRanksAreThrottled(t *testing.T) {
 		for n := range people {
 			fixture.Must(g.Admit(t.Context(), 42, []string{fmt.Sprint("u", n+1)}, true))(t)
 		}
-		n := newNotifier(rows, g, newTemplateCache(rows, time.Hour, log))
+		n := newNotifier(parts{rows: rows, gate: g, templates: newTemplateCache(rows, time.Hour, log)})
 		type told struct {
 			ranks   []time.Time
 			last    Status

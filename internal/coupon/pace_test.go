@@ -159,10 +159,10 @@ func TestWaitsAreHonest(t *testing.T) {
 		g := loadedMemory(t, &template)
 		rows := &slowRows{Store: &promptRows{template: template}}
 		templates := newTemplateCache(&outcomeRows{template: template}, time.Hour, log)
-		issuer := &Issuer{
-			id: 42, instance: "me", rows: rows, gate: g, applier: &Applier{rows: rows, gate: g}, templates: templates,
-			ids: service.NewIDs(), log: log, settled: func(reward.TemplateID) {}, hint: service.NewHint(),
+		p := parts{
+			instance: "me", rows: rows, gate: g, templates: templates, ids: service.NewIDs(), log: log, settled: func(reward.TemplateID) {},
 		}
+		issuer := &Issuer{parts: p, id: 42, applier: &Applier{parts: p}, hint: service.NewHint()}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { issuer.run(ctx) })

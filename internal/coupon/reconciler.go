@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -40,15 +39,10 @@ const (
 // only if what it concerns did not change between the version of the gate and that of
 // the rows. It is safe for concurrent use.
 type Reconciler struct {
-	rows      Store
-	gate      gate.Gate
-	loader    *Loader
-	granter   *Granter
-	templates *TemplateCache
-	ids       *service.IDs
-	instance  string
-	interval  time.Duration // between two rounds
-	log       obs.Log
+	parts
+	loader   *Loader
+	granter  *Granter
+	interval time.Duration // between two rounds
 }
 
 // Drift is one difference.

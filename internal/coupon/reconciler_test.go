@@ -67,8 +67,9 @@ func TestReconcilerLease(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, rows *leaseStore, instance string) context.CancelFunc {
 		t.Helper()
-		r := &Reconciler{rows: rows, ids: service.NewIDs(), instance: instance, interval: time.Second}
-		r.templates = newTemplateCache(rows, time.Hour, obs.Log{})
+		r := &Reconciler{interval: time.Second, parts: parts{
+			instance: instance, rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(),
+		}}
 		fixture.OK(t, r.templates.view.Read(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		go r.run(ctx)

@@ -76,9 +76,9 @@ func TestMissingIssuersAreReported(t *testing.T) {
 		rows := &issuerRows{}
 		templates := newTemplateCache(rows, time.Hour, obs.Log{})
 		troubles := obs.NewTroubles(nil, obs.Log{})
+		p := parts{instance: "this", rows: rows, gate: answeringGate{}, templates: templates}
 		m := &GateMaintainer{
-			rows: rows, gate: answeringGate{}, templates: templates, fallbackAfter: time.Second, troubles: troubles,
-			issuers: &IssuerManager{instance: "this", rows: rows, templates: templates},
+			parts: p, fallbackAfter: time.Second, troubles: troubles, issuers: &IssuerManager{parts: p},
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
