@@ -20,8 +20,8 @@ type Applier struct {
 
 // applyExtras is what an apply carries in addition to the change itself.
 type applyExtras struct {
-	done        []gate.SettledTicket // leave the line in KAFKA mode
-	left        []gate.Request       // leave the line in any mode
+	done        []gate.Request // leave the line in KAFKA mode
+	left        []gate.Request // leave the line in any mode
 	outcomes    []gate.Outcome
 	serviceTime time.Duration // per request; 0 = not measured
 }
@@ -37,7 +37,7 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 		return nil
 	}
 	result, err := a.call(ctx, gate.ApplyParams{
-		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: holdingsOf(change.Holdings),
+		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: change.Holdings,
 		Done: with.done, Left: with.left, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
 	})
 	switch {
@@ -77,14 +77,10 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		if changes.More {
 			return a.loader.reload(ctx, id, version+1)
 		}
-		t := &changes.Template
-		if t.Version <= version {
+		if changes.Template.Version <= version {
 			return nil
 		}
-		result, err := a.call(ctx, gate.ApplyParams{
-			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
-			Done: settledTickets(t.Generation, changes.Settled), Left: leftRequests(changes.Settled),
-		})
+		result, err := a.call(ctx, applyOf(version, &changes))
 		switch {
 		case errors.Is(err, gate.ErrNotLoaded):
 			return nil
@@ -95,4 +91,20 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 		}
 		version = result.Version // the gate was loaded from an older snapshot in the meantime
 	}
+}
+
+// applyOf returns an apply of what changed since a version.
+func applyOf(version int64, changes *store.CouponChanges) gate.ApplyParams {
+	t := &changes.Template
+	p := gate.ApplyParams{TemplateID: t.ID, From: version, State: stateOf(t), Holdings: changes.Holdings}
+	for _, s := range changes.Settled {
+		r := gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: s.Generation}
+		if s.Generation == t.Generation {
+			p.Done = append(p.Done, r)
+		}
+		if s.Left {
+			p.Left = append(p.Left, r)
+		}
+	}
+	return p
 }

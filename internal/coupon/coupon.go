@@ -17,7 +17,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
 )
 
 // IssueCommand requests a coupon of a template for a user.
@@ -130,37 +129,15 @@ func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	h, err := g.Headers(ctx, []reward.TemplateID{t.ID})
-	return err == nil && !h[0].Exists
+	h, err := headerOf(ctx, g, t.ID)
+	return err == nil && !h.Exists
 }
 
-// settledTickets returns the tickets of those requests in list that belong to one
-// generation.
-func settledTickets(generation int64, list []store.SettledRequest) []gate.SettledTicket {
-	var out []gate.SettledTicket
-	for _, s := range list {
-		if s.Generation == generation {
-			out = append(out, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
-		}
+// headerOf reads the header of a gate.
+func headerOf(ctx context.Context, g gate.Gate, id reward.TemplateID) (gate.Header, error) {
+	h, err := g.Headers(ctx, []reward.TemplateID{id})
+	if err != nil {
+		return gate.Header{}, err
 	}
-	return out
-}
-
-// leftRequests returns those requests in list that left the line.
-func leftRequests(list []store.SettledRequest) []gate.Request {
-	var out []gate.Request
-	for _, s := range list {
-		if s.Left {
-			out = append(out, gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: s.Generation})
-		}
-	}
-	return out
-}
-
-func holdingsOf(facts []store.CouponHolding) []gate.Holding {
-	out := make([]gate.Holding, len(facts))
-	for i, f := range facts {
-		out[i] = gate.Holding(f)
-	}
-	return out
+	return h[0], nil
 }

@@ -250,11 +250,7 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 func (g *Granter) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	headers, err := g.gate.Headers(ctx, []reward.TemplateID{id})
-	if err != nil {
-		return gate.Header{}, err
-	}
-	return headers[0], nil
+	return headerOf(ctx, g.gate, id)
 }
 
 // errUncovered means that users in line have no places, and could not get them.

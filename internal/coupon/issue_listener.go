@@ -265,7 +265,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 			continue
 		}
 		if request.Generation == result.Template.Generation {
-			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
+			with.done = append(with.done, gate.Request{UserID: request.UserID, Ticket: request.Ticket, Generation: request.Generation})
 		}
 		switch r.Outcome {
 		case rules.RequestIssued:

@@ -133,28 +133,22 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	if claim {
 		return readNext, nil
 	}
-	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
-	if err != nil {
-		return waitForHint, err
-	}
-	if h[0].Loaded && h[0].Backlog > 0 {
+	h, err := headerOf(ctx, i.gate, i.id)
+	if err == nil && h.Loaded && h.Backlog > 0 {
 		return claimNext, nil
 	}
-	return waitForHint, nil
+	return waitForHint, err
 }
 
 // reload loads a gate that exists but must not be served (see served). If there is
 // no gate, no request waits, and the next request loads the gate.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
-	h, err := i.gate.Headers(ctx, []reward.TemplateID{i.id})
-	if err != nil || !h[0].Exists {
+	h, err := headerOf(ctx, i.gate, i.id)
+	if err != nil || !h.Exists {
 		return waitForHint, err
 	}
 	if err := i.loader.ensure(ctx, i.id); err != nil {
-		if errors.Is(err, errNotNow) {
-			return waitForHint, nil
-		}
-		return waitForHint, err
+		return waitForHint, ignore(err, errNotNow)
 	}
 	return claimNext, nil
 }
@@ -356,7 +350,7 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 				rejected++
 			}
 			done = append(done, request)
-			with.done = append(with.done, gate.SettledTicket{UserID: request.UserID, Ticket: request.Ticket})
+			with.done = append(with.done, request)
 		case rules.RequestAlreadySettled:
 			done = append(done, request)
 		default:

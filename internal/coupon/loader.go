@@ -346,10 +346,10 @@ func (t *loadTry) readRows(ctx context.Context) (int, error) {
 		}
 		t.state = stateOf(&row)
 		return nil
-	}, func(facts []store.CouponHolding) error {
-		count += len(facts)
+	}, func(holdings []gate.Holding) error {
+		count += len(holdings)
 		t.progress()
-		return t.gate.LoadHoldings(ctx, t.load, holdingsOf(facts))
+		return t.gate.LoadHoldings(ctx, t.load, holdings)
 	})
 	return count, err
 }
@@ -402,11 +402,7 @@ func (t *loadTry) removeLeft(ctx context.Context) error {
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		left := make([]gate.Request, len(page))
-		for i, p := range page {
-			left[i] = gate.Request(p)
-		}
-		if err := t.gate.LoadLeft(ctx, t.load, left); err != nil {
+		if err := t.gate.LoadLeft(ctx, t.load, page); err != nil {
 			return err
 		}
 		last := page[len(page)-1]
@@ -443,11 +439,7 @@ func (t *loadTry) putBack(ctx context.Context) error {
 
 // waiting returns those requests of the old gate that still wait.
 func (t *loadTry) waiting(ctx context.Context, page []gate.Request) ([]gate.Request, error) {
-	line := make([]store.LineTicket, len(page))
-	for i, p := range page {
-		line[i] = store.LineTicket(p)
-	}
-	wait, err := t.rows.CouponWaiting(ctx, t.load.TemplateID, t.old.Generation, line)
+	wait, err := t.rows.CouponWaiting(ctx, t.load.TemplateID, t.old.Generation, page)
 	if err != nil {
 		return nil, err
 	}

@@ -247,9 +247,8 @@ func (n *Notifier) progress(ctx context.Context, t *reward.CouponTemplate) lineP
 	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	h, err := n.gate.Headers(ctx, []reward.TemplateID{t.ID})
-	if err == nil && h[0].Loaded {
-		p.known, p.generation, p.gone = true, h[0].Generation, h[0].LastTicket-h[0].Waiting
+	if h, err := headerOf(ctx, n.gate, t.ID); err == nil && h.Loaded {
+		p.known, p.generation, p.gone = true, h.Generation, h.LastTicket-h.Waiting
 	}
 	return p
 }

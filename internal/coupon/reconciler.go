@@ -234,7 +234,7 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 // it publishes for other systems, with the template's row at the same version.
 func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
 	for range compareTriesMax {
-		h, err := r.header(ctx, id)
+		h, err := headerOf(ctx, r.gate, id)
 		if err != nil || !h.Loaded {
 			return err // a gate that is not loaded promises nothing
 		}
@@ -278,14 +278,6 @@ func (r *Reconciler) repairCounters(ctx context.Context, t *reward.CouponTemplat
 	}
 	result, err := r.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: stateOf(t), Repair: true})
 	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
-}
-
-func (r *Reconciler) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
-	headers, err := r.gate.Headers(ctx, []reward.TemplateID{id})
-	if err != nil {
-		return gate.Header{}, err
-	}
-	return headers[0], nil
 }
 
 // counterDrifts compares the header of a gate with a row of the same version.
@@ -362,7 +354,7 @@ func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, r
 // differentHolders returns at most changesMax users whose holdings differ, and did not
 // change before the gate had the version that it also returns.
 func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID, report *Reconciliation) (map[string]heldBoth, int64, error) {
-	h, err := r.header(ctx, id)
+	h, err := headerOf(ctx, r.gate, id)
 	if err != nil || !h.Loaded {
 		return nil, 0, err
 	}
@@ -374,7 +366,7 @@ func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID,
 		}
 		lowest = min(lowest, t.Version)
 		return nil
-	}, func(facts []store.CouponHolding) error {
+	}, func(facts []gate.Holding) error {
 		users := make([]string, len(facts))
 		for i, f := range facts {
 			users[i] = f.UserID
@@ -387,7 +379,7 @@ func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID,
 			if has.Held > 0 {
 				matched++
 			}
-			if rows := gate.Holding(facts[i]); has != rows && len(differ) < changesMax {
+			if rows := facts[i]; has != rows && len(differ) < changesMax {
 				differ[has.UserID] = heldBoth{rows: rows, gate: has}
 			}
 		}
@@ -464,7 +456,7 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 	err := r.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
 		first = min(first, t.Version)
 		return nil
-	}, func(facts []store.CouponHolding) error {
+	}, func(facts []gate.Holding) error {
 		for _, f := range facts {
 			delete(suspects, f.UserID)
 		}
@@ -509,17 +501,14 @@ func (r *Reconciler) overwrite(ctx context.Context, id reward.TemplateID, versio
 		if err != nil || changes.More {
 			return false, err
 		}
-		t := &changes.Template
-		p := gate.ApplyParams{
-			TemplateID: id, From: version, State: stateOf(t), Holdings: holdingsOf(changes.Holdings),
-			Done: settledTickets(t.Generation, changes.Settled), Left: leftRequests(changes.Settled), Repair: true,
-		}
+		p := applyOf(version, &changes)
+		p.Repair = true
 		add(&changes, &p)
 		result, err := r.gate.Apply(ctx, p)
 		if err != nil {
 			return false, ignore(err, gate.ErrNotLoaded)
 		}
-		if !result.Behind && result.Version == t.Version {
+		if !result.Behind && result.Version == changes.Template.Version {
 			return true, nil
 		}
 		if !service.Sleep(ctx, compareInterval) {

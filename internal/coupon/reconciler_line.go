@@ -97,7 +97,7 @@ func (c *lineComparison) compare(ctx context.Context, report *Reconciliation) er
 }
 
 func (c *lineComparison) find(ctx context.Context) error {
-	h, err := c.header(ctx, c.id)
+	h, err := headerOf(ctx, c.gate, c.id)
 	if err != nil || !h.Loaded {
 		return err
 	}
@@ -196,9 +196,9 @@ func (c *lineComparison) outcomes(ctx context.Context, page gate.LineResult, lef
 	}
 	gone := make(map[gate.Request]bool)
 	for users := range slices.Chunk(page.InLine, store.BatchMax) {
-		line := make([]store.LineTicket, len(users))
-		for i, u := range users {
-			line[i] = store.LineTicket{UserID: u.UserID, Ticket: u.Ticket, Generation: c.generation}
+		line := slices.Clone(users)
+		for i := range line {
+			line[i].Generation = c.generation
 		}
 		wait, err := c.rows.CouponWaiting(ctx, c.id, c.generation, line)
 		if err != nil {
@@ -206,7 +206,7 @@ func (c *lineComparison) outcomes(ctx context.Context, page gate.LineResult, lef
 		}
 		for i, l := range line {
 			if !wait[i] {
-				gone[gate.Request(l)] = true
+				gone[l] = true
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func (c *lineComparison) confirm(ctx context.Context) ([]lineDrift, int64, error
 // caughtUp waits until the gate has all outcomes that are known, and returns its header.
 func (c *lineComparison) caughtUp(ctx context.Context) (gate.Header, error) {
 	for range compareTriesMax {
-		h, err := c.header(ctx, c.id)
+		h, err := headerOf(ctx, c.gate, c.id)
 		switch {
 		case err != nil:
 			return h, err
@@ -355,7 +355,7 @@ func (c *lineComparison) repairTickets(ctx context.Context) (bool, error) {
 		for _, d := range c.drifts {
 			switch {
 			case d.fault == faultExtra:
-				p.Done = append(p.Done, gate.SettledTicket{UserID: d.request.UserID, Ticket: d.request.Ticket})
+				p.Done = append(p.Done, d.request)
 				p.Left = append(p.Left, d.request)
 			case d.fault == faultGone && !settled[d.request]:
 				p.Back = append(p.Back, d.request)
@@ -369,7 +369,7 @@ type leftReader struct {
 	rows               Store
 	id                 reward.TemplateID
 	ticket, generation int64 // of the last request that was read
-	ahead              []store.LineTicket
+	ahead              []gate.Request
 	ended              bool
 }
 
@@ -378,7 +378,7 @@ func (l *leftReader) upTo(ctx context.Context, ticket int64) (map[gate.Request]b
 	left := make(map[gate.Request]bool)
 	for {
 		for len(l.ahead) > 0 && l.ahead[0].Ticket <= ticket {
-			left[gate.Request(l.ahead[0])] = true
+			left[l.ahead[0]] = true
 			l.ahead = l.ahead[1:]
 		}
 		if len(l.ahead) > 0 || l.ended {

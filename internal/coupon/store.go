@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -48,10 +49,10 @@ type Store interface {
 type gateStore interface {
 	store.Leases
 	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error)
-	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error)
+	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]gate.Request, error)
 	CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error)
-	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error) error
-	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error)
+	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]gate.Holding) error) error
+	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []gate.Request) ([]bool, error)
 	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
 	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error

@@ -193,13 +193,9 @@ type Header struct {
 // grant more places, the gate may promise less than Stock.
 func (h Header) Stock() int64 { return max(h.Total-h.Live-h.Waiting, 0) }
 
-// Request is an entry of the request stream. Generation is that of the gate that
-// admitted or copied it. A load may keep the entries of earlier generations.
-type Request struct {
-	UserID     string
-	Ticket     int64
-	Generation int64
-}
+// Request is an entry of the request stream. A load may keep the entries of earlier
+// generations.
+type Request = reward.LineTicket
 
 // Delivery is the result of Read and Claim. Generation is that of the gate at the
 // moment of the call. The requests may be settled only while the rows have it.
@@ -210,13 +206,7 @@ type Delivery struct {
 
 // Holding is a user's coupons as the gate knows them. The gate forgets a user with
 // Held 0.
-type Holding struct {
-	UserID string
-	// Held is the number of coupons that count against PerUserLimit: the live ones
-	// and, if the template has ReissueAfterCancel false, the cancelled ones.
-	Held     int
-	CouponID reward.CouponID // the latest that is not cancelled; 0 = none
-}
+type Holding = reward.CouponHolding
 
 // State holds the values of the rows at Version that the gate needs for its
 // decisions. Header explains the numbers.
@@ -243,12 +233,6 @@ type Outcome struct {
 	Reason   string
 }
 
-// SettledTicket is a ticket of a user.
-type SettledTicket struct {
-	UserID string
-	Ticket int64
-}
-
 // ApplyParams updates a gate to State.Version. The version of the gate must be From
 // or later. The gate keeps its generation.
 type ApplyParams struct {
@@ -256,9 +240,9 @@ type ApplyParams struct {
 	From       int64
 	State      State
 	Holdings   []Holding // one per user
-	// Done are the tickets that leave the line in ModeKafka. A user with another
-	// ticket stays. Other modes ignore Done.
-	Done []SettledTicket
+	// Done are the requests that leave the line in ModeKafka, of any generation. A user with
+	// another ticket stays. Other modes ignore Done.
+	Done []Request
 	// Left are requests whose users leave the line. A user with another ticket stays, and
 	// so does one whose request has another generation.
 	Left []Request

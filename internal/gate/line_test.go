@@ -13,22 +13,22 @@ func TestLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l, ticket := newLine(), int64(0)
-		var want []SettledTicket
+		var want []Request
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				ticket += rapid.Int64Range(0, 3).Draw(t, "gap")
 				for range rapid.IntRange(1, 100).Draw(t, "many") {
 					ticket++
-					s := SettledTicket{UserID: fmt.Sprint("u", ticket), Ticket: ticket}
+					s := Request{UserID: fmt.Sprint("u", ticket), Ticket: ticket}
 					l.push(s.UserID, s.Ticket)
 					want = append(want, s)
 				}
 			},
 			"insert": func(t *rapid.T) {
 				at := rapid.IntRange(0, len(want)).Draw(t, "at")
-				if before := append([]SettledTicket{{}}, want...)[at].Ticket; at == len(want) || want[at].Ticket > before+1 {
+				if before := append([]Request{{}}, want...)[at].Ticket; at == len(want) || want[at].Ticket > before+1 {
 					ticket = max(ticket, before+1)
-					s := SettledTicket{UserID: fmt.Sprint("u", before+1), Ticket: before + 1}
+					s := Request{UserID: fmt.Sprint("u", before+1), Ticket: before + 1}
 					l.insert(s.UserID, s.Ticket)
 					want = slices.Insert(want, at, s)
 				}
@@ -49,7 +49,7 @@ func TestLine(t *testing.T) {
 				upTo := rapid.Int64Range(0, ticket+1).Draw(t, "upTo")
 				before, limit := len(want), rapid.IntRange(0, 150).Draw(t, "limit")
 				many := int(l.upTo(upTo))
-				if settled := slices.IndexFunc(append(slices.Clone(want), SettledTicket{Ticket: upTo + 1}), func(s SettledTicket) bool { return s.Ticket > upTo }); many != settled {
+				if settled := slices.IndexFunc(append(slices.Clone(want), Request{Ticket: upTo + 1}), func(s Request) bool { return s.Ticket > upTo }); many != settled {
 					t.Fatalf("%d up to %d, want %d", many, upTo, settled)
 				}
 				want = want[min(many, limit):]
@@ -64,9 +64,9 @@ func TestLine(t *testing.T) {
 				if gaps := len(l.waiters) - len(want); gaps > max(len(want), compactGapsMin) {
 					t.Fatalf("%d gaps for %d who wait", gaps, len(want))
 				}
-				var got []SettledTicket
+				var got []Request
 				from, limit := rapid.IntRange(0, len(want)+1).Draw(t, "from"), rapid.IntRange(1, 150).Draw(t, "limit")
-				l.page(int64(from), limit, func(w *waiter) { got = append(got, SettledTicket{UserID: w.user, Ticket: w.ticket}) })
+				l.page(int64(from), limit, func(w *waiter) { got = append(got, Request{UserID: w.user, Ticket: w.ticket}) })
 				page := want[min(from, len(want)):min(from+limit, len(want))]
 				if !slices.Equal(got, page) {
 					t.Fatalf("%d from %d are %v, want %v", limit, from, got, page)

@@ -407,3 +407,20 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 	}
 	return errs
 }
+
+// CouponHolding is what a gate must know about the coupons of a user.
+type CouponHolding struct {
+	UserID string
+	// Held is the number of coupons that count against PerUserLimit: the live ones
+	// and, if the template has ReissueAfterCancel false, the cancelled ones.
+	Held     int
+	CouponID CouponID // the latest that is not cancelled; 0 = none
+}
+
+// LineTicket is the request of a user in line: its ticket, and the generation of the gate
+// that admitted or copied it.
+type LineTicket struct {
+	UserID     string
+	Ticket     int64
+	Generation int64
+}

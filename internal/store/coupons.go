@@ -312,11 +312,7 @@ type CouponChange struct {
 }
 
 // CouponHolding is what the gate must know about a user.
-type CouponHolding struct {
-	UserID   string
-	Held     int             // slots in use
-	CouponID reward.CouponID // the highest ID that is not cancelled; 0 means none
-}
+type CouponHolding = reward.CouponHolding
 
 // CouponChanges is what changed above a version.
 type CouponChanges struct {
@@ -338,11 +334,7 @@ type SettledRequest struct {
 
 // LineTicket is a user in the line of a gate with their ticket, and the generation of
 // their request.
-type LineTicket struct {
-	UserID     string
-	Ticket     int64
-	Generation int64
-}
+type LineTicket = reward.LineTicket
 
 // CouponLeaveParams says which request leaves the line.
 type CouponLeaveParams struct {

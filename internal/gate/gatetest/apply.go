@@ -19,22 +19,22 @@ func exerciseApplyKafka(t *testing.T, b *bundle) {
 	s.Version, s.Settled, s.Live = 2, 4, 2
 	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{
 		TemplateID: b.id, From: 1, State: s,
-		Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
+		Done: []gate.Request{{UserID: "d", Ticket: 4}, {UserID: "b", Ticket: 2}, {UserID: "e", Ticket: 1}, {UserID: "nobody", Ticket: 3}},
 	}))(t)
 	equal(t, "only settled users leave", b.ranks("a", "b", "c", "d", "e"), []int64{0, -1, 1, -1, 2})
 	if h := b.header(); h.Waiting != 3 || h.Settled != 4 || h.LastTicket != 5 {
 		t.Fatalf("header %+v", h)
 	}
-	var done []gate.SettledTicket
+	var done []gate.Request
 	for i := range 2500 {
-		done = append(done, gate.SettledTicket{UserID: fmt.Sprint("other", i), Ticket: int64(i)})
+		done = append(done, gate.Request{UserID: fmt.Sprint("other", i), Ticket: int64(i)})
 	}
-	done = append(done, gate.SettledTicket{UserID: "e", Ticket: 5}, gate.SettledTicket{UserID: "a", Ticket: 1})
+	done = append(done, gate.Request{UserID: "e", Ticket: 5}, gate.Request{UserID: "a", Ticket: 1})
 	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, State: s, Done: done, Repair: true}))(t)
 	equal(t, "a repair removes settled users, too", b.ranks("a", "c", "e"), []int64{-1, 0, -1})
 	b.admit(6, "d")
 	s.Version, s.Settled = 3, 6
-	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.SettledTicket{{UserID: "d", Ticket: 4}}}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: []gate.Request{{UserID: "d", Ticket: 4}}}))(t)
 	equal(t, "a user's earlier ticket does not remove the present one", b.ranks("c", "d"), []int64{0, 1})
 }
 

@@ -48,7 +48,7 @@ func exercisePlaces(t *testing.T, b *bundle) {
 		equal(t, "after a grant", b.answers("d", "e", "f", "g", "h", "i")[4:], []gate.Answer{{Verdict: gate.Admitted, Ticket: 8, Rank: 7}, soldOut})
 		// Places without a new number are those of before a shrink; used always counts.
 		s.Version, s.Granted, s.Used, s.Settled, s.Live, s.Total = 3, 99, 2, 1, 3, 50
-		done := []gate.SettledTicket{{UserID: "a", Ticket: 1}}
+		done := []gate.Request{{UserID: "a", Ticket: 1}}
 		for _, repair := range []bool{false, true} {
 			fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 2, State: s, Done: done, Repair: repair}))(t)
 			if h := b.header(); h.Granted != 9 || h.Used != 2 || h.Grants != 4 || h.Waiting != 7 {
@@ -146,7 +146,7 @@ func exerciseRetire(t *testing.T, b *bundle) {
 	b.admit(1, "u")
 	retire(0, false) // u waits
 	s.Version, s.Settled = 2, 1
-	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.SettledTicket{{UserID: "u", Ticket: 1}}}))(t)
+	fixture.Must(b.g.Apply(b.ctx, gate.ApplyParams{TemplateID: b.id, From: 1, State: s, Done: []gate.Request{{UserID: "u", Ticket: 1}}}))(t)
 	retire(0, false) // the request is not acknowledged
 	b.ack(1, 1)
 	retire(time.Hour, false)

@@ -149,7 +149,7 @@ func (b *bundle) begin() *loading {
 
 // prepare stores holdings, and trims or copies the line. gone are those in line who no
 // longer wait. It returns the parameters of the swap.
-func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...gate.Holding) gate.SwapParams {
+func (l *loading) prepare(s gate.State, gone []gate.Request, holdings ...gate.Holding) gate.SwapParams {
 	l.Helper()
 	p := gate.SwapParams{Load: l.Load, Old: l.begun.Gate.Generation, State: s, Holdings: len(holdings)}
 	for chunk := range slices.Chunk(holdings, gate.LoadMax) {
@@ -171,7 +171,7 @@ func (l *loading) prepare(s gate.State, gone []gate.SettledTicket, holdings ...g
 			from += int64(len(page))
 			var users []string
 			for _, one := range page {
-				if !slices.Contains(gone, gate.SettledTicket{UserID: one.UserID, Ticket: one.Ticket}) {
+				if !slices.Contains(gone, gate.Request{UserID: one.UserID, Ticket: one.Ticket}) {
 					users = append(users, one.UserID)
 				}
 			}

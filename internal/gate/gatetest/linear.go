@@ -71,7 +71,7 @@ func linearizable(operations []porcupine.Operation) porcupine.CheckResult {
 // methods return the changed model.
 type oneByOne struct {
 	version, live, next int64
-	line                []gate.SettledTicket
+	line                []gate.Request
 	has                 map[string]reward.CouponID
 }
 
@@ -79,7 +79,7 @@ func (s oneByOne) admit(users []string) ([]gate.Answer, oneByOne) {
 	answers := make([]gate.Answer, len(users))
 	s.line = slices.Clone(s.line)
 	for i, user := range users {
-		rank := slices.IndexFunc(s.line, func(w gate.SettledTicket) bool { return w.UserID == user })
+		rank := slices.IndexFunc(s.line, func(w gate.Request) bool { return w.UserID == user })
 		switch {
 		case rank >= 0:
 			answers[i] = gate.Answer{Verdict: gate.InLine, Ticket: s.line[rank].Ticket, Rank: int64(rank)}
@@ -90,7 +90,7 @@ func (s oneByOne) admit(users []string) ([]gate.Answer, oneByOne) {
 		default:
 			s.next++
 			answers[i] = gate.Answer{Verdict: gate.Admitted, Ticket: s.next, Rank: int64(len(s.line))}
-			s.line = append(s.line, gate.SettledTicket{UserID: user, Ticket: s.next})
+			s.line = append(s.line, gate.Request{UserID: user, Ticket: s.next})
 		}
 	}
 	return answers, s
@@ -108,7 +108,7 @@ func (s oneByOne) place(user string) gate.PlaceResult {
 
 func (s oneByOne) apply(p gate.ApplyParams) (gate.ApplyResult, oneByOne) {
 	s.version, s.live, s.next = p.State.Version, p.State.Live, max(s.next, p.State.Settled)
-	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.SettledTicket) bool {
+	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w gate.Request) bool {
 		return w.Ticket <= p.State.Settled || slices.Contains(p.Left, gate.Request{UserID: w.UserID, Ticket: w.Ticket, Generation: 1})
 	})
 	s.has = maps.Clone(s.has)

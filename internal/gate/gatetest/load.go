@@ -100,7 +100,7 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		if mode == reward.ModeStream {
 			s.Base = 2
 		}
-		params := l.prepare(s, []gate.SettledTicket{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}}, gate.Holding{UserID: "d", Held: 1, CouponID: 7})
+		params := l.prepare(s, []gate.Request{{UserID: "d", Ticket: 4}, {UserID: "c", Ticket: 9}}, gate.Holding{UserID: "d", Held: 1, CouponID: 7})
 		equal(t, "kind", params.Kind, gate.LoadRemake)
 		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 4})
 		equal(t, "no request is pending", b.claim(0, 10), []int64{})
@@ -124,7 +124,7 @@ func exerciseLoadRemake(t *testing.T, b *bundle) {
 		// Nobody waits any more.
 		l = b.begin()
 		s.Generation, s.Settled, s.Base = 5, 50, 4
-		params = l.prepare(s, []gate.SettledTicket{
+		params = l.prepare(s, []gate.Request{
 			{UserID: "a", Ticket: 5}, {UserID: "b", Ticket: 6}, {UserID: "c", Ticket: 7}, {UserID: "e", Ticket: 8}, {UserID: "f", Ticket: 9},
 		})
 		equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true})
@@ -309,12 +309,12 @@ func exerciseLoadAgain(t *testing.T, b *bundle) {
 	b.admit(1, "a", "b", "c")
 	l := b.begin()
 	s.Generation, s.Version = 2, 5
-	first := l.prepare(s, []gate.SettledTicket{{UserID: "a", Ticket: 1}}, gate.Holding{UserID: "x", Held: 1, CouponID: 1}, gate.Holding{UserID: "y", Held: 1, CouponID: 2})
+	first := l.prepare(s, []gate.Request{{UserID: "a", Ticket: 1}}, gate.Holding{UserID: "x", Held: 1, CouponID: 1}, gate.Holding{UserID: "y", Held: 1, CouponID: 2})
 	again := fixture.Must(b.g.LoadBegin(b.ctx, b.id, l.Token))(t)
 	again.Gate.LastRequestAt, again.Gate.Loaded = l.begun.Gate.LastRequestAt, true
 	equal(t, "begun again", again, l.begun)
 	equal(t, "swap with what the first try stored", fixture.Must(b.g.LoadSwap(b.ctx, first))(t), gate.SwapResult{})
-	params := l.prepare(s, []gate.SettledTicket{{UserID: "b", Ticket: 2}}, gate.Holding{UserID: "z", Held: 1, CouponID: 3})
+	params := l.prepare(s, []gate.Request{{UserID: "b", Ticket: 2}}, gate.Holding{UserID: "z", Held: 1, CouponID: 3})
 	equal(t, "swap", fixture.Must(b.g.LoadSwap(b.ctx, params))(t), gate.SwapResult{Done: true, Waiting: 2})
 	equal(t, "holdings", b.holdings(), map[string]gate.Holding{"z": {UserID: "z", Held: 1, CouponID: 3}})
 	equal(t, "ranks", b.ranks("a", "b", "c"), []int64{0, -1, 1})

@@ -45,7 +45,7 @@ type rowsAt struct {
 	state    gate.State
 	holdings map[string]gate.Holding
 	changed  []string // users
-	done     []gate.SettledTicket
+	done     []gate.Request
 	left     []gate.Request
 }
 
@@ -207,7 +207,7 @@ func (w *walker) settle(t *rapid.T) {
 	now.state.Settled = max(now.state.Settled, r.Ticket)
 	if !w.left[r] {
 		now.state.Used = min(now.state.Used+1, now.state.Granted)
-		now.done = []gate.SettledTicket{{UserID: r.UserID, Ticket: r.Ticket}}
+		now.done = []gate.Request{{UserID: r.UserID, Ticket: r.Ticket}}
 		now.issue(r.UserID)
 	}
 	w.applies = append(w.applies, w.covering(t, now.state.Version-1))
@@ -359,7 +359,7 @@ func (w *walker) apply(t *rapid.T, p gate.ApplyParams) {
 	equal(t, "apply", result, gate.ApplyResult{Version: p.State.Version})
 	g.line = slices.DeleteFunc(g.line, func(s gate.Request) bool {
 		if p.State.Mode == reward.ModeKafka {
-			return slices.Contains(p.Done, gate.SettledTicket{UserID: s.UserID, Ticket: s.Ticket})
+			return slices.Contains(p.Done, gate.Request{UserID: s.UserID, Ticket: s.Ticket})
 		}
 		return s.Ticket <= p.State.Settled
 	})
