@@ -14,7 +14,7 @@ import (
 // another order, or never: the GateMaintainer finds a gate whose version is older
 // than that of the rows. Applier is safe for concurrent use.
 type Applier struct {
-	parts
+	keeperParts
 	loader *Loader
 }
 

@@ -69,7 +69,7 @@ func (r *rig) archive(mode reward.IssueMode) {
 		r.Errorf("reconciled: %+v, %v", report, err)
 	}
 	if mode == reward.ModeKafka {
-		fixture.OK(r, i.loader.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}))
+		fixture.OK(r, i.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}))
 		r.until("the record becomes a dead letter", func() bool {
 			list, err := r.rows.DeadLetterList(ctx, store.DeadLetterListParams{Limit: 10})
 			return err == nil && len(list) == 1 && list[0].Reason == reward.CodeArchived

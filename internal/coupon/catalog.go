@@ -18,8 +18,6 @@ import (
 // Catalog manages templates and coupons. It is safe for concurrent use.
 type Catalog struct {
 	parts
-	applier  *Applier
-	granter  *Granter
 	refusals *refusals
 	noGate   bool  // see FlowConfig
 	limit    int64 // FlowConfig.CodesAbove

@@ -17,6 +17,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// discardTimeout limits the call that ends an import that failed.
+const discardTimeout = 5 * time.Second
+
 // CodesAdded describes an import of codes.
 type CodesAdded struct {
 	Count       int64
@@ -46,7 +49,7 @@ func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, by stri
 	}
 	change, added, err := c.importCodes(ctx, id, importID, by, newCodeFile(file))
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
 		defer cancel()
 		_ = c.rows.CodesDiscard(ctx, importID) // otherwise a sweep ends it
 		return View{}, CodesAdded{}, err

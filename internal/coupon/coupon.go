@@ -25,10 +25,6 @@ type IssueCommand struct {
 	UserID     string
 }
 
-// gateTimeout ends a call to a gate that a user or the beginning of an outage waits
-// for. The scripts take milliseconds; a server that takes longer hangs.
-const gateTimeout = 500 * time.Millisecond
-
 // Status is the status of a request.
 type Status struct {
 	RequestID string
@@ -94,27 +90,6 @@ func newAsk(ids *service.IDs, t *reward.CouponTemplate, user string, generation,
 	}
 }
 
-// stateOf returns what the gate of a template must know to decide about requests.
-func stateOf(t *reward.CouponTemplate) gate.State {
-	return gate.State{
-		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
-		Base:  t.Base,
-		Total: t.LiveMax(), Live: t.Live, IssuedTotal: t.IssuedTotal,
-		Granted: t.Granted, Used: t.Used, Grants: t.Grants, PerUserLimit: t.PerUserLimit,
-		OpensAt: t.OpensAt, ClosesAt: t.ClosesAt, Mode: t.Mode,
-	}
-}
-
-// isClosed reports whether a template has closed.
-func isClosed(t *reward.CouponTemplate) bool {
-	return !t.ClosesAt.IsZero() && !time.Now().Before(t.ClosesAt)
-}
-
-// inDraw reports whether a template has a draw that is not done. It has no gate then.
-func inDraw(t *reward.CouponTemplate) bool {
-	return t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
-}
-
 // checkArchived returns CodeArchived if a template is archived.
 func checkArchived(t *reward.CouponTemplate) error {
 	return rules.CheckTemplateArchived(t.ID, !t.ArchivedAt.IsZero())
@@ -131,13 +106,4 @@ func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
 	defer cancel()
 	h, err := headerOf(ctx, g, t.ID)
 	return err == nil && !h.Exists
-}
-
-// headerOf reads the header of a gate.
-func headerOf(ctx context.Context, g gate.Gate, id reward.TemplateID) (gate.Header, error) {
-	h, err := g.Headers(ctx, []reward.TemplateID{id})
-	if err != nil {
-		return gate.Header{}, err
-	}
-	return h[0], nil
 }

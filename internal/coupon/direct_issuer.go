@@ -29,7 +29,6 @@ const (
 // the database. It is safe for concurrent use.
 type DirectIssuer struct {
 	parts
-	applier *Applier
 	// slots limits the concurrent transactions of IssueBatch, so that coupon
 	// requests leave database connections for everything else.
 	slots chan struct{}

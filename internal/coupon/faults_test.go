@@ -70,7 +70,7 @@ func TestIssuerIsTakenOver(t *testing.T) {
 		var owner *instance
 		r.until("an instance issues it", func() bool {
 			for _, i := range []*instance{a, b} {
-				if _, has := i.issuers.epochs()[id]; has {
+				if _, has := i.issuers.Epochs()[id]; has {
 					owner = i
 					return true
 				}

@@ -77,6 +77,10 @@ type parts struct {
 	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
+	loader    *Loader
+	applier   *Applier
+	granter   *Granter
+	topic     *IssueTopic // carries the requests of KAFKA mode
 	ids       *service.IDs
 	metrics   *obs.Metrics
 	log       obs.Log
@@ -98,13 +102,12 @@ type Flow struct {
 	Notifier   *Notifier
 	Reconciler *Reconciler
 
-	cfg        FlowConfig
-	loader     *Loader
-	refusals   *refusals
-	issuers    *IssuerManager
-	maintainer *GateMaintainer
-	listener   *bus.Listener // nil unless this instance issues
-	endLoads   context.CancelFunc
+	cfg      FlowConfig
+	keeper   *Keeper
+	drawer   *drawer
+	refusals *refusals
+	issuers  *IssuerManager
+	listener *bus.Listener // nil unless this instance issues
 
 	// Each loop stops before the loops that it uses.
 	refreshing, assigning, maintaining, hinting, expiring, sweeping, tidying, reconciling service.Base
@@ -117,41 +120,28 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 		instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, templates: newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, log),
 		ids: service.NewIDs(), metrics: cfg.Metrics, log: log, average: cfg.Average,
 	}
-	f := &Flow{cfg: cfg, refusals: newRefusals(cfg.RefusalTTL), Notifier: newNotifier(p)}
+	f := &Flow{cfg: cfg, refusals: newRefusals(cfg.RefusalTTL), issuers: &IssuerManager{issuers: make(map[reward.TemplateID]*runningIssuer)}}
+	f.keeper = newKeeper(keeperConfig{
+		Instance: cfg.Instance, Store: cfg.Store, Gate: cfg.Gate, NoGate: cfg.NoGate, Bus: cfg.Bus, Templates: p.templates, Issuers: f.issuers,
+		Draw: func(ctx context.Context, t *reward.CouponTemplate, epoch int64) error {
+			return f.drawer.draw(ctx, t, epoch)
+		},
+		OnLoad: f.hint, FallbackAfter: cfg.FallbackAfter, QueueTTL: cfg.QueueTTL, ReconcileEvery: cfg.ReconcileEvery,
+		IDs: p.ids, Metrics: cfg.Metrics, Troubles: cfg.Troubles, Log: cfg.Log,
+	})
+	p.loader, p.applier, p.granter, p.topic = f.keeper.Loader, f.keeper.Applier, f.keeper.Granter, f.keeper.Topic
+	f.Notifier = newNotifier(p)
 	p.settled = f.Notifier.hint
 	f.parts = p
-	loading, end := context.WithCancel(context.Background())
-	f.endLoads = end
-	topic := &IssueTopic{rows: cfg.Store, publisher: bus.NewPublisher(cfg.Bus), inspector: cfg.Bus}
-	f.loader = &Loader{
-		parts: p.as(cfg.Log.For(obs.Gate)), topic: topic, onLoad: f.hint, fallbackAfter: cfg.FallbackAfter, ctx: loading,
-		loads: make(map[reward.TemplateID]*load), passed: make(chan struct{}, largeLoadsMax),
-	}
-	f.Notifier.load = f.loader.ensure
-	applier := &Applier{parts: p, loader: f.loader}
-	granter := &Granter{parts: p, applier: applier, windows: make(map[reward.TemplateID]*grantWindows)}
-	f.Intake = f.newIntake(applier, granter)
-	f.Catalog = &Catalog{parts: p, applier: applier, granter: granter, refusals: f.refusals, noGate: cfg.NoGate, limit: cfg.CodesAbove}
-	f.Reconciler = &Reconciler{parts: p, loader: f.loader, granter: granter, interval: cfg.ReconcileEvery}
-	issuing := p.as(cfg.Log.For(obs.Issuer))
-	f.issuers = &IssuerManager{
-		parts: issuing, issuers: make(map[reward.TemplateID]*runningIssuer),
-		newIssuer: func(id reward.TemplateID, epoch int64) *Issuer {
-			return &Issuer{parts: issuing, id: id, epoch: epoch, loader: f.loader, applier: applier, topic: topic, hint: service.NewHint()}
-		},
-	}
-	f.maintainer = &GateMaintainer{
-		parts: p, issuers: f.issuers, loader: f.loader, applier: applier, granter: granter, topic: topic, drawer: &drawer{parts: p},
-		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, statuses: make(map[reward.TemplateID]*gateStatus),
-		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
-	}
-	if !cfg.NoGate {
-		f.maintainer.health.troubles = cfg.Troubles
-	}
+	f.Intake = f.newIntake()
+	f.Catalog = &Catalog{parts: p, refusals: f.refusals, noGate: cfg.NoGate, limit: cfg.CodesAbove}
+	f.Reconciler = f.keeper.Reconciler
+	f.drawer = &drawer{parts: p}
+	f.issuers.parts = p.as(cfg.Log.For(obs.Issuer))
 	if !cfg.Issue {
 		return f, nil
 	}
-	l := &IssueListener{parts: p.as(cfg.Log.For(obs.Listener)), topic: topic, applier: applier, intake: f.Intake, concurrency: cfg.Concurrency}
+	l := &IssueListener{parts: p.as(cfg.Log.For(obs.Listener)), intake: f.Intake, concurrency: cfg.Concurrency}
 	var err error
 	f.listener, err = bus.NewListener(cfg.Bus, bus.ListenerConfig{
 		Group: bus.GroupCouponIssue, Topic: bus.TopicCouponIssue, Handle: l.ProcessTopicMessages, Offsets: l.Offsets,
@@ -160,16 +150,14 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 	return f, err
 }
 
-func (f *Flow) newIntake(applier *Applier, granter *Granter) *Intake {
-	cfg := f.cfg
-	suspect := func(id reward.TemplateID, began time.Time, err error) { f.maintainer.suspect(id, began, err) }
+func (f *Flow) newIntake() *Intake {
+	cfg, suspect := f.cfg, f.keeper.Maintainer.suspect
 	direct := &DirectIssuer{
-		parts: f.parts, applier: applier, slots: make(chan struct{}, cfg.Concurrency),
+		parts: f.parts, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, suspect: suspect,
 	}
 	i := &Intake{
-		parts: f.parts, loader: f.loader, applier: applier, granter: granter, refusals: f.refusals, notifier: f.Notifier,
-		timeout: cfg.LockWait + requestTimeout, suspect: suspect, left: f.afterLeave,
+		parts: f.parts, refusals: f.refusals, notifier: f.Notifier, timeout: cfg.LockWait + requestTimeout, suspect: suspect, left: f.afterLeave,
 		locked:       newBatcher(gate.AdmitMax, cfg.LockWait+callTimeout, direct.IssueLocked),
 		unlocked:     newBatcher(directBatchMax, callTimeout, direct.IssueBatch),
 		expiredHolds: newExpiredHolds(cfg.Store, cfg.LapsedHolds),
@@ -183,7 +171,7 @@ func (f *Flow) newIntake(applier *Applier, granter *Granter) *Intake {
 // Start reads the templates and starts the loops. An error means that the
 // templates could not be read, and that nothing was started.
 func (f *Flow) Start(ctx context.Context) error {
-	if err := f.templates.view.Read(ctx); err != nil {
+	if err := f.templates.refresh(ctx); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -191,10 +179,10 @@ func (f *Flow) Start(ctx context.Context) error {
 	f.hinting.Start(ctx, f.passHints)
 	if f.cfg.Issue {
 		f.assigning.Start(ctx, f.issuers.run)
-		f.maintaining.Start(ctx, f.maintainer.run)
+		f.maintaining.Start(ctx, f.keeper.Maintainer.run)
 		f.listener.Start(ctx)
 	} else {
-		f.maintaining.Start(ctx, f.maintainer.watch)
+		f.maintaining.Start(ctx, f.keeper.Maintainer.watch)
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.repeat("expiring coupons failed", expireInterval, f.expire))
@@ -210,7 +198,7 @@ func (f *Flow) Start(ctx context.Context) error {
 // Stop stops all loops and waits until they have ended. Requests that are not settled
 // by then are left to other instances.
 func (f *Flow) Stop() {
-	f.endLoads()
+	f.keeper.stopLoads()
 	var wg sync.WaitGroup
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
@@ -222,12 +210,12 @@ func (f *Flow) Stop() {
 	f.assigning.Stop()
 	f.refreshing.Stop()
 	f.Intake.wait()
-	f.loader.open.Wait()
+	f.keeper.waitLoads()
 }
 
 // hint gives a hint to the issuer and to the watchers of a template.
 func (f *Flow) hint(id reward.TemplateID) {
-	f.issuers.giveHint(id)
+	f.issuers.GiveHint(id)
 	f.Notifier.hint(id)
 }
 
@@ -247,7 +235,7 @@ func (f *Flow) passHints(ctx context.Context) {
 			case !open:
 				return
 			case h.Kind == gate.HintRequests:
-				f.issuers.giveHint(h.TemplateID)
+				f.issuers.GiveHint(h.TemplateID)
 			default:
 				f.refusals.forget(h.TemplateID)
 				f.Notifier.hint(h.TemplateID)

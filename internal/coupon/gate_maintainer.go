@@ -55,13 +55,14 @@ const (
 //   - records when a template starts and stops refusing all users,
 //   - removes unused gates, and those of closed templates.
 type GateMaintainer struct {
-	parts
-	issuers *IssuerManager
+	keeperParts
+	issuers Issuers
 	loader  *Loader
 	applier *Applier
 	granter *Granter
 	topic   *IssueTopic
-	drawer  *drawer
+	// draw closes the list of the entrants of a template and holds its draw.
+	draw func(ctx context.Context, t *reward.CouponTemplate, epoch int64) error
 	// fallbackAfter is how long an outage lasts before templates move to the
 	// database path; queueTTL is when an unused gate is removed.
 	fallbackAfter, queueTTL time.Duration
@@ -126,7 +127,7 @@ func (m *GateMaintainer) run(ctx context.Context) {
 
 // round checks the gates that are due.
 func (m *GateMaintainer) round(ctx context.Context) error {
-	epochs := m.issuers.epochs()
+	epochs := m.issuers.Epochs()
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
@@ -150,7 +151,7 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 		}
 		if drawing {
 			// There is no gate before the draw.
-			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.drawer.draw(ctx, t, epochs[t.ID]) })
+			m.runTask(ctx, t, status, func(ctx context.Context) error { return m.draw(ctx, t, epochs[t.ID]) })
 			continue
 		}
 		if !now.Before(status.checkAt) || status.version != t.Version || t.Path == reward.PathDatabase {
@@ -378,10 +379,8 @@ func (m *GateMaintainer) move(ctx context.Context, t *reward.CouponTemplate, why
 	return err
 }
 
-// Reasons for log lines that follow from an observation, not from a failed call.
-var (
-	errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
-)
+// errCountersWrong is the reason of a log line.
+var errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
 
 // maintain maintains one template whose gate responds.
 func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
@@ -412,7 +411,7 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 		return err
 	}
 	if h.Loaded && h.Backlog > 0 {
-		m.issuers.giveHint(t.ID)
+		m.issuers.GiveHint(t.ID)
 	}
 	if err := m.reloadStranded(ctx, t, h, status); err != nil {
 		return err
@@ -581,20 +580,8 @@ func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 	return nil
 }
 
-// ignore returns nil if err is target.
-func ignore(err, target error) error {
-	if errors.Is(err, target) {
-		return nil
-	}
-	return err
-}
-
 // seeIssuersInterval separates the checks whether an instance that issues coupons is alive.
 const seeIssuersInterval = 5 * time.Second
-
-// standInLease is taken only to learn who holds the leases of issuing instances, so its
-// name does not begin with leasePrefix.
-const standInLease = "coupon stand-in"
 
 // watch is the loop of an instance that issues no coupons. During an outage of the gate's
 // server it moves templates to the database path, but only if no instance that issues
@@ -649,7 +636,7 @@ func (m *GateMaintainer) standIn(ctx context.Context) error {
 	if len(all) == 0 {
 		return nil
 	}
-	alive, err := m.issuers.anyAlive(ctx)
+	alive, err := m.issuers.AnyAlive(ctx)
 	if err != nil || alive {
 		return err
 	}
@@ -668,7 +655,7 @@ func (m *GateMaintainer) seeIssuers(ctx context.Context) error {
 		return nil
 	}
 	m.seenIssuersAt = time.Now()
-	alive, err := m.issuers.anyAlive(ctx)
+	alive, err := m.issuers.AnyAlive(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -681,12 +668,4 @@ func (m *GateMaintainer) seeIssuers(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// anyAlive reports whether any instance that issues coupons is alive.
-func (m *IssuerManager) anyAlive(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, assignTimeout)
-	defer cancel()
-	lease, err := m.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: standInLease, Owner: m.instance, TTL: leaseTTL, Among: leasePrefix})
-	return len(lease.Holders) > 0, err
 }

@@ -46,13 +46,10 @@ func (r *heavyRows) TemplateActive(ctx context.Context, _ time.Time) ([]reward.C
 	return all, nil
 }
 
-func (r *heavyRows) DrawClose(ctx context.Context, id reward.TemplateID, _ int64) (reward.CouponTemplate, error) {
-	return r.TemplateGet(ctx, id)
-}
-
-func (r *heavyRows) EntrantList(ctx context.Context, _ reward.TemplateID, _ string, _ int) ([]string, error) {
-	<-ctx.Done() // a list without end
-	return nil, context.Cause(ctx)
+// draw lasts.
+func (*heavyRows) draw(ctx context.Context, _ *reward.CouponTemplate, _ int64) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 func (r *heavyRows) RefusalRecord(_ context.Context, id reward.TemplateID, _ string, _ time.Time) error {
@@ -96,6 +93,19 @@ func (*heavyGate) LoadClose(context.Context, gate.Load) error { return nil }
 
 func (*heavyGate) LoadHoldings(context.Context, gate.Load, []gate.Holding) error { return nil }
 
+// allIssuers issues all templates.
+type allIssuers struct{ Issuers }
+
+func (allIssuers) Epochs() map[reward.TemplateID]int64 {
+	epochs := make(map[reward.TemplateID]int64)
+	for id := reward.TemplateID(1); id <= lightTemplate; id++ {
+		epochs[id] = 0
+	}
+	return epochs
+}
+
+func (allIssuers) GiveHint(reward.TemplateID) {}
+
 // unreadTopic is a topic with a record that nobody settles.
 type unreadTopic struct{ TopicInspector }
 
@@ -125,15 +135,11 @@ func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
 				g := &heavyGate{rows: rows}
 				templates := newTemplateCache(rows, time.Hour, obs.Log{})
 				ctx, stop := context.WithCancel(t.Context())
-				issuers := &IssuerManager{issuers: make(map[reward.TemplateID]*runningIssuer)}
-				for id := reward.TemplateID(1); id <= lightTemplate; id++ {
-					issuers.issuers[id] = &runningIssuer{issuer: &Issuer{}}
-				}
 				topic := &IssueTopic{rows: rows, inspector: unreadTopic{}}
-				p := parts{rows: rows, gate: g, templates: templates, settled: func(reward.TemplateID) {}}
-				loader := &Loader{parts: p, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
+				p := keeperParts{rows: rows, gate: g, templates: templates}
+				loader := &Loader{keeperParts: p, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
 				m := &GateMaintainer{
-					parts: p, issuers: issuers, loader: loader, drawer: &drawer{parts: p},
+					keeperParts: p, issuers: allIssuers{}, loader: loader, draw: rows.draw,
 					queueTTL: time.Hour, statuses: make(map[reward.TemplateID]*gateStatus),
 					slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -43,8 +44,10 @@ const (
 // a place, so nobody can take it afterwards: not through the database during a Redis
 // outage, and not by a lower quantity. It is safe for concurrent use.
 type Granter struct {
-	parts
+	keeperParts
 	applier *Applier
+	// suspect is called after a call to the gate that failed for the users of an Admit.
+	suspect func(id reward.TemplateID, began time.Time, err error)
 
 	mu      sync.Mutex // protects windows
 	windows map[reward.TemplateID]*grantWindows
@@ -78,6 +81,55 @@ func (g *Granter) size(id reward.TemplateID) int64 {
 	n := min(max(2*max(w.before, w.here), grantMin), grantMax)
 	w.here += n
 	return n
+}
+
+// Admit admits users, and has places granted for those who find none free. During a
+// pause of grants it asks the gate again instead.
+func (g *Granter) Admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	result, err := g.ask(ctx, id, users, admit)
+	for grants, pauses := 0, 0; err == nil && admit && grants < grantTriesMax && pauses < pauseTriesMax; {
+		left := noPlace(&result)
+		if len(left) == 0 {
+			return result, nil
+		}
+		if result.Paused {
+			pauses++
+			if !service.Sleep(ctx, pauseInterval) {
+				return result, nil
+			}
+		} else {
+			grants++
+			if err = g.grant(ctx, id, &result, len(left)); err != nil {
+				break
+			}
+		}
+		again := make([]string, len(left))
+		for n, at := range left {
+			again[n] = users[at]
+		}
+		var more gate.AdmitResult
+		if more, err = g.ask(ctx, id, again, true); err != nil {
+			break
+		}
+		more.Answers, result.Answers = result.Answers, more.Answers
+		for n, at := range left {
+			more.Answers[at] = result.Answers[n]
+		}
+		result = more
+	}
+	return result, err
+}
+
+// ask makes one call to the gate.
+func (g *Granter) ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	began := time.Now()
+	result, err := g.gate.Admit(ctx, id, users, admit)
+	if err != nil && !errors.Is(err, gate.ErrNotLoaded) {
+		g.suspect(id, began, err)
+	}
+	return result, err
 }
 
 // grant grants places to a gate for asking users, and for some who come next, in addition
@@ -185,7 +237,9 @@ func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *re
 	for try := 1; ; try++ {
 		s, version, shrinkErr := g.shrinkForChange(ctx, before)
 		if errors.Is(shrinkErr, errUncovered) {
-			return reward.CouponTemplate{}, unavailable(shrinkErr, "users in line at template %s have no places set aside yet; repeat the change", p.ID)
+			e := reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "users in line at template %s have no places set aside yet; repeat the change", p.ID)
+			e.Err = shrinkErr
+			return reward.CouponTemplate{}, e
 		}
 		if p.Shrunk = &s; shrinkErr != nil {
 			p.Shrunk = nil

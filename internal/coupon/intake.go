@@ -26,9 +26,6 @@ const (
 // for concurrent use.
 type Intake struct {
 	parts
-	loader   *Loader
-	applier  *Applier
-	granter  *Granter
 	refusals *refusals
 	notifier *Notifier
 	timeout  time.Duration // of one request

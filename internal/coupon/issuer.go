@@ -36,11 +36,8 @@ const (
 // stalled or disconnected settles nothing after another instance has taken over.
 type Issuer struct {
 	parts
-	id      reward.TemplateID
-	epoch   int64
-	loader  *Loader
-	applier *Applier
-	topic   *IssueTopic // receives the requests in KAFKA mode
+	id    reward.TemplateID
+	epoch int64
 
 	hint service.Hint // given when there may be requests
 	pace pace
@@ -368,8 +365,11 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 
 const (
 	// leasePrefix starts the name of the lease that each issuing instance holds.
-	leasePrefix    = "coupon issuer "
-	leaseTTL       = 2 * time.Second
+	leasePrefix = "coupon issuer "
+	leaseTTL    = 2 * time.Second
+	// standInLease is taken only to learn who holds the leases of issuing instances, so its
+	// name does not begin with leasePrefix.
+	standInLease   = "coupon stand-in"
 	assignInterval = 400 * time.Millisecond
 	assignTimeout  = time.Second // of the database calls of one round
 )
@@ -384,7 +384,6 @@ const (
 // latest epoch can issue.
 type IssuerManager struct {
 	parts
-	newIssuer func(id reward.TemplateID, epoch int64) *Issuer
 
 	mu      sync.Mutex // protects issuers
 	issuers map[reward.TemplateID]*runningIssuer
@@ -493,7 +492,7 @@ func (m *IssuerManager) retain(templates map[reward.TemplateID]bool) {
 
 func (m *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch int64) {
 	ctx, cancel := context.WithCancel(ctx)
-	one := &runningIssuer{issuer: m.newIssuer(id, epoch), cancel: cancel, done: make(chan struct{})}
+	one := &runningIssuer{issuer: &Issuer{parts: m.parts, id: id, epoch: epoch, hint: service.NewHint()}, cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
 	m.issuers[id] = one
 	m.mu.Unlock()
@@ -505,8 +504,8 @@ func (m *IssuerManager) start(ctx context.Context, id reward.TemplateID, epoch i
 	}()
 }
 
-// giveHint makes the template's issuer look for requests, if it runs here.
-func (m *IssuerManager) giveHint(id reward.TemplateID) {
+// GiveHint makes the template's issuer look for requests, if it runs here.
+func (m *IssuerManager) GiveHint(id reward.TemplateID) {
 	m.mu.Lock()
 	one := m.issuers[id]
 	m.mu.Unlock()
@@ -515,8 +514,8 @@ func (m *IssuerManager) giveHint(id reward.TemplateID) {
 	}
 }
 
-// epochs returns the epochs of the templates that this instance issues.
-func (m *IssuerManager) epochs() map[reward.TemplateID]int64 {
+// Epochs returns the epochs of the templates that this instance issues.
+func (m *IssuerManager) Epochs() map[reward.TemplateID]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make(map[reward.TemplateID]int64, len(m.issuers))
@@ -524,4 +523,12 @@ func (m *IssuerManager) epochs() map[reward.TemplateID]int64 {
 		out[id] = one.issuer.epoch
 	}
 	return out
+}
+
+// AnyAlive reports whether any instance that issues coupons is alive.
+func (m *IssuerManager) AnyAlive(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, assignTimeout)
+	defer cancel()
+	lease, err := m.rows.LeaseTake(ctx, store.LeaseTakeParams{Name: standInLease, Owner: m.instance, TTL: leaseTTL, Among: leasePrefix})
+	return len(lease.Holders) > 0, err
 }

@@ -57,10 +57,9 @@ func newLaggingHand(t *testing.T, settled func(after time.Duration) int64) (*han
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100_000, Mode: reward.ModeKafka}, func(s Store) Store {
 		return &laggingRows{Store: s, topic: topic}
 	})
-	h.loader.topic.inspector = topic
-	h.loader.fallbackAfter = 3 * time.Second
+	h.topic.inspector = topic
 	h.must(h.loader.ensure(t.Context(), h.id))
-	_, err := h.Intake.admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record
+	_, err := h.granter.Admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record
 	h.must(err)
 	topic.began = time.Now()
 	return h, topic
@@ -73,13 +72,13 @@ func (h *hand) maintains(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { h.templates.run(ctx) })
-	running.Go(func() { h.maintainer.run(ctx) })
+	running.Go(func() { h.keeper.Maintainer.run(ctx) })
 	t.Cleanup(func() {
 		stop()
-		h.endLoads()
+		h.keeper.stopLoads()
 		running.Wait()
 		h.Intake.wait()
-		h.loader.open.Wait()
+		h.keeper.waitLoads()
 	})
 }
 

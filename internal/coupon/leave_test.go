@@ -205,7 +205,7 @@ func TestALeaveThatCrashes(t *testing.T) {
 	for name, resolve := range map[string]func(h *hand){
 		"Repeat":    func(h *hand) { h.leave("bob") },
 		"NextLeave": func(h *hand) { h.leave("cid") },
-		"CatchUp":   func(h *hand) { h.must(h.applier().catchUp(h.Context(), h.id, h.header().Version)) },
+		"CatchUp":   func(h *hand) { h.must(h.applier.catchUp(h.Context(), h.id, h.header().Version)) },
 		"Keep": func(h *hand) {
 			h.move(reward.PathGate)
 			h.must(h.loader.ensure(h.Context(), h.id))
@@ -247,8 +247,6 @@ func TestALeaveThatCrashes(t *testing.T) {
 		})
 	}
 }
-
-func (h *hand) applier() *Applier { return h.Intake.applier }
 
 // TestALeaveIsAboutOneRequest checks that a leave that comes late does not take a user
 // out of the line of a later gate, where the user may have the same ticket.

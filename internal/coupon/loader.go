@@ -63,7 +63,7 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
 type Loader struct {
-	parts
+	keeperParts
 	topic  *IssueTopic
 	onLoad func(id reward.TemplateID) // called after each load
 	// fallbackAfter is how long a load on the gate path waits for the topic's consumers

@@ -14,7 +14,7 @@ func (h *hand) late(t *testing.T) *Flow {
 	t.Helper()
 	f, err := NewFlow(FlowConfig{Store: h.rows, Gate: h.memory.gate(t), Instance: "late", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
 	h.must(err)
-	h.must(f.templates.view.Read(t.Context()))
+	h.must(f.templates.refresh(t.Context()))
 	return f
 }
 

@@ -385,10 +385,9 @@ func (m *machine) resize(total int) {
 
 // maintain makes the GateMaintainer catch up at once.
 func (m *machine) maintain() {
-	t, err := m.templates.read(m.Context(), m.id)
-	m.must(err)
 	if h := m.header(); h.Exists {
-		m.must(m.maintainer.catchUp(m.Context(), t, h, &gateStatus{version: h.Version, behindSince: time.Now().Add(-time.Minute)}))
+		m.must(ignore(m.loader.ensure(m.Context(), m.id), errNotNow))
+		m.must(m.applier.catchUp(m.Context(), m.id, h.Version))
 	}
 }
 

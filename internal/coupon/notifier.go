@@ -35,8 +35,6 @@ const (
 // concurrent use.
 type Notifier struct {
 	parts
-	// load loads a gate if necessary; ranks are unknown without a loaded gate.
-	load func(ctx context.Context, id reward.TemplateID) error
 
 	mu     sync.Mutex // protects groups and what is in them
 	groups map[reward.TemplateID]*group
@@ -214,7 +212,7 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 			w.due = w.soonest
 		}
 		list, err := n.statuses(ctx, t, users)
-		if errors.Is(err, gate.ErrNotLoaded) && n.load(ctx, id) == nil {
+		if errors.Is(err, gate.ErrNotLoaded) && n.loader.ensure(ctx, id) == nil {
 			list, err = n.statuses(ctx, t, users)
 		}
 		if list == nil && err != nil {

@@ -162,7 +162,8 @@ func TestWaitsAreHonest(t *testing.T) {
 		p := parts{
 			instance: "me", rows: rows, gate: g, templates: templates, ids: service.NewIDs(), log: log, settled: func(reward.TemplateID) {},
 		}
-		issuer := &Issuer{parts: p, id: 42, applier: &Applier{parts: p}, hint: service.NewHint()}
+		p.applier = newKeeper(keeperConfig{Store: rows, Gate: g}).Applier
+		issuer := &Issuer{parts: p, id: 42, hint: service.NewHint()}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { issuer.run(ctx) })

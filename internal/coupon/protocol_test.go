@@ -16,6 +16,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -57,7 +58,7 @@ func handOf(t checker, rows Store, template reward.CouponTemplate) *hand {
 	g := newLosableGate()
 	h := &hand{checker: t, rows: rows, memory: g, gate: g.gate(nil)}
 	var err error
-	h.Flow, err = NewFlow(FlowConfig{Store: rows, Gate: h.gate, Instance: "i", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
+	h.Flow, err = NewFlow(FlowConfig{Store: rows, Gate: h.gate, Instance: "i", Concurrency: 1, FallbackAfter: 3 * time.Second, LockWait: time.Second, LockLease: time.Second})
 	h.must(err)
 	template.Name = "drop"
 	template.PerUserLimit = max(template.PerUserLimit, 1)
@@ -73,7 +74,7 @@ func (h *hand) newIssuer() *Issuer {
 	h.Helper()
 	epochs, err := h.rows.TemplateAssign(h.Context(), []reward.TemplateID{h.id}, "i")
 	h.must(err)
-	return h.issuers.newIssuer(h.id, epochs[h.id])
+	return &Issuer{parts: h.issuers.parts, id: h.id, epoch: epochs[h.id], hint: service.NewHint()}
 }
 
 // row returns the row of the template.
@@ -334,9 +335,9 @@ func TestTheBrokerLosesRecords(t *testing.T) {
 	each(t, func(r *rig) {
 		const lost = 8
 		i := r.start()
-		publisher := &forgetfulPublisher{Publisher: i.loader.topic.publisher}
+		publisher := &forgetfulPublisher{Publisher: i.topic.publisher}
 		publisher.forget.Store(true)
-		i.loader.topic.publisher = publisher // no issuer runs yet
+		i.topic.publisher = publisher // no issuer runs yet
 		id := r.create(reward.CouponTemplate{TotalQuantity: lost + 2, Mode: reward.ModeKafka})
 		for n := range lost {
 			if s, code := r.request(i, id, fmt.Sprint("u", n)); code != "" || s.Kind != StatusWaiting {
@@ -354,30 +355,6 @@ func TestTheBrokerLosesRecords(t *testing.T) {
 		r.want(i, id, "dan", reward.CodeSoldOut)
 		r.balanced(id)
 	})
-}
-
-// TestLoadKinds checks what becomes of a line.
-func TestLoadKinds(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		mode      reward.IssueMode
-		base, old int64
-		exists    bool
-		want      gate.LoadKind
-	}{
-		{reward.ModeStream, 0, 0, false, gate.LoadFresh},
-		{reward.ModeKafka, 0, 0, false, gate.LoadFresh},
-		{reward.ModeStream, 3, 4, true, gate.LoadKeep},
-		{reward.ModeStream, 4, 4, true, gate.LoadRemake},
-		{reward.ModeStream, 5, 4, true, gate.LoadRemake},
-		{reward.ModeKafka, 0, 4, true, gate.LoadRemake},
-		{reward.ModeSync, 0, 4, true, gate.LoadRemake},
-	} {
-		row := &reward.CouponTemplate{Mode: c.mode, Base: c.base, Generation: 9}
-		if got := loadKind(row, gate.Header{Exists: c.exists, Generation: c.old}); got != c.want {
-			t.Errorf("%+v: kind %d", c, got)
-		}
-	}
 }
 
 // TestPlacesOfTheLineAreNotGivenAway checks that users in line keep their places while
@@ -613,7 +590,7 @@ func TestLoweringThatGrantsOvertake(t *testing.T) {
 		}
 		// Or the changing instance crashes after its shrink.
 		i.gate.set(func(g *faultyGate) { g.onShrink = nil })
-		fixture.OK(r, i.gate.PauseGrants(r.Context(), id, changePause))
+		fixture.OK(r, i.gate.PauseGrants(r.Context(), id, 2*time.Second))
 		fixture.Must(i.gate.Shrink(r.Context(), id))(r)
 		r.want(other, id, "last", "")
 	})
@@ -663,8 +640,7 @@ func withoutPlaces(t *testing.T, total int64, users []string) *hand {
 func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	t.Parallel()
 	h := withoutPlaces(t, 3, []string{"ann", "bob", "cid"})
-	row := h.row()
-	h.must(h.maintainer.keepPlaces(t.Context(), &row, h.header()))
+	h.must(h.granter.cover(t.Context(), h.id, h.header()))
 	h.move(reward.PathDatabase)
 	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeUnavailable) {
 		t.Fatalf("a newcomer: %v", err)

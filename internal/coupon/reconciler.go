@@ -39,7 +39,7 @@ const (
 // only if what it concerns did not change between the version of the gate and that of
 // the rows. It is safe for concurrent use.
 type Reconciler struct {
-	parts
+	keeperParts
 	loader   *Loader
 	granter  *Granter
 	interval time.Duration // between two rounds

@@ -366,7 +366,7 @@ func (c *lineComparison) repairTickets(ctx context.Context) (bool, error) {
 
 // leftReader reads requests that left the line, in the order of their tickets.
 type leftReader struct {
-	rows               Store
+	rows               gateStore
 	id                 reward.TemplateID
 	ticket, generation int64 // of the last request that was read
 	ahead              []gate.Request

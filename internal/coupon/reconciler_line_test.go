@@ -77,8 +77,9 @@ func (r *rig) overwrite(i *instance, id reward.TemplateID, change func(*gate.App
 func (r *rig) inLine(i *instance, id reward.TemplateID) map[string]int64 {
 	r.Helper()
 	out := make(map[string]int64)
-	for after := int64(-ticketMax); after < ticketMax; {
-		page := fixture.Must(i.gate.Line(r.Context(), id, after, ticketMax))(r)
+	const maxTicket = 1 << 53
+	for after := int64(-maxTicket); after < maxTicket; {
+		page := fixture.Must(i.gate.Line(r.Context(), id, after, maxTicket))(r)
 		for _, u := range page.InLine {
 			out[u.UserID] = u.Ticket
 		}
@@ -238,7 +239,7 @@ func TestALoadPutsUsersBackInLine(t *testing.T) {
 		want := []string{"u1", "u2", "u3", "u4", "u6"}
 		if r.do != nil { // real keys
 			r.do(r, "XGROUP DESTROY", "coupon:request-stream:{"+id.String()+"}", "coupon-issue-group")
-			fixture.OK(r, i.Reconciler.loader.ensure(r.Context(), id))
+			fixture.OK(r, i.loader.ensure(r.Context(), id))
 			line := map[string]int64{"u1": 1, "u2": 2, "u3": 3, "u4": 4, "u6": 5}
 			if got := r.inLine(i, id); !maps.Equal(got, line) {
 				r.Errorf("in line: %v, want %v", got, line)

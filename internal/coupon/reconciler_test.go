@@ -67,10 +67,10 @@ func TestReconcilerLease(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, rows *leaseStore, instance string) context.CancelFunc {
 		t.Helper()
-		r := &Reconciler{interval: time.Second, parts: parts{
+		r := &Reconciler{interval: time.Second, keeperParts: keeperParts{
 			instance: instance, rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(),
 		}}
-		fixture.OK(t, r.templates.view.Read(t.Context()))
+		fixture.OK(t, r.templates.refresh(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		go r.run(ctx)
 		return cancel

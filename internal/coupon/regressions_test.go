@@ -43,7 +43,7 @@ func TestDrawAfterTheEpochWasTaken(t *testing.T) {
 			TotalQuantity: 3, OpensAt: time.Now().Add(2 * time.Second), Draw: reward.Draw{From: time.Now().Add(-time.Second)},
 		})
 		r.want(i, id, "ann", "")
-		r.until("it is assigned", func() bool { return len(i.issuers.epochs()) == 1 })
+		r.until("it is assigned", func() bool { return len(i.issuers.Epochs()) == 1 })
 		fixture.Must(r.rows.TemplateAssign(r.Context(), []reward.TemplateID{id}, "another"))(r)
 		if s := r.outcome(i, id, "ann"); s.Kind != StatusIssued {
 			r.Errorf("%+v", s)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/service"
 )
 
 // forwardTimeout ends the wait for the broker's confirmation in KAFKA mode.
@@ -58,7 +57,7 @@ func (i *Intake) requestTicket(ctx context.Context, t *reward.CouponTemplate, us
 // admit is false, the gate only checks whether it would admit them.
 func (i *Intake) admitBatch(admit bool) func(context.Context, reward.TemplateID, []string) ([]gateAnswer, error) {
 	return func(ctx context.Context, id reward.TemplateID, users []string) ([]gateAnswer, error) {
-		result, err := i.admit(ctx, id, users, admit)
+		result, err := i.granter.Admit(ctx, id, users, admit)
 		if err != nil {
 			return nil, err
 		}
@@ -73,55 +72,6 @@ func (i *Intake) admitBatch(admit bool) func(context.Context, reward.TemplateID,
 		}
 		return out, nil
 	}
-}
-
-// admit admits users, and has places granted for those who find none free. During a
-// pause of grants it asks the gate again instead.
-func (i *Intake) admit(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
-	result, err := i.ask(ctx, id, users, admit)
-	for grants, pauses := 0, 0; err == nil && admit && grants < grantTriesMax && pauses < pauseTriesMax; {
-		left := noPlace(&result)
-		if len(left) == 0 {
-			return result, nil
-		}
-		if result.Paused {
-			pauses++
-			if !service.Sleep(ctx, pauseInterval) {
-				return result, nil
-			}
-		} else {
-			grants++
-			if err = i.granter.grant(ctx, id, &result, len(left)); err != nil {
-				break
-			}
-		}
-		again := make([]string, len(left))
-		for n, at := range left {
-			again[n] = users[at]
-		}
-		var more gate.AdmitResult
-		if more, err = i.ask(ctx, id, again, true); err != nil {
-			break
-		}
-		more.Answers, result.Answers = result.Answers, more.Answers
-		for n, at := range left {
-			more.Answers[at] = result.Answers[n]
-		}
-		result = more
-	}
-	return result, err
-}
-
-// ask makes one call to the gate.
-func (i *Intake) ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
-	defer cancel()
-	began := time.Now()
-	result, err := i.gate.Admit(ctx, id, users, admit)
-	if err != nil && !errors.Is(err, gate.ErrNotLoaded) {
-		i.suspect(id, began, err)
-	}
-	return result, err
 }
 
 // refused returns the error for a verdict that is a refusal. A user who has the only

@@ -73,13 +73,14 @@ func (answeringGate) Ping(context.Context) error { return nil }
 func TestMissingIssuersAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const checkInterval = 5 * time.Second
 		rows := &issuerRows{}
 		templates := newTemplateCache(rows, time.Hour, obs.Log{})
 		troubles := obs.NewTroubles(nil, obs.Log{})
-		p := parts{instance: "this", rows: rows, gate: answeringGate{}, templates: templates}
-		m := &GateMaintainer{
-			parts: p, fallbackAfter: time.Second, troubles: troubles, issuers: &IssuerManager{parts: p},
-		}
+		issuers := &IssuerManager{parts: parts{instance: "this", rows: rows}}
+		m := newKeeper(keeperConfig{
+			Store: rows, Gate: answeringGate{}, Templates: templates, Issuers: issuers, FallbackAfter: time.Second, Troubles: troubles, NoGate: true,
+		}).Maintainer
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { templates.run(ctx) })
@@ -90,13 +91,13 @@ func TestMissingIssuersAreReported(t *testing.T) {
 		}{{0, 0, false}, {1, 0, true}, {1, 1, false}, {1, 0, true}, {0, 0, false}, {1, 2, false}} {
 			rows.templates.Store(c.templates)
 			rows.issuers.Store(c.issuers)
-			time.Sleep(3 * seeIssuersInterval)
+			time.Sleep(3 * checkInterval)
 			if got := len(troubles.List()) > 0; got != c.missing {
 				t.Errorf("%d templates, %d issuers: reported %v", c.templates, c.issuers, got)
 			}
 			before := rows.takes.Load()
 			time.Sleep(time.Minute)
-			if most := int64(time.Minute/seeIssuersInterval) + 1; rows.takes.Load()-before > most {
+			if most := int64(time.Minute/checkInterval) + 1; rows.takes.Load()-before > most {
 				t.Errorf("%d checks a minute, at most %d are wanted", rows.takes.Load()-before, most)
 			}
 		}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -43,25 +41,4 @@ type Store interface {
 	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
 	TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error)
 	TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error)
-}
-
-// gateStore is what keeping gates right needs of the database.
-type gateStore interface {
-	store.Leases
-	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error)
-	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]gate.Request, error)
-	CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error)
-	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]gate.Holding) error) error
-	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []gate.Request) ([]bool, error)
-	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
-	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
-	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
-	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
-	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
-	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
-	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error)
-	TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
-	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
-	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
 }

@@ -63,6 +63,9 @@ func newTemplateCache(rows templateRows, closedRetention time.Duration, log obs.
 // hint requests a read before the interval has passed.
 func (t *TemplateCache) hint() { t.view.Hint() }
 
+// refresh reads the templates at once.
+func (t *TemplateCache) refresh(ctx context.Context) error { return t.view.Read(ctx) }
+
 // run reads the templates until ctx ends.
 func (t *TemplateCache) run(ctx context.Context) { t.view.Run(ctx) }
 

@@ -84,7 +84,7 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 	settle.Store(true)
 	for range 2 {
 		i := r.start(func(c *FlowConfig) { c.Connected = settle.Load })
-		i.loader.topic.inspector = countedTopic{i.loader.topic.inspector, &ends} // no template exists
+		i.topic.inspector = countedTopic{i.topic.inspector, &ends} // no template exists
 	}
 	quantity := c.early + c.line + c.spare
 	id := r.create(reward.CouponTemplate{TotalQuantity: int64(quantity), Mode: reward.ModeKafka})
