@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -65,11 +66,11 @@ func (r *rig) archive(mode reward.IssueMode) {
 	if _, err := i.Catalog.Close(ctx, id); !reward.HasCode(err, reward.CodeArchived) {
 		r.Errorf("close: %v", err)
 	}
-	if report, err := i.Reconciler.Run(ctx, ReconcileCommand{TemplateID: &id, Repair: true}); err != nil || len(report.Drifts) > 0 {
+	if report, err := i.Reconciler.Run(ctx, gatekeeper.ReconcileCommand{TemplateID: &id, Repair: true}); err != nil || len(report.Drifts) > 0 {
 		r.Errorf("reconciled: %+v, %v", report, err)
 	}
 	if mode == reward.ModeKafka {
-		fixture.OK(r, i.topic.publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}))
+		fixture.OK(r, i.topic.Publish(ctx, id, []gate.Request{{UserID: "ann", Ticket: c.Ticket, Generation: c.Generation}}))
 		r.until("the record becomes a dead letter", func() bool {
 			list, err := r.rows.DeadLetterList(ctx, store.DeadLetterListParams{Limit: 10})
 			return err == nil && len(list) == 1 && list[0].Reason == reward.CodeArchived

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -69,7 +70,7 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 	if err != nil {
 		return View{}, err
 	}
-	c.templates.hint()
+	c.templates.Hint()
 	return View{CouponTemplate: created, Stock: created.TotalQuantity}, nil
 }
 
@@ -85,7 +86,7 @@ func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 // Known returns a template as this instance knows it: at most a second old, and without a
 // read of the database if the template is active.
 func (c *Catalog) Known(ctx context.Context, id reward.TemplateID) (View, error) {
-	t, err := c.templates.get(ctx, id)
+	t, err := c.templates.Get(ctx, id)
 	if err != nil {
 		return View{}, err
 	}
@@ -184,14 +185,14 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	}
 	var t reward.CouponTemplate
 	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || p.Mode != nil && *p.Mode != before.Mode {
-		t, err = c.granter.change(ctx, p, &before.CouponTemplate)
+		t, err = c.granter.Change(ctx, p, &before.CouponTemplate)
 	} else {
 		t, err = c.rows.TemplateChange(ctx, p)
 	}
 	if err != nil {
 		return View{}, err
 	}
-	c.afterChange(ctx, lastChange(&t))
+	c.afterChange(ctx, gatekeeper.LastChange(&t))
 	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
 }
 
@@ -247,17 +248,17 @@ func (c *Catalog) ReleasePlaces(ctx context.Context, id reward.TemplateID) (int6
 	if err != nil || !released {
 		return 0, err
 	}
-	c.templates.hint()
+	c.templates.Hint()
 	c.refusals.forget(id)
 	return t.Granted - after.Granted, nil
 }
 
 // afterChange applies a committed change to the gate, and gives hints to the parts
-// that must know of it. If the apply fails, the GateMaintainer applies it later.
+// that must know of it. If the apply fails, the gatekeeper applies it later.
 func (c *Catalog) afterChange(ctx context.Context, change *store.CouponChange) {
-	c.templates.hint()
+	c.templates.Hint()
 	id := change.Template.ID
-	c.applier.applyBestEffort(ctx, id, change, applyExtras{})
+	c.applier.ApplyBestEffort(ctx, id, change, gatekeeper.Extras{})
 	c.refusals.forget(id)
 	c.settled(id)
 }
@@ -296,7 +297,7 @@ func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]
 // Coupons returns a page of the coupons of a template or of a user.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
 	if p.TemplateID != 0 {
-		if _, err := c.templates.get(ctx, p.TemplateID); err != nil {
+		if _, err := c.templates.Get(ctx, p.TemplateID); err != nil {
 			return nil, err
 		}
 	}
@@ -332,7 +333,7 @@ func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon
 // template. It reports whether a template may have more. The failure of one template does
 // not stop the others. Several instances may do this at once: the statement that cancels a
 // coupon also counts it, so its place is free exactly once. After a crash between the
-// commit and the apply, the GateMaintainer applies the change.
+// commit and the apply, the gatekeeper applies the change.
 func (c *Catalog) endHolds(ctx context.Context) (more bool, err error) {
 	var errs []error
 	for after := reward.TemplateID(0); ctx.Err() == nil; {
@@ -393,7 +394,7 @@ const (
 // of these does not exist.
 func (c *Catalog) History(ctx context.Context, user string, more ...reward.TemplateID) (History, error) {
 	for _, id := range more {
-		if _, err := c.templates.get(ctx, id); err != nil {
+		if _, err := c.templates.Get(ctx, id); err != nil {
 			return History{}, err
 		}
 	}

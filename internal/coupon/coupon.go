@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -99,11 +100,18 @@ func checkArchived(t *reward.CouponTemplate) error {
 // then, nobody is admitted any more, and the rows know every outcome: the gate need not
 // be loaded again.
 func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
-	if !isClosed(t) {
+	if !gatekeeper.IsClosed(t) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 	defer cancel()
-	h, err := headerOf(ctx, g, t.ID)
+	h, err := gatekeeper.HeaderOf(ctx, g, t.ID)
 	return err == nil && !h.Exists
 }
+
+// What a reconciliation is asked and reports.
+type (
+	Reconciliation   = gatekeeper.Reconciliation
+	ReconcileCommand = gatekeeper.ReconcileCommand
+	Drift            = gatekeeper.Drift
+)

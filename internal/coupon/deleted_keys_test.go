@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -23,7 +24,7 @@ func TestReconcileRepairsWhatOthersSee(t *testing.T) {
 		j := r.start(func(c *FlowConfig) { c.Issue, c.Housekeeping = false, false })
 		reconcile := func(repair bool) map[string]bool {
 			r.Helper()
-			report, err := j.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id, Repair: repair})
+			report, err := j.Reconciler.Run(r.Context(), gatekeeper.ReconcileCommand{TemplateID: &id, Repair: repair})
 			if err != nil || len(report.Skipped) > 0 {
 				r.Fatalf("%+v, %v", report, err)
 			}

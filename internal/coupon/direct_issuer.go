@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -47,7 +48,7 @@ func (d *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, use
 		return nil, unavailable(context.Cause(ctx), "Redis is unavailable and the database is at its limit of concurrent transactions; repeat the request")
 	}
 	defer func() { <-d.slots }()
-	t, err := d.templates.get(ctx, id)
+	t, err := d.templates.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +62,14 @@ func (d *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, use
 // knowledge, so the transaction does nothing if a transaction with a higher fencing
 // token has written before.
 func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
-	t, err := d.templates.get(ctx, id)
+	t, err := d.templates.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	out, err := d.issueUnderLock(ctx, t, users)
 	if errors.Is(err, errTokenLow) {
 		// The row had a higher token than the template in memory: lock above it.
-		if t, err = d.templates.read(ctx, id); err != nil {
+		if t, err = d.templates.Read(ctx, id); err != nil {
 			return nil, err
 		}
 		out, err = d.issueUnderLock(ctx, t, users)
@@ -96,7 +97,7 @@ func (d *DirectIssuer) issueUnderLock(ctx context.Context, t *reward.CouponTempl
 		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
 	}()
 	// Check the gate: the last coupons may have gone during the wait for the lock.
-	check, cancel := context.WithTimeout(ctx, gateTimeout)
+	check, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 	result, err := d.gate.Admit(check, id, users, false)
 	cancel()
 	if err != nil {
@@ -120,7 +121,7 @@ func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int6
 	failed := 0
 	for try := 0; ; try++ {
 		began := time.Now()
-		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		call, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 		token, ok, err := d.gate.Lock(call, t.ID, p)
 		cancel()
 		switch {
@@ -157,14 +158,14 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 	case result.Refused == rules.RefusedFence:
 		return nil, errTokenLow
 	case result.Refused != rules.NotRefused:
-		if _, err := d.templates.read(ctx, t.ID); err != nil {
+		if _, err := d.templates.Read(ctx, t.ID); err != nil {
 			return nil, err
 		}
-		d.templates.hint()
+		d.templates.Hint()
 		return nil, errTemplateChanged
 	}
 	if path == reward.PathGate {
-		d.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, applyExtras{})
+		d.applier.ApplyBestEffort(ctx, t.ID, &result.CouponChange, gatekeeper.Extras{})
 	}
 	d.settled(t.ID)
 	out := make([]Status, len(users))

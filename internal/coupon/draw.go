@@ -138,7 +138,7 @@ func (d *drawer) draw(ctx context.Context, t *reward.CouponTemplate, epoch int64
 	done, err := d.rows.DrawDone(ctx, t.ID, epoch, list.sum())
 	if done {
 		d.log.Info("draw completed", "template_id", t.ID, "entrants", list.size)
-		d.templates.hint()
+		d.templates.Hint()
 		d.settled(t.ID)
 	}
 	return err

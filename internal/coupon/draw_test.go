@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -229,7 +230,7 @@ func runDraw(t *testing.T, entrants int, quantity, crashAt int64, measure bool) 
 		ID: 1, TotalQuantity: quantity, Draw: reward.Draw{State: reward.DrawClosed, Seed: NewSeed()},
 	}}
 	d := &drawer{parts: parts{
-		rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(), settled: func(reward.TemplateID) {},
+		rows: rows, templates: gatekeeper.NewTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(), settled: func(reward.TemplateID) {},
 	}}
 	err := d.draw(t.Context(), &rows.template, 0)
 	if crashAt > 0 && err != nil {

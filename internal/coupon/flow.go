@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -76,11 +77,11 @@ type parts struct {
 	instance  string
 	rows      Store
 	gate      gate.Gate
-	templates *TemplateCache
-	loader    *Loader
-	applier   *Applier
-	granter   *Granter
-	topic     *IssueTopic // carries the requests of KAFKA mode
+	templates *gatekeeper.TemplateCache
+	loader    *gatekeeper.Loader
+	applier   *gatekeeper.Applier
+	granter   *gatekeeper.Granter
+	topic     *gatekeeper.IssueTopic // carries the requests of KAFKA mode
 	ids       *service.IDs
 	metrics   *obs.Metrics
 	log       obs.Log
@@ -100,10 +101,10 @@ type Flow struct {
 	Catalog    *Catalog
 	Intake     *Intake
 	Notifier   *Notifier
-	Reconciler *Reconciler
+	Reconciler *gatekeeper.Reconciler
 
 	cfg      FlowConfig
-	keeper   *Keeper
+	keeper   *gatekeeper.Keeper
 	drawer   *drawer
 	refusals *refusals
 	issuers  *IssuerManager
@@ -117,11 +118,11 @@ type Flow struct {
 func NewFlow(cfg FlowConfig) (*Flow, error) {
 	log := cfg.Log.For(obs.Coupons)
 	p := parts{
-		instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, templates: newTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, log),
+		instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, templates: gatekeeper.NewTemplateCache(cfg.Store, cfg.QueueTTL+closedRetention, log),
 		ids: service.NewIDs(), metrics: cfg.Metrics, log: log, average: cfg.Average,
 	}
 	f := &Flow{cfg: cfg, refusals: newRefusals(cfg.RefusalTTL), issuers: &IssuerManager{issuers: make(map[reward.TemplateID]*runningIssuer)}}
-	f.keeper = newKeeper(keeperConfig{
+	f.keeper = gatekeeper.New(gatekeeper.Config{
 		Instance: cfg.Instance, Store: cfg.Store, Gate: cfg.Gate, NoGate: cfg.NoGate, Bus: cfg.Bus, Templates: p.templates, Issuers: f.issuers,
 		Draw: func(ctx context.Context, t *reward.CouponTemplate, epoch int64) error {
 			return f.drawer.draw(ctx, t, epoch)
@@ -151,7 +152,7 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 }
 
 func (f *Flow) newIntake() *Intake {
-	cfg, suspect := f.cfg, f.keeper.Maintainer.suspect
+	cfg, suspect := f.cfg, f.keeper.Maintainer.Suspect
 	direct := &DirectIssuer{
 		parts: f.parts, slots: make(chan struct{}, cfg.Concurrency),
 		lockWait: cfg.LockWait, lockLease: cfg.LockLease, suspect: suspect,
@@ -171,25 +172,25 @@ func (f *Flow) newIntake() *Intake {
 // Start reads the templates and starts the loops. An error means that the
 // templates could not be read, and that nothing was started.
 func (f *Flow) Start(ctx context.Context) error {
-	if err := f.templates.refresh(ctx); err != nil {
+	if err := f.templates.Refresh(ctx); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	f.refreshing.Start(ctx, f.templates.run)
+	f.refreshing.Start(ctx, f.templates.Run)
 	f.hinting.Start(ctx, f.passHints)
 	if f.cfg.Issue {
 		f.assigning.Start(ctx, f.issuers.run)
-		f.maintaining.Start(ctx, f.keeper.Maintainer.run)
+		f.maintaining.Start(ctx, f.keeper.Maintainer.Run)
 		f.listener.Start(ctx)
 	} else {
-		f.maintaining.Start(ctx, f.keeper.Maintainer.watch)
+		f.maintaining.Start(ctx, f.keeper.Maintainer.Watch)
 	}
 	if f.cfg.Housekeeping {
 		f.expiring.Start(ctx, f.repeat("expiring coupons failed", expireInterval, f.expire))
 		f.sweeping.Start(ctx, f.repeat("ending holds failed", sweepInterval, f.Catalog.endHolds))
 		f.tidying.Start(ctx, f.repeat("removing codes that were not imported failed", codesSweepInterval, f.sweepCodes))
 		if f.cfg.ReconcileEvery > 0 {
-			f.reconciling.Start(ctx, f.Reconciler.run)
+			f.reconciling.Start(ctx, f.Reconciler.RunRounds)
 		}
 	}
 	return nil
@@ -198,7 +199,7 @@ func (f *Flow) Start(ctx context.Context) error {
 // Stop stops all loops and waits until they have ended. Requests that are not settled
 // by then are left to other instances.
 func (f *Flow) Stop() {
-	f.keeper.stopLoads()
+	f.keeper.StopLoads()
 	var wg sync.WaitGroup
 	if f.listener != nil {
 		wg.Go(f.listener.Stop)
@@ -210,7 +211,7 @@ func (f *Flow) Stop() {
 	f.assigning.Stop()
 	f.refreshing.Stop()
 	f.Intake.wait()
-	f.keeper.waitLoads()
+	f.keeper.WaitLoads()
 }
 
 // hint gives a hint to the issuer and to the watchers of a template.
@@ -221,7 +222,7 @@ func (f *Flow) hint(id reward.TemplateID) {
 
 // afterLeave gives the place of a user who left to others at once.
 func (f *Flow) afterLeave(id reward.TemplateID, user string) {
-	f.templates.hint()
+	f.templates.Hint()
 	f.refusals.forget(id)
 	f.Notifier.hintUser(id, user)
 }

@@ -146,7 +146,7 @@ func TestWhoLetsHoldsEndWaits(t *testing.T) {
 }
 
 // TestHoldsWithoutApplies checks that a place whose release never reaches the gate
-// is found by the GateMaintainer: the sweeper may crash after its commit.
+// is found by the gatekeeper: the sweeper may crash after its commit.
 func TestHoldsWithoutApplies(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *rig) {

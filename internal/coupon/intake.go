@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -65,9 +66,9 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
 	case !t.ArchivedAt.IsZero():
 		return routeClosed
-	case inDraw(t):
+	case gatekeeper.InDraw(t):
 		return routeDraw
-	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.closedRetention:
+	case !t.ClosesAt.IsZero() && time.Since(t.ClosesAt) > i.templates.ClosedRetention:
 		return routeClosed
 	case t.Path == reward.PathDatabase:
 		return routeDatabase
@@ -143,14 +144,14 @@ func (i *Intake) try(
 ) (*reward.CouponTemplate, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
 	defer cancel()
-	t, err := i.templates.get(ctx, id)
+	t, err := i.templates.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	way := i.route(t)
 	for try := 1; ; try++ {
 		err := do(ctx, t, way)
-		if try == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, errNotNow) {
+		if try == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, gatekeeper.ErrNotNow) {
 			return t, err
 		}
 		if t, way, err = i.prepareRetry(ctx, id, err); err != nil {
@@ -163,7 +164,7 @@ func (i *Intake) try(
 // gate.ErrNotLoaded, it loads the gate first, unless the template is on the database path,
 // or has closed and its gate is removed.
 func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why error) (*reward.CouponTemplate, route, error) {
-	t, err := i.templates.read(ctx, id)
+	t, err := i.templates.Read(ctx, id)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -171,10 +172,10 @@ func (i *Intake) prepareRetry(ctx context.Context, id reward.TemplateID, why err
 		if isGone(ctx, i.gate, t) {
 			return t, routeClosed, nil
 		}
-		if err := i.loader.ensure(ctx, id); err != nil && !errors.Is(err, errNotNow) {
+		if err := i.loader.Ensure(ctx, id); err != nil && !errors.Is(err, gatekeeper.ErrNotNow) {
 			return nil, 0, err
 		}
-		if t, err = i.templates.read(ctx, id); err != nil {
+		if t, err = i.templates.Read(ctx, id); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -222,7 +223,7 @@ func newExpiredHolds(rows Store, holds int) *batcher[time.Duration] {
 // it while it waited. CodeArchived means that the outcomes of the template are removed.
 func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) (Status, error) {
 	for try := 1; ; try++ {
-		t, err := i.templates.get(ctx, id)
+		t, err := i.templates.Get(ctx, id)
 		if err != nil {
 			return Status{}, err
 		}
@@ -237,7 +238,7 @@ func (i *Intake) Status(ctx context.Context, id reward.TemplateID, user string) 
 		case err == nil:
 			return Status{}, requestUnknown(id, user, "request a coupon to get a ticket")
 		case errors.Is(err, gate.ErrNotLoaded) && try < requestTriesMax:
-			err = ignore(i.loader.ensure(ctx, id), errNotNow)
+			err = gatekeeper.Ignore(i.loader.Ensure(ctx, id), gatekeeper.ErrNotNow)
 		}
 		if err != nil {
 			return Status{}, unavailable(err, "the status of the request is unknown at the moment; try again")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -31,7 +32,7 @@ type IssueListener struct {
 // Offsets returns where to continue reading each partition: after the settled
 // records of the present log.
 func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]int64, error) {
-	return l.position.Start(ctx, l.topic.inspector, topic, l.rows.OffsetsGet)
+	return l.position.Start(ctx, l.topic.Inspector, topic, l.rows.OffsetsGet)
 }
 
 // issueRecord is a well-formed record.
@@ -139,7 +140,7 @@ func (l *IssueListener) saveOffsets(ctx context.Context, records []bus.Record, d
 	if _, err := l.rows.PayoutSave(ctx, p); err != nil {
 		return err
 	}
-	bus.PublishDead(ctx, l.topic.publisher, l.metrics, l.log, dead)
+	bus.PublishDead(ctx, l.topic.Publisher, l.metrics, l.log, dead)
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (l *IssueListener) settleAll(ctx context.Context, id reward.TemplateID, lis
 	stored bool, never []bus.DeadRecord, err error,
 ) {
 	for batch := range slices.Chunk(list, batchMax) {
-		t, err := l.templates.read(ctx, id)
+		t, err := l.templates.Read(ctx, id)
 		if err == nil {
 			err = checkArchived(t)
 		}
@@ -221,7 +222,7 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 		return nil
 	}
 	service.Sleep(ctx, republishInterval)
-	return l.topic.publisher.Publish(ctx, again)
+	return l.topic.Publisher.Publish(ctx, again)
 }
 
 // settle settles records in one transaction. It reports whether there was anything
@@ -248,9 +249,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		return false, nil, err
 	}
 	var never []bus.DeadRecord
-	with := applyExtras{serviceTime: l.average}
+	with := gatekeeper.Extras{ServiceTime: l.average}
 	if l.average == 0 {
-		with.serviceTime = l.measure(t.ID, len(p.Requests), began)
+		with.ServiceTime = l.measure(t.ID, len(p.Requests), began)
 	}
 	for i, r := range result.Results {
 		request := p.Requests[i]
@@ -262,7 +263,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 			continue
 		}
 		if request.Generation == result.Template.Generation {
-			with.done = append(with.done, gate.Request{UserID: request.UserID, Ticket: request.Ticket, Generation: request.Generation})
+			with.Done = append(with.Done, gate.Request{UserID: request.UserID, Ticket: request.Ticket, Generation: request.Generation})
 		}
 		switch r.Outcome {
 		case rules.RequestIssued:
@@ -272,9 +273,9 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		default:
 			continue
 		}
-		with.outcomes = append(with.outcomes, gate.Outcome{UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
+		with.Outcomes = append(with.Outcomes, gate.Outcome{UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason})
 	}
-	l.applier.applyBestEffort(ctx, t.ID, &result.CouponChange, with)
+	l.applier.ApplyBestEffort(ctx, t.ID, &result.CouponChange, with)
 	l.settled(t.ID)
 	return true, never, nil
 }

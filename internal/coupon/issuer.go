@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
@@ -130,7 +131,7 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	if claim {
 		return readNext, nil
 	}
-	h, err := headerOf(ctx, i.gate, i.id)
+	h, err := gatekeeper.HeaderOf(ctx, i.gate, i.id)
 	if err == nil && h.Loaded && h.Backlog > 0 {
 		return claimNext, nil
 	}
@@ -140,12 +141,12 @@ func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 // reload loads a gate that exists but must not be served (see served). If there is
 // no gate, no request waits, and the next request loads the gate.
 func (i *Issuer) reload(ctx context.Context) (nextStep, error) {
-	h, err := headerOf(ctx, i.gate, i.id)
+	h, err := gatekeeper.HeaderOf(ctx, i.gate, i.id)
 	if err != nil || !h.Exists {
 		return waitForHint, err
 	}
-	if err := i.loader.ensure(ctx, i.id); err != nil {
-		return waitForHint, ignore(err, errNotNow)
+	if err := i.loader.Ensure(ctx, i.id); err != nil {
+		return waitForHint, gatekeeper.Ignore(err, gatekeeper.ErrNotNow)
 	}
 	return claimNext, nil
 }
@@ -199,7 +200,7 @@ func (i *Issuer) handle(ctx context.Context, hand gate.Delivery) error {
 // commit settles requests, or publishes them to the broker in KAFKA mode. The caller
 // must then call apply, which brings the result to the gate, in the order of commits.
 func (i *Issuer) commit(ctx context.Context, hand gate.Delivery) (apply func() error, err error) {
-	t, err := i.templates.get(ctx, i.id)
+	t, err := i.templates.Get(ctx, i.id)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +226,7 @@ func (i *Issuer) commit(ctx context.Context, hand gate.Delivery) (apply func() e
 // forward publishes requests to the broker. Until a request is acknowledged at
 // the gate, it may be published again.
 func (i *Issuer) forward(ctx context.Context, requests []gate.Request) (apply func() error, err error) {
-	if err := i.topic.publish(ctx, i.id, requests); err != nil {
+	if err := i.topic.Publish(ctx, i.id, requests); err != nil {
 		return nil, err
 	}
 	return func() error { return i.acknowledge(ctx, requests) }, nil
@@ -261,7 +262,7 @@ func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate
 	default:
 		// Another generation, or the database path: the gate that gave these requests
 		// must not be served any more.
-		i.templates.hint()
+		i.templates.Hint()
 		if _, err := i.reload(ctx); err != nil {
 			return nil, err
 		}
@@ -269,7 +270,7 @@ func (i *Issuer) settle(ctx context.Context, t *reward.CouponTemplate, hand gate
 	}
 	with, done, gap := i.outcomes(hand.Requests, result, began)
 	return func() error {
-		if err := i.applier.apply(ctx, i.id, &result.CouponChange, with); err != nil {
+		if err := i.applier.Apply(ctx, i.id, &result.CouponChange, with); err != nil {
 			return err
 		}
 		if err := i.acknowledge(ctx, done); err != nil {
@@ -293,7 +294,7 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool, generation int64) er
 	}
 	i.gaps = 0
 	i.log.Error("ticket missing, reloading gate", errGap, "template_id", i.id)
-	return i.loader.remake(ctx, i.id, generation)
+	return i.loader.Remake(ctx, i.id, generation)
 }
 
 func (i *Issuer) settleParams(t *reward.CouponTemplate, hand gate.Delivery, now time.Time) store.CouponSettleParams {
@@ -332,13 +333,13 @@ func (i *Issuer) afterFailure(requests []gate.Request, err error) error {
 // outcomes counts the results of settled requests and measures the service time. It
 // returns what to apply to the gate in addition to the change, the requests to
 // acknowledge, and whether there is a gap.
-func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, began time.Time) (with applyExtras, done []gate.Request, gap bool) {
+func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResult, began time.Time) (with gatekeeper.Extras, done []gate.Request, gap bool) {
 	var issued, rejected int
 	for n, r := range result.Results {
 		request := requests[n]
 		switch r.Outcome {
 		case rules.RequestIssued, rules.RequestRejected:
-			with.outcomes = append(with.outcomes, gate.Outcome{
+			with.Outcomes = append(with.Outcomes, gate.Outcome{
 				UserID: request.UserID, Ticket: request.Ticket, CouponID: r.Coupon.ID, Reason: r.Reason,
 			})
 			if r.Outcome == rules.RequestIssued {
@@ -347,7 +348,7 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 				rejected++
 			}
 			done = append(done, request)
-			with.done = append(with.done, request)
+			with.Done = append(with.Done, request)
 		case rules.RequestAlreadySettled:
 			done = append(done, request)
 		default:
@@ -356,9 +357,9 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 	}
 	i.metrics.CouponsIssued(i.id, issued)
 	i.metrics.CouponsRejected(i.id, rejected)
-	with.serviceTime = i.average
+	with.ServiceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
-		with.serviceTime = i.pace.settled(n, began)
+		with.ServiceTime = i.pace.settled(n, began)
 	}
 	return with, done, gap
 }
@@ -413,7 +414,7 @@ func (m *IssuerManager) run(ctx context.Context) {
 // nothing, so the lease expires. The first instance that then sees templates may take
 // all of them, and the others get theirs when they have taken their leases again.
 func (m *IssuerManager) round(ctx context.Context) (more bool, err error) {
-	active := m.templates.active()
+	active := m.templates.Active()
 	if len(active) == 0 {
 		m.retain(nil)
 		return false, nil

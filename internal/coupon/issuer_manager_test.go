@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
@@ -41,11 +42,11 @@ func TestWithoutTemplatesNoLeaseIsTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &leasedRows{}
-		templates := newTemplateCache(rows, time.Hour, obs.Log{})
+		templates := gatekeeper.NewTemplateCache(rows, time.Hour, obs.Log{})
 		m := &IssuerManager{parts: parts{instance: "this", rows: rows, templates: templates}, issuers: make(map[reward.TemplateID]*runningIssuer)}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { templates.run(ctx) })
+		running.Go(func() { templates.Run(ctx) })
 		running.Go(func() { m.run(ctx) })
 		for _, n := range []int64{0, 1, 0} {
 			rows.templates.Store(n)

@@ -8,13 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // laggingTopic is a topic with a thousand new records per second. At its begin it has
 // those of the lag before, and settled returns how many the consumers have settled since.
 type laggingTopic struct {
-	TopicInspector
+	gatekeeper.TopicInspector
 	began   time.Time // zero = it is empty
 	settled func(after time.Duration) int64
 }
@@ -57,8 +58,8 @@ func newLaggingHand(t *testing.T, settled func(after time.Duration) int64) (*han
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100_000, Mode: reward.ModeKafka}, func(s Store) Store {
 		return &laggingRows{Store: s, topic: topic}
 	})
-	h.topic.inspector = topic
-	h.must(h.loader.ensure(t.Context(), h.id))
+	h.topic.Inspector = topic
+	h.must(h.loader.Ensure(t.Context(), h.id))
 	_, err := h.granter.Admit(t.Context(), h.id, []string{"ann"}, true) // nobody publishes the record
 	h.must(err)
 	topic.began = time.Now()
@@ -71,14 +72,14 @@ func (h *hand) maintains(t *testing.T) {
 	h.issuers.issuers[h.id] = &runningIssuer{issuer: h.issuer, cancel: func() {}, done: make(chan struct{})}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { h.templates.run(ctx) })
-	running.Go(func() { h.keeper.Maintainer.run(ctx) })
+	running.Go(func() { h.templates.Run(ctx) })
+	running.Go(func() { h.keeper.Maintainer.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
-		h.keeper.stopLoads()
+		h.keeper.StopLoads()
 		running.Wait()
 		h.Intake.wait()
-		h.keeper.waitLoads()
+		h.keeper.WaitLoads()
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -18,7 +19,7 @@ import (
 // load has removed them.
 //
 // The rows come first. A crash after them leaves a user in line who gets no coupon: a
-// repeat, the GateMaintainer or the next load removes them. In the other order, a crash
+// repeat, the gatekeeper or the next load removes them. In the other order, a crash
 // would leave a user out of line with a coupon to come.
 func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user string) error {
 	place, err := i.place(ctx, t.ID, user)
@@ -37,16 +38,16 @@ func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user s
 	switch result.Outcome {
 	case rules.LeaveDone:
 		i.metrics.CouponLeft()
-		err := i.applier.apply(ctx, t.ID, &result.CouponChange, applyExtras{
-			left:     []gate.Request{place.Request},
-			outcomes: []gate.Outcome{{UserID: user, Ticket: place.Ticket, Reason: reward.ReasonLeft}},
+		err := i.applier.Apply(ctx, t.ID, &result.CouponChange, gatekeeper.Extras{
+			Left:     []gate.Request{place.Request},
+			Outcomes: []gate.Outcome{{UserID: user, Ticket: place.Ticket, Reason: reward.ReasonLeft}},
 		})
 		i.left(t.ID, user)
 		return err
 	case rules.LeaveRepeated: // the earlier apply is missing
-		return i.applier.catchUp(ctx, t.ID, place.Version)
+		return i.applier.CatchUp(ctx, t.ID, place.Version)
 	case rules.LeaveServed: // the apply of its settlement is missing
-		if err := i.applier.catchUp(ctx, t.ID, place.Version); err != nil {
+		if err := i.applier.CatchUp(ctx, t.ID, place.Version); err != nil {
 			return err
 		}
 		return i.ended(ctx, t, user)
@@ -59,7 +60,7 @@ func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user s
 }
 
 func (i *Intake) place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 	defer cancel()
 	return i.gate.Place(ctx, id, user)
 }
@@ -137,7 +138,7 @@ func (i *Intake) leave(ctx context.Context, t *reward.CouponTemplate, way route,
 		return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 			"template %s draws among its entrants, who have no line to leave; leave the line after the draw", t.ID)
 	case routeDatabase:
-		if fresh, err := i.templates.read(ctx, t.ID); err != nil {
+		if fresh, err := i.templates.Read(ctx, t.ID); err != nil {
 			return err
 		} else if fresh.Path != reward.PathDatabase {
 			return errTemplateChanged

@@ -205,16 +205,16 @@ func TestALeaveThatCrashes(t *testing.T) {
 	for name, resolve := range map[string]func(h *hand){
 		"Repeat":    func(h *hand) { h.leave("bob") },
 		"NextLeave": func(h *hand) { h.leave("cid") },
-		"CatchUp":   func(h *hand) { h.must(h.applier.catchUp(h.Context(), h.id, h.header().Version)) },
+		"CatchUp":   func(h *hand) { h.must(h.applier.CatchUp(h.Context(), h.id, h.header().Version)) },
 		"Keep": func(h *hand) {
 			h.move(reward.PathGate)
-			h.must(h.loader.ensure(h.Context(), h.id))
+			h.must(h.loader.Ensure(h.Context(), h.id))
 		},
-		"Remake": func(h *hand) { h.must(h.loader.remake(h.Context(), h.id, h.header().Generation)) },
+		"Remake": func(h *hand) { h.must(h.loader.Remake(h.Context(), h.id, h.header().Generation)) },
 		"Outage": func(h *hand) {
 			h.move(reward.PathDatabase)
 			h.request("eve")
-			h.must(h.loader.leaveDatabase(h.Context(), h.id))
+			h.must(h.loader.LeaveDatabase(h.Context(), h.id))
 		},
 		"Issue": func(h *hand) { h.issued() },
 	} {
@@ -278,7 +278,7 @@ func TestATicketThatLeftIsGivenAgain(t *testing.T) {
 	h.memory.lose()
 	h.waits("ann", 1)
 	h.waits("bob", 2)
-	h.must(h.loader.remake(t.Context(), h.id, h.header().Generation)) // which asks the rows for ticket 2 of bob
+	h.must(h.loader.Remake(t.Context(), h.id, h.header().Generation)) // which asks the rows for ticket 2 of bob
 	h.waits("bob", 2)
 	h.waits("cid", 3)
 	if s, err := h.Intake.Status(t.Context(), h.id, "bob"); err != nil || s.Kind != StatusWaiting {

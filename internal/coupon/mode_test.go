@@ -14,7 +14,7 @@ func (h *hand) late(t *testing.T) *Flow {
 	t.Helper()
 	f, err := NewFlow(FlowConfig{Store: h.rows, Gate: h.memory.gate(t), Instance: "late", Concurrency: 1, LockWait: time.Second, LockLease: time.Second})
 	h.must(err)
-	h.must(f.templates.refresh(t.Context()))
+	h.must(f.templates.Refresh(t.Context()))
 	return f
 }
 
@@ -23,7 +23,7 @@ func (h *hand) become(mode reward.IssueMode) {
 	h.Helper()
 	_, err := h.Catalog.Change(h.Context(), rules.TemplateChange{ID: h.id, Mode: &mode})
 	h.must(err)
-	_, err = h.templates.read(h.Context(), h.id)
+	_, err = h.templates.Read(h.Context(), h.id)
 	h.must(err)
 }
 
@@ -32,7 +32,7 @@ func (h *hand) become(mode reward.IssueMode) {
 func TestALateInstanceGivesNoTicketInSYNCMode(t *testing.T) {
 	t.Parallel()
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 2}, nil)
-	h.must(h.loader.ensure(t.Context(), h.id))
+	h.must(h.loader.Ensure(t.Context(), h.id))
 	other := h.late(t)
 	h.become(reward.ModeSync)
 	if s := h.request("ann"); s.Kind != StatusIssued {
@@ -47,7 +47,7 @@ func TestALateInstanceGivesNoTicketInSYNCMode(t *testing.T) {
 	if s, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "cid"}); err == nil {
 		t.Errorf("cid got the coupon of a user who was told first: %+v", s)
 	}
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.wantIssued("ann", "bob")
 }
 
@@ -57,7 +57,7 @@ func TestALateInstanceGivesNoTicketInSYNCMode(t *testing.T) {
 func TestALateInstanceIssuesNothingPastTheLine(t *testing.T) {
 	t.Parallel()
 	h := newHand(t, reward.CouponTemplate{TotalQuantity: 100, Mode: reward.ModeSync}, nil)
-	h.must(h.loader.ensure(t.Context(), h.id))
+	h.must(h.loader.Ensure(t.Context(), h.id))
 	other := h.late(t)
 	h.become(reward.ModeStream)
 	h.waits("ann", 1)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -19,7 +20,7 @@ import (
 
 // TestModel compares a small model with random steps: requests, leaves, issuers of
 // which some are stale, cancels, holds that are confirmed or end, lost applies, lost
-// data, crashes, changes of the quantity and rounds of the GateMaintainer.
+// data, crashes, changes of the quantity and rounds of the gatekeeper.
 // TestNightlyModelAtLength takes more steps.
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -119,7 +120,7 @@ func (m *machine) step(n int) {
 	case 26:
 		// A consumer reads requests and crashes.
 		_, err := m.gate.Read(m.Context(), m.id, "ghost", 1+n/32%3)
-		m.must(ignore(err, gate.ErrNotLoaded))
+		m.must(gatekeeper.Ignore(err, gate.ErrNotLoaded))
 	case 27:
 		m.resize(1 + n/32%6)
 	case 28:
@@ -226,7 +227,7 @@ func (m *machine) leaveAndCrash(user string) {
 
 func (m *machine) inLine(user string) bool {
 	place, err := m.gate.Place(m.Context(), m.id, user)
-	m.must(ignore(err, gate.ErrNotLoaded))
+	m.must(gatekeeper.Ignore(err, gate.ErrNotLoaded))
 	return place.InLine
 }
 
@@ -383,11 +384,11 @@ func (m *machine) resize(total int) {
 	}
 }
 
-// maintain makes the GateMaintainer catch up at once.
+// maintain makes the gatekeeper catch up at once.
 func (m *machine) maintain() {
 	if h := m.header(); h.Exists {
-		m.must(ignore(m.loader.ensure(m.Context(), m.id), errNotNow))
-		m.must(m.applier.catchUp(m.Context(), m.id, h.Version))
+		m.must(gatekeeper.Ignore(m.loader.Ensure(m.Context(), m.id), gatekeeper.ErrNotNow))
+		m.must(m.applier.CatchUp(m.Context(), m.id, h.Version))
 	}
 }
 
@@ -422,7 +423,7 @@ func (m *machine) settle() {
 	if count.Live != int64(m.live) || count.KeptLive != count.Live || count.IssuedTotal != count.KeptIssuedTotal {
 		m.Fatalf("%+v, and the model has %d live", count, m.live)
 	}
-	report, err := m.Reconciler.Run(m.Context(), ReconcileCommand{TemplateID: &m.id})
+	report, err := m.Reconciler.Run(m.Context(), gatekeeper.ReconcileCommand{TemplateID: &m.id})
 	if err != nil || len(report.Drifts) > 0 {
 		m.Fatalf("%+v, %v", report, err)
 	}

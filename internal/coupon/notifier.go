@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -188,7 +189,7 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 // update sends the present statuses to those watchers who may have an outcome, or
 // whose rank is due. After a failure the next round tries again.
 func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
-	t, err := n.templates.get(ctx, id)
+	t, err := n.templates.Get(ctx, id)
 	if err != nil {
 		return
 	}
@@ -212,7 +213,7 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 			w.due = w.soonest
 		}
 		list, err := n.statuses(ctx, t, users)
-		if errors.Is(err, gate.ErrNotLoaded) && n.loader.ensure(ctx, id) == nil {
+		if errors.Is(err, gate.ErrNotLoaded) && n.loader.Ensure(ctx, id) == nil {
 			list, err = n.statuses(ctx, t, users)
 		}
 		if list == nil && err != nil {
@@ -243,9 +244,9 @@ func (n *Notifier) progress(ctx context.Context, t *reward.CouponTemplate) lineP
 	if t.Draw.State != reward.DrawNone && t.Draw.State != reward.DrawDone {
 		return p // there is no line before a draw
 	}
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 	defer cancel()
-	if h, err := headerOf(ctx, n.gate, t.ID); err == nil && h.Loaded {
+	if h, err := gatekeeper.HeaderOf(ctx, n.gate, t.ID); err == nil && h.Loaded {
 		p.known, p.generation, p.gone = true, h.Generation, h.LastTicket-h.Waiting
 	}
 	return p
@@ -333,7 +334,7 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 	var missing []string
 	var lineErr error
 	if drawn {
-		call, cancel := context.WithTimeout(ctx, gateTimeout)
+		call, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
 		positions, err := n.gate.Positions(call, t.ID, users)
 		cancel()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -55,7 +56,7 @@ func loadedMemory(t *testing.T, template *reward.CouponTemplate) gate.Gate {
 	g := gate.NewMemory()
 	begun := fixture.Must(g.LoadBegin(t.Context(), template.ID, "me"))(t)
 	load := gate.Load{TemplateID: template.ID, Token: "me", Run: begun.Run}
-	if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: stateOf(template)}); err != nil || !s.Done {
+	if s, err := g.LoadSwap(t.Context(), gate.SwapParams{Load: load, State: gatekeeper.StateOf(template)}); err != nil || !s.Done {
 		t.Fatal(s, err)
 	}
 	return g
@@ -77,7 +78,7 @@ func TestRanksAreThrottled(t *testing.T) {
 		for n := range people {
 			fixture.Must(g.Admit(t.Context(), 42, []string{fmt.Sprint("u", n+1)}, true))(t)
 		}
-		n := newNotifier(parts{rows: rows, gate: g, templates: newTemplateCache(rows, time.Hour, log)})
+		n := newNotifier(parts{rows: rows, gate: g, templates: gatekeeper.NewTemplateCache(rows, time.Hour, log)})
 		type told struct {
 			ranks   []time.Time
 			last    Status
@@ -107,7 +108,7 @@ func TestRanksAreThrottled(t *testing.T) {
 				settled[i] = time.Now()
 			}
 			now := rows.settle(each)
-			state := stateOf(&now)
+			state := gatekeeper.StateOf(&now)
 			state.Version, state.Live, state.Used = v, state.Settled, state.Settled
 			fixture.Must(g.Apply(t.Context(), gate.ApplyParams{TemplateID: 42, From: v - 1, State: state}))(t)
 			n.hint(42)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -158,11 +159,11 @@ func TestWaitsAreHonest(t *testing.T) {
 		}
 		g := loadedMemory(t, &template)
 		rows := &slowRows{Store: &promptRows{template: template}}
-		templates := newTemplateCache(&outcomeRows{template: template}, time.Hour, log)
+		templates := gatekeeper.NewTemplateCache(&outcomeRows{template: template}, time.Hour, log)
 		p := parts{
 			instance: "me", rows: rows, gate: g, templates: templates, ids: service.NewIDs(), log: log, settled: func(reward.TemplateID) {},
 		}
-		p.applier = newKeeper(keeperConfig{Store: rows, Gate: g}).Applier
+		p.applier = gatekeeper.New(gatekeeper.Config{Store: rows, Gate: g}).Applier
 		issuer := &Issuer{parts: p, id: 42, hint: service.NewHint()}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -116,7 +117,7 @@ func (h *hand) move(path reward.IssuePath) {
 	if !moved {
 		h.Fatal("the template was not moved")
 	}
-	_, err = h.templates.read(h.Context(), h.id)
+	_, err = h.templates.Read(h.Context(), h.id)
 	h.must(err)
 }
 
@@ -159,7 +160,7 @@ func TestACancelDuringAnOutageTakesNobodyOutOfTheLine(t *testing.T) {
 	s := h.request("bob") // through the database, with ticket 1
 	_, err := h.Catalog.Cancel(t.Context(), s.Coupon.ID)
 	h.must(err)
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.waits("ann", 2)
 	h.wantIssued("ann")
 }
@@ -173,7 +174,7 @@ func TestALoaderCrashesBeforeAnOutage(t *testing.T) {
 	h.move(reward.PathGate) // a loader raised the generation and crashed
 	h.move(reward.PathDatabase)
 	h.request("bob")
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.waits("ann", 2)
 	h.wantIssued("bob", "ann")
 }
@@ -189,7 +190,7 @@ func TestAnOutageWithoutRequestsKeepsTheTickets(t *testing.T) {
 	h.waits("cid", 3)
 	h.waits("dan", 4)
 	h.move(reward.PathDatabase)
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.waits("dan", 4)
 	h.wantIssued("ann", "bob", "cid", "dan")
 }
@@ -205,7 +206,7 @@ func TestAnswersThroughTheDatabaseCountForTheLine(t *testing.T) {
 	if s := h.request("ann"); s.Kind != StatusIssued {
 		t.Fatalf("%+v", s)
 	}
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.wantIssued("ann", "bob")
 }
 
@@ -245,11 +246,11 @@ func TestARemakeDuringALoad(t *testing.T) {
 		held := make(chan struct{})
 		rows.before = func() { <-held }
 		var loads sync.WaitGroup
-		loads.Go(func() { h.must(h.loader.ensure(t.Context(), h.id)) })
+		loads.Go(func() { h.must(h.loader.Ensure(t.Context(), h.id)) })
 		synctest.Wait() // the load waits for its snapshot
 		fixture.Must(h.gate.Ack(t.Context(), h.id, lost, []int64{2}))(t)
 		for range 3 {
-			loads.Go(func() { h.must(h.loader.remake(t.Context(), h.id, lost)) })
+			loads.Go(func() { h.must(h.loader.Remake(t.Context(), h.id, lost)) })
 		}
 		synctest.Wait() // they wait for that load
 		close(held)
@@ -258,7 +259,7 @@ func TestARemakeDuringALoad(t *testing.T) {
 		if after.Backlog != 2 || after.Waiting != 2 || after.Generation != lost+3 { // moved, loaded, made again
 			t.Errorf("%+v", after)
 		}
-		h.must(h.loader.remake(t.Context(), h.id, lost))
+		h.must(h.loader.Remake(t.Context(), h.id, lost))
 		if again := h.header(); again.Generation != after.Generation {
 			t.Errorf("made again twice: %+v", again)
 		}
@@ -281,7 +282,7 @@ func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
 			}
 		}
 	}
-	if err := h.loader.ensure(t.Context(), h.id); err == nil {
+	if err := h.loader.Ensure(t.Context(), h.id); err == nil {
 		t.Fatal("a gate was loaded although the template is on the database path")
 	}
 	if g := h.header(); g.Loaded || g.Generation != 1 || g.Waiting != 1 {
@@ -290,7 +291,7 @@ func TestASnapshotOfAnotherGenerationIsNotLoaded(t *testing.T) {
 	if s := h.request("bob"); s.Kind != StatusIssued {
 		t.Fatalf("through the database: %+v", s)
 	}
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.wantIssued("bob", "ann")
 }
 
@@ -335,9 +336,9 @@ func TestTheBrokerLosesRecords(t *testing.T) {
 	each(t, func(r *rig) {
 		const lost = 8
 		i := r.start()
-		publisher := &forgetfulPublisher{Publisher: i.topic.publisher}
+		publisher := &forgetfulPublisher{Publisher: i.topic.Publisher}
 		publisher.forget.Store(true)
-		i.topic.publisher = publisher // no issuer runs yet
+		i.topic.Publisher = publisher // no issuer runs yet
 		id := r.create(reward.CouponTemplate{TotalQuantity: lost + 2, Mode: reward.ModeKafka})
 		for n := range lost {
 			if s, code := r.request(i, id, fmt.Sprint("u", n)); code != "" || s.Kind != StatusWaiting {
@@ -389,7 +390,7 @@ func TestPlacesOfTheLineAreNotGivenAway(t *testing.T) {
 			if want := quantity - int(row.Promised()); issued != want || promised != quantity-want {
 				t.Fatalf("%d got one and %d were told to wait; %d places are promised", issued, promised, row.Promised())
 			}
-			h.must(h.loader.leaveDatabase(t.Context(), h.id))
+			h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 			if users := h.issued(); len(users) != issued+line {
 				t.Fatalf("%d coupons, want %d", len(users), issued+line)
 			}
@@ -627,7 +628,7 @@ func withoutPlaces(t *testing.T, total int64, users []string) *hand {
 	if err != nil || !done || row.Promised() != 0 {
 		t.Fatalf("%+v, %v", row, err)
 	}
-	_, err = h.gate.Apply(t.Context(), gate.ApplyParams{TemplateID: h.id, From: row.Version - 1, State: stateOf(&row)})
+	_, err = h.gate.Apply(t.Context(), gate.ApplyParams{TemplateID: h.id, From: row.Version - 1, State: gatekeeper.StateOf(&row)})
 	h.must(err)
 	if g := h.header(); int(g.Waiting) != len(users) || g.Granted != g.Used {
 		t.Fatalf("%+v", g)
@@ -640,12 +641,12 @@ func withoutPlaces(t *testing.T, total int64, users []string) *hand {
 func TestALineWithoutPlacesGetsThem(t *testing.T) {
 	t.Parallel()
 	h := withoutPlaces(t, 3, []string{"ann", "bob", "cid"})
-	h.must(h.granter.cover(t.Context(), h.id, h.header()))
+	h.must(h.granter.Cover(t.Context(), h.id, h.header()))
 	h.move(reward.PathDatabase)
 	if _, err := h.Intake.Request(t.Context(), IssueCommand{TemplateID: h.id, UserID: "dan"}); !reward.HasCode(err, reward.CodeUnavailable) {
 		t.Fatalf("a newcomer: %v", err)
 	}
-	h.must(h.loader.leaveDatabase(t.Context(), h.id))
+	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.wantIssued("ann", "bob", "cid")
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -19,7 +20,7 @@ import (
 // and by the gate.
 func (r *rig) finds(i *instance, id reward.TemplateID, repair bool) []string {
 	r.Helper()
-	report, err := i.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id, Repair: repair})
+	report, err := i.Reconciler.Run(r.Context(), gatekeeper.ReconcileCommand{TemplateID: &id, Repair: repair})
 	if err != nil || len(report.Skipped) > 0 {
 		r.Fatalf("%+v, %v", report, err)
 	}
@@ -62,7 +63,7 @@ func (r *rig) wantRepair(i *instance, id reward.TemplateID, what string, want ..
 func (r *rig) stateAt(id reward.TemplateID) gate.State {
 	r.Helper()
 	t := fixture.Must(r.rows.TemplateGet(r.Context(), id))(r)
-	return stateOf(&t)
+	return gatekeeper.StateOf(&t)
 }
 
 // overwrite changes a gate behind the back of the rows.
@@ -239,7 +240,7 @@ func TestALoadPutsUsersBackInLine(t *testing.T) {
 		want := []string{"u1", "u2", "u3", "u4", "u6"}
 		if r.do != nil { // real keys
 			r.do(r, "XGROUP DESTROY", "coupon:request-stream:{"+id.String()+"}", "coupon-issue-group")
-			fixture.OK(r, i.loader.ensure(r.Context(), id))
+			fixture.OK(r, i.loader.Ensure(r.Context(), id))
 			line := map[string]int64{"u1": 1, "u2": 2, "u3": 3, "u4": 4, "u6": 5}
 			if got := r.inLine(i, id); !maps.Equal(got, line) {
 				r.Errorf("in line: %v, want %v", got, line)
@@ -291,7 +292,7 @@ func TestReconcileInARush(t *testing.T) {
 		defer stop()
 		for range comparisons {
 			r.sleep(3 * time.Millisecond)
-			report, err := i.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id})
+			report, err := i.Reconciler.Run(r.Context(), gatekeeper.ReconcileCommand{TemplateID: &id})
 			if err != nil || len(report.Drifts) > 0 {
 				r.Fatalf("%+v, %v", report, err)
 			}

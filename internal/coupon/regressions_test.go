@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -156,7 +157,7 @@ func TestReadersDoNotDelayTheReturnToTheGate(t *testing.T) {
 		if _, moved, err := r.rows.TemplateNewGeneration(r.Context(), store.TemplateNewGenerationParams{ID: id, Path: reward.PathDatabase}); err != nil || !moved {
 			r.Fatal(moved, err)
 		}
-		if err := i.Intake.loader.ensure(r.Context(), id); !errors.Is(err, errNotNow) {
+		if err := i.Intake.loader.Ensure(r.Context(), id); !errors.Is(err, gatekeeper.ErrNotNow) {
 			r.Errorf("the gate was loaded: %v", err)
 		}
 		if begun, err := i.gate.LoadBegin(r.Context(), id, "the return"); err != nil || !begun.Held {

@@ -63,7 +63,7 @@ func (i *Intake) admitBatch(admit bool) func(context.Context, reward.TemplateID,
 		}
 		// If the gate's generation is older than that of the rows, its requests are
 		// never settled: the gate must be loaded.
-		if t, err := i.templates.get(ctx, id); err == nil && result.Generation < t.Generation {
+		if t, err := i.templates.Get(ctx, id); err == nil && result.Generation < t.Generation {
 			return nil, gate.ErrNotLoaded
 		}
 		out := make([]gateAnswer, len(users))
@@ -88,7 +88,7 @@ func (i *Intake) refused(ctx context.Context, t *reward.CouponTemplate, user str
 		}
 		if c.Status == reward.CouponCancelled {
 			// The cancel has not been applied to the gate yet.
-			if err := i.applier.catchUp(ctx, t.ID, a.version); err != nil {
+			if err := i.applier.CatchUp(ctx, t.ID, a.version); err != nil {
 				return Status{}, err
 			}
 			return Status{}, errTemplateChanged
@@ -99,7 +99,7 @@ func (i *Intake) refused(ctx context.Context, t *reward.CouponTemplate, user str
 	case gate.NoTickets:
 		// This instance has not seen that the mode is SYNC, or the gate has not seen that it
 		// no longer is.
-		if err := i.applier.catchUp(ctx, t.ID, a.version); err != nil {
+		if err := i.applier.CatchUp(ctx, t.ID, a.version); err != nil {
 			return Status{}, err
 		}
 		return Status{}, errTemplateChanged
@@ -167,7 +167,7 @@ func (i *Intake) enterDraw(ctx context.Context, t *reward.CouponTemplate, user s
 		}
 	}
 	now := time.Now()
-	switch fresh, err := i.templates.read(ctx, t.ID); {
+	switch fresh, err := i.templates.Read(ctx, t.ID); {
 	case err != nil:
 		return Status{}, err
 	case fresh.Draw.State == reward.DrawDone:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -75,16 +76,16 @@ func TestMissingIssuersAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const checkInterval = 5 * time.Second
 		rows := &issuerRows{}
-		templates := newTemplateCache(rows, time.Hour, obs.Log{})
+		templates := gatekeeper.NewTemplateCache(rows, time.Hour, obs.Log{})
 		troubles := obs.NewTroubles(nil, obs.Log{})
 		issuers := &IssuerManager{parts: parts{instance: "this", rows: rows}}
-		m := newKeeper(keeperConfig{
+		m := gatekeeper.New(gatekeeper.Config{
 			Store: rows, Gate: answeringGate{}, Templates: templates, Issuers: issuers, FallbackAfter: time.Second, Troubles: troubles, NoGate: true,
 		}).Maintainer
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { templates.run(ctx) })
-		running.Go(func() { m.watch(ctx) })
+		running.Go(func() { templates.Run(ctx) })
+		running.Go(func() { m.Watch(ctx) })
 		for _, c := range []struct {
 			templates, issuers int64
 			missing            bool

@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
 // Store is what coupons need of the database.
 type Store interface {
-	gateStore
+	gatekeeper.Store
 	CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error
 	CodesDiscard(ctx context.Context, importID int64) error
 	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (store.CouponChange, error)

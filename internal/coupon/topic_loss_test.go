@@ -12,13 +12,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/bus"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 )
 
 // countedTopic counts the reads of the end offsets.
 type countedTopic struct {
-	TopicInspector
+	gatekeeper.TopicInspector
 	ends *atomic.Int64
 }
 
@@ -84,7 +85,7 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 	settle.Store(true)
 	for range 2 {
 		i := r.start(func(c *FlowConfig) { c.Connected = settle.Load })
-		i.topic.inspector = countedTopic{i.topic.inspector, &ends} // no template exists
+		i.topic.Inspector = countedTopic{i.topic.Inspector, &ends} // no template exists
 	}
 	quantity := c.early + c.line + c.spare
 	id := r.create(reward.CouponTemplate{TotalQuantity: int64(quantity), Mode: reward.ModeKafka})

@@ -17,6 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/gate/redisgate"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/reward"
@@ -432,7 +433,7 @@ func (r *rig) balanced(id reward.TemplateID) {
 		t, err := r.rows.TemplateGet(r.Context(), id)
 		return err == nil && (!h[0].Exists || h[0].Version == t.Version && h[0].Waiting == 0 && h[0].Backlog == 0)
 	})
-	report, err := i.Reconciler.Run(r.Context(), ReconcileCommand{TemplateID: &id})
+	report, err := i.Reconciler.Run(r.Context(), gatekeeper.ReconcileCommand{TemplateID: &id})
 	if err != nil || len(report.Drifts) > 0 || len(report.Skipped) > 0 {
 		r.Errorf("reconcile: %+v, %v", report, err)
 	}

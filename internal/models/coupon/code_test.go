@@ -9,14 +9,14 @@ import (
 // otherCode names the code that takes the steps of the KAFKA model and of the lock, which
 // differ from those of the STREAM model.
 var otherCode = map[string]string{
-	"is published":                 "coupon.Issuer.forward coupon.IssueTopic.publish",
-	"is acknowledged: 202":         "coupon.gateRoute.waitForwarded gate.Gate.Ack gate/redisgate/unacked.lua",
+	"is published":                 "coupon.Issuer.forward gatekeeper.IssueTopic.Publish",
+	"is acknowledged: 202":         "coupon.Intake.requestTicket gate.Gate.Ack gate/redisgate/unacked.lua",
 	"a consumer settles":           "coupon.IssueListener.settle rules.Due store.Coupons.CouponSettle",
 	"a later coupon is the answer": "rules.Due store.Coupons.CouponSettle",
 	"is of an archived template":   "coupon.refusesAll rules.CheckTemplateArchived coupon.IssueListener.settle",
 	"was never given":              "rules.neverGiven coupon.IssueListener.settle",
-	"the end offsets, the floor":   "coupon.loadTry.passRecords coupon.loadTry.run store.Coupons.TemplateSetFloor",
-	"a load without its records":   "coupon.GateMaintainer.reloadForgotten coupon.Loader.remake",
+	"the end offsets, the floor":   "gatekeeper.loadTry.passRecords gatekeeper.loadTry.run store.Coupons.TemplateSetFloor",
+	"a load without its records":   "gatekeeper.Maintainer.reloadForgotten gatekeeper.Loader.Remake",
 	"a client locks, and unlocks":  "coupon.DirectIssuer.lock gate.Gate.Lock gate/redisgate/lock.lua gate.Gate.Unlock gate/redisgate/unlock.lua",
 	"a client writes, or must not": "coupon.DirectIssuer.IssueLocked rules.Refuse",
 }

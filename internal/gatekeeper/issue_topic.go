@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -23,13 +23,13 @@ type TopicInspector interface {
 // IssueTopic is the coupon-issue topic. It carries the requests of templates in
 // KAFKA mode. The rows store how far its records are settled.
 type IssueTopic struct {
-	rows      gateStore
-	publisher bus.Publisher
-	inspector TopicInspector
+	rows      Store
+	Publisher bus.Publisher
+	Inspector TopicInspector
 }
 
-// publish publishes requests. Repeating it is harmless: a ticket is settled once.
-func (t *IssueTopic) publish(ctx context.Context, id reward.TemplateID, requests []gate.Request) error {
+// Publish publishes requests. Repeating it is harmless: a ticket is settled once.
+func (t *IssueTopic) Publish(ctx context.Context, id reward.TemplateID, requests []gate.Request) error {
 	records := make([]bus.Record, len(requests))
 	for i, q := range requests {
 		e := reward.CouponIssueEvent{
@@ -37,7 +37,7 @@ func (t *IssueTopic) publish(ctx context.Context, id reward.TemplateID, requests
 		}
 		records[i] = bus.Record{Topic: bus.TopicCouponIssue, Key: []byte(id.String()), Value: e.JSON()}
 	}
-	return t.publisher.Publish(ctx, records)
+	return t.Publisher.Publish(ctx, records)
 }
 
 // topicEnds are the end offsets of the partitions of one log.
@@ -53,11 +53,11 @@ var errLogCut = errors.New("the log of " + bus.TopicCouponIssue + " ends earlier
 // ends returns the present end offset of each partition. If the topic is recreated between
 // the two reads, the ends are too high for the new log, which behind notices.
 func (t *IssueTopic) ends(ctx context.Context) (topicEnds, error) {
-	at, err := t.inspector.Ends(ctx, bus.TopicCouponIssue)
+	at, err := t.Inspector.Ends(ctx, bus.TopicCouponIssue)
 	if err != nil {
 		return topicEnds{}, err
 	}
-	log, err := t.inspector.LogID(ctx, bus.TopicCouponIssue)
+	log, err := t.Inspector.LogID(ctx, bus.TopicCouponIssue)
 	return topicEnds{log: log, at: at}, err
 }
 
@@ -73,7 +73,7 @@ func (t *IssueTopic) behind(ctx context.Context, ends topicEnds) (int64, error) 
 		if _, known := stored[partition]; !known && end > 0 {
 			// These rows have no offset for the partition. Records before the position
 			// where the listener starts are never read, so they count as settled.
-			group, err := t.inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
+			group, err := t.Inspector.Positions(ctx, bus.GroupCouponIssue, bus.TopicCouponIssue)
 			if err != nil {
 				return 0, err
 			}

@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -67,12 +67,12 @@ func TestReconcilerLease(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, rows *leaseStore, instance string) context.CancelFunc {
 		t.Helper()
-		r := &Reconciler{interval: time.Second, keeperParts: keeperParts{
-			instance: instance, rows: rows, templates: newTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(),
+		r := &Reconciler{interval: time.Second, parts: parts{
+			instance: instance, rows: rows, templates: NewTemplateCache(rows, time.Hour, obs.Log{}), ids: service.NewIDs(),
 		}}
-		fixture.OK(t, r.templates.refresh(t.Context()))
+		fixture.OK(t, r.templates.Refresh(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
-		go r.run(ctx)
+		go r.RunRounds(ctx)
 		return cancel
 	}
 

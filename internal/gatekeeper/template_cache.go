@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -27,8 +27,8 @@ const (
 type TemplateCache struct {
 	rows templateRows
 	view *service.View[activeTemplates]
-	// closedRetention is how long a template stays active after its close.
-	closedRetention time.Duration
+	// ClosedRetention is how long a template stays active after its close.
+	ClosedRetention time.Duration
 
 	mu sync.Mutex // protects inactive
 	// inactive holds the templates read by id: closed long ago, newer than the
@@ -53,28 +53,28 @@ type templateRows interface {
 	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
-func newTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
-	t := &TemplateCache{rows: rows, closedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
+func NewTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
+	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
 	report := log.Streak("template cache unavailable", "template cache available again")
 	t.view = service.NewView(refreshInterval, hintDelay, t.readActive, func(err error) { report(err) })
 	return t
 }
 
-// hint requests a read before the interval has passed.
-func (t *TemplateCache) hint() { t.view.Hint() }
+// Hint requests a read before the interval has passed.
+func (t *TemplateCache) Hint() { t.view.Hint() }
 
-// refresh reads the templates at once.
-func (t *TemplateCache) refresh(ctx context.Context) error { return t.view.Read(ctx) }
+// Refresh reads the templates at once.
+func (t *TemplateCache) Refresh(ctx context.Context) error { return t.view.Read(ctx) }
 
-// run reads the templates until ctx ends.
-func (t *TemplateCache) run(ctx context.Context) { t.view.Run(ctx) }
+// Run reads the templates until ctx ends.
+func (t *TemplateCache) Run(ctx context.Context) { t.view.Run(ctx) }
 
 // readActive reads the active templates.
 func (t *TemplateCache) readActive(ctx context.Context) (activeTemplates, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	readAt := time.Now()
-	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.closedRetention))
+	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.ClosedRetention))
 	if err != nil {
 		return activeTemplates{}, err
 	}
@@ -95,15 +95,15 @@ func (t *TemplateCache) readActive(ctx context.Context) (activeTemplates, error)
 	return now, nil
 }
 
-// active returns the active templates as of the latest read. The caller must not
+// Active returns the active templates as of the latest read. The caller must not
 // change them.
-func (t *TemplateCache) active() []*reward.CouponTemplate {
+func (t *TemplateCache) Active() []*reward.CouponTemplate {
 	now, _ := t.view.Get()
 	return now.list
 }
 
-// get returns a template, from memory if possible.
-func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+// Get returns a template, from memory if possible.
+func (t *TemplateCache) Get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	now, _ := t.view.Get()
 	found := now.byID[id]
 	t.mu.Lock()
@@ -115,11 +115,11 @@ func (t *TemplateCache) get(ctx context.Context, id reward.TemplateID) (*reward.
 	case known && time.Since(s.readAt) < inactiveTTL:
 		return s.template, s.err
 	}
-	return t.read(ctx, id)
+	return t.Read(ctx, id)
 }
 
-// read reads a template from the database.
-func (t *TemplateCache) read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+// Read reads a template from the database.
+func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
 	row, err := t.rows.TemplateGet(ctx, id)
 	if err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
 		return nil, err

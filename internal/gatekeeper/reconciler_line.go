@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -97,7 +97,7 @@ func (c *lineComparison) compare(ctx context.Context, report *Reconciliation) er
 }
 
 func (c *lineComparison) find(ctx context.Context) error {
-	h, err := headerOf(ctx, c.gate, c.id)
+	h, err := HeaderOf(ctx, c.gate, c.id)
 	if err != nil || !h.Loaded {
 		return err
 	}
@@ -305,7 +305,7 @@ func (c *lineComparison) confirm(ctx context.Context) ([]lineDrift, int64, error
 // caughtUp waits until the gate has all outcomes that are known, and returns its header.
 func (c *lineComparison) caughtUp(ctx context.Context) (gate.Header, error) {
 	for range compareTriesMax {
-		h, err := headerOf(ctx, c.gate, c.id)
+		h, err := HeaderOf(ctx, c.gate, c.id)
 		switch {
 		case err != nil:
 			return h, err
@@ -331,8 +331,8 @@ func (c *lineComparison) repair(ctx context.Context) (left []lineDrift, err erro
 		return c.drifts, err
 	}
 	if slices.ContainsFunc(c.drifts, func(d lineDrift) bool { return d.fault == faultLost }) {
-		if err := c.loader.remake(ctx, c.id, c.generation); err != nil {
-			return c.drifts, ignore(err, errNotNow)
+		if err := c.loader.Remake(ctx, c.id, c.generation); err != nil {
+			return c.drifts, Ignore(err, ErrNotNow)
 		}
 	}
 	switch left, _, err = c.confirm(ctx); {
@@ -366,7 +366,7 @@ func (c *lineComparison) repairTickets(ctx context.Context) (bool, error) {
 
 // leftReader reads requests that left the line, in the order of their tickets.
 type leftReader struct {
-	rows               gateStore
+	rows               Store
 	id                 reward.TemplateID
 	ticket, generation int64 // of the last request that was read
 	ahead              []gate.Request

@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -44,7 +44,7 @@ const (
 // a place, so nobody can take it afterwards: not through the database during a Redis
 // outage, and not by a lower quantity. It is safe for concurrent use.
 type Granter struct {
-	keeperParts
+	parts
 	applier *Applier
 	// suspect is called after a call to the gate that failed for the users of an Admit.
 	suspect func(id reward.TemplateID, began time.Time, err error)
@@ -122,7 +122,7 @@ func (g *Granter) Admit(ctx context.Context, id reward.TemplateID, users []strin
 
 // ask makes one call to the gate.
 func (g *Granter) ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	began := time.Now()
 	result, err := g.gate.Admit(ctx, id, users, admit)
@@ -142,8 +142,8 @@ func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at *gate.Admi
 	})
 }
 
-// cover grants the places that users in line need and do not have.
-func (g *Granter) cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
+// Cover grants the places that users in line need and do not have.
+func (g *Granter) Cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
 	if uncovered(h) <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (g *Granter) tell(ctx context.Context, t *reward.CouponTemplate) (bool, err
 	if err != nil || !done {
 		return false, err
 	}
-	return true, g.applier.apply(ctx, t.ID, lastChange(&row), applyExtras{})
+	return true, g.applier.Apply(ctx, t.ID, LastChange(&row), Extras{})
 }
 
 // add has the rows grant places to a gate, which has a version, and tells the gate.
@@ -176,15 +176,15 @@ func (g *Granter) add(ctx context.Context, version int64, p store.TemplateGrantP
 	case t.Generation != p.Generation || t.Path != reward.PathGate:
 		return gate.ErrNotLoaded // a load, or the database path
 	case !done:
-		return g.applier.catchUp(ctx, p.ID, version)
+		return g.applier.CatchUp(ctx, p.ID, version)
 	}
-	return g.applier.apply(ctx, p.ID, lastChange(&t), applyExtras{})
+	return g.applier.Apply(ctx, p.ID, LastChange(&t), Extras{})
 }
 
 // gateShrink makes a gate give up the places that it has not given. From then on it
 // gives only places that the rows grant again. version is the gate's.
 func (g *Granter) gateShrink(ctx context.Context, id reward.TemplateID) (s rules.Shrunk, version int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	r, err := g.gate.Shrink(ctx, id)
 	return rules.Shrunk{Generation: r.Generation, Grants: r.Grants, Granted: r.Granted}, r.Version, err
@@ -198,26 +198,26 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 	for range shrinkTriesMax {
 		s, version, err := g.gateShrink(ctx, id)
 		if err != nil {
-			return ignore(err, gate.ErrNotLoaded)
+			return Ignore(err, gate.ErrNotLoaded)
 		}
 		t, done, err := g.rows.TemplateShrink(ctx, id, s)
 		switch {
 		case err != nil:
 			return err
 		case done:
-			return g.applier.apply(ctx, id, lastChange(&t), applyExtras{})
+			return g.applier.Apply(ctx, id, LastChange(&t), Extras{})
 		case t.Generation != s.Generation || t.Path != reward.PathGate:
 			return nil
 		}
 		// Another grant or shrink has not reached the gate yet.
-		if err := g.applier.catchUp(ctx, id, version); err != nil {
+		if err := g.applier.CatchUp(ctx, id, version); err != nil {
 			return err
 		}
 	}
 	return errPlacesChange
 }
 
-// change makes a change of a template that needs as many free places as possible: a
+// Change makes a change of a template that needs as many free places as possible: a
 // lower quantity, or another mode. The gate gives up the places that it has not given,
 // and the transaction of the change takes them back. If the gate does not respond, the
 // rows decide with the places that are set aside. If the caller crashes in between, the
@@ -231,7 +231,7 @@ func (g *Granter) shrink(ctx context.Context, id reward.TemplateID) error {
 // is loaded first: after Redis lost data, places are set aside for users that no gate
 // knows. Users in line who have no places get them first. If the gate responds and that
 // fails, the error is CodeUnavailable: the rows would give their places away.
-func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *reward.CouponTemplate) (reward.CouponTemplate, error) {
+func (g *Granter) Change(ctx context.Context, p rules.TemplateChange, before *reward.CouponTemplate) (reward.CouponTemplate, error) {
 	// If this call fails, the pause ends by itself.
 	defer func() { _ = g.pause(context.WithoutCancel(ctx), p.ID, 0) }()
 	for try := 1; ; try++ {
@@ -256,7 +256,7 @@ func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *re
 			return t, err // the users in line need the places, or they keep changing
 		}
 		// Another grant or shrink has not reached the gate yet.
-		if err := g.applier.catchUp(ctx, p.ID, version); err != nil {
+		if err := g.applier.CatchUp(ctx, p.ID, version); err != nil {
 			return t, err
 		}
 	}
@@ -264,7 +264,7 @@ func (g *Granter) change(ctx context.Context, p rules.TemplateChange, before *re
 
 // pause keeps all instances from requesting places for a while; 0 ends that.
 func (g *Granter) pause(ctx context.Context, id reward.TemplateID, pause time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	return g.gate.PauseGrants(ctx, id, pause)
 }
@@ -279,7 +279,7 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 		return s, version, err
 	}
 	if !h.Loaded && (h.Exists || before.Promised() > 0) {
-		err = g.applier.loader.ensure(ctx, before.ID)
+		err = g.applier.loader.Ensure(ctx, before.ID)
 	}
 	for try := 0; err == nil && try < grantTriesMax; try++ {
 		if h, err = g.header(ctx, before.ID); err != nil {
@@ -292,7 +292,7 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 			}
 			return g.gateShrink(ctx, before.ID)
 		}
-		err = g.cover(ctx, before.ID, h)
+		err = g.Cover(ctx, before.ID, h)
 	}
 	if uncovered(h) > 0 {
 		return s, version, errors.Join(errUncovered, err)
@@ -302,9 +302,9 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 
 // header reads the header of a gate.
 func (g *Granter) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
-	return headerOf(ctx, g.gate, id)
+	return HeaderOf(ctx, g.gate, id)
 }
 
 // errUncovered means that users in line have no places, and could not get them.

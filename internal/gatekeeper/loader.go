@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -38,9 +38,9 @@ var (
 	errConsumersLag = errors.New("the gate cannot be loaded before the consumers of " + bus.TopicCouponIssue + " have settled the records of its line")
 )
 
-// errNotNow means that the gate must not be loaded now: the template is on another
+// ErrNotNow means that the gate must not be loaded now: the template is on another
 // path than expected, or its draw is not done.
-var errNotNow = errors.New("the gate must not be loaded now")
+var ErrNotNow = errors.New("the gate must not be loaded now")
 
 // Loader loads gates from rows. One instance at a time loads a gate. It is safe
 // for concurrent use.
@@ -63,7 +63,7 @@ var errNotNow = errors.New("the gate must not be loaded now")
 // If a loader crashes in between, the gate stays closed or has an earlier generation.
 // Nothing of it is settled, and the first instance that notices loads the gate again.
 type Loader struct {
-	keeperParts
+	parts
 	topic  *IssueTopic
 	onLoad func(id reward.TemplateID) // called after each load
 	// fallbackAfter is how long a load on the gate path waits for the topic's consumers
@@ -85,9 +85,9 @@ type load struct {
 	err   error
 }
 
-// ensure loads the gate if it must not be served, and waits for the load. If ctx ends
+// Ensure loads the gate if it must not be served, and waits for the load. If ctx ends
 // first, ensure returns an error and the load continues.
-func (l *Loader) ensure(ctx context.Context, id reward.TemplateID) error {
+func (l *Loader) Ensure(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, loadOrder{from: reward.PathGate})
 }
 
@@ -96,16 +96,16 @@ func (l *Loader) reload(ctx context.Context, id reward.TemplateID, above int64) 
 	return l.join(ctx, id, loadOrder{from: reward.PathGate, above: above})
 }
 
-// remake loads the gate again, and writes the requests of the users in line again, with
+// Remake loads the gate again, and writes the requests of the users in line again, with
 // new tickets. It is for a gate of this generation that has lost requests. If that was
 // done since, remake does no more than ensure.
-func (l *Loader) remake(ctx context.Context, id reward.TemplateID, generation int64) error {
+func (l *Loader) Remake(ctx context.Context, id reward.TemplateID, generation int64) error {
 	return l.join(ctx, id, loadOrder{from: reward.PathGate, lost: generation})
 }
 
-// leaveDatabase loads the gate of a template on the database path, and moves the
+// LeaveDatabase loads the gate of a template on the database path, and moves the
 // template back to the gate path.
-func (l *Loader) leaveDatabase(ctx context.Context, id reward.TemplateID) error {
+func (l *Loader) LeaveDatabase(ctx context.Context, id reward.TemplateID) error {
 	return l.join(ctx, id, loadOrder{from: reward.PathDatabase})
 }
 
@@ -125,7 +125,7 @@ func (o loadOrder) does(another loadOrder) bool {
 
 // fits reports whether a template is where the order expects it, so that its gate may be
 // loaded now.
-func (o loadOrder) fits(row *reward.CouponTemplate) bool { return row.Path == o.from && !inDraw(row) }
+func (o loadOrder) fits(row *reward.CouponTemplate) bool { return row.Path == o.from && !InDraw(row) }
 
 // done reports whether a gate that may be served needs no load. row was read after its
 // header.
@@ -231,7 +231,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	if row, err := t.rows.TemplateGet(ctx, id); err != nil {
 		return false, err
 	} else if !t.order.fits(&row) {
-		return false, errNotNow
+		return false, ErrNotNow
 	}
 	begun, err := t.gate.LoadBegin(ctx, id, t.load.Token)
 	if err != nil {
@@ -246,7 +246,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 	case served(t.old, &row) && t.order.done(t.old, &row):
 		return true, nil // another load was enough
 	case !t.order.fits(&row):
-		return false, errNotNow
+		return false, ErrNotNow
 	case !begun.Held:
 		return false, nil
 	}
@@ -298,7 +298,7 @@ func (t *loadTry) run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	t.metrics.GateLoaded()
-	t.templates.hint()
+	t.templates.Hint()
 	t.log.Info("gate loaded", "template_id", id, "generation", t.state.Generation, "version", t.state.Version,
 		"holdings", holdings, "waiting", swapped.Waiting, "kept", t.kind == gate.LoadKeep, "put_back", t.back)
 	if t.order.from == reward.PathDatabase {
@@ -344,7 +344,7 @@ func (t *loadTry) readRows(ctx context.Context) (int, error) {
 		if row.Generation != t.row.Generation {
 			return errOvertaken
 		}
-		t.state = stateOf(&row)
+		t.state = StateOf(&row)
 		return nil
 	}, func(holdings []gate.Holding) error {
 		count += len(holdings)
@@ -507,7 +507,7 @@ func (t *loadTry) leaveGate(ctx context.Context, row *reward.CouponTemplate) err
 	}
 	if moved {
 		t.log.Warn("gate not loaded, issuing through the database", errConsumersLag, "template_id", row.ID)
-		t.templates.hint()
+		t.templates.Hint()
 	}
-	return errNotNow
+	return ErrNotNow
 }

@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -39,7 +39,7 @@ const (
 // only if what it concerns did not change between the version of the gate and that of
 // the rows. It is safe for concurrent use.
 type Reconciler struct {
-	keeperParts
+	parts
 	loader   *Loader
 	granter  *Granter
 	interval time.Duration // between two rounds
@@ -98,7 +98,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 		}
 		ids = append(ids, *cmd.TemplateID)
 	} else {
-		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.closedRetention))
+		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.ClosedRetention))
 		if err != nil {
 			return Reconciliation{}, err
 		}
@@ -143,7 +143,7 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 // run reconciles and repairs in rounds while this instance holds the lease, until
 // ctx ends. A round compares the templates that have changed since the last one,
 // and all templates every compareAllEvery rounds. Drifts are stored as a report.
-func (r *Reconciler) run(ctx context.Context) {
+func (r *Reconciler) RunRounds(ctx context.Context) {
 	compared := make(map[reward.TemplateID]int64)
 	n := 0
 	report := r.log.Streak("reconciling coupons failed", "")
@@ -168,7 +168,7 @@ func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]i
 	report := Reconciliation{ID: r.ids.Next(), Drifts: []Drift{}}
 	var errs []error
 	active := make(map[reward.TemplateID]bool)
-	for _, t := range r.templates.active() {
+	for _, t := range r.templates.Active() {
 		active[t.ID] = true
 		if version, known := compared[t.ID]; ctx.Err() != nil || known && version == t.Version && !all {
 			continue
@@ -234,7 +234,7 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 // it publishes for other systems, with the template's row at the same version.
 func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
 	for range compareTriesMax {
-		h, err := headerOf(ctx, r.gate, id)
+		h, err := HeaderOf(ctx, r.gate, id)
 		if err != nil || !h.Loaded {
 			return err // a gate that is not loaded promises nothing
 		}
@@ -272,12 +272,12 @@ func (r *Reconciler) repairCounters(ctx context.Context, t *reward.CouponTemplat
 	switch {
 	case h.Grants > t.Grants, t.Mode == reward.ModeSync && h.Granted > t.Granted:
 		// The gate takes no grant of the rows any more.
-		return true, ignore(r.loader.reload(ctx, t.ID, math.MaxInt64), errNotNow)
+		return true, Ignore(r.loader.reload(ctx, t.ID, math.MaxInt64), ErrNotNow)
 	case h.Grants == t.Grants && h.Granted != t.Granted:
 		return r.granter.tell(ctx, t)
 	}
-	result, err := r.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: stateOf(t), Repair: true})
-	return err == nil && !result.Behind && result.Version == t.Version, ignore(err, gate.ErrNotLoaded)
+	result, err := r.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: StateOf(t), Repair: true})
+	return err == nil && !result.Behind && result.Version == t.Version, Ignore(err, gate.ErrNotLoaded)
 }
 
 // counterDrifts compares the header of a gate with a row of the same version.
@@ -354,7 +354,7 @@ func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, r
 // differentHolders returns at most changesMax users whose holdings differ, and did not
 // change before the gate had the version that it also returns.
 func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID, report *Reconciliation) (map[string]heldBoth, int64, error) {
-	h, err := headerOf(ctx, r.gate, id)
+	h, err := HeaderOf(ctx, r.gate, id)
 	if err != nil || !h.Loaded {
 		return nil, 0, err
 	}
@@ -506,7 +506,7 @@ func (r *Reconciler) overwrite(ctx context.Context, id reward.TemplateID, versio
 		add(&changes, &p)
 		result, err := r.gate.Apply(ctx, p)
 		if err != nil {
-			return false, ignore(err, gate.ErrNotLoaded)
+			return false, Ignore(err, gate.ErrNotLoaded)
 		}
 		if !result.Behind && result.Version == changes.Template.Version {
 			return true, nil

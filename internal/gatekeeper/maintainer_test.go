@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -133,19 +133,19 @@ func TestLongWorkBlocksNoOtherTemplate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rows := &heavyRows{heavy: heavy, recorded: make(chan time.Duration, 1000), started: time.Now()}
 				g := &heavyGate{rows: rows}
-				templates := newTemplateCache(rows, time.Hour, obs.Log{})
+				templates := NewTemplateCache(rows, time.Hour, obs.Log{})
 				ctx, stop := context.WithCancel(t.Context())
-				topic := &IssueTopic{rows: rows, inspector: unreadTopic{}}
-				p := keeperParts{rows: rows, gate: g, templates: templates}
-				loader := &Loader{keeperParts: p, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
-				m := &GateMaintainer{
-					keeperParts: p, issuers: allIssuers{}, loader: loader, draw: rows.draw,
+				topic := &IssueTopic{rows: rows, Inspector: unreadTopic{}}
+				p := parts{rows: rows, gate: g, templates: templates}
+				loader := &Loader{parts: p, topic: topic, ctx: ctx, loads: make(map[reward.TemplateID]*load)}
+				m := &Maintainer{
+					parts: p, issuers: allIssuers{}, loader: loader, draw: rows.draw,
 					queueTTL: time.Hour, statuses: make(map[reward.TemplateID]*gateStatus),
 					slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 				}
 				var running sync.WaitGroup
-				running.Go(func() { templates.run(ctx) })
-				running.Go(func() { m.run(ctx) })
+				running.Go(func() { templates.Run(ctx) })
+				running.Go(func() { m.Run(ctx) })
 				select {
 				case after := <-rows.recorded:
 					if after > 5*time.Second {

@@ -2,7 +2,7 @@
 // loads gates, brings changes to them, has the rows set places aside for them, maintains
 // and reconciles them, and moves templates to the database path while their gates do not
 // work. It also caches the templates.
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// gateStore is what keeping gates right needs of the database.
-type gateStore interface {
+// Store is what keeping gates right needs of the database.
+type Store interface {
 	store.Leases
 	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error)
 	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]gate.Request, error)
@@ -49,10 +49,10 @@ type Issuers interface {
 	AnyAlive(ctx context.Context) (bool, error)
 }
 
-// keeperConfig configures a Keeper.
-type keeperConfig struct {
+// Config configures a Keeper.
+type Config struct {
 	Instance  string
-	Store     gateStore
+	Store     Store
 	Gate      gate.Gate
 	NoGate    bool        // Gate never responds, and that is no trouble
 	Bus       *bus.Client // carries the requests of KAFKA mode
@@ -78,15 +78,15 @@ type Keeper struct {
 	Loader     *Loader
 	Applier    *Applier
 	Granter    *Granter
-	Maintainer *GateMaintainer
+	Maintainer *Maintainer
 	Reconciler *Reconciler
 	endLoads   context.CancelFunc
 }
 
-// keeperParts is what these parts share.
-type keeperParts struct {
+// parts is what these parts share.
+type parts struct {
 	instance  string
-	rows      gateStore
+	rows      Store
 	gate      gate.Gate
 	templates *TemplateCache
 	ids       *service.IDs
@@ -94,45 +94,45 @@ type keeperParts struct {
 	log       obs.Log
 }
 
-// newKeeper returns a Keeper that does nothing by itself.
-func newKeeper(cfg keeperConfig) *Keeper {
-	p := keeperParts{
+// New returns a Keeper that does nothing by itself.
+func New(cfg Config) *Keeper {
+	p := parts{
 		instance: cfg.Instance, rows: cfg.Store, gate: cfg.Gate, templates: cfg.Templates, ids: cfg.IDs, metrics: cfg.Metrics,
 		log: cfg.Log.For(obs.Gate),
 	}
 	loading, end := context.WithCancel(context.Background())
-	k := &Keeper{endLoads: end, Topic: &IssueTopic{rows: cfg.Store, publisher: bus.NewPublisher(cfg.Bus), inspector: cfg.Bus}}
+	k := &Keeper{endLoads: end, Topic: &IssueTopic{rows: cfg.Store, Publisher: bus.NewPublisher(cfg.Bus), Inspector: cfg.Bus}}
 	k.Loader = &Loader{
-		keeperParts: p, topic: k.Topic, onLoad: cfg.OnLoad, fallbackAfter: cfg.FallbackAfter, ctx: loading,
+		parts: p, topic: k.Topic, onLoad: cfg.OnLoad, fallbackAfter: cfg.FallbackAfter, ctx: loading,
 		loads: make(map[reward.TemplateID]*load), passed: make(chan struct{}, largeLoadsMax),
 	}
 	p.log = cfg.Log.For(obs.Coupons)
-	k.Applier = &Applier{keeperParts: p, loader: k.Loader}
-	k.Granter = &Granter{keeperParts: p, applier: k.Applier, windows: make(map[reward.TemplateID]*grantWindows)}
-	k.Reconciler = &Reconciler{keeperParts: p, loader: k.Loader, granter: k.Granter, interval: cfg.ReconcileEvery}
-	k.Maintainer = &GateMaintainer{
-		keeperParts: p, issuers: cfg.Issuers, loader: k.Loader, applier: k.Applier, granter: k.Granter, topic: k.Topic, draw: cfg.Draw,
+	k.Applier = &Applier{parts: p, loader: k.Loader}
+	k.Granter = &Granter{parts: p, applier: k.Applier, windows: make(map[reward.TemplateID]*grantWindows)}
+	k.Reconciler = &Reconciler{parts: p, loader: k.Loader, granter: k.Granter, interval: cfg.ReconcileEvery}
+	k.Maintainer = &Maintainer{
+		parts: p, issuers: cfg.Issuers, loader: k.Loader, applier: k.Applier, granter: k.Granter, topic: k.Topic, draw: cfg.Draw,
 		fallbackAfter: cfg.FallbackAfter, queueTTL: cfg.QueueTTL, troubles: cfg.Troubles, statuses: make(map[reward.TemplateID]*gateStatus),
 		slots: make(chan struct{}, tasksMax), loads: make(chan struct{}, largeLoadsMax),
 	}
-	k.Granter.suspect = k.Maintainer.suspect
+	k.Granter.suspect = k.Maintainer.Suspect
 	if !cfg.NoGate {
 		k.Maintainer.health.troubles = cfg.Troubles
 	}
 	return k
 }
 
-// stopLoads ends the loads in progress. waitLoads waits until they have ended.
-func (k *Keeper) stopLoads() { k.endLoads() }
+// StopLoads ends the loads in progress. waitLoads waits until they have ended.
+func (k *Keeper) StopLoads() { k.endLoads() }
 
-func (k *Keeper) waitLoads() { k.Loader.open.Wait() }
+func (k *Keeper) WaitLoads() { k.Loader.open.Wait() }
 
-// gateTimeout ends a call to a gate that a user or the beginning of an outage waits
+// GateTimeout ends a call to a gate that a user or the beginning of an outage waits
 // for. The scripts take milliseconds; a server that takes longer hangs.
-const gateTimeout = 500 * time.Millisecond
+const GateTimeout = 500 * time.Millisecond
 
-// stateOf returns what the gate of a template must know to decide about requests.
-func stateOf(t *reward.CouponTemplate) gate.State {
+// StateOf returns what the gate of a template must know to decide about requests.
+func StateOf(t *reward.CouponTemplate) gate.State {
 	return gate.State{
 		Generation: t.Generation, Version: t.Version, Settled: t.Settled,
 		Base:  t.Base,
@@ -142,18 +142,18 @@ func stateOf(t *reward.CouponTemplate) gate.State {
 	}
 }
 
-// isClosed reports whether a template has closed.
-func isClosed(t *reward.CouponTemplate) bool {
+// IsClosed reports whether a template has closed.
+func IsClosed(t *reward.CouponTemplate) bool {
 	return !t.ClosesAt.IsZero() && !time.Now().Before(t.ClosesAt)
 }
 
-// inDraw reports whether a template has a draw that is not done. It has no gate then.
-func inDraw(t *reward.CouponTemplate) bool {
+// InDraw reports whether a template has a draw that is not done. It has no gate then.
+func InDraw(t *reward.CouponTemplate) bool {
 	return t.Draw.State == reward.DrawOpen || t.Draw.State == reward.DrawClosed
 }
 
-// headerOf reads the header of a gate.
-func headerOf(ctx context.Context, g gate.Gate, id reward.TemplateID) (gate.Header, error) {
+// HeaderOf reads the header of a gate.
+func HeaderOf(ctx context.Context, g gate.Gate, id reward.TemplateID) (gate.Header, error) {
 	h, err := g.Headers(ctx, []reward.TemplateID{id})
 	if err != nil {
 		return gate.Header{}, err
@@ -161,8 +161,8 @@ func headerOf(ctx context.Context, g gate.Gate, id reward.TemplateID) (gate.Head
 	return h[0], nil
 }
 
-// ignore returns nil if err is target.
-func ignore(err, target error) error {
+// Ignore returns nil if err is target.
+func Ignore(err, target error) error {
 	if errors.Is(err, target) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -11,34 +11,34 @@ import (
 )
 
 // Applier applies committed changes to gates. An apply may come late, twice, in
-// another order, or never: the GateMaintainer finds a gate whose version is older
+// another order, or never: the Maintainer finds a gate whose version is older
 // than that of the rows. Applier is safe for concurrent use.
 type Applier struct {
-	keeperParts
+	parts
 	loader *Loader
 }
 
-// applyExtras is what an apply carries in addition to the change itself.
-type applyExtras struct {
-	done        []gate.Request // leave the line in KAFKA mode
-	left        []gate.Request // leave the line in any mode
-	outcomes    []gate.Outcome
-	serviceTime time.Duration // per request; 0 = not measured
+// Extras is what an apply carries in addition to the change itself.
+type Extras struct {
+	Done        []gate.Request // leave the line in KAFKA mode
+	Left        []gate.Request // leave the line in any mode
+	Outcomes    []gate.Outcome
+	ServiceTime time.Duration // per request; 0 = not measured
 }
 
-// lastChange returns the change to the version of a row, which changed no holdings.
-func lastChange(t *reward.CouponTemplate) *store.CouponChange {
+// LastChange returns the change to the version of a row, which changed no holdings.
+func LastChange(t *reward.CouponTemplate) *store.CouponChange {
 	return &store.CouponChange{From: t.Version - 1, To: t.Version, Template: *t}
 }
 
-// apply applies a change to the gate of a template.
-func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) error {
+// Apply applies a change to the gate of a template.
+func (a *Applier) Apply(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with Extras) error {
 	if change.From == change.To {
 		return nil
 	}
 	result, err := a.call(ctx, gate.ApplyParams{
-		TemplateID: id, From: change.From, State: stateOf(&change.Template), Holdings: change.Holdings,
-		Done: with.done, Left: with.left, Outcomes: with.outcomes, ServiceTime: with.serviceTime,
+		TemplateID: id, From: change.From, State: StateOf(&change.Template), Holdings: change.Holdings,
+		Done: with.Done, Left: with.Left, Outcomes: with.Outcomes, ServiceTime: with.ServiceTime,
 	})
 	switch {
 	case errors.Is(err, gate.ErrNotLoaded):
@@ -46,29 +46,29 @@ func (a *Applier) apply(ctx context.Context, id reward.TemplateID, change *store
 	case err != nil:
 		return err
 	case result.Behind:
-		return a.catchUp(ctx, id, result.Version)
+		return a.CatchUp(ctx, id, result.Version)
 	}
 	return nil
 }
 
 // call makes one apply. An apply that times out may take effect nevertheless.
 func (a *Applier) call(ctx context.Context, p gate.ApplyParams) (gate.ApplyResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	return a.gate.Apply(ctx, p)
 }
 
-// applyBestEffort applies a change on behalf of a waiting user: it takes at most
-// gateTimeout and ignores failures.
-func (a *Applier) applyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with applyExtras) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gateTimeout)
+// ApplyBestEffort applies a change on behalf of a waiting user: it takes at most
+// GateTimeout and ignores failures.
+func (a *Applier) ApplyBestEffort(ctx context.Context, id reward.TemplateID, change *store.CouponChange, with Extras) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), GateTimeout)
 	defer cancel()
-	_ = a.apply(ctx, id, change, with) // the GateMaintainer finds a gate that is behind
+	_ = a.Apply(ctx, id, change, with) // the Maintainer finds a gate that is behind
 }
 
-// catchUp brings a gate from the given version to the version of the rows. If there
+// CatchUp brings a gate from the given version to the version of the rows. If there
 // are more than changesMax changes in between, it loads the gate instead.
-func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int64) error {
+func (a *Applier) CatchUp(ctx context.Context, id reward.TemplateID, version int64) error {
 	for {
 		changes, err := a.rows.CouponChanges(ctx, id, version, changesMax)
 		if err != nil {
@@ -96,7 +96,7 @@ func (a *Applier) catchUp(ctx context.Context, id reward.TemplateID, version int
 // applyOf returns an apply of what changed since a version.
 func applyOf(version int64, changes *store.CouponChanges) gate.ApplyParams {
 	t := &changes.Template
-	p := gate.ApplyParams{TemplateID: t.ID, From: version, State: stateOf(t), Holdings: changes.Holdings}
+	p := gate.ApplyParams{TemplateID: t.ID, From: version, State: StateOf(t), Holdings: changes.Holdings}
 	for _, s := range changes.Settled {
 		r := gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: s.Generation}
 		if s.Generation == t.Generation {

@@ -1,4 +1,4 @@
-package coupon
+package gatekeeper
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 	idleInterval = 5 * time.Second
 	idleAfter    = 30 * time.Second
 	// behindGrace is how long a gate may be behind the rows, or differ from them at
-	// the same version, before the GateMaintainer corrects it.
+	// the same version, before the Maintainer corrects it.
 	behindGrace = 500 * time.Millisecond
 	// strandedGrace is how long users may be in line while the stream has no
 	// requests before the gate is reloaded.
@@ -45,7 +45,7 @@ const (
 	recordsPatience = 100 * time.Millisecond
 )
 
-// GateMaintainer keeps the gates of the templates that this instance issues
+// Maintainer keeps the gates of the templates that this instance issues
 // consistent with the rows. It:
 //   - loads a gate that must not be served,
 //   - applies changes to a gate that is behind the rows,
@@ -54,8 +54,8 @@ const (
 //   - runs draws,
 //   - records when a template starts and stops refusing all users,
 //   - removes unused gates, and those of closed templates.
-type GateMaintainer struct {
-	keeperParts
+type Maintainer struct {
+	parts
 	issuers Issuers
 	loader  *Loader
 	applier *Applier
@@ -86,7 +86,7 @@ type GateMaintainer struct {
 	unissued      int
 }
 
-// gateStatus is what the GateMaintainer remembers of a template. While busy is
+// gateStatus is what the Maintainer remembers of a template. While busy is
 // set, only the running task may use the other fields.
 type gateStatus struct {
 	busy        atomic.Bool
@@ -104,7 +104,7 @@ type gateStatus struct {
 	refusal       *string // recorded last; nil = unknown
 }
 
-// forgotten is what the GateMaintainer observes of the first ticket in line in KAFKA
+// forgotten is what the Maintainer observes of the first ticket in line in KAFKA
 // mode, whose request the broker may have lost.
 type forgotten struct {
 	ticket int64 // the first ticket in line; 0 = nothing is observed
@@ -113,8 +113,8 @@ type forgotten struct {
 	passed bool      // the consumers have passed the ends
 }
 
-// run maintains the gates until ctx ends.
-func (m *GateMaintainer) run(ctx context.Context) {
+// Run maintains the gates until ctx ends.
+func (m *Maintainer) Run(ctx context.Context) {
 	report := m.log.Streak("maintaining gates failed", "")
 	for ctx.Err() == nil {
 		if err := m.round(ctx); ctx.Err() == nil {
@@ -126,12 +126,12 @@ func (m *GateMaintainer) run(ctx context.Context) {
 }
 
 // round checks the gates that are due.
-func (m *GateMaintainer) round(ctx context.Context) error {
+func (m *Maintainer) round(ctx context.Context) error {
 	epochs := m.issuers.Epochs()
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
-	templates := m.templates.active()
+	templates := m.templates.Active()
 	for _, t := range templates {
 		if _, ok := epochs[t.ID]; !ok {
 			continue
@@ -142,7 +142,7 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 			status = &gateStatus{report: m.log.Streak("maintaining gates failed", "")}
 			m.statuses[t.ID] = status
 		}
-		drawing := inDraw(t)
+		drawing := InDraw(t)
 		if !drawing {
 			all = append(all, t) // busy or not: a task may wait for a server that hangs
 		}
@@ -216,9 +216,9 @@ func (m *GateMaintainer) round(ctx context.Context) error {
 
 // tryRefused tries the gates of which the server has refused a command although it is
 // available, and moves those to the database path that it has refused for fallbackAfter.
-func (m *GateMaintainer) tryRefused(ctx context.Context) error {
+func (m *Maintainer) tryRefused(ctx context.Context) error {
 	active := make(map[reward.TemplateID]*reward.CouponTemplate)
-	for _, t := range m.templates.active() {
+	for _, t := range m.templates.Active() {
 		active[t.ID] = t
 	}
 	var errs []error
@@ -233,27 +233,27 @@ func (m *GateMaintainer) tryRefused(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (m *GateMaintainer) try(ctx context.Context, id reward.TemplateID) error {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+func (m *Maintainer) try(ctx context.Context, id reward.TemplateID) error {
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	return m.gate.Try(ctx, id)
 }
 
 // responds notes that the gate's server is available.
-func (m *GateMaintainer) responds() {
+func (m *Maintainer) responds() {
 	m.downSince, m.downWhy, m.contactAt = time.Time{}, nil, time.Now()
 	m.health.server(nil, time.Time{})
 }
 
 // stillDown notes why the gate's server is unavailable now, which health reports.
-func (m *GateMaintainer) stillDown(err error) {
+func (m *Maintainer) stillDown(err error) {
 	m.downWhy = err
 	m.health.server(err, m.downSince)
 }
 
 // contact reports whether the gate's server is available. If it is not, the outage began
 // with the first call that failed, which was at began or earlier.
-func (m *GateMaintainer) contact(ctx context.Context, began time.Time) bool {
+func (m *Maintainer) contact(ctx context.Context, began time.Time) bool {
 	err := m.ping(ctx)
 	if err == nil {
 		m.responds()
@@ -267,21 +267,21 @@ func (m *GateMaintainer) contact(ctx context.Context, began time.Time) bool {
 	return false
 }
 
-// suspect reports that a call to a gate failed that began at a time, so that the next
+// Suspect reports that a call to a gate failed that began at a time, so that the next
 // round checks whether the gate's server is available, although no gate may be due.
-func (m *GateMaintainer) suspect(id reward.TemplateID, began time.Time, err error) {
+func (m *Maintainer) Suspect(id reward.TemplateID, began time.Time, err error) {
 	m.health.suspect(id, began, err)
 	m.suspectedAt.CompareAndSwap(0, began.UnixMicro())
 }
 
 // idle returns those templates for which no task runs.
-func (m *GateMaintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
+func (m *Maintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
 	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 }
 
 // check maintains one template in a task. If no slot for such work is free, it does
 // nothing, and the next round tries again.
-func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
+func (m *Maintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
 	slots := m.slots
 	if t.Live+h.Waiting > changesMax && (t.Path == reward.PathDatabase || h.Exists && !served(h, t) || t.Version-h.Version > changesMax) {
 		slots = m.loads
@@ -299,7 +299,7 @@ func (m *GateMaintainer) check(ctx context.Context, t *reward.CouponTemplate, h 
 }
 
 // runTask starts a task for a template.
-func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
+func (m *Maintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
 	status.busy.Store(true)
 	m.tasks.Go(func() {
 		defer status.busy.Store(false)
@@ -309,14 +309,14 @@ func (m *GateMaintainer) runTask(ctx context.Context, t *reward.CouponTemplate, 
 			if err != nil {
 				// A call to the gate may have failed, and no round has asked for this template
 				// meanwhile. The task may have lasted much longer than its latest call.
-				m.suspect(t.ID, time.Now().Add(-min(time.Since(began), gateTimeout)), err)
+				m.Suspect(t.ID, time.Now().Add(-min(time.Since(began), GateTimeout)), err)
 			}
 		}
 	})
 }
 
-func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+func (m *Maintainer) headers(ctx context.Context, list []*reward.CouponTemplate) ([]gate.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
 	ids := make([]reward.TemplateID, len(list))
 	for i, t := range list {
@@ -325,8 +325,8 @@ func (m *GateMaintainer) headers(ctx context.Context, list []*reward.CouponTempl
 	return m.gate.Headers(ctx, ids)
 }
 
-func (m *GateMaintainer) ping(ctx context.Context) error {
-	timeout := gateTimeout
+func (m *Maintainer) ping(ctx context.Context) error {
+	timeout := GateTimeout
 	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
 		timeout = min(timeout, left) // do not wait past the moment to move
 	}
@@ -337,13 +337,13 @@ func (m *GateMaintainer) ping(ctx context.Context) error {
 
 // untilFallback returns how long the gate's server may still be down before templates
 // move to the database path.
-func (m *GateMaintainer) untilFallback() time.Duration {
+func (m *Maintainer) untilFallback() time.Duration {
 	return m.fallbackAfter - time.Since(m.downSince)
 }
 
 // interval returns the time to the next round. During an outage, a round comes when
 // templates must move to the database path.
-func (m *GateMaintainer) interval() time.Duration {
+func (m *Maintainer) interval() time.Duration {
 	if left := m.untilFallback(); !m.downSince.IsZero() && left > 0 {
 		return min(left, maintainInterval)
 	}
@@ -352,7 +352,7 @@ func (m *GateMaintainer) interval() time.Duration {
 
 // fallBack moves templates to the database path, if the gate's server has been
 // down for fallbackAfter.
-func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
+func (m *Maintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate) error {
 	if m.untilFallback() > 0 {
 		return nil
 	}
@@ -365,8 +365,8 @@ func (m *GateMaintainer) fallBack(ctx context.Context, all []*reward.CouponTempl
 
 // move moves a template to the database path because its gate does not work, unless it is
 // there or must wait.
-func (m *GateMaintainer) move(ctx context.Context, t *reward.CouponTemplate, why error) error {
-	if inDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
+func (m *Maintainer) move(ctx context.Context, t *reward.CouponTemplate, why error) error {
+	if InDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
 		return nil
 	}
 	_, moved, err := m.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
@@ -374,7 +374,7 @@ func (m *GateMaintainer) move(ctx context.Context, t *reward.CouponTemplate, why
 	})
 	if moved {
 		m.log.Warn("gate unavailable, issuing through the database", why, "template_id", t.ID)
-		m.templates.hint()
+		m.templates.Hint()
 	}
 	return err
 }
@@ -383,7 +383,7 @@ func (m *GateMaintainer) move(ctx context.Context, t *reward.CouponTemplate, why
 var errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
 
 // maintain maintains one template whose gate responds.
-func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+func (m *Maintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	now := time.Now()
 	if t.Path == reward.PathDatabase {
 		// A load may succeed although the server refuses what a request needs.
@@ -391,19 +391,19 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 			m.health.suspect(t.ID, now, err)
 			return err
 		}
-		return m.awaitLoad(ctx, t, m.loader.leaveDatabase)
+		return m.awaitLoad(ctx, t, m.loader.LeaveDatabase)
 	}
 	status.checkAt = now
 	if !h.Exists {
 		status.version = t.Version
 		status.checkAt = now.Add(idleInterval)
-		if isClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && t.Promised() > 0 && t.Path == reward.PathGate {
+		if IsClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && t.Promised() > 0 && t.Path == reward.PathGate {
 			// The gate is lost, or was removed while people still asked. Nobody is admitted
 			// or waits: the places would keep the template from being archived.
 			if _, _, err := m.rows.TemplateShrink(ctx, t.ID, rules.Shrunk{Generation: t.Generation, Grants: t.Grants, Granted: t.Used}); err != nil {
 				return err
 			}
-			m.templates.hint()
+			m.templates.Hint()
 		}
 		return m.recordRefusal(ctx, t, status, t.LiveMax()-t.Live <= 0)
 	}
@@ -418,13 +418,13 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 	}
 	if served(h, t) && h.Version == t.Version {
 		if err := m.keepPlaces(ctx, t, h); err != nil {
-			return ignore(err, gate.ErrNotLoaded)
+			return Ignore(err, gate.ErrNotLoaded)
 		}
 	}
 	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
 		return err
 	}
-	if isClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && h.Waiting == 0 && h.Backlog == 0 {
+	if IsClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && h.Waiting == 0 && h.Backlog == 0 {
 		// Requests only keep the gate of an open template: later, nobody would remove it.
 		_, err := m.gate.Retire(ctx, t.ID, 0)
 		return err
@@ -441,31 +441,31 @@ func (m *GateMaintainer) maintain(ctx context.Context, t *reward.CouponTemplate,
 
 // awaitLoad loads a gate. In KAFKA mode a load may wait for the consumers for minutes, so
 // it continues without this task, whose slot others need.
-func (m *GateMaintainer) awaitLoad(ctx context.Context, t *reward.CouponTemplate, load func(context.Context, reward.TemplateID) error) error {
+func (m *Maintainer) awaitLoad(ctx context.Context, t *reward.CouponTemplate, load func(context.Context, reward.TemplateID) error) error {
 	if t.Mode == reward.ModeKafka {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, recordsPatience, errNotNow)
+		ctx, cancel = context.WithTimeoutCause(ctx, recordsPatience, ErrNotNow)
 		defer cancel()
 	}
-	return ignore(load(ctx, t.ID), errNotNow)
+	return Ignore(load(ctx, t.ID), ErrNotNow)
 }
 
 // keepPlaces grants places to users in line who have none, and takes back places that
 // a gate without requests does not need: during a Redis outage others could get them.
-func (m *GateMaintainer) keepPlaces(ctx context.Context, t *reward.CouponTemplate, h gate.Header) error {
+func (m *Maintainer) keepPlaces(ctx context.Context, t *reward.CouponTemplate, h gate.Header) error {
 	switch {
 	case t.Mode == reward.ModeSync:
 		return nil
 	case h.Waiting == 0 && h.Backlog == 0 && t.Promised() > 0 && time.Since(h.LastRequestAt) > shrinkAfter:
-		return ignore(m.granter.shrink(ctx, t.ID), errPlacesChange)
+		return Ignore(m.granter.shrink(ctx, t.ID), errPlacesChange)
 	default:
-		return m.granter.cover(ctx, t.ID, h)
+		return m.granter.Cover(ctx, t.ID, h)
 	}
 }
 
 // catchUp brings an existing gate to the state of the rows. t may be older than
 // the gate, so an apparent difference is checked against a fresh row.
-func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+func (m *Maintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	if served(h, t) && h.Version == t.Version {
 		status.version, status.behindSince = t.Version, time.Time{}
 		return m.repairCounters(ctx, t, h, status)
@@ -476,7 +476,7 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 	}
 	if !served(h, &row) {
 		status.behindSince = time.Time{}
-		return m.awaitLoad(ctx, &row, m.loader.ensure)
+		return m.awaitLoad(ctx, &row, m.loader.Ensure)
 	}
 	switch {
 	case h.Version == row.Version:
@@ -485,14 +485,14 @@ func (m *GateMaintainer) catchUp(ctx context.Context, t *reward.CouponTemplate, 
 		status.version, status.behindSince = h.Version, time.Now()
 	case time.Since(status.behindSince) >= behindGrace:
 		status.behindSince = time.Time{}
-		return m.applier.catchUp(ctx, t.ID, h.Version)
+		return m.applier.CatchUp(ctx, t.ID, h.Version)
 	}
 	return nil
 }
 
 // repairCounters overwrites the counters of a gate that differ from the rows at
 // the same version. This happens only if someone has changed the gate manually.
-func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+func (m *Maintainer) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	switch {
 	case h.Total == t.LiveMax() && h.Live == t.Live && h.IssuedTotal == t.IssuedTotal && h.Used == t.Used &&
 		h.PublishedStock == h.Stock() && h.PublishedCount == h.Live && h.PublishedIssued == h.IssuedTotal:
@@ -502,8 +502,8 @@ func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTem
 	case time.Since(status.wrongSince) >= behindGrace:
 		status.wrongSince = time.Time{}
 		m.log.Warn("gate counters differ, repairing", errCountersWrong, "template_id", t.ID)
-		_, err := m.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: t.Version, State: stateOf(t), Repair: true})
-		return ignore(err, gate.ErrNotLoaded)
+		_, err := m.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: t.Version, State: StateOf(t), Repair: true})
+		return Ignore(err, gate.ErrNotLoaded)
 	}
 	return nil
 }
@@ -511,7 +511,7 @@ func (m *GateMaintainer) repairCounters(ctx context.Context, t *reward.CouponTem
 // reloadStranded reloads a gate whose users in line have no requests in the
 // stream: someone has deleted the requests manually. Normally an apply soon
 // removes such users from the line.
-func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
+func (m *Maintainer) reloadStranded(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	if t.Mode == reward.ModeKafka {
 		return m.reloadForgotten(ctx, t, h, status)
 	}
@@ -524,7 +524,7 @@ func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTem
 		status.strandedSince = time.Time{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the stream has no requests", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.remake(ctx, t.ID, h.Generation), errNotNow)
+		return Ignore(m.loader.Remake(ctx, t.ID, h.Generation), ErrNotNow)
 	}
 	return nil
 }
@@ -534,7 +534,7 @@ func (m *GateMaintainer) reloadStranded(ctx context.Context, t *reward.CouponTem
 // broker has every request and the consumers have passed all records. The load gives
 // those who still wait new tickets, whose records are published. A load without cause
 // would do no harm.
-func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) (err error) {
+func (m *Maintainer) reloadForgotten(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) (err error) {
 	seen := &status.forgotten
 	switch {
 	case !h.Loaded, h.Waiting == 0, h.Backlog > 0, h.Version != t.Version:
@@ -554,18 +554,18 @@ func (m *GateMaintainer) reloadForgotten(ctx context.Context, t *reward.CouponTe
 		*seen = forgotten{}
 		m.log.Error("requests missing, reloading gate", fmt.Errorf("%d users are in line and the broker has no record of the first", h.Waiting),
 			"template_id", t.ID, "waiting", h.Waiting)
-		return ignore(m.loader.remake(ctx, t.ID, h.Generation), errNotNow)
+		return Ignore(m.loader.Remake(ctx, t.ID, h.Generation), ErrNotNow)
 	}
 	return err
 }
 
 // recordRefusal records when a template starts and stops refusing all users, so
 // that its history can explain why a user got no coupon.
-func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, soldOut bool) error {
+func (m *Maintainer) recordRefusal(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, soldOut bool) error {
 	reason := ""
 	now := time.Now()
 	switch {
-	case isClosed(t):
+	case IsClosed(t):
 		reason = reward.CodeClosed
 	case soldOut:
 		reason = reward.CodeSoldOut
@@ -583,11 +583,11 @@ func (m *GateMaintainer) recordRefusal(ctx context.Context, t *reward.CouponTemp
 // seeIssuersInterval separates the checks whether an instance that issues coupons is alive.
 const seeIssuersInterval = 5 * time.Second
 
-// watch is the loop of an instance that issues no coupons. During an outage of the gate's
+// Watch is the loop of an instance that issues no coupons. During an outage of the gate's
 // server it moves templates to the database path, but only if no instance that issues
 // coupons is alive to do it: users would get 503 until one is. The next such instance
 // moves them back. It also reports when nobody issues coupons.
-func (m *GateMaintainer) watch(ctx context.Context) {
+func (m *Maintainer) Watch(ctx context.Context) {
 	report := m.log.Streak("watching the gate's server failed", "")
 	defer m.troubles.Clear(obs.PartIssuer)
 	for ctx.Err() == nil {
@@ -600,7 +600,7 @@ func (m *GateMaintainer) watch(ctx context.Context) {
 
 // watchRound asks whether the gate's server responds: once per contactInterval, after a
 // failed call, and always during an outage.
-func (m *GateMaintainer) watchRound(ctx context.Context) error {
+func (m *Maintainer) watchRound(ctx context.Context) error {
 	began := time.Now()
 	suspected := m.suspectedAt.Swap(0)
 	switch {
@@ -615,7 +615,7 @@ func (m *GateMaintainer) watchRound(ctx context.Context) error {
 		return err
 	case suspected != 0:
 		began = time.UnixMicro(suspected)
-	case len(m.templates.active()) == 0 || began.Sub(m.contactAt) < contactInterval:
+	case len(m.templates.Active()) == 0 || began.Sub(m.contactAt) < contactInterval:
 		return m.tryRefused(ctx)
 	}
 	if !m.contact(ctx, began) {
@@ -626,12 +626,12 @@ func (m *GateMaintainer) watchRound(ctx context.Context) error {
 
 // standIn moves templates to the database path, if the gate's server has been down for
 // fallbackAfter and no issuing instance is alive.
-func (m *GateMaintainer) standIn(ctx context.Context) error {
+func (m *Maintainer) standIn(ctx context.Context) error {
 	if m.untilFallback() > 0 {
 		return nil
 	}
-	all := slices.DeleteFunc(slices.Clone(m.templates.active()), func(t *reward.CouponTemplate) bool {
-		return inDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase
+	all := slices.DeleteFunc(slices.Clone(m.templates.Active()), func(t *reward.CouponTemplate) bool {
+		return InDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase
 	})
 	if len(all) == 0 {
 		return nil
@@ -645,8 +645,8 @@ func (m *GateMaintainer) standIn(ctx context.Context) error {
 
 // seeIssuers reports when no instance that issues coupons is alive. One that has just seen
 // its first template takes its lease a moment later, so two checks in a row must agree.
-func (m *GateMaintainer) seeIssuers(ctx context.Context) error {
-	if len(m.templates.active()) == 0 {
+func (m *Maintainer) seeIssuers(ctx context.Context) error {
+	if len(m.templates.Active()) == 0 {
 		m.unissued = 0
 		m.troubles.Clear(obs.PartIssuer)
 		return nil
