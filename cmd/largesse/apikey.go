@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 func (c *cli) apiKeyCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "apikey",
 		Aliases: []string{"apikeys"},
 		Short:   "Create, list and revoke API keys",
@@ -26,9 +27,7 @@ cancel coupons; operator: everything except API keys; admin: everything.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey list
   largesse apikey revoke ID --yes`,
-	}))
-	cmd.AddCommand(c.apiKeyCreateCommand(), c.apiKeyListCommand(), c.apiKeyRevokeCommand())
-	return cmd
+	}, c.apiKeyCreateCommand(), c.apiKeyListCommand(), c.apiKeyRevokeCommand()))
 }
 
 // apiKeyRoles lists the roles that an API key can have.
@@ -49,20 +48,17 @@ the settings name; create your first key this way. Instances may be running mean
 		Example: `  largesse apikey create --role admin
   largesse apikey create --role admin --database-url postgres://largesse@db.internal/largesse
   largesse apikey create --role issuer --name "till 4" --expires 2160h`,
-		Args: args(),
 	}
 	settings := withSettings(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&role, "role", "", "role of the key: "+strings.Join(apiKeyRoles, ", "))
 	flags.StringVar(&name, "name", "", "owner or purpose of the key, recorded as the actor; default: your user name on this machine")
-	flags.DurationVar(&expires, "expires", 0, "time until the key expires, e.g. 2160h; 0s: it does not expire")
+	addFlag(flags, &expires, "expires", "time until the key expires, e.g. 2160h; 0s: it does not expire",
+		bounded(time.ParseDuration, 0, 0, "; 0s: the key does not expire"))
 	complete(cmd, "role", apiKeyRoles...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains(apiKeyRoles, role) {
 			return wrongUse("--role %q must be one of %s", role, strings.Join(apiKeyRoles, ", "))
-		}
-		if expires < 0 {
-			return wrongUse("--expires %s must be at least 0s; 0s: the key does not expire", expires)
 		}
 		key := engine.NewAPIKey{Name: name, Role: role}
 		if name == "" {
@@ -119,23 +115,20 @@ func (c *cli) printNewKey(k client.APIKey, err error) error {
 }
 
 func (c *cli) apiKeyListCommand() *cobra.Command {
-	return c.limitFlag(&cobra.Command{
+	return listCommand(c, &cobra.Command{
 		Use:   "list",
 		Short: "List API keys without their secrets, newest first",
 		Example: `  largesse apikey list
   largesse apikey list --limit 0 --output json`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			return printList(c, cl.APIKeys(ctx), listing[client.APIKey]{
-				header: []string{"ID", "NAME", "PREFIX", "ROLE", "STATE", "LAST USED", "CREATED", "BY"},
-				row: func(k client.APIKey) []string {
-					return []string{k.ID, k.Name, k.Prefix, k.Role, keyState(k, time.Now()), moment(k.LastUsedAt), moment(&k.CreatedAt), k.CreatedBy}
-				},
-				limit: c.limit,
-				empty: "there are no API keys; create one: largesse apikey create --help",
-				cuts:  []string{"NAME", "BY"},
-			})
-		}),
+	}, listing[client.APIKey]{
+		header: []string{"ID", "NAME", "PREFIX", "ROLE", "STATE", "LAST USED", "CREATED", "BY"},
+		row: func(k client.APIKey) []string {
+			return []string{k.ID, k.Name, k.Prefix, k.Role, keyState(k, time.Now()), moment(k.LastUsedAt), moment(&k.CreatedAt), k.CreatedBy}
+		},
+		empty: "there are no API keys; create one: largesse apikey create --help",
+		cuts:  []string{"NAME", "BY"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.APIKey, error] {
+		return cl.APIKeys(ctx)
 	})
 }
 
@@ -154,7 +147,6 @@ func (c *cli) apiKeyRevokeCommand() *cobra.Command {
 		Use:     "revoke ID",
 		Short:   "Revoke an API key permanently; every instance refuses it within a second",
 		Example: `  largesse apikey revoke ID --yes`,
-		Args:    args("an API key ID"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.confirm("revoke API key " + printable(args[0]) + " permanently"); err != nil {
 				return err

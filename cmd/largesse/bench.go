@@ -22,7 +22,6 @@ type benchmark struct {
 	// database creates.
 	redis, creates string
 	flags          func(*pflag.FlagSet)
-	check          func() error // of the flags
 	run            func(context.Context, lab.Bench) (benchResult, error)
 	broken         string // the error if a limit is not kept
 }
@@ -45,16 +44,12 @@ func (c *cli) benchCommand() *cobra.Command {
 func (c *cli) benchmarkCommand(b benchmark) *cobra.Command {
 	var on lab.Bench
 	cmd := b.about
-	cmd.Args = args()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch missing := on.Database == "" || on.Redis == ""; {
 		case b.several && (missing || len(on.Brokers) == 0):
 			return wrongUse("bench %s runs several instances that share servers: set --database-url, --redis-url and --kafka-brokers", cmd.Name())
 		case missing:
 			return wrongUse("bench %s measures real servers: set --database-url and --redis-url", cmd.Name())
-		}
-		if err := b.check(); err != nil {
-			return err
 		}
 		show := newBars(c.quiet())
 		on.Log, on.Progress = c.stderr, show.Update
@@ -102,7 +97,7 @@ func (c *cli) printBench(result benchResult) error {
 
 func (c *cli) printOriginals(cases lab.OriginalCases) error {
 	fmt.Fprintf(c.stdout, "%d cores, %s, all instances in one process\n\n", runtime.NumCPU(), runtime.Version())
-	return printRows(c, cases, listing[lab.OriginalCase]{
+	return printList(c, each(cases, nil), listing[lab.OriginalCase]{
 		header: []string{"CASE", "ORIGINAL", "AS DESIGNED", "HERE", "CORRECT", "CHECKED"},
 		row: func(one lab.OriginalCase) []string {
 			correct := "yes"
@@ -115,14 +110,12 @@ func (c *cli) printOriginals(cases lab.OriginalCases) error {
 	})
 }
 
-// within checks that the value of a flag is from least to most, or at least least if most
-// is 0.
-func within(flag string, value, least, most int) error {
-	switch {
-	case most > 0 && (value < least || value > most):
-		return wrongUse("--%s %d must be from %d to %d", flag, value, least, most)
-	case value < least:
-		return wrongUse("--%s %d must be at least %d", flag, value, least)
+// atLeast checks the numbers of a flag.
+func atLeast(flag string, numbers []int, least int) error {
+	for _, n := range numbers {
+		if n < least {
+			return wrongUse("--%s %d must be at least %d", flag, n, least)
+		}
 	}
 	return nil
 }
@@ -144,11 +137,8 @@ The run creates its own schema, key prefix and topic prefix, and removes them.`,
 		},
 		redis: "Redis or Valkey URL", creates: "schema",
 		flags: func(flags *pflag.FlagSet) {
-			flags.IntVar(&p.Targets, "targets", 1_000_000, "targets in the file, at least 1000")
-			flags.IntVar(&p.SlowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0: skip that run")
-		},
-		check: func() error {
-			return cmp.Or(within("targets", p.Targets, 1000, 0), within("slow-targets", p.SlowTargets, 0, 0))
+			countFlag(flags, &p.Targets, "targets", 1_000_000, "targets in the file, at least 1000", 1000, 0)
+			countFlag(flags, &p.SlowTargets, "slow-targets", 150_000, "targets paid through the slow provider; 0: skip that run", 0, 0)
 		},
 		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return p.Run(ctx, on) },
 		broken: "the books do not balance",
@@ -181,16 +171,12 @@ own schema, key prefix and topic prefix, and removes them.`,
 		},
 		redis: "Redis or Valkey URL of a single server", creates: "schema",
 		flags: func(flags *pflag.FlagSet) {
-			flags.IntVar(&b.Users, "askers", 300_000, "users, at least 1000; each requests one coupon")
-			flags.IntVar(&b.AtOnce, "at-once", 1024, "concurrent requests, at least 1")
-			flags.IntVar(&b.ByHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10")
-			flags.IntVar(&b.Watchers, "watchers", 10_000, "watchers of the line, at most 100000; 0: skip that run")
-			flags.IntVar(&b.Line, "line", 2_000_000, "users in line while the gate is loaded; 0: skip that run")
+			countFlag(flags, &b.Users, "askers", 300_000, "users, at least 1000; each requests one coupon", 1000, 0)
+			countFlag(flags, &b.AtOnce, "at-once", 1024, "concurrent requests, at least 1", 1, 0)
+			countFlag(flags, &b.ByHand, "by-hand", 5_000, "coupons issued in one transaction each, at least 10", 10, 0)
+			countFlag(flags, &b.Watchers, "watchers", 10_000, "watchers of the line, at most 100000; 0: skip that run", 0, 100_000)
+			countFlag(flags, &b.Line, "line", 2_000_000, "users in line while the gate is loaded; 0: skip that run", 0, 0)
 			flags.StringVar(&b.Tool, "redis-benchmark", "redis-benchmark", "path of the program redis-benchmark, from Redis or Valkey")
-		},
-		check: func() error {
-			return cmp.Or(within("askers", b.Users, 1000, 0), within("at-once", b.AtOnce, 1, 0), within("by-hand", b.ByHand, 10, 0),
-				within("watchers", b.Watchers, 0, 100_000), within("line", b.Line, 0, 0))
 		},
 		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return b.Run(ctx, on) },
 		broken: "a ratio is too low, or a coupon is missing: see the table above",
@@ -219,12 +205,9 @@ prefix and topic prefix, and removes them.`,
 		},
 		several: true, redis: "Redis or Valkey URL", creates: "schema",
 		flags: func(flags *pflag.FlagSet) {
-			flags.IntVar(&g.Open, "open", 500, "calls in flight in the run without a limit, at least 1")
-			flags.IntVar(&g.Rate, "rate", 500, "calls per second in the run with a limit, at least 10")
-			flags.IntVar(&g.BigTargets, "big-targets", 1_000_000, "targets of the huge promotion, at least 10000")
-		},
-		check: func() error {
-			return cmp.Or(within("open", g.Open, 1, 0), within("rate", g.Rate, 10, 0), within("big-targets", g.BigTargets, 10*lab.SmallTargets, 0))
+			countFlag(flags, &g.Open, "open", 500, "calls in flight in the run without a limit, at least 1", 1, 0)
+			countFlag(flags, &g.Rate, "rate", 500, "calls per second in the run with a limit, at least 10", 10, 0)
+			countFlag(flags, &g.BigTargets, "big-targets", 1_000_000, "targets of the huge promotion, at least 10000", 10*lab.SmallTargets, 0)
 		},
 		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return g.Run(ctx, on) },
 		broken: "a limit was not kept: see the table above",
@@ -256,21 +239,17 @@ and topic prefix, and removes them.`,
 		},
 		several: true, redis: "URL of a Redis or Valkey that nothing else uses", creates: "database",
 		flags: func(flags *pflag.FlagSet) {
-			flags.IntVar(&b.Instances, "instances", 3, "instances in this process, at least 1")
+			countFlag(flags, &b.Instances, "instances", 3, "instances in this process, at least 1", 1, 0)
 			flags.IntSliceVar(&b.Promotions, "promotions", []int{10, 100, 1000, 10_000}, "numbers of promotions to measure with")
-			flags.DurationVar(&b.Window, "window", 20*time.Second, "how long each measurement lasts, at least 1s")
+			b.Window = 20 * time.Second
+			addFlag(flags, &b.Window, "window", "how long each measurement lasts, at least 1s", bounded(time.ParseDuration, time.Second, 0, ""))
 		},
-		check: func() error {
-			err := cmp.Or(within("instances", b.Instances, 1, 0), within("promotions", len(b.Promotions), 1, 0))
-			for _, n := range b.Promotions {
-				err = cmp.Or(err, within("promotions", n, 0, 0))
+		run: func(ctx context.Context, on lab.Bench) (benchResult, error) {
+			if err := atLeast("promotions", b.Promotions, 0); err != nil {
+				return nil, err
 			}
-			if err == nil && b.Window < time.Second {
-				err = wrongUse("--window %v must be at least 1s", b.Window)
-			}
-			return err
+			return b.Run(ctx, on)
 		},
-		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return b.Run(ctx, on) },
 		broken: "an idle instance costs more than its limit",
 	}
 }
@@ -304,20 +283,12 @@ creates its own database, key prefix and topic prefix, and removes them.`,
 			flags.IntSliceVar(&o.Targets, "targets", []int{1000, 10_000, 100_000}, "sizes of promotions, at least 10 each")
 			flags.IntSliceVar(&o.AsDesigned, "as-designed", []int{1000}, "those sizes that are also paid as designed, which takes as long as it did there")
 		},
-		check: func() error {
-			for _, n := range o.Targets {
-				if err := within("targets", n, 10, 0); err != nil {
-					return err
-				}
+		run: func(ctx context.Context, on lab.Bench) (benchResult, error) {
+			if err := cmp.Or(atLeast("targets", o.Targets, 10), atLeast("as-designed", o.AsDesigned, 10)); err != nil {
+				return nil, err
 			}
-			for _, n := range o.AsDesigned {
-				if err := within("as-designed", n, 10, 0); err != nil {
-					return err
-				}
-			}
-			return nil
+			return o.Run(ctx, on)
 		},
-		run:    func(ctx context.Context, on lab.Bench) (benchResult, error) { return o.Run(ctx, on) },
 		broken: "a case is not correct: see the table above",
 	}
 }

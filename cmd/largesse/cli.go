@@ -22,7 +22,6 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 // world is the part of the machine that a command uses.
@@ -142,7 +141,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use.`,
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	furnish(root)
-	c.completeIDs(root)
+	c.takeArguments(root)
 	return root
 }
 
@@ -154,11 +153,12 @@ func furnish(root *cobra.Command) {
 		case "help":
 			cmd.Example = "  largesse help promotion create"
 			cmd.Run, cmd.RunE = nil, help
+			cmd.Args = cobra.ArbitraryArgs
 		case "completion":
 			group(cmd).Example = "  source <(largesse completion bash)"
 			for _, shell := range cmd.Commands() {
 				shell.Example = "  largesse completion " + shell.Name()
-				shell.Args = args()
+				shell.Args = nil
 			}
 		}
 	}
@@ -181,7 +181,8 @@ func help(cmd *cobra.Command, names []string) error {
 
 // group prepares a command that only has subcommands. Alone it prints its help;
 // an unknown subcommand is wrong use.
-func group(cmd *cobra.Command) *cobra.Command {
+func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(subcommands...)
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -212,36 +213,6 @@ func shortPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// args accepts exactly one argument per name.
-func args(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, given []string) error {
-		if len(given) == len(names) {
-			return nil
-		}
-		if len(names) == 0 {
-			return wrongUse("%s takes no arguments, but got %q", shortPath(cmd), given[0])
-		}
-		return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), strings.Join(names, " and "), countOf(int64(len(given)), "argument"), cmd.CommandPath())
-	}
-}
-
-// checkedArgs is like args, and also checks the first arguments, so that a malformed
-// ID is wrong use and needs no server.
-func checkedArgs(names []string, checks ...func(string) error) cobra.PositionalArgs {
-	count := args(names...)
-	return func(cmd *cobra.Command, given []string) error {
-		if err := count(cmd, given); err != nil {
-			return err
-		}
-		for i, check := range checks {
-			if err := check(given[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // atMostOne accepts one argument or none. takes says so.
 func atMostOne(takes string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
@@ -249,42 +220,6 @@ func atMostOne(takes string) cobra.PositionalArgs {
 			return wrongUse("%s takes %s, but got %s; see %s --help", shortPath(cmd), takes, countOf(int64(len(given)), "argument"), cmd.CommandPath())
 		}
 		return nil
-	}
-}
-
-// The checks of IDs.
-var (
-	checkPromotionID  = idCheck("a promotion ID", "promotion list")
-	checkTemplateID   = idCheck("a template ID", "template list")
-	checkCouponID     = idCheck("a coupon ID", "coupon list --help")
-	checkDeadLetterID = idCheck("a dead letter ID", "deadletter list")
-	checkWebhookID    = idCheck("an ID", "webhook list")
-)
-
-// idCheck returns the check of an ID that the command see lists.
-func idCheck(what, see string) func(string) error {
-	return func(id string) error {
-		if _, err := reward.ParsePromotionID(id); err != nil { // all IDs look alike
-			return wrongUse("%q is not %s: it must be a whole number from 1; see largesse %s", id, what, see)
-		}
-		return nil
-	}
-}
-
-// promotionArgs accepts a promotion ID, and an argument for each name.
-func promotionArgs(names ...string) cobra.PositionalArgs {
-	return checkedArgs(append([]string{"a promotion ID"}, names...), checkPromotionID)
-}
-
-// templateArgs accepts a template ID, and an argument for each name.
-func templateArgs(names ...string) cobra.PositionalArgs {
-	return checkedArgs(append([]string{"a template ID"}, names...), checkTemplateID)
-}
-
-// complete offers words to the shell as values of a flag.
-func complete(cmd *cobra.Command, flag string, words ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // a bug: the command has no such flag
 	}
 }
 
@@ -316,11 +251,9 @@ func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
 	flags.StringVar(&c.apiKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE, then the profile's")
 	flags.StringVar(&c.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then the profile's, then those of the system")
 	flags.StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
-	if err := cmd.RegisterFlagCompletionFunc("profile", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	completeBy(cmd, "profile", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return c.offerProfiles(cmd, nil, begun)
-	}); err != nil {
-		panic(err) // a bug: the flag exists
-	}
+	})
 	return cmd
 }
 

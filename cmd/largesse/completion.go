@@ -19,48 +19,40 @@ const (
 // movable maps a command to the status of the promotions it accepts.
 var movable = map[string]string{"start": "DRAFT", "pause": "RUNNING", "resume": "PAUSED"}
 
-// completeIDs offers the server's IDs of promotions and templates wherever a
-// command of the tree takes one. If the server does not answer, it offers
-// nothing and prints nothing.
-func (c *cli) completeIDs(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		c.completeIDs(sub)
+// complete offers words to the shell as values of a flag.
+func complete(cmd *cobra.Command, flag string, words ...string) {
+	completeBy(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeBy offers the values of a flag to the shell.
+func completeBy(cmd *cobra.Command, flag string, offer cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
+		panic(err) // a bug: the command has no such flag
 	}
+}
+
+// completeIDs offers the server's IDs of promotions and templates wherever a command
+// takes one, and files for a FILE. If the server does not answer, it offers nothing and
+// prints nothing.
+func (c *cli) completeIDs(cmd *cobra.Command, takes []argument) {
 	for flag, offer := range map[string]cobra.CompletionFunc{"promotion": c.offerPromotions(""), "template": c.offerTemplates()} {
-		if cmd.LocalNonPersistentFlags().Lookup(flag) == nil {
-			continue
-		}
-		if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
-			panic(err) // a bug: the flag exists, and nothing else registers its completion
+		if cmd.LocalNonPersistentFlags().Lookup(flag) != nil {
+			completeBy(cmd, flag, offer)
 		}
 	}
 	if cmd.ValidArgsFunction != nil || cmd.HasSubCommands() || cmd.ValidArgs != nil {
 		return
 	}
-	// "issue TEMPLATE", "upload ID FILE" and so on.
-	words := strings.Fields(cmd.Use)
-	takes := ""
-	if len(words) > 1 {
-		takes = words[1]
-	}
-	var offer cobra.CompletionFunc
-	switch parent := cmd.Parent().Name(); {
-	case parent == "promotion" && takes == "ID":
-		offer = c.offerPromotions(movable[cmd.Name()])
-	case parent == "template" && takes == "ID", takes == "TEMPLATE":
-		offer = c.offerTemplates()
-	default:
-		offer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	files := len(words) > 2 && words[2] == "FILE"
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
-		switch {
-		case len(given) == 0:
-			return offer(cmd, given, begun)
-		case len(given) == 1 && files:
-			return nil, cobra.ShellCompDirectiveDefault
+		if len(given) < len(takes) {
+			switch takes[len(given)].name {
+			case aPromotion:
+				return c.offerPromotions(movable[cmd.Name()])(cmd, given, begun)
+			case aTemplate:
+				return c.offerTemplates()(cmd, given, begun)
+			case aFile:
+				return nil, cobra.ShellCompDirectiveDefault
+			}
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -16,7 +16,6 @@ promotions the provider can pay, if not all.`,
 		Example: `  largesse config
   largesse config --config largesse.yaml
   LARGESSE_REDIS_STREAM_MAX_LEN=5000 largesse config --output json`,
-		Args: args(),
 	}
 	settings := withSettings(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 	"unicode"
@@ -17,15 +18,14 @@ import (
 const couponWaitMax = 30 * time.Second
 
 func (c *cli) couponCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "coupon",
 		Aliases: []string{"coupons"},
 		Short:   "Request, show, list, confirm, use and cancel coupons, and leave the waiting line",
 		Example: `  largesse coupon issue 42 --user u7 --wait 5s
   largesse coupon list --user u7
   largesse coupon use ID`,
-	}))
-	cmd.AddCommand(
+	},
 		c.couponIssueCommand(),
 		c.couponStatusCommand(),
 		c.couponLeaveCommand(),
@@ -34,21 +34,12 @@ func (c *cli) couponCommand() *cobra.Command {
 		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
 		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
 		c.couponCallCommand("cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", (*client.Client).CancelCoupon),
-	)
-	return cmd
+	))
 }
 
 // userFlag adds --user, with who the user is.
 func userFlag(cmd *cobra.Command, user *string, who string) {
 	cmd.Flags().StringVar(user, "user", "", "user who "+who+" (required)")
-}
-
-// checkUser checks a user's ID. where is the flag or the command that has it.
-func checkUser(where, user string) error {
-	if err := reward.CheckUserID(user); err != nil {
-		return wrongUse("%s: %v", where, err)
-	}
-	return nil
 }
 
 func (c *cli) couponIssueCommand() *cobra.Command {
@@ -66,7 +57,6 @@ coupons per user, a request after an outcome is a new request. The exit code is 
 the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 		Example: `  largesse coupon issue 42 --user u7
   largesse coupon issue 42 --user u7 --wait 5s --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
 				return wrongUse("--user is missing: name the user who gets the coupon; see largesse coupon issue --help")
@@ -74,15 +64,12 @@ the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMI
 			if err := reward.CheckNewUserID(user); err != nil {
 				return wrongUse("--user: %v", err)
 			}
-			if wait < 0 || wait > couponWaitMax {
-				return wrongUse("--wait %s must be from 0s to %s", wait, couponWaitMax)
-			}
 			r, err := cl.IssueCoupon(ctx, args[0], user, wait)
 			return c.show(r, err, requestLine(args[0], user, r))
 		}),
 	}
 	userFlag(cmd, &user, "gets the coupon")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "maximum wait for the outcome; 0s to 30s")
+	addFlag(cmd.Flags(), &wait, "wait", "maximum wait for the outcome; 0s to 30s", bounded(time.ParseDuration, 0, couponWaitMax, ""))
 	return cmd
 }
 
@@ -97,7 +84,6 @@ changes. The exit code is 1 if the request was served before (REQUEST_ENDED), or
 user has none (REQUEST_UNKNOWN).`,
 		Example: `  largesse coupon leave 42 --user u7 --yes
   largesse coupon leave 42 --user u7 --yes --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
 				return wrongUse("--user is missing: name the user who leaves the line; see largesse coupon leave --help")
@@ -124,7 +110,6 @@ func (c *cli) couponStatusCommand() *cobra.Command {
 		Short: "Show the latest request of a user: the rank in line or the outcome",
 		Example: `  largesse coupon status 42 --user u7
   largesse coupon status 42 --user u7 --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
 				return wrongUse("--user is missing: name the user who requested; see largesse coupon status --help")
@@ -207,7 +192,6 @@ func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, co
 		Use:     verb + " ID",
 		Short:   short,
 		Example: fmt.Sprintf("  largesse coupon %[1]s 12345%[2]s\n  largesse coupon %[1]s 12345%[2]s --output json", verb, confirmed),
-		Args:    checkedArgs([]string{"a coupon ID"}, checkCouponID),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if cancels {
 				if err := c.confirm("cancel coupon " + args[0] + " permanently"); err != nil {
@@ -247,43 +231,40 @@ func (c *cli) printCoupon(one client.Coupon) error {
 
 func (c *cli) couponListCommand() *cobra.Command {
 	var template, user, code string
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "list --template ID | --user USER | --code CODE",
 		Short: "List the coupons of a template in the order of their tickets, of a user, newest first, or with a code",
 		Example: `  largesse coupon list --template 42
   largesse coupon list --user u7 --limit 0 --output json`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			if countTrue(template != "", user != "", code != "") != 1 {
-				return wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see largesse coupon list --help")
+	}, listing[client.Coupon]{
+		header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "HELD UNTIL", "EXPIRES"},
+		row: func(one client.Coupon) []string {
+			return []string{
+				one.ID, one.TemplateID, one.UserID, number(one.Ticket), one.Status, one.Code, moment(&one.IssuedAt), moment(one.HeldUntil),
+				moment(one.ExpiresAt),
 			}
-			coupons := cl.TemplateCoupons(ctx, template)
-			switch {
-			case code != "":
-				coupons = each(cl.CouponsByCode(ctx, code))
-			case user != "":
-				if err := checkUser("--user", user); err != nil {
-					return err
-				}
-				coupons = cl.UserCoupons(ctx, user)
-			default:
-				if err := checkTemplateID(template); err != nil {
-					return err
-				}
-			}
-			return printList(c, coupons, listing[client.Coupon]{
-				header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "HELD UNTIL", "EXPIRES"},
-				row: func(one client.Coupon) []string {
-					return []string{
-						one.ID, one.TemplateID, one.UserID, number(one.Ticket), one.Status, one.Code, moment(&one.IssuedAt), moment(one.HeldUntil),
-						moment(one.ExpiresAt),
-					}
-				},
-				limit: c.limit,
-				empty: "there are no coupons",
-				cuts:  []string{"USER"},
-			})
-		}),
+		},
+		empty: "there are no coupons",
+		cuts:  []string{"USER"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.Coupon, error] {
+		var err error
+		switch {
+		case countTrue(template != "", user != "", code != "") != 1:
+			err = wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see largesse coupon list --help")
+		case code != "":
+			return each(cl.CouponsByCode(ctx, code))
+		case user != "":
+			err = checkUser("--user", user)
+		default:
+			err = checkTemplateID(template)
+		}
+		switch {
+		case err != nil:
+			return each[client.Coupon](nil, err)
+		case user != "":
+			return cl.UserCoupons(ctx, user)
+		}
+		return cl.TemplateCoupons(ctx, template)
 	})
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
 	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -12,15 +13,14 @@ import (
 )
 
 func (c *cli) deadLetterCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "deadletter",
 		Aliases: []string{"deadletters"},
 		Short:   "List, show, replay and discard messages that could not be read or processed",
 		Example: `  largesse deadletter list --status open
   largesse deadletter show 7
   largesse deadletter replay 7`,
-	}))
-	cmd.AddCommand(
+	},
 		c.deadLetterListCommand(),
 		c.deadLetterShowCommand(),
 		c.deadLetterSettleCommand(settling{
@@ -31,29 +31,25 @@ func (c *cli) deadLetterCommand() *cobra.Command {
 			verb: "discard", done: "discarded", short: "Discard dead letters; their bytes are retained",
 			one: (*client.Client).DiscardDeadLetter, many: (*client.Client).DiscardDeadLetters,
 		}),
-	)
-	return cmd
+	))
 }
 
 func (c *cli) deadLetterListCommand() *cobra.Command {
 	var f client.DeadLetterFilter
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, newest first",
 		Example: `  largesse deadletter list --status open
   largesse deadletter list --reason MALFORMED --limit 0 --output json`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			return printList(c, cl.DeadLetters(ctx, f), listing[client.DeadLetter]{
-				header: []string{"ID", "AT", "STATUS", "SOURCE", "PARTITION", "OFFSET", "REASON", "DETAIL"},
-				row: func(d client.DeadLetter) []string {
-					return []string{d.ID, moment(&d.At), d.Status, d.Source, strconv.Itoa(int(d.Partition)), d.Offset, d.Reason, d.Detail}
-				},
-				limit: c.limit,
-				empty: "there are no dead letters",
-				cuts:  []string{"SOURCE", "DETAIL"},
-			})
-		}),
+	}, listing[client.DeadLetter]{
+		header: []string{"ID", "AT", "STATUS", "SOURCE", "PARTITION", "OFFSET", "REASON", "DETAIL"},
+		row: func(d client.DeadLetter) []string {
+			return []string{d.ID, moment(&d.At), d.Status, d.Source, strconv.Itoa(int(d.Partition)), d.Offset, d.Reason, d.Detail}
+		},
+		empty: "there are no dead letters",
+		cuts:  []string{"SOURCE", "DETAIL"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.DeadLetter, error] {
+		return cl.DeadLetters(ctx, f)
 	})
 	letterFilterFlags(cmd, &f.Source, &f.Reason)
 	filterFlag(cmd, &f.Status, "status", "only dead letters with this status", "open", "replayed", "discarded")
@@ -71,7 +67,6 @@ func (c *cli) deadLetterShowCommand() *cobra.Command {
 		Short: "Show a dead letter with its bytes",
 		Example: `  largesse deadletter show 7
   largesse deadletter show 7 --output json`,
-		Args: checkedArgs([]string{"a dead letter ID"}, checkDeadLetterID),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			d, err := cl.DeadLetter(ctx, args[0])
 			return c.show(d, err, deadLetterLines(d)...)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/internal/lab"
@@ -27,12 +25,7 @@ code is 0 only if all of them hold.`,
   largesse demo --targets 2000 --output json
   largesse demo --open
   largesse demo --keep --data ./demo-data`,
-		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := errors.Join(within("targets", d.Targets, 1, 1_000_000), within("coupons", d.Coupons, 1, 100_000), within("shoppers", d.Shoppers, 1, 1_000_000))
-			if err != nil {
-				return err
-			}
 			w := c.quiet()
 			d.Version, d.Out = buildVersion().Version, w.stdout
 			d.Show = func() lab.Screen { return newBars(w) }
@@ -46,9 +39,9 @@ code is 0 only if all of them hold.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&d.Targets, "targets", 20_000, "targets of each campaign, 1 to 1000000")
-	flags.IntVar(&d.Coupons, "coupons", 1_000, "coupons of the drop, 1 to 100000")
-	flags.IntVar(&d.Shoppers, "shoppers", 10_000, "shoppers who request one, 1 to 1000000")
+	countFlag(flags, &d.Targets, "targets", 20_000, "targets of each campaign, 1 to 1000000", 1, 1_000_000)
+	countFlag(flags, &d.Coupons, "coupons", 1_000, "coupons of the drop, 1 to 100000", 1, 100_000)
+	countFlag(flags, &d.Shoppers, "shoppers", 10_000, "shoppers who request one, 1 to 1000000", 1, 1_000_000)
 	flags.BoolVar(&d.Keep, "keep", false, "keep the server running afterwards, until it is interrupted")
 	flags.BoolVar(&d.Open, "open", false, "first print the address of the web console, in which you can watch and steer; implies --keep")
 	flags.StringVar(&d.Dir, "data", "", "directory for the data of the demo; default: a temporary one, removed at the end")

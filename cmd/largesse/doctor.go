@@ -31,7 +31,6 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		Example: `  largesse doctor --config largesse.yaml
   largesse doctor --database-url postgres://largesse@db.internal/largesse --output json
   largesse doctor --config largesse.yaml --after-restore`,
-		Args: args(),
 	}
 	settings := withSettings(cmd)
 	restored := cmd.Flags().Bool("after-restore", false, "first record that the database was restored from a backup")

@@ -65,7 +65,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		if usage, ok := errors.AsType[*usageError](err); ok {
-			return wrongUse("--%s %q %s", invalid.GetFlag().Name, invalid.GetValue(), usage.text)
+			return wrongUse("--%s %s", invalid.GetFlag().Name, usage.text)
 		}
 		if kind := valueKinds[invalid.GetFlag().Value.Type()]; kind != "" {
 			return wrongUse("--%s %q must be %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), kind, cmd.CommandPath())

@@ -1,16 +1,25 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/largesse/largesse/client"
 )
 
 // limitFlag adds --limit, which limits how much of a list is shown.
 func (c *cli) limitFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().IntVar(&c.limit, "limit", 50, "maximum number of items to show; 0: all")
+	c.limit = 50
+	addFlag(cmd.Flags(), &c.limit, "limit", "maximum number of items to show; 0: all", bounded(wholeNumber[int], 0, 0, "; 0 shows all"))
 	return cmd
 }
 
@@ -20,27 +29,158 @@ func (c *cli) yesFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// choice is the value of a flag that takes one of some words, in lower or upper case.
-type choice struct {
-	to    *string // in upper case, as in the API
-	words []string
+// parsed is the value of a flag whose text is parsed, and checked, when it is given.
+type parsed struct {
+	kind, text string // as the help shows them
+	set        func(text string) error
 }
 
-func (v *choice) String() string { return *v.to }
-func (v *choice) Type() string   { return "string" }
+func (v *parsed) String() string        { return v.text }
+func (v *parsed) Type() string          { return v.kind }
+func (v *parsed) Set(text string) error { return v.set(text) }
 
-// Set takes a word, or "" for none.
-func (v *choice) Set(text string) error {
-	if text != "" && !slices.Contains(v.words, strings.ToLower(text)) {
-		return wrongUse("must be one of %s", strings.Join(v.words, ", "))
+// addFlag adds a flag whose default to has. The parser's error is either a usageError, which
+// continues a sentence that begins with the name of the flag, or any error if the text
+// is no value of its type.
+func addFlag[T comparable](flags *pflag.FlagSet, to *T, name, usage string, parse func(string) (T, error)) {
+	v := newParsed(parse, func(value T) { *to = value })
+	if *to != *new(T) {
+		v.text = fmt.Sprint(*to)
 	}
-	*v.to = strings.ToUpper(text)
-	return nil
+	flags.Var(v, name, usage)
 }
 
-// choiceFlag adds a flag that takes one of some words, and offers them to the shell.
+// countFlag adds a flag for a number that is from least to most, or at least least if most
+// is 0. byDefault is its value if it is not given.
+func countFlag(flags *pflag.FlagSet, to *int, name string, byDefault int, usage string, least, most int) {
+	*to = byDefault
+	addFlag(flags, to, name, usage, bounded(wholeNumber[int], least, most, ""))
+}
+
+// addOptional adds a flag for a value that is nil unless it is given.
+func addOptional[T any](flags *pflag.FlagSet, to **T, name, usage string, parse func(string) (T, error)) {
+	flags.Var(newParsed(parse, func(value T) { *to = &value }), name, usage)
+}
+
+// addClearable adds a flag for a change, in which none clears the value.
+func addClearable[T any](flags *pflag.FlagSet, to **client.Clearable[T], name, usage string, parse func(string) (T, error)) {
+	v := newParsed(parse, func(value T) { *to = client.Set(value) })
+	kind, set := v.kind, v.set
+	v.kind, v.set = "string", func(text string) error {
+		if text == none {
+			*to = client.Clear[T]()
+			return nil
+		}
+		err := set(text)
+		if _, explained := errors.AsType[*usageError](err); (err != nil || text == "") && !explained {
+			return wrongUse("%q must be %s, or none; see largesse promotion set --help", text, cmp.Or(valueKinds[kind], "a valid value"))
+		}
+		return err
+	}
+	flags.Var(v, name, usage)
+}
+
+// none is the value of a flag that clears what is set.
+const none = "none"
+
+func newParsed[T any](parse func(string) (T, error), keep func(T)) *parsed {
+	var kind string
+	switch any(*new(T)).(type) {
+	case bool, int, int64, float64:
+		kind = fmt.Sprintf("%T", *new(T))
+	case time.Duration:
+		kind = "duration"
+	default:
+		kind = "string"
+	}
+	return &parsed{kind: kind, set: func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			keep(value)
+		}
+		return err
+	}}
+}
+
+// bounded is a parser that also checks that a value is from least to most, or at least
+// least if most is 0. hint ends the error.
+func bounded[T int | int64 | time.Duration](parse func(string) (T, error), least, most T, hint string) func(string) (T, error) {
+	return func(text string) (T, error) {
+		value, err := parse(text)
+		switch {
+		case err != nil:
+		case most > 0 && (value < least || value > most):
+			err = wrongUse("%v must be from %v to %v%s", value, least, most, hint)
+		case value < least:
+			err = wrongUse("%v must be at least %v%s", value, least, hint)
+		}
+		return value, err
+	}
+}
+
+// wholeNumber parses a number in the form of Go, such as 1000 or 1_000.
+func wholeNumber[T int | int64](text string) (T, error) {
+	n, err := strconv.ParseInt(text, 0, 64)
+	return T(n), err
+}
+
+func fraction(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+
+func asIs(text string) (string, error) { return text, nil }
+
+// ofLength is a parser of a text that is not empty and has at most so many characters.
+func ofLength(most int) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if n := utf8.RuneCountInString(text); strings.TrimSpace(text) == "" || n > most {
+			return "", wrongUse("must have 1 to %d characters, not %d", most, n)
+		}
+		return text, nil
+	}
+}
+
+// matching is a parser of a text that is empty or passes a check. must says what it must be.
+func matching(check func(string) bool, must string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if text != "" && !check(text) {
+			return "", wrongUse("%q must be %s", text, must)
+		}
+		return text, nil
+	}
+}
+
+// timeOf parses a time.
+func timeOf(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, wrongUse("%q must look like 2026-12-24T18:00:00Z", text)
+	}
+	return at, nil
+}
+
+// given returns a time, or nil if it is zero.
+func given(at *time.Time) *time.Time {
+	if at == nil || at.IsZero() {
+		return nil
+	}
+	return at
+}
+
+// timeOrNone is timeOf, in which the empty text is the zero time.
+func timeOrNone(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	return timeOf(text)
+}
+
+// choiceFlag adds a flag that takes one of some words, in lower or upper case, and offers
+// them to the shell. to gets it in upper case, as in the API.
 func choiceFlag(cmd *cobra.Command, to *string, name, usage string, words ...string) {
-	cmd.Flags().Var(&choice{to, words}, name, usage)
+	known := matching(func(text string) bool { return slices.Contains(words, strings.ToLower(text)) }, "one of "+strings.Join(words, ", "))
+	addFlag(cmd.Flags(), to, name, usage, func(text string) (string, error) {
+		word, err := known(text)
+		return strings.ToUpper(word), err
+	})
 	complete(cmd, name, words...)
 }
 
@@ -49,74 +189,14 @@ func filterFlag(cmd *cobra.Command, to *string, name, usage string, words ...str
 	choiceFlag(cmd, to, name, usage+": "+strings.Join(words, ", "), words...)
 }
 
-// ifChanged returns the value of a flag, or nil if it was not set.
-func ifChanged[T any](changed func(string) bool, flag string, value *T) *T {
-	if changed(flag) {
-		return value
-	}
-	return nil
-}
-
-// timeForm says what times look like.
-const timeForm = "must look like 2026-12-24T18:00:00Z"
-
-// timeValue is the value of a flag that takes a time, or "" for none.
-type timeValue time.Time
-
-func (v *timeValue) String() string { return "" } // no time is the default of a flag
-func (v *timeValue) Type() string   { return "string" }
-
-// Set takes a time.
-func (v *timeValue) Set(text string) error {
-	if text == "" {
-		*v = timeValue{}
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return wrongUse(timeForm)
-	}
-	*v = timeValue(at)
-	return nil
-}
-
-// timeFlag parses the value of a flag that is a time.
-func timeFlag(flag, value string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
-		return at, wrongUse("--%s %q "+timeForm, flag, value)
-	}
-	return at, nil
-}
-
-// The values of --amounts.
-const (
-	minorUnits = "minor"
-	majorUnits = "major"
-)
-
-// unitsValue is the value of --amounts: whether amounts are in major units.
-type unitsValue bool
-
-func (v *unitsValue) String() string {
-	if *v {
-		return majorUnits
-	}
-	return minorUnits
-}
-
-func (v *unitsValue) Type() string { return "string" }
-
-// Set takes one of the units.
-func (v *unitsValue) Set(units string) error {
-	if units != minorUnits && units != majorUnits {
-		return wrongUse("must be %s or %s", minorUnits, majorUnits)
-	}
-	*v = units == majorUnits
-	return nil
-}
-
+// unitsFlag adds --amounts, which says whether amounts are in major units.
 func unitsFlag(cmd *cobra.Command, major *bool, what string) {
-	cmd.Flags().Var((*unitsValue)(major), "amounts", "units of "+what+": minor (1050 is 10.50 EUR) or major (10.50)")
+	const minorUnits, majorUnits = "minor", "major"
+	cmd.Flags().Var(&parsed{kind: "string", text: minorUnits, set: func(text string) error {
+		if *major = text == majorUnits; !*major && text != minorUnits {
+			return wrongUse("%q must be %s or %s", text, minorUnits, majorUnits)
+		}
+		return nil
+	}}, "amounts", "units of "+what+": minor (1050 is 10.50 EUR) or major (10.50)")
 	complete(cmd, "amounts", minorUnits, majorUnits)
 }

@@ -88,14 +88,12 @@ func (s *screen) finish() {
 
 // watchCommand completes the command of a watch, which reads at an interval.
 func (c *cli) watchCommand(cmd *cobra.Command, do func(ctx context.Context, cl *client.Client, id string, every time.Duration, s *screen) error) *cobra.Command {
-	every := cmd.Flags().Duration("every", time.Second, "interval between two reads, at least 10ms")
+	every := time.Second
+	addFlag(cmd.Flags(), &every, "every", "interval between two reads, at least 10ms", bounded(time.ParseDuration, 10*time.Millisecond, 0, ""))
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		if *every < 10*time.Millisecond {
-			return wrongUse("--every %s must be at least 10ms", *every)
-		}
 		s := &screen{cli: c}
 		defer s.finish()
-		return do(ctx, cl, args[0], *every, s)
+		return do(ctx, cl, args[0], every, s)
 	})
 	return cmd
 }

@@ -23,7 +23,6 @@ as webhook endpoints, is removed with its rows. Payouts, coupons and their books
 		Example: `  largesse migrate --database-url postgres://largesse@db.internal/largesse
   largesse migrate --config largesse.yaml
   largesse migrate --config largesse.yaml --to 14`,
-		Args: args(),
 	}
 	settings := withSettings(cmd)
 	to := cmd.Flags().Int64("to", 0, "earlier schema version to go back to, as largesse doctor of that program shows it")

@@ -28,7 +28,6 @@ order, and --seed decides which request gets which fault.`,
   largesse moneysim --listen 127.0.0.1:8090 --latency 200ms --jitter 50ms
   largesse moneysim --error-rate 0.05 --timeout-rate 0.01 --lost-reply-rate 0.01 --seed 7
   curl -X PUT 127.0.0.1:8090/faults -d '{"latencyMs": 200, "throttleRate": 0.1}'`,
-		Args: args(),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8090", "host:port to listen on; port 0: any free port")

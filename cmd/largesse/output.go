@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"unicode"
 
 	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -33,16 +36,13 @@ type listing[T any] struct {
 	header []string // nil: none
 	row    func(T) []string
 	limit  int      // 0: all
-	empty  string   // message instead of an empty table
+	empty  string   // message instead of an empty table; "": none
 	cuts   []string // headers of the columns that may be cut to fit a terminal
 	wrap   bool     // whether the last column is wrapped to fit a terminal
 }
 
 // printList prints a list while it reads it: as a table, or as a JSON array.
 func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
-	if l.limit < 0 {
-		return wrongUse("--limit %d must be at least 0; 0 shows all", l.limit)
-	}
 	t := c.table(l.header...)
 	t.cuts, t.wrap = l.cuts, l.wrap
 	count, more := 0, false
@@ -75,7 +75,7 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 	} else if err := t.flush(); err != nil {
 		return err
 	}
-	if count == 0 && c.output == outputTable {
+	if count == 0 && c.output == outputTable && l.empty != "" {
 		fmt.Fprintln(c.stderr, l.empty)
 	}
 	if more {
@@ -84,16 +84,14 @@ func printList[T any](c *cli, items iter.Seq2[T, error], l listing[T]) error {
 	return nil
 }
 
-// printRows prints items as a table, which is empty without items.
-func printRows[T any](c *cli, items []T, l listing[T]) error {
-	t := c.table(l.header...)
-	t.cuts, t.wrap = l.cuts, l.wrap
-	for _, item := range items {
-		if err := t.add(l.row(item)...); err != nil {
-			return err
-		}
-	}
-	return t.flush()
+// listCommand completes a command that prints a list of the server.
+func listCommand[T any](c *cli, cmd *cobra.Command, l listing[T], list func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[T, error]) *cobra.Command {
+	c.limitFlag(cmd)
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+		l.limit = c.limit
+		return printList(c, list(ctx, cl, args), l)
+	})
+	return cmd
 }
 
 // printJSONItem prints one item of a JSON array.

@@ -23,7 +23,7 @@ import (
 const keyMax = 10_000
 
 func (c *cli) profileCommand() *cobra.Command {
-	cmd := group(&cobra.Command{
+	return group(&cobra.Command{
 		Use:     "profile",
 		Aliases: []string{"profiles"},
 		Short:   "Name servers, each with its API key, and choose one",
@@ -38,9 +38,7 @@ profile is sent to the server of that profile only.`,
 		Example: `  largesse profile add production --server https://rewards.example.com
   largesse profile use production
   largesse profile list`,
-	})
-	cmd.AddCommand(c.profileAddCommand(), c.profileListCommand(), c.profileUseCommand(), c.profileShowCommand(), c.profileRemoveCommand())
-	return cmd
+	}, c.profileAddCommand(), c.profileListCommand(), c.profileUseCommand(), c.profileShowCommand(), c.profileRemoveCommand())
 }
 
 func (c *cli) profileAddCommand() *cobra.Command {
@@ -57,7 +55,6 @@ stores it in the profile. Without the flag, a terminal asks for the key; press E
 for none.`,
 		Example: `  largesse profile add local --server http://127.0.0.1:8080
   largesse profile add production --server https://rewards.example.com --api-key-file key.txt --use`,
-		Args: profileArgs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
 			if p.Server == "" {
@@ -179,7 +176,6 @@ func (c *cli) profileListCommand() *cobra.Command {
 		Short: "List the profiles, without their keys",
 		Example: `  largesse profile list
   largesse profile list --output json`,
-		Args: args(),
 		RunE: func(*cobra.Command, []string) error {
 			all, err := c.loadProfiles()
 			var views []profileView
@@ -202,7 +198,7 @@ func (c *cli) profileUseCommand() *cobra.Command {
 		Short: "Choose the profile of commands without --profile; none: no profile",
 		Example: `  largesse profile use production
   largesse profile use none`,
-		Args: args("a profile name or " + timeNone),
+		Args: exactly([]argument{{name: "a profile name or " + none}}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
 			if err != nil {
@@ -210,7 +206,7 @@ func (c *cli) profileUseCommand() *cobra.Command {
 			}
 			said := "no profile is current"
 			all.Current = ""
-			if args[0] != timeNone {
+			if args[0] != none {
 				if _, err := all.named(args[0]); err != nil {
 					return err
 				}
@@ -231,7 +227,6 @@ func (c *cli) profileShowCommand() *cobra.Command {
 		Short: "Show a profile, without its key",
 		Example: `  largesse profile show production
   largesse profile show production --output json`,
-		Args: profileArgs(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
 			if err != nil {
@@ -263,7 +258,6 @@ func (c *cli) profileRemoveCommand() *cobra.Command {
 		Short: "Remove a profile with its stored key",
 		Example: `  largesse profile remove production --yes
   largesse profile remove production --yes --output json`,
-		Args: profileArgs(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
 			if err != nil {
@@ -285,11 +279,6 @@ func (c *cli) profileRemoveCommand() *cobra.Command {
 	})
 	cmd.ValidArgsFunction = c.offerProfiles
 	return cmd
-}
-
-// profileArgs accepts the name of a profile.
-func profileArgs() cobra.PositionalArgs {
-	return checkedArgs([]string{"a profile name"}, checkProfileName)
 }
 
 // offerProfiles completes the names of profiles.

@@ -32,8 +32,8 @@ type profiles struct {
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkProfileName(name string) error {
-	if !profileName.MatchString(name) || name == timeNone {
-		return wrongUse("%q is not a profile name: it must have 1 to 64 letters, digits, dots, - and _, begin with a letter or digit, and not be %q", name, timeNone)
+	if !profileName.MatchString(name) || name == none {
+		return wrongUse("%q is not a profile name: it must have 1 to 64 letters, digits, dots, - and _, begin with a letter or digit, and not be %q", name, none)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,15 +18,14 @@ import (
 )
 
 func (c *cli) promotionCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "promotion",
 		Aliases: []string{"promotions"},
 		Short:   "Create, show, change and watch promotions and their payouts",
 		Example: `  largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --start
   largesse promotion list
   largesse promotion watch ID`,
-	}))
-	cmd.AddCommand(
+	},
 		c.promotionCreateCommand(),
 		c.promotionListCommand(),
 		c.promotionShowCommand(),
@@ -47,8 +47,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionMoveCommand("resume", "Resume a paused promotion", (*client.Client).ResumePromotion),
 		c.promotionMoveCommand("cancel", "Cancel a promotion; look up payouts that may be charged", (*client.Client).CancelPromotion),
 		c.promotionMoveCommand("close", "Close a promotion to further targets, so that it can complete", (*client.Client).ClosePromotion),
-	)
-	return cmd
+	))
 }
 
 // promotionMoveCommand creates the command of one change of status.
@@ -61,7 +60,6 @@ func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client,
 		Use:     verb + " ID",
 		Short:   short,
 		Example: fmt.Sprintf("  largesse promotion %[1]s 12345%[2]s\n  largesse promotion %[1]s 12345%[2]s --output json", verb, confirmed),
-		Args:    promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if question != nil {
 				if err := c.ask(func() (string, error) {
@@ -94,38 +92,34 @@ var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-
 
 func (c *cli) promotionListCommand() *cobra.Command {
 	var f client.PromotionFilter
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "list",
 		Short: "List promotions, newest first",
 		Example: `  largesse promotion list
   largesse promotion list --status running --output json
   largesse promotion list --query summer --created-by kim --created-after 2026-06-01T00:00:00Z --sort name`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			if f.Sort != "" && !slices.Contains(promotionSorts, f.Sort) {
-				return wrongUse("--sort %q must be one of %s", f.Sort, strings.Join(promotionSorts, ", "))
+	}, listing[client.Promotion]{
+		header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
+		row: func(p client.Promotion) []string {
+			return []string{
+				p.ID, p.Name, p.Type, p.Status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
+				number(p.Counts.Succeeded), number(p.Counts.Failed), money(p.AmountSucceeded, p.Currency),
 			}
-			return printList(c, cl.FindPromotions(ctx, f), listing[client.Promotion]{
-				header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
-				row: func(p client.Promotion) []string {
-					return []string{
-						p.ID, p.Name, p.Type, p.Status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
-						number(p.Counts.Succeeded), number(p.Counts.Failed), money(p.AmountSucceeded, p.Currency),
-					}
-				},
-				limit: c.limit,
-				empty: "there are no promotions; create one: largesse promotion create --help",
-				cuts:  []string{"NAME"},
-			})
-		}),
+		},
+		empty: "there are no promotions; create one: largesse promotion create --help",
+		cuts:  []string{"NAME"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.Promotion, error] {
+		return cl.FindPromotions(ctx, f)
 	})
 	filterFlag(cmd, &f.Status, "status", "only promotions with this status", "draft", "running", "paused", "completed", "cancelled")
 	flags := cmd.Flags()
 	flags.StringVar(&f.Search, "query", "", "only promotions with this text in their name, ID or metadata")
 	flags.StringVar(&f.CreatedBy, "created-by", "", "only promotions of this creator")
-	flags.Var((*timeValue)(&f.CreatedAfter), "created-after", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z")
-	flags.Var((*timeValue)(&f.CreatedBefore), "created-before", "only promotions created before this time")
-	flags.StringVar(&f.Sort, "sort", "", "order: "+strings.Join(promotionSorts, ", ")+"; a minus means descending; default: newest first")
+	addFlag(flags, &f.CreatedAfter, "created-after", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z", timeOrNone)
+	addFlag(flags, &f.CreatedBefore, "created-before", "only promotions created before this time", timeOrNone)
+	sorts := strings.Join(promotionSorts, ", ")
+	addFlag(flags, &f.Sort, "sort", "order: "+sorts+"; a minus means descending; default: newest first",
+		matching(func(text string) bool { return slices.Contains(promotionSorts, text) }, "one of "+sorts))
 	complete(cmd, "sort", promotionSorts...)
 	return cmd
 }
@@ -147,7 +141,6 @@ func (c *cli) promotionShowCommand() *cobra.Command {
 		Example: `  largesse promotion show 12345
   largesse promotion show 12345 --stream
   largesse promotion show 12345 --output json`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			p, err := cl.Promotion(ctx, args[0])
 			if err != nil {

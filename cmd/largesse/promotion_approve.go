@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,6 @@ func (c *cli) promotionApproveCommand() *cobra.Command {
 		Short: "Approve all targets that a promotion has now, as another person",
 		Example: `  largesse promotion approve 12345 --yes
   largesse promotion approve 12345 --yes --output json`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			seen, err := cl.Promotion(ctx, args[0])
 			if err != nil {
@@ -37,7 +37,6 @@ func (c *cli) promotionRejectCommand() *cobra.Command {
 		Use:     "reject ID --reason WHY",
 		Short:   "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
 		Example: `  largesse promotion reject 12345 --reason "the budget of this month is used up"`,
-		Args:    promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if reason == "" {
 				return wrongUse("--reason is required")
@@ -51,24 +50,21 @@ func (c *cli) promotionRejectCommand() *cobra.Command {
 }
 
 func (c *cli) promotionUploadsCommand() *cobra.Command {
-	return c.limitFlag(&cobra.Command{
+	return listCommand(c, &cobra.Command{
 		Use:     "uploads ID",
 		Short:   "List the uploads of a promotion, newest first",
 		Example: "  largesse promotion uploads 12345\n  largesse promotion uploads 12345 --output json",
-		Args:    promotionArgs(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			return printList(c, cl.Uploads(ctx, args[0]), listing[client.Upload]{
-				header: []string{"ID", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
-				row: func(u client.Upload) []string {
-					return []string{
-						u.ID, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
-						number(u.Conflicts), number(u.Rejected), money(u.Amount, u.Currency),
-					}
-				},
-				limit: c.limit,
-				empty: "no file was uploaded to this promotion",
-				cuts:  []string{"BY"},
-			})
-		}),
+	}, listing[client.Upload]{
+		header: []string{"ID", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
+		row: func(u client.Upload) []string {
+			return []string{
+				u.ID, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
+				number(u.Conflicts), number(u.Rejected), money(u.Amount, u.Currency),
+			}
+		},
+		empty: "no file was uploaded to this promotion",
+		cuts:  []string{"BY"},
+	}, func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[client.Upload, error] {
+		return cl.Uploads(ctx, args[0])
 	})
 }

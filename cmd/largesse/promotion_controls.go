@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 func (c *cli) promotionRetryCommand() *cobra.Command {
@@ -19,7 +18,6 @@ func (c *cli) promotionRetryCommand() *cobra.Command {
 		Short: "Retry failed payouts, each under its own idempotency key",
 		Example: `  largesse promotion retry 12345
   largesse promotion retry 12345 --code NO_ACCOUNT`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			n, err := cl.RetryPayouts(ctx, args[0], code)
 			if err != nil && passing(err) {
@@ -40,12 +38,6 @@ func (c *cli) promotionResolveCommand() *cobra.Command {
 		Short: "Settle an UNKNOWN payout by what you learned from the provider",
 		Example: `  largesse promotion resolve 12345 7 --outcome succeeded --transaction-key T-99 --note "on the statement of 21 Nov, line 7" --yes
   largesse promotion resolve 12345 8 --outcome failed --note "the provider's support: never received, ticket 4711" --yes`,
-		Args: checkedArgs([]string{"a promotion ID", "a TARGET"}, checkPromotionID, func(target string) error {
-			if _, err := reward.ParseTargetID(target); err != nil {
-				return wrongUse("%q is not a target ID: it must be a whole number from 0", target)
-			}
-			return nil
-		}),
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&r.Outcome, "outcome", "", "what happened to the payout: "+strings.Join(outcomes, " or ")+" (required)")
@@ -81,7 +73,6 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 		Example: `  largesse promotion export 12345 > payouts.csv
   largesse promotion export 12345 --state failed --code NO_ACCOUNT > failed.csv
   largesse promotion export 12345 --output json > payouts.json`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if c.output == outputJSON {
 				return printList(c, cl.Payouts(ctx, args[0], f), listing[client.Payout]{})

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,19 +21,12 @@ type created struct {
 
 func (c *cli) promotionCreateCommand() *cobra.Command {
 	var (
-		p         client.NewPromotion
-		retries   int
-		consumers int
-		path      string
-		start     bool
-		canary    client.NewCanary
-		failures  float64
-		startsAt  time.Time
-		metadata  []string
-		strict    bool
-		major     bool
-		amount    string
-		budget    string
+		p                    client.NewPromotion
+		canary               client.NewCanary
+		startsAt             time.Time
+		metadata             []string
+		path, amount, budget string
+		start, strict, major bool
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -45,25 +37,30 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --strict --start
   largesse promotion create --name Spring --type point --currency EUR --amounts major --amount 10.50 --file targets.csv
   largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
-		Args: args(),
 	}
+	const omitIt = "; omit it for none"
 	flags := cmd.Flags()
-	flags.StringVar(&p.Name, "name", "", "name of the promotion (required)")
+	addFlag(flags, &p.Name, "name", "name of the promotion (required)", ofLength(reward.PromotionNameMax))
 	flags.StringVar(&p.Type, "type", "", "type of the promotion: point or voucher (required)")
 	flags.StringVar(&amount, "amount", "", "default amount of a target, in minor units or points")
 	flags.StringVar(&p.VoucherCode, "voucher", "", "default voucher code of a target")
-	flags.StringVar(&p.Currency, "currency", "", "currency as three capital letters, e.g. EUR")
+	addFlag(flags, &p.Currency, "currency", "currency as three capital letters, e.g. EUR", matching(reward.IsCurrency, "three capital letters, e.g. EUR"))
 	flags.StringVar(&p.ID, "id", "", "ID from an upstream system; default: a new ID")
-	flags.IntVar(&retries, "max-retries", 0, "retries after the first call, 0 to 20; default: the server's setting")
-	flags.IntVar(&consumers, "consumers-per-instance", 0, "consumers on each instance, 1 to 256; default: by the number of targets")
+	addOptional(flags, &p.MaxRetries, "max-retries", "retries after the first call, 0 to 20; default: the server's setting",
+		bounded(wholeNumber[int], 0, reward.PromotionMaxRetriesMax, ""))
+	addOptional(flags, &p.ConsumersPerInstance, "consumers-per-instance", "consumers on each instance, 1 to 256; default: by the number of targets",
+		bounded(wholeNumber[int], 1, reward.PromotionConsumersMax, "; omit it to use the default for the number of targets"))
 	flags.StringVar(&path, "file", "", "file of targets to upload: .csv, .ndjson or .jsonl, each with or without .gz; -: CSV from stdin")
 	flags.BoolVar(&start, "start", false, "start the promotion after the upload")
-	flags.IntVar(&p.RatePerSecond, "rate", 0, "maximum calls per second of all instances together, 1 to 1000000; default: no limit of its own")
-	flags.IntVar(&p.Weight, "weight", 0, "share of the calls relative to other promotions, 1 to 100; default: 1")
+	addFlag(flags, &p.RatePerSecond, "rate", "maximum calls per second of all instances together, 1 to 1000000; default: no limit of its own",
+		bounded(wholeNumber[int], 1, 0, omitIt))
+	addFlag(flags, &p.Weight, "weight", "share of the calls relative to other promotions, 1 to 100; default: 1", bounded(wholeNumber[int], 1, 0, omitIt))
 	flags.StringVar(&budget, "max-amount", "", "budget in minor units or points, at least 1; default: no limit")
-	flags.Int64Var(&canary.Targets, "canary-targets", 0, "number of targets to pay first, at least 1; the others follow if these succeed; default: no canary")
-	flags.Float64Var(&failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
-	flags.Var((*timeValue)(&startsAt), "starts-at", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually")
+	addFlag(flags, &canary.Targets, "canary-targets", "number of targets to pay first, at least 1; the others follow if these succeed; default: no canary",
+		bounded(wholeNumber[int64], 1, 0, omitIt))
+	addOptional(flags, &canary.MaxFailureRate, "canary-max-failure-rate", "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5", fraction)
+	addFlag(flags, &startsAt, "starts-at", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually",
+		timeOrNone)
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
 	unitsFlag(cmd, &major, "--amount, --max-amount and the amounts in the file")
@@ -101,27 +98,25 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 				return err
 			}
 		}
-		for name, given := range map[string]int64{"rate": int64(p.RatePerSecond), "weight": int64(p.Weight), "max-amount": p.MaxAmount, "canary-targets": canary.Targets} {
-			if changed(name) && given < 1 {
-				return wrongUse("--%s %d must be at least 1; omit it for none", name, given)
-			}
-		}
-		if changed("canary-max-failure-rate") && !changed("canary-targets") {
+		least := reward.AmountMin(reward.PromotionType(p.Type))
+		switch {
+		case changed("max-amount") && p.MaxAmount < 1:
+			return wrongUse("--max-amount %d must be at least 1%s", p.MaxAmount, omitIt)
+		case canary.MaxFailureRate != nil && canary.Targets == 0:
 			return wrongUse("--canary-max-failure-rate needs --canary-targets")
+		case start && !startsAt.IsZero():
+			return wrongUse("--start starts the promotion now, --starts-at later; use only one of them")
+		case changed("amount") && (reward.Amount(p.Amount) < least || reward.Amount(p.Amount) > reward.AmountMax):
+			return wrongUse("--amount %d must be from %d to %d; omit it if every target has its own", p.Amount, least, reward.AmountMax)
+		case p.VoucherCode != "" && p.Type != string(reward.Voucher):
+			return wrongUse("--voucher needs --type voucher")
+		case utf8.RuneCountInString(p.VoucherCode) > reward.PromotionVoucherCodeMax:
+			return wrongUse("--voucher must have at most %d characters", reward.PromotionVoucherCodeMax)
 		}
-		p.MaxRetries = ifChanged(changed, "max-retries", &retries)
-		p.ConsumersPerInstance = ifChanged(changed, "consumers-per-instance", &consumers)
-		canary.MaxFailureRate = ifChanged(changed, "canary-max-failure-rate", &failures)
-		p.Canary = ifChanged(changed, "canary-targets", &canary)
-		if !startsAt.IsZero() {
-			if start {
-				return wrongUse("--start starts the promotion now, --starts-at later; use only one of them")
-			}
-			p.StartsAt = &startsAt
+		if canary.Targets > 0 {
+			p.Canary = &canary
 		}
-		if err := checkCreate(p, cmd.Flags().Changed("amount")); err != nil {
-			return err
-		}
+		p.StartsAt = given(&startsAt)
 		// Open the file first, so that a wrong name leaves no DRAFT behind.
 		var file *targetFile
 		if path != "" {
@@ -202,29 +197,6 @@ func (c *cli) printCreated(out created) error {
 	return nil
 }
 
-// checkCreate makes the server's checks, with the names of the flags. amount
-// reports whether --amount was set.
-func checkCreate(p client.NewPromotion, amount bool) error {
-	least := reward.AmountMin(reward.PromotionType(p.Type))
-	switch {
-	case utf8.RuneCountInString(p.Name) > reward.PromotionNameMax:
-		return wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, utf8.RuneCountInString(p.Name))
-	case amount && (reward.Amount(p.Amount) < least || reward.Amount(p.Amount) > reward.AmountMax):
-		return wrongUse("--amount %d must be from %d to %d; omit it if every target has its own", p.Amount, least, reward.AmountMax)
-	case p.VoucherCode != "" && p.Type != string(reward.Voucher):
-		return wrongUse("--voucher needs --type voucher")
-	case utf8.RuneCountInString(p.VoucherCode) > reward.PromotionVoucherCodeMax:
-		return wrongUse("--voucher must have at most %d characters", reward.PromotionVoucherCodeMax)
-	case p.Currency != "" && !reward.IsCurrency(p.Currency):
-		return wrongUse("--currency %q must be three capital letters, e.g. EUR", p.Currency)
-	case p.MaxRetries != nil && (*p.MaxRetries < 0 || *p.MaxRetries > reward.PromotionMaxRetriesMax):
-		return wrongUse("--max-retries %d must be from 0 to %d", *p.MaxRetries, reward.PromotionMaxRetriesMax)
-	case p.ConsumersPerInstance != nil && (*p.ConsumersPerInstance < 1 || *p.ConsumersPerInstance > reward.PromotionConsumersMax):
-		return wrongUse("--consumers-per-instance %d must be from 1 to %d; omit it to use the default for the number of targets", *p.ConsumersPerInstance, reward.PromotionConsumersMax)
-	}
-	return nil
-}
-
 // amountOf parses the value of a flag with an amount.
 func amountOf(flag, text, currency string, major bool) (int64, error) {
 	if major {
@@ -234,7 +206,7 @@ func amountOf(flag, text, currency string, major bool) (int64, error) {
 		}
 		return int64(n), nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := minorAmount(text)
 	if err != nil {
 		return 0, wrongUse("--%s %q must be a whole number of minor units; for an amount such as 10.50 EUR, add --amounts major", flag, text)
 	}

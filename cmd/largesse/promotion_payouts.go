@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/reward"
 )
 
 func (c *cli) promotionPayoutsCommand() *cobra.Command {
@@ -16,36 +16,37 @@ func (c *cli) promotionPayoutsCommand() *cobra.Command {
 		f      client.PayoutFilter
 		target string
 	)
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "payouts ID",
 		Short: "List the payouts of a promotion, or show one with its attempts",
 		Example: `  largesse promotion payouts 12345
   largesse promotion payouts 12345 --state failed --limit 0 --output json
   largesse promotion payouts 12345 --target 7`,
-		Args: promotionArgs(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if target != "" {
-				if _, err := reward.ParseTargetID(target); err != nil {
-					return wrongUse("--target %q must be a whole number from 0", target)
-				}
-				return c.showPayout(cl.Payout(ctx, args[0], target))
+	}, listing[client.Payout]{
+		header: []string{"TARGET", "USER", "AMOUNT", "STATE", "ATTEMPTS", "TRANSACTION", "ERROR", "UPDATED"},
+		row: func(p client.Payout) []string {
+			return []string{
+				p.TargetID, p.UserID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount), p.TransactionKey,
+				strings.TrimSpace(p.ErrorCode + " " + p.ErrorMessage), moment(&p.UpdatedAt),
 			}
-			return printList(c, cl.Payouts(ctx, args[0], f), listing[client.Payout]{
-				header: []string{"TARGET", "USER", "AMOUNT", "STATE", "ATTEMPTS", "TRANSACTION", "ERROR", "UPDATED"},
-				row: func(p client.Payout) []string {
-					return []string{
-						p.TargetID, p.UserID, money(p.Amount, p.Currency), p.State, number(p.AttemptCount), p.TransactionKey,
-						strings.TrimSpace(p.ErrorCode + " " + p.ErrorMessage), moment(&p.UpdatedAt),
-					}
-				},
-				limit: c.limit,
-				empty: "there are no such payouts",
-				cuts:  []string{"USER", "TRANSACTION", "ERROR"},
-			})
-		}),
+		},
+		empty: "there are no such payouts",
+		cuts:  []string{"USER", "TRANSACTION", "ERROR"},
+	}, func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[client.Payout, error] {
+		return cl.Payouts(ctx, args[0], f)
 	})
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if target == "" {
+			return list(cmd, args)
+		}
+		return c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			return c.showPayout(cl.Payout(ctx, args[0], target))
+		})(cmd, args)
+	}
 	payoutFilterFlags(cmd, &f)
-	cmd.Flags().StringVar(&target, "target", "", "ID of one target to show with its attempts")
+	addFlag(cmd.Flags(), &target, "target", "ID of one target to show with its attempts",
+		matching(func(text string) bool { return checkTargetID(text) == nil }, "a whole number from 0"))
 	return cmd
 }
 

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -71,17 +67,12 @@ func printMetadata(line func(name, value string), metadata map[string]string) {
 	}
 }
 
-// setFlags are the flags of promotion set.
-type setFlags struct {
-	name, voucher, currency, startsAt string
-	rate, weight, retries             string
-	maxAmount, amount, canary         string
-	failures                          float64
-	metadata                          []string
-}
-
 func (c *cli) promotionSetCommand() *cobra.Command {
-	var f setFlags
+	var (
+		change   client.PromotionChange
+		canary   client.NewCanary
+		metadata []string
+	)
 	cmd := &cobra.Command{
 		Use:   "set ID --FLAG VALUE...",
 		Short: "Change the settings of a promotion, also while it runs",
@@ -95,25 +86,35 @@ have been paid.`,
 		Example: `  largesse promotion set 12345 --rate 200
   largesse promotion set 12345 --max-amount 9000000 --metadata ticket=4711
   largesse promotion set 12345 --rate none --weight 5`,
-		Args: promotionArgs(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.name, "name", "", "name of the promotion")
-	flags.StringVar(&f.rate, "rate", "", "maximum calls per second of all instances together, 1 to 1000000, or none")
-	flags.StringVar(&f.weight, "weight", "", "share of the calls relative to other promotions, 1 to 100, or none")
-	flags.StringVar(&f.maxAmount, "max-amount", "", "budget in minor units or points, at least 1, or none")
-	flags.StringVar(&f.retries, "max-retries", "", "retries after the first call, 0 to 20")
-	flags.StringVar(&f.amount, "amount", "", "default amount of targets that are uploaded later, or none")
-	flags.StringVar(&f.voucher, "voucher", "", "default voucher code of targets that are uploaded later, or none")
-	flags.StringVar(&f.currency, "currency", "", "currency as three capital letters, or none")
-	flags.StringVar(&f.canary, "canary-targets", "", "number of targets to pay first, at least 1, or none")
-	flags.Float64Var(&f.failures, "canary-max-failure-rate", 0, "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5")
-	flags.StringVar(&f.startsAt, "starts-at", "", "time when the promotion starts automatically, or none")
-	metadataFlag(cmd, &f.metadata)
+	addOptional(flags, &change.Name, "name", "name of the promotion", ofLength(reward.PromotionNameMax))
+	addClearable(flags, &change.RatePerSecond, "rate", "maximum calls per second of all instances together, 1 to 1000000, or none", bounded(strconv.Atoi, 1, 0, ", or none"))
+	addClearable(flags, &change.Weight, "weight", "share of the calls relative to other promotions, 1 to 100, or none", bounded(strconv.Atoi, 1, 0, ", or none"))
+	addClearable(flags, &change.MaxAmount, "max-amount", "budget in minor units or points, at least 1, or none", minorAmount)
+	addOptional(flags, &change.MaxRetries, "max-retries", "retries after the first call, 0 to 20", bounded(strconv.Atoi, 0, reward.PromotionMaxRetriesMax, ""))
+	addClearable(flags, &change.Amount, "amount", "default amount of targets that are uploaded later, or none", minorAmount)
+	addClearable(flags, &change.VoucherCode, "voucher", "default voucher code of targets that are uploaded later, or none", asIs)
+	addClearable(flags, &change.Currency, "currency", "currency as three capital letters, or none", asIs)
+	addClearable(flags, &change.Canary, "canary-targets", "number of targets to pay first, at least 1, or none", func(text string) (_ client.NewCanary, err error) {
+		canary.Targets, err = minorAmount(text)
+		return canary, err
+	})
+	addOptional(flags, &canary.MaxFailureRate, "canary-max-failure-rate", "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5", fraction)
+	addClearable(flags, &change.StartsAt, "starts-at", "time when the promotion starts automatically, or none", timeOf)
+	metadataFlag(cmd, &metadata)
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		change, err := f.change(cmd.Flags().Changed)
-		if err != nil {
+		var err error
+		if change.Metadata, err = changedMetadata(metadata); err != nil {
 			return err
+		}
+		if canary.MaxFailureRate != nil {
+			if change.Canary == nil {
+				return wrongUse("--canary-max-failure-rate needs --canary-targets")
+			}
+			if canary.Targets != 0 { // not none
+				change.Canary = client.Set(canary)
+			}
 		}
 		if change == (client.PromotionChange{}) {
 			return wrongUse("promotion set needs at least one flag; see %s --help", cmd.CommandPath())
@@ -124,83 +125,14 @@ have been paid.`,
 	return cmd
 }
 
-// change returns the change that the set flags describe.
-func (f *setFlags) change(changed func(string) bool) (client.PromotionChange, error) {
-	var change client.PromotionChange
-	atLeastOne := func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err == nil && n < 1 {
-			err = wrongUse("%d must be at least 1, or none", n)
-		}
-		return n, err
-	}
-	int64Of := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
-	asIs := func(s string) (string, error) { return s, nil }
-	canary := func(s string) (client.NewCanary, error) {
-		targets, err := int64Of(s)
-		return client.NewCanary{Targets: targets, MaxFailureRate: ifChanged(changed, "canary-max-failure-rate", &f.failures)}, err
-	}
-	at := func(s string) (time.Time, error) { return time.Parse(time.RFC3339, s) }
-	if err := cmp.Or(
-		clearableFlag(changed, "rate", f.rate, atLeastOne, &change.RatePerSecond),
-		clearableFlag(changed, "weight", f.weight, atLeastOne, &change.Weight),
-		clearableFlag(changed, "max-amount", f.maxAmount, int64Of, &change.MaxAmount),
-		clearableFlag(changed, "amount", f.amount, int64Of, &change.Amount),
-		clearableFlag(changed, "voucher", f.voucher, asIs, &change.VoucherCode),
-		clearableFlag(changed, "currency", f.currency, asIs, &change.Currency),
-		clearableFlag(changed, "canary-targets", f.canary, canary, &change.Canary),
-		clearableFlag(changed, "starts-at", f.startsAt, at, &change.StartsAt),
-	); err != nil {
-		return change, err
-	}
-	if changed("max-retries") {
-		n, err := strconv.Atoi(f.retries)
-		if err != nil || n < 0 || n > reward.PromotionMaxRetriesMax {
-			return change, wrongUse("--max-retries %q must be from 0 to %d", f.retries, reward.PromotionMaxRetriesMax)
-		}
-		change.MaxRetries = &n
-	}
-	if n := utf8.RuneCountInString(f.name); changed("name") && (n == 0 || n > reward.PromotionNameMax) {
-		return change, wrongUse("--name must have 1 to %d characters, not %d", reward.PromotionNameMax, n)
-	}
-	change.Name = ifChanged(changed, "name", &f.name)
-	var err error
-	if change.Metadata, err = changedMetadata(f.metadata); err != nil {
-		return change, err
-	}
-	if changed("canary-max-failure-rate") && !changed("canary-targets") {
-		return change, wrongUse("--canary-max-failure-rate needs --canary-targets")
-	}
-	return change, nil
-}
-
-// clearableFlag sets to, if the flag was given, to its value or to none.
-func clearableFlag[T any](changed func(string) bool, flag, value string, parse func(string) (T, error), to **client.Clearable[T]) error {
-	switch {
-	case !changed(flag):
-		return nil
-	case value == timeNone:
-		*to = client.Clear[T]()
-		return nil
-	}
-	parsed, err := parse(value)
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		return wrongUse("--%s %s", flag, usage.text)
-	}
-	if err != nil || value == "" {
-		kind := cmp.Or(valueKinds[fmt.Sprintf("%T", parsed)], "a valid value")
-		return wrongUse("--%s %q must be %s, or none; see largesse promotion set --help", flag, value, kind)
-	}
-	*to = client.Set(parsed)
-	return nil
-}
+// minorAmount parses a number of minor units.
+func minorAmount(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
 
 func (c *cli) promotionDeleteCommand() *cobra.Command {
 	return c.yesFlag(&cobra.Command{
 		Use:     "delete ID",
 		Short:   "Delete a DRAFT with its targets and the reports of its uploads",
 		Example: "  largesse promotion delete 12345 --yes\n  largesse promotion delete 12345 --yes --output json",
-		Args:    promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.ask(func() (string, error) {
 				p, err := cl.Promotion(ctx, args[0])

@@ -32,7 +32,7 @@ func (c *cli) printStream(s client.PromotionStream) error {
 		return err
 	}
 	fmt.Fprintln(c.stdout)
-	return printRows(c, s.Consumers, listing[client.StreamConsumer]{
+	return printList(c, each(s.Consumers, nil), listing[client.StreamConsumer]{
 		header: []string{"CONSUMER", "INSTANCE", "ALIVE", "PENDING", "IDLE"},
 		row: func(one client.StreamConsumer) []string {
 			idle := time.Duration(one.IdleMillis) * time.Millisecond

@@ -42,7 +42,6 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
   largesse promotion upload 12345 targets.ndjson.gz --dry-run --strict
   largesse promotion upload 12345 from-a-spreadsheet.csv --amounts major
   zcat targets.csv.gz | largesse promotion upload 12345 - --format csv`,
-		Args: promotionArgs("a FILE"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			file, err := c.openTargets(args[1], format)
 			if err != nil {

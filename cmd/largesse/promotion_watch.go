@@ -25,7 +25,6 @@ server that does not work as it should, and why, also on other instances, or tha
 the server does not answer. Ctrl-C ends only the command, not the promotion.`,
 		Example: `  largesse promotion watch 12345
   largesse promotion watch 12345 --every 10s --output json`,
-		Args: promotionArgs(),
 	}, func(ctx context.Context, cl *client.Client, id string, every time.Duration, s *screen) error {
 		w := &watch{screen: s, client: cl, id: id, every: every}
 		return w.run(ctx)

@@ -12,13 +12,11 @@ import (
 )
 
 func (c *cli) providerCommand() *cobra.Command {
-	cmd := group(&cobra.Command{
+	return group(&cobra.Command{
 		Use:     "provider",
 		Short:   "Check a provider, or call it again",
 		Example: "  largesse provider check http://127.0.0.1:8090 --yes",
-	})
-	cmd.AddCommand(c.providerCheckCommand(), c.providerUnblockCommand())
-	return cmd
+	}, c.providerCheckCommand(), c.providerUnblockCommand())
 }
 
 func (c *cli) providerUnblockCommand() *cobra.Command {
@@ -29,7 +27,6 @@ func (c *cli) providerUnblockCommand() *cobra.Command {
 still answers payees in a row with Retry-After, calls wait again. A payout that was
 answered so itself keeps its own time.`,
 		Example: "  largesse provider unblock",
-		Args:    cobra.NoArgs,
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			err := cl.UnblockProvider(ctx)
 			return c.show(map[string]bool{"unblocked": true}, err, "calls to the provider may start")

@@ -28,7 +28,6 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
   largesse reconcile --promotion 12345 --repair --yes
   largesse reconcile --template 42 --repair --yes
   largesse reconcile --list --limit 5`,
-		Args: args(),
 	})
 	cmd.Flags().StringVar(&promotion, "promotion", "", "promotion to compare")
 	cmd.Flags().StringVar(&template, "template", "", "coupon template to compare")
@@ -94,7 +93,7 @@ func (c *cli) printReconciliation(r client.Reconciliation, thing string) error {
 	for _, s := range r.Skipped {
 		fmt.Fprintln(c.stderr, "not compared: "+printable(s))
 	}
-	if err := printRows(c, r.Drifts, listing[client.Drift]{
+	if err := printList(c, each(r.Drifts, nil), listing[client.Drift]{
 		header: []string{"OF", "WHAT", "REPAIRED", "DETAIL"},
 		row: func(d client.Drift) []string {
 			of := "promotion " + d.PromotionID

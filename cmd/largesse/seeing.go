@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"regexp"
 	"strconv"
 
@@ -17,7 +18,6 @@ func (c *cli) meCommand() *cobra.Command {
 		Short: "Show who you are to the server, and your role",
 		Example: `  largesse me
   largesse me --output json`,
-		Args: args(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			me, err := cl.Me(ctx)
 			line := fmt.Sprintf("%s, role %s", me.Name, me.Role)
@@ -30,14 +30,12 @@ func (c *cli) meCommand() *cobra.Command {
 }
 
 func (c *cli) payoutCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "payout",
 		Aliases: []string{"payouts"},
 		Short:   "Show payouts over all promotions",
 		Example: `  largesse payout unknown --older-than 15m`,
-	}))
-	cmd.AddCommand(c.payoutUnknownCommand())
-	return cmd
+	}, c.payoutUnknownCommand()))
 }
 
 // age matches the values of --older-than.
@@ -45,7 +43,7 @@ var age = regexp.MustCompile(`^[0-9]{1,5}[smhd]$`)
 
 func (c *cli) payoutUnknownCommand() *cobra.Command {
 	var f client.UnknownFilter
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "unknown",
 		Short: "List the UNKNOWN payouts of all promotions, oldest first",
 		Long: `List the UNKNOWN payouts of all promotions, oldest first. Largesse looks them up
@@ -53,25 +51,20 @@ automatically. Settle one that stays UNKNOWN with: largesse promotion resolve`,
 		Example: `  largesse payout unknown
   largesse payout unknown --older-than 2h --output json
   largesse payout unknown --user u7`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			if f.OlderThan != "" && !age.MatchString(f.OlderThan) {
-				return wrongUse("--older-than %q must be a number and s, m, h or d, e.g. 15m", f.OlderThan)
+	}, listing[client.UnknownPayout]{
+		header: []string{"SINCE", "PROMOTION", "TARGET", "USER", "AMOUNT", "ATTEMPTS", "ERROR"},
+		row: func(p client.UnknownPayout) []string {
+			return []string{
+				moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, money(p.Amount, p.Currency), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
 			}
-			return printList(c, cl.UnknownPayouts(ctx, f), listing[client.UnknownPayout]{
-				header: []string{"SINCE", "PROMOTION", "TARGET", "USER", "AMOUNT", "ATTEMPTS", "ERROR"},
-				row: func(p client.UnknownPayout) []string {
-					return []string{
-						moment(&p.UpdatedAt), p.PromotionID, p.TargetID, p.UserID, money(p.Amount, p.Currency), number(p.AttemptCount), p.ErrorCode + " " + p.ErrorMessage,
-					}
-				},
-				limit: c.limit,
-				empty: "there are no such payouts",
-				cuts:  []string{"USER", "ERROR"},
-			})
-		}),
+		},
+		empty: "there are no such payouts",
+		cuts:  []string{"USER", "ERROR"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.UnknownPayout, error] {
+		return cl.UnknownPayouts(ctx, f)
 	})
-	cmd.Flags().StringVar(&f.OlderThan, "older-than", "", "only payouts that have been UNKNOWN for at least so long, e.g. 15m or 2d")
+	addFlag(cmd.Flags(), &f.OlderThan, "older-than", "only payouts that have been UNKNOWN for at least so long, e.g. 15m or 2d",
+		matching(age.MatchString, "a number and s, m, h or d, e.g. 15m"))
 	cmd.Flags().StringVar(&f.UserID, "user", "", "only payouts of this user")
 	return cmd
 }
@@ -82,7 +75,6 @@ func (c *cli) promotionErrorsCommand() *cobra.Command {
 		Short: "Count the payouts of a promotion by error code, most first",
 		Example: `  largesse promotion errors 12345
   largesse promotion errors 12345 --output json`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			errors, err := cl.PromotionErrors(ctx, args[0])
 			return showBy(c, errors, err, c.printErrors)
@@ -94,7 +86,7 @@ func (c *cli) printErrors(errors []client.PromotionError) error {
 	if len(errors) == 0 {
 		return c.printLines("no payout has an error")
 	}
-	return printRows(c, errors, listing[client.PromotionError]{
+	return printList(c, each(errors, nil), listing[client.PromotionError]{
 		header: []string{"CODE", "CLASS", "FAILED", "RETRYING", "UNKNOWN", "EXAMPLE"},
 		row: func(e client.PromotionError) []string {
 			return []string{e.Code, e.Class, number(e.Failed), number(e.Retrying), number(e.Unknown), "target " + e.ExampleTargetID + ": " + e.Example}
@@ -111,21 +103,17 @@ func (c *cli) promotionTimelineCommand() *cobra.Command {
 says. A step without numbers is one in which no instance recorded anything.`,
 		Example: `  largesse promotion timeline 12345
   largesse promotion timeline 12345 --points 300 --output json`,
-		Args: promotionArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if points < 2 || points > 1000 {
-				return wrongUse("--points %d must be from 2 to 1000", points)
-			}
 			line, err := cl.PromotionTimeline(ctx, args[0], client.TimelineSpan{Points: points})
 			return showBy(c, line, err, c.printTimeline)
 		}),
 	}
-	cmd.Flags().IntVar(&points, "points", 20, "number of steps, from 2 to 1000")
+	countFlag(cmd.Flags(), &points, "points", 20, "number of steps, from 2 to 1000", 2, 1000)
 	return cmd
 }
 
 func (c *cli) printTimeline(line client.PromotionTimeline) error {
-	return printRows(c, line.Points, listing[client.PromotionPoint]{
+	return printList(c, each(line.Points, nil), listing[client.PromotionPoint]{
 		header: []string{"FROM", "SECONDS", "SUCCEEDED", "FAILED", "RETRYING", "UNKNOWN", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS"},
 		row: func(p client.PromotionPoint) []string {
 			return []string{
@@ -144,7 +132,7 @@ func decimal(v *float64) string {
 	return strconv.FormatFloat(*v, 'f', -1, 64)
 }
 
-// known returns a number, or nothing if it is not known.
+// known is like decimal for a whole number.
 func known(n *int64) string {
 	if n == nil {
 		return ""

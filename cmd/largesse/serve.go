@@ -24,7 +24,6 @@ Without settings, all engines run in this process and store their data in
 		Example: `  largesse serve --money-url http://127.0.0.1:8090
   largesse serve --config largesse.yaml --listen 127.0.0.1:9000
   largesse serve --config largesse.yaml --roles api,ingest`,
-		Args: args(),
 	}
 	settings := withSettings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

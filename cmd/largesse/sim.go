@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,11 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/internal/lab"
-)
-
-const (
-	simSteps    = 200
-	simStepsMax = 20_000
 )
 
 func (c *cli) simCommand() *cobra.Command {
@@ -42,11 +38,7 @@ timing may need several runs.`,
 		Example: `  largesse sim --seed 7
   largesse sim --seed 7 --steps 1000
   largesse sim --seed 7 --steps 20 --plan`,
-		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := within("steps", s.Steps, 1, simStepsMax); err != nil {
-				return err
-			}
 			if !cmd.Flags().Changed("seed") {
 				s.Seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret
 			}
@@ -58,7 +50,7 @@ timing may need several runs.`,
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&s.Seed, "seed", 0, "seed that decides the plan; default: a random seed, which is printed")
-	flags.IntVar(&s.Steps, "steps", simSteps, "actions of the plan, 1 to 20000")
+	countFlag(flags, &s.Steps, "steps", 200, "actions of the plan, 1 to 20000", 1, 20_000)
 	flags.StringVar(&s.Dir, "data", "", "directory for the data of the run, retained; default: a temporary one, retained only if a check fails")
 	flags.BoolVar(&plan, "plan", false, "print the plan, one JSON object per line, and exit")
 	return cmd
@@ -118,49 +110,40 @@ func (s *simulation) print(r *lab.SimReport) error {
 }
 
 func (s *simulation) printActs(acts map[string]lab.ActCount) error {
-	t := s.table("ACT", "DONE", "REFUSED", "NO ANSWER")
-	names := make([]string, 0, len(acts))
-	for name := range acts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		n := acts[name]
-		if err := t.add(name, number(int64(n.Done)), number(int64(n.Refused)), number(int64(n.Lost))); err != nil {
-			return err
-		}
-	}
-	return t.flush()
+	return printList(s.cli, each(slices.Sorted(maps.Keys(acts)), nil), listing[string]{
+		header: []string{"ACT", "DONE", "REFUSED", "NO ANSWER"},
+		row: func(name string) []string {
+			n := acts[name]
+			return []string{name, number(int64(n.Done)), number(int64(n.Refused)), number(int64(n.Lost))}
+		},
+	})
 }
 
 func (s *simulation) printPromotionBooks(books []lab.PromotionBooks) error {
-	if len(books) == 0 {
-		return nil
+	if len(books) > 0 {
+		fmt.Fprintln(s.stdout)
 	}
-	fmt.Fprintln(s.stdout)
-	t := s.table("PROMOTION", "TYPE", "STATUS", "TARGETS", "SUCCEEDED", "FAILED", "CANCELLED", "CHARGES", "PAID, OURS", "PROVIDER'S")
-	for _, b := range books {
-		err := t.add(b.ID, b.Type, b.Status, number(b.Targets), number(b.Counts.Succeeded), number(b.Counts.Failed), number(b.Counts.Cancelled),
-			number(b.Charges), number(b.Paid), number(b.Charged))
-		if err != nil {
-			return err
-		}
-	}
-	return t.flush()
+	return printList(s.cli, each(books, nil), listing[lab.PromotionBooks]{
+		header: []string{"PROMOTION", "TYPE", "STATUS", "TARGETS", "SUCCEEDED", "FAILED", "CANCELLED", "CHARGES", "PAID, OURS", "PROVIDER'S"},
+		row: func(b lab.PromotionBooks) []string {
+			return []string{
+				b.ID, b.Type, b.Status, number(b.Targets), number(b.Counts.Succeeded), number(b.Counts.Failed), number(b.Counts.Cancelled),
+				number(b.Charges), number(b.Paid), number(b.Charged),
+			}
+		},
+	})
 }
 
 func (s *simulation) printTemplateBooks(books []lab.TemplateBooks) error {
-	if len(books) == 0 {
-		return nil
+	if len(books) > 0 {
+		fmt.Fprintln(s.stdout)
 	}
-	fmt.Fprintln(s.stdout)
-	t := s.table("TEMPLATE", "MODE", "QUANTITY", "LIVE", "ISSUED", "CANCELLED", "OUTCOMES")
-	for _, b := range books {
-		if err := t.add(b.ID, b.Mode, number(b.Quantity), number(b.Live), number(b.Issued), number(b.Cancelled), number(b.Outcomes)); err != nil {
-			return err
-		}
-	}
-	return t.flush()
+	return printList(s.cli, each(books, nil), listing[lab.TemplateBooks]{
+		header: []string{"TEMPLATE", "MODE", "QUANTITY", "LIVE", "ISSUED", "CANCELLED", "OUTCOMES"},
+		row: func(b lab.TemplateBooks) []string {
+			return []string{b.ID, b.Mode, number(b.Quantity), number(b.Live), number(b.Issued), number(b.Cancelled), number(b.Outcomes)}
+		},
+	})
 }
 
 func (s *simulation) printVerdicts(r *lab.SimReport) error {

@@ -13,15 +13,14 @@ import (
 )
 
 func (c *cli) templateCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
 		Short:   "Create, show, change, approve, watch and close coupon templates, and import their codes",
 		Example: `  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z
   largesse template list
   largesse template watch ID`,
-	}))
-	cmd.AddCommand(
+	},
 		c.templateCreateCommand(),
 		c.templateListCommand(),
 		c.templateShowCommand(),
@@ -33,8 +32,7 @@ func (c *cli) templateCommand() *cobra.Command {
 		c.templateCloseCommand(),
 		c.templateReleaseCommand(),
 		c.templateEntrantsCommand(),
-	)
-	return cmd
+	))
 }
 
 func (c *cli) templateListCommand() *cobra.Command {
@@ -42,33 +40,30 @@ func (c *cli) templateListCommand() *cobra.Command {
 		search   string
 		metadata []string
 	)
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "list",
 		Short: "List coupon templates, highest ID first",
 		Example: `  largesse template list
   largesse template list --search spring
   largesse template list --metadata shop=paris
   largesse template list --limit 0 --output json`,
-		Args: args(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-			wanted, err := newMetadata(metadata)
-			if err != nil {
-				return err
+	}, listing[client.Template]{
+		header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
+		row: func(t client.Template) []string {
+			n := t.Counters
+			return []string{
+				t.ID, t.Name, templateState(t, time.Now()), t.Mode, number(t.TotalQuantity), number(n.Count), waiting(t), number(n.Stock),
+				moment(t.OpensAt), moment(t.ClosesAt),
 			}
-			return printList(c, withMetadata(cl.FindTemplates(ctx, search), wanted), listing[client.Template]{
-				header: []string{"ID", "NAME", "STATE", "MODE", "QUANTITY", "LIVE", "WAITING", "STOCK", "OPENS", "CLOSES"},
-				row: func(t client.Template) []string {
-					n := t.Counters
-					return []string{
-						t.ID, t.Name, templateState(t, time.Now()), t.Mode, number(t.TotalQuantity), number(n.Count), waiting(t), number(n.Stock),
-						moment(t.OpensAt), moment(t.ClosesAt),
-					}
-				},
-				limit: c.limit,
-				empty: "there are no coupon templates; create one: largesse template create --help",
-				cuts:  []string{"NAME"},
-			})
-		}),
+		},
+		empty: "there are no coupon templates; create one: largesse template create --help",
+		cuts:  []string{"NAME"},
+	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.Template, error] {
+		wanted, err := newMetadata(metadata)
+		if err != nil {
+			return each[client.Template](nil, err)
+		}
+		return withMetadata(cl.FindTemplates(ctx, search), wanted)
 	})
 	cmd.Flags().StringVar(&search, "search", "", "only templates whose name, ID or metadata contain this text")
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "only templates with this KEY=VALUE; repeat the flag to require more")
@@ -128,7 +123,6 @@ func (c *cli) templateShowCommand() *cobra.Command {
 		Short: "Show a coupon template with its counters",
 		Example: `  largesse template show 42
   largesse template show 42 --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			t, err := cl.Template(ctx, args[0])
 			return showBy(c, t, err, c.printTemplate)
@@ -142,7 +136,6 @@ func (c *cli) templateCloseCommand() *cobra.Command {
 		Short: "Close a coupon template to further requests; waiting requests are still served",
 		Example: `  largesse template close 42 --yes
   largesse template close 42 --yes --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.ask(func() (string, error) {
 				t, err := cl.Template(ctx, args[0])
@@ -167,7 +160,6 @@ Redis comes back, some of them get no coupon although they were told to wait. Wi
 places set aside, nothing changes.`,
 		Example: `  largesse template release-places 42 --yes
   largesse template release-places 42 --yes --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.confirm("give the places of users in line at template " + args[0] + " to others; if Redis comes back, they may get no coupon"); err != nil {
 				return err
@@ -187,7 +179,6 @@ per line, ordered by their bytes. list hash is the hash of this list, so that an
 can verify the draw. To verify it, use --output json, which prints each ID exactly.`,
 		Example: `  largesse template entrants 42
   largesse template entrants 42 --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			return printList(c, cl.TemplateEntrants(ctx, args[0]), listing[string]{
 				row:   func(user string) []string { return []string{user} },

@@ -16,7 +16,6 @@ func (c *cli) templateApproveCommand() *cobra.Command {
 		Short: "Approve the quantity of a coupon template that waits, as another person",
 		Example: `  largesse template approve 42 --yes
   largesse template approve 42 --yes --output json`,
-		Args: templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			seen, err := cl.Template(ctx, args[0])
 			if err != nil {
@@ -43,7 +42,6 @@ func (c *cli) templateRejectCommand() *cobra.Command {
 		Use:     "reject ID",
 		Short:   "Drop the quantity of a coupon template that waits for an approval",
 		Example: "  largesse template reject 42\n  largesse template reject 42 --output json",
-		Args:    templateArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			t, err := cl.RejectTemplate(ctx, args[0])
 			return c.showDecided(t, "rejected", err)

@@ -25,7 +25,6 @@ compressed; - reads from stdin.`,
 		Example: `  largesse template codes 42 codes.csv
   largesse template codes 42 codes.csv.gz --output json
   zcat codes.csv.gz | largesse template codes 42 -`,
-		Args: templateArgs("a FILE"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			file, err := c.openInput(args[1])
 			if err != nil {

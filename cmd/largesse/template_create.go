@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,49 +12,48 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// templateFlags holds the flags that template create and template set share.
+// templateFlags holds the flags that template create and template set share. A nil field
+// was not given.
 type templateFlags struct {
-	name          string
-	quantity      int64
-	perUser       int
-	opens, closes string
-	validFor      time.Duration
-	hold          time.Duration
-	mode, away    string
-	reissue       bool
-	metadata      []string
+	name           *string
+	quantity       *int64
+	perUser        *int
+	opens, closes  *time.Time // zero: none
+	validFor, hold *time.Duration
+	mode, away     string
+	reissue        *bool
+	metadata       []string
 }
 
-func (f *templateFlags) add(cmd *cobra.Command) {
+// add adds the flags, which make the server's checks. at parses the times.
+func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, error)) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.name, "name", "", "name of the template")
-	flags.Int64Var(&f.quantity, "quantity", 0, "maximum number of live coupons, 1 to 1000000000")
-	flags.IntVar(&f.perUser, "per-user", 0, "maximum number of coupons per user, 1 to 100; default of a new template: 1")
-	flags.StringVar(&f.opens, "opens", "", "time when the template opens, e.g. 2026-12-24T18:00:00Z")
-	flags.StringVar(&f.closes, "closes", "", "time when the template closes, e.g. 2026-12-31T18:00:00Z")
-	flags.DurationVar(&f.validFor, "valid-for", 0, "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire")
-	flags.DurationVar(&f.hold, "hold", 0, "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held")
+	addOptional(flags, &f.name, "name", "name of the template", ofLength(reward.TemplateNameMax))
+	addOptional(flags, &f.quantity, "quantity", "maximum number of live coupons, 1 to 1000000000", bounded(wholeNumber[int64], 1, reward.TemplateQuantityMax, ""))
+	addOptional(flags, &f.perUser, "per-user", "maximum number of coupons per user, 1 to 100; default of a new template: 1",
+		bounded(wholeNumber[int], 1, reward.TemplatePerUserMax, ""))
+	addOptional(flags, &f.opens, "opens", "time when the template opens, e.g. 2026-12-24T18:00:00Z", at)
+	addOptional(flags, &f.closes, "closes", "time when the template closes, e.g. 2026-12-31T18:00:00Z", at)
+	addOptional(flags, &f.validFor, "valid-for", "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire",
+		wholeSeconds(reward.TemplateValidMax, "up to 100 years; 0: coupons do not expire"))
+	addOptional(flags, &f.hold, "hold", "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held",
+		wholeSeconds(reward.TemplateHoldMax, "up to 30 days; 0: coupons are not held"))
 	choiceFlag(cmd, &f.mode, "mode", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream", "stream", "kafka", "sync")
 	choiceFlag(cmd, &f.away, "when-redis-away", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database", "database", "wait")
-	flags.BoolVar(&f.reissue, "reissue-after-cancel", false, "whether a user whose coupon was cancelled may get another; default of a new template: true")
+	addOptional(flags, &f.reissue, "reissue-after-cancel", "whether a user whose coupon was cancelled may get another; default of a new template: true", strconv.ParseBool)
+	flags.Lookup("reissue-after-cancel").NoOptDefVal = "true"
 	metadataFlag(cmd, &f.metadata)
 }
 
-// check makes the server's checks of the flags that are set, with their names.
-func (f *templateFlags) check(changed func(string) bool) error {
-	switch n := len([]rune(f.name)); {
-	case changed("name") && (strings.TrimSpace(f.name) == "" || n > reward.TemplateNameMax):
-		return wrongUse("--name must have 1 to %d characters, not %d", reward.TemplateNameMax, n)
-	case changed("quantity") && (f.quantity < 1 || f.quantity > reward.TemplateQuantityMax):
-		return wrongUse("--quantity %d must be from 1 to %d", f.quantity, reward.TemplateQuantityMax)
-	case changed("per-user") && (f.perUser < 1 || f.perUser > reward.TemplatePerUserMax):
-		return wrongUse("--per-user %d must be from 1 to %d", f.perUser, reward.TemplatePerUserMax)
-	case f.validFor < 0 || f.validFor > reward.TemplateValidMax || f.validFor%time.Second != 0:
-		return wrongUse("--valid-for %s must be whole seconds, up to 100 years; 0: coupons do not expire", f.validFor)
-	case f.hold < 0 || f.hold > reward.TemplateHoldMax || f.hold%time.Second != 0:
-		return wrongUse("--hold %s must be whole seconds, up to 30 days; 0: coupons are not held", f.hold)
+// wholeSeconds is a parser of a duration. limits ends the error.
+func wholeSeconds(most time.Duration, limits string) func(string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && (d < 0 || d > most || d%time.Second != 0) {
+			err = wrongUse("%s must be whole seconds, %s", d, limits)
+		}
+		return d, err
 	}
-	return nil
 }
 
 func (c *cli) templateCreateCommand() *cobra.Command {
@@ -70,18 +69,17 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		Example: `  largesse template create --name Spring --quantity 10000
   largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h --metadata shop=paris
   largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
-		Args: args(),
 	}
-	f.add(cmd)
+	f.add(cmd, timeOrNone)
 	cmd.Flags().StringVar(&id, "id", "", "ID from an upstream system; default: a new ID")
 	cmd.Flags().StringVar(&codes.Prefix, "code-prefix", "", "start of every code, up to 20 letters, digits, - and _; a --code flag makes codes that people can type")
 	cmd.Flags().IntVar(&codes.Length, "code-length", 0, "random characters of a code, 1 to 64; default: 12")
 	cmd.Flags().StringVar(&codes.Alphabet, "code-alphabet", "", "letters and digits of a code; default: digits and capital letters that do not look alike")
-	cmd.Flags().Var((*timeValue)(&drawFrom), "draw-from", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw")
+	addFlag(cmd.Flags(), &drawFrom, "draw-from", "start of a draw: the order of the users who enter from this time until the template opens is drawn; default: no draw",
+		timeOrNone)
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
-		changed := cmd.Flags().Changed
 		for _, needed := range []string{"name", "quantity"} {
-			if !changed(needed) {
+			if !cmd.Flags().Changed(needed) {
 				return wrongUse("--%s is missing; see %s --help", needed, cmd.CommandPath())
 			}
 		}
@@ -90,13 +88,18 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 				return err
 			}
 		}
-		if err := f.check(changed); err != nil {
-			return err
-		}
 		t := client.NewTemplate{
-			ID: id, Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ValidForSeconds: int64(f.validFor / time.Second),
-			HoldSeconds: int64(f.hold / time.Second),
-			Mode:        f.mode, WhenRedisAway: f.away,
+			ID: id, Name: *f.name, TotalQuantity: *f.quantity, OpensAt: given(f.opens), ClosesAt: given(f.closes), Mode: f.mode, ReissueAfterCancel: f.reissue,
+			WhenRedisAway: f.away,
+		}
+		if f.perUser != nil {
+			t.PerUserLimit = *f.perUser
+		}
+		if f.validFor != nil {
+			t.ValidForSeconds = int64(*f.validFor / time.Second)
+		}
+		if f.hold != nil {
+			t.HoldSeconds = int64(*f.hold / time.Second)
 		}
 		if codes != (client.CodeStyle{}) {
 			t.Codes = &codes
@@ -104,20 +107,6 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		var err error
 		if t.Metadata, err = newMetadata(f.metadata); err != nil {
 			return err
-		}
-		t.ReissueAfterCancel = ifChanged(changed, "reissue-after-cancel", &f.reissue)
-		for _, at := range []struct {
-			flag, value string
-			to          **time.Time
-		}{{"opens", f.opens, &t.OpensAt}, {"closes", f.closes, &t.ClosesAt}} {
-			if at.value == "" {
-				continue
-			}
-			parsed, err := timeFlag(at.flag, at.value)
-			if err != nil {
-				return err
-			}
-			*at.to = &parsed
 		}
 		if t.OpensAt != nil && t.ClosesAt != nil && !t.ClosesAt.After(*t.OpensAt) {
 			return wrongUse("--closes must be after --opens")

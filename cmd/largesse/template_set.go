@@ -10,9 +10,6 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// timeNone is the value that clears a time.
-const timeNone = "none"
-
 func (c *cli) templateSetCommand() *cobra.Command {
 	var f templateFlags
 	cmd := &cobra.Command{
@@ -27,12 +24,27 @@ higher quantity may wait for another person. The mode can change only before the
 		Example: `  largesse template set 42 --quantity 20000
   largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none
   largesse template set 42 --metadata shop=paris --metadata season`,
-		Args: templateArgs(),
 	}
-	f.add(cmd)
+	f.add(cmd, func(text string) (time.Time, error) {
+		if text == none {
+			return time.Time{}, nil
+		}
+		return timeOf(text)
+	})
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		change, err := f.change(cmd.Flags().Changed)
-		if err != nil {
+		change := client.TemplateChange{
+			Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ReissueAfterCancel: f.reissue,
+			OpensAt: clearable(f.opens), ClosesAt: clearable(f.closes),
+			ValidForSeconds: clearableSeconds(f.validFor), HoldSeconds: clearableSeconds(f.hold),
+		}
+		if f.mode != "" {
+			change.Mode = &f.mode
+		}
+		if f.away != "" {
+			change.WhenRedisAway = &f.away
+		}
+		var err error
+		if change.Metadata, err = changedMetadata(f.metadata); err != nil {
 			return err
 		}
 		if change == (client.TemplateChange{}) {
@@ -45,56 +57,21 @@ higher quantity may wait for another person. The mode can change only before the
 	return cmd
 }
 
-// change returns the change that the set flags describe.
-func (f *templateFlags) change(changed func(string) bool) (client.TemplateChange, error) {
-	var change client.TemplateChange
-	if err := f.check(changed); err != nil {
-		return change, err
+// clearable returns the change to a value, which zero clears; nil: none.
+func clearable[T comparable](value *T) *client.Clearable[T] {
+	switch {
+	case value == nil:
+		return nil
+	case *value == *new(T):
+		return client.Clear[T]()
 	}
-	change = client.TemplateChange{
-		Name:               ifChanged(changed, "name", &f.name),
-		TotalQuantity:      ifChanged(changed, "quantity", &f.quantity),
-		PerUserLimit:       ifChanged(changed, "per-user", &f.perUser),
-		ValidForSeconds:    clearableSeconds(changed("valid-for"), f.validFor),
-		HoldSeconds:        clearableSeconds(changed("hold"), f.hold),
-		ReissueAfterCancel: ifChanged(changed, "reissue-after-cancel", &f.reissue),
-	}
-	if f.mode != "" {
-		change.Mode = &f.mode
-	}
-	if f.away != "" {
-		change.WhenRedisAway = &f.away
-	}
-	var err error
-	if change.Metadata, err = changedMetadata(f.metadata); err != nil {
-		return change, err
-	}
-	for _, at := range []struct {
-		flag, value string
-		to          **client.Clearable[time.Time]
-	}{{"opens", f.opens, &change.OpensAt}, {"closes", f.closes, &change.ClosesAt}} {
-		switch {
-		case !changed(at.flag):
-		case at.value == timeNone:
-			*at.to = client.Clear[time.Time]()
-		default:
-			parsed, err := timeFlag(at.flag, at.value)
-			if err != nil {
-				return change, err
-			}
-			*at.to = client.Set(parsed)
-		}
-	}
-	return change, nil
+	return client.Set(*value)
 }
 
-// clearableSeconds returns the change of a duration, which 0 clears; nil: none.
-func clearableSeconds(changed bool, d time.Duration) *client.Clearable[int64] {
-	switch {
-	case !changed:
+func clearableSeconds(d *time.Duration) *client.Clearable[int64] {
+	if d == nil {
 		return nil
-	case d == 0:
-		return client.Clear[int64]()
 	}
-	return client.Set(int64(d / time.Second))
+	seconds := int64(*d / time.Second)
+	return clearable(&seconds)
 }

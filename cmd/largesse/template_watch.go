@@ -22,7 +22,6 @@ out, because a cancelled coupon becomes available again. Ctrl-C ends only the
 command, not the template.`,
 		Example: `  largesse template watch 42
   largesse template watch 42 --every 10s --output json`,
-		Args: templateArgs(),
 	}, func(ctx context.Context, cl *client.Client, id string, every time.Duration, s *screen) error {
 		w := &templateWatch{screen: s}
 		return follow(ctx, every, func(ctx context.Context) (client.Template, error) { return cl.Template(ctx, id) }, w.show)

@@ -12,14 +12,12 @@ import (
 )
 
 func (c *cli) userCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "user",
 		Aliases: []string{"users"},
 		Short:   "Show why a user did or did not get coupons and payouts",
 		Example: "  largesse user history u7 --template 42",
-	}))
-	cmd.AddCommand(c.userHistoryCommand())
-	return cmd
+	}, c.userHistoryCommand()))
 }
 
 func (c *cli) userHistoryCommand() *cobra.Command {
@@ -36,7 +34,6 @@ A request that is refused at once leaves no record. Name its template with
 --template to see when the template refused everyone.`,
 		Example: `  largesse user history u7
   largesse user history u7 --template 42 --template 43 --output json`,
-		Args: checkedArgs([]string{"a USER"}, func(user string) error { return checkUser("user history", user) }),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			for _, id := range templates {
 				if err := checkTemplateID(id); err != nil {
@@ -60,7 +57,7 @@ func (c *cli) printHistory(h client.History, templates []string) error {
 		}
 		fmt.Fprintf(c.stderr, "user %s has no settled coupon request%s\n", printable(h.UserID), hint)
 	}
-	if err := printRows(c, h.Items, listing[client.HistoryItem]{
+	if err := printList(c, each(h.Items, nil), listing[client.HistoryItem]{
 		header: []string{"AT", "TEMPLATE", "TICKET", "STATUS", "REASON", "COUPON", "COUPON STATUS"},
 		row: func(i client.HistoryItem) []string {
 			id, status := "", ""
@@ -102,7 +99,7 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 			return err
 		}
 	}
-	if err := printRows(c, h.Payouts, listing[client.HistoryPayout]{
+	if err := printList(c, each(h.Payouts, nil), listing[client.HistoryPayout]{
 		header: []string{"PROMOTION", "NAME", "STATUS", "TARGET", "AMOUNT", "STATE", "ATTEMPTS", "UPDATED", "TRANSACTION", "LAST ANSWER"},
 		row: func(p client.HistoryPayout) []string {
 			return []string{

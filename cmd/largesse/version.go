@@ -48,7 +48,6 @@ func (c *cli) versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Show what the binary was built from",
 		Example: "  largesse version\n  largesse version --output json",
-		Args:    args(),
 		RunE: func(*cobra.Command, []string) error {
 			b := buildVersion()
 			commit := cmp.Or(b.Commit, "unknown commit")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 func (c *cli) webhookCommand() *cobra.Command {
-	cmd := c.talks(group(&cobra.Command{
+	return c.talks(group(&cobra.Command{
 		Use:     "webhook",
 		Aliases: []string{"webhooks"},
 		Short:   "Manage webhook endpoints, which receive events",
@@ -23,12 +24,8 @@ own secret, with which deliveries are signed by the Standard Webhooks specificat
 		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
   largesse webhook test 3
   largesse webhook deliveries 3`,
-	}))
-	cmd.AddCommand(
-		c.webhookCreateCommand(), c.webhookListCommand(), c.webhookShowCommand(), c.webhookUpdateCommand(), c.webhookDeleteCommand(),
-		c.webhookRotateCommand(), c.webhookTestCommand(), c.webhookDeliveriesCommand(), c.webhookResendCommand(),
-	)
-	return cmd
+	}, c.webhookCreateCommand(), c.webhookListCommand(), c.webhookShowCommand(), c.webhookUpdateCommand(), c.webhookDeleteCommand(),
+		c.webhookRotateCommand(), c.webhookTestCommand(), c.webhookDeliveriesCommand(), c.webhookResendCommand()))
 }
 
 // webhookFlags are the flags that webhook create and webhook update share.
@@ -65,7 +62,6 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 		Short: "Create a webhook endpoint; its secret is shown once",
 		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
   largesse webhook create --url https://crm.example.com/largesse --events coupon.used --description "the till" --disabled`,
-		Args: args(),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "record no events until webhook update --enable")
@@ -101,7 +97,6 @@ func (c *cli) webhookListCommand() *cobra.Command {
 		Short: "List all webhook endpoints, newest first",
 		Example: `  largesse webhook list
   largesse webhook list --output json`,
-		Args: args(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			return printList(c, each(cl.WebhookEndpoints(ctx)), listing[client.WebhookEndpoint]{
 				header: []string{"ID", "STATE", "PENDING", "DELIVERED", "URL", "EVENTS", "DESCRIPTION"},
@@ -115,18 +110,12 @@ func (c *cli) webhookListCommand() *cobra.Command {
 	}
 }
 
-// webhookArgs accepts the ID of a webhook endpoint.
-func webhookArgs() cobra.PositionalArgs {
-	return checkedArgs([]string{"a webhook endpoint ID"}, checkWebhookID)
-}
-
 func (c *cli) webhookShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a webhook endpoint and its state",
 		Example: `  largesse webhook show 3
   largesse webhook show 3 --output json`,
-		Args: webhookArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			e, err := cl.WebhookEndpoint(ctx, args[0])
 			return showBy(c, e, err, c.printEndpoint)
@@ -176,7 +165,6 @@ then go to the new URL and are signed with the new secret alone.`,
 		Example: `  largesse webhook update 3 --events promotion.completed,payout.failed
   largesse webhook update 3 --url https://new.example.com/largesse
   largesse webhook update 3 --disable`,
-		Args: webhookArgs(),
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&enable, "enable", false, "send events again")
@@ -219,7 +207,6 @@ func (c *cli) webhookDeleteCommand() *cobra.Command {
 		Use:     "delete ID",
 		Short:   "Delete a webhook endpoint and its deliveries",
 		Example: "  largesse webhook delete 3 --yes\n  largesse webhook delete 3 --yes --output json",
-		Args:    webhookArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.ask(func() (string, error) {
 				e, err := cl.WebhookEndpoint(ctx, args[0])
@@ -241,7 +228,6 @@ func (c *cli) webhookRotateCommand() *cobra.Command {
 both, so the receiver has this time to change. If you rotate again within it, the
 secret before the last one is valid no longer.`,
 		Example: "  largesse webhook rotate-secret 3 --yes\n  largesse webhook rotate-secret 3 --yes --output json",
-		Args:    webhookArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if err := c.confirm("replace the secret of webhook endpoint " + args[0] + "; the present one ends in 24 hours"); err != nil {
 				return err
@@ -258,7 +244,6 @@ func (c *cli) webhookTestCommand() *cobra.Command {
 		Use:     "test ID",
 		Short:   "Send the event webhook.test to a webhook endpoint",
 		Example: "  largesse webhook test 3\n  largesse webhook test 3 --output json",
-		Args:    webhookArgs(),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			return c.showPending(cl.TestWebhookEndpoint(ctx, args[0]))
 		}),
@@ -270,7 +255,6 @@ func (c *cli) webhookResendCommand() *cobra.Command {
 		Use:     "resend ID DELIVERY",
 		Short:   "Send a delivery again, with the same webhook-id",
 		Example: "  largesse webhook resend 3 71\n  largesse webhook resend 3 71 --output json",
-		Args:    checkedArgs([]string{"a webhook endpoint ID", "a delivery ID"}, checkWebhookID, checkWebhookID),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			return c.showPending(cl.ResendWebhookDelivery(ctx, args[0], args[1]))
 		}),
@@ -284,25 +268,22 @@ func (c *cli) showPending(d client.WebhookDelivery, err error) error {
 
 func (c *cli) webhookDeliveriesCommand() *cobra.Command {
 	var state string
-	cmd := c.limitFlag(&cobra.Command{
+	cmd := listCommand(c, &cobra.Command{
 		Use:   "deliveries ID",
 		Short: "List the deliveries to a webhook endpoint, latest first, with their last attempt",
 		Example: `  largesse webhook deliveries 3
   largesse webhook deliveries 3 --state abandoned --limit 0 --output json`,
-		Args: webhookArgs(),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			return printList(c, cl.WebhookDeliveries(ctx, args[0], state), listing[client.WebhookDelivery]{
-				header: []string{"ID", "EVENT", "OF", "AT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "LAST RESULT"},
-				row: func(d client.WebhookDelivery) []string {
-					return []string{
-						d.ID, d.Event, subjectOf(d), moment(&d.At), d.State, strconv.Itoa(len(d.Attempts)), moment(d.NextAttemptAt), lastResult(d),
-					}
-				},
-				limit: c.limit,
-				empty: "there are no deliveries",
-				cuts:  []string{"LAST RESULT"},
-			})
-		}),
+	}, listing[client.WebhookDelivery]{
+		header: []string{"ID", "EVENT", "OF", "AT", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "LAST RESULT"},
+		row: func(d client.WebhookDelivery) []string {
+			return []string{
+				d.ID, d.Event, subjectOf(d), moment(&d.At), d.State, strconv.Itoa(len(d.Attempts)), moment(d.NextAttemptAt), lastResult(d),
+			}
+		},
+		empty: "there are no deliveries",
+		cuts:  []string{"LAST RESULT"},
+	}, func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[client.WebhookDelivery, error] {
+		return cl.WebhookDeliveries(ctx, args[0], state)
 	})
 	filterFlag(cmd, &state, "state", "only deliveries in this state", "pending", "delivered", "abandoned")
 	return cmd

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/internal/reward"
+)
+
+// argument is what a command takes besides flags.
+type argument struct {
+	name  string             // in errors
+	check func(string) error // so that a malformed ID is wrong use and needs no server; nil: any text
+}
+
+// The names of the arguments that the shell completes.
+const (
+	aFile      = "a FILE"
+	aPromotion = "a promotion ID"
+	aTemplate  = "a template ID"
+)
+
+// The checks of IDs.
+var (
+	checkPromotionID  = idCheck(aPromotion, "promotion list")
+	checkTemplateID   = idCheck(aTemplate, "template list")
+	checkDeadLetterID = idCheck("a dead letter ID", "deadletter list")
+	checkWebhookID    = idCheck("an ID", "webhook list")
+)
+
+// arguments describes the words of usage lines, some of them only in a group.
+var arguments = map[string]argument{
+	"apikey ID":     {name: "an API key ID"},
+	"coupon ID":     {"a coupon ID", idCheck("a coupon ID", "coupon list --help")},
+	"deadletter ID": {"a dead letter ID", checkDeadLetterID},
+	"promotion ID":  {aPromotion, checkPromotionID},
+	"template ID":   {aTemplate, checkTemplateID},
+	"webhook ID":    {"a webhook endpoint ID", checkWebhookID},
+	"DELIVERY":      {"a delivery ID", checkWebhookID},
+	"FILE":          {name: aFile},
+	"NAME":          {"a profile name", checkProfileName},
+	"TARGET":        {"a TARGET", checkTargetID},
+	"TEMPLATE":      {aTemplate, checkTemplateID},
+	"USER":          {"a USER", func(user string) error { return checkUser("user history", user) }},
+}
+
+// idCheck returns the check of an ID that the command see lists.
+func idCheck(what, see string) func(string) error {
+	return func(id string) error {
+		if _, err := reward.ParsePromotionID(id); err != nil { // all IDs look alike
+			return wrongUse("%q is not %s: it must be a whole number from 1; see largesse %s", id, what, see)
+		}
+		return nil
+	}
+}
+
+func checkTargetID(id string) error {
+	if _, err := reward.ParseTargetID(id); err != nil {
+		return wrongUse("%q is not a target ID: it must be a whole number from 0", id)
+	}
+	return nil
+}
+
+// checkUser checks a user's ID. where is the flag or the command that has it.
+func checkUser(where, user string) error {
+	if err := reward.CheckUserID(user); err != nil {
+		return wrongUse("%s: %v", where, err)
+	}
+	return nil
+}
+
+// takeArguments makes all commands of a tree take what their usage lines say, as in
+// "upload ID FILE", unless they have a check of their own, and offer it to the shell.
+func (c *cli) takeArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		c.takeArguments(sub)
+	}
+	var takes []argument
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		one, ok := arguments[cmd.Parent().Name()+" "+word]
+		if !ok {
+			one, ok = arguments[word]
+		}
+		if !ok {
+			break // a flag
+		}
+		takes = append(takes, one)
+	}
+	if cmd.Args == nil {
+		cmd.Args = exactly(takes)
+	}
+	c.completeIDs(cmd, takes)
+}
+
+// exactly accepts a value of each argument.
+func exactly(takes []argument) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) != len(takes) && len(takes) == 0 {
+			return wrongUse("%s takes no arguments, but got %q", shortPath(cmd), given[0])
+		}
+		var names []string
+		for _, one := range takes {
+			names = append(names, one.name)
+		}
+		if len(given) != len(takes) {
+			return wrongUse("%s needs %s, but got %s; see %s --help", shortPath(cmd), strings.Join(names, " and "), countOf(int64(len(given)), "argument"), cmd.CommandPath())
+		}
+		for i, one := range takes {
+			if one.check == nil {
+				continue
+			}
+			if err := one.check(given[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
