@@ -33,11 +33,10 @@ type NewAPIKey struct {
 
 // CreateAPIKey creates an API key. Only this result has the secret.
 func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey) (APIKey, error) {
-	return call[APIKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "api-keys"}, json: k})
+	return post[APIKey](ctx, c, k, "v1", "api-keys")
 }
 
-// APIKeys iterates over the API keys, newest first. It ends after the first
-// error.
+// APIKeys iterates over the API keys, newest first.
 func (c *Client) APIKeys(ctx context.Context) iter.Seq2[APIKey, error] {
 	return pages[APIKey](ctx, c, []string{"v1", "api-keys"}, url.Values{})
 }

@@ -33,8 +33,7 @@ type AuditFilter struct {
 	Subject string // path; one that ends with / includes everything below it
 }
 
-// Audit iterates over the recorded changes, latest first. It ends after the
-// first error.
+// Audit iterates over the recorded changes, latest first.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) iter.Seq2[AuditLine, error] {
 	return pages[AuditLine](ctx, c, []string{"v1", "audit"}, filled(map[string]string{"actor": f.Actor, "action": f.Action, "subject": f.Subject}))
 }

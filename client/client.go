@@ -5,7 +5,7 @@
 // unknown. You can repeat every call safely: under WithIdempotencyKey a repeated
 // call creates nothing twice, uploads are idempotent by target, a repeated coupon
 // request keeps its ticket, and a change of status that already happened returns
-// a *Problem with the code ILLEGAL_STATE.
+// a *Problem with the code ILLEGAL_STATE. An iterator ends after its first error.
 //
 // The server returns the types of this package. The tag doc of a field is its text in
 // /openapi.json. A field that is nil or empty is none, unknown, unlimited or not yet,
@@ -123,6 +123,15 @@ func call[T any](ctx context.Context, c *Client, r request) (T, error) {
 	var out T
 	err := c.call(ctx, r, &out)
 	return out, err
+}
+
+func get[T any](ctx context.Context, c *Client, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: http.MethodGet, path: path})
+}
+
+// post sends a JSON body, unless it is nil.
+func post[T any](ctx context.Context, c *Client, body any, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: http.MethodPost, path: path, json: body})
 }
 
 // call sends a request and decodes the JSON response into out, unless out is

@@ -26,7 +26,7 @@ type Coupon struct {
 
 // Coupon returns a coupon.
 func (c *Client) Coupon(ctx context.Context, id string) (Coupon, error) {
-	return call[Coupon](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupons", id}})
+	return get[Coupon](ctx, c, "v1", "coupons", id)
 }
 
 // CouponsByCode returns the coupons that have a code: at most one of each
@@ -41,27 +41,22 @@ func (c *Client) CouponsByCode(ctx context.Context, code string) ([]Coupon, erro
 // *Problem with the code HOLD_EXPIRED; its other codes are those of
 // CancelCoupon.
 func (c *Client) ConfirmCoupon(ctx context.Context, id string) (Coupon, error) {
-	return c.settleCoupon(ctx, id, "confirm")
+	return post[Coupon](ctx, c, nil, "v1", "coupons", id, "confirm")
 }
 
 // UseCoupon uses a coupon. If that is impossible, it returns a *Problem with
 // the code COUPON_HELD, COUPON_USED, COUPON_CANCELLED or COUPON_EXPIRED.
 func (c *Client) UseCoupon(ctx context.Context, id string) (Coupon, error) {
-	return c.settleCoupon(ctx, id, "use")
+	return post[Coupon](ctx, c, nil, "v1", "coupons", id, "use")
 }
 
 // CancelCoupon cancels a coupon, which becomes available again. Its errors are
 // those of UseCoupon, except COUPON_HELD.
 func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
-	return c.settleCoupon(ctx, id, "cancel")
+	return post[Coupon](ctx, c, nil, "v1", "coupons", id, "cancel")
 }
 
-func (c *Client) settleCoupon(ctx context.Context, id, verb string) (Coupon, error) {
-	return call[Coupon](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupons", id, verb}})
-}
-
-// UserCoupons iterates over the coupons of a user, newest first. It ends after
-// the first error.
+// UserCoupons iterates over the coupons of a user, newest first.
 func (c *Client) UserCoupons(ctx context.Context, user string) iter.Seq2[Coupon, error] {
 	return pages[Coupon](ctx, c, []string{"v1", "users", user, "coupons"}, nil)
 }
@@ -115,9 +110,5 @@ type HistoryPayout struct {
 // UserHistory returns the history of a user. A request that is refused at once
 // leaves no record: pass the templates at which the user says they made one.
 func (c *Client) UserHistory(ctx context.Context, user string, templates ...string) (History, error) {
-	query := url.Values{}
-	if len(templates) > 0 {
-		query["templateId"] = templates
-	}
-	return call[History](ctx, c, request{method: http.MethodGet, path: []string{"v1", "users", user, "history"}, query: query})
+	return call[History](ctx, c, request{method: http.MethodGet, path: []string{"v1", "users", user, "history"}, query: url.Values{"templateId": templates}})
 }

@@ -35,30 +35,25 @@ type DeadLetterFilter struct {
 	Status string // OPEN, REPLAYED or DISCARDED
 }
 
-// DeadLetters iterates over dead letters, newest first. It ends after the first
-// error.
+// DeadLetters iterates over dead letters, newest first.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) iter.Seq2[DeadLetter, error] {
 	return pages[DeadLetter](ctx, c, []string{"v1", "dead-letters"}, filled(map[string]string{"source": f.Source, "reason": f.Reason, "status": f.Status}))
 }
 
 // DeadLetter returns a dead letter.
 func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) {
-	return call[DeadLetter](ctx, c, request{method: http.MethodGet, path: []string{"v1", "dead-letters", id}})
+	return get[DeadLetter](ctx, c, "v1", "dead-letters", id)
 }
 
 // ReplayDeadLetter replays an OPEN dead letter: it publishes its record again,
 // or requeues its payout.
 func (c *Client) ReplayDeadLetter(ctx context.Context, id string) (DeadLetter, error) {
-	return c.settleDeadLetter(ctx, id, "replay")
+	return post[DeadLetter](ctx, c, nil, "v1", "dead-letters", id, "replay")
 }
 
 // DiscardDeadLetter discards an OPEN dead letter. Its bytes are retained.
 func (c *Client) DiscardDeadLetter(ctx context.Context, id string) (DeadLetter, error) {
-	return c.settleDeadLetter(ctx, id, "discard")
-}
-
-func (c *Client) settleDeadLetter(ctx context.Context, id, verb string) (DeadLetter, error) {
-	return call[DeadLetter](ctx, c, request{method: http.MethodPost, path: []string{"v1", "dead-letters", id, verb}})
+	return post[DeadLetter](ctx, c, nil, "v1", "dead-letters", id, "discard")
 }
 
 // DeadLetterSelection selects OPEN dead letters: by at most 1000 IDs, by

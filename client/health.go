@@ -27,5 +27,5 @@ type Trouble struct {
 // Ready checks whether the server can serve requests. If it cannot (503), Ready
 // returns a *Problem.
 func (c *Client) Ready(ctx context.Context) (Readiness, error) {
-	return call[Readiness](ctx, c, request{method: http.MethodGet, path: []string{"readyz"}})
+	return get[Readiness](ctx, c, "readyz")
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/http"
 	"time"
 )
 
@@ -51,7 +50,7 @@ type WorkStream struct {
 
 // Instances returns the instances with their pools, and the work streams.
 func (c *Client) Instances(ctx context.Context) (Instances, error) {
-	return call[Instances](ctx, c, request{method: http.MethodGet, path: []string{"v1", "instances"}})
+	return get[Instances](ctx, c, "v1", "instances")
 }
 
 // PromotionStream is the work stream of a promotion. Length is the sum of Lag
@@ -80,5 +79,5 @@ type StreamConsumer struct {
 // PromotionStream returns the work stream of a promotion. If the work queue is
 // unavailable, it returns a *Problem with the status 503.
 func (c *Client) PromotionStream(ctx context.Context, id string) (PromotionStream, error) {
-	return call[PromotionStream](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", id, "stream"}})
+	return get[PromotionStream](ctx, c, "v1", "promotions", id, "stream")
 }

@@ -42,7 +42,7 @@ func (c *Client) IssueCoupon(ctx context.Context, template, user string, wait ti
 // IssueRequest returns the state of a request. If the request is unknown or was
 // lost, it returns a *Problem with the code REQUEST_UNKNOWN.
 func (c *Client) IssueRequest(ctx context.Context, id string) (IssueRequest, error) {
-	return call[IssueRequest](ctx, c, request{method: http.MethodGet, path: []string{"v1", "issue-requests", id}})
+	return get[IssueRequest](ctx, c, "v1", "issue-requests", id)
 }
 
 // LeaveLine takes a request out of the waiting line, so that others get its place.
@@ -55,11 +55,10 @@ func (c *Client) LeaveLine(ctx context.Context, id string) error {
 }
 
 // WatchIssueRequest follows a request while ctx lives. It yields the state
-// after each change, and finally the outcome: ISSUED, REJECTED or LEFT. It reconnects
-// if the connection is lost, and reads the state at an interval where the
-// server's events do not arrive. It ends after the first error. If the request
-// is unknown or was lost, the error is a *Problem with the code
-// REQUEST_UNKNOWN.
+// after each change, and finally the outcome: ISSUED, REJECTED or LEFT. It
+// reconnects if the connection is lost, and reads the state at an interval
+// where the server's events do not arrive. If the request is unknown or was
+// lost, the error is a *Problem with the code REQUEST_UNKNOWN.
 func (c *Client) WatchIssueRequest(ctx context.Context, id string, o WatchOptions) iter.Seq2[IssueRequest, error] {
 	ended := func(r IssueRequest) bool { return r.Status != "WAITING" }
 	return watch(ctx, c, []string{"v1", "issue-requests", id}, "result", ended, o)

@@ -40,8 +40,7 @@ func (f PayoutFilter) query() url.Values {
 	return filled(map[string]string{"state": f.State, "code": f.Code})
 }
 
-// Payouts iterates over the payouts of a promotion, ordered by target ID. It
-// ends after the first error.
+// Payouts iterates over the payouts of a promotion, ordered by target ID.
 func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) iter.Seq2[Payout, error] {
 	return pages[Payout](ctx, c, []string{"v1", "promotions", promotion, "payouts"}, f.query())
 }
@@ -95,13 +94,12 @@ type Resolution struct {
 
 // ResolvePayout settles an UNKNOWN payout.
 func (c *Client) ResolvePayout(ctx context.Context, promotion, target string, r Resolution) (PayoutDetail, error) {
-	path := []string{"v1", "promotions", promotion, "payouts", target, "resolve"}
-	return call[PayoutDetail](ctx, c, request{method: http.MethodPost, path: path, json: r})
+	return post[PayoutDetail](ctx, c, r, "v1", "promotions", promotion, "payouts", target, "resolve")
 }
 
 // Payout returns a payout with its attempts.
 func (c *Client) Payout(ctx context.Context, promotion, target string) (PayoutDetail, error) {
-	return call[PayoutDetail](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts", target}})
+	return get[PayoutDetail](ctx, c, "v1", "promotions", promotion, "payouts", target)
 }
 
 // PayoutDetail is a payout with all stored responses of the provider.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -36,13 +37,7 @@ type FieldError struct {
 
 // Error returns the problem as one line.
 func (p *Problem) Error() string {
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
-	if text == "" {
-		text = http.StatusText(p.Status)
-	}
+	text := cmp.Or(p.Detail, p.Title, http.StatusText(p.Status))
 	separator := ": "
 	for _, e := range p.Errors {
 		if strings.Contains(text, e.Detail) {
@@ -74,12 +69,7 @@ func readProblem(res *http.Response, body []byte) *Problem {
 		}
 		if json.Unmarshal(body, &document) == nil {
 			p.Code, p.Detail, p.Errors, p.OpensAt = document.Code, document.Detail, document.Errors, document.OpensAt
-			if document.Title != "" {
-				p.Title = document.Title
-			}
-			if document.RequestID != "" {
-				p.RequestID = document.RequestID
-			}
+			p.Title, p.RequestID = cmp.Or(document.Title, p.Title), cmp.Or(document.RequestID, p.RequestID)
 			return p
 		}
 	}

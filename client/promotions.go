@@ -132,7 +132,7 @@ type NewCanary struct {
 
 // CreatePromotion creates a DRAFT.
 func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion, error) {
-	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions"}, json: p})
+	return post[Promotion](ctx, c, p, "v1", "promotions")
 }
 
 // PromotionChange describes a change of a promotion. Nil fields stay.
@@ -166,20 +166,20 @@ func (c *Client) ChangePromotion(ctx context.Context, id string, change Promotio
 
 // Promotion returns a promotion with its counts.
 func (c *Client) Promotion(ctx context.Context, id string) (Promotion, error) {
-	return call[Promotion](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", id}})
+	return get[Promotion](ctx, c, "v1", "promotions", id)
 }
 
 // WatchPromotion follows a promotion while ctx lives. It yields the promotion
 // after each change, and finally when it is COMPLETED, or CANCELLED and
 // finished. Summaries may be absent. It reconnects if the connection is lost,
 // and reads the promotion at an interval where the server's events do not
-// arrive. It ends after the first error.
+// arrive.
 func (c *Client) WatchPromotion(ctx context.Context, id string, o WatchOptions) iter.Seq2[Promotion, error] {
 	return watch(ctx, c, []string{"v1", "promotions", id}, "done", Promotion.Ended, o)
 }
 
 // Promotions iterates over the promotions with a status, newest first. An empty
-// status selects all. It ends after the first error.
+// status selects all.
 func (c *Client) Promotions(ctx context.Context, status string) iter.Seq2[Promotion, error] {
 	return pages[Promotion](ctx, c, []string{"v1", "promotions"}, filled(map[string]string{"status": status}))
 }
@@ -196,8 +196,7 @@ type PromotionFilter struct {
 	Sort string
 }
 
-// FindPromotions iterates over the promotions that a filter selects. It ends after
-// the first error.
+// FindPromotions iterates over the promotions that a filter selects.
 func (c *Client) FindPromotions(ctx context.Context, f PromotionFilter) iter.Seq2[Promotion, error] {
 	at := func(t time.Time) string {
 		if t.IsZero() {
@@ -212,37 +211,37 @@ func (c *Client) FindPromotions(ctx context.Context, f PromotionFilter) iter.Seq
 
 // StartPromotion starts a DRAFT.
 func (c *Client) StartPromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "start")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "start")
 }
 
 // PausePromotion pauses a promotion. Within a second no new calls start; calls
 // in flight end.
 func (c *Client) PausePromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "pause")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "pause")
 }
 
 // ResumePromotion resumes a PAUSED promotion.
 func (c *Client) ResumePromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "resume")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "resume")
 }
 
 // CancelPromotion cancels a promotion. Payouts that may be charged are looked
 // up.
 func (c *Client) CancelPromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "cancel")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "cancel")
 }
 
 // ClosePromotion closes a promotion to further targets, so that it can complete
 // with fewer targets than announced.
 func (c *Client) ClosePromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "close")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "close")
 }
 
 // ApprovePromotion approves all targets that a promotion has, as another person;
 // see Options.Actor. ApprovedAmount and ApprovedCount of the result say what was
 // approved. Targets that are added later need another approval.
 func (c *Client) ApprovePromotion(ctx context.Context, id string) (Promotion, error) {
-	return c.move(ctx, id, "approve")
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "approve")
 }
 
 // ApproveSeen is ApprovePromotion of a promotion as the caller has seen it: if its
@@ -254,16 +253,12 @@ func (c *Client) ApproveSeen(ctx context.Context, seen Promotion) (Promotion, er
 // RejectPromotion refuses to approve a promotion and withdraws an approval. A
 // RUNNING promotion becomes PAUSED.
 func (c *Client) RejectPromotion(ctx context.Context, id, reason string) (Promotion, error) {
-	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions", id, "reject"}, json: map[string]string{"reason": reason}})
+	return post[Promotion](ctx, c, map[string]string{"reason": reason}, "v1", "promotions", id, "reject")
 }
 
 // DeletePromotion deletes a DRAFT and its targets.
 func (c *Client) DeletePromotion(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "promotions", id}}, nil)
-}
-
-func (c *Client) move(ctx context.Context, id, verb string) (Promotion, error) {
-	return call[Promotion](ctx, c, request{method: http.MethodPost, path: []string{"v1", "promotions", id, verb}})
 }
 
 // pageLimit is the number of items to request per page.

@@ -68,5 +68,5 @@ func (c *Client) reconcile(ctx context.Context, what reconcile) (Reconciliation,
 
 // Reconciliation returns an earlier report.
 func (c *Client) Reconciliation(ctx context.Context, id string) (Reconciliation, error) {
-	return call[Reconciliation](ctx, c, request{method: http.MethodGet, path: []string{"v1", "reconciliations", id}})
+	return get[Reconciliation](ctx, c, "v1", "reconciliations", id)
 }

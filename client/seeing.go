@@ -18,7 +18,7 @@ type Me struct {
 
 // Me returns who the caller is.
 func (c *Client) Me(ctx context.Context) (Me, error) {
-	return call[Me](ctx, c, request{method: http.MethodGet, path: []string{"v1", "me"}})
+	return get[Me](ctx, c, "v1", "me")
 }
 
 // Setting is one setting of an instance.
@@ -30,7 +30,7 @@ type Setting struct {
 
 // Settings returns the settings of the instance that answers.
 func (c *Client) Settings(ctx context.Context) ([]Setting, error) {
-	out, err := call[list[Setting]](ctx, c, request{method: http.MethodGet, path: []string{"v1", "settings"}})
+	out, err := get[list[Setting]](ctx, c, "v1", "settings")
 	return out.Items, err
 }
 
@@ -47,7 +47,7 @@ type UnknownFilter struct {
 }
 
 // UnknownPayouts iterates over the UNKNOWN payouts of all promotions, oldest
-// first. It ends after the first error.
+// first.
 func (c *Client) UnknownPayouts(ctx context.Context, f UnknownFilter) iter.Seq2[UnknownPayout, error] {
 	return pages[UnknownPayout](ctx, c, []string{"v1", "payouts"}, filled(map[string]string{
 		"state": "UNKNOWN", "olderThan": f.OlderThan, "userId": f.UserID,
@@ -67,7 +67,7 @@ type PromotionError struct {
 
 // PromotionErrors counts the payouts of a promotion by error code, most first.
 func (c *Client) PromotionErrors(ctx context.Context, promotion string) ([]PromotionError, error) {
-	return call[[]PromotionError](ctx, c, request{method: http.MethodGet, path: []string{"v1", "promotions", promotion, "errors"}})
+	return get[[]PromotionError](ctx, c, "v1", "promotions", promotion, "errors")
 }
 
 // ReconciliationSummary is a reconciliation without its differences. The numbers
@@ -80,8 +80,7 @@ type ReconciliationSummary struct {
 	Repaired *int64    `json:"repaired,omitempty"`
 }
 
-// Reconciliations iterates over the reconciliations, newest first. It ends after
-// the first error.
+// Reconciliations iterates over the reconciliations, newest first.
 func (c *Client) Reconciliations(ctx context.Context) iter.Seq2[ReconciliationSummary, error] {
 	return pages[ReconciliationSummary](ctx, c, []string{"v1", "reconciliations"}, url.Values{})
 }
@@ -215,5 +214,5 @@ func (c *Client) UnblockProvider(ctx context.Context) error {
 
 // Overview shows all instances together.
 func (c *Client) Overview(ctx context.Context) (Overview, error) {
-	return call[Overview](ctx, c, request{method: http.MethodGet, path: []string{"v1", "overview"}})
+	return get[Overview](ctx, c, "v1", "overview")
 }

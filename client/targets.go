@@ -43,8 +43,7 @@ type Upload struct {
 	ReportURL  string     `json:"reportUrl"`                    // path of the lines that were not accepted
 }
 
-// Uploads iterates over the uploads of a promotion, newest first. It ends after the
-// first error.
+// Uploads iterates over the uploads of a promotion, newest first.
 func (c *Client) Uploads(ctx context.Context, id string) iter.Seq2[Upload, error] {
 	return pages[Upload](ctx, c, []string{"v1", "promotions", id, "uploads"}, nil)
 }

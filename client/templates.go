@@ -147,7 +147,7 @@ type TemplateChange struct {
 
 // CreateTemplate creates a coupon template.
 func (c *Client) CreateTemplate(ctx context.Context, t NewTemplate) (Template, error) {
-	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates"}, json: t})
+	return post[Template](ctx, c, t, "v1", "coupon-templates")
 }
 
 // ChangeTemplate changes a template. If the quantity is below the number of
@@ -159,26 +159,24 @@ func (c *Client) ChangeTemplate(ctx context.Context, id string, change TemplateC
 
 // Template returns a template with its counters.
 func (c *Client) Template(ctx context.Context, id string) (Template, error) {
-	return call[Template](ctx, c, request{method: http.MethodGet, path: []string{"v1", "coupon-templates", id}})
+	return get[Template](ctx, c, "v1", "coupon-templates", id)
 }
 
-// WatchTemplate follows the counters of a template while ctx lives. It yields them
-// after each change. It reconnects if the connection is lost, and reads the template
-// at an interval where the server's events do not arrive. It ends after the first
-// error.
+// WatchTemplate follows the counters of a template while ctx lives. It yields
+// them after each change. It reconnects if the connection is lost, and reads
+// the template at an interval where the server's events do not arrive.
 func (c *Client) WatchTemplate(ctx context.Context, id string, o WatchOptions) iter.Seq2[TemplateProgress, error] {
 	never := func(TemplateProgress) bool { return false }
 	return watch(ctx, c, []string{"v1", "coupon-templates", id}, "", never, o)
 }
 
-// Templates iterates over all templates, highest ID first. It ends after the
-// first error.
+// Templates iterates over all templates, highest ID first.
 func (c *Client) Templates(ctx context.Context) iter.Seq2[Template, error] {
 	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, nil)
 }
 
-// FindTemplates iterates over the templates whose name, ID or metadata contain a text,
-// highest ID first; upper and lower case are the same. It ends after the first error.
+// FindTemplates iterates over the templates whose name, ID or metadata contain
+// a text, highest ID first; upper and lower case are the same.
 func (c *Client) FindTemplates(ctx context.Context, search string) iter.Seq2[Template, error] {
 	return pages[Template](ctx, c, []string{"v1", "coupon-templates"}, filled(map[string]string{"q": search}))
 }
@@ -200,7 +198,7 @@ type ImportOptions struct {
 // CloseTemplate closes a template to further requests. Waiting requests are
 // still served.
 func (c *Client) CloseTemplate(ctx context.Context, id string) (Template, error) {
-	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "close"}})
+	return post[Template](ctx, c, nil, "v1", "coupon-templates", id, "close")
 }
 
 // ApproveTemplate puts the quantity in force that waits for another person, if the
@@ -213,29 +211,29 @@ func (c *Client) ApproveTemplate(ctx context.Context, seen Template) (Template, 
 // RejectTemplate drops the quantity that waits for another person. The quantity in force
 // stays.
 func (c *Client) RejectTemplate(ctx context.Context, id string) (Template, error) {
-	return call[Template](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "reject"}})
+	return post[Template](ctx, c, nil, "v1", "coupon-templates", id, "reject")
 }
 
 // ReleasePlaces releases the places of a template that are set aside for a waiting line
 // in a Redis that was removed permanently, and returns their number. Users in that line
 // lose their places. While any instance uses Redis, do not call it.
 func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
-	out, err := call[struct {
+	out, err := post[struct {
 		Released int64 `json:"released"`
-	}](ctx, c, request{method: http.MethodPost, path: []string{"v1", "coupon-templates", id, "release-places"}})
+	}](ctx, c, nil, "v1", "coupon-templates", id, "release-places")
 	return out.Released, err
 }
 
 // TemplateCoupons iterates over the coupons of a template in the order of their
-// tickets. It ends after the first error.
+// tickets.
 func (c *Client) TemplateCoupons(ctx context.Context, id string) iter.Seq2[Coupon, error] {
 	return pages[Coupon](ctx, c, []string{"v1", "coupon-templates", id, "coupons"}, nil)
 }
 
 // TemplateEntrants iterates over the user IDs of the entrants of a draw,
-// ordered by their bytes. Draw.ListHash is the hash of this list. It ends after
-// the first error. If the draw is OPEN or the template has none, the error is a
-// *Problem with the code ILLEGAL_STATE.
+// ordered by their bytes. Draw.ListHash is the hash of this list. If the draw
+// is OPEN or the template has none, the error is a *Problem with the code
+// ILLEGAL_STATE.
 func (c *Client) TemplateEntrants(ctx context.Context, id string) iter.Seq2[string, error] {
 	type entrant struct {
 		UserID string `json:"userId"`

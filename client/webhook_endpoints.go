@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -88,71 +87,58 @@ type WebhookAttempt struct {
 
 // CreateWebhookEndpoint creates a webhook endpoint. Only this result has the secret.
 func (c *Client) CreateWebhookEndpoint(ctx context.Context, e NewWebhookEndpoint) (WebhookEndpoint, error) {
-	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: endpointPath(), json: e})
+	return post[WebhookEndpoint](ctx, c, e, "v1", "webhook-endpoints")
 }
 
 // ChangeWebhookEndpoint changes, disables or enables a webhook endpoint. If that changes
 // its URL, it gets a new secret, which only this result has, and the old one is not valid
 // any more.
 func (c *Client) ChangeWebhookEndpoint(ctx context.Context, id string, change WebhookEndpointChange) (WebhookEndpoint, error) {
-	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPatch, path: endpointPath(id), json: change, ifMatch: change.IfMatch})
-}
-
-// endpointPath returns the path of the webhook endpoints, or of a part of one.
-func endpointPath(rest ...string) []string {
-	return append([]string{"v1", "webhook-endpoints"}, rest...)
+	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPatch, path: []string{"v1", "webhook-endpoints", id}, json: change, ifMatch: change.IfMatch})
 }
 
 // WebhookEndpoints returns all webhook endpoints, newest first. There are at most 50.
 func (c *Client) WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error) {
-	out, err := call[list[WebhookEndpoint]](ctx, c, request{method: http.MethodGet, path: endpointPath()})
+	out, err := get[list[WebhookEndpoint]](ctx, c, "v1", "webhook-endpoints")
 	return out.Items, err
 }
 
 // WebhookEndpoint returns a webhook endpoint.
 func (c *Client) WebhookEndpoint(ctx context.Context, id string) (WebhookEndpoint, error) {
-	return call[WebhookEndpoint](ctx, c, request{method: http.MethodGet, path: endpointPath(id)})
+	return get[WebhookEndpoint](ctx, c, "v1", "webhook-endpoints", id)
 }
 
 // DeleteWebhookEndpoint deletes a webhook endpoint and its deliveries.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, id string) error {
-	return c.call(ctx, request{method: http.MethodDelete, path: endpointPath(id)}, nil)
+	return c.call(ctx, request{method: http.MethodDelete, path: []string{"v1", "webhook-endpoints", id}}, nil)
 }
 
 // RotateWebhookSecret replaces the secret of a webhook endpoint. Only this result has
 // the new one. For 24 hours, deliveries are signed with both.
 func (c *Client) RotateWebhookSecret(ctx context.Context, id string) (WebhookEndpoint, error) {
-	return call[WebhookEndpoint](ctx, c, request{method: http.MethodPost, path: endpointPath(id, "rotate-secret")})
+	return post[WebhookEndpoint](ctx, c, nil, "v1", "webhook-endpoints", id, "rotate-secret")
 }
 
 // TestWebhookEndpoint sends the event webhook.test to a webhook endpoint, and returns
 // the delivery, which is PENDING.
 func (c *Client) TestWebhookEndpoint(ctx context.Context, id string) (WebhookDelivery, error) {
-	return c.delivery(ctx, http.MethodPost, id, "test")
+	return post[WebhookDelivery](ctx, c, nil, "v1", "webhook-endpoints", id, "test")
 }
 
-// WebhookDeliveries iterates over the deliveries to a webhook endpoint, latest first:
-// all, or only those in a state. It ends after the first error.
+// WebhookDeliveries iterates over the deliveries to a webhook endpoint, latest
+// first: all, or only those in a state.
 func (c *Client) WebhookDeliveries(ctx context.Context, endpoint, state string) iter.Seq2[WebhookDelivery, error] {
-	query := url.Values{}
-	if state != "" {
-		query.Set("state", state)
-	}
-	return pages[WebhookDelivery](ctx, c, endpointPath(endpoint, "deliveries"), query)
+	return pages[WebhookDelivery](ctx, c, []string{"v1", "webhook-endpoints", endpoint, "deliveries"}, filled(map[string]string{"state": state}))
 }
 
 // WebhookDelivery returns a delivery to a webhook endpoint.
 func (c *Client) WebhookDelivery(ctx context.Context, endpoint, id string) (WebhookDelivery, error) {
-	return c.delivery(ctx, http.MethodGet, endpoint, "deliveries", id)
+	return get[WebhookDelivery](ctx, c, "v1", "webhook-endpoints", endpoint, "deliveries", id)
 }
 
 // ResendWebhookDelivery sends a delivery again, with the same message ID and all of its
 // attempts left. If the endpoint is disabled, it returns a *Problem with the code
 // ENDPOINT_DISABLED.
 func (c *Client) ResendWebhookDelivery(ctx context.Context, endpoint, id string) (WebhookDelivery, error) {
-	return c.delivery(ctx, http.MethodPost, endpoint, "deliveries", id, "resend")
-}
-
-func (c *Client) delivery(ctx context.Context, method string, path ...string) (WebhookDelivery, error) {
-	return call[WebhookDelivery](ctx, c, request{method: method, path: endpointPath(path...)})
+	return post[WebhookDelivery](ctx, c, nil, "v1", "webhook-endpoints", endpoint, "deliveries", id, "resend")
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -59,21 +60,15 @@ func verifyStandard(secret string, header http.Header, body []byte) (time.Time, 
 	if err != nil || len(key) == 0 {
 		return time.Time{}, errors.New("the secret of a webhook endpoint is whsec_ and base64")
 	}
-	id, err := oneHeader(header, "Webhook-Id")
-	if err != nil {
-		return time.Time{}, err
-	}
-	stamp, err := oneHeader(header, "Webhook-Timestamp")
-	if err != nil {
+	id, noID := oneHeader(header, "Webhook-Id")
+	stamp, noStamp := oneHeader(header, "Webhook-Timestamp")
+	given, noSignature := oneHeader(header, headerStandardSignature)
+	if err := cmp.Or(noID, noStamp, noSignature); err != nil {
 		return time.Time{}, err
 	}
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
 		return time.Time{}, errors.New("the header Webhook-Timestamp must be in seconds since 1970")
-	}
-	given, err := oneHeader(header, headerStandardSignature)
-	if err != nil {
-		return time.Time{}, err
 	}
 	want := hmac.New(sha256.New, key)
 	fmt.Fprintf(want, "%s.%s.%s", id, stamp, body)
