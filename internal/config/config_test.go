@@ -345,10 +345,9 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(tc.name+"="+tc.value, func(t *testing.T) {
 			t.Parallel()
-			layer, problems := readFlags(map[string]string{tc.name: tc.value})
-			c, found := merge([]map[string]Value{layer})
-			if len(problems)+len(found) > 0 {
-				t.Fatal(problems, found)
+			c, found := merge(readFlags(map[string]string{tc.name: tc.value}))
+			if _, known := settingByName(tc.name); !known || len(found) > 0 {
+				t.Fatal(known, found)
 			}
 			v := validation{config: c, resolve: resolveExamples}
 			v.run()
@@ -574,7 +573,7 @@ func FuzzReadYAML(f *testing.F) {
 				t.Fatalf("a problem without name or detail: %+v", p)
 			}
 		}
-		c, _ := merge([]map[string]Value{values})
+		c, _ := merge(values)
 		v := validation{config: c, resolve: resolveExamples}
 		v.run()
 		if len(v.problems) > 0 {
@@ -588,7 +587,7 @@ func FuzzReadYAML(f *testing.F) {
 		if err != nil || len(problems) > 0 {
 			t.Fatalf("the output of Masked cannot be read: %v %v\n%s", err, problems, shown)
 		}
-		back, problems := merge([]map[string]Value{again})
+		back, problems := merge(again)
 		if len(problems) > 0 {
 			t.Fatalf("the output of Masked cannot be used: %v\n%s", problems, shown)
 		}

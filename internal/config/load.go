@@ -45,9 +45,9 @@ type Problem struct {
 
 // Error returns all problems in one line.
 func (e *Error) Error() string {
-	parts := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		parts[i] = p.String()
+	var parts []string
+	for _, p := range e.Problems {
+		parts = append(parts, p.String())
 	}
 	return "settings: " + strings.Join(parts, "; ")
 }
@@ -101,22 +101,16 @@ func Load(p LoadParams) (Config, []string, error) {
 // Config. Settings that could not be parsed have their defaults. err reports that
 // the file could not be read at all.
 func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err error) {
-	layers := []map[string]Value{}
+	var file map[string]Value
 	if p.File != "" {
-		layer, found, err := readFile(p.File)
-		if err != nil {
+		if file, problems, err = readFile(p.File); err != nil {
 			return Config{}, nil, nil, err
 		}
-		layers, problems = append(layers, layer), append(problems, found...)
 	}
-	layer, warnings := readEnviron(p.Environ)
-	layers = append(layers, layer)
-	layer, found := readFlags(p.Flags)
-	layers, problems = append(layers, layer), append(problems, found...)
-	layer, found = readGiven(p.Program)
-	layers, problems = append(layers, layer), append(problems, found...)
-
-	c, found = merge(layers)
+	environ, warnings := readEnviron(p.Environ)
+	flags := readFlags(p.Flags)
+	problems = slices.Concat(problems, unknown(flags), unknown(p.Program))
+	c, found := merge(file, environ, flags, p.Program)
 	problems = append(problems, found...)
 	// Settings that could not be parsed have their defaults here, so that all other
 	// problems are reported in the same run.
@@ -132,12 +126,12 @@ func Examine(p LoadParams) (c Config, warnings []string, problems []Problem, err
 
 // Default returns the Config in which nothing is set.
 func Default() Config {
-	c, _ := merge(nil)
+	c, _ := merge()
 	return c
 }
 
 // merge applies the sources to the defaults, in order.
-func merge(layers []map[string]Value) (Config, []Problem) {
+func merge(layers ...map[string]Value) (Config, []Problem) {
 	c := Config{sources: map[string]string{}}
 	var problems []Problem
 	for _, s := range Settings {
@@ -196,26 +190,23 @@ func readEnviron(environ []string) (map[string]Value, []string) {
 	return values, warnings
 }
 
-func readFlags(flags map[string]string) (map[string]Value, []Problem) {
-	given := map[string]Value{}
+func readFlags(flags map[string]string) map[string]Value {
+	values := map[string]Value{}
 	for name, text := range flags {
-		given[name] = Value{Text: text, Source: sourceFlag + Setting{Name: name}.Flag()}
+		values[name] = Value{Text: text, Source: sourceFlag + Setting{Name: name}.Flag()}
 	}
-	return readGiven(given)
+	return values
 }
 
-// readGiven reads settings by their names.
-func readGiven(given map[string]Value) (map[string]Value, []Problem) {
-	values := map[string]Value{}
+// unknown returns a problem for each name that is not a setting.
+func unknown(given map[string]Value) []Problem {
 	var problems []Problem
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := settingByName(name); !ok {
 			problems = append(problems, Problem{Name: name, Source: given[name].Source, Detail: "is not a setting" + didYouMean(name, false)})
-			continue
 		}
-		values[name] = Value{Text: given[name].Text, Source: given[name].Source}
 	}
-	return values, problems
+	return problems
 }
 
 // readFile reads settings from a YAML file. It walks the nodes of the document, so
@@ -311,17 +302,7 @@ func (w *yamlWalk) complain(name, source, detail string) {
 }
 
 // isGroup reports whether name is a group of settings. "" is the group of all.
-func isGroup(name string) bool {
-	if name == "" {
-		return true
-	}
-	for _, s := range Settings {
-		if strings.HasPrefix(s.Name, name+".") {
-			return true
-		}
-	}
-	return false
-}
+func isGroup(name string) bool { return name == "" || slices.Contains(groupNames(), name) }
 
 // groupNames returns the names of all groups, such as "redis.stream".
 func groupNames() []string {
@@ -332,14 +313,6 @@ func groupNames() []string {
 				names = append(names, s.Name[:i])
 			}
 		}
-	}
-	return names
-}
-
-func settingNames() []string {
-	names := make([]string, len(Settings))
-	for i, s := range Settings {
-		names[i] = s.Name
 	}
 	return names
 }
@@ -362,7 +335,11 @@ func didYouMean(name string, hasSettings bool) string {
 		}
 		return rests
 	}
-	settings, groups := below(parent, settingNames()), below(parent, groupNames())
+	var names []string
+	for _, s := range Settings {
+		names = append(names, s.Name)
+	}
+	settings, groups := below(parent, names), below(parent, groupNames())
 	known := groups
 	if !hasSettings {
 		known = slices.Concat(settings, groups)

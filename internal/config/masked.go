@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -31,10 +32,6 @@ func (c Config) Masked() (string, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	groups := map[string]*yaml.Node{"": root}
 	for _, s := range Settings {
-		group, key := "", s.Name
-		if i := strings.LastIndexByte(s.Name, '.'); i >= 0 {
-			group, key = s.Name[:i], s.Name[i+1:]
-		}
 		value := &yaml.Node{}
 		shown := c.value(s.Name)
 		switch s.Kind {
@@ -50,8 +47,7 @@ func (c Config) Masked() (string, error) {
 			value.Style = yaml.FlowStyle
 		}
 		value.LineComment = "# " + c.Source(s.Name)
-		parent := groupNode(groups, group)
-		parent.Content = append(parent.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+		addNode(groups, s.Name, value)
 	}
 	var b strings.Builder
 	encoder := yaml.NewEncoder(&b)
@@ -62,29 +58,21 @@ func (c Config) Masked() (string, error) {
 	return b.String(), nil
 }
 
-// groupNode returns the mapping of a group. It creates a missing one.
-func groupNode(groups map[string]*yaml.Node, name string) *yaml.Node {
-	if n, ok := groups[name]; ok {
-		return n
+// addNode adds a node to the mapping of its group, which it creates if it is missing.
+func addNode(groups map[string]*yaml.Node, name string, n *yaml.Node) {
+	dot := strings.LastIndexByte(name, '.')
+	group, key := name[:max(dot, 0)], name[dot+1:]
+	if groups[group] == nil {
+		groups[group] = &yaml.Node{Kind: yaml.MappingNode}
+		addNode(groups, group, groups[group])
 	}
-	parent, key := "", name
-	if i := strings.LastIndexByte(name, '.'); i >= 0 {
-		parent, key = name[:i], name[i+1:]
-	}
-	n := &yaml.Node{Kind: yaml.MappingNode}
-	above := groupNode(groups, parent)
-	above.Content = append(above.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, n)
-	groups[name] = n
-	return n
+	groups[group].Content = append(groups[group].Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, n)
 }
 
 // Source returns where the value of a setting came from: SourceDefault, or a file,
 // variable or flag.
 func (c Config) Source(name string) string {
-	if source, ok := c.sources[name]; ok {
-		return source
-	}
-	return SourceDefault
+	return cmp.Or(c.sources[name], SourceDefault)
 }
 
 // Shown returns a value with its secrets masked.
@@ -92,10 +80,10 @@ func (s Setting) Shown(text string) string {
 	switch {
 	case !s.Secret:
 		return text
-	case s.Name == authHeaderSetting:
+	case s.Name == "money.auth-header":
 		return maskHeader(text)
-	case s.Name == webhookSecretSetting:
-		return maskWhole(text)
+	case s.Name == "webhook.secret" && text != "":
+		return mask
 	case s.Name == "money.request.path" || s.Name == "money.lookup.path":
 		return pathSecret.ReplaceAllString(text, "${1}"+mask)
 	case s.Name == "money.request.body":
@@ -103,12 +91,6 @@ func (s Setting) Shown(text string) string {
 	}
 	return maskSecrets(text)
 }
-
-// The secret settings that are no URLs.
-const (
-	authHeaderSetting    = "money.auth-header"
-	webhookSecretSetting = "webhook.secret"
-)
 
 // mask replaces a secret, as in net/url.
 const mask = "xxxxx"
@@ -131,13 +113,6 @@ func maskHeader(text string) string {
 		return text
 	}
 	return headerStart.FindString(text) + mask
-}
-
-func maskWhole(text string) string {
-	if text == "" {
-		return text
-	}
-	return mask
 }
 
 // maskSecrets masks passwords in URLs, in lists of URLs and in malformed URLs. It

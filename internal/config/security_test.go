@@ -100,8 +100,7 @@ func TestValidateSecurity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			layer, _ := readFlags(tc.flags)
-			c, found := merge([]map[string]Value{layer})
+			c, found := merge(readFlags(tc.flags))
 			if len(found) > 0 {
 				t.Fatal(found)
 			}

@@ -83,7 +83,9 @@ func (v *validation) run() {
 	v.kafkaSecurity(c.Kafka)
 	v.money(c.Money)
 	v.controls(c)
-	v.coupon(c)
+	if c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections && v.good("coupon.consumer-concurrency") {
+		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: other parts of the instance also need connections", c.Database.MaxConnections))
+	}
 	if floor := c.Money.IdempotencyWindow + c.Money.SettleAfter; c.Retention.Payouts != 0 && c.Retention.Payouts < floor {
 		v.wrong("retention.payouts", fmt.Sprintf("must be at least %s (money.idempotency-window + money.settle-after): a charge may still be confirmed until then", ShortDuration(floor)))
 	}
@@ -170,18 +172,35 @@ func (v *validation) kafka(c Kafka) {
 // kafkaSecurity checks the TLS and SASL settings for the brokers.
 func (v *validation) kafkaSecurity(c Kafka) {
 	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
-	if len(c.Brokers) == 0 {
-		v.unset("applies only to kafka.brokers, which is empty: remove this setting, or set kafka.brokers",
-			slices.Concat([]string{"kafka.tls"}, files)...)
-	} else if c.TLS {
-		v.kafkaFiles(c)
-	} else {
+	switch tls := c.TLSFiles(); {
+	case len(c.Brokers) == 0:
+		v.unset("applies only to kafka.brokers, which is empty: remove this setting, or set kafka.brokers", slices.Concat([]string{"kafka.tls"}, files)...)
+	case tls == nil:
 		v.unset("has no effect without kafka.tls: set that to true, or remove this setting", files...)
+	default:
+		v.usable("kafka.ca-file", tls.CheckCA())
+		if v.together("kafka.client-cert", "kafka.client-key") {
+			v.usable("kafka.client-cert", tls.CheckCert())
+		}
 	}
-	if c.SASLMechanism != "" {
-		v.kafkaLogin(c)
-	} else {
+	if c.SASLMechanism == "" {
 		v.unset("has no effect without kafka.sasl-mechanism: set that too, or remove this setting", login...)
+		return
+	}
+	mechanisms := bus.SASLMechanisms
+	if len(c.Brokers) == 0 {
+		mechanisms = bus.BrokerMechanisms
+	}
+	if !slices.Contains(mechanisms, c.SASLMechanism) {
+		v.wrong("kafka.sasl-mechanism", "must be one of "+strings.Join(mechanisms, ", "))
+	}
+	for _, name := range login {
+		if v.config.Text(name) == "" {
+			v.wrong(name, "is missing, but kafka.sasl-mechanism needs it")
+		}
+	}
+	if c.SASLPasswordFile != "" {
+		v.usable("kafka.sasl-password-file", c.SASL().CheckPassword())
 	}
 }
 
@@ -191,36 +210,6 @@ func (v *validation) unset(why string, names ...string) {
 		if s, _ := settingByName(name); v.config.Text(name) != s.Default {
 			v.wrong(name, why)
 		}
-	}
-}
-
-func (v *validation) kafkaFiles(c Kafka) {
-	files := c.TLSFiles()
-	if err := files.CheckCA(); err != nil {
-		v.wrong("kafka.ca-file", err.Error())
-	}
-	if v.together("kafka.client-cert", "kafka.client-key") {
-		if err := files.CheckCert(); err != nil {
-			v.wrong("kafka.client-cert", err.Error())
-		}
-	}
-}
-
-func (v *validation) kafkaLogin(c Kafka) {
-	mechanisms := bus.SASLMechanisms
-	if len(c.Brokers) == 0 {
-		mechanisms = bus.BrokerMechanisms
-	}
-	if !slices.Contains(mechanisms, c.SASLMechanism) {
-		v.wrong("kafka.sasl-mechanism", "must be one of "+strings.Join(mechanisms, ", "))
-	}
-	if c.SASLUser == "" {
-		v.wrong("kafka.sasl-user", "is missing, but kafka.sasl-mechanism needs it")
-	}
-	if c.SASLPasswordFile == "" {
-		v.wrong("kafka.sasl-password-file", "is missing, but kafka.sasl-mechanism needs it")
-	} else if err := c.SASL().CheckPassword(); err != nil {
-		v.wrong("kafka.sasl-password-file", err.Error())
 	}
 }
 
@@ -234,9 +223,7 @@ func (v *validation) money(c Money) {
 			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
 		}
 	}
-	if err := c.Credentials().CheckHeader(); err != nil {
-		v.wrong("money.auth-header", err.Error())
-	}
+	v.usable("money.auth-header", c.Credentials().CheckHeader())
 	v.together("money.client-cert", "money.client-key")
 	for i, code := range c.Currencies {
 		switch {
@@ -271,19 +258,12 @@ func (v *validation) customMoney(c Money) {
 	}
 }
 
-func (v *validation) coupon(c Config) {
-	if c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections && v.good("coupon.consumer-concurrency") {
-		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: other parts of the instance also need connections", c.Database.MaxConnections))
-	}
-}
-
 func (v *validation) controls(c Config) {
 	if c.Approval.AbovePerDay > 0 && c.Approval.Above <= 0 {
 		v.wrong("approval.above-per-day", "needs approval.above")
 	}
-	if _, _, err := c.Approval.Limits(); err != nil {
-		v.wrong("approval.currencies", err.Error())
-	}
+	_, _, err := c.Approval.Limits()
+	v.usable("approval.currencies", err)
 	if v.url("otel.endpoint", c.Otel.Endpoint, "http", "https") {
 		if u, err := url.Parse(c.Otel.Endpoint); err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
 			v.wrong("otel.endpoint", "must not have a user, a query or a fragment: let a collector on your side add what its backend asks for")
@@ -306,9 +286,8 @@ func (v *validation) http(c Config) {
 			v.wrong("http.allowed-origins", fmt.Sprintf("has %q; each must be like https://shop.example, without a path", origin))
 		}
 	}
-	if _, err := c.HTTP.Proxies(); err != nil {
-		v.wrong("http.trusted-proxies", err.Error())
-	}
+	_, err := c.HTTP.Proxies()
+	v.usable("http.trusted-proxies", err)
 	if v.together("http.tls-cert", "http.tls-key") && c.HTTP.TLSCert != "" && slices.Contains(c.Roles, RoleAPI) { // instances with other roles may lack the right to read the files
 		if _, err := tls.LoadX509KeyPair(c.HTTP.TLSCert, c.HTTP.TLSKey); err != nil {
 			v.wrong("http.tls-cert", "cannot be used with http.tls-key: "+err.Error())
@@ -330,14 +309,14 @@ func (v *validation) auth(c Auth) {
 			"auth.jwt.jwks", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.user-claim", "auth.jwt.role-claim")
 		return
 	}
-	for _, must := range []struct{ name, value, why string }{
-		{"auth.jwt.jwks", c.JWT.JWKS, "the keys of the token issuer"},
-		{"auth.jwt.issuer", c.JWT.Issuer, "the name of the token issuer"},
-		{"auth.jwt.audience", c.JWT.Audience, "the audience of the tokens"},
-		{"auth.jwt.user-claim", c.JWT.UserClaim, "the claim that holds the user ID"},
-		{"auth.jwt.role-claim", c.JWT.RoleClaim, "the claim that holds the role"},
+	for _, must := range []struct{ name, why string }{
+		{"auth.jwt.jwks", "the keys of the token issuer"},
+		{"auth.jwt.issuer", "the name of the token issuer"},
+		{"auth.jwt.audience", "the audience of the tokens"},
+		{"auth.jwt.user-claim", "the claim that holds the user ID"},
+		{"auth.jwt.role-claim", "the claim that holds the role"},
 	} {
-		if strings.TrimSpace(must.value) == "" {
+		if strings.TrimSpace(v.config.Text(must.name)) == "" {
 			v.wrong(must.name, "is missing, but auth.mode jwt needs "+must.why)
 		}
 	}
@@ -345,34 +324,41 @@ func (v *validation) auth(c Auth) {
 		return
 	}
 	tokens, err := auth.NewTokens(c.JWT.Tokens(obs.Log{}))
-	if err != nil {
-		v.wrong("auth.jwt.jwks", err.Error())
-		return
+	v.usable("auth.jwt.jwks", err)
+	if err == nil {
+		tokens.Close()
 	}
-	tokens.Close()
 }
 
 // warnings returns warnings about values that are safe, but probably a mistake.
 func (c Config) warnings() []string {
 	var warnings []string
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	if c.Money.SettleAfter < c.Money.Timeout {
-		warnings = append(warnings, fmt.Sprintf("money.settle-after %s is below money.timeout %s, so a lookup may count as final while the charge is still in flight; raise it outside of tests",
-			ShortDuration(c.Money.SettleAfter), ShortDuration(c.Money.Timeout)))
+		warn("money.settle-after %s is below money.timeout %s, so a lookup may count as final while the charge is still in flight; raise it outside of tests",
+			ShortDuration(c.Money.SettleAfter), ShortDuration(c.Money.Timeout))
 	}
 	if c.Money.IdempotencyWindow <= c.Money.SettleAfter {
-		warnings = append(warnings, fmt.Sprintf("money.idempotency-window %s is not above money.settle-after %s, so every payout is looked up before each retry; raise it to what the Money API documents",
-			ShortDuration(c.Money.IdempotencyWindow), ShortDuration(c.Money.SettleAfter)))
+		warn("money.idempotency-window %s is not above money.settle-after %s, so every payout is looked up before each retry; raise it to what the Money API documents",
+			ShortDuration(c.Money.IdempotencyWindow), ShortDuration(c.Money.SettleAfter))
 	}
 	if n := utf8.RuneCountInString(c.Webhook.Secret); n > 0 && n < webhookSecretGood {
-		warnings = append(warnings, fmt.Sprintf("webhook.secret has only %d characters, so a receiver of one webhook could guess it; use %d or more random characters", n, webhookSecretGood))
+		warn("webhook.secret has only %d characters, so a receiver of one webhook could guess it; use %d or more random characters", n, webhookSecretGood)
 	}
 	warnings = append(warnings, c.plainText()...)
 	// Instances with other roles may share a file, but a flag is for this instance.
 	if source := c.Source("http.listen"); strings.HasPrefix(source, sourceFlag) && !slices.Contains(c.Roles, RoleAPI) {
-		warnings = append(warnings, fmt.Sprintf("http.listen %s has no effect, because this instance does not have the role %s; add the role, or omit the address",
-			c.HTTP.Listen, RoleAPI))
+		warn("http.listen %s has no effect, because this instance does not have the role %s; add the role, or omit the address", c.HTTP.Listen, RoleAPI)
 	}
 	return warnings
+}
+
+// usable adds a problem if a check of a setting failed. The error continues a sentence that
+// begins with its name.
+func (v *validation) usable(name string, err error) {
+	if err != nil {
+		v.wrong(name, err.Error())
+	}
 }
 
 // wrong adds a problem with the value of a setting.
