@@ -27,10 +27,15 @@ cancel coupons; operator: everything except API keys; admin: everything.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey list
   largesse apikey revoke ID --yes`,
-	}, c.apiKeyCreateCommand(), c.apiKeyListCommand(), c.apiKeyRevokeCommand()))
+	}, c.apiKeyCreateCommand(), c.apiKeyListCommand(), callCommand(c, &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "Revoke an API key permanently; every instance refuses it within a second",
+		Example: `  largesse apikey revoke ID --yes`,
+	}, aboutID("revoke API key %s permanently"), withID("revoked", (*client.Client).RevokeAPIKey), line(c, func(r map[string]string) string {
+		return fmt.Sprintf("API key %s is revoked", r["revoked"])
+	}))))
 }
 
-// apiKeyRoles lists the roles that an API key can have.
 var apiKeyRoles = []string{"viewer", "issuer", "operator", "admin"}
 
 func (c *cli) apiKeyCreateCommand() *cobra.Command {
@@ -140,19 +145,4 @@ func keyState(k client.APIKey, now time.Time) string {
 		return "expired"
 	}
 	return "good"
-}
-
-func (c *cli) apiKeyRevokeCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
-		Use:     "revoke ID",
-		Short:   "Revoke an API key permanently; every instance refuses it within a second",
-		Example: `  largesse apikey revoke ID --yes`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.confirm("revoke API key " + printable(args[0]) + " permanently"); err != nil {
-				return err
-			}
-			err := cl.RevokeAPIKey(ctx, args[0])
-			return c.show(map[string]string{"revoked": args[0]}, err, fmt.Sprintf("API key %s is revoked", args[0]))
-		}),
-	})
 }

@@ -45,7 +45,6 @@ var arguments = map[string]argument{
 	"USER":          {"a USER", func(user string) error { return checkUser("user history", user) }},
 }
 
-// idCheck returns the check of an ID that the command see lists.
 func idCheck(what, see string) func(string) error {
 	return func(id string) error {
 		if _, err := reward.ParsePromotionID(id); err != nil { // all IDs look alike

@@ -75,7 +75,6 @@ func (c *cli) benchmarkCommand(b benchmark) *cobra.Command {
 	return cmd
 }
 
-// printBench prints what a benchmark measured.
 func (c *cli) printBench(result benchResult) error {
 	name := "figures"
 	switch measured := result.(type) {
@@ -110,7 +109,6 @@ func (c *cli) printOriginals(cases lab.OriginalCases) error {
 	})
 }
 
-// atLeast checks the numbers of a flag.
 func atLeast(flag string, numbers []int, least int) error {
 	for _, n := range numbers {
 		if n < least {

@@ -21,6 +21,58 @@ func (c *cli) calling(do func(context.Context, *client.Client, []string) error) 
 	}
 }
 
+// callCommand completes a command that makes one call, with the ID that is its argument, and
+// shows the result. If what the call does cannot be undone, question says so, and the
+// command asks first.
+func callCommand[T any](
+	c *cli, cmd *cobra.Command, question func(context.Context, *client.Client, string) (string, error),
+	call func(*client.Client, context.Context, string) (T, error), text func(T) error,
+) *cobra.Command {
+	if question != nil {
+		c.yesFlag(cmd)
+	}
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+		if question != nil && !c.yes {
+			what, err := question(ctx, cl, args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.confirm(what); err != nil {
+				return err
+			}
+		}
+		result, err := call(cl, ctx, args[0])
+		return showBy(c, result, err, text)
+	})
+	return cmd
+}
+
+// about is a question that names what the ID belongs to.
+func about[T any](read func(*client.Client, context.Context, string) (T, error), text func(T) string) func(context.Context, *client.Client, string) (string, error) {
+	return func(ctx context.Context, cl *client.Client, id string) (string, error) {
+		found, err := read(cl, ctx, id)
+		return text(found), err
+	}
+}
+
+// aboutID is a question with the ID in its format.
+func aboutID(format string) func(context.Context, *client.Client, string) (string, error) {
+	return func(_ context.Context, _ *client.Client, id string) (string, error) {
+		return fmt.Sprintf(format, printable(id)), nil
+	}
+}
+
+func line[T any](c *cli, format func(T) string) func(T) error {
+	return func(result T) error { return c.printLines(format(result)) }
+}
+
+// withID gives a call without a result the ID as its result, under a name.
+func withID(name string, call func(*client.Client, context.Context, string) error) func(*client.Client, context.Context, string) (map[string]string, error) {
+	return func(cl *client.Client, ctx context.Context, id string) (map[string]string, error) {
+		return map[string]string{name: id}, call(cl, ctx, id)
+	}
+}
+
 // show prints the result of a call as JSON or, for people, as lines. err is the error
 // of the call.
 func (c *cli) show(result any, err error, lines ...string) error {
@@ -79,7 +131,6 @@ func each[T any](items []T, err error) iter.Seq2[T, error] {
 	}
 }
 
-// countTrue returns how many of some conditions are true.
 func countTrue(all ...bool) int {
 	n := 0
 	for _, one := range all {

@@ -164,7 +164,6 @@ func furnish(root *cobra.Command) {
 	}
 }
 
-// help prints the help of the command with these names.
 func help(cmd *cobra.Command, names []string) error {
 	found, rest, err := cmd.Root().Find(names)
 	switch {
@@ -293,19 +292,6 @@ func (c *cli) confirm(what string) error {
 	return nil
 }
 
-// ask is like confirm. It calls what for the text, unless --yes is set.
-func (c *cli) ask(what func() (string, error)) error {
-	if c.yes {
-		return nil
-	}
-	text, err := what()
-	if err != nil {
-		return err
-	}
-	return c.confirm(text)
-}
-
-// connect creates the client of the selected server.
 func (c *cli) connect() (*client.Client, error) {
 	t, err := c.target()
 	if err != nil {
@@ -333,7 +319,6 @@ func (c *cli) connect() (*client.Client, error) {
 	return cl, nil
 }
 
-// keyOf returns the API key in a file.
 func keyOf(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -346,7 +331,6 @@ func keyOf(file string) (string, error) {
 	return key, nil
 }
 
-// authorities returns the certificates of a PEM file.
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

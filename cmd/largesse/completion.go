@@ -19,12 +19,10 @@ const (
 // movable maps a command to the status of the promotions it accepts.
 var movable = map[string]string{"start": "DRAFT", "pause": "RUNNING", "resume": "PAUSED"}
 
-// complete offers words to the shell as values of a flag.
 func complete(cmd *cobra.Command, flag string, words ...string) {
 	completeBy(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeBy offers the values of a flag to the shell.
 func completeBy(cmd *cobra.Command, flag string, offer cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
 		panic(err) // a bug: the command has no such flag

@@ -30,14 +30,15 @@ func (c *cli) couponCommand() *cobra.Command {
 		c.couponStatusCommand(),
 		c.couponLeaveCommand(),
 		c.couponListCommand(),
-		c.couponCallCommand("show", "Show a coupon", (*client.Client).Coupon),
+		callCommand(c, &cobra.Command{
+			Use: "show ID", Short: "Show a coupon", Example: inBothForms("coupon show 12345"),
+		}, nil, (*client.Client).Coupon, c.printCoupon),
 		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
 		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
 		c.couponCallCommand("cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", (*client.Client).CancelCoupon),
 	))
 }
 
-// userFlag adds --user, with who the user is.
 func userFlag(cmd *cobra.Command, user *string, who string) {
 	cmd.Flags().StringVar(user, "user", "", "user who "+who+" (required)")
 }
@@ -82,8 +83,7 @@ func (c *cli) couponLeaveCommand() *cobra.Command {
 user may request again, and then waits at the end. If you repeat the command, nothing
 changes. The exit code is 1 if the request was served before (REQUEST_ENDED), or if the
 user has none (REQUEST_UNKNOWN).`,
-		Example: `  largesse coupon leave 42 --user u7 --yes
-  largesse coupon leave 42 --user u7 --yes --output json`,
+		Example: inBothForms("coupon leave 42 --user u7 --yes"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
 				return wrongUse("--user is missing: name the user who leaves the line; see largesse coupon leave --help")
@@ -106,10 +106,9 @@ user has none (REQUEST_UNKNOWN).`,
 func (c *cli) couponStatusCommand() *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
-		Use:   "status TEMPLATE --user USER",
-		Short: "Show the latest request of a user: the rank in line or the outcome",
-		Example: `  largesse coupon status 42 --user u7
-  largesse coupon status 42 --user u7 --output json`,
+		Use:     "status TEMPLATE --user USER",
+		Short:   "Show the latest request of a user: the rank in line or the outcome",
+		Example: inBothForms("coupon status 42 --user u7"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			if user == "" {
 				return wrongUse("--user is missing: name the user who requested; see largesse coupon status --help")
@@ -125,7 +124,6 @@ func (c *cli) couponStatusCommand() *cobra.Command {
 	return cmd
 }
 
-// requestLine describes a request for a coupon.
 func requestLine(template, user string, r client.IssueRequest) string {
 	if r.Coupon != nil {
 		return couponLine(*r.Coupon, r.Duplicate)
@@ -147,7 +145,6 @@ func requestLine(template, user string, r client.IssueRequest) string {
 	return fmt.Sprintf("user %s %s; to learn the outcome: largesse coupon status %s --user %s", user, standing, template, shellWord(user))
 }
 
-// couponLine describes a coupon that a request returned.
 func couponLine(one client.Coupon, duplicate bool) string {
 	line := fmt.Sprintf("user %s has coupon %s", one.UserID, one.ID)
 	if one.Code != "" {
@@ -182,36 +179,19 @@ func people(n int64) string {
 	return number(n) + " people"
 }
 
-// couponCallCommand creates the command of a call that returns a coupon.
 func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
-	cancels, confirmed := verb == "cancel", ""
-	if cancels {
-		confirmed = " --yes"
+	var question func(context.Context, *client.Client, string) (string, error)
+	confirmed := ""
+	if verb == "cancel" {
+		question, confirmed = aboutID("cancel coupon %s permanently"), " --yes"
 	}
-	cmd := &cobra.Command{
+	return callCommand(c, &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
-		Example: fmt.Sprintf("  largesse coupon %[1]s 12345%[2]s\n  largesse coupon %[1]s 12345%[2]s --output json", verb, confirmed),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if cancels {
-				if err := c.confirm("cancel coupon " + args[0] + " permanently"); err != nil {
-					return err
-				}
-			}
-			one, err := call(cl, ctx, args[0])
-			if verb == "show" {
-				return showBy(c, one, err, c.printCoupon)
-			}
-			return c.show(one, err, fmt.Sprintf("coupon %s is %s", one.ID, one.Status))
-		}),
-	}
-	if cancels {
-		c.yesFlag(cmd)
-	}
-	return cmd
+		Example: inBothForms("coupon " + verb + " 12345" + confirmed),
+	}, question, call, line(c, func(one client.Coupon) string { return fmt.Sprintf("coupon %s is %s", one.ID, one.Status) }))
 }
 
-// printCoupon prints all fields of a coupon, one per line.
 func (c *cli) printCoupon(one client.Coupon) error {
 	d := details{out: c.stdout}
 	d.add("id", one.ID)

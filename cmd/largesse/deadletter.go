@@ -22,7 +22,9 @@ func (c *cli) deadLetterCommand() *cobra.Command {
   largesse deadletter replay 7`,
 	},
 		c.deadLetterListCommand(),
-		c.deadLetterShowCommand(),
+		callCommand(c, &cobra.Command{
+			Use: "show ID", Short: "Show a dead letter with its bytes", Example: inBothForms("deadletter show 7"),
+		}, nil, (*client.Client).DeadLetter, func(d client.DeadLetter) error { return c.printLines(deadLetterLines(d)...) }),
 		c.deadLetterSettleCommand(settling{
 			verb: "replay", done: "replayed", short: "Replay dead letters: publish their records again, or requeue their payouts",
 			one: (*client.Client).ReplayDeadLetter, many: (*client.Client).ReplayDeadLetters,
@@ -61,20 +63,6 @@ func letterFilterFlags(cmd *cobra.Command, source, reason *string) {
 	cmd.Flags().StringVar(reason, "reason", "", "only dead letters with this reason, e.g. MALFORMED")
 }
 
-func (c *cli) deadLetterShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a dead letter with its bytes",
-		Example: `  largesse deadletter show 7
-  largesse deadletter show 7 --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			d, err := cl.DeadLetter(ctx, args[0])
-			return c.show(d, err, deadLetterLines(d)...)
-		}),
-	}
-}
-
-// deadLetterLines describes a dead letter.
 func deadLetterLines(d client.DeadLetter) []string {
 	status := d.Status
 	if d.SettledAt != nil {

@@ -13,7 +13,6 @@ import (
 // just before them.
 const serverPatience = 3 * time.Second
 
-// redialAfter is the interval between two attempts to connect.
 const redialAfter = 50 * time.Millisecond
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)

@@ -61,7 +61,6 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 	return cmd
 }
 
-// printChecks prints the checks and returns an error if one failed.
 func (c *cli) printChecks(checks []engine.Check) error {
 	err := printList(c, each(checks, nil), listing[engine.Check]{
 		header: []string{"STATUS", "CHECK", "FOUND"},

@@ -21,7 +21,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// usageError reports that a command was used in a wrong way.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }

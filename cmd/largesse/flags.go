@@ -16,14 +16,12 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// limitFlag adds --limit, which limits how much of a list is shown.
 func (c *cli) limitFlag(cmd *cobra.Command) *cobra.Command {
 	c.limit = 50
 	addFlag(cmd.Flags(), &c.limit, "limit", "maximum number of items to show; 0: all", bounded(wholeNumber[int], 0, 0, "; 0 shows all"))
 	return cmd
 }
 
-// yesFlag adds --yes to a command that asks.
 func (c *cli) yesFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "no question")
 	return cmd
@@ -118,7 +116,6 @@ func bounded[T int | int64 | time.Duration](parse func(string) (T, error), least
 	}
 }
 
-// wholeNumber parses a number in the form of Go, such as 1000 or 1_000.
 func wholeNumber[T int | int64](text string) (T, error) {
 	n, err := strconv.ParseInt(text, 0, 64)
 	return T(n), err
@@ -148,7 +145,6 @@ func matching(check func(string) bool, must string) func(string) (string, error)
 	}
 }
 
-// timeOf parses a time.
 func timeOf(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -189,7 +185,6 @@ func filterFlag(cmd *cobra.Command, to *string, name, usage string, words ...str
 	choiceFlag(cmd, to, name, usage+": "+strings.Join(words, ", "), words...)
 }
 
-// unitsFlag adds --amounts, which says whether amounts are in major units.
 func unitsFlag(cmd *cobra.Command, major *bool, what string) {
 	const minorUnits, majorUnits = "minor", "major"
 	cmd.Flags().Var(&parsed{kind: "string", text: minorUnits, set: func(text string) error {

@@ -109,7 +109,6 @@ type look struct {
 	done int64
 }
 
-// add adds a count.
 func (l *looks) add(done int64, now time.Time) {
 	*l = append(*l, look{now, done})
 	for len(*l) > 2 && now.Sub((*l)[1].at) >= rateWindow {

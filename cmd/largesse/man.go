@@ -12,7 +12,6 @@ import (
 
 const manSection = "1"
 
-// manPages reports where the man pages were written.
 type manPages struct {
 	Dir   string `json:"dir"`
 	Pages int    `json:"pages"`
@@ -58,7 +57,6 @@ func writeManPages(root *cobra.Command, dir string) (manPages, error) {
 	return manPages{Dir: dir, Pages: countCommands(root)}, nil
 }
 
-// countCommands counts a command and its descendants that have a page.
 func countCommands(cmd *cobra.Command) int {
 	n := 1
 	for _, sub := range cmd.Commands() {

@@ -23,7 +23,11 @@ const (
 	outputJSON  = "json"
 )
 
-// printJSON prints a value as indented JSON.
+// inBothForms returns the example of a command, and the same with JSON.
+func inBothForms(args string) string {
+	return fmt.Sprintf("  largesse %[1]s\n  largesse %[1]s --output json", args)
+}
+
 func (c *cli) printJSON(v any) error {
 	e := json.NewEncoder(c.stdout)
 	e.SetEscapeHTML(false)
@@ -94,7 +98,6 @@ func listCommand[T any](c *cli, cmd *cobra.Command, l listing[T], list func(ctx 
 	return cmd
 }
 
-// printJSONItem prints one item of a JSON array.
 func (c *cli) printJSONItem(index int, item any) error {
 	separator := ",\n  "
 	if index == 0 {
@@ -124,7 +127,6 @@ func printable(text string) string {
 // number formats 1234567 as 1,234,567.
 func number(n int64) string { return humanize.Comma(n) }
 
-// money formats an amount in minor units as people read it: 10.50 EUR.
 func money(amount int64, currency string) string { return reward.Amount(amount).In(currency) }
 
 // countOf formats a count: "1 row", "2,000 rows".

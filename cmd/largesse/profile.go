@@ -94,7 +94,6 @@ for none.`,
 	return cmd
 }
 
-// completeProfile reads the API key, and checks the files that a profile names.
 func (c *cli) completeProfile(p *profile) error {
 	var err error
 	if p.APIKeyFile == "-" || p.APIKeyFile == "" {
@@ -137,7 +136,6 @@ func (c *cli) askForKey(required bool, server string) (string, error) {
 	return key, nil
 }
 
-// profileView is a profile as commands show it, without its key.
 type profileView struct {
 	Name       string `json:"name"`
 	Server     string `json:"server"`
@@ -159,7 +157,6 @@ func shownProfile(name string, all profiles) profileView {
 	}
 }
 
-// key describes where the API key of a profile is.
 func (v profileView) key() string {
 	switch {
 	case v.APIKeyFile != "":
@@ -172,10 +169,9 @@ func (v profileView) key() string {
 
 func (c *cli) profileListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the profiles, without their keys",
-		Example: `  largesse profile list
-  largesse profile list --output json`,
+		Use:     "list",
+		Short:   "List the profiles, without their keys",
+		Example: inBothForms("profile list"),
 		RunE: func(*cobra.Command, []string) error {
 			all, err := c.loadProfiles()
 			var views []profileView
@@ -223,10 +219,9 @@ func (c *cli) profileUseCommand() *cobra.Command {
 
 func (c *cli) profileShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show a profile, without its key",
-		Example: `  largesse profile show production
-  largesse profile show production --output json`,
+		Use:     "show NAME",
+		Short:   "Show a profile, without its key",
+		Example: inBothForms("profile show production"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
 			if err != nil {
@@ -254,10 +249,9 @@ func (c *cli) printProfile(v profileView) error {
 
 func (c *cli) profileRemoveCommand() *cobra.Command {
 	cmd := c.yesFlag(&cobra.Command{
-		Use:   "remove NAME",
-		Short: "Remove a profile with its stored key",
-		Example: `  largesse profile remove production --yes
-  largesse profile remove production --yes --output json`,
+		Use:     "remove NAME",
+		Short:   "Remove a profile with its stored key",
+		Example: inBothForms("profile remove production --yes"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
 			if err != nil {
@@ -281,7 +275,6 @@ func (c *cli) profileRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-// offerProfiles completes the names of profiles.
 func (c *cli) offerProfiles(_ *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
 	all, err := c.loadProfiles()
 	if err != nil || len(given) > 0 {

@@ -13,7 +13,6 @@ import (
 	"runtime"
 )
 
-// profile is a server under a name, with the API key for it.
 type profile struct {
 	Server string `json:"server"`
 	APIKey string `json:"apiKey,omitempty"`
@@ -22,13 +21,11 @@ type profile struct {
 	CAFile     string `json:"caFile,omitempty"` // absolute path
 }
 
-// profiles is the content of the profile file.
 type profiles struct {
 	Current  string             `json:"current,omitempty"` // of profile use; empty: none
 	Profiles map[string]profile `json:"profiles"`
 }
 
-// profileName matches the names of profiles.
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkProfileName(name string) error {
@@ -120,7 +117,6 @@ func (w world) saveProfiles(all profiles) error {
 	return nil
 }
 
-// named returns a profile by its name.
 func (all profiles) named(name string) (profile, error) {
 	p, ok := all.Profiles[name]
 	if !ok {
@@ -177,7 +173,6 @@ func (c *cli) useCurrent(t *target) error {
 	return c.useProfile(t, all.Current)
 }
 
-// useProfile completes a target by a profile.
 func (c *cli) useProfile(t *target, name string) error {
 	all, err := c.loadProfiles()
 	if err != nil {

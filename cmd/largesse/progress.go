@@ -44,7 +44,6 @@ func (b byteBar) reader(r io.Reader) io.Reader {
 	return &countedReader{r, b.bar}
 }
 
-// countedReader advances a bar.
 type countedReader struct {
 	io.Reader
 	bar *mpb.Bar
@@ -80,7 +79,6 @@ type snapshot struct {
 	parts []string // what does not work on the server, only if still is set
 }
 
-// total returns the number of targets that are expected so far.
 func (s *snapshot) total() int64 {
 	if s.ExpectedCount != nil {
 		return max(s.TotalCount, *s.ExpectedCount)
@@ -123,7 +121,6 @@ func (s *snapshot) percent() int64 {
 	return s.Counts.Done() * 100 / s.total()
 }
 
-// counts describes how many payouts are in each state.
 func (s *snapshot) counts() string {
 	parts := []string{fmt.Sprintf("%s %d%% of %s", s.Status, s.percent(), number(s.total()))}
 	for _, state := range states(s.Counts) {
@@ -137,12 +134,10 @@ func (s *snapshot) counts() string {
 	return printable(strings.Join(parts, ", "))
 }
 
-// line describes everything in one line, without a bar.
 func (s *snapshot) line() string {
 	return strings.TrimSuffix(s.counts()+", "+s.pace(), ", ")
 }
 
-// layer is one part of a stacked bar.
 type layer struct {
 	mark   string
 	colour string // ANSI
@@ -238,7 +233,6 @@ type frame interface {
 	counts() string // all counts in one line
 }
 
-// watchBar redraws a bar on a terminal.
 type watchBar struct {
 	progress *mpb.Progress
 	bar      *mpb.Bar

@@ -30,10 +30,22 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionListCommand(),
 		c.promotionShowCommand(),
 		c.promotionSetCommand(),
-		c.promotionDeleteCommand(),
+		callCommand(c, &cobra.Command{
+			Use:     "delete ID",
+			Short:   "Delete a DRAFT with its targets and the reports of its uploads",
+			Example: inBothForms("promotion delete 12345 --yes"),
+		}, about((*client.Client).Promotion, func(p client.Promotion) string {
+			return fmt.Sprintf("delete %s with %s permanently", nameOf(p), countOf(p.TotalCount, "target"))
+		}), withID("deleted", (*client.Client).DeletePromotion), line(c, func(r map[string]string) string {
+			return fmt.Sprintf("promotion %s is deleted", r["deleted"])
+		})),
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
-		c.promotionErrorsCommand(),
+		callCommand(c, &cobra.Command{
+			Use:     "errors ID",
+			Short:   "Count the payouts of a promotion by error code, most first",
+			Example: inBothForms("promotion errors 12345"),
+		}, nil, (*client.Client).PromotionErrors, c.printErrors),
 		c.promotionTimelineCommand(),
 		c.promotionExportCommand(),
 		c.promotionRetryCommand(),
@@ -50,33 +62,17 @@ func (c *cli) promotionCommand() *cobra.Command {
 	))
 }
 
-// promotionMoveCommand creates the command of one change of status.
 func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
-	question, confirmed := questions[verb], ""
-	if question != nil {
-		confirmed = " --yes"
+	var question func(context.Context, *client.Client, string) (string, error)
+	confirmed := ""
+	if text := questions[verb]; text != nil {
+		question, confirmed = about((*client.Client).Promotion, text), " --yes"
 	}
-	cmd := &cobra.Command{
+	return callCommand(c, &cobra.Command{
 		Use:     verb + " ID",
 		Short:   short,
-		Example: fmt.Sprintf("  largesse promotion %[1]s 12345%[2]s\n  largesse promotion %[1]s 12345%[2]s --output json", verb, confirmed),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if question != nil {
-				if err := c.ask(func() (string, error) {
-					p, err := cl.Promotion(ctx, args[0])
-					return question(p), err
-				}); err != nil {
-					return err
-				}
-			}
-			p, err := move(cl, ctx, args[0])
-			return c.show(p, err, fmt.Sprintf("promotion %s is %s", p.ID, p.Status))
-		}),
-	}
-	if question != nil {
-		c.yesFlag(cmd)
-	}
-	return cmd
+		Example: inBothForms("promotion " + verb + " 12345" + confirmed),
+	}, question, move, line(c, func(p client.Promotion) string { return fmt.Sprintf("promotion %s is %s", p.ID, p.Status) }))
 }
 
 // questions say what a change of status that cannot be undone would do.
@@ -87,7 +83,6 @@ var questions = map[string]func(client.Promotion) string{
 	"close": func(p client.Promotion) string { return fmt.Sprintf("close %s to further targets", nameOf(p)) },
 }
 
-// promotionSorts lists the orders of promotions.
 var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name"}
 
 func (c *cli) promotionListCommand() *cobra.Command {
@@ -124,7 +119,6 @@ func (c *cli) promotionListCommand() *cobra.Command {
 	return cmd
 }
 
-// shown is the output of promotion show.
 type shown struct {
 	client.Promotion
 	Stream *client.PromotionStream `json:"stream,omitempty"`
@@ -180,7 +174,6 @@ func (c *cli) printShown(out shown) error {
 	return err
 }
 
-// printPromotion prints all fields of a promotion, one per line.
 func (c *cli) printPromotion(p client.Promotion) error {
 	d := details{out: c.stdout}
 	d.add("id", p.ID)
@@ -256,7 +249,6 @@ func printControls(line func(name, value string), p client.Promotion) {
 	}
 }
 
-// approved says what of a promotion is approved, if anything is.
 func approved(p client.Promotion) string {
 	if p.ApprovedCount == nil || p.ApprovedAmount == nil {
 		return ""
@@ -264,7 +256,6 @@ func approved(p client.Promotion) string {
 	return countOf(*p.ApprovedCount, "target") + " worth " + money(*p.ApprovedAmount, p.Currency)
 }
 
-// stateCount is the number of payouts in a state.
 type stateCount struct {
 	name  string
 	count int64

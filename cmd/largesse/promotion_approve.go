@@ -13,10 +13,9 @@ import (
 // promotionApproveCommand approves what the caller is shown, and nothing else.
 func (c *cli) promotionApproveCommand() *cobra.Command {
 	return c.yesFlag(&cobra.Command{
-		Use:   "approve ID",
-		Short: "Approve all targets that a promotion has now, as another person",
-		Example: `  largesse promotion approve 12345 --yes
-  largesse promotion approve 12345 --yes --output json`,
+		Use:     "approve ID",
+		Short:   "Approve all targets that a promotion has now, as another person",
+		Example: inBothForms("promotion approve 12345 --yes"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			seen, err := cl.Promotion(ctx, args[0])
 			if err != nil {
@@ -53,7 +52,7 @@ func (c *cli) promotionUploadsCommand() *cobra.Command {
 	return listCommand(c, &cobra.Command{
 		Use:     "uploads ID",
 		Short:   "List the uploads of a promotion, newest first",
-		Example: "  largesse promotion uploads 12345\n  largesse promotion uploads 12345 --output json",
+		Example: inBothForms("promotion uploads 12345"),
 	}, listing[client.Upload]{
 		header: []string{"ID", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
 		row: func(u client.Upload) []string {

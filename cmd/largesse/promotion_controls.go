@@ -84,7 +84,6 @@ func (c *cli) promotionExportCommand() *cobra.Command {
 	return cmd
 }
 
-// payoutFilterFlags adds the flags that filter payouts.
 func payoutFilterFlags(cmd *cobra.Command, f *client.PayoutFilter) {
 	filterFlag(cmd, &f.State, "state", "only payouts in this state", "ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled")
 	cmd.Flags().StringVar(&f.Code, "code", "", "only payouts with this error code")

@@ -13,7 +13,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// created is the output of promotion create.
 type created struct {
 	client.Promotion
 	Upload *client.UploadResult `json:"upload,omitempty"`

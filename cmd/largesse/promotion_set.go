@@ -14,7 +14,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// metadataFlag adds --metadata.
 func metadataFlag(cmd *cobra.Command, entries *[]string) {
 	cmd.Flags().StringArrayVar(entries, "metadata", nil, "KEY=VALUE to store with it, at most 20 of up to 200 characters; repeat the flag for more")
 }
@@ -60,7 +59,6 @@ func newMetadata(entries []string) (map[string]string, error) {
 	return metadata, nil
 }
 
-// printMetadata prints metadata, one entry per line.
 func printMetadata(line func(name, value string), metadata map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		line("metadata "+key, metadata[key])
@@ -125,26 +123,7 @@ have been paid.`,
 	return cmd
 }
 
-// minorAmount parses a number of minor units.
 func minorAmount(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
-
-func (c *cli) promotionDeleteCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
-		Use:     "delete ID",
-		Short:   "Delete a DRAFT with its targets and the reports of its uploads",
-		Example: "  largesse promotion delete 12345 --yes\n  largesse promotion delete 12345 --yes --output json",
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.ask(func() (string, error) {
-				p, err := cl.Promotion(ctx, args[0])
-				return fmt.Sprintf("delete %s with %s permanently", nameOf(p), countOf(p.TotalCount, "target")), err
-			}); err != nil {
-				return err
-			}
-			err := cl.DeletePromotion(ctx, args[0])
-			return c.show(map[string]string{"deleted": args[0]}, err, fmt.Sprintf("promotion %s is deleted", args[0]))
-		}),
-	})
-}
 
 // nameOf names a promotion in a question.
 func nameOf(p client.Promotion) string {

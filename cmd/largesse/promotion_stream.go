@@ -8,8 +8,6 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// printStream prints the work stream of a promotion: its fields, one per line,
-// and a table of its consumers.
 func (c *cli) printStream(s client.PromotionStream) error {
 	d := details{out: c.stdout}
 	fmt.Fprintln(c.stdout)

@@ -66,7 +66,6 @@ without .gz. Stdin (-) is CSV. --format overrides this.`,
 	return cmd
 }
 
-// inputFile is an open file to send.
 type inputFile struct {
 	io.ReadCloser
 	size int64 // bytes; 0: unknown
@@ -92,7 +91,6 @@ func (c *cli) openInput(path string) (inputFile, error) {
 	return inputFile{file, info.Size()}, nil
 }
 
-// targetFile is an open file of targets.
 type targetFile struct {
 	inputFile
 	format client.Format

@@ -31,7 +31,6 @@ the server does not answer. Ctrl-C ends only the command, not the promotion.`,
 	})
 }
 
-// watch follows one promotion.
 type watch struct {
 	*screen
 	client *client.Client
@@ -83,7 +82,6 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// watchNews is one update of a watch.
 type watchNews struct {
 	promotion *client.Promotion // nil: unchanged
 	away      bool              // whether the server does not answer

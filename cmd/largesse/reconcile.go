@@ -76,7 +76,6 @@ gates. It never moves money. The exit code is 1 if a difference remains.`,
 	return cmd
 }
 
-// listReconciliations prints earlier reconciliations.
 func (c *cli) listReconciliations(all iter.Seq2[client.ReconciliationSummary, error]) error {
 	return printList(c, all, listing[client.ReconciliationSummary]{
 		header: []string{"ID", "AT", "COMPARED", "DIFFERENCES", "REPAIRED"},

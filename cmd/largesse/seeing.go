@@ -14,10 +14,9 @@ import (
 
 func (c *cli) meCommand() *cobra.Command {
 	return c.talks(&cobra.Command{
-		Use:   "me",
-		Short: "Show who you are to the server, and your role",
-		Example: `  largesse me
-  largesse me --output json`,
+		Use:     "me",
+		Short:   "Show who you are to the server, and your role",
+		Example: inBothForms("me"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			me, err := cl.Me(ctx)
 			line := fmt.Sprintf("%s, role %s", me.Name, me.Role)
@@ -38,7 +37,6 @@ func (c *cli) payoutCommand() *cobra.Command {
 	}, c.payoutUnknownCommand()))
 }
 
-// age matches the values of --older-than.
 var age = regexp.MustCompile(`^[0-9]{1,5}[smhd]$`)
 
 func (c *cli) payoutUnknownCommand() *cobra.Command {
@@ -67,19 +65,6 @@ automatically. Settle one that stays UNKNOWN with: largesse promotion resolve`,
 		matching(age.MatchString, "a number and s, m, h or d, e.g. 15m"))
 	cmd.Flags().StringVar(&f.UserID, "user", "", "only payouts of this user")
 	return cmd
-}
-
-func (c *cli) promotionErrorsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "errors ID",
-		Short: "Count the payouts of a promotion by error code, most first",
-		Example: `  largesse promotion errors 12345
-  largesse promotion errors 12345 --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			errors, err := cl.PromotionErrors(ctx, args[0])
-			return showBy(c, errors, err, c.printErrors)
-		}),
-	}
 }
 
 func (c *cli) printErrors(errors []client.PromotionError) error {

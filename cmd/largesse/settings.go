@@ -42,7 +42,6 @@ func (v *settingValue) Set(text string) error {
 	return nil
 }
 
-// withSettings adds a flag for each setting to a command.
 func withSettings(cmd *cobra.Command) *settingFlags {
 	s := &settingFlags{cmd: cmd}
 	flags := cmd.Flags()

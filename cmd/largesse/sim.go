@@ -56,7 +56,6 @@ timing may need several runs.`,
 	return cmd
 }
 
-// simulation is one run of sim.
 type simulation struct {
 	*cli
 	lab.Simulation
@@ -98,7 +97,6 @@ type simJSON struct {
 	Invariants []lab.Verdict           `json:"invariants"`
 }
 
-// print prints the books of both sides, and the invariants.
 func (s *simulation) print(r *lab.SimReport) error {
 	if s.output == outputJSON {
 		return s.printJSON(simJSON{

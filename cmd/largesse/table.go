@@ -56,7 +56,6 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// add appends a row.
 func (t *table) add(cells ...string) error {
 	for i := range cells {
 		cells[i] = printable(cells[i])
@@ -88,7 +87,6 @@ func (t *table) flush() error {
 	return err
 }
 
-// layout returns the width of each column.
 func (t *table) layout() []int {
 	cells := make([]int, len(t.rows[0])) // width of the widest cell of each column
 	for _, row := range t.rows {

@@ -23,13 +23,29 @@ func (c *cli) templateCommand() *cobra.Command {
 	},
 		c.templateCreateCommand(),
 		c.templateListCommand(),
-		c.templateShowCommand(),
+		callCommand(c, &cobra.Command{
+			Use:     "show ID",
+			Short:   "Show a coupon template with its counters",
+			Example: inBothForms("template show 42"),
+		}, nil, (*client.Client).Template, c.printTemplate),
 		c.templateSetCommand(),
 		c.templateCodesCommand(),
 		c.templateWatchCommand(),
 		c.templateApproveCommand(),
-		c.templateRejectCommand(),
-		c.templateCloseCommand(),
+		callCommand(c, &cobra.Command{
+			Use:     "reject ID",
+			Short:   "Drop the quantity of a coupon template that waits for an approval",
+			Example: inBothForms("template reject 42"),
+		}, nil, (*client.Client).RejectTemplate, line(c, decided("rejected"))),
+		callCommand(c, &cobra.Command{
+			Use:     "close ID",
+			Short:   "Close a coupon template to further requests; waiting requests are still served",
+			Example: inBothForms("template close 42 --yes"),
+		}, about((*client.Client).Template, func(t client.Template) string {
+			return fmt.Sprintf("close template %s (%s) to further requests", printable(t.Name), t.ID)
+		}), (*client.Client).CloseTemplate, line(c, func(t client.Template) string {
+			return fmt.Sprintf("template %s is closed; %s", t.ID, whoWaits(t))
+		})),
 		c.templateReleaseCommand(),
 		c.templateEntrantsCommand(),
 	))
@@ -117,40 +133,16 @@ func waiting(t client.Template) string {
 	return number(t.Counters.Waiting)
 }
 
-func (c *cli) templateShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a coupon template with its counters",
-		Example: `  largesse template show 42
-  largesse template show 42 --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			t, err := cl.Template(ctx, args[0])
-			return showBy(c, t, err, c.printTemplate)
-		}),
-	}
-}
-
-func (c *cli) templateCloseCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
-		Use:   "close ID",
-		Short: "Close a coupon template to further requests; waiting requests are still served",
-		Example: `  largesse template close 42 --yes
-  largesse template close 42 --yes --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.ask(func() (string, error) {
-				t, err := cl.Template(ctx, args[0])
-				return fmt.Sprintf("close template %s (%s) to further requests", printable(t.Name), t.ID), err
-			}); err != nil {
-				return err
-			}
-			t, err := cl.CloseTemplate(ctx, args[0])
-			return c.show(t, err, fmt.Sprintf("template %s is closed; %s", t.ID, whoWaits(t)))
-		}),
-	})
-}
-
 func (c *cli) templateReleaseCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
+	type places struct {
+		Released int64 `json:"released"`
+		template string
+	}
+	release := func(cl *client.Client, ctx context.Context, id string) (places, error) {
+		released, err := cl.ReleasePlaces(ctx, id)
+		return places{released, id}, err
+	}
+	return callCommand(c, &cobra.Command{
 		Use:   "release-places ID",
 		Short: "Release the places set aside for a waiting line in a Redis that was removed permanently",
 		Long: `Release the places that are set aside for the waiting line of a template, so that
@@ -158,16 +150,11 @@ everybody can get them and the quantity can be lower. Use it only after redis.ur
 removed from all instances permanently. Users who wait in that line lose their places: if
 Redis comes back, some of them get no coupon although they were told to wait. Without
 places set aside, nothing changes.`,
-		Example: `  largesse template release-places 42 --yes
-  largesse template release-places 42 --yes --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.confirm("give the places of users in line at template " + args[0] + " to others; if Redis comes back, they may get no coupon"); err != nil {
-				return err
-			}
-			released, err := cl.ReleasePlaces(ctx, args[0])
-			return c.show(map[string]int64{"released": released}, err, fmt.Sprintf("%s of template %s released", countOf(released, "place"), args[0]))
-		}),
-	})
+		Example: inBothForms("template release-places 42 --yes"),
+	}, aboutID("give the places of users in line at template %s to others; if Redis comes back, they may get no coupon"), release,
+		line(c, func(p places) string {
+			return fmt.Sprintf("%s of template %s released", countOf(p.Released, "place"), p.template)
+		}))
 }
 
 func (c *cli) templateEntrantsCommand() *cobra.Command {
@@ -177,8 +164,7 @@ func (c *cli) templateEntrantsCommand() *cobra.Command {
 		Long: `List the entrants of a draw, after the template has opened: all of them, one user ID
 per line, ordered by their bytes. list hash is the hash of this list, so that anyone
 can verify the draw. To verify it, use --output json, which prints each ID exactly.`,
-		Example: `  largesse template entrants 42
-  largesse template entrants 42 --output json`,
+		Example: inBothForms("template entrants 42"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			return printList(c, cl.TemplateEntrants(ctx, args[0]), listing[string]{
 				row:   func(user string) []string { return []string{user} },
@@ -188,7 +174,6 @@ can verify the draw. To verify it, use --output json, which prints each ID exact
 	}
 }
 
-// whoWaits describes the users who are still served.
 func whoWaits(t client.Template) string {
 	switch n := t.Counters.Waiting; {
 	case len(t.Degraded) > 0:
@@ -200,7 +185,6 @@ func whoWaits(t client.Template) string {
 	}
 }
 
-// printTemplate prints all fields of a template, one per line.
 func (c *cli) printTemplate(t client.Template) error {
 	lines := details{out: c.stdout}
 	lines.add("id", t.ID)

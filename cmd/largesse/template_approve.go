@@ -12,10 +12,9 @@ import (
 // templateApproveCommand approves what the caller is shown, and nothing else.
 func (c *cli) templateApproveCommand() *cobra.Command {
 	return c.yesFlag(&cobra.Command{
-		Use:   "approve ID",
-		Short: "Approve the quantity of a coupon template that waits, as another person",
-		Example: `  largesse template approve 42 --yes
-  largesse template approve 42 --yes --output json`,
+		Use:     "approve ID",
+		Short:   "Approve the quantity of a coupon template that waits, as another person",
+		Example: inBothForms("template approve 42 --yes"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			seen, err := cl.Template(ctx, args[0])
 			if err != nil {
@@ -32,26 +31,15 @@ func (c *cli) templateApproveCommand() *cobra.Command {
 				}
 			}
 			t, err := cl.ApproveTemplate(ctx, seen)
-			return c.showDecided(t, "approved", err)
+			return showBy(c, t, err, line(c, decided("approved")))
 		}),
 	})
 }
 
-func (c *cli) templateRejectCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "reject ID",
-		Short:   "Drop the quantity of a coupon template that waits for an approval",
-		Example: "  largesse template reject 42\n  largesse template reject 42 --output json",
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			t, err := cl.RejectTemplate(ctx, args[0])
-			return c.showDecided(t, "rejected", err)
-		}),
+func decided(how string) func(client.Template) string {
+	return func(t client.Template) string {
+		return fmt.Sprintf("%s: template %s has %s", how, t.ID, countOf(t.TotalQuantity, "coupon"))
 	}
-}
-
-// showDecided shows a template after a decision.
-func (c *cli) showDecided(t client.Template, how string, err error) error {
-	return c.show(t, err, fmt.Sprintf("%s: template %s has %s", how, t.ID, countOf(t.TotalQuantity, "coupon")))
 }
 
 // awaiting is a line that says that a quantity of a template waits for another person. It

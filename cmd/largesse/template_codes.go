@@ -43,7 +43,6 @@ compressed; - reads from stdin.`,
 	}
 }
 
-// codesLeft describes the codes that are left, and how many are missing.
 func codesLeft(n client.ImportedCodes) string {
 	text := fmt.Sprintf("%s left of %s", countOf(n.Left, "code"), number(n.Imported))
 	if n.Missing > 0 {

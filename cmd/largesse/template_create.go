@@ -25,7 +25,7 @@ type templateFlags struct {
 	metadata       []string
 }
 
-// add adds the flags, which make the server's checks. at parses the times.
+// add adds the flags. at parses the times.
 func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, error)) {
 	flags := cmd.Flags()
 	addOptional(flags, &f.name, "name", "name of the template", ofLength(reward.TemplateNameMax))

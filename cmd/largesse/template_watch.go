@@ -28,7 +28,6 @@ command, not the template.`,
 	})
 }
 
-// templateWatch follows one template.
 type templateWatch struct {
 	*screen
 	looks  looks  // coupons ever issued
@@ -46,7 +45,6 @@ func (w *templateWatch) show(t client.Template, now time.Time) (ended bool, err 
 	return f.ended(), w.screen.show(t, f, line)
 }
 
-// templateFrame is a template at one moment.
 type templateFrame struct {
 	client.Template
 	rate float64 // coupons issued per second

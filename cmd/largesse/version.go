@@ -12,7 +12,6 @@ import (
 // version is set by releases: -ldflags "-X main.version=v1.2.3".
 var version = ""
 
-// build describes what the binary was built from.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -47,7 +46,7 @@ func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Show what the binary was built from",
-		Example: "  largesse version\n  largesse version --output json",
+		Example: inBothForms("version"),
 		RunE: func(*cobra.Command, []string) error {
 			b := buildVersion()
 			commit := cmp.Or(b.Commit, "unknown commit")

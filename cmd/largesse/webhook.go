@@ -24,8 +24,36 @@ own secret, with which deliveries are signed by the Standard Webhooks specificat
 		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
   largesse webhook test 3
   largesse webhook deliveries 3`,
-	}, c.webhookCreateCommand(), c.webhookListCommand(), c.webhookShowCommand(), c.webhookUpdateCommand(), c.webhookDeleteCommand(),
-		c.webhookRotateCommand(), c.webhookTestCommand(), c.webhookDeliveriesCommand(), c.webhookResendCommand()))
+	},
+		c.webhookCreateCommand(),
+		c.webhookListCommand(),
+		callCommand(c, &cobra.Command{
+			Use: "show ID", Short: "Show a webhook endpoint and its state", Example: inBothForms("webhook show 3"),
+		}, nil, (*client.Client).WebhookEndpoint, c.printEndpoint),
+		c.webhookUpdateCommand(),
+		callCommand(c, &cobra.Command{
+			Use: "delete ID", Short: "Delete a webhook endpoint and its deliveries", Example: inBothForms("webhook delete 3 --yes"),
+		}, about((*client.Client).WebhookEndpoint, func(e client.WebhookEndpoint) string {
+			return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", e.ID, printable(e.URL), number(int64(e.PendingCount)))
+		}), withID("deleted", (*client.Client).DeleteWebhookEndpoint), line(c, func(r map[string]string) string {
+			return fmt.Sprintf("webhook endpoint %s is deleted", r["deleted"])
+		})),
+		callCommand(c, &cobra.Command{
+			Use:   "rotate-secret ID",
+			Short: "Replace the secret of a webhook endpoint; the new one is shown once",
+			Long: `Replace the secret of a webhook endpoint. For 24 hours, deliveries are signed with
+both, so the receiver has this time to change. If you rotate again within it, the
+secret before the last one is valid no longer.`,
+			Example: inBothForms("webhook rotate-secret 3 --yes"),
+		}, aboutID("replace the secret of webhook endpoint %s; the present one ends in 24 hours"), (*client.Client).RotateWebhookSecret, func(e client.WebhookEndpoint) error {
+			return c.showEndpointSecret(e, nil, fmt.Sprintf("This is the new secret of webhook endpoint %s; the previous one is valid until %s.", e.ID, moment(e.PreviousSecretUntil)))
+		}),
+		callCommand(c, &cobra.Command{
+			Use: "test ID", Short: "Send the event webhook.test to a webhook endpoint", Example: inBothForms("webhook test 3"),
+		}, nil, (*client.Client).TestWebhookEndpoint, line(c, pendingLine)),
+		c.webhookDeliveriesCommand(),
+		c.webhookResendCommand(),
+	))
 }
 
 // webhookFlags are the flags that webhook create and webhook update share.
@@ -42,7 +70,6 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	complete(cmd, "events", reward.WebhookEvents...)
 }
 
-// check makes the server's check of the events.
 func (f *webhookFlags) check() error {
 	for _, event := range f.events {
 		if !slices.Contains(reward.WebhookEvents, event) {
@@ -93,10 +120,9 @@ func (c *cli) showEndpointSecret(e client.WebhookEndpoint, err error, what strin
 
 func (c *cli) webhookListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List all webhook endpoints, newest first",
-		Example: `  largesse webhook list
-  largesse webhook list --output json`,
+		Use:     "list",
+		Short:   "List all webhook endpoints, newest first",
+		Example: inBothForms("webhook list"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 			return printList(c, each(cl.WebhookEndpoints(ctx)), listing[client.WebhookEndpoint]{
 				header: []string{"ID", "STATE", "PENDING", "DELIVERED", "URL", "EVENTS", "DESCRIPTION"},
@@ -106,19 +132,6 @@ func (c *cli) webhookListCommand() *cobra.Command {
 				empty: "there are no webhook endpoints; create one: largesse webhook create --help",
 				cuts:  []string{"EVENTS", "DESCRIPTION", "URL"},
 			})
-		}),
-	}
-}
-
-func (c *cli) webhookShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a webhook endpoint and its state",
-		Example: `  largesse webhook show 3
-  largesse webhook show 3 --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			e, err := cl.WebhookEndpoint(ctx, args[0])
-			return showBy(c, e, err, c.printEndpoint)
 		}),
 	}
 }
@@ -202,68 +215,20 @@ then go to the new URL and are signed with the new secret alone.`,
 	return cmd
 }
 
-func (c *cli) webhookDeleteCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
-		Use:     "delete ID",
-		Short:   "Delete a webhook endpoint and its deliveries",
-		Example: "  largesse webhook delete 3 --yes\n  largesse webhook delete 3 --yes --output json",
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.ask(func() (string, error) {
-				e, err := cl.WebhookEndpoint(ctx, args[0])
-				return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", args[0], printable(e.URL), number(int64(e.PendingCount))), err
-			}); err != nil {
-				return err
-			}
-			err := cl.DeleteWebhookEndpoint(ctx, args[0])
-			return c.show(map[string]string{"deleted": args[0]}, err, fmt.Sprintf("webhook endpoint %s is deleted", args[0]))
-		}),
-	})
-}
-
-func (c *cli) webhookRotateCommand() *cobra.Command {
-	return c.yesFlag(&cobra.Command{
-		Use:   "rotate-secret ID",
-		Short: "Replace the secret of a webhook endpoint; the new one is shown once",
-		Long: `Replace the secret of a webhook endpoint. For 24 hours, deliveries are signed with
-both, so the receiver has this time to change. If you rotate again within it, the
-secret before the last one is valid no longer.`,
-		Example: "  largesse webhook rotate-secret 3 --yes\n  largesse webhook rotate-secret 3 --yes --output json",
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if err := c.confirm("replace the secret of webhook endpoint " + args[0] + "; the present one ends in 24 hours"); err != nil {
-				return err
-			}
-			e, err := cl.RotateWebhookSecret(ctx, args[0])
-			return c.showEndpointSecret(e, err,
-				fmt.Sprintf("This is the new secret of webhook endpoint %s; the previous one is valid until %s.", e.ID, moment(e.PreviousSecretUntil)))
-		}),
-	})
-}
-
-func (c *cli) webhookTestCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "test ID",
-		Short:   "Send the event webhook.test to a webhook endpoint",
-		Example: "  largesse webhook test 3\n  largesse webhook test 3 --output json",
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			return c.showPending(cl.TestWebhookEndpoint(ctx, args[0]))
-		}),
-	}
-}
-
 func (c *cli) webhookResendCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "resend ID DELIVERY",
 		Short:   "Send a delivery again, with the same webhook-id",
-		Example: "  largesse webhook resend 3 71\n  largesse webhook resend 3 71 --output json",
+		Example: inBothForms("webhook resend 3 71"),
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			return c.showPending(cl.ResendWebhookDelivery(ctx, args[0], args[1]))
+			d, err := cl.ResendWebhookDelivery(ctx, args[0], args[1])
+			return c.show(d, err, pendingLine(d))
 		}),
 	}
 }
 
-// showPending shows a delivery that was just requested.
-func (c *cli) showPending(d client.WebhookDelivery, err error) error {
-	return c.show(d, err, fmt.Sprintf("delivery %s of %s is %s; see: largesse webhook deliveries %s", d.ID, d.Event, d.State, d.EndpointID))
+func pendingLine(d client.WebhookDelivery) string {
+	return fmt.Sprintf("delivery %s of %s is %s; see: largesse webhook deliveries %s", d.ID, d.Event, d.State, d.EndpointID)
 }
 
 func (c *cli) webhookDeliveriesCommand() *cobra.Command {
@@ -289,7 +254,6 @@ func (c *cli) webhookDeliveriesCommand() *cobra.Command {
 	return cmd
 }
 
-// subjectOf names what a delivery is about.
 func subjectOf(d client.WebhookDelivery) string {
 	switch {
 	case d.CouponID != "":
@@ -302,7 +266,6 @@ func subjectOf(d client.WebhookDelivery) string {
 	return ""
 }
 
-// lastResult describes the last attempt of a delivery.
 func lastResult(d client.WebhookDelivery) string {
 	if len(d.Attempts) == 0 {
 		return ""
