@@ -248,3 +248,25 @@ func plainURLError(err error) error {
 	}
 	return err
 }
+
+type idempotencyKey struct{}
+
+// WithIdempotencyKey returns a context whose creating calls are safe to repeat:
+// for 24 hours, the same call with the same key gets the same response and
+// creates nothing new. Use a new key, 1 to 255 ASCII characters such as a UUID,
+// for each object to create.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
+}
+
+// Clearable is a field of a change that either sets or clears a value.
+type Clearable[T any] struct{ value *T }
+
+// Set returns a Clearable that sets a value.
+func Set[T any](value T) *Clearable[T] { return &Clearable[T]{&value} }
+
+// Clear returns a Clearable that removes the value.
+func Clear[T any]() *Clearable[T] { return &Clearable[T]{} }
+
+// MarshalJSON returns the value, or null if it is cleared.
+func (c *Clearable[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.value) }
