@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 var update = flag.Bool("update", false, "write docs/settings.md anew")
@@ -26,6 +29,11 @@ func TestSettings(t *testing.T) {
 			}
 		}
 		untagged(t, reflect.TypeFor[Config]())
+		// A tag cannot name constants of other packages.
+		s, _ := settingByName("approval.codes-above")
+		fixture.Equal(t, strconv.Itoa(reward.TemplateQuantityMax), s.Max)
+		s, _ = settingByName("auth.mode")
+		fixture.Equal(t, []string{auth.ModeNone, auth.ModeAPIKey, auth.ModeJWT}, s.Words)
 	})
 
 	t.Run("HaveADocLineEach", func(t *testing.T) {
