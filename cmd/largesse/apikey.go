@@ -77,7 +77,7 @@ the settings name; create your first key this way. Instances may be running mean
 		if err != nil {
 			return err
 		}
-		if t.apiKey == "" && t.apiKeyFile == "" {
+		if t.APIKey == "" && t.APIKeyFile == "" {
 			return c.createAPIKeyHere(cmd, key, settings)
 		}
 		cl, err := c.connect()

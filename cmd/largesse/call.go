@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,19 +26,20 @@ func (c *cli) calling(do func(context.Context, *client.Client, []string) error) 
 	}
 }
 
+// question returns what a call for an ID would do that cannot be undone.
+type question func(ctx context.Context, cl *client.Client, id string) (string, error)
+
 // callCommand completes a command that makes one call, with the ID that is its argument, and
-// shows the result. If what the call does cannot be undone, question says so, and the
-// command asks first.
+// shows the result. It first asks the question, unless that is nil.
 func callCommand[T any](
-	c *cli, cmd *cobra.Command, question func(context.Context, *client.Client, string) (string, error),
-	call func(*client.Client, context.Context, string) (T, error), text func(T) error,
+	c *cli, cmd *cobra.Command, ask question, call func(*client.Client, context.Context, string) (T, error), text func(T) error,
 ) *cobra.Command {
-	if question != nil {
+	if ask != nil {
 		c.yesFlag(cmd)
 	}
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		if question != nil && !c.yes {
-			what, err := question(ctx, cl, args[0])
+		if ask != nil && !c.yes {
+			what, err := ask(ctx, cl, args[0])
 			if err != nil {
 				return err
 			}
@@ -47,8 +53,20 @@ func callCommand[T any](
 	return cmd
 }
 
+// changeCommand creates the command of a change, whose group and name are given. format
+// describes the result.
+func changeCommand[T any](
+	c *cli, group, name, short string, ask question, change func(*client.Client, context.Context, string) (T, error), format func(T) string,
+) *cobra.Command {
+	example := group + " " + name + " 12345"
+	if ask != nil {
+		example += " --yes"
+	}
+	return callCommand(c, &cobra.Command{Use: name + " ID", Short: short, Example: inBothForms(example)}, ask, change, line(c, format))
+}
+
 // about is a question that names what the ID belongs to.
-func about[T any](read func(*client.Client, context.Context, string) (T, error), text func(T) string) func(context.Context, *client.Client, string) (string, error) {
+func about[T any](read func(*client.Client, context.Context, string) (T, error), text func(T) string) question {
 	return func(ctx context.Context, cl *client.Client, id string) (string, error) {
 		found, err := read(cl, ctx, id)
 		return text(found), err
@@ -56,7 +74,7 @@ func about[T any](read func(*client.Client, context.Context, string) (T, error),
 }
 
 // aboutID is a question with the ID in its format.
-func aboutID(format string) func(context.Context, *client.Client, string) (string, error) {
+func aboutID(format string) question {
 	return func(_ context.Context, _ *client.Client, id string) (string, error) {
 		return fmt.Sprintf(format, printable(id)), nil
 	}
@@ -139,4 +157,37 @@ func countTrue(all ...bool) int {
 		}
 	}
 	return n
+}
+
+// serverPatience is how long client commands wait for a server that was started
+// just before them.
+const serverPatience = 3 * time.Second
+
+const redialAfter = 50 * time.Millisecond
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// patientTransport returns a transport that retries refused connections for a
+// while. It repeats only connecting, so no request is sent twice.
+func patientTransport(patience time.Duration) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // this program does not replace it
+	t.DialContext = patientDial(t.DialContext, patience)
+	return t
+}
+
+func patientDial(dial dialFunc, patience time.Duration) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		began := time.Now()
+		for {
+			conn, err := dial(ctx, network, address)
+			if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began)+redialAfter > patience {
+				return conn, err
+			}
+			select {
+			case <-time.After(redialAfter):
+			case <-ctx.Done():
+				return nil, err
+			}
+		}
+	}
 }

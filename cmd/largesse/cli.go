@@ -38,14 +38,12 @@ type world struct {
 type cli struct {
 	world
 	output string // --output
-	server string // --server
-	apiKey string // --api-key
-	// apiKeyFile and caFile are --api-key-file and --ca-file.
-	apiKeyFile, caFile string
-	profile            string // --profile
-	actor              string // --actor
-	limit              int    // --limit of the command that runs
-	yes                bool   // --yes
+	// flags are --server, --api-key, --api-key-file and --ca-file.
+	flags   profile
+	profile string // --profile
+	actor   string // --actor
+	limit   int    // --limit of the command that runs
+	yes     bool   // --yes
 	// transport carries the calls to a server. Nil: the command makes none.
 	transport *http.Transport
 	called    string // the server, with a password masked
@@ -244,11 +242,11 @@ func (w world) live() bool {
 // talks adds the flags of commands that call a server.
 func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&c.server, "server", "", "URL of the server; default: LARGESSE_SERVER, then the current profile, then "+client.DefaultServer)
+	flags.StringVar(&c.flags.Server, "server", "", "URL of the server; default: LARGESSE_SERVER, then the current profile, then "+client.DefaultServer)
 	flags.StringVar(&c.profile, "profile", "", "profile with the server and its API key; default: LARGESSE_PROFILE, then that of largesse profile use")
-	flags.StringVar(&c.apiKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show, then the profile's")
-	flags.StringVar(&c.apiKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE, then the profile's")
-	flags.StringVar(&c.caFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then the profile's, then those of the system")
+	flags.StringVar(&c.flags.APIKey, "api-key", "", "API key; default: LARGESSE_API_KEY, which the process list does not show, then the profile's")
+	flags.StringVar(&c.flags.APIKeyFile, "api-key-file", "", "file with the API key; default: LARGESSE_API_KEY_FILE, then the profile's")
+	flags.StringVar(&c.flags.CAFile, "ca-file", "", "PEM file with the authority that signed the server's certificate; default: LARGESSE_CA_FILE, then the profile's, then those of the system")
 	flags.StringVar(&c.actor, "actor", "", "name to record as the actor; default: LARGESSE_ACTOR, then your user name on this machine")
 	completeBy(cmd, "profile", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return c.offerProfiles(cmd, nil, begun)
@@ -297,21 +295,21 @@ func (c *cli) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := t.apiKey
-	if key == "" && t.apiKeyFile != "" {
-		if key, err = keyOf(t.apiKeyFile); err != nil {
+	key := t.APIKey
+	if key == "" && t.APIKeyFile != "" {
+		if key, err = keyOf(t.APIKeyFile); err != nil {
 			return nil, err
 		}
 	}
 	c.transport = patientTransport(c.patience)
-	if t.caFile != "" {
-		pool, err := authorities(t.caFile)
+	if t.CAFile != "" {
+		pool, err := authorities(t.CAFile)
 		if err != nil {
 			return nil, err
 		}
 		c.transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	cl, err := client.New(cmp.Or(t.server, client.DefaultServer), client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
+	cl, err := client.New(cmp.Or(t.Server, client.DefaultServer), client.Options{APIKey: key, Actor: c.who(), Transport: c.transport, UserAgent: "largesse/" + buildVersion().Version})
 	if err != nil {
 		return nil, &usageError{err.Error()}
 	}

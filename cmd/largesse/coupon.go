@@ -33,22 +33,33 @@ func (c *cli) couponCommand() *cobra.Command {
 		callCommand(c, &cobra.Command{
 			Use: "show ID", Short: "Show a coupon", Example: inBothForms("coupon show 12345"),
 		}, nil, (*client.Client).Coupon, c.printCoupon),
-		c.couponCallCommand("confirm", "Confirm a HELD coupon, which makes it ISSUED", (*client.Client).ConfirmCoupon),
-		c.couponCallCommand("use", "Use an ISSUED coupon that has not expired", (*client.Client).UseCoupon),
-		c.couponCallCommand("cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again", (*client.Client).CancelCoupon),
+		changeCommand(c, "coupon", "confirm", "Confirm a HELD coupon, which makes it ISSUED", nil, (*client.Client).ConfirmCoupon, couponStatus),
+		changeCommand(c, "coupon", "use", "Use an ISSUED coupon that has not expired", nil, (*client.Client).UseCoupon, couponStatus),
+		changeCommand(c, "coupon", "cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again",
+			aboutID("cancel coupon %s permanently"), (*client.Client).CancelCoupon, couponStatus),
 	))
 }
 
-func userFlag(cmd *cobra.Command, user *string, who string) {
-	cmd.Flags().StringVar(user, "user", "", "user who "+who+" (required)")
+// forUser completes a command for a user of a template. who says who the user is.
+func (c *cli) forUser(
+	cmd *cobra.Command, who string, check func(string) error, do func(ctx context.Context, cl *client.Client, template, user string) error,
+) *cobra.Command {
+	user := cmd.Flags().String("user", "", "user who "+who+" (required)")
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+		if *user == "" {
+			return wrongUse("--user is missing: name the user who %s; see %s --help", who, cmd.CommandPath())
+		}
+		if err := check(*user); err != nil {
+			return wrongUse("--user: %v", err)
+		}
+		return do(ctx, cl, args[0], *user)
+	})
+	return cmd
 }
 
 func (c *cli) couponIssueCommand() *cobra.Command {
-	var (
-		user string
-		wait time.Duration
-	)
-	cmd := &cobra.Command{
+	var wait time.Duration
+	cmd := c.forUser(&cobra.Command{
 		Use:   "issue TEMPLATE --user USER",
 		Short: "Request a coupon",
 		Long: `Request a coupon for a user. An admitted user gets a ticket and waits in line; with
@@ -58,25 +69,16 @@ coupons per user, a request after an outcome is a new request. The exit code is 
 the request is refused, for example with SOLD_OUT, NOT_OPEN, CLOSED or USER_LIMIT.`,
 		Example: `  largesse coupon issue 42 --user u7
   largesse coupon issue 42 --user u7 --wait 5s --output json`,
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if user == "" {
-				return wrongUse("--user is missing: name the user who gets the coupon; see largesse coupon issue --help")
-			}
-			if err := reward.CheckNewUserID(user); err != nil {
-				return wrongUse("--user: %v", err)
-			}
-			r, err := cl.IssueCoupon(ctx, args[0], user, wait)
-			return c.show(r, err, requestLine(args[0], user, r))
-		}),
-	}
-	userFlag(cmd, &user, "gets the coupon")
+	}, "gets the coupon", reward.CheckNewUserID, func(ctx context.Context, cl *client.Client, template, user string) error {
+		r, err := cl.IssueCoupon(ctx, template, user, wait)
+		return c.show(r, err, requestLine(template, user, r))
+	})
 	addFlag(cmd.Flags(), &wait, "wait", "maximum wait for the outcome; 0s to 30s", bounded(time.ParseDuration, 0, couponWaitMax, ""))
 	return cmd
 }
 
 func (c *cli) couponLeaveCommand() *cobra.Command {
-	var user string
-	cmd := c.yesFlag(&cobra.Command{
+	return c.forUser(c.yesFlag(&cobra.Command{
 		Use:   "leave TEMPLATE --user USER",
 		Short: "Take a user out of the waiting line",
 		Long: `Take the request of a user out of the waiting line. Others get the place at once. The
@@ -84,44 +86,25 @@ user may request again, and then waits at the end. If you repeat the command, no
 changes. The exit code is 1 if the request was served before (REQUEST_ENDED), or if the
 user has none (REQUEST_UNKNOWN).`,
 		Example: inBothForms("coupon leave 42 --user u7 --yes"),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if user == "" {
-				return wrongUse("--user is missing: name the user who leaves the line; see largesse coupon leave --help")
-			}
-			if err := checkUser("--user", user); err != nil {
-				return err
-			}
-			if err := c.confirm(fmt.Sprintf("take user %s out of the line of template %s", printable(user), args[0])); err != nil {
-				return err
-			}
-			left := client.IssueRequest{ID: args[0] + ":" + user, Status: "LEFT"}
-			err := cl.LeaveLine(ctx, left.ID)
-			return c.show(left, err, fmt.Sprintf("user %s has left the line of template %s", user, args[0]))
-		}),
+	}), "leaves the line", reward.CheckUserID, func(ctx context.Context, cl *client.Client, template, user string) error {
+		if err := c.confirm(fmt.Sprintf("take user %s out of the line of template %s", printable(user), template)); err != nil {
+			return err
+		}
+		left := client.IssueRequest{ID: template + ":" + user, Status: "LEFT"}
+		err := cl.LeaveLine(ctx, left.ID)
+		return c.show(left, err, fmt.Sprintf("user %s has left the line of template %s", user, template))
 	})
-	userFlag(cmd, &user, "leaves the line")
-	return cmd
 }
 
 func (c *cli) couponStatusCommand() *cobra.Command {
-	var user string
-	cmd := &cobra.Command{
+	return c.forUser(&cobra.Command{
 		Use:     "status TEMPLATE --user USER",
 		Short:   "Show the latest request of a user: the rank in line or the outcome",
 		Example: inBothForms("coupon status 42 --user u7"),
-		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-			if user == "" {
-				return wrongUse("--user is missing: name the user who requested; see largesse coupon status --help")
-			}
-			if err := checkUser("--user", user); err != nil {
-				return err
-			}
-			r, err := cl.IssueRequest(ctx, args[0]+":"+user)
-			return c.show(r, err, requestLine(args[0], user, r))
-		}),
-	}
-	userFlag(cmd, &user, "requested the coupon")
-	return cmd
+	}, "requested the coupon", reward.CheckUserID, func(ctx context.Context, cl *client.Client, template, user string) error {
+		r, err := cl.IssueRequest(ctx, template+":"+user)
+		return c.show(r, err, requestLine(template, user, r))
+	})
 }
 
 func requestLine(template, user string, r client.IssueRequest) string {
@@ -179,17 +162,8 @@ func people(n int64) string {
 	return number(n) + " people"
 }
 
-func (c *cli) couponCallCommand(verb, short string, call func(*client.Client, context.Context, string) (client.Coupon, error)) *cobra.Command {
-	var question func(context.Context, *client.Client, string) (string, error)
-	confirmed := ""
-	if verb == "cancel" {
-		question, confirmed = aboutID("cancel coupon %s permanently"), " --yes"
-	}
-	return callCommand(c, &cobra.Command{
-		Use:     verb + " ID",
-		Short:   short,
-		Example: inBothForms("coupon " + verb + " 12345" + confirmed),
-	}, question, call, line(c, func(one client.Coupon) string { return fmt.Sprintf("coupon %s is %s", one.ID, one.Status) }))
+func couponStatus(one client.Coupon) string {
+	return fmt.Sprintf("coupon %s is %s", one.ID, one.Status)
 }
 
 func (c *cli) printCoupon(one client.Coupon) error {

@@ -82,7 +82,7 @@ func TestCouponStatus(t *testing.T) {
 		{[]string{"--user", "u9"}, result{exitDone, "user u9 was rejected with NOT_DRAWN; request again with: largesse coupon issue 42 --user u9\n", ""}},
 		{[]string{"--user", "u0"}, result{exitDone, "user u0 left the line; request again with: largesse coupon issue 42 --user u0\n", ""}},
 		{[]string{"--user", "u1"}, result{exitFailed, "", "largesse: no request is known (REQUEST_UNKNOWN)\n"}},
-		{[]string{"--user", ""}, result{exitWrongUse, "", "largesse: --user is missing: name the user who requested; see largesse coupon status --help\n"}},
+		{[]string{"--user", ""}, result{exitWrongUse, "", "largesse: --user is missing: name the user who requested the coupon; see largesse coupon status --help\n"}},
 	})
 }
 

@@ -153,12 +153,20 @@ func timeOf(text string) (time.Time, error) {
 	return at, nil
 }
 
-// given returns a time, or nil if it is zero.
-func given(at *time.Time) *time.Time {
-	if at == nil || at.IsZero() {
+// given returns a value, or nil if it is zero.
+func given[T comparable](value *T) *T {
+	if orZero(value) == *new(T) {
 		return nil
 	}
-	return at
+	return value
+}
+
+// orZero returns a value, or zero if it is nil.
+func orZero[T any](value *T) T {
+	if value == nil {
+		return *new(T)
+	}
+	return *value
 }
 
 // timeOrNone is timeOf, in which the empty text is the zero time.
@@ -194,4 +202,43 @@ func unitsFlag(cmd *cobra.Command, major *bool, what string) {
 		return nil
 	}}, "amounts", "units of "+what+": minor (1050 is 10.50 EUR) or major (10.50)")
 	complete(cmd, "amounts", minorUnits, majorUnits)
+}
+
+const metadataUsage = "KEY=VALUE to store with it, at most 20 of up to 200 characters; repeat the flag for more"
+
+// metadataFlag adds --metadata, in which every key has a value.
+func metadataFlag(cmd *cobra.Command, to *map[string]string, usage string) {
+	addMetadata(cmd, usage, func(key string, value *string) error {
+		if value == nil {
+			return wrongUse("%s needs a value: --metadata %s=VALUE", key, key)
+		}
+		if *to == nil {
+			*to = make(map[string]string)
+		}
+		(*to)[key] = *value
+		return nil
+	})
+}
+
+// changedMetadataFlag adds --metadata to a change, which removes a key without a value.
+func changedMetadataFlag(cmd *cobra.Command, to **client.Clearable[map[string]*string]) {
+	entries := make(map[string]*string)
+	addMetadata(cmd, metadataUsage, func(key string, value *string) error {
+		entries[key] = value
+		*to = client.Set(entries)
+		return nil
+	})
+}
+
+func addMetadata(cmd *cobra.Command, usage string, keep func(key string, value *string) error) {
+	cmd.Flags().Var(&parsed{kind: "stringArray", set: func(entry string) error {
+		key, value, ok := strings.Cut(entry, "=")
+		switch {
+		case key == "":
+			return wrongUse("%q must be KEY=VALUE", entry)
+		case ok:
+			return keep(key, &value)
+		}
+		return keep(key, nil)
+	}}, "metadata", usage)
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -50,7 +48,9 @@ func writeManPages(root *cobra.Command, dir string) (manPages, error) {
 		return manPages{}, fmt.Errorf("create the directory of the man pages: %w", err)
 	}
 	root.DisableAutoGenTag = true
-	header := &doc.GenManHeader{Section: manSection, Source: "largesse " + buildVersion().Version, Manual: "Largesse Manual", Date: builtAt()}
+	b := buildVersion()
+	// With the time of the commit, the same source always makes the same pages.
+	header := &doc.GenManHeader{Section: manSection, Source: "largesse " + b.Version, Manual: "Largesse Manual", Date: b.at}
 	if err := doc.GenManTree(root, header, dir); err != nil {
 		return manPages{}, fmt.Errorf("write the man pages: %w", err)
 	}
@@ -65,19 +65,4 @@ func countCommands(cmd *cobra.Command) int {
 		}
 	}
 	return n
-}
-
-// builtAt returns the commit time of the source, so that the same source always
-// makes the same pages. Nil: unknown.
-func builtAt() *time.Time {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
-	}
-	for _, s := range info.Settings {
-		if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
-			return &at
-		}
-	}
-	return nil
 }

@@ -54,33 +54,20 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionApproveCommand(),
 		c.promotionRejectCommand(),
 		c.promotionUploadsCommand(),
-		c.promotionMoveCommand("start", "Start a DRAFT", (*client.Client).StartPromotion),
-		c.promotionMoveCommand("pause", "Pause a promotion; no new calls start", (*client.Client).PausePromotion),
-		c.promotionMoveCommand("resume", "Resume a paused promotion", (*client.Client).ResumePromotion),
-		c.promotionMoveCommand("cancel", "Cancel a promotion; look up payouts that may be charged", (*client.Client).CancelPromotion),
-		c.promotionMoveCommand("close", "Close a promotion to further targets, so that it can complete", (*client.Client).ClosePromotion),
+		changeCommand(c, "promotion", "start", "Start a DRAFT", nil, (*client.Client).StartPromotion, promotionStatus),
+		changeCommand(c, "promotion", "pause", "Pause a promotion; no new calls start", nil, (*client.Client).PausePromotion, promotionStatus),
+		changeCommand(c, "promotion", "resume", "Resume a paused promotion", nil, (*client.Client).ResumePromotion, promotionStatus),
+		changeCommand(c, "promotion", "cancel", "Cancel a promotion; look up payouts that may be charged", about((*client.Client).Promotion, func(p client.Promotion) string {
+			return fmt.Sprintf("cancel %s not yet paid of %s", countOf(p.TotalCount-p.Counts.Done(), "payout"), nameOf(p))
+		}), (*client.Client).CancelPromotion, promotionStatus),
+		changeCommand(c, "promotion", "close", "Close a promotion to further targets, so that it can complete", about((*client.Client).Promotion, func(p client.Promotion) string {
+			return fmt.Sprintf("close %s to further targets", nameOf(p))
+		}), (*client.Client).ClosePromotion, promotionStatus),
 	))
 }
 
-func (c *cli) promotionMoveCommand(verb, short string, move func(*client.Client, context.Context, string) (client.Promotion, error)) *cobra.Command {
-	var question func(context.Context, *client.Client, string) (string, error)
-	confirmed := ""
-	if text := questions[verb]; text != nil {
-		question, confirmed = about((*client.Client).Promotion, text), " --yes"
-	}
-	return callCommand(c, &cobra.Command{
-		Use:     verb + " ID",
-		Short:   short,
-		Example: inBothForms("promotion " + verb + " 12345" + confirmed),
-	}, question, move, line(c, func(p client.Promotion) string { return fmt.Sprintf("promotion %s is %s", p.ID, p.Status) }))
-}
-
-// questions say what a change of status that cannot be undone would do.
-var questions = map[string]func(client.Promotion) string{
-	"cancel": func(p client.Promotion) string {
-		return fmt.Sprintf("cancel %s not yet paid of %s", countOf(p.TotalCount-p.Counts.Done(), "payout"), nameOf(p))
-	},
-	"close": func(p client.Promotion) string { return fmt.Sprintf("close %s to further targets", nameOf(p)) },
+func promotionStatus(p client.Promotion) string {
+	return fmt.Sprintf("promotion %s is %s", p.ID, p.Status)
 }
 
 var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name"}
@@ -272,4 +259,93 @@ func states(c client.Counts) []stateCount {
 		{"failed", c.Failed},
 		{"cancelled", c.Cancelled},
 	}
+}
+
+func (c *cli) printStream(s client.PromotionStream) error {
+	d := details{out: c.stdout}
+	fmt.Fprintln(c.stdout)
+	if !s.Exists {
+		d.add("stream", "none: nothing is dispatched")
+		return d.flush()
+	}
+	d.add("stream", cmp.Or(s.Key, "in the process of the server"))
+	d.add("group", s.Group)
+	d.add("entries", number(s.Length))
+	d.add("  not read", number(s.Lag))
+	d.add("  pending", number(s.Pending))
+	d.add("oldest entry", moment(s.OldestAt))
+	d.add("oldest pending", moment(s.OldestPendingAt))
+	if err := d.flush(); err != nil {
+		return err
+	}
+	if len(s.Consumers) == 0 {
+		_, err := fmt.Fprintln(c.stdout, "\nthe stream has no consumers")
+		return err
+	}
+	fmt.Fprintln(c.stdout)
+	return printList(c, each(s.Consumers, nil), listing[client.StreamConsumer]{
+		header: []string{"CONSUMER", "INSTANCE", "ALIVE", "PENDING", "IDLE"},
+		row: func(one client.StreamConsumer) []string {
+			idle := time.Duration(one.IdleMillis) * time.Millisecond
+			return []string{one.Name, one.Instance, yesNo(one.Alive), number(one.Pending), idle.String()}
+		},
+	})
+}
+
+// promotionApproveCommand approves what the caller is shown, and nothing else.
+func (c *cli) promotionApproveCommand() *cobra.Command {
+	return c.yesFlag(&cobra.Command{
+		Use:     "approve ID",
+		Short:   "Approve all targets that a promotion has now, as another person",
+		Example: inBothForms("promotion approve 12345 --yes"),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			seen, err := cl.Promotion(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.confirm(fmt.Sprintf("approve %s worth %s of %s", countOf(seen.TotalCount, "target"), money(seen.AmountTotal, seen.Currency), nameOf(seen))); err != nil {
+				return err
+			}
+			p, err := cl.ApproveSeen(ctx, seen)
+			return c.show(p, err, fmt.Sprintf("promotion %s is %s, approved by %s: %s", p.ID, p.Status, p.ApprovedBy, approved(p)))
+		}),
+	})
+}
+
+func (c *cli) promotionRejectCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "reject ID --reason WHY",
+		Short:   "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
+		Example: `  largesse promotion reject 12345 --reason "the budget of this month is used up"`,
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			if reason == "" {
+				return wrongUse("--reason is required")
+			}
+			p, err := cl.RejectPromotion(ctx, args[0], reason)
+			return c.show(p, err, fmt.Sprintf("promotion %s is %s, rejected by %s", p.ID, p.Status, p.RejectedBy))
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "what must change, in 1 to 1000 characters")
+	return cmd
+}
+
+func (c *cli) promotionUploadsCommand() *cobra.Command {
+	return listCommand(c, &cobra.Command{
+		Use:     "uploads ID",
+		Short:   "List the uploads of a promotion, newest first",
+		Example: inBothForms("promotion uploads 12345"),
+	}, listing[client.Upload]{
+		header: []string{"ID", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
+		row: func(u client.Upload) []string {
+			return []string{
+				u.ID, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
+				number(u.Conflicts), number(u.Rejected), money(u.Amount, u.Currency),
+			}
+		},
+		empty: "no file was uploaded to this promotion",
+		cuts:  []string{"BY"},
+	}, func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[client.Upload, error] {
+		return cl.Uploads(ctx, args[0])
+	})
 }

@@ -23,7 +23,6 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		p                    client.NewPromotion
 		canary               client.NewCanary
 		startsAt             time.Time
-		metadata             []string
 		path, amount, budget string
 		start, strict, major bool
 	)
@@ -63,14 +62,10 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
 	unitsFlag(cmd, &major, "--amount, --max-amount and the amounts in the file")
-	metadataFlag(cmd, &metadata)
+	metadataFlag(cmd, &p.Metadata, metadataUsage)
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		p.Type = strings.ToUpper(p.Type)
-		var err error
-		if p.Metadata, err = newMetadata(metadata); err != nil {
-			return err
-		}
 		switch {
 		case p.Name == "":
 			return wrongUse("--name is missing; see %s --help", cmd.CommandPath())
@@ -86,6 +81,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if _, ok := reward.CurrencyDigits(p.Currency); major && !ok {
 			return wrongUse("--amounts major needs a --currency of ISO 4217, such as EUR, not %q", p.Currency)
 		}
+		var err error
 		for _, a := range []struct {
 			flag, text string
 			to         *int64

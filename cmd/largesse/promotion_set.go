@@ -6,58 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 )
-
-func metadataFlag(cmd *cobra.Command, entries *[]string) {
-	cmd.Flags().StringArrayVar(entries, "metadata", nil, "KEY=VALUE to store with it, at most 20 of up to 200 characters; repeat the flag for more")
-}
-
-// parseMetadata returns the entries of --metadata. A key without a value has nil.
-func parseMetadata(entries []string) (map[string]*string, error) {
-	parsed := make(map[string]*string, len(entries))
-	for _, entry := range entries {
-		key, value, ok := strings.Cut(entry, "=")
-		if key == "" {
-			return nil, wrongUse("--metadata %q must be KEY=VALUE", entry)
-		}
-		parsed[key] = nil
-		if ok {
-			parsed[key] = &value
-		}
-	}
-	return parsed, nil
-}
-
-// changedMetadata returns the change of metadata by --metadata; nil: none.
-func changedMetadata(entries []string) (*client.Clearable[map[string]*string], error) {
-	parsed, err := parseMetadata(entries)
-	if err != nil || len(parsed) == 0 {
-		return nil, err
-	}
-	return client.Set(parsed), nil
-}
-
-// newMetadata returns the entries of --metadata, which all need a value.
-func newMetadata(entries []string) (map[string]string, error) {
-	parsed, err := parseMetadata(entries)
-	if err != nil || len(parsed) == 0 {
-		return nil, err
-	}
-	metadata := make(map[string]string, len(parsed))
-	for key, value := range parsed {
-		if value == nil {
-			return nil, wrongUse("--metadata %s needs a value: --metadata %s=VALUE", key, key)
-		}
-		metadata[key] = *value
-	}
-	return metadata, nil
-}
 
 func printMetadata(line func(name, value string), metadata map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
@@ -67,9 +21,8 @@ func printMetadata(line func(name, value string), metadata map[string]string) {
 
 func (c *cli) promotionSetCommand() *cobra.Command {
 	var (
-		change   client.PromotionChange
-		canary   client.NewCanary
-		metadata []string
+		change client.PromotionChange
+		canary client.NewCanary
 	)
 	cmd := &cobra.Command{
 		Use:   "set ID --FLAG VALUE...",
@@ -100,12 +53,8 @@ have been paid.`,
 	})
 	addOptional(flags, &canary.MaxFailureRate, "canary-max-failure-rate", "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5", fraction)
 	addClearable(flags, &change.StartsAt, "starts-at", "time when the promotion starts automatically, or none", timeOf)
-	metadataFlag(cmd, &metadata)
+	changedMetadataFlag(cmd, &change.Metadata)
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		var err error
-		if change.Metadata, err = changedMetadata(metadata); err != nil {
-			return err
-		}
 		if canary.MaxFailureRate != nil {
 			if change.Canary == nil {
 				return wrongUse("--canary-max-failure-rate needs --canary-targets")

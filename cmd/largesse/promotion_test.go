@@ -26,7 +26,7 @@ func TestPromotionMoves(t *testing.T) {
 			t.Parallel()
 			env, asked := fakeServer(t, map[string]answer{"POST /v1/promotions/7/" + verb: {202, runningJSON}})
 			args := []string{"promotion", verb, "7"}
-			if questions[verb] != nil {
+			if verb == "cancel" || verb == "close" {
 				args = append(args, "--yes")
 			}
 			r := largesseRun(t.Context(), "", env, args...)

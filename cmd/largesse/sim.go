@@ -42,10 +42,15 @@ timing may need several runs.`,
 			if !cmd.Flags().Changed("seed") {
 				s.Seed = rand.Uint64N(1_000_000) //nolint:gosec // the seed is printed, so it is not a secret
 			}
-			if plan {
-				return s.printPlan()
+			if !plan {
+				return s.run(cmd.Context())
 			}
-			return s.run(cmd.Context())
+			for _, step := range lab.NewPlan(s.Seed, s.Steps) {
+				if _, err := fmt.Fprintln(s.stdout, step); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	flags := cmd.Flags()
@@ -59,15 +64,6 @@ timing may need several runs.`,
 type simulation struct {
 	*cli
 	lab.Simulation
-}
-
-func (s *simulation) printPlan() error {
-	for _, step := range lab.NewPlan(s.Seed, s.Steps) {
-		if _, err := fmt.Fprintln(s.stdout, step); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *simulation) run(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ func (c *cli) templateCommand() *cobra.Command {
 func (c *cli) templateListCommand() *cobra.Command {
 	var (
 		search   string
-		metadata []string
+		metadata map[string]string
 	)
 	cmd := listCommand(c, &cobra.Command{
 		Use:   "list",
@@ -75,14 +76,10 @@ func (c *cli) templateListCommand() *cobra.Command {
 		empty: "there are no coupon templates; create one: largesse template create --help",
 		cuts:  []string{"NAME"},
 	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.Template, error] {
-		wanted, err := newMetadata(metadata)
-		if err != nil {
-			return each[client.Template](nil, err)
-		}
-		return withMetadata(cl.FindTemplates(ctx, search), wanted)
+		return withMetadata(cl.FindTemplates(ctx, search), metadata)
 	})
 	cmd.Flags().StringVar(&search, "search", "", "only templates whose name, ID or metadata contain this text")
-	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "only templates with this KEY=VALUE; repeat the flag to require more")
+	metadataFlag(cmd, &metadata, "only templates with this KEY=VALUE; repeat the flag to require more")
 	return cmd
 }
 
@@ -230,4 +227,87 @@ func (c *cli) printTemplate(t client.Template) error {
 	lines.add("created", moment(&t.CreatedAt))
 	lines.add("archived", moment(t.ArchivedAt))
 	return lines.flush()
+}
+
+// templateApproveCommand approves what the caller is shown, and nothing else.
+func (c *cli) templateApproveCommand() *cobra.Command {
+	return c.yesFlag(&cobra.Command{
+		Use:     "approve ID",
+		Short:   "Approve the quantity of a coupon template that waits, as another person",
+		Example: inBothForms("template approve 42 --yes"),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			seen, err := cl.Template(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if seen.AwaitingQuantity > 0 {
+				codes := "generated codes"
+				if seen.ImportedCodes != nil {
+					codes = countOf(seen.ImportedCodes.Imported, "imported code")
+				}
+				if err := c.confirm(fmt.Sprintf("approve %s instead of %s of template %s (%s), with %s", countOf(seen.AwaitingQuantity, "coupon"),
+					number(seen.TotalQuantity), printable(seen.Name), seen.ID, codes)); err != nil {
+					return err
+				}
+			}
+			t, err := cl.ApproveTemplate(ctx, seen)
+			return showBy(c, t, err, line(c, decided("approved")))
+		}),
+	})
+}
+
+func decided(how string) func(client.Template) string {
+	return func(t client.Template) string {
+		return fmt.Sprintf("%s: template %s has %s", how, t.ID, countOf(t.TotalQuantity, "coupon"))
+	}
+}
+
+// awaiting is a line that says that a quantity of a template waits for another person. It
+// is empty if none does.
+func awaiting(id string, inForce, waits int64) string {
+	if waits == 0 {
+		return ""
+	}
+	return fmt.Sprintf("its quantity is %s until another person approves %s: largesse template approve %s", number(inForce), number(waits), id)
+}
+
+func (c *cli) templateCodesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "codes ID FILE",
+		Short: "Import the codes of a coupon template from a file",
+		Long: `Import the codes of a coupon template from a file with one code per line, which may
+begin with a header such as code. Either all codes of the file are imported or none.
+Coupons get the codes in the order of the file, each once. The code of a cancelled
+coupon is not given again.
+
+The first file must come before the first coupon, and must have a code for each
+coupon to issue. Later files add codes. A file whose name ends with .gz is
+compressed; - reads from stdin.`,
+		Example: `  largesse template codes 42 codes.csv
+  largesse template codes 42 codes.csv.gz --output json
+  zcat codes.csv.gz | largesse template codes 42 -`,
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			file, err := c.openInput(args[1])
+			if err != nil {
+				return fmt.Errorf("open the file of codes: %w", err)
+			}
+			defer file.Close()
+			bar := c.uploadBar(file.size)
+			gzip := strings.HasSuffix(strings.ToLower(args[1]), ".gz")
+			result, err := cl.ImportCodes(ctx, args[0], bar.reader(file), client.ImportOptions{Gzip: gzip})
+			bar.finish(err == nil)
+			return c.show(result, err,
+				fmt.Sprintf("%s imported, from %s to %s; template %s has %s", countOf(result.Accepted, "code"), result.FirstCode, result.LastCode,
+					args[0], codesLeft(result.ImportedCodes)),
+				awaiting(args[0], result.TotalQuantity, result.AwaitingQuantity))
+		}),
+	}
+}
+
+func codesLeft(n client.ImportedCodes) string {
+	text := fmt.Sprintf("%s left of %s", countOf(n.Left, "code"), number(n.Imported))
+	if n.Missing > 0 {
+		text += fmt.Sprintf("; %s cannot be issued until you import more codes", countOf(n.Missing, "coupon"))
+	}
+	return text
 }

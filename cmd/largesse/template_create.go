@@ -22,7 +22,6 @@ type templateFlags struct {
 	validFor, hold *time.Duration
 	mode, away     string
 	reissue        *bool
-	metadata       []string
 }
 
 // add adds the flags. at parses the times.
@@ -42,7 +41,6 @@ func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, erro
 	choiceFlag(cmd, &f.away, "when-redis-away", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database", "database", "wait")
 	addOptional(flags, &f.reissue, "reissue-after-cancel", "whether a user whose coupon was cancelled may get another; default of a new template: true", strconv.ParseBool)
 	flags.Lookup("reissue-after-cancel").NoOptDefVal = "true"
-	metadataFlag(cmd, &f.metadata)
 }
 
 // wholeSeconds is a parser of a duration. limits ends the error.
@@ -62,6 +60,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		codes    client.CodeStyle
 		id       string
 		drawFrom time.Time
+		metadata map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --quantity N",
@@ -71,6 +70,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
   largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
 	}
 	f.add(cmd, timeOrNone)
+	metadataFlag(cmd, &metadata, metadataUsage)
 	cmd.Flags().StringVar(&id, "id", "", "ID from an upstream system; default: a new ID")
 	cmd.Flags().StringVar(&codes.Prefix, "code-prefix", "", "start of every code, up to 20 letters, digits, - and _; a --code flag makes codes that people can type")
 	cmd.Flags().IntVar(&codes.Length, "code-length", 0, "random characters of a code, 1 to 64; default: 12")
@@ -90,23 +90,11 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		t := client.NewTemplate{
 			ID: id, Name: *f.name, TotalQuantity: *f.quantity, OpensAt: given(f.opens), ClosesAt: given(f.closes), Mode: f.mode, ReissueAfterCancel: f.reissue,
-			WhenRedisAway: f.away,
-		}
-		if f.perUser != nil {
-			t.PerUserLimit = *f.perUser
-		}
-		if f.validFor != nil {
-			t.ValidForSeconds = int64(*f.validFor / time.Second)
-		}
-		if f.hold != nil {
-			t.HoldSeconds = int64(*f.hold / time.Second)
+			WhenRedisAway: f.away, Metadata: metadata, PerUserLimit: orZero(f.perUser),
+			ValidForSeconds: int64(orZero(f.validFor) / time.Second), HoldSeconds: int64(orZero(f.hold) / time.Second),
 		}
 		if codes != (client.CodeStyle{}) {
 			t.Codes = &codes
-		}
-		var err error
-		if t.Metadata, err = newMetadata(f.metadata); err != nil {
-			return err
 		}
 		if t.OpensAt != nil && t.ClosesAt != nil && !t.ClosesAt.After(*t.OpensAt) {
 			return wrongUse("--closes must be after --opens")
@@ -127,4 +115,63 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 			awaiting(made.ID, made.TotalQuantity, made.AwaitingQuantity))
 	})
 	return cmd
+}
+
+func (c *cli) templateSetCommand() *cobra.Command {
+	var f templateFlags
+	cmd := &cobra.Command{
+		Use:   "set ID --FLAG VALUE...",
+		Short: "Change a coupon template",
+		Long: `Change a coupon template. Only the settings with a flag change. --opens none opens
+the template at once, with --closes none it does not close, with --valid-for 0
+coupons do not expire, and with --hold 0 they are not held. The quantity must be at
+least the number of live coupons and waiting users. With approval.codes-above, a
+higher quantity may wait for another person. The mode can change only before the first request.
+--metadata KEY=VALUE sets an entry, --metadata KEY removes it.`,
+		Example: `  largesse template set 42 --quantity 20000
+  largesse template set 42 --opens 2026-12-24T18:00:00Z --closes none
+  largesse template set 42 --metadata shop=paris --metadata season`,
+	}
+	var metadata *client.Clearable[map[string]*string]
+	changedMetadataFlag(cmd, &metadata)
+	f.add(cmd, func(text string) (time.Time, error) {
+		if text == none {
+			return time.Time{}, nil
+		}
+		return timeOf(text)
+	})
+	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+		change := client.TemplateChange{
+			Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ReissueAfterCancel: f.reissue,
+			OpensAt: clearable(f.opens), ClosesAt: clearable(f.closes),
+			ValidForSeconds: clearableSeconds(f.validFor), HoldSeconds: clearableSeconds(f.hold),
+			Mode: given(&f.mode), WhenRedisAway: given(&f.away), Metadata: metadata,
+		}
+		if change == (client.TemplateChange{}) {
+			return wrongUse("template set needs at least one flag; see %s --help", cmd.CommandPath())
+		}
+		t, err := cl.ChangeTemplate(ctx, args[0], change)
+		return c.show(t, err, fmt.Sprintf("template %s is changed; show it with: largesse template show %s", t.ID, t.ID),
+			awaiting(t.ID, t.TotalQuantity, t.AwaitingQuantity))
+	})
+	return cmd
+}
+
+// clearable returns the change to a value, which zero clears; nil: none.
+func clearable[T comparable](value *T) *client.Clearable[T] {
+	switch {
+	case value == nil:
+		return nil
+	case *value == *new(T):
+		return client.Clear[T]()
+	}
+	return client.Set(*value)
+}
+
+func clearableSeconds(d *time.Duration) *client.Clearable[int64] {
+	if d == nil {
+		return nil
+	}
+	seconds := int64(*d / time.Second)
+	return clearable(&seconds)
 }

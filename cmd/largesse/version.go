@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -18,14 +19,15 @@ type build struct {
 	Dirty   bool   `json:"dirty,omitempty"` // built from files with uncommitted changes
 	Go      string `json:"go"`
 	System  string `json:"system"`
+
+	at *time.Time // of the commit; nil: unknown
 }
 
 func buildVersion() build {
 	b := build{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if ok {
-		if b.Version == "" && info.Main.Version != "(devel)" {
-			b.Version = info.Main.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "(devel)" {
+			b.Version = cmp.Or(b.Version, info.Main.Version)
 		}
 		for _, s := range info.Settings {
 			switch s.Key {
@@ -33,12 +35,14 @@ func buildVersion() build {
 				b.Commit = s.Value
 			case "vcs.modified":
 				b.Dirty = s.Value == "true"
+			case "vcs.time":
+				if at, err := time.Parse(time.RFC3339, s.Value); err == nil {
+					b.at = &at
+				}
 			}
 		}
 	}
-	if b.Version == "" {
-		b.Version = "devel"
-	}
+	b.Version = cmp.Or(b.Version, "devel")
 	return b
 }
 

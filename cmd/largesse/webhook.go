@@ -58,15 +58,15 @@ secret before the last one is valid no longer.`,
 
 // webhookFlags are the flags that webhook create and webhook update share.
 type webhookFlags struct {
-	url, description string
+	url, description *string // nil: not given
 	events           []string
 }
 
 func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "url", "", "http:// or https:// URL that receives the events")
+	addOptional(flags, &f.url, "url", "http:// or https:// URL that receives the events", asIs)
 	flags.StringSliceVar(&f.events, "events", nil, "events to receive, with commas between: "+strings.Join(reward.WebhookEvents, ", "))
-	flags.StringVar(&f.description, "description", "", "what the endpoint is for, at most 500 characters")
+	addOptional(flags, &f.description, "description", "what the endpoint is for, at most 500 characters", asIs)
 	complete(cmd, "events", reward.WebhookEvents...)
 }
 
@@ -94,7 +94,7 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "record no events until webhook update --enable")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		switch {
-		case f.url == "":
+		case orZero(f.url) == "":
 			return wrongUse("--url is missing; see %s --help", cmd.CommandPath())
 		case len(f.events) == 0:
 			return wrongUse("--events is missing: name at least one of %s", strings.Join(reward.WebhookEvents, ", "))
@@ -102,10 +102,9 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		n := client.NewWebhookEndpoint{URL: f.url, Events: f.events, Description: f.description}
+		n := client.NewWebhookEndpoint{URL: *f.url, Events: f.events, Description: orZero(f.description)}
 		if disabled {
-			enabled := false
-			n.Enabled = &enabled
+			n.Enabled = new(bool)
 		}
 		e, err := cl.CreateWebhookEndpoint(ctx, n)
 		return c.showEndpointSecret(e, err, "This is the secret of webhook endpoint "+e.ID+".")
@@ -183,29 +182,22 @@ then go to the new URL and are signed with the new secret alone.`,
 	cmd.Flags().BoolVar(&enable, "enable", false, "send events again")
 	cmd.Flags().BoolVar(&disable, "disable", false, "record no events")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		var change client.WebhookEndpointChange
-		changed := cmd.Flags().Changed
+		change := client.WebhookEndpointChange{URL: f.url, Description: f.description, Events: f.events}
+		changed := cmd.Flags().Changed("events")
 		switch {
 		case enable && disable:
 			return wrongUse("use only one of --enable and --disable")
 		case enable || disable:
 			change.Enabled = &enable
-		case !changed("url") && !changed("events") && !changed("description"):
+		case f.url == nil && f.description == nil && !changed:
 			return wrongUse("webhook update needs at least one flag; see %s --help", cmd.CommandPath())
 		}
 		if err := f.check(); err != nil {
 			return err
 		}
-		if changed("url") {
-			change.URL = &f.url
-		}
-		if changed("description") {
-			change.Description = &f.description
-		}
-		if changed("events") && len(f.events) == 0 {
+		if changed && len(f.events) == 0 {
 			return wrongUse("--events must name at least one event; --disable stops all")
 		}
-		change.Events = f.events
 		e, err := cl.ChangeWebhookEndpoint(ctx, args[0], change)
 		if e.Secret != "" {
 			return c.showEndpointSecret(e, err, "The URL of webhook endpoint "+e.ID+" has changed, and this is its new secret; the previous one is not valid any more.")
