@@ -4,21 +4,13 @@ import "time"
 
 // Clock is another machine's clock compared with this one.
 type Clock struct {
-	// Ahead is how far the other clock is ahead of this one; negative if it is
-	// behind.
-	Ahead time.Duration
-	// RoundTrip is the duration of the request. Ahead is accurate to half of
-	// it.
-	RoundTrip time.Duration
+	Ahead     time.Duration // negative: behind
+	RoundTrip time.Duration // of the request; Ahead is accurate to half of it
 }
 
 const (
-	// clockSamples is the maximum number of requests. The fastest one is the most
-	// accurate.
-	clockSamples = 3
-	// clockQuick is a round trip that is accurate enough for all users: no other
-	// request follows.
-	clockQuick = 10 * time.Millisecond
+	clockSamples = 3                     // requests at most; the fastest one is the most accurate
+	clockQuick   = 10 * time.Millisecond // round trip that is accurate enough, so that no other request follows
 )
 
 // CompareClock requests the time of another machine and compares it with the

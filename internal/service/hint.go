@@ -1,8 +1,7 @@
 package service
 
-// Hint is a signal that may be lost without harm: a mailbox that holds at most
-// one. A receiver reads from the channel; hints given before it does count as
-// one. All methods are safe for concurrent use. The zero Hint is not usable.
+// Hint is a signal that may be lost without harm. A receiver reads from the channel;
+// hints given before it does count as one. It is safe for concurrent use.
 type Hint chan struct{}
 
 // NewHint returns an empty Hint.

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// Reloaded is a value that is made of files, which an operator may replace
-// while the process runs. The last usable value stays in use while the files
-// are unusable, for example because one of two has been replaced. All methods
-// are safe for concurrent use.
+// Reloaded is a value that is made of files, which an operator may replace while the
+// process runs. While the files are unusable, for example because one of two has been
+// replaced, the last usable value stays. It is safe for concurrent use.
 type Reloaded[T any] struct {
 	maxAge time.Duration
 	read   func() (T, error)
@@ -24,12 +23,9 @@ type Reloaded[T any] struct {
 	readAt time.Time
 }
 
-// NewReloaded reads the value, and fails if that fails. Get reads it again when
-// the last read is maxAge old; a maxAge of zero makes every Get read. Reads
-// never overlap.
-//
-// If report is not nil, it receives the result of each later read: nil, or the
-// error. It must not call Get.
+// NewReloaded reads the value, and fails if that fails. Get reads it again when the last
+// read is maxAge old, 0: always. Reads never overlap. report, if not nil, gets the result
+// of each later read, and must not call Get.
 func NewReloaded[T any](maxAge time.Duration, read func() (T, error), report func(error)) (*Reloaded[T], error) {
 	readAt := time.Now()
 	value, err := read()
@@ -61,21 +57,14 @@ func (r *Reloaded[T]) Get() T {
 // TLSFiles names the PEM files of a TLS client. The zero value trusts the
 // system's CAs and shows no certificate.
 type TLSFiles struct {
-	// Setting begins the names of the settings in errors: "kafka" for
-	// kafka.ca-file, kafka.client-cert and kafka.client-key.
-	Setting string
-	// CA holds the CAs that may sign the server's certificate; empty: the
-	// system's.
-	CA string
-	// Cert and Key hold the client certificate (mTLS) and its private key;
-	// empty: none.
-	Cert, Key string
+	Setting   string // begins the names of settings in errors: "kafka" for kafka.ca-file
+	CA        string // CAs that may sign the server's certificate; empty: the system's
+	Cert, Key string // client certificate (mTLS) and its private key; empty: none
 }
 
-// Config reads the files. Its errors begin with the setting. A caller reads
-// them for each connection, so that files can be rotated: the config therefore
-// has no session cache, because a resumed session would keep the certificate
-// it began with.
+// Config reads the files. Its errors begin with the setting. A caller reads them for each
+// connection, so that files can be rotated. So the config has no session cache: a resumed
+// session would keep the certificate it began with.
 func (f TLSFiles) Config() (*tls.Config, error) {
 	roots, err := f.Roots()
 	if err != nil {
@@ -88,8 +77,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: pair}, nil
 }
 
-// Roots reads CA; nil stands for the system's CAs. The error continues a
-// sentence that begins with the setting.
+// Roots reads CA. The error continues a sentence that begins with the setting.
 func (f TLSFiles) Roots() (*x509.CertPool, error) {
 	if f.CA == "" {
 		return nil, nil //nolint:nilnil // nil is what crypto/tls takes for the system's CAs
@@ -105,8 +93,7 @@ func (f TLSFiles) Roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Certificates reads Cert and Key, and returns none if both are empty. The
-// error continues a sentence that begins with the setting of Cert.
+// Certificates reads Cert and Key, if they are set. The error is like that of Roots.
 func (f TLSFiles) Certificates() ([]tls.Certificate, error) {
 	if f.Cert == "" && f.Key == "" {
 		return nil, nil

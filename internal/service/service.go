@@ -1,6 +1,5 @@
-// Package service has the parts that every long-lived component shares:
-// starting and stopping, hints, cached views, reloaded files, IDs, and the name
-// of this instance.
+// Package service has what every long-lived component shares: starting and stopping,
+// hints, cached views, reloaded files, IDs, and the name of this instance.
 package service
 
 import (
@@ -13,22 +12,19 @@ import (
 	"time"
 )
 
-// ErrStop is the cancel cause of a stopped component, which distinguishes a
-// stop from a cancelled caller.
+// ErrStop is the cancel cause of a stopped component, not of a cancelled caller.
 var ErrStop = errors.New("service: stop")
 
-// Base is embedded by long-lived components. Start runs a function in the
-// background and returns; Stop cancels the function's context and waits for it.
-// Stop may be called more than once, by several goroutines, and without a
-// Start. A component can be started again after it has stopped.
+// Base is embedded by long-lived components. Stop may be called more than once, by
+// several goroutines, and without a Start. A component can be started again after it
+// has stopped.
 type Base struct {
 	mu     sync.Mutex // protects cancel, done
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// Start runs fn in the background, with a context that ends with ctx or with
-// Stop. It does nothing if fn still runs.
+// Start runs fn in the background, until ctx ends or Stop. It does nothing if fn still runs.
 func (b *Base) Start(ctx context.Context, fn func(ctx context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +32,7 @@ func (b *Base) Start(ctx context.Context, fn func(ctx context.Context)) {
 		select {
 		case <-b.done:
 		default:
-			return
+			return // fn still runs
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -101,8 +97,7 @@ func Backoff(n int, base, limit time.Duration) time.Duration {
 	return Jitter(d, 0.25)
 }
 
-// InstanceID returns the name of this process among all instances:
-// {hostname}-{pid}.
+// InstanceID returns the name of this process among all instances: {hostname}-{pid}.
 func InstanceID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -114,17 +109,17 @@ func InstanceID() string {
 // idEpoch keeps IDs positive until the year 2093, and small.
 var idEpoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// IDs generates time-ordered 63-bit IDs: 41 bits of milliseconds, 10 bits that
-// differ between processes, 12 bits of sequence. They are larger than the IDs
-// of upstream systems. Two processes may have the same 10 bits, so a unique key
-// in the database must protect each ID. It is safe for concurrent use.
+// IDs generates time-ordered 63-bit IDs, larger than those of upstream systems: 41 bits of
+// milliseconds, 10 bits per process, 12 bits of sequence. Two processes may have the same
+// 10 bits, so a unique key in the database must protect each ID. It is safe for
+// concurrent use.
 type IDs struct {
 	node int64
 	mu   sync.Mutex // protects last
 	last int64      // milliseconds and sequence of the latest id
 }
 
-// NewIDs returns a generator for this process.
+// NewIDs returns a generator.
 func NewIDs() *IDs {
 	return &IDs{node: rand.Int64N(1 << 10)} //nolint:gosec // not security relevant
 }

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// View keeps the result of the latest successful read. Run repeats the read at
-// regular intervals, and sooner after a hint. All methods are safe for
-// concurrent use.
+// View keeps the result of the latest successful read, at regular intervals and after
+// hints. Reads never overlap. It is safe for concurrent use.
 type View[T any] struct {
 	interval, settle time.Duration
 	read             func(context.Context) (T, error)
@@ -22,14 +21,10 @@ type View[T any] struct {
 	readAt time.Time
 }
 
-// NewView returns a View without a value. Run reads once per interval, varied
-// by a tenth. After a hint it waits only for the duration settle, so that one read
-// covers a burst of hints.
-// Reads never overlap; read limits its own duration.
-//
-// If report is not nil, it is called after each read: with nil once the new
-// value is in place, or with the error. It is not called for a read that its
-// context cancelled.
+// NewView returns a View without a value. Run reads once per interval, varied by a tenth,
+// and settle after a hint, so that one read covers a burst of hints. read limits its own
+// duration. report, if not nil, gets the result of each read once its value is in place,
+// except of one that its context cancelled.
 func NewView[T any](interval, settle time.Duration, read func(context.Context) (T, error), report func(error)) *View[T] {
 	return &View[T]{
 		interval: interval, settle: settle, jitter: 0.1, read: read, report: report,
@@ -37,16 +32,15 @@ func NewView[T any](interval, settle time.Duration, read func(context.Context) (
 	}
 }
 
-// Steady makes Run keep the interval exactly, and returns v. Call it before
-// Run.
+// Steady makes Run keep the interval exactly, and returns v. Call it before Run.
 func (v *View[T]) Steady() *View[T] {
 	v.jitter = 0
 	return v
 }
 
-// Get returns the latest value and a time taken right before its read began: the value
-// includes every change that was complete by then. Before the first successful
-// read, it returns zero values. Callers share the value and must not change it.
+// Get returns the latest value, zero before the first, and a time right before its read:
+// the value includes every change that was complete by then. Callers share it and must
+// not change it.
 func (v *View[T]) Get() (value T, readAt time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,8 +50,7 @@ func (v *View[T]) Get() (value T, readAt time.Time) {
 // Hint makes Run read sooner. At least one read begins after the hint.
 func (v *View[T]) Hint() { v.hint.Give() }
 
-// Read reads now and replaces the value, or returns the error and keeps the
-// value. If a read is running, it waits for that one first.
+// Read reads now, after a read that runs. An error keeps the value.
 func (v *View[T]) Read(ctx context.Context) error {
 	select {
 	case v.reading <- struct{}{}:
