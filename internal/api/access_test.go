@@ -43,7 +43,7 @@ func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
 func guarded(c *Config) { c.Verifier = badges{} }
 
 // byKeys authenticates callers by the API keys of the database.
-func byKeys(c *Config) { c.Verifier = auth.Authenticator{Keys: auth.NewKeys(c.Keys, obs.Log{})} }
+func byKeys(c *Config) { c.Verifier = auth.Authenticator{Keys: auth.NewKeys(c.Rows.(*faultyStore), obs.Log{})} }
 
 // withPages adds pages as the console has them.
 func withPages(c *Config) {
@@ -121,7 +121,7 @@ func strangers(t *testing.T, rows *faultyStore) map[string]string {
 // TestWhoMayCallWhat calls every operation with every role, and as strangers.
 func TestWhoMayCallWhat(t *testing.T) {
 	t.Parallel()
-	b := setup(t, guarded, withPages, func(c *Config) { c.Verifier = keyring{keys: auth.NewKeys(c.Keys, obs.Log{})} })
+	b := setup(t, guarded, withPages, func(c *Config) { c.Verifier = keyring{keys: auth.NewKeys(c.Rows.(*faultyStore), obs.Log{})} })
 	for pattern := range b.api.Operations() {
 		if _, known := mayCall[pattern]; !known {
 			t.Errorf("mayCall has no entry for %s", pattern)

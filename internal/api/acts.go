@@ -105,11 +105,11 @@ func (s *acts) write(ctx context.Context) {
 		line := one.line(n)
 		line.ID, line.At = s.api.cfg.IDs.Next(), since
 		if failed == nil {
-			failed = s.api.cfg.Audits.AuditBegin(ctx, line)
+			failed = s.api.cfg.Rows.AuditBegin(ctx, line)
 		}
 		if failed != nil {
 			s.add(one, n, since)
-		} else if err := s.api.cfg.Audits.AuditEnd(ctx, line.ID, cmp.Or(one.status, http.StatusOK), one.code, time.Now()); err != nil {
+		} else if err := s.api.cfg.Rows.AuditEnd(ctx, line.ID, cmp.Or(one.status, http.StatusOK), one.code, time.Now()); err != nil {
 			s.api.log.Warn("completing audit entry failed", err)
 		}
 	}

@@ -7,6 +7,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -73,17 +74,11 @@ type Config struct {
 	// CallerLimits limits the calls of each caller, and UserLimits the coupon
 	// requests of each user. Nil means no limit.
 	CallerLimits, UserLimits *auth.RateLimiter
-	// Keys, Audits and Idempotencies are rows that only the API uses.
-	Keys          store.APIKeys
-	Audits        store.Audits
-	Idempotencies store.Idempotencies
-	IDs           *service.IDs
+	IDs                      *service.IDs
 	// TrustedProxies are the networks of proxies whose Forwarded and X-Forwarded-For
 	// headers name the client, and whose traceparent names the trace.
 	TrustedProxies []netip.Prefix
-	// Webhooks are the webhook endpoints. WebhookAllowPrivate allows receivers whose
-	// address is not public.
-	Webhooks            store.WebhookEndpoints
+	// WebhookAllowPrivate allows webhook receivers whose address is not public.
 	WebhookAllowPrivate bool
 	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
@@ -107,7 +102,30 @@ type Config struct {
 
 // Rows is the part of the store that the API calls itself.
 type Rows interface {
-	timelines
+	APIKeyCreate(ctx context.Context, k store.APIKey) error
+	APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error)
+	APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (store.APIKey, error)
+	APIKeyMakers(ctx context.Context) ([]store.APIKeyMaker, error)
+	AuditBegin(ctx context.Context, l store.AuditLine) error
+	AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error
+	AuditDrop(ctx context.Context, id int64) error
+	AuditList(ctx context.Context, p store.AuditListParams) ([]store.AuditLine, error)
+	IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginParams) (store.IdempotencyRecord, error)
+	IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error)
+	IdempotencyDrop(ctx context.Context, key []byte, begunAt time.Time) error
+	IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error
+	WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error)
+	WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error)
+	WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error)
+	WebhookEndpointChange(ctx context.Context, id int64, p store.WebhookEndpointChange) (store.WebhookEndpoint, error)
+	WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error)
+	WebhookEndpointDelete(ctx context.Context, id int64) error
+	WebhookDeliveryList(ctx context.Context, p store.WebhookDeliveryListParams) ([]store.EndpointDelivery, error)
+	WebhookDeliveryGet(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error)
+	WebhookDeliveryResend(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error)
+	WebhookDeliveryTest(ctx context.Context, endpoint int64) (store.EndpointDelivery, error)
+	PromotionTimeline(ctx context.Context, id reward.PromotionID, s store.TimelineSpan) ([]store.PromotionPoint, error)
+	TemplateTimeline(ctx context.Context, id reward.TemplateID, s store.TimelineSpan) ([]store.TemplatePoint, error)
 	InstanceList(ctx context.Context) ([]store.Instance, error)
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
@@ -157,30 +175,10 @@ const (
 
 // New returns an API.
 func New(cfg Config) *API {
-	if cfg.BodyWait == 0 {
-		cfg.BodyWait = bodyTimeoutDefault
-	}
-	if cfg.UploadIdle == 0 {
-		cfg.UploadIdle = uploadIdleDefault
-	}
-	if cfg.UploadsMost == 0 {
-		cfg.UploadsMost = uploadsDefault
-	}
-	if cfg.ReadsPerCaller == 0 {
-		cfg.ReadsPerCaller = readsDefault
-	}
-	if cfg.HeldMost == 0 {
-		cfg.HeldMost = heldDefault
-	}
-	if cfg.Version == "" {
-		cfg.Version = "dev"
-	}
-	if cfg.CallerLimits == nil {
-		cfg.CallerLimits = auth.NewLimits(0)
-	}
-	if cfg.UserLimits == nil {
-		cfg.UserLimits = auth.NewLimits(0)
-	}
+	cfg.BodyWait, cfg.UploadIdle = cmp.Or(cfg.BodyWait, bodyTimeoutDefault), cmp.Or(cfg.UploadIdle, uploadIdleDefault)
+	cfg.UploadsMost, cfg.ReadsPerCaller = cmp.Or(cfg.UploadsMost, uploadsDefault), cmp.Or(cfg.ReadsPerCaller, readsDefault)
+	cfg.HeldMost, cfg.Version = cmp.Or(cfg.HeldMost, heldDefault), cmp.Or(cfg.Version, "dev")
+	cfg.CallerLimits, cfg.UserLimits = cmp.Or(cfg.CallerLimits, auth.NewLimits(0)), cmp.Or(cfg.UserLimits, auth.NewLimits(0))
 	if cfg.StreamNames == nil {
 		cfg.StreamNames = func(queue.Stream) (string, string) { return "", "" }
 	}
@@ -257,14 +255,6 @@ func (a *API) Start(ctx context.Context) {
 func (a *API) Stop() {
 	a.refusals.Stop()
 	a.acts.Stop()
-}
-
-func promotionID(s string) (reward.PromotionID, error) {
-	id, err := reward.ParsePromotionID(s)
-	if err != nil {
-		return 0, web.Malformed("id", err.Error())
-	}
-	return id, nil
 }
 
 // timeOf returns an optional time; nil if it is zero.

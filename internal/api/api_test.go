@@ -79,7 +79,7 @@ func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{Rows: s, Publisher: b.kafka, Hint: hint}),
 		Reconciler:  &fakeReconciler{rows: s},
 		Templates:   b.shop, Coupons: b.shop, Issuing: b.shop, Watch: b.shop.Watch, CouponReconciler: &fakeCouponReconciler{rows: s},
-		Keys: s, Audits: s, Idempotencies: s, Webhooks: s, Rows: s, IDs: ids, Streams: b.queue, Version: "1.2.3", Log: log,
+		Rows: s, IDs: ids, Streams: b.queue, Version: "1.2.3", Log: log,
 	}
 	for _, e := range edit {
 		e(&cfg)

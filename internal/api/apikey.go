@@ -51,10 +51,6 @@ type apiKeyIDInput struct {
 	ID string `path:"id"`
 }
 
-type apiKeyListOutput struct {
-	Body listOf[*client.APIKey]
-}
-
 func (a *API) addAPIKeys() {
 	const path = "/v1/api-keys"
 	const tag = "api-keys"
@@ -81,18 +77,14 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 	if wrong := auth.CheckNewKey(in.Body.Name, in.Body.Role, in.Body.ExpiresAt, now); len(wrong) > 0 {
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
-	id := a.cfg.IDs.Next()
-	if c := claimOf(ctx); c != nil {
-		if c.Again {
-			// The first attempt crashed before it returned its key.
-			if _, err := a.cfg.Keys.APIKeyRevoke(ctx, c.ID, actor(ctx), time.Now()); err != nil && !reward.HasCode(err, reward.CodeAPIKeyNotFound) {
-				return nil, err
-			}
-		} else {
-			id = c.ID
-		}
+	id, err := a.secretID(ctx, func(crashed int64) error {
+		_, err := a.cfg.Rows.APIKeyRevoke(ctx, crashed, actor(ctx), time.Now())
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	known, err := a.cfg.Keys.APIKeyMakers(ctx)
+	known, err := a.cfg.Rows.APIKeyMakers(ctx)
 	if err == nil {
 		err = auth.CheckNameFree(in.Body.Name, known, now)
 	}
@@ -100,7 +92,7 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 		return nil, err
 	}
 	key, text := auth.NewKey(id, in.Body.Name, auth.Role(in.Body.Role), actor(ctx), in.Body.ExpiresAt, now)
-	if err := a.cfg.Keys.APIKeyCreate(ctx, key); err != nil {
+	if err := a.cfg.Rows.APIKeyCreate(ctx, key); err != nil {
 		return nil, err
 	}
 	a.log.Info("API key created", "api_key", key.Prefix, "role", key.Role, "actor", key.CreatedBy)
@@ -109,16 +101,11 @@ func (a *API) createAPIKey(ctx context.Context, in *apiKeyCreateInput) (*apiKeyO
 	return out, nil
 }
 
-func (a *API) listAPIKeys(ctx context.Context, in *PageInput) (*apiKeyListOutput, error) {
-	before, err := decodeCursor(cursorAPIKeys, in.Cursor)
-	if err != nil {
-		return nil, err
+func (a *API) listAPIKeys(ctx context.Context, in *PageInput) (*output[listOf[*client.APIKey]], error) {
+	read := func(before int64, limit int) ([]store.APIKey, error) {
+		return a.cfg.Rows.APIKeyList(ctx, before, limit)
 	}
-	keys, err := a.cfg.Keys.APIKeyList(ctx, before, pageRead(in.Limit))
-	if err != nil {
-		return nil, err
-	}
-	return &apiKeyListOutput{Body: page(keys, in.Limit, apiKeyOf, func(last store.APIKey) string { return encodeCursor(cursorAPIKeys, last.ID) })}, nil
+	return pageByID(*in, cursorAPIKeys, read, apiKeyOf, func(k store.APIKey) int64 { return k.ID })
 }
 
 func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, error) {
@@ -126,7 +113,7 @@ func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, e
 	if err != nil {
 		return nil, web.Malformed("id", err.Error())
 	}
-	key, err := a.cfg.Keys.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
+	key, err := a.cfg.Rows.APIKeyRevoke(ctx, id, actor(ctx), time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func promotionTag(v store.PromotionView) string {
 }
 
 type promotionApproveInput struct {
-	ID      string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 }
 
@@ -34,17 +34,13 @@ type RejectPromotion struct {
 }
 
 type promotionRejectInput struct {
-	ID   string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	Body RejectPromotion
 }
 
 type uploadListInput struct {
-	ID string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	PageInput
-}
-
-type uploadListOutput struct {
-	Body listOf[client.Upload]
 }
 
 func (a *API) addApprovals() {
@@ -70,22 +66,19 @@ func (a *API) addApprovals() {
 }
 
 func (a *API) approve(ctx context.Context, in *promotionApproveInput) (*promotionOutput, error) {
-	id, err := promotionID(in.ID)
+	persons, err := a.persons(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cmd := campaign.ApproveCommand{ID: id}
-	if cmd.Persons, err = a.persons(ctx); err != nil {
-		return nil, err
-	}
+	cmd := campaign.ApproveCommand{ID: in.id, Persons: persons}
 	if in.IfMatch != "" {
-		v, err := a.cfg.Promotions.Get(ctx, id)
+		v, err := a.cfg.Promotions.Get(ctx, in.id)
 		if err != nil {
 			return nil, err
 		}
 		seen := campaign.SeenOf(v)
 		if !matchesPromotion(in.IfMatch, v) {
-			return nil, rules.NotAsSeen(id)
+			return nil, rules.NotAsSeen(in.id)
 		}
 		cmd.Seen = &seen
 	}
@@ -112,38 +105,25 @@ func (a *API) persons(ctx context.Context) ([]string, error) {
 	if p.KeyID == 0 {
 		return auth.Persons(p, nil), nil
 	}
-	keys, err := a.cfg.Keys.APIKeyMakers(ctx)
+	keys, err := a.cfg.Rows.APIKeyMakers(ctx)
 	return auth.Persons(p, keys), err
 }
 
 func (a *API) reject(ctx context.Context, in *promotionRejectInput) (*promotionOutput, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Promotions.Reject(ctx, id, actor(ctx), in.Body.Reason)
+	v, err := a.cfg.Promotions.Reject(ctx, in.id, actor(ctx), in.Body.Reason)
 	return a.withSummaries(ctx, v, err)
 }
 
-func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*uploadListOutput, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	before, err := decodeCursor(cursorUploads, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	uploads, err := a.cfg.Uploads.List(ctx, id, before, pageRead(in.Limit))
-	if err != nil {
-		return nil, err
-	}
-	promotion, err := a.cfg.Promotions.Get(ctx, id)
-	if err != nil {
-		return nil, err
+func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*output[listOf[client.Upload]], error) {
+	var promotion store.PromotionView
+	read := func(before int64, limit int) (uploads []store.Upload, err error) {
+		if uploads, err = a.cfg.Uploads.List(ctx, in.id, before, limit); err == nil {
+			promotion, err = a.cfg.Promotions.Get(ctx, in.id)
+		}
+		return uploads, err
 	}
 	show := func(u store.Upload) client.Upload { return uploadOf(u, promotion.Currency) }
-	return &uploadListOutput{Body: page(uploads, in.Limit, show, func(last store.Upload) string { return encodeCursor(cursorUploads, last.ID) })}, nil
+	return pageByID(in.PageInput, cursorUploads, read, show, func(u store.Upload) int64 { return u.ID })
 }
 
 func uploadOf(u store.Upload, currency string) client.Upload {

@@ -38,7 +38,7 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 	line.ID, line.At = a.cfg.IDs.Next(), time.Now()
 	line.Action, line.Subject, line.Detail = operation, c.path[:min(len(c.path), auditSubjectMax)], detail
 	line.RequestID, line.Address = web.RequestID(ctx), web.ClientAddress(ctx)
-	if err := a.cfg.Audits.AuditBegin(ctx, line); err != nil {
+	if err := a.cfg.Rows.AuditBegin(ctx, line); err != nil {
 		return err
 	}
 	status, code, changed := http.StatusInternalServerError, web.CodeInternal, false
@@ -47,11 +47,11 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 		defer cancel()
 		var err error
 		if status/100 == 4 && !changed && a.acts.refusedOften(c.Principal) {
-			if err = a.cfg.Audits.AuditDrop(ctx, line.ID); err == nil {
+			if err = a.cfg.Rows.AuditDrop(ctx, line.ID); err == nil {
 				a.acts.add(act{caller: c.Principal, operation: operation, status: status, code: code}, 1, line.At)
 			}
 		} else {
-			err = a.cfg.Audits.AuditEnd(ctx, line.ID, status, code, time.Now())
+			err = a.cfg.Rows.AuditEnd(ctx, line.ID, status, code, time.Now())
 		}
 		if err != nil {
 			a.log.Warn("completing audit entry failed", err, "request_id", line.RequestID)
@@ -122,10 +122,6 @@ type auditListInput struct {
 	Subject string `query:"subject" maxLength:"2000" doc:"Path; a final slash includes all paths below"`
 }
 
-type auditListOutput struct {
-	Body listOf[client.AuditLine]
-}
-
 func (a *API) addAudit() {
 	call(a, operation{
 		id: "list-audit", method: http.MethodGet, path: "/v1/audit", tag: "audit", roles: readers,
@@ -133,16 +129,9 @@ func (a *API) addAudit() {
 	}, a.listAudit)
 }
 
-func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutput, error) {
-	before, err := decodeCursor(cursorAudit, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := a.cfg.Audits.AuditList(ctx, store.AuditListParams{
-		Before: before, Limit: pageRead(in.Limit), Actor: in.Actor, Action: in.Action, Subject: in.Subject,
-	})
-	if err != nil {
-		return nil, err
+func (a *API) listAudit(ctx context.Context, in *auditListInput) (*output[listOf[client.AuditLine]], error) {
+	read := func(before int64, limit int) ([]store.AuditLine, error) {
+		return a.cfg.Rows.AuditList(ctx, store.AuditListParams{Before: before, Limit: limit, Actor: in.Actor, Action: in.Action, Subject: in.Subject})
 	}
 	show := func(l store.AuditLine) client.AuditLine {
 		return client.AuditLine{
@@ -150,7 +139,7 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*auditListOutp
 			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: timeOf(l.EndedAt), Status: l.Status, Code: l.Code,
 		}
 	}
-	return &auditListOutput{Body: page(lines, in.Limit, show, func(last store.AuditLine) string { return encodeCursor(cursorAudit, last.ID) })}, nil
+	return pageByID(in.PageInput, cursorAudit, read, show, func(l store.AuditLine) int64 { return l.ID })
 }
 
 // keyText returns the ID of an API key, or "" without one.

@@ -28,13 +28,23 @@ const (
 // codeFor returns a coupon's or voucher's code as the caller may see it: a code is
 // worth money, so viewers see only how it ends. So does a context without a caller.
 func codeFor(ctx context.Context, code string) string {
-	if seesCodes(ctx) {
-		return code
-	}
-	return reward.MaskCode(code)
+	return withCode(ctx, code, reward.MaskCode(code))
 }
 
-func seesCodes(ctx context.Context) bool { return slices.Contains(requesters, callerOf(ctx).Role) }
+// withCode returns a text that has a code if the caller may see it, otherwise the masked
+// one.
+func withCode(ctx context.Context, whole, masked string) string {
+	if !slices.Contains(requesters, callerOf(ctx).Role) {
+		return masked
+	}
+	if shown, ok := ctx.Value(wholeCodesKey{}).(*bool); ok && whole != masked {
+		*shown = true
+	}
+	return whole
+}
+
+// wholeCodesKey is the context key of a *bool, which is set when a read shows a whole code.
+type wholeCodesKey struct{}
 
 // recordMasked returns what viewers see of a record that became a dead letter, and need
 // not be JSON: all of it if it has no voucher's code, or all but the code if that is
@@ -88,11 +98,6 @@ func maskCodes(members map[string]any) (masked int, all bool) {
 		}
 	}
 	return masked, true
-}
-
-// codeHolder is the response of a read that can show codes.
-type codeHolder interface {
-	holdsCodes() bool
 }
 
 // shownCodes are the reads of codes within a window that the audit has. It is safe for

@@ -26,7 +26,7 @@ type Coupons interface {
 }
 
 // couponFor returns a coupon as the caller may see it.
-func couponFor(ctx context.Context, c *reward.Coupon) *client.Coupon {
+func couponFor(ctx context.Context, c reward.Coupon) *client.Coupon {
 	return &client.Coupon{
 		ID: c.ID.String(), Code: codeFor(ctx, c.Code), TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
 		IssuedAt: c.IssuedAt.UTC(), UsedAt: timeOf(c.UsedAt), CancelledAt: timeOf(c.CancelledAt), ExpiresAt: timeOf(c.ExpiresAt),
@@ -37,12 +37,6 @@ func couponFor(ctx context.Context, c *reward.Coupon) *client.Coupon {
 type couponIDInput struct {
 	ID string `path:"couponId" doc:"Coupon ID"`
 }
-
-type couponOutput struct {
-	Body *client.Coupon
-}
-
-func (out *couponOutput) holdsCodes() bool { return out.Body.Code != "" }
 
 // codeLengthMax limits the code in a query, in bytes.
 const codeLengthMax = reward.CodePrefixMax + reward.CodeLengthMax
@@ -61,21 +55,25 @@ type couponsByCodeOutput struct {
 }
 
 type templateCouponsInput struct {
-	ID string `path:"id" doc:"Template ID"`
+	TemplatePath
 	PageInput
 }
 
 type userCouponsInput struct {
-	UserID string `path:"userId"`
+	UserPath
 	PageInput
 }
 
-type couponListOutput struct {
-	Body listOf[*client.Coupon]
+// UserPath is the path of what belongs to a user.
+type UserPath struct {
+	UserID string `path:"userId"`
 }
 
-func (out *couponListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(c *client.Coupon) bool { return c.Code != "" })
+func (p *UserPath) parsePath(ctx context.Context) error {
+	if err := reward.CheckUserID(p.UserID); err != nil {
+		return web.Malformed("userId", err.Error())
+	}
+	return checkOwnUser(ctx, p.UserID)
 }
 
 func (a *API) addCoupons() {
@@ -85,34 +83,15 @@ func (a *API) addCoupons() {
 		id: "get-coupon", method: http.MethodGet, path: path, tag: tag, roles: everyRole,
 		summary: "Get a coupon",
 		errors:  []string{reward.CodeCouponNotFound},
-	}, a.couponCall(func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-		return a.cfg.Coupons.Coupon(ctx, id)
-	}))
+	}, a.couponCall(Coupons.Coupon))
 	for _, act := range []struct {
 		name, summary string
 		errors        []string
-		do            func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+		do            func(c Coupons, ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	}{
-		{
-			"confirm", "Confirm a HELD coupon, which becomes ISSUED",
-			[]string{reward.CodeHoldExpired},
-			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-				return a.cfg.Coupons.Confirm(ctx, id)
-			},
-		},
-		{
-			"use", "Use a coupon",
-			[]string{reward.CodeCouponHeld},
-			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-				return a.cfg.Coupons.Use(ctx, id)
-			},
-		},
-		{
-			"cancel", "Cancel a HELD or ISSUED coupon", nil,
-			func(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-				return a.cfg.Coupons.Cancel(ctx, id)
-			},
-		},
+		{"confirm", "Confirm a HELD coupon, which becomes ISSUED", []string{reward.CodeHoldExpired}, Coupons.Confirm},
+		{"use", "Use a coupon", []string{reward.CodeCouponHeld}, Coupons.Use},
+		{"cancel", "Cancel a HELD or ISSUED coupon", nil, Coupons.Cancel},
 	} {
 		call(a, operation{
 			id: act.name + "-coupon", method: http.MethodPost, path: path + "/" + act.name, tag: tag, roles: issuers,
@@ -121,7 +100,7 @@ func (a *API) addCoupons() {
 		}, a.couponCall(act.do))
 	}
 	call(a, operation{
-		id: "find-coupons", method: http.MethodGet, path: "/v1/coupons", tag: tag, roles: staff,
+		id: "find-coupons", method: http.MethodGet, path: "/v1/coupons", tag: tag, roles: staff, unaudited: true,
 		summary:     "Find coupons by code",
 		description: "At most 100, lowest template ID first.",
 	}, a.findCoupons)
@@ -137,13 +116,13 @@ func (a *API) addCoupons() {
 }
 
 // couponCall returns an operation that takes a coupon ID and answers with the coupon.
-func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (reward.Coupon, error)) func(context.Context, *couponIDInput) (*couponOutput, error) {
-	return func(ctx context.Context, in *couponIDInput) (*couponOutput, error) {
+func (a *API) couponCall(do func(c Coupons, ctx context.Context, id reward.CouponID) (reward.Coupon, error)) func(context.Context, *couponIDInput) (*output[*client.Coupon], error) {
+	return func(ctx context.Context, in *couponIDInput) (*output[*client.Coupon], error) {
 		id, err := reward.ParseCouponID(in.ID)
 		if err != nil {
 			return nil, web.Malformed("couponId", err.Error())
 		}
-		c, err := do(ctx, id)
+		c, err := do(a.cfg.Coupons, ctx, id)
 		if err == nil && checkOwnUser(ctx, c.UserID) != nil {
 			// Other users must not learn that the coupon exists.
 			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "coupon %s does not exist", id)
@@ -151,7 +130,7 @@ func (a *API) couponCall(do func(ctx context.Context, id reward.CouponID) (rewar
 		if err != nil {
 			return nil, err
 		}
-		return &couponOutput{Body: couponFor(ctx, &c)}, nil
+		return &output[*client.Coupon]{Body: couponFor(ctx, c)}, nil
 	}
 }
 
@@ -168,54 +147,29 @@ func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*coupons
 		return nil, err
 	}
 	out := &couponsByCodeOutput{}
-	out.Body.Items = make([]*client.Coupon, len(rows))
-	for i := range rows {
-		out.Body.Items[i] = couponFor(ctx, &rows[i])
-	}
+	out.Body.Items = mapped(rows, func(c reward.Coupon) *client.Coupon { return couponFor(ctx, c) })
 	return out, nil
 }
 
-func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput) (*couponListOutput, error) {
-	id, err := templateID("id", in.ID)
-	if err != nil {
-		return nil, err
-	}
-	p := store.CouponListParams{TemplateID: id}
-	if p.AfterTicket, err = decodeCursor(cursorTemplateCoupons, in.Cursor); err != nil {
-		return nil, err
-	}
-	return a.couponPage(ctx, p, in.Limit, func(last reward.Coupon) string { return encodeCursor(cursorTemplateCoupons, last.Ticket) })
+func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput) (*output[listOf[*client.Coupon]], error) {
+	return a.couponPage(ctx, in.PageInput, cursorTemplateCoupons, func(last int64) store.CouponListParams {
+		return store.CouponListParams{TemplateID: in.id, AfterTicket: last}
+	}, func(c reward.Coupon) int64 { return c.Ticket })
 }
 
-func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*couponListOutput, error) {
-	if err := checkUser(in.UserID); err != nil {
-		return nil, err
-	}
-	if err := checkOwnUser(ctx, in.UserID); err != nil {
-		return nil, err
-	}
-	before, err := decodeCursor(cursorUserCoupons, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	p := store.CouponListParams{UserID: in.UserID, Before: reward.CouponID(before)}
-	return a.couponPage(ctx, p, in.Limit, func(last reward.Coupon) string { return encodeCursor(cursorUserCoupons, int64(last.ID)) })
+func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*output[listOf[*client.Coupon]], error) {
+	return a.couponPage(ctx, in.PageInput, cursorUserCoupons, func(last int64) store.CouponListParams {
+		return store.CouponListParams{UserID: in.UserID, Before: reward.CouponID(last)}
+	}, func(c reward.Coupon) int64 { return int64(c.ID) })
 }
 
-func (a *API) couponPage(ctx context.Context, p store.CouponListParams, limit int, cursor func(last reward.Coupon) string) (*couponListOutput, error) {
-	p.Limit = pageRead(limit)
-	rows, err := a.cfg.Coupons.Coupons(ctx, p)
-	if err != nil {
-		return nil, err
+func (a *API) couponPage(
+	ctx context.Context, in PageInput, list string, params func(last int64) store.CouponListParams, idOf func(reward.Coupon) int64,
+) (*output[listOf[*client.Coupon]], error) {
+	read := func(last int64, limit int) ([]reward.Coupon, error) {
+		p := params(last)
+		p.Limit = limit
+		return a.cfg.Coupons.Coupons(ctx, p)
 	}
-	show := func(c reward.Coupon) *client.Coupon { return couponFor(ctx, &c) }
-	return &couponListOutput{Body: page(rows, limit, show, cursor)}, nil
-}
-
-// checkUser refuses an invalid user ID in a path.
-func checkUser(user string) error {
-	if err := reward.CheckUserID(user); err != nil {
-		return web.Malformed("userId", err.Error())
-	}
-	return nil
+	return pageByID(in, list, read, func(c reward.Coupon) *client.Coupon { return couponFor(ctx, c) }, idOf)
 }

@@ -87,22 +87,50 @@ type PageInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
+// LongItemsInput selects a page of a list whose items are long.
+type LongItemsInput struct {
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+}
+
+// pageByID answers with a page of a list that is ordered by ID. read returns at most limit
+// rows that follow an ID, or the first ones for 0.
+func pageByID[R, T any](
+	in PageInput, list string, read func(last int64, limit int) ([]R, error), show func(R) T, idOf func(R) int64,
+) (*output[listOf[T]], error) {
+	last, err := decodeCursor(list, in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := read(last, pageRead(in.Limit))
+	if err != nil {
+		return nil, err
+	}
+	return page(rows, in.Limit, show, func(last R) string { return encodeCursor(list, idOf(last)) }), nil
+}
+
 // listOf is a page of a list.
 type listOf[T any] struct {
 	Items      []T    `json:"items" nullable:"false"`
 	NextCursor string `json:"nextCursor,omitempty"`
 }
 
-// page returns a page of rows that were read with pageRead. after returns the cursor of
+// page answers with a page of rows that were read with pageRead. after returns the cursor of
 // the page that follows a row.
-func page[R, T any](rows []R, limit int, show func(R) T, after func(last R) string) listOf[T] {
+func page[R, T any](rows []R, limit int, show func(R) T, after func(last R) string) *output[listOf[T]] {
 	shown := rows[:min(len(rows), limit)]
-	out := listOf[T]{Items: make([]T, len(shown))}
-	for i, r := range shown {
-		out.Items[i] = show(r)
-	}
+	out := listOf[T]{Items: mapped(shown, show)}
 	if len(rows) > limit || len(rows) == limit && limit == store.BatchMax {
 		out.NextCursor = after(shown[len(shown)-1])
+	}
+	return &output[listOf[T]]{Body: out}
+}
+
+// mapped returns what show makes of each row; an empty list, not nil, of none.
+func mapped[R, T any](rows []R, show func(R) T) []T {
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		out[i] = show(r)
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -18,22 +17,17 @@ import (
 )
 
 // deadLetterFor returns a dead letter as the caller may see it. Its bytes are shown as text
-// if they are UTF-8, otherwise as base64. holdsCode reports whether they may have a code
-// that viewers do not see.
-func deadLetterFor(ctx context.Context, l reward.DeadLetter) (out client.DeadLetter, holdsCode bool) {
-	out = client.DeadLetter{
+// if they are UTF-8, otherwise as base64.
+func deadLetterFor(ctx context.Context, l reward.DeadLetter) client.DeadLetter {
+	out := client.DeadLetter{
 		ID: strconv.FormatInt(l.ID, 10), Source: l.Source, Partition: l.Partition, Offset: l.Offset,
 		Reason: l.Reason, Detail: l.Detail, At: l.At.UTC(), Status: string(l.Status), SettledAt: timeOf(l.SettledAt), SettledBy: l.SettledBy,
 	}
 	out.Key, out.KeyBytes = textOrBytes(l.Key)
 	out.ValueLength, out.ValueTruncated = l.ValueLength, l.ValueLength > int64(len(l.Value))
-	masked := recordMasked(l.Source, l.Value)
-	if seesCodes(ctx) {
-		holdsCode = !bytes.Equal(masked, l.Value)
-		masked = l.Value
-	}
-	out.Value, out.ValueBytes = textOrBytes(masked)
-	return out, holdsCode
+	shown := withCode(ctx, string(l.Value), string(recordMasked(l.Source, l.Value)))
+	out.Value, out.ValueBytes = textOrBytes([]byte(shown))
+	return out
 }
 
 // lettersShown limits what a list shows of each key and value, in bytes, so that a page of
@@ -62,27 +56,12 @@ type deadLetterListInput struct {
 	Source string `query:"source"`
 	Reason string `query:"reason" doc:"E.g. MALFORMED"`
 	Status string `query:"status" enum:"OPEN,REPLAYED,DISCARDED"`
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-}
-
-type deadLetterListOutput struct {
-	Body      listOf[client.DeadLetter]
-	holdsCode bool
+	LongItemsInput
 }
 
 type deadLetterIDInput struct {
 	ID string `path:"id" doc:"Dead letter ID"`
 }
-
-type deadLetterOutput struct {
-	Body      client.DeadLetter
-	holdsCode bool
-}
-
-func (out *deadLetterOutput) holdsCodes() bool { return out.holdsCode }
-
-func (out *deadLetterListOutput) holdsCodes() bool { return out.holdsCode }
 
 // SelectDeadLetters is the body of POST /v1/dead-letters/replay and discard: IDs, a
 // filter, or all.
@@ -133,7 +112,7 @@ func (a *API) addDeadLetters() {
 		id: "get-dead-letter", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
 		summary: "Get a dead letter",
 		errors:  []string{reward.CodeDeadLetterNotFound},
-	}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.DeadLetters.Get(ctx, id) }))
+	}, deadLetterCall(a.cfg.DeadLetters.Get))
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		errors, errorsMany         []string
@@ -151,7 +130,7 @@ func (a *API) addDeadLetters() {
 			id: act.name + "-dead-letter", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
 			summary: act.summary, status: http.StatusAccepted,
 			errors: slices.Concat(act.errors, []string{reward.CodeDeadLetterNotFound, reward.CodeIllegalState}),
-		}, a.deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) {
+		}, deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) {
 			return a.cfg.DeadLetters.Close(ctx, id, act.to, actor(ctx))
 		}))
 		call(a, operation{
@@ -177,8 +156,8 @@ func (a *API) addDeadLetters() {
 
 // deadLetterCall returns an operation that takes a dead letter ID and answers with
 // the dead letter.
-func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*deadLetterOutput, error) {
-	return func(ctx context.Context, in *deadLetterIDInput) (*deadLetterOutput, error) {
+func deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, error)) func(context.Context, *deadLetterIDInput) (*output[client.DeadLetter], error) {
+	return func(ctx context.Context, in *deadLetterIDInput) (*output[client.DeadLetter], error) {
 		id, err := web.IDOf("dead letter", in.ID)
 		if err != nil {
 			return nil, web.Malformed("id", err.Error())
@@ -187,29 +166,16 @@ func (a *API) deadLetterCall(do func(ctx context.Context, id int64) (reward.Dead
 		if err != nil {
 			return nil, err
 		}
-		out := &deadLetterOutput{}
-		out.Body, out.holdsCode = deadLetterFor(ctx, l)
-		return out, nil
+		return &output[client.DeadLetter]{Body: deadLetterFor(ctx, l)}, nil
 	}
 }
 
-func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*deadLetterListOutput, error) {
-	before, err := decodeCursor(cursorDeadLetters, in.Cursor)
-	if err != nil {
-		return nil, err
+func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*output[listOf[client.DeadLetter]], error) {
+	read := func(before int64, limit int) ([]reward.DeadLetter, error) {
+		return a.cfg.DeadLetters.List(ctx, store.DeadLetterListParams{
+			Before: before, Limit: limit, Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status), BytesMax: lettersShown,
+		})
 	}
-	letters, err := a.cfg.DeadLetters.List(ctx, store.DeadLetterListParams{
-		Before: before, Limit: pageRead(in.Limit), Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status),
-		BytesMax: lettersShown,
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := &deadLetterListOutput{}
-	out.Body = page(letters, in.Limit, func(l reward.DeadLetter) client.DeadLetter {
-		shown, holdsCode := deadLetterFor(ctx, l)
-		out.holdsCode = out.holdsCode || holdsCode
-		return shown
-	}, func(last reward.DeadLetter) string { return encodeCursor(cursorDeadLetters, last.ID) })
-	return out, nil
+	show := func(l reward.DeadLetter) client.DeadLetter { return deadLetterFor(ctx, l) }
+	return pageByID(PageInput(in.LongItemsInput), cursorDeadLetters, read, show, func(l reward.DeadLetter) int64 { return l.ID })
 }

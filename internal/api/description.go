@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -366,16 +367,21 @@ func payoutStates() []any {
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemaName returns the name of a type in /openapi.json. A page of a list has the name of
-// its operation's output.
+// listNames are the names of lists whose items have another name.
+var listNames = map[string]string{
+	"APIKey": "ApiKey", "AuditLine": "Audit", "ReconciliationSummary": "Reconciliation", "UnknownPayout": "Unknown", "WebhookDelivery": "Delivery",
+}
+
+// schemaName returns the name of a type in /openapi.json.
 func schemaName(t reflect.Type, hint string) string {
-	switch {
-	case t == reflect.TypeFor[client.TemplateCounters]():
+	if t == reflect.TypeFor[client.TemplateCounters]() {
 		return "Counters"
-	case strings.HasPrefix(t.Name(), "listOf["):
-		t = reflect.TypeFor[struct{}]()
 	}
-	return huma.DefaultSchemaNamer(t, hint)
+	name := huma.DefaultSchemaNamer(t, hint)
+	if item, ok := strings.CutPrefix(name, "ListOf"); ok {
+		return cmp.Or(listNames[item], item) + "ListOutputBody"
+	}
+	return name
 }
 
 func refTo(schema string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + schema} }

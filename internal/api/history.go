@@ -30,10 +30,8 @@ func historyPayoutFor(ctx context.Context, p campaign.UserPayout) client.History
 // historyFor returns the history of a user as the caller may see it.
 func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) client.History {
 	out := client.History{
-		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{}, Payouts: make([]client.HistoryPayout, len(payouts)),
-	}
-	for i, p := range payouts {
-		out.Payouts[i] = historyPayoutFor(ctx, p)
+		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{},
+		Payouts: mapped(payouts, func(p campaign.UserPayout) client.HistoryPayout { return historyPayoutFor(ctx, p) }),
 	}
 	for i, o := range h.Outcomes {
 		item := client.HistoryItem{
@@ -42,7 +40,7 @@ func historyFor(ctx context.Context, user string, h coupon.History, payouts []ca
 		}
 		switch {
 		case o.Issued():
-			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponFor(ctx, &o.Coupon)
+			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponFor(ctx, o.Coupon)
 		case o.Left():
 			item.Status, item.Reason = string(coupon.StatusLeft), ""
 		}
@@ -61,17 +59,8 @@ func historyFor(ctx context.Context, user string, h coupon.History, payouts []ca
 }
 
 type historyInput struct {
-	UserID     string   `path:"userId"`
+	UserPath
 	TemplateID []string `query:"templateId,explode" doc:"At most 100, for refusals"`
-}
-
-type historyOutput struct {
-	Body client.History
-}
-
-func (out *historyOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(i client.HistoryItem) bool { return i.Coupon != nil && i.Coupon.Code != "" }) ||
-		slices.ContainsFunc(out.Body.Payouts, func(p client.HistoryPayout) bool { return p.VoucherCode != "" })
 }
 
 func (a *API) addHistory() {
@@ -82,13 +71,7 @@ func (a *API) addHistory() {
 	}, a.getHistory)
 }
 
-func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput, error) {
-	if err := checkUser(in.UserID); err != nil {
-		return nil, err
-	}
-	if err := checkOwnUser(ctx, in.UserID); err != nil {
-		return nil, err
-	}
+func (a *API) getHistory(ctx context.Context, in *historyInput) (*output[client.History], error) {
 	var ids []reward.TemplateID
 	for _, list := range in.TemplateID {
 		for text := range strings.SplitSeq(list, ",") {
@@ -112,5 +95,5 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*historyOutput,
 			return nil, err
 		}
 	}
-	return &historyOutput{Body: historyFor(ctx, in.UserID, h, payouts)}, nil
+	return &output[client.History]{Body: historyFor(ctx, in.UserID, h, payouts)}, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -50,6 +51,23 @@ func claimOf(ctx context.Context) *store.IdempotencyRecord {
 	return c
 }
 
+// secretID returns the ID of something new that has a secret, which only the first response
+// shows. If an earlier attempt of the request crashed before it returned its secret, undo
+// removes what that attempt created, if it exists.
+func (a *API) secretID(ctx context.Context, undo func(crashed int64) error) (int64, error) {
+	c := claimOf(ctx)
+	if c == nil {
+		return a.cfg.IDs.Next(), nil
+	}
+	if !c.Again {
+		return c.ID, nil
+	}
+	if err := undo(c.ID); err != nil && reward.KindOf(err) != reward.KindNotFound {
+		return 0, err
+	}
+	return a.cfg.IDs.Next(), nil
+}
+
 // once runs an operation once per idempotency key. Repeats get the same response. The
 // key of a failed operation is released, because it created nothing. If the first
 // attempt crashed, the operation runs again under the ID that was reserved for it;
@@ -69,7 +87,7 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 	if err != nil {
 		return nil, err
 	}
-	rec, err := a.cfg.Idempotencies.IdempotencyBegin(ctx, store.IdempotencyBeginParams{
+	rec, err := a.cfg.Rows.IdempotencyBegin(ctx, store.IdempotencyBeginParams{
 		Key: key, Fingerprint: print, ID: a.cfg.IDs.Next(), Lease: idempotencyLease, Kept: idempotencyTTL, Now: time.Now(),
 	})
 	switch {
@@ -101,9 +119,9 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		p := a.ProblemOf(ctx, err)
 		a.settle(ctx, func(ctx context.Context) error {
 			if p.Status >= http.StatusInternalServerError {
-				return a.cfg.Idempotencies.IdempotencyRelease(ctx, key, rec.BegunAt) // the change may have been made
+				return a.cfg.Rows.IdempotencyRelease(ctx, key, rec.BegunAt) // the change may have been made
 			}
-			return a.cfg.Idempotencies.IdempotencyDrop(ctx, key, rec.BegunAt)
+			return a.cfg.Rows.IdempotencyDrop(ctx, key, rec.BegunAt)
 		})
 		return nil, p
 	}
@@ -116,7 +134,7 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		if err != nil {
 			return err
 		}
-		_, err = a.cfg.Idempotencies.IdempotencyFinish(ctx, key, rec.BegunAt, answer)
+		_, err = a.cfg.Rows.IdempotencyFinish(ctx, key, rec.BegunAt, answer)
 		return err
 	})
 	return out, nil

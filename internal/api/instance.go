@@ -65,10 +65,7 @@ func (a *API) listInstances(ctx context.Context, _ *struct{}) (*instanceListOutp
 		return nil, err
 	}
 	out := &instanceListOutput{}
-	out.Body.Items = make([]client.Instance, len(instances))
-	for n, i := range instances {
-		out.Body.Items[n] = instanceOf(i)
-	}
+	out.Body.Items = mapped(instances, instanceOf)
 	out.Body.Streams, err = a.workStreams(ctx, busiest(active))
 	if err != nil {
 		a.log.Debug("work queue unavailable", "request_id", web.RequestID(ctx), "error", err)

@@ -41,7 +41,7 @@ func issueRequestFor(ctx context.Context, s coupon.Status) *client.IssueRequest 
 			r.QueueRank = &s.Rank
 		}
 	case coupon.StatusIssued:
-		r.Coupon = couponFor(ctx, &s.Coupon)
+		r.Coupon = couponFor(ctx, s.Coupon)
 	case coupon.StatusRejected:
 		r.Reason = s.Reason
 	}
@@ -110,8 +110,19 @@ type issueOutput struct {
 	Body     *client.IssueRequest
 }
 
-type issueRequestInput struct {
+// RequestPath is the path of a coupon request.
+type RequestPath struct {
 	RequestID string `path:"requestId" example:"42:u7"`
+
+	template reward.TemplateID
+	user     string
+}
+
+func (p *RequestPath) parsePath(ctx context.Context) (err error) {
+	if p.template, p.user, err = requestParts(p.RequestID); err != nil {
+		return err
+	}
+	return checkOwnUser(ctx, p.user)
 }
 
 // requestParts splits the ID of a coupon request.
@@ -286,8 +297,8 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 	return status
 }
 
-func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*output[*client.IssueRequest], error) {
-	_, _, status, err := a.issueRequestStatus(ctx, in.RequestID)
+func (a *API) getIssueRequest(ctx context.Context, in *RequestPath) (*output[*client.IssueRequest], error) {
+	status, err := a.cfg.Issuing.Status(ctx, in.template, in.user)
 	if err != nil {
 		return nil, err
 	}
@@ -296,30 +307,10 @@ func (a *API) getIssueRequest(ctx context.Context, in *issueRequestInput) (*outp
 
 // leaveLine takes a request out of the waiting line. A caller that may make the request
 // may do so.
-func (a *API) leaveLine(ctx context.Context, in *issueRequestInput) (*struct{}, error) {
-	id, user, err := requestParts(in.RequestID)
-	if err != nil {
+func (a *API) leaveLine(ctx context.Context, in *RequestPath) (*struct{}, error) {
+	if err := a.cfg.Issuing.Leave(ctx, in.template, in.user); err != nil {
 		return nil, err
 	}
-	if err := checkOwnUser(ctx, user); err != nil {
-		return nil, err
-	}
-	if err := a.cfg.Issuing.Leave(ctx, id, user); err != nil {
-		return nil, err
-	}
-	a.acted(ctx, "leave-line", id)
+	a.acted(ctx, "leave-line", in.template)
 	return nil, nil //nolint:nilnil // the response has no body
-}
-
-// issueRequestStatus splits a request ID and returns the status of the request, if
-// the caller may see it.
-func (a *API) issueRequestStatus(ctx context.Context, requestID string) (id reward.TemplateID, user string, status coupon.Status, err error) {
-	if id, user, err = requestParts(requestID); err != nil {
-		return 0, "", coupon.Status{}, err
-	}
-	if err = checkOwnUser(ctx, user); err != nil {
-		return 0, "", coupon.Status{}, err
-	}
-	status, err = a.cfg.Issuing.Status(ctx, id, user)
-	return id, user, status, err
 }

@@ -21,7 +21,7 @@ const (
 )
 
 type issueEventsInput struct {
-	RequestID   string `path:"requestId" example:"42:u7"`
+	RequestPath
 	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
@@ -38,7 +38,7 @@ func (a *API) addIssueEvents() {
 }
 
 func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*huma.StreamResponse, error) {
-	id, user, status, err := a.issueRequestStatus(ctx, in.RequestID)
+	status, err := a.cfg.Issuing.Status(ctx, in.template, in.user)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +46,9 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 	if err != nil {
 		return nil, err
 	}
+	id, user, lastEventID := in.template, in.user, in.LastEventID // the stream outlives in
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		if status.Kind != coupon.StatusWaiting && in.LastEventID == eventID(status) {
+		if status.Kind != coupon.StatusWaiting && lastEventID == eventID(status) {
 			leave()
 			hc.SetStatus(http.StatusNoContent)
 			return

@@ -28,9 +28,10 @@ type operation struct {
 	example tree
 	// creates: it creates something new each time, and once per Idempotency-Key.
 	creates bool
-	// unaudited: it changes something without an audit entry. Coupon requests, and those
-	// that left the line, would bury all other entries: they are in the history of each
-	// user, and acts counts those of the staff.
+	// unaudited: it has no audit entry, although it changes something or shows whole codes.
+	// Coupon requests, and those that left the line, would bury all other entries: they are
+	// in the history of each user, and acts counts those of the staff. Who finds coupons by
+	// a code knows it already.
 	unaudited bool
 	// unlimited: it reads, and is not limited for each caller. Coupon requests are followed
 	// by thousands of users with the key of one shop, and event streams are read once for
@@ -71,11 +72,25 @@ func (a *API) handle(op operation, f http.HandlerFunc) {
 	a.Handle(op.id, op.method+" "+op.path, f)
 }
 
+// pathInput is an input with IDs in its path. parsePath parses them, and checks that the
+// caller may name them.
+type pathInput interface {
+	parsePath(ctx context.Context) error
+}
+
 // call adds a JSON operation. If it changes something, it is audited. If it only
-// reads, it has the limits of reads.
-func call[I, O any](a *API, op operation, f func(ctx context.Context, in *I) (*O, error)) {
+// reads, it has the limits of reads, and the audit has that the staff reads whole codes.
+func call[I, O any](a *API, op operation, handler func(ctx context.Context, in *I) (*O, error)) {
 	described := a.declare(op)
 	described.BodyReadTimeout, described.MaxBodyBytes = a.cfg.BodyWait, bodyMax
+	f := func(ctx context.Context, in *I) (*O, error) {
+		if p, ok := any(in).(pathInput); ok {
+			if err := p.parsePath(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return handler(ctx, in)
+	}
 	read := op.method == http.MethodGet
 	if read && strings.HasPrefix(op.path, "/v1/") && !op.long {
 		web.ETag(&described)
@@ -83,11 +98,12 @@ func call[I, O any](a *API, op operation, f func(ctx context.Context, in *I) (*O
 	if read && !op.unlimited {
 		show := f
 		f = func(ctx context.Context, in *I) (out *O, err error) {
-			err = a.read(ctx, func(ctx context.Context) error {
+			whole := false
+			err = a.read(context.WithValue(ctx, wholeCodesKey{}, &whole), func(ctx context.Context) error {
 				out, err = show(ctx, in)
 				return err
 			})
-			if shown, can := any(out).(codeHolder); err == nil && can && shown.holdsCodes() {
+			if err == nil && whole && !op.unaudited {
 				err = a.recordShown(ctx, op.id)
 			}
 			return out, err

@@ -39,11 +39,9 @@ func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.
 }
 
 func attemptsOf(list []reward.Attempt) []client.Attempt {
-	out := make([]client.Attempt, len(list))
-	for i, t := range list {
-		out[i] = client.Attempt{Dispatch: int64(t.Dispatch), At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
-	}
-	return out
+	return mapped(list, func(t reward.Attempt) client.Attempt {
+		return client.Attempt{Dispatch: int64(t.Dispatch), At: t.At.UTC(), Class: string(t.Class), Code: t.Code, Message: t.Message}
+	})
 }
 
 // payoutFor returns a payout as the caller may see it.
@@ -71,7 +69,7 @@ func csvRow(p client.Payout) []string {
 }
 
 type payoutListInput struct {
-	ID    string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	State string `query:"state"`
 	Code  string `query:"code" doc:"errorCode"`
 	PageInput
@@ -79,47 +77,43 @@ type payoutListInput struct {
 
 // params converts the input for the store.
 func (in *payoutListInput) params() (store.PayoutListParams, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return store.PayoutListParams{}, err
-	}
-	p := store.PayoutListParams{PromotionID: id, Code: in.Code, Limit: pageRead(in.Limit)}
+	p := store.PayoutListParams{PromotionID: in.id, Code: in.Code, Limit: pageRead(in.Limit)}
 	if in.State != "" {
 		s, err := reward.ParseState(in.State)
 		if err != nil {
-			return store.PayoutListParams{}, web.Invalid("state", err.Error())
+			return p, web.Invalid("state", err.Error())
 		}
 		p.State = &s
 	}
 	if in.Cursor != "" {
 		n, err := decodeCursor(cursorPayouts, in.Cursor)
 		if err != nil {
-			return store.PayoutListParams{}, err
+			return p, err
 		}
-		after := reward.TargetID(n)
-		p.After = &after
+		p.After = ptr(reward.TargetID(n))
 	}
 	return p, nil
 }
 
-type payoutListOutput struct {
-	Body listOf[client.Payout]
-}
-
-func (out *payoutListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(p client.Payout) bool { return p.VoucherCode != "" })
-}
-
-type payoutInput struct {
-	ID       string `path:"id" doc:"Promotion ID"`
+// PayoutPath is the path of a payout.
+type PayoutPath struct {
+	PromotionPath
 	TargetID string `path:"targetId"`
+
+	payout store.PayoutID
 }
 
-type payoutOutput struct {
-	Body client.PayoutDetail
+func (p *PayoutPath) parsePath(ctx context.Context) error {
+	if err := p.PromotionPath.parsePath(ctx); err != nil {
+		return err
+	}
+	target, err := reward.ParseTargetID(p.TargetID)
+	if err != nil {
+		return web.Malformed("targetId", err.Error())
+	}
+	p.payout = store.PayoutID{PromotionID: p.id, TargetID: target}
+	return nil
 }
-
-func (out *payoutOutput) holdsCodes() bool { return out.Body.VoucherCode != "" }
 
 // RetryPayouts is the body of POST /v1/promotions/{id}/payouts/retry.
 type RetryPayouts struct {
@@ -128,7 +122,7 @@ type RetryPayouts struct {
 }
 
 type payoutRetryInput struct {
-	ID   string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	Body RetryPayouts
 }
 
@@ -151,9 +145,8 @@ func (b *ResolvePayout) command() campaign.ResolveCommand {
 }
 
 type payoutResolveInput struct {
-	ID       string `path:"id" doc:"Promotion ID"`
-	TargetID string `path:"targetId"`
-	Body     ResolvePayout
+	PayoutPath
+	Body ResolvePayout
 }
 
 func (a *API) addPayouts() {
@@ -212,7 +205,7 @@ func wantsCSV(accept string) bool {
 	return false
 }
 
-func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutListOutput, error) {
+func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*output[listOf[client.Payout]], error) {
 	p, err := in.params()
 	if err != nil {
 		return nil, err
@@ -226,7 +219,7 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*payoutList
 		return nil, err
 	}
 	show := func(r reward.Payout) client.Payout { return payoutFor(ctx, r, promotion.Currency) }
-	return &payoutListOutput{Body: page(rows, in.Limit, show, func(last reward.Payout) string { return encodeCursor(cursorPayouts, int64(last.TargetID)) })}, nil
+	return page(rows, in.Limit, show, func(last reward.Payout) string { return encodeCursor(cursorPayouts, int64(last.TargetID)) }), nil
 }
 
 // exportPageRows is the number of payouts that an export holds in memory.
@@ -235,13 +228,17 @@ const exportPageRows = 100
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	in := payoutListInput{
-		ID: r.PathValue("id"), State: q.Get("state"), Code: q.Get("code"), PageInput: PageInput{Cursor: q.Get("cursor"), Limit: exportPageRows},
+		PromotionPath: PromotionPath{ID: r.PathValue("id")}, State: q.Get("state"), Code: q.Get("code"),
+		PageInput: PageInput{Cursor: q.Get("cursor"), Limit: exportPageRows},
 	}
 	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
 	a.EndCSV(out, r, a.export(r.Context(), out, in))
 }
 
 func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) error {
+	if err := in.parsePath(ctx); err != nil {
+		return err
+	}
 	p, err := in.params()
 	if err != nil {
 		return err
@@ -252,10 +249,9 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	}
 	defer leave()
 	for first := true; ; first = false {
-		var rows [][]string
-		var last reward.TargetID
+		var payouts []reward.Payout
 		err := a.readPage(ctx, first, func(ctx context.Context) (err error) {
-			rows, last, err = a.exportPage(ctx, p)
+			payouts, err = a.cfg.Promotions.Payouts(ctx, p)
 			return err
 		})
 		if err == nil && first {
@@ -264,36 +260,20 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 		if err != nil {
 			return err
 		}
-		n := len(rows)
-		if err := out.Page(rows); err != nil {
+		if len(payouts) > 0 {
+			p.After = ptr(payouts[len(payouts)-1].TargetID)
+		}
+		more := len(payouts) == p.Limit
+		rows := mapped(payouts, func(p reward.Payout) []string { return csvRow(payoutFor(ctx, p, "")) })
+		payouts = nil // a slow client does not hold them
+		if err := out.Page(rows); err != nil || !more {
 			return err
 		}
-		if n < p.Limit {
-			return nil
-		}
-		p.After = &last
 	}
-}
-
-// exportPage reads a page, as rows of CSV.
-func (a *API) exportPage(ctx context.Context, p store.PayoutListParams) (rows [][]string, last reward.TargetID, err error) {
-	payouts, err := a.cfg.Promotions.Payouts(ctx, p)
-	if err != nil {
-		return nil, 0, err
-	}
-	rows = make([][]string, len(payouts))
-	for i, one := range payouts {
-		rows[i], last = csvRow(payoutFor(ctx, one, "")), one.TargetID
-	}
-	return rows, last, nil
 }
 
 func (a *API) retryPayouts(ctx context.Context, in *payoutRetryInput) (*payoutRetryOutput, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	n, err := a.cfg.Promotions.RetryFailed(ctx, id, in.Body.Code)
+	n, err := a.cfg.Promotions.RetryFailed(ctx, in.id, in.Body.Code)
 	switch {
 	case err != nil && n > 0:
 		return nil, partly{err}
@@ -305,42 +285,17 @@ func (a *API) retryPayouts(ctx context.Context, in *payoutRetryInput) (*payoutRe
 	return out, nil
 }
 
-func (a *API) resolvePayout(ctx context.Context, in *payoutResolveInput) (*payoutOutput, error) {
-	id, err := payoutID(in.ID, in.TargetID)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) resolvePayout(ctx context.Context, in *payoutResolveInput) (*output[client.PayoutDetail], error) {
 	cmd := in.Body.command()
-	cmd.PayoutID, cmd.By = id, actor(ctx)
+	cmd.PayoutID, cmd.By = in.payout, actor(ctx)
 	if _, err := a.cfg.Promotions.Resolve(ctx, cmd); err != nil {
 		return nil, err
 	}
-	return a.payout(ctx, id)
+	return a.getPayout(ctx, &in.PayoutPath)
 }
 
-func (a *API) getPayout(ctx context.Context, in *payoutInput) (*payoutOutput, error) {
-	id, err := payoutID(in.ID, in.TargetID)
-	if err != nil {
-		return nil, err
-	}
-	return a.payout(ctx, id)
-}
-
-func payoutID(promotion, target string) (store.PayoutID, error) {
-	id, err := promotionID(promotion)
-	if err != nil {
-		return store.PayoutID{}, err
-	}
-	t, err := reward.ParseTargetID(target)
-	if err != nil {
-		return store.PayoutID{}, web.Malformed("targetId", err.Error())
-	}
-	return store.PayoutID{PromotionID: id, TargetID: t}, nil
-}
-
-// payout returns a payout and its attempts.
-func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, error) {
-	p, attempts, err := a.cfg.Promotions.Payout(ctx, id)
+func (a *API) getPayout(ctx context.Context, in *PayoutPath) (*output[client.PayoutDetail], error) {
+	p, attempts, err := a.cfg.Promotions.Payout(ctx, in.payout)
 	if err != nil {
 		return nil, err
 	}
@@ -348,5 +303,5 @@ func (a *API) payout(ctx context.Context, id store.PayoutID) (*payoutOutput, err
 	if err != nil {
 		return nil, err
 	}
-	return &payoutOutput{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), Log: attemptsOf(attempts)}}, nil
+	return &output[client.PayoutDetail]{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), Log: attemptsOf(attempts)}}, nil
 }

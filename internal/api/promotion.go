@@ -168,8 +168,24 @@ func (c *CreateCanary) canary() *reward.Canary {
 	return canary
 }
 
-type promotionIDInput struct {
+// PromotionPath is the path of what belongs to a promotion.
+type PromotionPath struct {
 	ID string `path:"id" doc:"Promotion ID"`
+
+	id reward.PromotionID
+}
+
+func (p *PromotionPath) parsePath(context.Context) (err error) {
+	p.id, err = promotionID(p.ID)
+	return err
+}
+
+func promotionID(s string) (reward.PromotionID, error) {
+	id, err := reward.ParsePromotionID(s)
+	if err != nil {
+		return 0, web.Malformed("id", err.Error())
+	}
+	return id, nil
 }
 
 type promotionOutput struct {
@@ -220,12 +236,8 @@ func (a *API) addPromotions() {
 			id: act.name + "-promotion", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
 			summary: act.summary, status: http.StatusAccepted,
 			errors: slices.Concat(act.errors, promotionMoves),
-		}, func(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
-			id, err := promotionID(in.ID)
-			if err != nil {
-				return nil, err
-			}
-			v, err := act.do(ctx, id)
+		}, func(ctx context.Context, in *PromotionPath) (*promotionOutput, error) {
+			v, err := act.do(ctx, in.id)
 			return a.withSummaries(ctx, v, err)
 		})
 	}
@@ -263,12 +275,8 @@ func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exi
 	return v, err
 }
 
-func (a *API) getPromotion(ctx context.Context, in *promotionIDInput) (*promotionOutput, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Promotions.Get(ctx, id)
+func (a *API) getPromotion(ctx context.Context, in *PromotionPath) (*promotionOutput, error) {
+	v, err := a.cfg.Promotions.Get(ctx, in.id)
 	return a.withSummaries(ctx, v, err)
 }
 
@@ -291,10 +299,6 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 	return &promotionOutput{ETag: promotionTag(v), Body: p}, nil
 }
 
-func (a *API) deletePromotion(ctx context.Context, in *promotionIDInput) (*struct{}, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.cfg.Promotions.Delete(ctx, id)
+func (a *API) deletePromotion(ctx context.Context, in *PromotionPath) (*struct{}, error) {
+	return nil, a.cfg.Promotions.Delete(ctx, in.id)
 }

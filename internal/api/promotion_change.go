@@ -125,7 +125,7 @@ func (b *ChangePromotion) change(id reward.PromotionID) rules.PromotionChange {
 }
 
 type promotionChangeInput struct {
-	ID      string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 	Body    ChangePromotion
 }
@@ -141,27 +141,22 @@ func (a *API) addPromotionChange() {
 }
 
 func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*promotionOutput, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
 	if err := in.Body.check(); err != nil {
 		return nil, err
 	}
-	c := in.Body.change(id)
+	c := in.Body.change(in.id)
 	c.By = actor(ctx)
 	versions, err := web.IfMatch(in.IfMatch)
 	if err != nil {
 		return nil, err
 	}
 	if versions != nil {
-		c.Versions = make([]rules.PromotionVersion, len(versions))
-		for i, v := range versions {
-			c.Versions[i] = rules.PromotionVersion{Number: v.Number, CreatedAt: v.Made}
-		}
+		c.Versions = mapped(versions, func(v web.Version) rules.PromotionVersion {
+			return rules.PromotionVersion{Number: v.Number, CreatedAt: v.Made}
+		})
 	}
 	if c.Empty() && c.Versions == nil {
-		v, err := a.cfg.Promotions.Get(ctx, id) // nothing to change
+		v, err := a.cfg.Promotions.Get(ctx, in.id) // nothing to change
 		return a.withSummaries(ctx, v, err)
 	}
 	v, err := a.cfg.Promotions.Change(ctx, c)

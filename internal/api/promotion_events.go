@@ -20,7 +20,7 @@ const (
 )
 
 type promotionEventsInput struct {
-	ID          string `path:"id" doc:"Promotion ID"`
+	PromotionPath
 	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
@@ -33,17 +33,11 @@ func (a *API) addPromotionEvents() {
 			"done: COMPLETED, or CANCELLED and finished; the stream ends, though later targets or retries reopen it. " +
 			"Without summaries.",
 		errors: []string{reward.CodeNotFound},
-	}, a.watchPromotion)
+	}, func(ctx context.Context, in *promotionEventsInput) (*huma.StreamResponse, error) {
+		return streamProgress(ctx, a, a.progress, in.id, in.LastEventID)
+	})
 	answers := describeEvents[client.Promotion](a, path, eventState, eventProgress, eventDone)
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, nothing has changed"}
-}
-
-func (a *API) watchPromotion(ctx context.Context, in *promotionEventsInput) (*huma.StreamResponse, error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return streamProgress(ctx, a, a.progress, id, in.LastEventID)
 }
 
 // newPromotionHub returns the hub that reads promotions.

@@ -13,8 +13,7 @@ import (
 )
 
 type promotionListInput struct {
-	Cursor        string    `query:"cursor"`
-	Limit         int       `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+	LongItemsInput
 	Status        string    `query:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	Search        string    `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
 	CreatedAfter  time.Time `query:"createdAfter"`
@@ -22,10 +21,6 @@ type promotionListInput struct {
 	CreatedBy     string    `query:"createdBy" maxLength:"200"`
 	Awaiting      bool      `query:"awaitingApproval"`
 	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id; with created…, -createdAt"`
-}
-
-type promotionListOutput struct {
-	Body listOf[*client.Promotion]
 }
 
 func (a *API) addPromotionList() {
@@ -36,7 +31,7 @@ func (a *API) addPromotionList() {
 	}, a.listPromotions)
 }
 
-func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*promotionListOutput, error) {
+func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*output[listOf[*client.Promotion]], error) {
 	p := store.PromotionListParams{
 		Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status), Search: in.Search, CreatedBy: in.CreatedBy,
 		CreatedAfter: in.CreatedAfter.UTC(), CreatedBefore: in.CreatedBefore.UTC(), Sort: store.PromotionSort(in.Sort),
@@ -59,7 +54,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*prom
 		return nil, err
 	}
 	show := func(v store.PromotionView) *client.Promotion { return a.promotionFor(ctx, v) }
-	return &promotionListOutput{Body: page(views, in.Limit, show, func(last store.PromotionView) string { return encodePosition(p.Sort, last.Promotion) })}, nil
+	return page(views, in.Limit, show, func(last store.PromotionView) string { return encodePosition(p.Sort, last.Promotion) }), nil
 }
 
 // encodePosition returns the cursor of a list in an order, after a promotion. It

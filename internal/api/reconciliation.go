@@ -29,29 +29,27 @@ type CouponReconciler interface {
 }
 
 func reconciliationOf(r books.Reconciliation) *client.Reconciliation {
-	out := &client.Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Drifts: make([]client.Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
+	return &client.Reconciliation{
+		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Skipped: r.Skipped, At: r.At.UTC(),
+		Drifts: mapped(r.Drifts, func(d books.Drift) client.Drift {
+			return client.Drift{
+				PromotionID: d.PromotionID.String(), What: d.What, Store: d.Store, Redis: d.Redis, Kept: d.Kept, Provider: d.Provider,
+				Detail: d.Detail, Repaired: d.Repaired,
+			}
+		}),
 	}
-	for i, d := range r.Drifts {
-		out.Drifts[i] = client.Drift{
-			PromotionID: d.PromotionID.String(), What: d.What, Store: d.Store, Redis: d.Redis, Kept: d.Kept, Provider: d.Provider,
-			Detail: d.Detail, Repaired: d.Repaired,
-		}
-	}
-	return out
 }
 
 func couponReconciliationOf(r coupon.Reconciliation) *client.Reconciliation {
-	out := &client.Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Drifts: make([]client.Drift, len(r.Drifts)), Skipped: r.Skipped, At: r.At.UTC(),
+	return &client.Reconciliation{
+		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Skipped: r.Skipped, At: r.At.UTC(),
+		Drifts: mapped(r.Drifts, func(d coupon.Drift) client.Drift {
+			return client.Drift{
+				TemplateID: d.TemplateID.String(), What: d.What, UserID: d.UserID, Store: d.Store, Redis: d.Redis, Kept: d.Kept,
+				Detail: d.Detail, Repaired: d.Repaired,
+			}
+		}),
 	}
-	for i, d := range r.Drifts {
-		out.Drifts[i] = client.Drift{
-			TemplateID: d.TemplateID.String(), What: d.What, UserID: d.UserID, Store: d.Store, Redis: d.Redis, Kept: d.Kept,
-			Detail: d.Detail, Repaired: d.Repaired,
-		}
-	}
-	return out
 }
 
 // Reconcile is the body of POST /v1/reconciliations.
@@ -212,18 +210,9 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	return &output[*client.Reconciliation]{Body: report}, nil
 }
 
-type reconciliationListOutput struct {
-	Body listOf[client.ReconciliationSummary]
-}
-
-func (a *API) listReconciliations(ctx context.Context, in *PageInput) (*reconciliationListOutput, error) {
-	before, err := decodeCursor(cursorReconciliations, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := a.cfg.Rows.ReconciliationList(ctx, before, pageRead(in.Limit))
-	if err != nil {
-		return nil, err
+func (a *API) listReconciliations(ctx context.Context, in *PageInput) (*output[listOf[client.ReconciliationSummary]], error) {
+	read := func(before int64, limit int) ([]store.Reconciliation, error) {
+		return a.cfg.Rows.ReconciliationList(ctx, before, limit)
 	}
 	show := func(r store.Reconciliation) client.ReconciliationSummary {
 		out := client.ReconciliationSummary{ID: strconv.FormatInt(r.ID, 10), At: r.At.UTC()}
@@ -232,5 +221,5 @@ func (a *API) listReconciliations(ctx context.Context, in *PageInput) (*reconcil
 		}
 		return out
 	}
-	return &reconciliationListOutput{Body: page(rows, in.Limit, show, func(last store.Reconciliation) string { return encodeCursor(cursorReconciliations, last.ID) })}, nil
+	return pageByID(*in, cursorReconciliations, read, show, func(r store.Reconciliation) int64 { return r.ID })
 }

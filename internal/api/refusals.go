@@ -186,9 +186,9 @@ func (s *refusals) write(ctx context.Context, counts []refusalCount) {
 		line.ID = s.api.cfg.IDs.Next()
 		s.api.log.Warn("access refused", errors.New(http.StatusText(c.status)), "status", c.status, "actor", line.Actor, "client", line.Address,
 			"operation", c.operation, "key", c.key, "count", c.n, "request_id", c.requestID)
-		err := s.api.cfg.Audits.AuditBegin(ctx, line)
+		err := s.api.cfg.Rows.AuditBegin(ctx, line)
 		if err == nil {
-			err = s.api.cfg.Audits.AuditEnd(ctx, line.ID, c.status, refusalCode(c.status), time.Now())
+			err = s.api.cfg.Rows.AuditEnd(ctx, line.ID, c.status, refusalCode(c.status), time.Now())
 		}
 		if err != nil {
 			s.api.log.Warn("recording refused access failed", err, "count", c.n)

@@ -27,12 +27,8 @@ func (a *API) addStreams() {
 	}, a.getPromotionStream)
 }
 
-func (a *API) getPromotionStream(ctx context.Context, in *promotionIDInput) (*output[*client.PromotionStream], error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Promotions.Get(ctx, id)
+func (a *API) getPromotionStream(ctx context.Context, in *PromotionPath) (*output[*client.PromotionStream], error) {
+	v, err := a.cfg.Promotions.Get(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +71,12 @@ func streamConsumers(consumers []queue.ConsumerInfo, instances []store.Instance)
 	for _, i := range instances {
 		alive[i.Name] = i.Alive
 	}
-	out := make([]client.StreamConsumer, len(consumers))
-	for n, c := range consumers {
+	out := mapped(consumers, func(c queue.ConsumerInfo) client.StreamConsumer {
 		instance := pool.InstanceOf(c.Name)
-		out[n] = client.StreamConsumer{
+		return client.StreamConsumer{
 			Name: c.Name, Instance: instance, Alive: alive[instance], Pending: c.Pending, IdleMillis: c.Idle.Milliseconds(),
 		}
-	}
+	})
 	slices.SortFunc(out, func(a, b client.StreamConsumer) int {
 		return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})

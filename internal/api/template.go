@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -208,8 +209,16 @@ func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 	return p
 }
 
-type templateIDInput struct {
+// TemplatePath is the path of what belongs to a template.
+type TemplatePath struct {
 	ID string `path:"id" doc:"Template ID"`
+
+	id reward.TemplateID
+}
+
+func (p *TemplatePath) parsePath(context.Context) (err error) {
+	p.id, err = templateID("id", p.ID)
+	return err
 }
 
 type templateOutput struct {
@@ -236,19 +245,13 @@ type templateCreatedOutput struct {
 }
 
 type templateListInput struct {
-	Cursor string `query:"cursor"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"50"`
-	Search string `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
-
-	Awaiting bool `query:"awaitingApproval" doc:"true: only those with an awaitingQuantity"`
-}
-
-type templateListOutput struct {
-	Body listOf[*client.Template]
+	LongItemsInput
+	Search   string `query:"q" maxLength:"200" doc:"In name, ID or metadata (key=value), in any case"`
+	Awaiting bool   `query:"awaitingApproval" doc:"true: only those with an awaitingQuantity"`
 }
 
 type templateEntrantsInput struct {
-	ID string `path:"id" doc:"Template ID"`
+	TemplatePath
 	PageInput
 }
 
@@ -257,12 +260,8 @@ type Entrant struct {
 	UserID string `json:"userId"`
 }
 
-type entrantListOutput struct {
-	Body listOf[Entrant]
-}
-
 type templateChangeInput struct {
-	ID      string `path:"id" doc:"Template ID"`
+	TemplatePath
 	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 	Body    ChangeTemplate
 }
@@ -284,7 +283,7 @@ func (a *API) addTemplates() {
 		id: "get-template", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: everyRole, unlimited: true,
 		summary: "Get a template",
 		errors:  []string{reward.CodeTemplateNotFound},
-	}, a.templateCall(a.template))
+	}, a.getTemplate)
 	call(a, operation{
 		id: "change-template", method: http.MethodPatch, path: path + "/{id}", tag: tag, roles: operators,
 		summary:     "Change a template",
@@ -301,24 +300,18 @@ func (a *API) addTemplates() {
 		id: "reject-template", method: http.MethodPost, path: path + "/{id}/reject", tag: tag, roles: operators,
 		summary: "Drop the quantity that waits for an approval",
 		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
-	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
-		v, err := a.cfg.Templates.Change(ctx, rules.TemplateChange{ID: id, Reject: true})
-		if err == nil {
-			a.log.Info("template rejected", "template_id", id, "actor", actor(ctx))
-		}
-		return v, err
-	}))
+	}, func(ctx context.Context, in *TemplatePath) (*templateOutput, error) {
+		v, err := a.cfg.Templates.Change(ctx, rules.TemplateChange{ID: in.id, Reject: true})
+		return a.changed(ctx, "rejected", v, err)
+	})
 	call(a, operation{
 		id: "close-template", method: http.MethodPost, path: path + "/{id}/close", tag: tag, roles: operators,
 		summary: "Close a template; waiting requests are still served",
 		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeArchived},
-	}, a.templateCall(func(ctx context.Context, id reward.TemplateID) (coupon.View, error) {
-		v, err := a.cfg.Templates.Close(ctx, id)
-		if err == nil {
-			a.log.Info("template closed", "template_id", id, "actor", actor(ctx))
-		}
-		return v, err
-	}))
+	}, func(ctx context.Context, in *TemplatePath) (*templateOutput, error) {
+		v, err := a.cfg.Templates.Close(ctx, in.id)
+		return a.changed(ctx, "closed", v, err)
+	})
 	call(a, operation{
 		id: "release-places", method: http.MethodPost, path: path + "/{id}/release-places", tag: tag, roles: operators,
 		summary:     "Release the places of a waiting line in a Redis that was removed permanently",
@@ -338,47 +331,42 @@ type ReleasedPlaces struct {
 	Released int64 `json:"released"`
 }
 
-func (a *API) releasePlaces(ctx context.Context, in *templateIDInput) (*output[*ReleasedPlaces], error) {
-	id, err := templateID("id", in.ID)
-	if err != nil {
-		return nil, err
-	}
-	released, err := a.cfg.Templates.ReleasePlaces(ctx, id)
+func (a *API) releasePlaces(ctx context.Context, in *TemplatePath) (*output[*ReleasedPlaces], error) {
+	released, err := a.cfg.Templates.ReleasePlaces(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
 	if released > 0 {
-		a.log.Info("places released", "template_id", id, "places", released, "actor", actor(ctx))
+		a.log.Info("places released", "template_id", in.id, "places", released, "actor", actor(ctx))
 	}
 	return &output[*ReleasedPlaces]{Body: &ReleasedPlaces{Released: released}}, nil
 }
 
-// templateCall returns an operation that takes a template ID and answers with the
-// template.
-func (a *API) templateCall(do func(ctx context.Context, id reward.TemplateID) (coupon.View, error)) func(context.Context, *templateIDInput) (*templateOutput, error) {
-	return func(ctx context.Context, in *templateIDInput) (*templateOutput, error) {
-		id, err := templateID("id", in.ID)
-		if err != nil {
-			return nil, err
-		}
-		v, err := do(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return templateAnswer(ctx, v), nil
+// changed logs a change of a template, and answers with the template.
+func (a *API) changed(ctx context.Context, how string, v coupon.View, err error, attrs ...any) (*templateOutput, error) {
+	if err != nil {
+		return nil, err
 	}
+	a.log.Info("template "+how, slices.Concat([]any{"template_id", v.ID}, attrs, []any{"actor", actor(ctx)})...)
+	return templateAnswer(ctx, v), nil
 }
 
-// template reads a template. Shoppers are many, and get it from memory.
-func (a *API) template(ctx context.Context, id reward.TemplateID) (v coupon.View, err error) {
+// getTemplate reads a template. Shoppers are many, and get it from memory.
+func (a *API) getTemplate(ctx context.Context, in *TemplatePath) (*templateOutput, error) {
+	var v coupon.View
+	var err error
 	if callerOf(ctx).Role == auth.RoleShopper {
-		return a.cfg.Templates.Known(ctx, id)
+		v, err = a.cfg.Templates.Known(ctx, in.id)
+	} else {
+		err = a.read(ctx, func(ctx context.Context) error {
+			v, err = a.cfg.Templates.Get(ctx, in.id)
+			return err
+		})
 	}
-	err = a.read(ctx, func(ctx context.Context) error {
-		v, err = a.cfg.Templates.Get(ctx, id)
-		return err
-	})
-	return v, err
+	if err != nil {
+		return nil, err
+	}
+	return templateAnswer(ctx, v), nil
 }
 
 // templateID parses a template ID in a field of a path or query.
@@ -408,31 +396,27 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 			err = exists
 		}
 	}
+	out, err := a.changed(ctx, "created", v, err)
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info("template created", "template_id", v.ID, "actor", actor(ctx))
-	out := templateOf(v)
-	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.ID), ETag: templateTag(v), Body: out}, nil
+	return &templateCreatedOutput{Location: web.Location(ctx, "/v1/coupon-templates/"+out.Body.ID), ETag: out.ETag, Body: out.Body}, nil
 }
 
 func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*templateOutput, error) {
-	id, err := templateID("id", in.ID)
+	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
 		return nil, err
 	}
-	p := in.Body.params(id)
-	p.By = actor(ctx)
-	if p.Tags, err = web.IfMatchTags(in.IfMatch); err != nil {
-		return nil, err
+	p := in.Body.params(in.id)
+	p.By, p.Tags = actor(ctx), tags
+	if !p.Empty() {
+		v, err := a.cfg.Templates.Change(ctx, p)
+		return a.changed(ctx, "changed", v, err)
 	}
-	var v coupon.View
-	if p.Empty() {
-		if v, err = a.cfg.Templates.Get(ctx, id); err == nil { // nothing to change
-			err = rules.CheckTag(p.Tags, rules.TemplateTag(&v.CouponTemplate), "template", int64(id))
-		}
-	} else if v, err = a.cfg.Templates.Change(ctx, p); err == nil {
-		a.log.Info("template changed", "template_id", id, "actor", actor(ctx))
+	v, err := a.cfg.Templates.Get(ctx, in.id)
+	if err == nil {
+		err = rules.CheckTag(p.Tags, rules.TemplateTag(&v.CouponTemplate), "template", int64(in.id))
 	}
 	if err != nil {
 		return nil, err
@@ -441,37 +425,26 @@ func (a *API) changeTemplate(ctx context.Context, in *templateChangeInput) (*tem
 }
 
 type templateApproveInput struct {
-	ID      string `path:"id" doc:"Template ID"`
+	TemplatePath
 	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for progress"`
 }
 
 // approveTemplate puts the quantity that waits in force. The tag, who the authors are and
 // whether the codes suffice are checked in the transaction that does it.
 func (a *API) approveTemplate(ctx context.Context, in *templateApproveInput) (*templateOutput, error) {
-	id, err := templateID("id", in.ID)
+	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
 		return nil, err
 	}
-	p := rules.TemplateChange{ID: id}
-	if p.Tags, err = web.IfMatchTags(in.IfMatch); err != nil {
-		return nil, err
-	}
-	if p.Approvers, err = a.persons(ctx); err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Templates.Change(ctx, p)
+	persons, err := a.persons(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info("template approved", "template_id", id, "quantity", v.TotalQuantity, "actor", actor(ctx))
-	return templateAnswer(ctx, v), nil
+	v, err := a.cfg.Templates.Change(ctx, rules.TemplateChange{ID: in.id, Tags: tags, Approvers: persons})
+	return a.changed(ctx, "approved", v, err, "quantity", v.TotalQuantity)
 }
 
-func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templateListOutput, error) {
-	before, err := decodeCursor(cursorTemplates, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*output[listOf[*client.Template]], error) {
 	var selects func(*reward.CouponTemplate) bool
 	if in.Search != "" || in.Awaiting {
 		text := strings.ToLower(in.Search)
@@ -479,27 +452,22 @@ func (a *API) listTemplates(ctx context.Context, in *templateListInput) (*templa
 			return (!in.Awaiting || t.AwaitsApproval()) && strings.Contains(t.SearchText(), text)
 		}
 	}
-	views, err := a.cfg.Templates.List(ctx, reward.TemplateID(before), pageRead(in.Limit), selects)
-	if err != nil {
-		return nil, err
+	read := func(before int64, limit int) ([]coupon.View, error) {
+		return a.cfg.Templates.List(ctx, reward.TemplateID(before), limit, selects)
 	}
 	show := func(v coupon.View) *client.Template { return templateFor(ctx, v) }
-	return &templateListOutput{Body: page(views, in.Limit, show, func(last coupon.View) string { return encodeCursor(cursorTemplates, int64(last.ID)) })}, nil
+	return pageByID(PageInput(in.LongItemsInput), cursorTemplates, read, show, func(v coupon.View) int64 { return int64(v.ID) })
 }
 
-func (a *API) listTemplateEntrants(ctx context.Context, in *templateEntrantsInput) (*entrantListOutput, error) {
-	id, err := templateID("id", in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listTemplateEntrants(ctx context.Context, in *templateEntrantsInput) (*output[listOf[Entrant]], error) {
 	after, err := decodeUserCursor(cursorEntrants, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	users, err := a.cfg.Templates.Entrants(ctx, id, after, pageRead(in.Limit))
+	users, err := a.cfg.Templates.Entrants(ctx, in.id, after, pageRead(in.Limit))
 	if err != nil {
 		return nil, err
 	}
 	show := func(user string) Entrant { return Entrant{UserID: user} }
-	return &entrantListOutput{Body: page(users, in.Limit, show, func(last string) string { return encodeUserCursor(cursorEntrants, last) })}, nil
+	return page(users, in.Limit, show, func(last string) string { return encodeUserCursor(cursorEntrants, last) }), nil
 }

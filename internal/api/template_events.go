@@ -26,7 +26,7 @@ const (
 )
 
 type templateEventsInput struct {
-	ID          string `path:"id" doc:"Template ID"`
+	TemplatePath
 	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
 }
 
@@ -38,11 +38,7 @@ func (a *API) addTemplateEvents() {
 		description: "counters: sent first, and on changes, at most twice per second.",
 		errors:      []string{reward.CodeTemplateNotFound},
 	}, func(ctx context.Context, in *templateEventsInput) (*huma.StreamResponse, error) {
-		id, err := templateID("id", in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return streamProgress(ctx, a, a.counters, id, in.LastEventID)
+		return streamProgress(ctx, a, a.counters, in.id, in.LastEventID)
 	})
 	describeEvents[client.TemplateProgress](a, path, eventCounters)
 }

@@ -12,15 +12,24 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// timelineInput selects a part of a timeline.
-type timelineInput struct {
-	ID     string    `path:"id"`
+// TimelineQuery selects a part of a timeline.
+type TimelineQuery struct {
 	From   time.Time `query:"from" doc:"Absent: its start"`
 	To     time.Time `query:"to" doc:"Absent: now, or its end"`
 	Points int       `query:"points" minimum:"2" maximum:"1000" default:"300"`
 }
 
-// Timeline is a series of points of equal steps.
+type promotionTimelineInput struct {
+	PromotionPath
+	TimelineQuery
+}
+
+type templateTimelineInput struct {
+	TemplatePath
+	TimelineQuery
+}
+
+// timelineOutput is a series of points of equal steps.
 type timelineOutput[P any] struct {
 	Body struct {
 		StepSeconds int64 `json:"stepSeconds"`
@@ -41,12 +50,8 @@ func (a *API) addTimelines() {
 	}, a.templateTimeline)
 }
 
-func (a *API) promotionTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[client.PromotionPoint], error) {
-	id, err := promotionID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Promotions.Get(ctx, id)
+func (a *API) promotionTimeline(ctx context.Context, in *promotionTimelineInput) (*timelineOutput[client.PromotionPoint], error) {
+	v, err := a.cfg.Promotions.Get(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -54,21 +59,48 @@ func (a *API) promotionTimeline(ctx context.Context, in *timelineInput) (*timeli
 	if !v.StartedAt.IsZero() {
 		begin = v.StartedAt
 	}
-	span, err := in.span(begin, v.FinishedAt, time.Now())
+	read := func(s store.TimelineSpan) ([]store.PromotionPoint, error) {
+		return a.cfg.Rows.PromotionTimeline(ctx, in.id, s)
+	}
+	return readTimeline(in.TimelineQuery, begin, v.FinishedAt, read, func(p store.PromotionPoint) time.Duration { return p.Step }, promotionPoints)
+}
+
+func (a *API) templateTimeline(ctx context.Context, in *templateTimelineInput) (*timelineOutput[client.TemplatePoint], error) {
+	v, err := a.cfg.Templates.Get(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
-	points, step, err := readTimeline(span, in.Points, func(s store.TimelineSpan) ([]store.PromotionPoint, time.Duration, error) {
-		rows, err := a.cfg.Rows.PromotionTimeline(ctx, id, s)
-		return rows, longest(rows, func(p store.PromotionPoint) time.Duration { return p.Step }), err
-	})
+	read := func(s store.TimelineSpan) ([]store.TemplatePoint, error) {
+		return a.cfg.Rows.TemplateTimeline(ctx, in.id, s)
+	}
+	return readTimeline(in.TimelineQuery, v.CreatedAt, v.ClosesAt, read, func(p store.TemplatePoint) time.Duration { return p.Step }, templatePoints)
+}
+
+// readTimeline answers with the points of what began and ended at a time; end is zero if it
+// continues. Their steps are not shorter than those of the stored rows.
+func readTimeline[R, P any](
+	in TimelineQuery, begin, end time.Time, read func(store.TimelineSpan) ([]R, error), stepOf func(R) time.Duration, show func([]R, store.TimelineSpan) []P,
+) (*timelineOutput[P], error) {
+	span, err := in.span(begin, end, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	out := &timelineOutput[client.PromotionPoint]{}
-	out.Body.StepSeconds = int64(step / time.Second)
-	out.Body.Points = promotionPoints(points, span.aligned(step))
-	return out, nil
+	for step := span.step(in.Points, 0); ; {
+		rows, err := read(span.aligned(step))
+		if err != nil {
+			return nil, err
+		}
+		var stored time.Duration
+		for _, r := range rows {
+			stored = max(stored, stepOf(r))
+		}
+		if stored <= step {
+			out := &timelineOutput[P]{}
+			out.Body.StepSeconds, out.Body.Points = int64(step/time.Second), show(rows, span.aligned(step))
+			return out, nil
+		}
+		step = span.step(in.Points, stored)
+	}
 }
 
 // promotionPoints returns one point per step.
@@ -90,32 +122,6 @@ func promotionPoints(rows []store.PromotionPoint, s store.TimelineSpan) []client
 	})
 }
 
-func (a *API) templateTimeline(ctx context.Context, in *timelineInput) (*timelineOutput[client.TemplatePoint], error) {
-	id, err := templateID("id", in.ID)
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.cfg.Templates.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	span, err := in.span(v.CreatedAt, v.ClosesAt, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	points, step, err := readTimeline(span, in.Points, func(s store.TimelineSpan) ([]store.TemplatePoint, time.Duration, error) {
-		rows, err := a.cfg.Rows.TemplateTimeline(ctx, id, s)
-		return rows, longest(rows, func(p store.TemplatePoint) time.Duration { return p.Step }), err
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := &timelineOutput[client.TemplatePoint]{}
-	out.Body.StepSeconds = int64(step / time.Second)
-	out.Body.Points = templatePoints(points, span.aligned(step))
-	return out, nil
-}
-
 func templatePoints(rows []store.TemplatePoint, s store.TimelineSpan) []client.TemplatePoint {
 	return spread(rows, s, func(p store.TemplatePoint) time.Time { return p.At }, func(at time.Time, p *store.TemplatePoint) client.TemplatePoint {
 		if p == nil {
@@ -130,7 +136,7 @@ type span struct{ from, to time.Time }
 
 // span returns the requested time. begin and end are those of what it is about; end
 // is zero if it continues.
-func (in *timelineInput) span(begin, end, now time.Time) (span, error) {
+func (in TimelineQuery) span(begin, end, now time.Time) (span, error) {
 	s := span{in.From, in.To}
 	if s.to.IsZero() {
 		s.to = now
@@ -195,26 +201,6 @@ func (s span) step(points int, least time.Duration) time.Duration {
 	return step
 }
 
-// readTimeline reads the points of a span, with steps that are not shorter than those
-// of the stored points.
-func readTimeline[P any](s span, points int, read func(store.TimelineSpan) ([]P, time.Duration, error)) ([]P, time.Duration, error) {
-	step := s.step(points, 0)
-	for {
-		rows, stored, err := read(s.aligned(step))
-		if err != nil || stored <= step {
-			return rows, step, err
-		}
-		step = s.step(points, stored)
-	}
-}
-
-func longest[P any](rows []P, step func(P) time.Duration) (most time.Duration) {
-	for _, r := range rows {
-		most = max(most, step(r))
-	}
-	return most
-}
-
 // spread returns one point per step of a span. The rows are in order.
 func spread[R, P any](rows []R, s store.TimelineSpan, at func(R) time.Time, show func(at time.Time, row *R) P) []P {
 	points := make([]P, 0, (s.To.Unix()-s.From.Unix())/int64(s.Step/time.Second))
@@ -242,10 +228,4 @@ func average(sum, samples int64) *int64 {
 func rounded(v float64) *float64 {
 	v = math.Round(v*10) / 10
 	return &v
-}
-
-// timelines is the part of the store with the points.
-type timelines interface {
-	PromotionTimeline(ctx context.Context, id reward.PromotionID, s store.TimelineSpan) ([]store.PromotionPoint, error)
-	TemplateTimeline(ctx context.Context, id reward.TemplateID, s store.TimelineSpan) ([]store.TemplatePoint, error)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,14 +18,6 @@ type unknownListInput struct {
 	OlderThan string `query:"olderThan" pattern:"^([0-9]{1,5}[smhd])?$" doc:"UNKNOWN for at least so long" example:"15m"`
 	UserID    string `query:"userId" maxLength:"255"`
 	PageInput
-}
-
-type unknownListOutput struct {
-	Body listOf[client.UnknownPayout]
-}
-
-func (out *unknownListOutput) holdsCodes() bool {
-	return slices.ContainsFunc(out.Body.Items, func(p client.UnknownPayout) bool { return p.VoucherCode != "" })
 }
 
 type promotionErrorsOutput struct {
@@ -47,7 +38,7 @@ func (a *API) addUnknown() {
 	}, a.listPromotionErrors)
 }
 
-func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownListOutput, error) {
+func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*output[listOf[client.UnknownPayout]], error) {
 	p := store.PayoutUnknownParams{Limit: pageRead(in.Limit), OlderThan: olderThan(in.OlderThan), UserID: in.UserID}
 	if in.Cursor != "" {
 		var err error
@@ -66,7 +57,7 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*unknownLi
 	show := func(r reward.Payout) client.UnknownPayout {
 		return client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
 	}
-	return &unknownListOutput{Body: page(rows, in.Limit, show, func(last reward.Payout) string { return encodeUnknownCursor(store.PlaceOfUnknown(last)) })}, nil
+	return page(rows, in.Limit, show, func(last reward.Payout) string { return encodeUnknownCursor(store.PlaceOfUnknown(last)) }), nil
 }
 
 // olderThan parses an age of the form that the schema describes. "" is zero.
@@ -97,24 +88,18 @@ func decodeUnknownCursor(cursor string) (store.UnknownPlace, error) {
 	return p, nil
 }
 
-func (a *API) listPromotionErrors(ctx context.Context, in *promotionIDInput) (*promotionErrorsOutput, error) {
-	id, err := promotionID(in.ID)
+func (a *API) listPromotionErrors(ctx context.Context, in *PromotionPath) (*promotionErrorsOutput, error) {
+	if _, err := a.cfg.Promotions.Get(ctx, in.id); err != nil {
+		return nil, err
+	}
+	rows, err := a.cfg.Rows.PayoutErrors(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.cfg.Promotions.Get(ctx, id); err != nil {
-		return nil, err
-	}
-	rows, err := a.cfg.Rows.PayoutErrors(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := &promotionErrorsOutput{Body: make([]client.PromotionError, len(rows))}
-	for i, r := range rows {
-		out.Body[i] = client.PromotionError{
+	return &promotionErrorsOutput{Body: mapped(rows, func(r store.PayoutError) client.PromotionError {
+		return client.PromotionError{
 			Code: r.Code, Example: r.Message, ExampleTargetID: r.TargetID.String(), Class: r.Class,
 			Failed: r.Failed, Retrying: r.Retrying, Unknown: r.Unknown,
 		}
-	}
-	return out, nil
+	})}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,7 +63,9 @@ var deliveryStates = []string{"PENDING", "DELIVERED", "ABANDONED"}
 func deliveryOf(d store.EndpointDelivery) *client.WebhookDelivery {
 	out := &client.WebhookDelivery{
 		ID: strconv.FormatInt(d.ID, 10), MessageID: webhook.MessageID(d), EndpointID: strconv.FormatInt(d.EndpointID, 10), Event: d.Event, At: d.At.UTC(),
-		State: deliveryStates[d.State], EndedAt: timeOf(d.DoneAt), Attempts: make([]client.WebhookAttempt, len(d.Log)),
+		State: deliveryStates[d.State], EndedAt: timeOf(d.DoneAt), Attempts: mapped(d.Log, func(a store.WebhookAttempt) client.WebhookAttempt {
+			return client.WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: webhook.ShownReason(a.Error)}
+		}),
 	}
 	if d.PromotionID != 0 {
 		out.PromotionID = d.PromotionID.String()
@@ -75,9 +78,6 @@ func deliveryOf(d store.EndpointDelivery) *client.WebhookDelivery {
 	}
 	if d.State == store.WebhookPending {
 		out.NextAttemptAt = timeOf(d.DueAt)
-	}
-	for i, a := range d.Log {
-		out.Attempts[i] = client.WebhookAttempt{Number: a.Number, At: a.At.UTC(), Status: a.Status, Millis: a.Millis, Error: webhook.ShownReason(a.Error)}
 	}
 	return out
 }
@@ -150,13 +150,23 @@ type endpointCreateInput struct {
 }
 
 type endpointChangeInput struct {
-	ID      string `path:"id" doc:"Webhook endpoint ID"`
+	EndpointPath
 	IfMatch string `header:"If-Match" maxLength:"2000" doc:"ETag of an earlier response; 412 if it has changed since, except for deliveries and the secret"`
 	Body    ChangeWebhookEndpoint
 }
 
-type endpointIDInput struct {
+// EndpointPath is the path of what belongs to a webhook endpoint.
+type EndpointPath struct {
 	ID string `path:"id" doc:"Webhook endpoint ID"`
+
+	id int64
+}
+
+func (p *EndpointPath) parsePath(context.Context) (err error) {
+	if p.id, err = web.IDOf("webhook endpoint", p.ID); err != nil {
+		return web.Malformed("id", err.Error())
+	}
+	return nil
 }
 
 type endpointOutput struct {
@@ -178,19 +188,28 @@ type endpointListOutput struct {
 	}
 }
 
-type deliveryIDInput struct {
-	ID         string `path:"id" doc:"Webhook endpoint ID"`
+// DeliveryPath is the path of a webhook delivery.
+type DeliveryPath struct {
+	EndpointPath
 	DeliveryID string `path:"deliveryId" doc:"Delivery ID"`
+
+	delivery int64
+}
+
+func (p *DeliveryPath) parsePath(ctx context.Context) (err error) {
+	if err := p.EndpointPath.parsePath(ctx); err != nil {
+		return err
+	}
+	if p.delivery, err = web.IDOf("delivery", p.DeliveryID); err != nil {
+		return web.Malformed("deliveryId", err.Error())
+	}
+	return nil
 }
 
 type deliveryListInput struct {
-	ID    string `path:"id" doc:"Webhook endpoint ID"`
+	EndpointPath
 	State string `query:"state" enum:"PENDING,DELIVERED,ABANDONED"`
 	PageInput
-}
-
-type deliveryListOutput struct {
-	Body listOf[*client.WebhookDelivery]
 }
 
 func (a *API) addWebhookEndpoints() {
@@ -253,25 +272,15 @@ func (a *API) createWebhookEndpoint(ctx context.Context, in *endpointCreateInput
 	if err := a.checkReceiver(in.Body.URL); err != nil {
 		return nil, err
 	}
-	id := a.cfg.IDs.Next()
-	if c := claimOf(ctx); c != nil {
-		if c.Again {
-			// The first attempt crashed before it returned its secret.
-			if err := a.cfg.Webhooks.WebhookEndpointDelete(ctx, c.ID); err != nil && !reward.HasCode(err, reward.CodeEndpointNotFound) {
-				return nil, err
-			}
-		} else {
-			id = c.ID
-		}
-	}
-	e, err := a.cfg.Webhooks.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
-		ID: id, URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled == nil || *in.Body.Enabled,
-		Secret: webhook.NewSecret(), CreatedAt: time.Now(), CreatedBy: actor(ctx),
-	})
+	id, err := a.secretID(ctx, func(crashed int64) error { return a.cfg.Rows.WebhookEndpointDelete(ctx, crashed) })
 	if err != nil {
 		return nil, err
 	}
-	return withSecret(ctx, e), nil
+	e, err := a.cfg.Rows.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
+		ID: id, URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled == nil || *in.Body.Enabled,
+		Secret: webhook.NewSecret(), CreatedAt: time.Now(), CreatedBy: actor(ctx),
+	})
+	return withSecret(ctx, e, err)
 }
 
 // endpointAnswer returns an endpoint as the caller may see it. Who sees no URLs gets no tag:
@@ -289,49 +298,27 @@ func endpointTag(e store.WebhookEndpoint) string {
 	return rules.Tag(e.ID, e.CreatedAt, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled)
 }
 
-func withSecret(ctx context.Context, e store.WebhookEndpoint) *endpointOutput {
+func withSecret(ctx context.Context, e store.WebhookEndpoint, err error) (*endpointOutput, error) {
+	if err != nil {
+		return nil, err
+	}
 	out := endpointAnswer(ctx, e)
 	out.Body.Secret = e.Secret
-	return out
+	return out, nil
 }
 
 func (a *API) listWebhookEndpoints(ctx context.Context, _ *struct{}) (*endpointListOutput, error) {
-	list, err := a.cfg.Webhooks.WebhookEndpointList(ctx, pendingShown)
+	list, err := a.cfg.Rows.WebhookEndpointList(ctx, pendingShown)
 	if err != nil {
 		return nil, err
 	}
 	out := &endpointListOutput{}
-	out.Body.Items = make([]*client.WebhookEndpoint, len(list))
-	for i, e := range list {
-		out.Body.Items[i] = endpointFor(ctx, e)
-	}
+	out.Body.Items = mapped(list, func(e store.WebhookEndpoint) *client.WebhookEndpoint { return endpointFor(ctx, e) })
 	return out, nil
 }
 
-func endpointID(text string) (int64, error) {
-	id, err := web.IDOf("webhook endpoint", text)
-	if err != nil {
-		return 0, web.Malformed("id", err.Error())
-	}
-	return id, nil
-}
-
-func deliveryIDs(in *deliveryIDInput) (endpoint, delivery int64, err error) {
-	if endpoint, err = endpointID(in.ID); err != nil {
-		return 0, 0, err
-	}
-	if delivery, err = web.IDOf("delivery", in.DeliveryID); err != nil {
-		return 0, 0, web.Malformed("deliveryId", err.Error())
-	}
-	return endpoint, delivery, nil
-}
-
-func (a *API) getWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*endpointOutput, error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	e, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, pendingShown)
+func (a *API) getWebhookEndpoint(ctx context.Context, in *EndpointPath) (*endpointOutput, error) {
+	e, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, pendingShown)
 	if err != nil {
 		return nil, err
 	}
@@ -339,10 +326,6 @@ func (a *API) getWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*end
 }
 
 func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput) (*endpointOutput, error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
-	}
 	if in.Body.URL != nil {
 		if err := a.checkReceiver(*in.Body.URL); err != nil {
 			return nil, err
@@ -357,102 +340,62 @@ func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput
 		return nil, err
 	}
 	if tags != nil {
-		was, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, 0)
+		was, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0)
 		if err != nil {
 			return nil, err
 		}
-		if err := rules.CheckTag(tags, endpointTag(was), "webhook endpoint", id); err != nil {
+		if err := rules.CheckTag(tags, endpointTag(was), "webhook endpoint", in.id); err != nil {
 			return nil, err
 		}
 		change.Was = &was
 	}
-	if _, err := a.cfg.Webhooks.WebhookEndpointChange(ctx, id, change); err != nil {
+	if _, err := a.cfg.Rows.WebhookEndpointChange(ctx, in.id, change); err != nil {
 		return nil, err
 	}
-	e, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, pendingShown)
-	if err != nil {
-		return nil, err
-	}
+	e, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, pendingShown)
 	if e.Secret != secret {
 		e.Secret = "" // made by an earlier request, or by one since
 	}
-	return withSecret(ctx, e), nil
+	return withSecret(ctx, e, err)
 }
 
-func (a *API) deleteWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*struct{}, error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return nil, a.cfg.Webhooks.WebhookEndpointDelete(ctx, id)
+func (a *API) deleteWebhookEndpoint(ctx context.Context, in *EndpointPath) (*struct{}, error) {
+	return nil, a.cfg.Rows.WebhookEndpointDelete(ctx, in.id)
 }
 
-func (a *API) rotateWebhookSecret(ctx context.Context, in *endpointIDInput) (*endpointOutput, error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	e, err := a.cfg.Webhooks.WebhookEndpointRotate(ctx, id, webhook.NewSecret(), previousSecretTTL)
-	if err != nil {
-		return nil, err
-	}
-	return withSecret(ctx, e), nil
+func (a *API) rotateWebhookSecret(ctx context.Context, in *EndpointPath) (*endpointOutput, error) {
+	e, err := a.cfg.Rows.WebhookEndpointRotate(ctx, in.id, webhook.NewSecret(), previousSecretTTL)
+	return withSecret(ctx, e, err)
 }
 
-func (a *API) testWebhookEndpoint(ctx context.Context, in *endpointIDInput) (*output[*client.WebhookDelivery], error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	d, err := a.cfg.Webhooks.WebhookDeliveryTest(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
+func (a *API) testWebhookEndpoint(ctx context.Context, in *EndpointPath) (*output[*client.WebhookDelivery], error) {
+	return deliveryAnswer(a.cfg.Rows.WebhookDeliveryTest(ctx, in.id))
 }
 
-func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) (*deliveryListOutput, error) {
-	id, err := endpointID(in.ID)
-	if err != nil {
-		return nil, err
+func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) (*output[listOf[*client.WebhookDelivery]], error) {
+	p := store.WebhookDeliveryListParams{EndpointID: in.id}
+	if i := slices.Index(deliveryStates, in.State); i >= 0 {
+		p.State = ptr(store.WebhookDeliveryState(i))
 	}
-	p := store.WebhookDeliveryListParams{EndpointID: id, Limit: pageRead(in.Limit)}
-	for i, name := range deliveryStates {
-		if state := store.WebhookDeliveryState(i); name == in.State {
-			p.State = &state
+	read := func(before int64, limit int) ([]store.EndpointDelivery, error) {
+		if _, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0); err != nil {
+			return nil, err
 		}
+		p.Before, p.Limit = before, limit
+		return a.cfg.Rows.WebhookDeliveryList(ctx, p)
 	}
-	if p.Before, err = decodeCursor(cursorDeliveries, in.Cursor); err != nil {
-		return nil, err
-	}
-	if _, err := a.cfg.Webhooks.WebhookEndpointGet(ctx, id, 0); err != nil {
-		return nil, err
-	}
-	list, err := a.cfg.Webhooks.WebhookDeliveryList(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return &deliveryListOutput{Body: page(list, in.Limit, deliveryOf, func(last store.EndpointDelivery) string { return encodeCursor(cursorDeliveries, last.ID) })}, nil
+	return pageByID(in.PageInput, cursorDeliveries, read, deliveryOf, func(d store.EndpointDelivery) int64 { return d.ID })
 }
 
-func (a *API) getWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*output[*client.WebhookDelivery], error) {
-	endpoint, id, err := deliveryIDs(in)
-	if err != nil {
-		return nil, err
-	}
-	d, err := a.cfg.Webhooks.WebhookDeliveryGet(ctx, endpoint, id)
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
+func (a *API) getWebhookDelivery(ctx context.Context, in *DeliveryPath) (*output[*client.WebhookDelivery], error) {
+	return deliveryAnswer(a.cfg.Rows.WebhookDeliveryGet(ctx, in.id, in.delivery))
 }
 
-func (a *API) resendWebhookDelivery(ctx context.Context, in *deliveryIDInput) (*output[*client.WebhookDelivery], error) {
-	endpoint, id, err := deliveryIDs(in)
-	if err != nil {
-		return nil, err
-	}
-	d, err := a.cfg.Webhooks.WebhookDeliveryResend(ctx, endpoint, id)
+func (a *API) resendWebhookDelivery(ctx context.Context, in *DeliveryPath) (*output[*client.WebhookDelivery], error) {
+	return deliveryAnswer(a.cfg.Rows.WebhookDeliveryResend(ctx, in.id, in.delivery))
+}
+
+func deliveryAnswer(d store.EndpointDelivery, err error) (*output[*client.WebhookDelivery], error) {
 	if err != nil {
 		return nil, err
 	}

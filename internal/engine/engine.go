@@ -691,9 +691,9 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	handler := api.New(api.Config{
 		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(apiConnections(e.cfg, openFilesMax())*4/5, 1)),
 		Pages:    pages,
-		Verifier: verifier, Keys: e.store, Audits: e.store, Idempotencies: e.store, IDs: ids,
-		Webhooks: e.store, WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
-		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
+		Verifier: verifier, IDs: ids,
+		WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
+		CallerLimits:        auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids), ApprovalAbove: e.above,
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
