@@ -43,7 +43,9 @@ func (badges) Verify(_ context.Context, token string) (auth.Principal, error) {
 func guarded(c *Config) { c.Verifier = badges{} }
 
 // byKeys authenticates callers by the API keys of the database.
-func byKeys(c *Config) { c.Verifier = auth.Authenticator{Keys: auth.NewKeys(c.Rows.(*faultyStore), obs.Log{})} }
+func byKeys(c *Config) {
+	c.Verifier = auth.Authenticator{Keys: auth.NewKeys(c.Rows.(*faultyStore), obs.Log{})}
+}
 
 // withPages adds pages as the console has them.
 func withPages(c *Config) {

@@ -119,10 +119,7 @@ func (s *acts) write(ctx context.Context) {
 }
 
 func (one act) line(n int64) store.AuditLine {
-	detail := struct {
-		Count int64  `json:"count"`
-		Note  string `json:"note,omitempty"`
-	}{Count: n}
+	detail := countDetail{Count: n}
 	line := lineOf(one.caller)
 	line.Action = one.operation
 	switch {
@@ -133,10 +130,21 @@ func (one act) line(n int64) store.AuditLine {
 	default:
 		line.Subject = "/v1/coupon-templates/" + one.template.String()
 	}
-	text, err := json.Marshal(detail)
+	line.Detail = detail.text()
+	return line
+}
+
+// countDetail is the detail of an audit entry for several requests.
+type countDetail struct {
+	Count int64  `json:"count"`
+	Key   string `json:"key,omitempty"`
+	Note  string `json:"note,omitempty"`
+}
+
+func (d countDetail) text() string {
+	text, err := json.Marshal(d)
 	if err != nil { // strings and integers always have a JSON form
 		panic(err)
 	}
-	line.Detail = string(text)
-	return line
+	return string(text)
 }

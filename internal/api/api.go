@@ -231,10 +231,10 @@ func New(cfg Config) *API {
 	web.AddDocs(a.Router, errorCodes)
 	a.AddPages(cfg.Pages)
 	a.spec = a.finishDescription()
-	zipped := compressed(a.spec)
+	zipped := web.Gzip(a.spec)
 	a.Handle("describe", "GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		text, h := a.spec, w.Header()
-		if h.Set("Vary", "Accept-Encoding"); acceptsGzip(r.Header.Values("Accept-Encoding")) {
+		if h.Set("Vary", "Accept-Encoding"); web.AcceptsGzip(r) {
 			h.Set("Content-Encoding", "gzip")
 			text = zipped
 		}

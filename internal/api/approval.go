@@ -13,14 +13,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/web"
 )
 
-// promotionTag returns the ETag of a promotion without that of the response: the
-// version of its settings with the time of its creation, then what an approval is about.
+// promotionTag returns the ETag of a promotion without that of the response: the tag of
+// its settings, then what an approval is about.
 func promotionTag(v store.PromotionView) string {
 	s := campaign.SeenOf(v)
-	return fmt.Sprintf(`%s-%d-%d-%d"`, strings.TrimSuffix(web.SettingsTag(v.Version, v.CreatedAt), `"`), s.Revision, s.Count, s.Amount)
+	return fmt.Sprintf(`"%s-%d-%d-%d"`, rules.PromotionTag(v.Promotion), s.Revision, s.Count, s.Amount)
 }
 
 type promotionApproveInput struct {

@@ -1,10 +1,7 @@
 package api
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -54,39 +51,29 @@ func (a *API) importCodes(w http.ResponseWriter, r *http.Request) {
 		a.Fail(w, r, err)
 		return
 	}
-	body, err := json.Marshal(res)
-	if err != nil {
-		a.Fail(w, r, fmt.Errorf("encoding the result of an import of codes failed: %w", err))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the caller may have left
+	writeJSON(w, res)
 }
 
-func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (client.CodesResult, error) {
+func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (res client.CodesResult, err error) {
 	id, err := templateID("id", r.PathValue("id"))
 	if err != nil {
-		return client.CodesResult{}, err
+		return res, err
 	}
 	if err := onlyQuery(r.URL.Query()); err != nil {
-		return client.CodesResult{}, err
+		return res, err
 	}
 	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
-		return client.CodesResult{}, err
+		return res, err
 	}
 	body, err := a.uploadBody(w, r)
 	if err != nil {
-		return client.CodesResult{}, err
+		return res, err
 	}
-	ctx := r.Context()
-	if ctx.Err() != nil {
-		// The body ended within its first bytes. The response says so.
-		ctx = context.WithoutCancel(ctx)
+	ctx, release, err := a.beginUpload(r.Context())
+	if err != nil {
+		return res, err
 	}
-	if err := a.acquireUploadSlot(ctx); err != nil {
-		return client.CodesResult{}, err
-	}
-	defer func() { <-a.uploads }()
+	defer release()
 	var v coupon.View
 	var added coupon.CodesAdded
 	err = a.audited(ctx, "import-codes", "", func() (status int, err error) {
@@ -94,7 +81,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (client.CodesRes
 		return http.StatusOK, err
 	})
 	if err != nil {
-		return client.CodesResult{}, err
+		return res, err
 	}
 	a.log.Info("codes imported", "template_id", id, "codes", added.Count, "actor", actor(ctx))
 	return client.CodesResult{

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -149,16 +147,8 @@ func (a *API) finishDescription() []byte {
 		panic(err)
 	}
 	all := whole["components"].(tree)["schemas"].(tree)
-	lines := make([]any, len(lineCodes))
-	for i, c := range lineCodes {
-		lines[i] = c.Code
-	}
-	all["LineError"].(tree)["properties"].(tree)["code"].(tree)["enum"] = lines
-	problems := make([]any, len(errorCodes))
-	for i, c := range errorCodes {
-		problems[i] = c.Code
-	}
-	all["Problem"].(tree)["properties"].(tree)["code"].(tree)["enum"] = problems
+	below(all, "LineError", "properties", "code")["enum"] = mapped(lineCodes, func(c lineCode) any { return c.Code })
+	below(all, "Problem", "properties", "code")["enum"] = mapped(errorCodes, func(c errorCode) any { return c.Code })
 	shareEnums(whole["paths"], all)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		shareEnums(all[name], all)
@@ -217,28 +207,6 @@ func walkTree(at any, f func(at tree)) {
 	}
 }
 
-// compressed returns a text in gzip.
-func compressed(text []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(text) // writing to memory never fails
-	_ = w.Close()
-	return out.Bytes()
-}
-
-// acceptsGzip reports whether one of the codings in Accept-Encoding headers is gzip,
-// and not refused by q=0.
-func acceptsGzip(headers []string) bool {
-	for coding := range strings.SplitSeq(strings.ToLower(strings.Join(headers, ",")), ",") {
-		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
-		q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
-		if name == "gzip" && (weight == "" || err == nil && q > 0) {
-			return true
-		}
-	}
-	return false
-}
-
 // tree is a part of /openapi.json.
 type tree = map[string]any
 
@@ -266,28 +234,18 @@ func narrow(schemas tree, bodies []string) {
 // bodySchemas returns the names of the object schemas in request bodies.
 func bodySchemas(paths, schemas tree) []string {
 	var names []string
-	var visit func(v any)
-	visit = func(v any) {
-		switch v := v.(type) {
-		case []any:
-			for _, one := range v {
-				visit(one)
-			}
-		case tree:
-			ref, _ := v["$ref"].(string)
-			name := strings.TrimPrefix(ref, schemaPrefix)
-			if schema, ok := schemas[name].(tree); ok && schema["properties"] != nil && !slices.Contains(names, name) {
-				names = append(names, name)
-				visit(schema)
-			}
-			for _, one := range v {
-				visit(one)
-			}
+	var visit func(at tree)
+	visit = func(at tree) {
+		ref, _ := at["$ref"].(string)
+		name := strings.TrimPrefix(ref, schemaPrefix)
+		if schema, ok := schemas[name].(tree); ok && schema["properties"] != nil && !slices.Contains(names, name) {
+			names = append(names, name)
+			walkTree(schema, visit)
 		}
 	}
 	for _, item := range paths {
 		for _, op := range item.(tree) {
-			visit(op.(tree)["requestBody"])
+			walkTree(op.(tree)["requestBody"], visit)
 		}
 	}
 	return names
@@ -531,29 +489,22 @@ var enumTexts = map[string]string{
 
 // shareEnums replaces the lists of values in a part of the description by references to
 // enums, and adds the ones that it finds to schemas.
-func shareEnums(at any, schemas tree) {
-	switch at := at.(type) {
-	case []any:
-		for _, one := range at {
-			shareEnums(one, schemas)
-		}
-	case tree:
-		for _, one := range at {
-			shareEnums(one, schemas)
-		}
+func shareEnums(part any, schemas tree) {
+	walkTree(part, func(at tree) {
 		values, _ := at["enum"].([]any)
 		for name, list := range enums {
-			if joined(values) == list {
-				schemas[name] = tree{"type": "string", "enum": values}
-				if text := enumTexts[name]; text != "" {
-					schemas[name].(tree)["description"] = text
-				}
-				delete(at, "enum")
-				delete(at, "type")
-				at["$ref"] = schemaPrefix + name
+			if joined(values) != list {
+				continue
 			}
+			schemas[name] = tree{"type": "string", "enum": values}
+			if text := enumTexts[name]; text != "" {
+				schemas[name].(tree)["description"] = text
+			}
+			delete(at, "enum")
+			delete(at, "type")
+			at["$ref"] = schemaPrefix + name
 		}
-	}
+	})
 }
 
 // joined returns the values of an enum as a text.

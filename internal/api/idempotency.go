@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -210,11 +209,7 @@ func sealed(key []byte, out any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	nonce := make([]byte, box.NonceSize())
-	if _, err := rand.Read(nonce); err != nil {
-		return nil, err
-	}
-	return box.Seal(nonce, nonce, text, nil), nil
+	return box.Seal(nil, nil, text, nil), nil
 }
 
 // unseal decrypts a response into out.
@@ -223,12 +218,9 @@ func unseal(key, answer []byte, out any) error {
 	if err != nil {
 		return err
 	}
-	if len(answer) < box.NonceSize() {
-		return fmt.Errorf("the stored response has only %d bytes", len(answer))
-	}
-	text, err := box.Open(nil, answer[:box.NonceSize()], answer[box.NonceSize():], nil)
+	text, err := box.Open(nil, nil, answer, nil)
 	if err != nil {
-		return fmt.Errorf("decrypting the stored response failed: %w", err)
+		return fmt.Errorf("decrypting the stored response of %d bytes failed: %w", len(answer), err)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return fmt.Errorf("decoding the stored response failed: %w", err)
@@ -236,11 +228,11 @@ func unseal(key, answer []byte, out any) error {
 	return nil
 }
 
-// boxOf returns the cipher for a key.
+// boxOf returns the cipher for a key. What it seals begins with a random nonce.
 func boxOf(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCM(block)
+	return cipher.NewGCMWithRandomNonce(block)
 }

@@ -144,18 +144,13 @@ func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*p
 	if err := in.Body.check(); err != nil {
 		return nil, err
 	}
-	c := in.Body.change(in.id)
-	c.By = actor(ctx)
-	versions, err := web.IfMatch(in.IfMatch)
+	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
 		return nil, err
 	}
-	if versions != nil {
-		c.Versions = mapped(versions, func(v web.Version) rules.PromotionVersion {
-			return rules.PromotionVersion{Number: v.Number, CreatedAt: v.Made}
-		})
-	}
-	if c.Empty() && c.Versions == nil {
+	c := in.Body.change(in.id)
+	c.By, c.Tags = actor(ctx), tags
+	if c.Empty() && tags == nil {
 		v, err := a.cfg.Promotions.Get(ctx, in.id) // nothing to change
 		return a.withSummaries(ctx, v, err)
 	}

@@ -68,18 +68,29 @@ func (l *readLimits) enter(ctx context.Context, caller string) (leave func(), er
 		drop()
 		running, wait, drop = nil, refusalPause, func() {}
 	}
+	release, err := take(ctx, running, wait, func() error {
+		return tooMany(time.Second, fmt.Sprintf("the caller has too many reads under way: %d run and %d wait at a time; send fewer at a time", l.each, readsWaitingMax))
+	})
+	if err != nil {
+		drop()
+		return nil, err
+	}
+	return func() { release(); drop() }, nil
+}
+
+// take puts a token into slots, and returns a function that takes it out again. If there is no
+// space for a time, the error is that of late.
+func take(ctx context.Context, slots chan struct{}, wait time.Duration, late func() error) (release func(), err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case running <- struct{}{}:
-		return func() { <-running; drop() }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-timer.C:
+		return nil, late()
 	case <-ctx.Done():
-		drop()
 		return nil, context.Cause(ctx)
 	}
-	drop()
-	return nil, tooMany(time.Second, fmt.Sprintf("the caller has too many reads under way: %d run and %d wait at a time; send fewer at a time", l.each, readsWaitingMax))
 }
 
 // enterExport counts an open export of a caller. It calls leave at its end.
@@ -140,16 +151,13 @@ func (a *API) read(ctx context.Context, f func(ctx context.Context) error) error
 
 // readForShopper calls f when few enough other reads of shoppers run.
 func (a *API) readForShopper(ctx context.Context, f func(ctx context.Context) error) error {
-	timer := time.NewTimer(readWait)
-	defer timer.Stop()
-	select {
-	case a.shoppers <- struct{}{}:
-	case <-timer.C:
+	release, err := take(ctx, a.shoppers, readWait, func() error {
 		return tooMany(time.Second, "too many shoppers read at this moment; try again")
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	})
+	if err != nil {
+		return err
 	}
-	defer func() { <-a.shoppers }()
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, store.ViewerTimeout)
 	defer cancel()
 	return f(ctx)

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -198,20 +197,12 @@ func (s *refusals) write(ctx context.Context, counts []refusalCount) {
 
 // line returns the audit entry of equal refusals.
 func (c refusalCount) line() store.AuditLine {
-	detail := struct {
-		Count int64  `json:"count"`
-		Key   string `json:"key,omitempty"`
-		Note  string `json:"note,omitempty"`
-	}{Count: c.n, Key: c.key}
+	detail := countDetail{Count: c.n, Key: c.key}
 	if c.operation == "" && c.address == "" {
 		detail.Note = "various callers and operations"
 	}
-	text, err := json.Marshal(detail)
-	if err != nil { // strings and integers always have a JSON form
-		panic(err)
-	}
 	line := lineOf(c.caller)
-	line.At, line.Action, line.Subject, line.Detail = c.first, refusalAction, c.operation, string(text)
+	line.At, line.Action, line.Subject, line.Detail = c.first, refusalAction, c.operation, detail.text()
 	line.RequestID, line.Address = c.requestID, c.address
 	return line
 }

@@ -96,17 +96,12 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		a.Fail(w, r, err)
 		return
 	}
-	ctx := r.Context()
-	if ctx.Err() != nil {
-		// The body ended within its first bytes. Upload reports that, and still accepts
-		// the targets before it.
-		ctx = context.WithoutCancel(ctx)
-	}
-	if err := a.acquireUploadSlot(ctx); err != nil {
+	ctx, release, err := a.beginUpload(r.Context())
+	if err != nil {
 		a.Fail(w, r, err)
 		return
 	}
-	defer func() { <-a.uploads }()
+	defer release()
 	var res campaign.UploadResult
 	upload := func() (status int, err error) {
 		res, err = a.cfg.Uploads.Upload(ctx, cmd)
@@ -126,22 +121,19 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	out := client.UploadResult{
 		Accepted: res.Accepted, Duplicates: res.Duplicates, Conflicts: res.Conflicts, Rejected: res.Rejected,
-		Amount: int64(res.Amount), Currency: res.Currency, Errors: make([]client.LineError, len(res.Errors)),
-	}
-	for i, e := range res.Errors {
-		out.Errors[i] = client.LineError(e)
+		Amount: int64(res.Amount), Currency: res.Currency, Errors: mapped(res.Errors, func(e store.LineError) client.LineError { return client.LineError(e) }),
 	}
 	if res.UploadID != 0 {
 		out.UploadID = strconv.FormatInt(res.UploadID, 10)
 		out.ReportURL = reportURL(cmd.PromotionID, res.UploadID)
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		a.Fail(w, r, fmt.Errorf("encoding the result of an upload failed: %w", err))
-		return
-	}
+	writeJSON(w, out)
+}
+
+// writeJSON answers with a result without huma.
+func writeJSON(w http.ResponseWriter, result any) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the caller may have left
+	_ = json.NewEncoder(w).Encode(result) // the caller may have left
 }
 
 // uploadCommand parses an upload request except its body.
@@ -212,19 +204,18 @@ func (a *API) uploadBody(w http.ResponseWriter, r *http.Request) (out io.Reader,
 	return out, nil
 }
 
-// acquireUploadSlot waits for a slot in a.uploads.
-func (a *API) acquireUploadSlot(ctx context.Context) error {
-	late := time.NewTimer(uploadSlotTimeout)
-	defer late.Stop()
-	select {
-	case a.uploads <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-late.C:
+// beginUpload waits for a slot of uploads, and returns the context to read one with.
+func (a *API) beginUpload(ctx context.Context) (_ context.Context, release func(), err error) {
+	if ctx.Err() != nil {
+		// The body ended within its first bytes. Its reader reports that; of a file of
+		// targets, those before the end are still accepted.
+		ctx = context.WithoutCancel(ctx)
+	}
+	release, err = take(ctx, a.uploads, uploadSlotTimeout, func() error {
 		return web.NewProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
 			fmt.Sprintf("this instance already reads %d uploads and accepted nothing of this one; send it again", cap(a.uploads)))
-	}
+	})
+	return ctx, release, err
 }
 
 // onlyQuery refuses query parameters with other names, like huma.

@@ -17,14 +17,6 @@ import (
 // eventCounters is the event of a template.
 const eventCounters = "counters"
 
-// States of a template.
-const (
-	templateUpcoming = "UPCOMING"
-	templateOpen     = "OPEN"
-	templateSoldOut  = "SOLD_OUT"
-	templateClosed   = "CLOSED"
-)
-
 type templateEventsInput struct {
 	TemplatePath
 	LastEventID string `header:"Last-Event-ID" doc:"id of the last event received"`
@@ -77,18 +69,18 @@ func (t *rateTrack) recent(now time.Time) (float64, bool) {
 
 func templateProgressOf(v *coupon.View, now time.Time) *client.TemplateProgress {
 	t := templateOf(*v)
-	p := &client.TemplateProgress{ID: t.ID, State: templateOpen, Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
+	p := &client.TemplateProgress{ID: t.ID, State: "OPEN", Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
 	if v.Wait > 0 {
 		wait := v.Wait.Milliseconds()
 		p.EstimatedWaitMillis = &wait
 	}
 	switch {
 	case now.Before(v.OpensAt):
-		p.State = templateUpcoming
+		p.State = "UPCOMING"
 	case !v.ClosesAt.IsZero() && !now.Before(v.ClosesAt):
-		p.State = templateClosed
+		p.State = "CLOSED"
 	case v.Stock == 0:
-		p.State = templateSoldOut
+		p.State = "SOLD_OUT"
 	}
 	return p
 }

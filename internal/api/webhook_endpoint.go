@@ -28,28 +28,20 @@ const (
 	pendingShown = 100_000
 )
 
-// The states of an endpoint.
-const (
-	endpointActive      = "ACTIVE"
-	endpointFailing     = "FAILING"
-	endpointOverflowing = "OVERFLOWING"
-	endpointDisabled    = "DISABLED"
-)
-
 func endpointFor(ctx context.Context, e store.WebhookEndpoint) *client.WebhookEndpoint {
 	out := &client.WebhookEndpoint{
-		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: endpointActive,
+		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: "ACTIVE",
 		DisabledReason: e.DisabledReason, DisabledAt: timeOf(e.DisabledAt), FailingSince: timeOf(e.FailingSince), FailedAttempts: e.Failures,
 		LastError: webhook.ShownReason(e.LastError), DeliveredAt: timeOf(e.DeliveredAt), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: timeOf(e.DroppedAt),
 		PreviousSecretUntil: timeOf(e.PreviousUntil), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
 	}
 	switch {
 	case !e.Enabled:
-		out.State = endpointDisabled
+		out.State = "DISABLED"
 	case e.Overflowing:
-		out.State = endpointOverflowing
+		out.State = "OVERFLOWING"
 	case e.Failures > 0:
-		out.State = endpointFailing
+		out.State = "FAILING"
 	}
 	if !seesURLs(ctx) {
 		out.URL = webhook.MaskURL(e.URL)

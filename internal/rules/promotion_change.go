@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -28,21 +27,8 @@ type PromotionChange struct {
 
 	// By is who changes the promotion. They become an author of it.
 	By string
-	// Versions are the versions that the caller accepts; nil means any.
-	Versions []PromotionVersion
-}
-
-// PromotionVersion is a version of the settings of a promotion. CreatedAt, in
-// microseconds, tells it from that of a promotion that had the same ID and was deleted.
-type PromotionVersion struct {
-	Number    int64
-	CreatedAt time.Time
-}
-
-func (c *PromotionChange) accepts(p reward.Promotion) bool {
-	return c.Versions == nil || slices.ContainsFunc(c.Versions, func(v PromotionVersion) bool {
-		return v.Number == p.Version && v.CreatedAt.UnixMicro() == p.CreatedAt.UnixMicro()
-	})
+	// Tags are the tags of PromotionTag that the caller accepts; nil means any.
+	Tags []string
 }
 
 // Empty reports whether the change names no field.
@@ -89,9 +75,8 @@ func widens[T cmp.Ordered](from, to T) bool {
 // cannot change), CodeConflict (budget below what is spent) and CodeInvalid (too many
 // metadata). The caller has checked the other values.
 func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagged reward.Amount) (reward.Promotion, error) {
-	if !c.accepts(p) {
-		return p, reward.NewError(reward.KindPrecondition, reward.CodePreconditionFailed,
-			"promotion %d was changed since the version that If-Match names; read it again, and repeat the change if it is still right", p.ID)
+	if err := CheckTag(c.Tags, PromotionTag(p), "promotion", int64(p.ID)); err != nil {
+		return p, err
 	}
 	if fields := c.draftFields(); len(fields) > 0 && p.Status != reward.Draft {
 		return p, reward.NewError(reward.KindInvalid, reward.CodeImmutable, "promotion %d is %s, and %s can change only while it is a DRAFT",

@@ -4,11 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 )
+
+// PromotionTag returns the tag of the version of a promotion's settings. The time of its
+// creation tells it from that of a promotion that had the same ID and was deleted.
+func PromotionTag(p reward.Promotion) string {
+	return fmt.Sprintf("v%d.%d", p.Version, p.CreatedAt.UnixMicro())
+}
 
 // TemplateTag returns a tag of everything that TemplateChange can change, for If-Match.
 // Progress does not change it, except for an import of codes while a quantity waits.

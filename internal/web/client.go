@@ -1,30 +1,12 @@
 package web
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 )
-
-type clientKey struct{}
-
-// ClientAddress returns the IP address of the client of the request that ctx belongs
-// to, or "" for a request from this process.
-func ClientAddress(ctx context.Context) string {
-	address, _ := ctx.Value(clientKey{}).(string)
-	return address
-}
-
-// withClient records the address of the client, unless it is recorded already.
-func withClient(r *http.Request, trusted []netip.Prefix) *http.Request {
-	if _, known := r.Context().Value(clientKey{}).(string); known {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), clientKey{}, clientAddress(r, trusted)))
-}
 
 // clientAddress returns the address that a request came from. If that is a trusted
 // proxy, it is the last address in Forwarded or X-Forwarded-For that is not a trusted

@@ -43,7 +43,7 @@ func TestClientAddress(t *testing.T) {
 		for _, h := range tt.headers {
 			r.Header.Add(h[0], h[1])
 		}
-		if got := ClientAddress(withClient(r, trusted).Context()); got != tt.want {
+		if got := clientAddress(r, trusted); got != tt.want {
 			t.Errorf("%s %v: %q, want %q", tt.peer, tt.headers, got, tt.want)
 		}
 	}

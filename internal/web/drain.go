@@ -1,45 +1,47 @@
 package web
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
-// drain records whether this instance drains, and ends responses that wait for
-// something and would delay a stop. It is safe for concurrent use.
+// drain is the part of a Router that ends the responses which wait for something and would
+// delay a stop. It is safe for concurrent use.
 type drain struct {
-	mu    sync.Mutex    // protects what follows
-	begun chan struct{} // closed while draining; nil until begins is called
-	on    bool
+	mu   sync.Mutex      // protects what follows
+	ctx  context.Context // ends when draining begins
+	stop context.CancelFunc
 }
 
-func (d *drain) set(on bool) {
+// Drain ends the responses that wait for something, such as event streams.
+func (d *drain) Drain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.on == on {
-		return
-	}
-	d.on = on
-	switch {
-	case !on:
-		d.begun = nil
-	case d.begun != nil:
-		close(d.begun)
+	d.stop()
+}
+
+// Undrain reverts Drain.
+func (d *drain) Undrain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx == nil || d.ctx.Err() != nil {
+		d.ctx, d.stop = context.WithCancel(context.Background())
 	}
 }
 
-func (d *drain) active() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.on
+// IsDraining reports whether the Router drains.
+func (d *drain) IsDraining() bool {
+	select {
+	case <-d.DrainBegins():
+		return true
+	default:
+		return false
+	}
 }
 
-// begins returns a channel that is closed once draining begins, or has begun.
-func (d *drain) begins() <-chan struct{} {
+// DrainBegins returns a channel that is closed once draining begins, or has begun.
+func (d *drain) DrainBegins() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.begun == nil {
-		d.begun = make(chan struct{})
-		if d.on {
-			close(d.begun)
-		}
-	}
-	return d.begun
+	return d.ctx.Done()
 }

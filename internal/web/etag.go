@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -111,37 +109,6 @@ const IfNoneMatchHeader = "If-None-Match"
 // tagSeparator stands between the tag of the part that callers can change and that
 // of the whole response.
 const tagSeparator = "-"
-
-// SettingsTag returns the ETag of version n of what callers can change. made is when it was
-// created: what is deleted and created again under its ID has the same versions.
-func SettingsTag(n int64, made time.Time) string {
-	return `"v` + strconv.FormatInt(n, 10) + "." + strconv.FormatInt(made.UnixMicro(), 10) + `"`
-}
-
-// Version is the version that a tag of If-Match names.
-type Version struct {
-	Number int64
-	Made   time.Time // as in SettingsTag, in microseconds
-}
-
-// IfMatch returns the versions that an If-Match header accepts: those of its tags,
-// whatever the rest of the response was. It returns nil for any version.
-func IfMatch(header string) ([]Version, error) {
-	tags, err := IfMatchTags(header)
-	if tags == nil || err != nil {
-		return nil, err
-	}
-	versions := []Version{}
-	for _, tag := range tags {
-		number, made, ok := strings.Cut(strings.TrimPrefix(tag, "v"), ".")
-		if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil {
-			if at, err := strconv.ParseInt(made, 10, 64); err == nil {
-				versions = append(versions, Version{n, time.UnixMicro(at)})
-			}
-		}
-	}
-	return versions, nil
-}
 
 // IfMatchTags returns the tags of settings that an If-Match header accepts, without the
 // rest of the response. It returns nil for any.

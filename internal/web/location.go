@@ -8,23 +8,11 @@ import (
 	"strings"
 )
 
-type mountPrefixKey struct{}
-
 // Location returns the value of the Location header for an escaped path of the API,
 // such as "/v1/promotions/1". If the Router is mounted below a prefix, for example
 // with http.StripPrefix, the value starts with that prefix.
 func Location(ctx context.Context, path string) string {
-	prefix, _ := ctx.Value(mountPrefixKey{}).(string)
-	return prefix + path
-}
-
-// withMountPrefix stores the mount prefix of a request in its context, for Location.
-func withMountPrefix(r *http.Request) *http.Request {
-	prefix := mountPrefix(r)
-	if prefix == "" {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), mountPrefixKey{}, prefix))
+	return infoOf(ctx).mountPrefix + path
 }
 
 // mountPrefix returns the escaped path that a handler in front of the Router removed

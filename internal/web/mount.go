@@ -112,7 +112,7 @@ func (m *Mount) end() {
 func (m *Mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, cut, closed := m.begin()
 	if h == nil {
-		r = withRequestID(w, r)
+		r = identified(w, r, nil)
 		p := NewProblem(http.StatusServiceUnavailable, CodeUnavailable, closed)
 		p.RequestID = RequestID(r.Context())
 		writeProblem(w, p)

@@ -63,16 +63,30 @@ func readPage(files fs.FS, name string) (*page, error) {
 		return nil, fmt.Errorf("read the console: %w", err)
 	}
 	sum := sha256.Sum256(text)
-	p := &page{kind: mime.TypeByExtension(path.Ext(name)), plain: text, tag: `"` + hex.EncodeToString(sum[:12])}
-	var small bytes.Buffer
-	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
-	if err != nil {
-		return nil, fmt.Errorf("compress the console: %w", err)
-	}
-	_, _ = w.Write(text) // a buffer takes everything
+	return &page{kind: mime.TypeByExtension(path.Ext(name)), plain: text, small: Gzip(text), tag: `"` + hex.EncodeToString(sum[:12])}, nil
+}
+
+// Gzip returns a text compressed.
+func Gzip(text []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(text) // writing to memory never fails
 	_ = w.Close()
-	p.small = small.Bytes()
-	return p, nil
+	return out.Bytes()
+}
+
+// AcceptsGzip reports whether one of the codings in the Accept-Encoding headers of a request
+// is gzip, and not refused by q=0.
+func AcceptsGzip(r *http.Request) bool {
+	headers := strings.ToLower(strings.Join(r.Header.Values("Accept-Encoding"), ","))
+	for coding := range strings.SplitSeq(headers, ",") {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
+		if name == "gzip" && (weight == "" || err == nil && q > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -84,7 +98,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-cache") // a new version may have other files
 	h.Add("Vary", "Accept-Encoding")
 	body, tag := p.plain, p.tag+`"`
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if AcceptsGzip(r) {
 		body, tag = p.small, p.tag+`-gzip"`
 		h.Set("Content-Encoding", "gzip")
 	}

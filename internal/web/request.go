@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -27,17 +28,31 @@ import (
 
 const requestIDHeader = "X-Request-Id"
 
-type requestIDKey struct{}
+// requestInfo is what is known of each request before its operation.
+type requestInfo struct {
+	id          string
+	client      string // IP address
+	mountPrefix string
+}
+
+type requestInfoKey struct{}
+
+func infoOf(ctx context.Context) requestInfo {
+	info, _ := ctx.Value(requestInfoKey{}).(requestInfo)
+	return info
+}
 
 // RequestID returns the ID of the request that ctx belongs to, or "" if there is
 // none.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
+func RequestID(ctx context.Context) string { return infoOf(ctx).id }
 
-// withRequestID gives a request and its response an ID, unless the request has one.
-func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
+// ClientAddress returns the IP address of the client of the request that ctx belongs
+// to, or "" for a request from this process.
+func ClientAddress(ctx context.Context) string { return infoOf(ctx).client }
+
+// identified records what is known of a request, unless that is recorded already, and gives
+// its response the ID.
+func identified(w http.ResponseWriter, r *http.Request, proxies []netip.Prefix) *http.Request {
 	if RequestID(r.Context()) != "" {
 		return r
 	}
@@ -46,7 +61,7 @@ func withRequestID(w http.ResponseWriter, r *http.Request) *http.Request {
 		id = rand.Text()
 	}
 	w.Header().Set(requestIDHeader, id)
-	return r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
+	return r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, requestInfo{id, clientAddress(r, proxies), mountPrefix(r)}))
 }
 
 // IDOf parses an ID. The error calls the thing that it identifies what, for
@@ -59,17 +74,12 @@ func IDOf(what, text string) (int64, error) {
 	return id, nil
 }
 
-// identified gives a request its ID and the address of its client.
-func (a *Router) identified(w http.ResponseWriter, r *http.Request) *http.Request {
-	return withClient(withRequestID(w, r), a.proxies)
-}
-
 // traceHeaders returns the headers that name the trace of a request, if a trusted proxy
 // sent it. Other callers do not decide which requests are traced: their spans would crowd
 // out those of others, and they can choose trace IDs that any ratio samples.
 func (a *Router) traceHeaders(r *http.Request) []string {
 	values := r.Header.Values(tracing.Header)
-	if len(values) > 0 && !fromProxy(r, a.proxies) {
+	if len(values) > 0 && !fromProxy(r, a.cfg.TrustedProxies) {
 		return nil
 	}
 	return values
@@ -79,7 +89,7 @@ func (a *Router) traceHeaders(r *http.Request) []string {
 // panics and unknown routes into problems, and calls the operation.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	r = withMountPrefix(a.identified(w, r))
+	r = identified(w, r, a.cfg.TrustedProxies)
 	id := RequestID(r.Context())
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	// Nobody keeps keys, secrets, tokens or exports. Responses that may be kept say so.
@@ -88,9 +98,9 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	operation := ""
 	defer func() {
 		defer func() {
-			a.metrics.RequestAnswered(operation, tw.status)
+			a.cfg.Metrics.RequestAnswered(operation, tw.status)
 			if PreferredWait(r.Header.Values("Prefer")) == 0 { // else the caller decides how long it takes
-				a.metrics.RequestTook(operation, tw.status, time.Since(began))
+				a.cfg.Metrics.RequestTook(operation, tw.status, time.Since(began))
 			}
 		}()
 		a.recovered(tw, r, recover())
@@ -106,20 +116,20 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	operation = a.operations[pattern]
-	admitted, end, err := a.gate(r, operation)
+	admitted, end, err := a.cfg.Gate(r, operation)
 	if err != nil {
 		a.Fail(tw, r, err)
 		return
 	}
 	defer end()
 	if strings.HasPrefix(path, "/v1/") {
-		traced, span := a.tracer.Request(admitted, pattern, id, a.traceHeaders(r)...)
+		traced, span := a.cfg.Tracer.Request(admitted, pattern, id, a.traceHeaders(r)...)
 		admitted = traced
 		defer func() { span.Answered(tw.status) }()
 	}
 	defer func() {
 		if tw.status == http.StatusUnauthorized || tw.status == http.StatusForbidden {
-			a.refused(admitted, operation, tw.status)
+			a.cfg.Refused(admitted, operation, tw.status)
 		}
 	}()
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {

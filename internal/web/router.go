@@ -49,17 +49,13 @@ type RouterConfig struct {
 // not know what the operations do. All operations must be added before the first
 // request. After that, a Router is safe for concurrent use.
 type Router struct {
-	gate     Gate
-	proxies  []netip.Prefix
-	refused  func(r *http.Request, operation string, status int)
-	metrics  *obs.Metrics
-	tracer   *tracing.Tracer
-	log      obs.Log
-	outage   *outage
-	mux      *http.ServeMux
-	huma     huma.API
-	draining drain
-	streams  openStreams
+	drain
+	cfg     RouterConfig
+	log     obs.Log
+	outage  *outage
+	mux     *http.ServeMux
+	huma    huma.API
+	streams openStreams
 	// operations maps the patterns of mux to operations.
 	operations map[string]string
 	paths      *http.ServeMux      // finds a path whatever the method
@@ -69,13 +65,13 @@ type Router struct {
 // NewRouter returns a Router without operations.
 func NewRouter(cfg RouterConfig) *Router {
 	a := &Router{
-		gate: cfg.Gate, proxies: cfg.TrustedProxies, refused: cfg.Refused, metrics: cfg.Metrics, tracer: cfg.Tracer,
-		log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
+		cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
 		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
 	}
-	if a.refused == nil {
-		a.refused = func(*http.Request, string, int) {}
+	if cfg.Refused == nil {
+		a.cfg.Refused = func(*http.Request, string, int) {}
 	}
+	a.Undrain()
 	a.outage = newOutage(a.log)
 	hc := huma.DefaultConfig(cfg.Title, descriptionVersion(cfg.Version))
 	// The description is served once it is complete. The docs page of huma would
@@ -141,15 +137,3 @@ func (a *Router) OpenStreams() (streams, connections int) {
 // CloseStreams waits until all event streams have ended, which they do while the
 // Router drains. When ctx ends, it closes the connections of the remaining ones.
 func (a *Router) CloseStreams(ctx context.Context) { a.streams.close(ctx) }
-
-// Drain ends the responses that wait for something, such as event streams.
-func (a *Router) Drain() { a.draining.set(true) }
-
-// Undrain reverts Drain.
-func (a *Router) Undrain() { a.draining.set(false) }
-
-// IsDraining reports whether the Router drains.
-func (a *Router) IsDraining() bool { return a.draining.active() }
-
-// DrainBegins returns a channel that is closed once draining begins, or has begun.
-func (a *Router) DrainBegins() <-chan struct{} { return a.draining.begins() }

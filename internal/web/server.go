@@ -209,7 +209,7 @@ func (s *Server) handler(api *Router) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
 		if len(s.cfg.Only) > 0 && !slices.Contains(s.cfg.Only, path) || slices.Contains(s.cfg.Without, path) {
-			r = api.identified(w, r)
+			r = identified(w, r, api.cfg.TrustedProxies)
 			api.Fail(w, r, NewProblem(http.StatusNotFound, CodeRouteNotFound, "this path is not served at this address; see http.probe-listen"))
 			return
 		}
@@ -233,14 +233,14 @@ func guard(api *Router, cross *http.CrossOriginProtection, authMode string, orig
 				return
 			}
 		}
-		r = api.identified(w, r)
+		r = identified(w, r, api.cfg.TrustedProxies)
 		if err := cross.Check(r); err != nil {
-			api.refused(r, "", http.StatusForbidden)
+			api.cfg.Refused(r, "", http.StatusForbidden)
 			api.Fail(w, r, NewProblem(http.StatusForbidden, CodeCrossOrigin, "pages of this origin may not do this; http.allowed-origins lists the origins that may"))
 			return
 		}
 		if authMode == auth.ModeNone && !auth.IsLoopback(hostOf(r.Host)) {
-			api.refused(r, "", http.StatusMisdirectedRequest)
+			api.cfg.Refused(r, "", http.StatusMisdirectedRequest)
 			api.Fail(w, r, NewProblem(http.StatusMisdirectedRequest, CodeWrongHost,
 				"with auth.mode none, this server accepts only localhost and loopback addresses as the host"))
 			return

@@ -363,7 +363,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.move(1, reward.Running)
 		same(b, "dispatched", []reward.TargetID{1}, b.dispatchTargets(math.MaxInt64, 9))
 		for by, c := range map[string]rules.PromotionChange{
-			"ann": {MaxAmount: new(reward.Amount(59))}, "bob": {Amount: new(reward.Amount(1))}, "mia": {Versions: []rules.PromotionVersion{}, Name: new("x")},
+			"ann": {MaxAmount: new(reward.Amount(59))}, "bob": {Amount: new(reward.Amount(1))}, "mia": {Tags: []string{}, Name: new("x")},
 		} {
 			c.ID, c.By = 1, by
 			if _, err := b.PromotionChange(b.ctx, c); err == nil {

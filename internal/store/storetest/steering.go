@@ -54,7 +54,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "the other one", other, list[0])
 
 		want.Name, want.Version, want.Revision = "once more", 3, want.Revision+1
-		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Versions: []rules.PromotionVersion{{Number: 9, CreatedAt: epoch}, {Number: 2, CreatedAt: epoch}}})
+		got, err = b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new("once more"), Tags: []string{tagOf(9, epoch), tagOf(2, epoch)}})
 		b.must(err)
 		same(b, "one field", want, got)
 		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version, want.Revision = 0, 1, 0, "", 4, want.Revision+1
@@ -77,10 +77,10 @@ func exerciseSteering(t *testing.T, open Open) {
 			code   string
 		}{
 			{rules.PromotionChange{ID: 2, Name: new("n")}, reward.CodeNotFound},
-			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{}}, reward.CodePreconditionFailed},
-			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{{Number: 0, CreatedAt: epoch}, {Number: 2, CreatedAt: epoch}}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Tags: []string{}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Tags: []string{tagOf(0, epoch), tagOf(2, epoch)}}, reward.CodePreconditionFailed},
 			// The same version of an earlier promotion with this ID.
-			{rules.PromotionChange{ID: 1, Name: new("n"), Versions: []rules.PromotionVersion{{Number: was.Version, CreatedAt: epoch.Add(-time.Microsecond)}}}, reward.CodePreconditionFailed},
+			{rules.PromotionChange{ID: 1, Name: new("n"), Tags: []string{tagOf(was.Version, epoch.Add(-time.Microsecond))}}, reward.CodePreconditionFailed},
 			{rules.PromotionChange{ID: 1, Name: new("nul\x00")}, reward.CodeInvalid},
 			{rules.PromotionChange{ID: 1, Metadata: &many}, reward.CodeInvalid},
 			{rules.PromotionChange{ID: 1, Metadata: &reward.MetadataChange{"a": new(strings.Repeat("ü", reward.MetadataTextMax+1))}}, reward.CodeInvalid},
@@ -183,7 +183,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		changed, refused := 0, 0
 		for i := range 8 {
 			wg.Go(func() {
-				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new(fmt.Sprint(i)), Versions: []rules.PromotionVersion{{Number: 1, CreatedAt: epoch}}})
+				_, err := b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Name: new(fmt.Sprint(i)), Tags: []string{tagOf(1, epoch)}})
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -214,4 +214,9 @@ func exerciseSteering(t *testing.T, open Open) {
 			b.Fatalf("%d changes of one version succeeded, %d were refused", changed, refused)
 		}
 	})
+}
+
+// tagOf returns the tag of a version of a promotion that was created at a time.
+func tagOf(version int64, createdAt time.Time) string {
+	return rules.PromotionTag(reward.Promotion{Version: version, CreatedAt: createdAt})
 }
