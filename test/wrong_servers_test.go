@@ -106,7 +106,7 @@ func (r *rig) standstill() (id string) {
 	kafka := fixture.Must(bus.Open(r.t.Context(), bus.Config{Brokers: r.engine.Brokers(), TopicPrefix: r.cfg.Kafka.TopicPrefix, ClientID: "largesse-test"}))(r.t)
 	defer kafka.Close()
 	started := bus.Record{Topic: bus.TopicStarted, Value: []byte(`{"promotionId":4711,"promotionType":"POINT","totalCount":1}`)}
-	fixture.OK(r.t, bus.NewPublisher(kafka).Publish(r.t.Context(), []bus.Record{started}))
+	fixture.OK(r.t, kafka.Publish(r.t.Context(), []bus.Record{started}))
 	return r.until("4711", "RUNNING", func(p client.Promotion) bool { return p.Status == "RUNNING" }).ID
 }
 

@@ -77,8 +77,13 @@ func (b *Broadcast) run(ctx context.Context) {
 // read reads the topic from its beginning until ctx ends or the topic is recreated.
 func (b *Broadcast) read(ctx context.Context, kafka *kgo.Client) {
 	behind := b.ends(ctx)
-	for ctx.Err() == nil && len(behind) > 0 {
-		polling, cancel := context.WithTimeout(ctx, catchUpInterval)
+	for ctx.Err() == nil {
+		polling, cancel := ctx, context.CancelFunc(func() {})
+		if len(behind) > 0 {
+			polling, cancel = context.WithTimeout(ctx, catchUpInterval)
+		} else {
+			b.once.Do(func() { close(b.ready) })
+		}
 		records, recreated := poll(polling, kafka, defaultBatchMax, b.log)
 		cancel()
 		if !b.work(ctx, records) || recreated {
@@ -89,19 +94,8 @@ func (b *Broadcast) read(ctx context.Context, kafka *kgo.Client) {
 				delete(behind, r.Partition)
 			}
 		}
-		if len(records) == 0 && ctx.Err() == nil {
+		if len(records) == 0 && len(behind) > 0 && ctx.Err() == nil {
 			b.dropTrimmed(ctx, behind)
-		}
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	b.once.Do(func() { close(b.ready) })
-	for recreated := false; ctx.Err() == nil && !recreated; {
-		var records []*kgo.Record
-		records, recreated = poll(ctx, kafka, defaultBatchMax, b.log)
-		if !b.work(ctx, records) {
-			return
 		}
 	}
 }

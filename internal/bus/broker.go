@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/service"
@@ -34,9 +33,6 @@ type BrokerConfig struct {
 	Dir string
 	// Listen is a loopback host:port; "": 127.0.0.1 and any free port.
 	Listen string
-	// Retention is the time that records are retained. Zero means
-	// DefaultRetention.
-	Retention time.Duration
 	// Login is what clients authenticate with, by SCRAM-SHA-256 or SCRAM-SHA-512. Nil
 	// means that every process of this machine may read and write.
 	Login *SASL
@@ -77,9 +73,6 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 	if err := checkLoopback(cfg.Listen); err != nil {
 		return nil, err
 	}
-	if cfg.Retention == 0 {
-		cfg.Retention = DefaultRetention
-	}
 	if cfg.ListenOn == nil {
 		cfg.ListenOn = func(network, address string) (net.Listener, error) {
 			return new(net.ListenConfig).Listen(ctx, network, address)
@@ -100,7 +93,7 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		kfake.SyncWrites(),
 		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return cfg.ListenOn(network, cfg.Listen) }),
 		kfake.BrokerConfigs(map[string]string{
-			"log.retention.ms": strconv.FormatInt(cfg.Retention.Milliseconds(), 10),
+			"log.retention.ms": strconv.FormatInt(DefaultRetention.Milliseconds(), 10),
 		}),
 		kfake.WithLogger(brokerLog{log}),
 	)
@@ -109,10 +102,12 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 		return nil, fmt.Errorf("start the embedded broker on %s in %s: %w", cfg.Listen, cfg.Dir, err)
 	}
 	b := &Broker{kafka: kafka, addr: kafka.ListenAddrs()[0], log: log}
-	if err := ping(ctx, b.addr, cfg); err != nil {
+	client, err := connect(ctx, Config{Brokers: []string{b.addr}, SASL: cfg.Login, Dial: cfg.Dial}, dialTimeout)
+	if err != nil {
 		kafka.Close()
 		return nil, fmt.Errorf("embedded broker on %s: %w", b.addr, err)
 	}
+	client.Close()
 	// The broker's own timer does not run after a restart.
 	b.keeping.Start(context.WithoutCancel(ctx), b.keepRetention)
 	b.log.Info("embedded broker started", "listen", b.addr, "dir", cfg.Dir)
@@ -164,7 +159,6 @@ func checkLoopback(listen string) error {
 	return fmt.Errorf("embedded broker: %q is not a loopback address, and the broker has no authentication", listen)
 }
 
-// brokerLogin returns the options that make a broker ask for its login.
 func brokerLogin(cfg BrokerConfig) ([]kfake.Opt, error) {
 	// The broker stores its users, and would prefer them to those of this start.
 	if err := os.Remove(filepath.Join(cfg.Dir, "sasl.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -182,26 +176,6 @@ func brokerLogin(cfg BrokerConfig) ([]kfake.Opt, error) {
 		return nil, fmt.Errorf("embedded broker: kafka.sasl-password-file %w", err)
 	}
 	return []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(l.Mechanism, l.User, password)}, nil
-}
-
-func ping(ctx context.Context, addr string, cfg BrokerConfig) error {
-	opts := []kgo.Opt{kgo.SeedBrokers(addr), kgo.DisableClientMetrics()}
-	if cfg.Dial != nil {
-		opts = append(opts, kgo.Dialer(cfg.Dial))
-	}
-	if cfg.Login != nil {
-		mechanism, err := cfg.Login.mechanism(obs.Log{})
-		if err != nil {
-			return err
-		}
-		opts = append(opts, kgo.SASL(mechanism))
-	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return client.Ping(ctx)
 }
 
 func (b *Broker) keepRetention(ctx context.Context) {

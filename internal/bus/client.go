@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -32,8 +33,10 @@ type Config struct {
 	// TopicPrefix begins the name of every topic and group; empty: none.
 	TopicPrefix string
 	ClientID    string
-	TLS         *TLS  // nil: no encryption
-	SASL        *SASL // nil: no authentication
+	// TLS names PEM files, which are read for each connection, so that an operator can
+	// rotate them without a restart. Nil means no encryption.
+	TLS  *service.TLSFiles
+	SASL *SASL // nil: no authentication
 	// Partitions is the number of partitions of created publish and retry
 	// topics. Zero means 12.
 	Partitions int32
@@ -64,11 +67,16 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Partitions == 0 {
 		cfg.Partitions = defaultPartitions
 	}
-	opts, err := connectOptions(cfg, dialTimeout)
+	return connect(ctx, cfg, dialTimeout, publishOptions...)
+}
+
+// connect connects with more options than connectOptions. dial limits the time to connect.
+func connect(ctx context.Context, cfg Config, dial time.Duration, more ...kgo.Opt) (*Client, error) {
+	opts, err := connectOptions(cfg, dial)
 	if err != nil {
 		return nil, err
 	}
-	kafka, err := kgo.NewClient(append(opts, publishOptions()...)...)
+	kafka, err := kgo.NewClient(append(slices.Clip(opts), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka client: %w", err)
 	}
@@ -100,11 +108,11 @@ func connectOptions(cfg Config, dial time.Duration) ([]kgo.Opt, error) {
 	}
 	switch {
 	case cfg.TLS != nil:
-		dialTLS, err := cfg.TLS.dialer(dial, log)
+		dialer, err := dialTLS(*cfg.TLS, dial, log)
 		if err != nil {
 			return nil, err
 		}
-		opts = append(opts, kgo.Dialer(dialTLS))
+		opts = append(opts, kgo.Dialer(dialer))
 	case cfg.Dial != nil:
 		opts = append(opts, kgo.Dialer(cfg.Dial))
 	default:
@@ -185,11 +193,7 @@ func IsTemporary(err error) bool {
 // missing returns the wanted topics that do not exist. pending reports whether
 // some exist but are not usable yet.
 func (c *Client) missing(ctx context.Context, wanted map[string]int32) (missing map[string]int32, pending bool, err error) {
-	names := make([]string, 0, len(wanted))
-	for name := range wanted {
-		names = append(names, name)
-	}
-	details, err := c.admin.ListTopics(ctx, names...)
+	details, err := c.admin.ListTopics(ctx, slices.Collect(maps.Keys(wanted))...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list Kafka topics: %w", err)
 	}
@@ -238,50 +242,49 @@ func (c *Client) LogID(ctx context.Context, topic string) (string, error) {
 	return c.full(topic) + "@" + detail.ID.String(), nil
 }
 
-// Lag returns the number of records of each topic that the group has not
-// committed. A partition without a commit counts from its beginning.
-func (c *Client) Lag(ctx context.Context, group string, topics ...string) (map[string]int64, error) {
-	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // such a group has no commits
-		return nil, fmt.Errorf("read the commits of group %s: %w", group, err)
+// Lag returns the number of records of a topic that the group has not committed. A
+// partition without a commit counts from its beginning.
+func (c *Client) Lag(ctx context.Context, group, topic string) (int64, error) {
+	left, err := c.uncommitted(ctx, group, topic)
+	var records int64
+	for _, b := range left {
+		records += max(0, b.end-b.start)
 	}
-	lags := map[string]int64{}
-	for _, topic := range topics {
-		bounds, err := c.bounds(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		lags[topic] = 0
-		for partition, b := range bounds {
-			from := b.start
-			if commit, ok := commits.Lookup(c.full(topic), partition); ok && commit.Err == nil {
-				from = max(from, commit.At)
-			}
-			lags[topic] += max(0, b.end-from)
-		}
-	}
-	return lags, nil
+	return records, err
 }
 
 // Positions returns, by partition, the offset from which a group without stored
 // offsets reads a topic: after its commit, or from the beginning of the log.
 func (c *Client) Positions(ctx context.Context, group, topic string) (map[int32]int64, error) {
-	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
+	left, err := c.uncommitted(ctx, group, topic)
 	if err != nil {
+		return nil, err
+	}
+	positions := make(map[int32]int64, len(left))
+	for partition, b := range left {
+		positions[partition] = b.start
+	}
+	return positions, nil
+}
+
+// uncommitted returns what is left of each partition of a topic after the commits of a
+// group.
+func (c *Client) uncommitted(ctx context.Context, group, topic string) (map[int32]bound, error) {
+	commits, err := c.admin.FetchOffsets(ctx, c.full(group))
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // such a group has no commits
 		return nil, fmt.Errorf("read the commits of group %s: %w", group, err)
 	}
 	bounds, err := c.bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	positions := make(map[int32]int64, len(bounds))
 	for partition, b := range bounds {
-		positions[partition] = b.start
 		if commit, ok := commits.Lookup(c.full(topic), partition); ok && commit.Err == nil {
-			positions[partition] = max(b.start, commit.At)
+			b.start = max(b.start, commit.At)
+			bounds[partition] = b
 		}
 	}
-	return positions, nil
+	return bounds, nil
 }
 
 // Ends returns the end offset of each partition of a topic, as readers see it.
@@ -331,7 +334,6 @@ type TopicLag struct {
 	Records      int64
 }
 
-// consumed lists the topics that groups consume, with their groups.
 var consumed = []struct{ topic, group string }{
 	{TopicPointPublish, GroupPoint},
 	{TopicVoucherPublish, GroupVoucher},
@@ -348,8 +350,8 @@ func (c *Client) Lags(ctx context.Context) ([]TopicLag, error) {
 	for i, t := range consumed {
 		out[i] = TopicLag{Topic: c.full(t.topic), Group: c.full(t.group)}
 		go func() { // the library may ignore ctx until it is connected
-			lags, err := c.Lag(ctx, t.group, t.topic)
-			out[i].Records = lags[t.topic]
+			records, err := c.Lag(ctx, t.group, t.topic)
+			out[i].Records = records
 			failed <- err
 		}()
 	}
@@ -366,7 +368,6 @@ func (c *Client) Lags(ctx context.Context) ([]TopicLag, error) {
 	return out, nil
 }
 
-// readOptions returns the options of every reader.
 func (c *Client) readOptions(topic string) []kgo.Opt {
 	return append(slices.Clone(c.opts),
 		kgo.ConsumeTopics(c.full(topic)),
@@ -380,8 +381,6 @@ func (c *Client) readOptions(topic string) []kgo.Opt {
 	)
 }
 
-// full adds the prefix to the name of a topic or group.
 func (c *Client) full(name string) string { return c.cfg.TopicPrefix + name }
 
-// bare removes the prefix.
 func (c *Client) bare(name string) string { return strings.TrimPrefix(name, c.cfg.TopicPrefix) }

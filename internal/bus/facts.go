@@ -49,22 +49,13 @@ func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
 	if end, ok := ctx.Deadline(); ok {
 		dial = max(time.Until(end), time.Millisecond)
 	}
-	opts, err := connectOptions(cfg, dial)
-	if err != nil {
-		return Inspection{}, err
-	}
 	// Return the current state instead of waiting for a better one.
-	opts = append(opts, kgo.RequestRetries(1))
-	kafka, err := kgo.NewClient(opts...)
+	c, err := connect(ctx, cfg, dial, kgo.RequestRetries(1))
 	if err != nil {
-		return Inspection{}, fmt.Errorf("kafka client: %w", err)
-	}
-	c := &Client{cfg: cfg, opts: opts, kafka: kafka, admin: kadm.NewClient(kafka)}
-	defer c.Close()
-	if err := c.Ping(ctx); err != nil { // this one connects, the next one is timed
 		return Inspection{}, err
 	}
-	asked := time.Now()
+	defer c.Close()
+	asked := time.Now() // connect has pinged, too, but that included the dial
 	if err := c.Ping(ctx); err != nil {
 		return Inspection{}, err
 	}

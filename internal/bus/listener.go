@@ -225,10 +225,9 @@ func (l *Listener) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 			}
 			return offsets, nil
 		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("stored offsets of %s: %w", l.cfg.Topic, err)
+		if ctx.Err() == nil {
+			l.log.Warn("reading stored offsets failed", err, "topic", l.cfg.Topic)
 		}
-		l.log.Warn("reading stored offsets failed", err, "topic", l.cfg.Topic)
 		if !service.Sleep(ctx, service.Backoff(attempt, retryBase, retryLimit)) {
 			return nil, fmt.Errorf("stored offsets of %s: %w", l.cfg.Topic, err)
 		}

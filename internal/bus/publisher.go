@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,43 +32,32 @@ type Publisher interface {
 	Publish(ctx context.Context, records []Record) error
 }
 
-// publisher publishes through a client.
-type publisher struct {
-	client *Client
-}
-
-// NewPublisher returns a Publisher that uses the client's connection.
-func NewPublisher(client *Client) Publisher { return &publisher{client: client} }
-
-// publishOptions returns the options of the producer: all in-sync replicas
+// publishOptions are those of the producer: all in-sync replicas
 // acknowledge, and the library publishes idempotently by default. A record's
 // key decides its partition, as with other Kafka clients.
-func publishOptions() []kgo.Opt {
-	return []kgo.Opt{
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerLinger(time.Millisecond),
-		// Without this option, a record in flight would outlive its context
-		// while the broker is silent. A record reported as failed may therefore
-		// exist, as Publish documents.
-		kgo.AllowIdempotentProduceCancellation(),
-	}
+var publishOptions = []kgo.Opt{
+	kgo.RequiredAcks(kgo.AllISRAcks()),
+	kgo.ProducerLinger(time.Millisecond),
+	// Without this option, a record in flight would outlive its context
+	// while the broker is silent. A record reported as failed may therefore
+	// exist, as Publish documents.
+	kgo.AllowIdempotentProduceCancellation(),
 }
 
 // Publish implements Publisher.
-func (p *publisher) Publish(ctx context.Context, records []Record) error {
+func (c *Client) Publish(ctx context.Context, records []Record) error {
 	if len(records) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, deliveryTimeout, errDelivery)
 	defer cancel()
-	b := &publishing{errs: map[string]error{}, counts: map[string]int{}, recreated: map[string]bool{}, left: len(records), done: make(chan struct{})}
+	b := &publishing{failed: map[failure]countedError{}, recreated: map[string]bool{}, left: len(records), done: make(chan struct{})}
 	for _, rec := range records {
-		topic := rec.Topic
-		p.client.kafka.Produce(ctx, p.client.toKafka(rec), func(r *kgo.Record, err error) { b.finish(topic, r.Topic, err) })
+		c.kafka.Produce(ctx, c.toKafka(rec), func(r *kgo.Record, err error) { b.finish(rec.Topic, r.Topic, err) })
 	}
 	select {
 	case <-b.done:
-		p.forget(ctx, b.recreated)
+		c.forget(ctx, b.recreated)
 		return b.err()
 	case <-ctx.Done():
 		return fmt.Errorf("publish %d records: %w", len(records), context.Cause(ctx))
@@ -76,14 +66,14 @@ func (p *publisher) Publish(ctx context.Context, records []Record) error {
 
 // forget lets the client look for topics again that were deleted and created again:
 // otherwise it would publish nothing to them any more. The library ignores ctx.
-func (p *publisher) forget(ctx context.Context, topics map[string]bool) {
+func (c *Client) forget(ctx context.Context, topics map[string]bool) {
 	if len(topics) == 0 {
 		return
 	}
 	forgotten := make(chan struct{})
 	go func() {
 		defer close(forgotten)
-		p.client.kafka.PurgeTopicsFromProducing(slices.Collect(maps.Keys(topics))...)
+		c.kafka.PurgeTopicsFromProducing(slices.Collect(maps.Keys(topics))...)
 	}()
 	select {
 	case <-forgotten:
@@ -94,12 +84,19 @@ func (p *publisher) forget(ctx context.Context, topics map[string]bool) {
 // publishing collects the results of one batch. Results still arrive after its
 // caller has returned.
 type publishing struct {
-	mu        sync.Mutex       // protects the fields below
-	errs      map[string]error // by topic and text, because many records fail with the same error
-	counts    map[string]int
+	mu        sync.Mutex // protects the fields below
+	failed    map[failure]countedError
 	recreated map[string]bool // topics, with the prefix, that were deleted and created again
 	left      int
 	done      chan struct{} // closed when left is 0
+}
+
+// failure identifies an error that many records of a topic may have.
+type failure struct{ topic, text string }
+
+type countedError struct {
+	err     error // the first one
+	records int
 }
 
 func (b *publishing) finish(topic, full string, err error) {
@@ -109,12 +106,11 @@ func (b *publishing) finish(topic, full string, err error) {
 		b.recreated[full] = true
 	}
 	if err != nil {
-		key := topic + ": " + err.Error()
-		b.counts[key]++
-		b.errs[key] = fmt.Errorf("publish %d records to %s: %w", b.counts[key], topic, err)
+		key := failure{topic, err.Error()}
+		first := b.failed[key]
+		b.failed[key] = countedError{cmp.Or(first.err, err), first.records + 1}
 	}
-	b.left--
-	if b.left == 0 {
+	if b.left--; b.left == 0 {
 		close(b.done)
 	}
 }
@@ -123,8 +119,8 @@ func (b *publishing) err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []error
-	for _, err := range b.errs {
-		all = append(all, err)
+	for f, e := range b.failed {
+		all = append(all, fmt.Errorf("publish %d records to %s: %w", e.records, f.topic, e.err))
 	}
 	return errors.Join(all...)
 }

@@ -46,24 +46,22 @@ func (s *SASL) CheckPassword() error {
 // mechanism returns the mechanism, which uses the current password for each
 // connection. It fails if the file is unusable now.
 func (s *SASL) mechanism(log obs.Log) (sasl.Mechanism, error) {
-	report := log.Streak("SASL password file unusable, keeping the last one", "SASL password file usable again")
-	password, err := service.NewReloaded(0, func() (string, error) {
-		password, err := s.password()
+	current := func() string { return s.Password }
+	if s.Password == "" {
+		password, err := service.NewPassword("kafka.sasl-password-file", s.PasswordFile,
+			log.Streak("SASL password file unusable, keeping the last one", "SASL password file usable again"))
 		if err != nil {
-			return "", fmt.Errorf("kafka.sasl-password-file %w", err)
+			return nil, err
 		}
-		return password, nil
-	}, func(err error) { report(err) })
-	if err != nil {
-		return nil, err
+		current = password.Get
 	}
 	scramAuth := func(context.Context) (scram.Auth, error) {
-		return scram.Auth{User: s.User, Pass: password.Get()}, nil
+		return scram.Auth{User: s.User, Pass: current()}, nil
 	}
 	switch s.Mechanism {
 	case "PLAIN":
 		return plain.Plain(func(context.Context) (plain.Auth, error) {
-			return plain.Auth{User: s.User, Pass: password.Get()}, nil
+			return plain.Auth{User: s.User, Pass: current()}, nil
 		}), nil
 	case "SCRAM-SHA-256":
 		return scram.Sha256(scramAuth), nil

@@ -19,6 +19,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config/configtest"
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // files is a folder of certificates, keys and passwords.
@@ -56,6 +57,11 @@ func (f *files) authority() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(f.pair("ca")[0].Leaf)
 	return pool
+}
+
+// client returns the files of a client that a broker of the authority trusts.
+func (f *files) client() *service.TLSFiles {
+	return &service.TLSFiles{Setting: "kafka", CA: f.path("ca.crt"), Cert: f.path("us.crt"), Key: f.path("us.key")}
 }
 
 // brokerTLS is what a broker of the authority listens with.
@@ -131,21 +137,21 @@ func TestTLSIsChecked(t *testing.T) {
 	want := f.brokerTLS()
 	want.ClientAuth, want.ClientCAs = tls.RequireAndVerifyClientCert, f.authority()
 	mutual, plainText := startCluster(t, kfake.TLS(want)), startCluster(t)
-	ours := bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")}
+	ours := *f.client()
 	for name, tc := range map[string]struct {
 		cluster *kfake.Cluster
-		change  func(c *bus.TLS)
+		change  func(c *service.TLSFiles)
 		wrong   string // "" = let in
 	}{
-		"ours":                           {mutual, func(*bus.TLS) {}, ""},
-		"without our certificate":        {mutual, func(c *bus.TLS) { c.CertFile, c.KeyFile = "", "" }, "certificate required"},
-		"with a certificate of others":   {mutual, func(c *bus.TLS) { c.CertFile, c.KeyFile = strangers.path("us.crt"), strangers.path("us.key") }, "tls"},
-		"without the broker's authority": {mutual, func(c *bus.TLS) { c.CAFile = "" }, "unknown authority"},
-		"a broker of another authority":  {mutual, func(c *bus.TLS) { c.CAFile = strangers.path("ca.crt") }, "unknown authority"},
-		"a broker without TLS":           {plainText, func(*bus.TLS) {}, "no Kafka broker"},
-		"a file that is no certificate":  {mutual, func(c *bus.TLS) { c.CAFile = f.path("us.key") }, "kafka.ca-file holds no PEM certificate"},
-		"no such file":                   {mutual, func(c *bus.TLS) { c.CAFile = f.path("none") }, "kafka.ca-file cannot be read"},
-		"a key of another certificate":   {mutual, func(c *bus.TLS) { c.KeyFile = f.path("ca.key") }, "kafka.client-cert cannot be used with kafka.client-key"},
+		"ours":                           {mutual, func(*service.TLSFiles) {}, ""},
+		"without our certificate":        {mutual, func(c *service.TLSFiles) { c.Cert, c.Key = "", "" }, "certificate required"},
+		"with a certificate of others":   {mutual, func(c *service.TLSFiles) { c.Cert, c.Key = strangers.path("us.crt"), strangers.path("us.key") }, "tls"},
+		"without the broker's authority": {mutual, func(c *service.TLSFiles) { c.CA = "" }, "unknown authority"},
+		"a broker of another authority":  {mutual, func(c *service.TLSFiles) { c.CA = strangers.path("ca.crt") }, "unknown authority"},
+		"a broker without TLS":           {plainText, func(*service.TLSFiles) {}, "no Kafka broker"},
+		"a file that is no certificate":  {mutual, func(c *service.TLSFiles) { c.CA = f.path("us.key") }, "kafka.ca-file holds no PEM certificate"},
+		"no such file":                   {mutual, func(c *service.TLSFiles) { c.CA = f.path("none") }, "kafka.ca-file cannot be read"},
+		"a key of another certificate":   {mutual, func(c *service.TLSFiles) { c.Key = f.path("ca.key") }, "kafka.client-cert cannot be used with kafka.client-key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +182,7 @@ func TestFilesAreReadForEachConnection(t *testing.T) {
 		kfake.Superuser("SCRAM-SHA-256", "largesse", "first"), kfake.Superuser("PLAIN", "boss", "boss"))
 	password := f.write("password", "first\n")
 	client := fixture.Must(connect(t, bus.Config{
-		Brokers: cluster.ListenAddrs(), TLS: &bus.TLS{CAFile: f.path("ca.crt"), CertFile: f.path("us.crt"), KeyFile: f.path("us.key")},
+		Brokers: cluster.ListenAddrs(), TLS: f.client(),
 		SASL: &bus.SASL{Mechanism: "SCRAM-SHA-256", User: "largesse", PasswordFile: password},
 	}))(t)
 	fixture.OK(t, client.EnsureTopics(t.Context()))

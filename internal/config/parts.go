@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/service"
 )
 
 // The functions in this file convert settings to the types of other packages.
@@ -19,11 +20,11 @@ import (
 
 // TLSFiles returns the TLS configuration for the brokers, or nil for plain
 // connections.
-func (c Kafka) TLSFiles() *bus.TLS {
+func (c Kafka) TLSFiles() *service.TLSFiles {
 	if !c.TLS {
 		return nil
 	}
-	return &bus.TLS{CAFile: c.CAFile, CertFile: c.ClientCert, KeyFile: c.ClientKey}
+	return &service.TLSFiles{Setting: "kafka", CA: c.CAFile, Cert: c.ClientCert, Key: c.ClientKey}
 }
 
 // SASL returns the SASL configuration for the brokers, or nil for none.

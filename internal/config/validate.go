@@ -178,9 +178,11 @@ func (v *validation) kafkaSecurity(c Kafka) {
 	case tls == nil:
 		v.unset("has no effect without kafka.tls: set that to true, or remove this setting", files...)
 	default:
-		v.usable("kafka.ca-file", tls.CheckCA())
+		_, err := tls.Roots()
+		v.usable("kafka.ca-file", err)
 		if v.together("kafka.client-cert", "kafka.client-key") {
-			v.usable("kafka.client-cert", tls.CheckCert())
+			_, err = tls.Certificates()
+			v.usable("kafka.client-cert", err)
 		}
 	}
 	if c.SASLMechanism == "" {

@@ -24,7 +24,7 @@ func (r *rig) publish(values ...string) {
 	for i, v := range values {
 		records[i] = bus.Record{Topic: bus.TopicCouponIssue, Key: []byte("k"), Value: []byte(v)}
 	}
-	fixture.OK(r, bus.NewPublisher(c).Publish(r.Context(), records))
+	fixture.OK(r, c.Publish(r.Context(), records))
 }
 
 // TestExternalRecords checks that external records request coupons, also with the

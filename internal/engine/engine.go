@@ -696,7 +696,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		CallerLimits:        auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids), ApprovalAbove: e.above,
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
-			Rows: e.store, Publisher: bus.NewPublisher(e.bus), Hint: e.flow.Hint, Log: e.log,
+			Rows: e.store, Publisher: e.bus, Hint: e.flow.Hint, Log: e.log,
 		}),
 		Reconciler: e.books, Unblock: e.flow.Unblock,
 		Templates: e.coupons.Catalog, Coupons: e.coupons.Catalog, Issuing: e.coupons.Intake, CouponReconciler: e.coupons.Reconciler,

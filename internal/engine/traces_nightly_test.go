@@ -139,7 +139,7 @@ func (t *tracedEngine) pay(b *testing.B, e *Engine, id reward.PromotionID, targe
 		}
 	}
 	began, used := time.Now(), cpuOf(b)
-	fixture.OK(b, bus.NewPublisher(e.bus).Publish(b.Context(), records))
+	fixture.OK(b, e.bus.Publish(b.Context(), records))
 	for {
 		v := fixture.Must(e.store.PromotionGet(b.Context(), id))(b)
 		if v.Counts.Payouts[reward.Succeeded] == int64(targets) {

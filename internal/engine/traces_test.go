@@ -97,7 +97,7 @@ func (r *traceRig) pay(t *testing.T, api *Engine) map[string][]string {
 		value := fixture.Must(json.Marshal(map[string]any{"promotionId": 77, "targetId": json.Number(target), "userId": "u", "amount": 5}))(t)
 		return bus.Record{Topic: bus.TopicPointPublish, Key: []byte(target), Value: value, Headers: headers}
 	}
-	fixture.OK(t, bus.NewPublisher(api.bus).Publish(t.Context(), []bus.Record{
+	fixture.OK(t, api.bus.Publish(t.Context(), []bus.Record{
 		record("4", bus.Header{Key: "traceparent", Value: []byte(kafkaTrace)}),
 		record("5", bus.Header{Key: "traceparent", Value: []byte("00-zz\x00\xff")}),
 		record("6"),

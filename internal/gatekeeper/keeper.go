@@ -101,7 +101,7 @@ func New(cfg Config) *Keeper {
 		log: cfg.Log.For(obs.Gate),
 	}
 	loading, end := context.WithCancel(context.Background())
-	k := &Keeper{endLoads: end, Topic: &IssueTopic{rows: cfg.Store, Publisher: bus.NewPublisher(cfg.Bus), Inspector: cfg.Bus}}
+	k := &Keeper{endLoads: end, Topic: &IssueTopic{rows: cfg.Store, Publisher: cfg.Bus, Inspector: cfg.Bus}}
 	k.Loader = &Loader{
 		parts: p, topic: k.Topic, onLoad: cfg.OnLoad, fallbackAfter: cfg.FallbackAfter, ctx: loading,
 		loads: make(map[reward.TemplateID]*load), passed: make(chan struct{}, largeLoadsMax),

@@ -33,7 +33,7 @@ func (p Publishing) Publish(ctx context.Context) (Workload, error) {
 		return Workload{}, err
 	}
 	defer c.Close()
-	publisher := bus.NewPublisher(c)
+	publisher := c
 	out := Workload{Rejects: make(map[string]int)}
 	started := false
 	for sent := 0; sent < p.Targets || !started; {

@@ -652,7 +652,7 @@ func (r *running) publish(ctx context.Context, up *side, s Step) (string, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, simCall)
 	defer cancel()
-	if err := bus.NewPublisher(kafka).Publish(ctx, records); err != nil {
+	if err := kafka.Publish(ctx, records); err != nil {
 		return "", err
 	}
 	r.mu.Lock()

@@ -60,7 +60,6 @@ func (c *call) leave(conn *gatedConn) error {
 	return nil
 }
 
-// answering records that the first byte of a response has arrived.
 func (c *call) answering() {
 	if !c.left.Load() {
 		c.early.Store(true)

@@ -101,7 +101,6 @@ func badPage(status int, err error) Answer {
 	return Answer{Class: reward.AnswerUnknown, Status: status, Code: CodeBadPage, Message: clean(err.Error(), textMax), Err: err}
 }
 
-// wirePage is a page as the provider sends it. Unknown fields are ignored.
 type wirePage struct {
 	Charges    *[]wireCharge `json:"charges"`
 	NextCursor word          `json:"nextCursor"`
@@ -158,15 +157,11 @@ func readCharges(raw []byte, p reward.PromotionID, cursor string) (ChargesPage, 
 	return page, nil
 }
 
-// parseKey parses a key that reward.IdempotencyKey has formatted.
 func parseKey(key string) (reward.PromotionID, reward.TargetID, error) {
 	before, after, found := strings.Cut(key, ":")
-	p, err := reward.ParsePromotionID(before)
-	if err != nil || !found {
-		return 0, 0, fmt.Errorf("idempotencyKey %s is not promotionId:targetId", reward.Quote(key))
-	}
-	t, err := reward.ParseTargetID(after)
-	if err != nil {
+	p, wrongPromotion := reward.ParsePromotionID(before)
+	t, wrongTarget := reward.ParseTargetID(after)
+	if !found || wrongPromotion != nil || wrongTarget != nil {
 		return 0, 0, fmt.Errorf("idempotencyKey %s is not promotionId:targetId", reward.Quote(key))
 	}
 	return p, t, nil

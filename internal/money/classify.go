@@ -33,7 +33,6 @@ const (
 	CodeNotAllowed   = "NOT_ALLOWED"        // not sent: the CheckFunc returned an error
 )
 
-// reply is a raw response.
 type reply struct {
 	status     int
 	retryAfter string // header

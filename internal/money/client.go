@@ -164,7 +164,6 @@ func (c *Client) Close() {
 // InFlight returns the number of calls in flight.
 func (c *Client) InFlight() int { return len(c.slots) }
 
-// chargeBody is the JSON of a charge.
 type chargeBody struct {
 	PromotionID string        `json:"promotionId"`
 	TargetID    string        `json:"targetId"`
@@ -185,7 +184,6 @@ func (c *Client) ChargeVoucher(ctx context.Context, ch Charge, check CheckFunc) 
 	return c.charge(ctx, reward.Voucher, ch, check)
 }
 
-// chargePaths are the paths of charges in the Money API.
 var chargePaths = map[reward.PromotionType]string{reward.Point: "/v1/points/charge", reward.Voucher: "/v1/vouchers/charge"}
 
 // chargeRequest returns the request of a charge, without its check. If there is
@@ -294,7 +292,6 @@ func (c *Client) Probe(ctx context.Context, path, key string, body []byte) Answe
 	return classify(r, nil, time.Now())
 }
 
-// request is one call to make.
 type request struct {
 	method, path string
 	key          string      // charges only
@@ -306,7 +303,6 @@ type request struct {
 	page         bool  // a page of a list, whose duration does not count as a charge's
 }
 
-// step names the call in a trace.
 func (q request) step() string {
 	if q.method == http.MethodGet {
 		return "look up"
@@ -427,7 +423,6 @@ func unsent(code string, err error) Answer {
 	return Answer{Class: reward.AnswerNotSent, Code: code, Message: clean(err.Error(), textMax), Err: err}
 }
 
-// acquire waits for a free slot.
 func (c *Client) acquire(ctx context.Context) *Answer {
 	var err error
 	select {
@@ -449,11 +444,7 @@ func (c *Client) acquire(ctx context.Context) *Answer {
 
 func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: c.cfg.Timeout}
-	conn, err := d.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the Money API: %w", err)
-	}
-	return &gatedConn{Conn: conn}, nil
+	return gated(d.DialContext(ctx, network, addr))
 }
 
 // dialTLS puts the gatedConn above the TLS handshake, so that the check stops
@@ -463,10 +454,13 @@ func (c *Client) dialTLS(ctx context.Context, network, addr string) (net.Conn, e
 	defer cancel()
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the Money API: %w", err)
+		return gated(nil, err)
 	}
 	d := tls.Dialer{Config: c.signer.tls(host)}
-	conn, err := d.DialContext(ctx, network, addr)
+	return gated(d.DialContext(ctx, network, addr))
+}
+
+func gated(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Money API: %w", err)
 	}

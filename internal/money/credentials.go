@@ -37,7 +37,6 @@ type Credentials struct {
 // tokenMaxAge is the age at which TokenFile is read again.
 const tokenMaxAge = time.Second
 
-// signer adds the credentials to requests and connections.
 type signer struct {
 	name, value string // of the fixed header; empty: none
 	tokenName   string // header of the token
@@ -104,7 +103,6 @@ func (c Credentials) header() (name, value string, fixed bool) {
 	return http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value), fixed
 }
 
-// tokenHeader is the default header of the token.
 const tokenHeader = "Authorization"
 
 // headerName matches a valid header name (RFC 9110).
@@ -113,7 +111,6 @@ var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 // ourHeaders are the headers that a call sets itself.
 var ourHeaders = []string{"Accept", "Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key", "Transfer-Encoding", "User-Agent"}
 
-// sign adds the credentials to the headers of a request.
 func (s *signer) sign(h http.Header) {
 	if s.name != "" {
 		h.Set(s.name, s.value)
@@ -123,7 +120,6 @@ func (s *signer) sign(h http.Header) {
 	}
 }
 
-// tls returns the configuration of one new connection, from the current files.
 func (s *signer) tls(serverName string) *tls.Config {
 	cfg := s.tlsConfig.Get().Clone()
 	cfg.ServerName = serverName

@@ -80,7 +80,6 @@ type CustomError struct {
 // Error returns the setting and what is wrong.
 func (e CustomError) Error() string { return e.Setting + " " + e.Detail }
 
-// chargeEnv holds the names that expressions of a request may use.
 type chargeEnv struct {
 	Key         string `expr:"key"`
 	PromotionID string `expr:"promotionId"`
@@ -106,7 +105,6 @@ type signEnv struct {
 	Key       string `expr:"key"`
 }
 
-// replyEnv holds the names that rules may use.
 type replyEnv struct {
 	Key    string `expr:"key"` // that was sent
 	Status int    `expr:"status"`
@@ -159,7 +157,6 @@ func (p *custom) payable() reward.Payable {
 	return reward.Payable{PointsOnly: !named["type"] && !named["voucherCode"], SameCurrency: !named["currency"]}
 }
 
-// names collects the identifiers of an expression.
 type names map[string]bool
 
 // Visit implements ast.Visitor.
@@ -446,7 +443,6 @@ var (
 	keyText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~:@=,-]{0,199}$`)
 )
 
-// checkPlaces checks a path with placeholders.
 func checkPlaces(path, setting string, known []string, wrong func(string, string, ...any)) {
 	if !literalPath.MatchString(place.ReplaceAllString(path, "x")) {
 		wrong(setting, "must begin with / and be a path as in a URL, with placeholders such as {key}")
@@ -466,7 +462,6 @@ func unknownPlaces(text string, known []string) []string {
 	return unknown
 }
 
-// readHeaders reads "Name: value" lines.
 func readHeaders(text string, wrong func(string, string, ...any)) [][2]string {
 	const setting = "money.request.headers"
 	var headers [][2]string
@@ -516,7 +511,6 @@ func fill(path string, values map[string]string) (string, error) {
 	}), failed
 }
 
-// keyOf returns the provider's idempotency key of a payout.
 func (p *custom) keyOf(promotion reward.PromotionID, target reward.TargetID) (string, error) {
 	value, err := expr.Run(p.key, keyEnv{PromotionID: promotion.String(), TargetID: target.String()})
 	if err != nil {
@@ -529,7 +523,6 @@ func (p *custom) keyOf(promotion reward.PromotionID, target reward.TargetID) (st
 	return key, nil
 }
 
-// request returns the request of a charge, without its check.
 func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (request, error) {
 	key, err := p.keyOf(ch.PromotionID, ch.TargetID)
 	if err != nil {
@@ -613,13 +606,11 @@ func (p *custom) sendHeaders(q request, key string, promotion reward.PromotionID
 	return headers, nil
 }
 
-// shortError returns the first line of an error of an expression.
 func shortError(err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(first)
 }
 
-// env returns what the rules see of a response.
 func (r reply) env(key string) replyEnv {
 	env := replyEnv{Key: key, Status: r.status, Text: string(r.body)}
 	d := json.NewDecoder(bytes.NewReader(r.body))
@@ -671,7 +662,6 @@ func matches(rule *vm.Program, env replyEnv) bool {
 	return err == nil && yes
 }
 
-// textOf returns the text or integer that an expression gives, otherwise "".
 func textOf(program *vm.Program, env replyEnv, limit int) string {
 	if program == nil {
 		return ""
@@ -689,7 +679,6 @@ func textOf(program *vm.Program, env replyEnv, limit int) string {
 	return ""
 }
 
-// classify classifies the response to a charge by the rules.
 func (p *custom) classify(r reply, key string, now time.Time) Answer {
 	env := r.env(key)
 	b := readBody(r.body)
@@ -725,7 +714,6 @@ func (p *custom) classify(r reply, key string, now time.Time) Answer {
 	return a
 }
 
-// classifyLookup classifies the response to a lookup by the rules.
 func (p *custom) classifyLookup(r reply, key string, now time.Time) LookupResult {
 	env := r.env(key)
 	a := p.classify(r, key, now)

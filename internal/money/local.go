@@ -255,7 +255,6 @@ func (l *Local) run(ctx context.Context, slots chan struct{}, f func(ctx context
 	}
 }
 
-// localResult is what a call of a LocalProvider returned.
 type localResult struct {
 	key  string
 	err  error
@@ -272,7 +271,6 @@ var localStatus = map[reward.AnswerClass]int{
 	reward.AnswerMisconfigured: http.StatusUnauthorized,
 }
 
-// answer gives a result its class.
 func (r localResult) answer(cause error) Answer {
 	if r.err == nil {
 		return Answer{Class: reward.AnswerPaid, Status: http.StatusOK, TransactionKey: clean(r.key, textMax)}
@@ -325,7 +323,6 @@ type localGate struct {
 	refused   error      // what the check said before anything left
 }
 
-// ask asks the check before the provider is called.
 func (g *localGate) ask() error {
 	if g.check == nil {
 		return nil

@@ -61,7 +61,6 @@ type LookupResult struct {
 	Answer         Answer // of the lookup itself, for its attempt
 }
 
-// class returns the class of the lookup for metrics.
 func (r LookupResult) class() obs.LookupClass {
 	switch {
 	case r.Found:

@@ -261,7 +261,6 @@ func register[T any, V interface {
 	return vec
 }
 
-// off reports whether nothing is counted.
 func (m *Metrics) off() bool { return m == nil || m.registry == nil }
 
 func (m *Metrics) add(counter, n int, labels ...string) {
@@ -406,7 +405,6 @@ func (m *Metrics) logged(level slog.Level) {
 	}
 }
 
-// degraded records whether a part is in trouble.
 func (m *Metrics) degraded(part string, is bool) { m.set(degradedParts, oneIf(is), part) }
 
 // RequestAnswered counts an API request by its operation ("" for an unknown

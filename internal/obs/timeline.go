@@ -124,7 +124,6 @@ func (t *sums[ID, S]) take() map[ID]*S {
 	return taken
 }
 
-// called counts a call to the provider.
 func (a *PromotionSums) called(took time.Duration) {
 	bucket, _ := slices.BinarySearch(LatencyBounds[:], took)
 	a.Calls[bucket]++

@@ -106,7 +106,7 @@ type Flow struct {
 
 // New connects the parts. Nothing runs until Start.
 func New(cfg Config) (*Flow, error) {
-	publisher := bus.NewPublisher(cfg.Bus)
+	publisher := cfg.Bus
 	f := wire(cfg, publisher)
 	if err := f.listen(publisher); err != nil {
 		f.governor.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,26 +24,19 @@ type Clocks struct {
 // servers that do not answer while another one does, and the replicas of a
 // Cluster, and returns an error if no server answers.
 func (c *Client) CompareClocks(ctx context.Context) (Clocks, error) {
-	out := Clocks{nodes: make(map[string]service.Clock)}
 	nodes := c.Nodes()
-	var (
-		mu     sync.Mutex // protects out and failed
-		failed = rueidis.ErrClosing
-		wg     sync.WaitGroup
-	)
-	for address, node := range nodes {
-		wg.Go(func() {
-			clock, err := CompareClock(ctx, node)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = fmt.Errorf("TIME at %s: %w", address, err)
-				return
-			}
-			out.nodes[address] = clock
-		})
-	}
-	wg.Wait()
+	var mu sync.Mutex // protects out and failed
+	out, failed := Clocks{nodes: make(map[string]service.Clock)}, rueidis.ErrClosing
+	eachNode(nodes, func(address string, node rueidis.Client) {
+		clock, err := CompareClock(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed = fmt.Errorf("TIME at %s: %w", address, err)
+			return
+		}
+		out.nodes[address] = clock
+	})
 	if len(out.nodes) == 0 {
 		return Clocks{}, failed
 	}
@@ -57,11 +51,9 @@ func (c *Client) CompareClocks(ctx context.Context) (Clocks, error) {
 		out.slots = ranges
 		break
 	}
-	for address := range out.nodes {
-		if !slices.ContainsFunc(out.slots, func(r slotRange) bool { return r.owner == address }) {
-			delete(out.nodes, address)
-		}
-	}
+	maps.DeleteFunc(out.nodes, func(address string, _ service.Clock) bool {
+		return !slices.ContainsFunc(out.slots, func(r slotRange) bool { return r.owner == address })
+	})
 	return out, nil
 }
 

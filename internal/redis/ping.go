@@ -36,17 +36,13 @@ func (c *Client) pingCluster(ctx context.Context) error {
 	}
 	unwell := map[string]error{}
 	var mu sync.Mutex // protects unwell
-	var wg sync.WaitGroup
-	for address, node := range nodes {
-		wg.Go(func() {
-			if err := nodeWell(ctx, node); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				unwell[address] = fmt.Errorf("CLUSTER INFO at %s: %w", address, err)
-			}
-		})
-	}
-	wg.Wait()
+	eachNode(nodes, func(address string, node rueidis.Client) {
+		if err := nodeWell(ctx, node); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			unwell[address] = fmt.Errorf("CLUSTER INFO at %s: %w", address, err)
+		}
+	})
 	if len(unwell) == 0 {
 		return nil
 	}
@@ -55,11 +51,14 @@ func (c *Client) pingCluster(ctx context.Context) error {
 		if unwell[address] != nil {
 			continue
 		}
-		found, err := slotOwners(ctx, address, node)
+		ranges, err := slotRanges(ctx, address, node)
 		if err != nil {
 			return err
 		}
-		owners = found
+		owners = owners[:0]
+		for _, r := range ranges {
+			owners = append(owners, r.owner)
+		}
 		break
 	}
 	slices.Sort(owners)
@@ -69,6 +68,15 @@ func (c *Client) pingCluster(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// eachNode calls ask for all nodes at once, and waits for the calls.
+func eachNode(nodes map[string]rueidis.Client, ask func(address string, node rueidis.Client)) {
+	var asking sync.WaitGroup
+	for address, node := range nodes {
+		asking.Go(func() { ask(address, node) })
+	}
+	asking.Wait()
 }
 
 // nodeWell returns an error if a node of a Cluster does not answer or does not
@@ -85,27 +93,11 @@ func nodeWell(ctx context.Context, node rueidis.Client) error {
 	return nil
 }
 
-// slotRange is a range of slots of a Cluster.
 type slotRange struct {
 	from, to uint16
 	owner    string // address of the primary
 }
 
-// slotOwners asks a node which nodes own slots, and returns their addresses.
-func slotOwners(ctx context.Context, address string, node rueidis.Client) ([]string, error) {
-	ranges, err := slotRanges(ctx, address, node)
-	if err != nil {
-		return nil, err
-	}
-	owners := make([]string, 0, len(ranges))
-	for _, r := range ranges {
-		owners = append(owners, r.owner)
-	}
-	slices.Sort(owners)
-	return slices.Compact(owners), nil
-}
-
-// slotRanges asks a node which nodes own which slots.
 func slotRanges(ctx context.Context, address string, node rueidis.Client) ([]slotRange, error) {
 	rows, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
 	if err != nil {

@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -54,13 +53,9 @@ func InfoValue(info, name string) string {
 	return ""
 }
 
-// atLeast reports whether a version is major.minor or later.
 func atLeast(version string, major, minor int) bool {
-	first, rest, _ := strings.Cut(version, ".")
-	second, _, _ := strings.Cut(rest, ".")
-	haveMajor, errMajor := strconv.Atoi(first)
-	haveMinor, errMinor := strconv.Atoi(second)
-	if errMajor != nil || errMinor != nil {
+	var haveMajor, haveMinor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &haveMajor, &haveMinor); err != nil {
 		return false
 	}
 	return haveMajor > major || haveMajor == major && haveMinor >= minor

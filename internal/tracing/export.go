@@ -82,7 +82,6 @@ type sender struct {
 
 var _ otlptrace.Client = (*sender)(nil)
 
-// newSender returns a sender for a collector with a base URL.
 func newSender(endpoint string) *sender {
 	ended, end := context.WithCancel(context.Background())
 	return &sender{

@@ -91,7 +91,7 @@ func testBroadcastPartitions(t *testing.T, b *bench) {
 		topics, err := admin.ListTopics(t.Context(), b.prefix+bus.TopicStarted)
 		return err == nil && len(topics[b.prefix+bus.TopicStarted].Partitions) == 4
 	})
-	pub := bus.NewPublisher(b.open(t))
+	pub := b.open(t)
 	total := 0
 	fixture.Until(t, "records of every partition came", func() bool {
 		if total < 200 {

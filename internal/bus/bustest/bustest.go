@@ -103,7 +103,7 @@ func (b *bench) prepare(t *testing.T) {
 	t.Helper()
 	b.prefix = fixture.Name() + "."
 	b.client = b.open(t)
-	b.pub = bus.NewPublisher(b.client)
+	b.pub = b.client
 	fixture.OK(t, b.client.EnsureTopics(t.Context()))
 }
 
@@ -166,8 +166,7 @@ func (b *bench) waitNoLag(t *testing.T) {
 
 func (b *bench) lag(t *testing.T) int64 {
 	t.Helper()
-	lags := fixture.Must(b.client.Lag(t.Context(), group, topic))(t)
-	return lags[topic]
+	return fixture.Must(b.client.Lag(t.Context(), group, topic))(t)
 }
 
 // log records what a handle function got.
