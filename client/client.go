@@ -43,9 +43,8 @@ type Options struct {
 	// seconds. It does not apply to uploads, exports, retries, bulk operations
 	// on dead letters, reconciliations and events, which have no limit.
 	Timeout   time.Duration
-	UserAgent string // empty: largesse-client with the version of the module
-	// Transport sends the calls. Nil means http.DefaultTransport.
-	Transport http.RoundTripper
+	UserAgent string            // empty: largesse-client with the version of the module
+	Transport http.RoundTripper // sends the calls; nil: http.DefaultTransport
 }
 
 // Client calls one server. Its methods are safe for concurrent use.
@@ -105,17 +104,15 @@ func defaultUserAgent() string {
 
 // request describes one call.
 type request struct {
-	method string
-	path   []string // unescaped segments
-	query  url.Values
-	header http.Header
-	json   any // JSON body; nil: none
-	body   io.Reader
-	accept string // media type; empty: JSON
-	// ifMatch is the header If-Match. Empty: none.
-	ifMatch string
-	// unbounded calls end only with their context; see Options.Timeout.
-	unbounded bool
+	method    string
+	path      []string // unescaped segments
+	query     url.Values
+	header    http.Header
+	json      any // JSON body; nil: none
+	body      io.Reader
+	accept    string // media type; empty: JSON
+	ifMatch   string // header If-Match; empty: none
+	unbounded bool   // ends only with its context; see Options.Timeout
 }
 
 // call sends a request and returns the JSON response, with its ETag where T has one.
@@ -239,8 +236,7 @@ func escape(path []string) []string {
 // plainURLError removes the method and URL that net/http repeats in its errors, and says what
 // an end of the connection means.
 func plainURLError(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	if errors.Is(err, io.EOF) {

@@ -11,15 +11,12 @@ import (
 
 // IssueRequest is the state of a coupon request.
 type IssueRequest struct {
-	ID     string `json:"requestId" doc:"{templateId}:{userId}: the latest request of the user"`
-	Status string `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT"`
-	Ticket int64  `json:"ticket,omitempty" doc:"Coupons are issued in this order"`
-	// QueueRank is the number of requests ahead; 0 is next. It is nil if the
-	// request does not wait in line: it has an outcome, or its draw is still
-	// open.
-	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead: 0 is next, never rises. Only if WAITING"`
-	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty"` // only if WAITING
-	Coupon              *Coupon `json:"coupon,omitempty"`              // only if ISSUED
+	ID                  string  `json:"requestId" doc:"{templateId}:{userId}: the latest request of the user"`
+	Status              string  `json:"status" enum:"WAITING,ISSUED,REJECTED,LEFT"`
+	Ticket              int64   `json:"ticket,omitempty" doc:"Coupons are issued in this order"`
+	QueueRank           *int64  `json:"queueRank,omitempty" doc:"Requests ahead: 0 is next, never rises. Only if WAITING"` // nil: it has an outcome, or its draw is still open
+	EstimatedWaitMillis *int64  `json:"estimatedWaitMillis,omitempty"`                                                     // only if WAITING
+	Coupon              *Coupon `json:"coupon,omitempty"`                                                                  // only if ISSUED
 	Reason              string  `json:"reason,omitempty" doc:"Only if REJECTED: SOLD_OUT, USER_LIMIT, NOT_DRAWN or ERROR"`
 	Duplicate           bool    `json:"duplicate,omitempty" doc:"An earlier request of the user"`
 }

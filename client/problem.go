@@ -16,17 +16,13 @@ type Problem struct {
 	Status int // HTTP status
 	// Code is stable and meant for programs, e.g. ILLEGAL_STATE. It is empty if
 	// the response comes from something in front of the API, such as a proxy.
-	Code      string
-	Title     string
-	Detail    string // for people: what is wrong, where, and the remedy
-	Errors    []FieldError
-	RequestID string // request_id in the server's log
-	// OpensAt is when the template opens, with the code NOT_OPEN. Zero:
-	// unknown.
-	OpensAt time.Time
-	// RetryAfter is the time to wait before a retry. Zero: the server named
-	// none.
-	RetryAfter time.Duration
+	Code       string
+	Title      string
+	Detail     string // for people: what is wrong, where, and the remedy
+	Errors     []FieldError
+	RequestID  string        // request_id in the server's log
+	OpensAt    time.Time     // when the template opens, with the code NOT_OPEN; zero: unknown
+	RetryAfter time.Duration // time to wait before a retry; 0: the server named none
 }
 
 // FieldError describes an invalid field of a request.

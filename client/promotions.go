@@ -12,17 +12,15 @@ import (
 // Promotion is one run that pays many targets. Amounts are in minor units or
 // points.
 type Promotion struct {
-	ID          string `json:"id"`
-	Name        string `json:"name" doc:"Empty if only Kafka records name it"`
-	Type        string `json:"type" enum:"POINT,VOUCHER"`
-	Status      string `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
-	Amount      int64  `json:"amount,omitempty" maximum:"1000000000000000"` // default amount of a target
-	VoucherCode string `json:"voucherCode,omitempty" doc:"For viewers and in events, … and the last four characters"`
-	Currency    string `json:"currency"`
-	MaxRetries  int    `json:"maxRetries"`
-	// ConsumersPerInstance is the number of consumers on each instance. Zero:
-	// it depends on the number of targets.
-	ConsumersPerInstance int               `json:"consumersPerInstance,omitempty"`
+	ID                   string            `json:"id"`
+	Name                 string            `json:"name" doc:"Empty if only Kafka records name it"`
+	Type                 string            `json:"type" enum:"POINT,VOUCHER"`
+	Status               string            `json:"status" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
+	Amount               int64             `json:"amount,omitempty" maximum:"1000000000000000"` // default amount of a target
+	VoucherCode          string            `json:"voucherCode,omitempty" doc:"For viewers and in events, … and the last four characters"`
+	Currency             string            `json:"currency"`
+	MaxRetries           int               `json:"maxRetries"`
+	ConsumersPerInstance int               `json:"consumersPerInstance,omitempty"`            // 0: by the number of targets
 	RatePerSecond        int               `json:"ratePerSecond,omitempty"`                   // maximum calls of all instances together; 0: no limit of its own
 	Weight               int               `json:"weight"`                                    // share of the calls relative to other promotions
 	MaxAmount            int64             `json:"maxAmount,omitempty" doc:"May exceed 2^53"` // budget in minor units; 0: no limit
@@ -34,30 +32,26 @@ type Promotion struct {
 	ApprovedBy           string            `json:"approvedBy,omitempty"` // empty: nothing is approved
 	// ApprovedAmount and ApprovedCount say what was approved. Targets that came later
 	// are not paid until they are approved too.
-	ApprovedAmount *int64 `json:"approvedAmount,omitempty" doc:"May exceed 2^53"`
-	ApprovedCount  *int64 `json:"approvedCount,omitempty"`
-	// AwaitingApproval reports whether the promotion waits until somebody approves it.
-	AwaitingApproval bool `json:"awaitingApproval"`
-	// RejectedBy refused to approve the promotion for RejectReason. Empty: nobody did,
-	// or the promotion has changed since.
-	RejectedBy      string     `json:"rejectedBy,omitempty"`
-	RejectReason    string     `json:"rejectReason,omitempty"`
-	Closed          bool       `json:"closed" doc:"Takes no further targets"`
-	TotalCount      int64      `json:"totalCount" doc:"The sum of counts"`
-	ExpectedCount   *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
-	Counts          Counts     `json:"counts"`
-	AmountTotal     int64      `json:"amountTotal" doc:"May exceed 2^53"`
-	AmountSucceeded int64      `json:"amountSucceeded" doc:"May exceed 2^53"`
-	PausedBy        string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
-	PauseReason     string     `json:"pauseReason,omitempty"`
-	ETASeconds      *int64     `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
-	CreatedAt       time.Time  `json:"createdAt"`
-	StartedAt       *time.Time `json:"startedAt,omitempty"`
-	FinishedAt      *time.Time `json:"finishedAt,omitempty"`
-	ArchivedAt      *time.Time `json:"archivedAt,omitempty" doc:"Its payouts are removed; no more targets"`
-	Summaries       []Summary  `json:"summaries,omitempty" nullable:"false" doc:"The first 1000; absent in lists"`
-	// ETag is for PromotionChange.IfMatch. It is empty in lists and in events.
-	ETag string `json:"-"`
+	ApprovedAmount   *int64     `json:"approvedAmount,omitempty" doc:"May exceed 2^53"`
+	ApprovedCount    *int64     `json:"approvedCount,omitempty"`
+	AwaitingApproval bool       `json:"awaitingApproval"`
+	RejectedBy       string     `json:"rejectedBy,omitempty"` // empty: nobody did, or the promotion has changed since
+	RejectReason     string     `json:"rejectReason,omitempty"`
+	Closed           bool       `json:"closed" doc:"Takes no further targets"`
+	TotalCount       int64      `json:"totalCount" doc:"The sum of counts"`
+	ExpectedCount    *int64     `json:"expectedCount,omitempty" doc:"Announced by the started event"`
+	Counts           Counts     `json:"counts"`
+	AmountTotal      int64      `json:"amountTotal" doc:"May exceed 2^53"`
+	AmountSucceeded  int64      `json:"amountSucceeded" doc:"May exceed 2^53"`
+	PausedBy         string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
+	PauseReason      string     `json:"pauseReason,omitempty"`
+	ETASeconds       *int64     `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
+	CreatedAt        time.Time  `json:"createdAt"`
+	StartedAt        *time.Time `json:"startedAt,omitempty"`
+	FinishedAt       *time.Time `json:"finishedAt,omitempty"`
+	ArchivedAt       *time.Time `json:"archivedAt,omitempty" doc:"Its payouts are removed; no more targets"`
+	Summaries        []Summary  `json:"summaries,omitempty" nullable:"false" doc:"The first 1000; absent in lists"`
+	ETag             string     `json:"-"` // for PromotionChange.IfMatch; empty in lists and in events
 }
 
 func (p *Promotion) setETag(tag string) { p.ETag = tag }
@@ -101,27 +95,21 @@ type Summary struct {
 // NewPromotion describes a promotion to create. The server chooses empty
 // fields.
 type NewPromotion struct {
-	ID          string `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
-	Name        string `json:"name"`
-	Type        string `json:"type"`
-	Amount      int64  `json:"amount,omitempty"`
-	VoucherCode string `json:"voucherCode,omitempty"`
-	Currency    string `json:"currency,omitempty"`
-	MaxRetries  *int   `json:"maxRetries,omitempty"`
-	// ConsumersPerInstance is the number of consumers on each instance, 1 to
-	// 256. Nil: it depends on the number of targets.
-	ConsumersPerInstance *int `json:"consumersPerInstance,omitempty"`
-	// RatePerSecond limits the calls of all instances together, 1 to 1,000,000.
-	// Zero: no limit of its own.
-	RatePerSecond int `json:"ratePerSecond,omitempty"`
-	// Weight is the share of the calls relative to other promotions, 1 to 100.
-	// Zero means 1.
-	Weight     int               `json:"weight,omitempty"`
-	MaxAmount  int64             `json:"maxAmount,omitempty"` // budget in minor units; 0: no limit
-	Canary     *NewCanary        `json:"canary,omitempty"`    // nil: no canary
-	StartsAt   *time.Time        `json:"startsAt,omitempty"`  // nil: it is started manually
-	WebhookURL string            `json:"webhookUrl,omitempty"`
-	Metadata   map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
+	ID                   string            `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
+	Name                 string            `json:"name"`
+	Type                 string            `json:"type"`
+	Amount               int64             `json:"amount,omitempty"`
+	VoucherCode          string            `json:"voucherCode,omitempty"`
+	Currency             string            `json:"currency,omitempty"`
+	MaxRetries           *int              `json:"maxRetries,omitempty"`
+	ConsumersPerInstance *int              `json:"consumersPerInstance,omitempty"` // 1 to 256; nil: by the number of targets
+	RatePerSecond        int               `json:"ratePerSecond,omitempty"`        // of all instances together, 1 to 1,000,000; 0: no limit of its own
+	Weight               int               `json:"weight,omitempty"`               // share of the calls relative to other promotions, 1 to 100; 0 means 1
+	MaxAmount            int64             `json:"maxAmount,omitempty"`            // budget in minor units; 0: no limit
+	Canary               *NewCanary        `json:"canary,omitempty"`               // nil: no canary
+	StartsAt             *time.Time        `json:"startsAt,omitempty"`             // nil: it is started manually
+	WebhookURL           string            `json:"webhookUrl,omitempty"`
+	Metadata             map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
 }
 
 // NewCanary describes the canary of a promotion to create.
@@ -137,14 +125,12 @@ func (c *Client) CreatePromotion(ctx context.Context, p NewPromotion) (Promotion
 
 // PromotionChange describes a change of a promotion. Nil fields stay.
 type PromotionChange struct {
-	Name          *string           `json:"name,omitempty"`
-	RatePerSecond *Clearable[int]   `json:"ratePerSecond,omitempty"`
-	Weight        *Clearable[int]   `json:"weight,omitempty"`
-	MaxAmount     *Clearable[int64] `json:"maxAmount,omitempty"`
-	MaxRetries    *int              `json:"maxRetries,omitempty"`
-	// Metadata sets each entry with a value and removes each entry with nil.
-	// Other entries stay.
-	Metadata *Clearable[map[string]*string] `json:"metadata,omitempty"`
+	Name          *string                        `json:"name,omitempty"`
+	RatePerSecond *Clearable[int]                `json:"ratePerSecond,omitempty"`
+	Weight        *Clearable[int]                `json:"weight,omitempty"`
+	MaxAmount     *Clearable[int64]              `json:"maxAmount,omitempty"`
+	MaxRetries    *int                           `json:"maxRetries,omitempty"`
+	Metadata      *Clearable[map[string]*string] `json:"metadata,omitempty"` // sets entries with a value, removes those with nil
 
 	// The following fields can change only while the promotion is a DRAFT.
 	Amount      *Clearable[int64]     `json:"amount,omitempty"`
@@ -153,9 +139,7 @@ type PromotionChange struct {
 	Canary      *Clearable[NewCanary] `json:"canary,omitempty"`
 	StartsAt    *Clearable[time.Time] `json:"startsAt,omitempty"`
 
-	// IfMatch is the ETag of an earlier response. If the settings have changed
-	// since, the change is refused with the code PRECONDITION_FAILED. Empty: any.
-	IfMatch string `json:"-"`
+	IfMatch string `json:"-"` // ETag of an earlier response; empty: any. Other settings than then: PRECONDITION_FAILED
 }
 
 // ChangePromotion changes the settings of a promotion, also while it runs. Every
@@ -191,9 +175,7 @@ type PromotionFilter struct {
 	CreatedBy     string
 	CreatedAfter  time.Time // at this time or later
 	CreatedBefore time.Time // before this time
-	// Sort is id, createdAt or name, with a minus for descending. Empty: newest
-	// first.
-	Sort string
+	Sort          string    // id, createdAt or name, with a minus for descending; empty: newest first
 }
 
 // FindPromotions iterates over the promotions that a filter selects.

@@ -50,27 +50,23 @@ func (c *Client) Uploads(ctx context.Context, id string) iter.Seq2[Upload, error
 
 // UploadOptions describes an upload.
 type UploadOptions struct {
-	Format Format // empty: CSV
-	Gzip   bool   // whether the file is compressed with gzip
-	DryRun bool   // validate and sum up the file without accepting targets
-	// MajorUnits says that the amounts of the file are in major units of the
-	// promotion's currency: 10.50 are 1050 minor units of EUR.
-	MajorUnits bool
+	Format     Format // empty: CSV
+	Gzip       bool   // whether the file is compressed with gzip
+	DryRun     bool   // validate and sum up the file without accepting targets
+	MajorUnits bool   // amounts are in major units: 10.50 are 1050 minor units of EUR
 }
 
 // UploadResult is the result of an upload.
 type UploadResult struct {
-	UploadID   string `json:"uploadId,omitempty"` // empty in a dry run
-	Accepted   int64  `json:"accepted"`
-	Duplicates int64  `json:"duplicates"` // known targets with the same values
-	Conflicts  int64  `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
-	Rejected   int64  `json:"rejected"`
-	Amount     int64  `json:"amount" doc:"May exceed 2^53"` // total of the accepted targets, in minor units
-	Currency   string `json:"currency,omitempty"`           // the promotion's
-	// Errors holds the first lines that were not accepted. ReportURL is the URL
-	// of a CSV file with all of them.
-	Errors    []LineError `json:"errors" nullable:"false" doc:"The first 100"`
-	ReportURL string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
+	UploadID   string      `json:"uploadId,omitempty"` // empty in a dry run
+	Accepted   int64       `json:"accepted"`
+	Duplicates int64       `json:"duplicates"` // known targets with the same values
+	Conflicts  int64       `json:"conflicts" doc:"Known with another amount, user or code; not changed"`
+	Rejected   int64       `json:"rejected"`
+	Amount     int64       `json:"amount" doc:"May exceed 2^53"`                // total of the accepted targets, in minor units
+	Currency   string      `json:"currency,omitempty"`                          // the promotion's
+	Errors     []LineError `json:"errors" nullable:"false" doc:"The first 100"` // lines that were not accepted
+	ReportURL  string      `json:"reportUrl,omitempty" doc:"CSV of up to 100,000"`
 }
 
 // LineError explains why a line was not accepted.

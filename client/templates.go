@@ -10,34 +10,28 @@ import (
 
 // Template is a coupon template: a limited stock of coupons.
 type Template struct {
-	ID               string            `json:"id"`
-	Name             string            `json:"name"`
-	Metadata         map[string]string `json:"metadata,omitempty" doc:"Not for shoppers"`
-	TotalQuantity    int64             `json:"totalQuantity" doc:"In force"` // maximum number of live coupons
-	AwaitingQuantity int64             `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
-	PerUserLimit     int               `json:"perUserLimit"`              // maximum number of coupons per user
-	OpensAt          *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
-	ClosesAt         *time.Time        `json:"closesAt,omitempty"`        // nil: it does not close
-	ValidForSeconds  int64             `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
-	HoldSeconds      int64             `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
-	Mode             string            `json:"mode" enum:"STREAM,KAFKA,SYNC"`
-	// ReissueAfterCancel reports whether a user whose coupon was cancelled may
-	// get another.
-	ReissueAfterCancel bool       `json:"reissueAfterCancel"`
-	Codes              *CodeStyle `json:"codes,omitempty"` // nil: 26 random letters and digits
-	// ImportedCodes is nil if the codes are generated.
-	ImportedCodes *ImportedCodes `json:"importedCodes,omitempty"`
-	WhenRedisAway string         `json:"whenRedisAway" enum:"DATABASE,WAIT"`
-	// Path is how requests are handled now: GATE, or DATABASE during a Redis
-	// outage.
-	Path       string           `json:"path" enum:"GATE,DATABASE"`
-	Draw       *Draw            `json:"draw,omitempty"` // nil: first come, first served
-	CreatedAt  time.Time        `json:"createdAt"`
-	ArchivedAt *time.Time       `json:"archivedAt,omitempty" doc:"Its coupons are removed"`
-	Counters   TemplateCounters `json:"counters"`
-	Degraded   []string         `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is 0, and stock ignores it"`
-	// ETag is for TemplateChange.IfMatch and ApproveTemplate. It is empty in lists and in events.
-	ETag string `json:"-"`
+	ID                 string            `json:"id"`
+	Name               string            `json:"name"`
+	Metadata           map[string]string `json:"metadata,omitempty" doc:"Not for shoppers"`
+	TotalQuantity      int64             `json:"totalQuantity" doc:"In force"` // maximum number of live coupons
+	AwaitingQuantity   int64             `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
+	PerUserLimit       int               `json:"perUserLimit"`              // maximum number of coupons per user
+	OpensAt            *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
+	ClosesAt           *time.Time        `json:"closesAt,omitempty"`        // nil: it does not close
+	ValidForSeconds    int64             `json:"validForSeconds,omitempty"` // from issue to expiry of a coupon; 0: coupons do not expire
+	HoldSeconds        int64             `json:"holdSeconds,omitempty"`     // in which a new coupon must be confirmed; 0: coupons are not held
+	Mode               string            `json:"mode" enum:"STREAM,KAFKA,SYNC"`
+	ReissueAfterCancel bool              `json:"reissueAfterCancel"`      // whether a user whose coupon was cancelled may get another
+	Codes              *CodeStyle        `json:"codes,omitempty"`         // nil: 26 random letters and digits
+	ImportedCodes      *ImportedCodes    `json:"importedCodes,omitempty"` // nil: they are generated
+	WhenRedisAway      string            `json:"whenRedisAway" enum:"DATABASE,WAIT"`
+	Path               string            `json:"path" enum:"GATE,DATABASE"` // of requests now: DATABASE during a Redis outage
+	Draw               *Draw             `json:"draw,omitempty"`            // nil: first come, first served
+	CreatedAt          time.Time         `json:"createdAt"`
+	ArchivedAt         *time.Time        `json:"archivedAt,omitempty" doc:"Its coupons are removed"`
+	Counters           TemplateCounters  `json:"counters"`
+	Degraded           []string          `json:"degraded,omitempty" nullable:"false" doc:"gate: it did not answer, so waiting is 0, and stock ignores it"`
+	ETag               string            `json:"-"` // for TemplateChange.IfMatch and ApproveTemplate; empty in lists and in events
 }
 
 func (t *Template) setETag(tag string) { t.ETag = tag }
@@ -53,10 +47,8 @@ type TemplateCounters struct {
 
 // TemplateProgress is how a template comes on.
 type TemplateProgress struct {
-	ID string `json:"id"`
-	// State is UPCOMING, OPEN, SOLD_OUT or CLOSED. It is empty where the server's
-	// events do not arrive.
-	State               string           `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"`
+	ID                  string           `json:"id"`
+	State               string           `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"SOLD_OUT becomes OPEN when a coupon is cancelled"` // empty where the server's events do not arrive
 	Path                string           `json:"path" enum:"GATE,DATABASE"`
 	Counters            TemplateCounters `json:"counters"`
 	IssuedPerSecond     *float64         `json:"issuedPerSecond,omitempty" doc:"Over at most 10 s"`
@@ -126,23 +118,18 @@ type NewDraw struct {
 
 // TemplateChange describes a change of a template. Nil fields stay.
 type TemplateChange struct {
-	Name *string `json:"name,omitempty"`
-	// Metadata sets each entry with a value and removes each entry with nil.
-	// Other entries stay.
-	Metadata      *Clearable[map[string]*string] `json:"metadata,omitempty"`
-	TotalQuantity *int64                         `json:"totalQuantity,omitempty"`
-	PerUserLimit  *int                           `json:"perUserLimit,omitempty"`
-	// OpensAt, ClosesAt, ValidForSeconds and HoldSeconds can be cleared; see Clear.
-	OpensAt            *Clearable[time.Time] `json:"opensAt,omitempty"`
-	ClosesAt           *Clearable[time.Time] `json:"closesAt,omitempty"`
-	ValidForSeconds    *Clearable[int64]     `json:"validForSeconds,omitempty"`
-	HoldSeconds        *Clearable[int64]     `json:"holdSeconds,omitempty"`
-	Mode               *string               `json:"mode,omitempty"`
-	ReissueAfterCancel *bool                 `json:"reissueAfterCancel,omitempty"`
-	WhenRedisAway      *string               `json:"whenRedisAway,omitempty"`
-	// IfMatch is the ETag of an earlier response. If the settings have changed
-	// since, the change is refused with the code PRECONDITION_FAILED. Empty: any.
-	IfMatch string `json:"-"`
+	Name               *string                        `json:"name,omitempty"`
+	Metadata           *Clearable[map[string]*string] `json:"metadata,omitempty"` // sets entries with a value, removes those with nil
+	TotalQuantity      *int64                         `json:"totalQuantity,omitempty"`
+	PerUserLimit       *int                           `json:"perUserLimit,omitempty"`
+	OpensAt            *Clearable[time.Time]          `json:"opensAt,omitempty"`
+	ClosesAt           *Clearable[time.Time]          `json:"closesAt,omitempty"`
+	ValidForSeconds    *Clearable[int64]              `json:"validForSeconds,omitempty"`
+	HoldSeconds        *Clearable[int64]              `json:"holdSeconds,omitempty"`
+	Mode               *string                        `json:"mode,omitempty"`
+	ReissueAfterCancel *bool                          `json:"reissueAfterCancel,omitempty"`
+	WhenRedisAway      *string                        `json:"whenRedisAway,omitempty"`
+	IfMatch            string                         `json:"-"` // ETag of an earlier response; empty: any. Other settings than then: PRECONDITION_FAILED
 }
 
 // CreateTemplate creates a coupon template.

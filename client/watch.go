@@ -22,12 +22,9 @@ import (
 // WatchOptions holds the optional settings of a watch.
 type WatchOptions struct {
 	// Every is the interval between two reads where the server's events do not
-	// arrive, for example behind a proxy that buffers them. Zero means 1
-	// second.
-	Every time.Duration
-	// Patience limits the time without a response from the server, after the
-	// first one. Zero means 30 seconds.
-	Patience time.Duration
+	// arrive, for example behind a proxy that buffers them; 0: 1 second.
+	Every    time.Duration
+	Patience time.Duration // time without a response, after the first one; 0: 30 seconds
 	// Waiting, if set, is called with the reason each time the server does not
 	// answer, before the next attempt, and with nil when it answers again. The
 	// goroutine that ranges over the watch calls it.
@@ -37,29 +34,16 @@ type WatchOptions struct {
 const (
 	watchEvery    = time.Second
 	watchPatience = 30 * time.Second
-	// firstLineWait limits the silence at the start of an event stream: a
-	// server sends its first event at once.
-	firstLineWait = 10 * time.Second
-	// nextLineWait limits the silence afterwards. It is three times the longest
-	// silence of a server.
-	nextLineWait = 45 * time.Second
-	// streamTries is the number of streams that may fail in a row while reads
-	// succeed.
-	streamTries = 3
-	// retryDefault is the interval before a reconnect, unless the server named
-	// one.
-	retryDefault = 2 * time.Second
-	// againFirst and againMax limit the backoff while the server does not
-	// answer.
-	againFirst = 100 * time.Millisecond
-	againMax   = 5 * time.Second
+	firstLineWait = 10 * time.Second       // silence at the start of an event stream: a server sends its first event at once
+	nextLineWait  = 45 * time.Second       // silence afterwards: three times the longest one of a server
+	streamTries   = 3                      // streams that may fail in a row while reads succeed
+	retryDefault  = 2 * time.Second        // before a reconnect, unless the server named an interval
+	againFirst    = 100 * time.Millisecond // backoff while the server does not answer
+	againMax      = 5 * time.Second
 )
 
 var (
-	// errNoEvents reports that events do not arrive: the server is older, or
-	// something in between blocks them.
-	errNoEvents = errors.New("the server's events do not arrive")
-	// errBadEvent reports an event that cannot be parsed.
+	errNoEvents = errors.New("the server's events do not arrive") // the server is older, or something in between blocks them
 	errBadEvent = errors.New("parsing the server's events")
 )
 
@@ -146,24 +130,17 @@ func (w *watching[T]) run(ctx context.Context) error {
 
 // final reports whether an error is permanent.
 func final(err error) bool {
-	var p *Problem
-	if !errors.As(err, &p) {
-		return false
-	}
-	switch p.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return false
-	}
-	return p.Status < http.StatusInternalServerError
+	p, ok := errors.AsType[*Problem](err)
+	again := []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}
+	return ok && p.Status < http.StatusInternalServerError && !slices.Contains(again, p.Status)
 }
 
 // retryAfter returns the time that the server asks to wait.
 func retryAfter(err error) time.Duration {
-	var p *Problem
-	if !errors.As(err, &p) {
-		return 0
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return min(p.RetryAfter, watchPatience)
 	}
-	return min(p.RetryAfter, watchPatience)
+	return 0
 }
 
 // mayBeEvents reports whether only event streams may fail in this way, so that
@@ -200,15 +177,13 @@ func (w *watching[T]) tell(v T, last bool) {
 	w.enough = w.enough || last
 }
 
-// look reads the object.
 func (w *watching[T]) look(ctx context.Context) error {
-	var v T
-	if err := w.client.call(ctx, request{method: http.MethodGet, path: w.path}, &v); err != nil {
-		return err
+	v, err := get[T](ctx, w.client, w.path...)
+	if err == nil {
+		w.hear()
+		w.tell(v, w.ended(v))
 	}
-	w.hear()
-	w.tell(v, w.ended(v))
-	return nil
+	return err
 }
 
 // stream yields the events of a stream until it ends. Nil: the connection was
@@ -283,10 +258,8 @@ func silent(ctx context.Context) error {
 
 const (
 	eventStreamType = "text/event-stream"
-	// eventLineMax limits one line of an event stream, in bytes.
-	eventLineMax = 1 << 20
-	// eventRetryMin is the shortest interval that a server can request.
-	eventRetryMin = 100 * time.Millisecond
+	eventLineMax    = 1 << 20                // bytes of one line
+	eventRetryMin   = 100 * time.Millisecond // the shortest interval that a server can request
 )
 
 // event is one server-sent event.
@@ -298,11 +271,9 @@ type event struct {
 
 // eventStream reads server-sent events.
 type eventStream struct {
-	body io.Reader
-	// line is called for each line that arrives, including comments.
-	line func()
-	// retry is the interval before a reconnect that the server named last.
-	retry time.Duration
+	body  io.Reader
+	line  func()        // called for each line that arrives, including comments
+	retry time.Duration // before a reconnect, as the server named it last
 }
 
 // events iterates over the events until the stream ends.

@@ -32,8 +32,7 @@ type WebhookEndpoint struct {
 	PreviousSecretUntil *time.Time `json:"previousSecretUntil,omitempty" doc:"The previous secret signs until then"`
 	CreatedAt           time.Time  `json:"createdAt"`
 	CreatedBy           string     `json:"createdBy"`
-	// ETag is for WebhookEndpointChange.IfMatch. It is empty in lists.
-	ETag string `json:"-"`
+	ETag                string     `json:"-"` // for WebhookEndpointChange.IfMatch; empty in lists
 }
 
 func (e *WebhookEndpoint) setETag(tag string) { e.ETag = tag }
@@ -48,13 +47,10 @@ type NewWebhookEndpoint struct {
 
 // WebhookEndpointChange describes a change of a webhook endpoint. Nil fields stay.
 type WebhookEndpointChange struct {
-	URL *string `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
-	// Events replaces all events.
-	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
+	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
+	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"` // replaces all
 	Description *string  `json:"description,omitempty" maxLength:"500"`
-	// Enabled stops the recording of events if it is false, and pending deliveries
-	// wait. If it is true, they go on, and past failures are forgotten.
-	Enabled *bool `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"`
+	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"` // true: pending deliveries go on, and past failures are forgotten
 	// IfMatch is the ETag of an earlier response. If what a change can change is
 	// another now, the change is refused with the code PRECONDITION_FAILED. Empty: any.
 	IfMatch string `json:"-"`
