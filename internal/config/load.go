@@ -53,19 +53,17 @@ func (e *Error) Error() string {
 }
 
 func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.Name)
+	text := p.Name
 	if p.Value != "" {
-		fmt.Fprintf(&b, " = %q", p.Value)
+		text += fmt.Sprintf(" = %q", p.Value)
 	}
 	if p.Source != "" {
-		fmt.Fprintf(&b, " (%s)", p.Source)
+		text += " (" + p.Source + ")"
 	}
-	b.WriteString(" " + p.Detail)
-	return b.String()
+	return text + " " + p.Detail
 }
 
-// notSettings lists variables with the prefix that are no settings of an instance.
+// notSettings are variables of the command line.
 var notSettings = []string{"LARGESSE_SERVER", "LARGESSE_PROFILE", "LARGESSE_API_KEY", "LARGESSE_API_KEY_FILE", "LARGESSE_CA_FILE", "LARGESSE_ACTOR"}
 
 const (
@@ -89,12 +87,9 @@ const (
 func Load(p LoadParams) (Config, []string, error) {
 	c, warnings, problems, err := Examine(p)
 	if err == nil && len(problems) > 0 {
-		err = &Error{Problems: problems}
+		c, err = Config{}, &Error{Problems: problems}
 	}
-	if err != nil {
-		return Config{}, warnings, err
-	}
-	return c, warnings, nil
+	return c, warnings, err
 }
 
 // Examine is like Load, but returns problems instead of an *Error, together with the
@@ -244,7 +239,6 @@ func readYAML(path string, text []byte) (map[string]Value, []Problem, error) {
 	return w.values, w.problems, nil
 }
 
-// yamlWalk collects the settings and problems of a document.
 type yamlWalk struct {
 	path     string
 	values   map[string]Value
@@ -301,7 +295,7 @@ func (w *yamlWalk) complain(name, source, detail string) {
 	w.problems = append(w.problems, Problem{Name: name, Source: source, Detail: detail})
 }
 
-// isGroup reports whether name is a group of settings. "" is the group of all.
+// isGroup reports whether name is a group of settings; "" is that of all.
 func isGroup(name string) bool { return name == "" || slices.Contains(groupNames(), name) }
 
 // groupNames returns the names of all groups, such as "redis.stream".

@@ -26,8 +26,8 @@ func (c Config) Values() []SettingValue {
 	return values
 }
 
-// Masked returns the Config as a YAML file with secrets masked. A comment after each
-// value names its source.
+// Masked returns the Config as a YAML file with secrets masked, and the source of each
+// value as a comment.
 func (c Config) Masked() (string, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	groups := map[string]*yaml.Node{"": root}
@@ -141,7 +141,7 @@ func maskSecrets(text string) string {
 	return b.String()
 }
 
-// maskAddress masks the secrets in rest, which follows the scheme of one URL.
+// maskAddress masks the secrets in what follows the scheme of one URL.
 func maskAddress(scheme, rest string) string {
 	rest = secretQuery.ReplaceAllString(rest, "${1}"+mask)
 	// In a malformed URL, user and password may extend to the last @. Otherwise they

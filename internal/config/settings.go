@@ -37,8 +37,7 @@ const (
 	KindList     SettingKind = "list"
 )
 
-// boundsMark stands for the limits of a setting in its Doc.
-const boundsMark = "{bounds}"
+const boundsMark = "{bounds}" // the limits of a setting in its Doc
 
 // Settings lists every setting, in the order of the docs, which is that of the fields of
 // Config.
@@ -80,7 +79,6 @@ func settingsOf(group reflect.Type, prefix string, index []int) []Setting {
 	return settings
 }
 
-// bounds describes the limits of a number or a duration.
 func (s Setting) bounds() string {
 	if s.Max != "" {
 		return "from " + s.Min + " to " + s.Max
@@ -99,7 +97,6 @@ func (s Setting) check(value any) string {
 	return ""
 }
 
-// outside reports whether a number or a duration is outside of its limits.
 func (s Setting) outside(n int64) bool {
 	limit := func(text string) int64 {
 		v, err := s.parse(text)
@@ -137,13 +134,11 @@ func (s Setting) parse(text string) (any, error) {
 		}
 		return n, nil
 	case KindBool:
-		switch strings.ToLower(strings.TrimSpace(text)) {
-		case "true":
-			return true, nil
-		case "false":
-			return false, nil
+		word := strings.ToLower(strings.TrimSpace(text))
+		if word != "true" && word != "false" {
+			return nil, fmt.Errorf("must be true or false")
 		}
-		return nil, fmt.Errorf("must be true or false")
+		return word == "true", nil
 	case KindDuration:
 		d, err := time.ParseDuration(strings.TrimSpace(text))
 		if err != nil {
@@ -172,7 +167,6 @@ func settingByName(name string) (Setting, bool) {
 	return Setting{}, false
 }
 
-// value returns the value of a setting.
 func (c *Config) value(name string) any { return c.field(name).Interface() }
 
 // field returns the field of a setting, which must exist.

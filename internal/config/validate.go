@@ -27,8 +27,7 @@ const (
 	webhookSecretMax  = 1000
 )
 
-// resolveTimeout limits the DNS lookup of the host of a listen address.
-const resolveTimeout = 3 * time.Second
+const resolveTimeout = 3 * time.Second // of the host of a listen address
 
 // Validate checks every setting, alone and against the others. The error is an
 // *Error with all problems.
@@ -41,7 +40,6 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// validation collects the problems of a Config.
 type validation struct {
 	config   Config
 	resolve  func(ctx context.Context, host string) ([]net.IPAddr, error)
@@ -98,9 +96,10 @@ func (v *validation) run() {
 		v.wrong("roles", "must name at least one of "+strings.Join(Roles, ", "))
 	}
 	for i, role := range c.Roles {
-		if !slices.Contains(Roles, role) {
+		switch {
+		case !slices.Contains(Roles, role):
 			v.wrong("roles", fmt.Sprintf("has the unknown role %q; the roles are %s", role, strings.Join(Roles, ", ")))
-		} else if slices.Contains(c.Roles[:i], role) {
+		case slices.Contains(c.Roles[:i], role):
 			v.wrong("roles", fmt.Sprintf("names the role %q twice; keep one", role))
 		}
 	}
@@ -119,7 +118,6 @@ func (v *validation) passwordFile(name, file, of, urls string) {
 	}
 }
 
-// redisCA checks the file with the CAs of Redis.
 func (v *validation) redisCA(c Redis) {
 	switch _, err := (service.TLSFiles{CA: c.CAFile}).Roots(); {
 	case c.CAFile == "":
@@ -130,7 +128,6 @@ func (v *validation) redisCA(c Redis) {
 	}
 }
 
-// hasPassword reports whether a URL of a list has a password.
 func hasPassword(urls string) bool {
 	for text := range strings.SplitSeq(urls, ",") {
 		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
@@ -169,7 +166,6 @@ func (v *validation) kafka(c Kafka) {
 	}
 }
 
-// kafkaSecurity checks the TLS and SASL settings for the brokers.
 func (v *validation) kafkaSecurity(c Kafka) {
 	files, login := []string{"kafka.ca-file", "kafka.client-cert", "kafka.client-key"}, []string{"kafka.sasl-user", "kafka.sasl-password-file"}
 	switch tls := c.TLSFiles(); {
@@ -238,7 +234,6 @@ func (v *validation) money(c Money) {
 	v.customMoney(c)
 }
 
-// customMoney checks the description of an API other than the Money API.
 func (v *validation) customMoney(c Money) {
 	if custom := c.Custom(); custom != (money.Custom{}) {
 		payable, problems := money.CheckCustom(custom)
@@ -252,10 +247,8 @@ func (v *validation) customMoney(c Money) {
 		return
 	}
 	for _, s := range Settings {
-		for _, group := range []string{"money.request.", "money.response.", "money.lookup."} {
-			if strings.HasPrefix(s.Name, group) {
-				v.unset("has no effect without money.request.path: set that, or remove this setting", s.Name)
-			}
+		if strings.HasPrefix(s.Name, "money.") && strings.Count(s.Name, ".") == 2 { // request, response and lookup
+			v.unset("has no effect without money.request.path: set that, or remove this setting", s.Name)
 		}
 	}
 }
@@ -304,7 +297,6 @@ func (v *validation) http(c Config) {
 	}
 }
 
-// auth checks the settings for the authentication of callers.
 func (v *validation) auth(c Auth) {
 	if c.Mode != auth.ModeJWT {
 		v.unset("has no effect unless auth.mode is jwt: set that, or remove this setting",
