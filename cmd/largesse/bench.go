@@ -17,13 +17,12 @@ import (
 // benchmark is a command of bench.
 type benchmark struct {
 	about   *cobra.Command
-	several bool // it runs several instances, which need a Kafka
-	// redis and creates are parts of the help: which Redis it needs, and what the user of the
-	// database creates.
-	redis, creates string
-	flags          func(*pflag.FlagSet)
-	run            func(context.Context, lab.Bench) (benchResult, error)
-	broken         string // the error if a limit is not kept
+	several bool   // it runs several instances, which need a Kafka
+	redis   string // which one it needs, for the help
+	creates string // what the user of the database creates, for the help
+	flags   func(*pflag.FlagSet)
+	run     func(context.Context, lab.Bench) (benchResult, error)
+	broken  string // the error if a limit is not kept
 }
 
 // benchResult is what a benchmark measured: lab.Figures or lab.OriginalCases.
@@ -84,7 +83,7 @@ func (c *cli) printBench(result benchResult) error {
 		}
 	case lab.Figures:
 		if c.output == outputTable {
-			d := details{out: c.stdout}
+			d := c.details()
 			for _, one := range measured {
 				d.add(one.Name, one.Text)
 			}

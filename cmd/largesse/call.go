@@ -159,11 +159,10 @@ func countTrue(all ...bool) int {
 	return n
 }
 
-// serverPatience is how long client commands wait for a server that was started
-// just before them.
-const serverPatience = 3 * time.Second
-
-const redialAfter = 50 * time.Millisecond
+const (
+	serverPatience = 3 * time.Second       // how long commands wait for a server that was started just before them
+	redialAfter    = 50 * time.Millisecond // between two attempts to connect
+)
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 

@@ -29,24 +29,21 @@ type world struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
-	// patience limits the wait for a server that refuses connections because it
-	// is still starting.
-	patience time.Duration
+	patience       time.Duration // wait for a server that refuses connections because it is still starting
 }
 
 // cli holds the state of one run of the command line.
 type cli struct {
 	world
-	output string // --output
-	// flags are --server, --api-key, --api-key-file and --ca-file.
-	flags   profile
-	profile string // --profile
-	actor   string // --actor
-	limit   int    // --limit of the command that runs
-	yes     bool   // --yes
-	// transport carries the calls to a server. Nil: the command makes none.
-	transport *http.Transport
-	called    string // the server, with a password masked
+	output  string  // --output
+	flags   profile // --server, --api-key, --api-key-file and --ca-file
+	profile string  // --profile
+	actor   string  // --actor
+	limit   int     // --limit of the command that runs
+	yes     bool    // --yes
+
+	transport *http.Transport // of the calls to a server; nil: the command makes none
+	called    string          // the server, with a password masked
 }
 
 // The exit codes.
@@ -230,7 +227,6 @@ func (w world) env(name string) string {
 	return ""
 }
 
-// colour reports whether the terminal may show colors.
 func (w world) colour() bool { return w.env("NO_COLOR") == "" }
 
 // live reports whether stderr is a terminal that can redraw lines. A terminal
@@ -254,19 +250,16 @@ func (c *cli) talks(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// who returns the name of the actor, or "" if it is unknown.
+// who returns the name of the actor, or "".
 func (c *cli) who() string {
-	if c.actor != "" {
-		return c.actor
-	}
-	if name := c.env("LARGESSE_ACTOR"); name != "" {
+	name := cmp.Or(c.actor, c.env("LARGESSE_ACTOR"))
+	if name != "" {
 		return name
 	}
-	// Without an actor, the server records the call as anonymous.
 	if u, err := user.Current(); err == nil {
 		return u.Username
 	}
-	return ""
+	return "" // the server records the call as anonymous
 }
 
 // confirm asks before an action that cannot be undone. Without a terminal, --yes

@@ -14,8 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// couponWaitMax limits how long the server delays a response.
-const couponWaitMax = 30 * time.Second
+const couponWaitMax = 30 * time.Second // of the server, before it responds
 
 func (c *cli) couponCommand() *cobra.Command {
 	return c.talks(group(&cobra.Command{
@@ -167,7 +166,7 @@ func couponStatus(one client.Coupon) string {
 }
 
 func (c *cli) printCoupon(one client.Coupon) error {
-	d := details{out: c.stdout}
+	d := c.details()
 	d.add("id", one.ID)
 	d.add("code", one.Code)
 	d.add("template", one.TemplateID)

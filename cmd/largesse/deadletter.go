@@ -97,8 +97,7 @@ type settling struct {
 	many              func(*client.Client, context.Context, client.DeadLetterSelection) (client.DeadLettersSettled, error)
 }
 
-// lettersMax limits the IDs of one API call.
-const lettersMax = 1000
+const lettersMax = 1000 // IDs of one API call
 
 func (c *cli) deadLetterSettleCommand(s settling) *cobra.Command {
 	var selection client.DeadLetterSelection

@@ -13,8 +13,7 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// watchPatience limits how long a watch continues without a response.
-const watchPatience = 30 * time.Second
+const watchPatience = 30 * time.Second // without a response
 
 // follow reads something at an interval and shows it until it has ended. It
 // waits for a server that restarts.
@@ -31,12 +30,10 @@ func follow[T any](ctx context.Context, every time.Duration, look func(context.C
 		case first || ctx.Err() != nil || !passing(err) || time.Since(heard) > watchPatience:
 			return err
 		}
-		pause := time.NewTimer(every)
 		select {
 		case <-ctx.Done():
-			pause.Stop()
 			return ctx.Err()
-		case <-pause.C:
+		case <-time.After(every):
 		}
 	}
 }
@@ -98,8 +95,7 @@ func (c *cli) watchCommand(cmd *cobra.Command, do func(ctx context.Context, cl *
 	return cmd
 }
 
-// rateWindow is the time over which a rate is measured.
-const rateWindow = 10 * time.Second
+const rateWindow = 10 * time.Second // over which a rate is measured
 
 // looks are counts at the times when they were read, those of the last seconds.
 type looks []look

@@ -9,9 +9,7 @@ import (
 	"time"
 )
 
-// signalEcho is the time after the first signal in which further signals count
-// as the same one.
-const signalEcho = 200 * time.Millisecond
+const signalEcho = 200 * time.Millisecond // after the first signal, in which further ones count as the same
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -24,8 +24,7 @@ import (
 	"github.com/largesse/largesse/client"
 )
 
-// keyMax limits the size of an API key that is read from stdin.
-const keyMax = 10_000
+const keyMax = 10_000 // bytes of an API key that is read from stdin
 
 func (c *cli) profileCommand() *cobra.Command {
 	return group(&cobra.Command{
@@ -234,7 +233,7 @@ func (c *cli) profileShowCommand() *cobra.Command {
 }
 
 func (c *cli) printProfile(v profileView) error {
-	d := details{out: c.stdout}
+	d := c.details()
 	d.add("profile", v.Name)
 	d.add("server", v.Server)
 	d.add("API key", v.key())

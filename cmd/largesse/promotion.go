@@ -162,7 +162,7 @@ func (c *cli) printShown(out shown) error {
 }
 
 func (c *cli) printPromotion(p client.Promotion) error {
-	d := details{out: c.stdout}
+	d := c.details()
 	d.add("id", p.ID)
 	d.add("name", p.Name)
 	d.add("type", p.Type)
@@ -262,7 +262,7 @@ func states(c client.Counts) []stateCount {
 }
 
 func (c *cli) printStream(s client.PromotionStream) error {
-	d := details{out: c.stdout}
+	d := c.details()
 	fmt.Fprintln(c.stdout)
 	if !s.Exists {
 		d.add("stream", "none: nothing is dispatched")

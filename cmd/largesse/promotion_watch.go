@@ -57,8 +57,8 @@ func (w *watch) run(ctx context.Context) error {
 	var latest *client.Promotion
 	for {
 		select {
-		case n := <-news:
-			if n.over {
+		case n, open := <-news:
+			if !open || n.err != nil {
 				return n.err
 			}
 			if w.away = n.away; n.promotion == nil {
@@ -85,7 +85,6 @@ func (w *watch) run(ctx context.Context) error {
 type watchNews struct {
 	promotion *client.Promotion // nil: unchanged
 	away      bool              // whether the server does not answer
-	over      bool              // whether the watch has ended
 	err       error             // why the watch ended
 }
 
@@ -99,15 +98,15 @@ func (w *watch) follow(ctx context.Context) <-chan watchNews {
 		}
 	}
 	go func() {
+		defer close(news)
 		o := client.WatchOptions{Every: w.every, Waiting: func(err error) { tell(watchNews{away: err != nil}) }}
 		for p, err := range w.client.WatchPromotion(ctx, w.id, o) {
 			if err != nil {
-				tell(watchNews{over: true, err: err})
+				tell(watchNews{err: err})
 				return
 			}
 			tell(watchNews{promotion: &p})
 		}
-		tell(watchNews{over: true})
 	}()
 	return news
 }
@@ -156,8 +155,7 @@ func (w *watch) degraded(ctx context.Context, now time.Time) []string {
 	return w.parts
 }
 
-// elsewhereMax limits the reasons of other instances in one line.
-const elsewhereMax = 5
+const elsewhereMax = 5 // reasons of other instances in one line
 
 // elsewhere returns the reasons why instances are degraded, each once and with the
 // instances, without those that are known.
@@ -201,10 +199,8 @@ func (w *watch) show(s *snapshot) error {
 }
 
 const (
-	// stillMin is the time without a final payout after which the output says
-	// so. stillAgain is the interval between two such lines.
-	stillMin   = 3 * time.Second
-	stillAgain = 10 * time.Second
+	stillMin   = 3 * time.Second  // time without a final payout after which the output says so
+	stillAgain = 10 * time.Second // between two such lines
 )
 
 // rateMeter measures the rate of a promotion over the last seconds.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -27,10 +26,8 @@ type table struct {
 	out    io.Writer
 	width  int // width of the terminal; 0: unlimited
 	header []string
-	// cuts lists the headers of the columns that may be cut first.
-	cuts []string
-	// wrap breaks the last column into lines instead of cutting it.
-	wrap bool
+	cuts   []string // headers of the columns that may be cut first
+	wrap   bool     // whether the last column is broken into lines instead of being cut
 
 	rows   [][]string
 	widths []int // widths of the rows printed so far
@@ -196,27 +193,13 @@ func wrapped(text string, width int) []string {
 
 // details aligns the names and values of one object, one per line. It never
 // cuts values, because nothing else shows them.
-type details struct {
-	out   io.Writer
-	lines [][2]string
-}
+type details struct{ table }
+
+func (c *cli) details() details { return details{table{out: c.stdout, begun: true}} }
 
 // add appends a line, unless its value is empty.
 func (d *details) add(name, value string) {
 	if value != "" {
-		d.lines = append(d.lines, [2]string{name, printable(value)})
+		d.rows = append(d.rows, []string{printable(name), printable(value)})
 	}
-}
-
-func (d *details) flush() error {
-	width := 0
-	for _, l := range d.lines {
-		width = max(width, runewidth.StringWidth(l[0]))
-	}
-	var b strings.Builder
-	for _, l := range d.lines {
-		fmt.Fprintf(&b, "%s  %s\n", runewidth.FillRight(l[0], width), l[1])
-	}
-	_, err := io.WriteString(d.out, b.String())
-	return err
 }

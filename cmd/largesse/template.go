@@ -183,7 +183,7 @@ func whoWaits(t client.Template) string {
 }
 
 func (c *cli) printTemplate(t client.Template) error {
-	lines := details{out: c.stdout}
+	lines := c.details()
 	lines.add("id", t.ID)
 	lines.add("name", t.Name)
 	lines.add("state", templateState(t, time.Now()))

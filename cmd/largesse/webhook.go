@@ -136,7 +136,7 @@ func (c *cli) webhookListCommand() *cobra.Command {
 }
 
 func (c *cli) printEndpoint(e client.WebhookEndpoint) error {
-	d := details{out: c.stdout}
+	d := c.details()
 	d.add("id", e.ID)
 	d.add("url", e.URL)
 	d.add("description", e.Description)
